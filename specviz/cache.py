@@ -1,0 +1,216 @@
+"""A key-value cache where every row stands at its own position, and the model that runs on it.
+
+Keys and values live in fixed [rows, heads, length + 1, size] buffers. A forward pass writes each token at its own
+absolute position and attends to what lies at or before it, so taking tokens back costs nothing: the next write
+lands on the stale slots, and until then the mask hides them. Padding goes to the scratch slot behind the last
+position, which no mask ever shows. Knows no method, no request and no randomness.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Cache
+from transformers.cache_utils import CacheLayerMixin
+
+_GRAIN = 64
+"""Buffers grow in steps of this many positions."""
+
+
+class SlotLayer(CacheLayerMixin):
+    """One layer's keys and values; created when its layer first runs, on that layer's device."""
+
+    is_sliding = False
+
+    def __init__(self, cache: SlotCache) -> None:
+        super().__init__()
+        self._cache = cache
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Allocate zeros (never garbage: a masked NaN would still spoil a row) for the cache's whole capacity."""
+        self.keys, self.values = self._empty(key_states), self._empty(value_states)
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self.is_initialized = True
+
+    def _empty(self, like: Tensor) -> Tensor:
+        _, heads, _, size = like.shape
+        return like.new_zeros(self._cache.rows, heads, self._cache.length + 1, size)
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Write [B, H, n, D] states at the positions the cache was aimed at; return all visible ones."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        target, visible = self._cache.target, self._cache.visible
+        index = self._cache.index.to(key_states.device)[:, None, :, None]
+        result = []
+        for buffer, states in ((self.keys, key_states), (self.values, value_states)):
+            rows = buffer[target]
+            rows.scatter_(2, index.expand_as(states), states)
+            result.append(rows[:, :, :visible])
+        return result[0], result[1]
+
+    def resize(self, rows: int, length: int) -> None:
+        """Move into larger buffers; the old scratch slot is left behind."""
+        if not self.is_initialized:
+            return
+        for name in ("keys", "values"):
+            old = getattr(self, name)
+            new = old.new_zeros(rows, old.shape[1], length + 1, old.shape[3])
+            new[: old.shape[0], :, : old.shape[2] - 1] = old[:, :, :-1]
+            setattr(self, name, new)
+
+    def move(self, source: int, target: int) -> None:
+        """Copy one row over another."""
+        if self.is_initialized:
+            self.keys[target], self.values[target] = self.keys[source], self.values[source]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Visible length and offset. (Masks are made by `SlotModel`; transformers only asks.)"""
+        return self._cache.visible, 0
+
+    def get_seq_length(self) -> int:
+        """Rows have no common length: positions are always given."""
+        return 0
+
+    def get_max_length(self) -> int:
+        """Positions the buffers hold now."""
+        return self._cache.length
+
+    def get_max_cache_shape(self) -> int:
+        """The same, by the name older transformers ask for."""
+        return self._cache.length
+
+
+class SlotCache(Cache):
+    """A transformers cache of `SlotLayer`s. `aim` says where the next forward pass writes and what it sees."""
+
+    def __init__(self) -> None:
+        super().__init__(layer_class_to_replicate=partial(SlotLayer, self))
+        self.rows = self.length = self.visible = 0
+        self.target = slice(0, 0)
+        self.index = torch.empty(0)
+
+    def reserve(self, rows: int, length: int) -> None:
+        """Make room for `rows` rows of `length` positions each."""
+        rows = max(rows, self.rows)
+        length = max(-(-length // _GRAIN) * _GRAIN, self.length)
+        if (rows, length) != (self.rows, self.length):
+            for layer in self.layers:
+                layer.resize(rows, length)
+            self.rows, self.length = rows, length
+
+    def aim(self, target: slice, index: Tensor, visible: int) -> None:
+        """Let the next forward pass run on rows `target`, write at `index` [B, n], and see `visible` positions."""
+        self.target, self.index, self.visible = target, index, visible
+
+    def move(self, source: int, target: int) -> None:
+        """Copy row `source` over row `target` in all layers."""
+        for layer in self.layers:
+            layer.move(source, target)
+
+
+class SlotModel:
+    """A causal language model that serves many rows at once, each at its own position.
+
+    `owners` lists who sits in which row; `calls` counts forward passes.
+    """
+
+    def __init__(self, model: Any, vocabulary_size: int) -> None:
+        """Wrap `model`; its logits are cut to the pair's `vocabulary_size` real tokens."""
+        config = model.config.get_text_config()
+        layer_types = set(getattr(config, "layer_types", None) or ())
+        self._model = model
+        self._vocabulary_size = vocabulary_size
+        self._window = getattr(config, "sliding_window", None)
+        if not getattr(config, "use_sliding_window", True):
+            self._window = None
+        self._mixed = "sliding_attention" in layer_types
+        self._always_sliding = self._window is not None and not layer_types
+        self._additive = model.config._attn_implementation == "eager"
+        self._cache = SlotCache()
+        self.device = model.get_input_embeddings().weight.device
+        self.dtype = model.dtype
+        self.owners: list[Any] = []
+        self.calls = 0
+
+    def admit(self, owners: list[Any], length: int) -> slice:
+        """Give each owner a row with room for `length` positions; returns their rows."""
+        first = len(self.owners)
+        self.owners += owners
+        self._cache.reserve(len(self.owners), length)
+        return slice(first, len(self.owners))
+
+    def drop(self, owner: Any) -> None:
+        """Free an owner's row; the last row moves into the gap."""
+        if owner not in self.owners:
+            return
+        gap, last = self.owners.index(owner), len(self.owners) - 1
+        if gap != last:
+            self._cache.move(last, gap)
+            self.owners[gap] = self.owners[last]
+        self.owners.pop()
+        if not self.owners:
+            self._cache = SlotCache()
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        *,
+        visible: int,
+        valid: Tensor | None = None,
+        rows: slice | None = None,
+        keep: int = 0,
+    ) -> Tensor:
+        """One forward pass.
+
+        Args:
+            tokens, positions: int64 [B, n], each token with its absolute position.
+            visible: positions to attend to: one more than the largest of `positions`.
+            valid: bool [B, n], False for padding; None where there is none.
+            rows: which B rows; all by default.
+            keep: logits for the last `keep` tokens only; 0 for all n.
+
+        Returns:
+            Logits [B, keep or n, vocabulary_size].
+        """
+        index = positions
+        if valid is not None:
+            index = torch.where(valid, positions, self._cache.length)
+            positions = torch.where(valid, positions, 0)
+        self._cache.aim(slice(0, len(self.owners)) if rows is None else rows, index, visible)
+        self.calls += 1
+        output = self._model(
+            input_ids=tokens,
+            position_ids=positions,
+            attention_mask=self._mask(positions, visible),
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=keep,
+        )
+        return output.logits[..., : self._vocabulary_size]
+
+    def _mask(self, positions: Tensor, visible: int) -> Tensor | dict[str, Tensor]:
+        """4-D mask(s): a query sees what lies at or before its position, in sliding layers within the window."""
+        seen = torch.arange(visible, device=positions.device)
+        query = positions[:, None, :, None]
+        full = seen <= query
+        if self._window is None or not (self._mixed or self._always_sliding):
+            return self._as_attention_wants(full)
+        sliding = full & (seen > query - self._window)
+        if self._always_sliding:
+            return self._as_attention_wants(sliding)
+        return {
+            "full_attention": self._as_attention_wants(full),
+            "sliding_attention": self._as_attention_wants(sliding),
+        }
+
+    def _as_attention_wants(self, mask: Tensor) -> Tensor:
+        if not self._additive:
+            return mask
+        return torch.zeros(mask.shape, dtype=self.dtype, device=mask.device).masked_fill_(
+            ~mask, torch.finfo(self.dtype).min
+        )

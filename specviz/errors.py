@@ -1,0 +1,35 @@
+"""The errors people may see: each carries one sentence that says what was wrong and what would be right.
+
+Knows nothing of models, pages or files. Everything SpecViz raises on purpose is a `SpecvizError`; the page and
+the shell show its text as it is, so no error may carry a traceback, a path of the server, or a user's text.
+"""
+
+
+class SpecvizError(Exception):
+    """Base of every error that SpecViz raises on purpose."""
+
+
+class RequestError(SpecvizError, ValueError):
+    """A request that cannot be served as asked: a parameter out of range, an empty or overlong prompt."""
+
+
+class PairError(SpecvizError):
+    """A model pair that cannot be had: unknown, unreachable, gated, damaged, mismatched, or too large."""
+
+
+class EngineError(SpecvizError, RuntimeError):
+    """A run that broke off: out of memory, or a fault inside a forward pass."""
+
+
+class TraceError(SpecvizError, ValueError):
+    """A trace file that is foreign, truncated, or of a schema this version does not read."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that memory ran out, on the host or on an accelerator (without importing torch)."""
+    text = str(error).lower()
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and ("allocate memory" in text or "not enough memory" in text))
+    )

@@ -1,0 +1,94 @@
+"""From logits to tokens: distributions, seeded uniforms, inverse-CDF draws.
+
+Every draw in SpecViz is the inverse CDF at a uniform that belongs to the request's seed and to one absolute
+position, so a text depends on its seed alone: not on the draft length, not on neighbours in the batch, not on
+which method ran beside it. Knows no method, no model and no request.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Number = float | Tensor
+"""A setting: one number for all rows, or a tensor [...] with one value for each distribution [..., V]."""
+
+DRAFT, ACCEPT, RESAMPLE = range(3)
+"""Columns of the table of uniforms: the drafter's draw, the acceptance coin, the verifier's draw."""
+
+
+def column(setting: Number, like: Tensor) -> Number:
+    """Make a setting broadcast over the vocabulary of `like` [..., V]: a tensor [...] becomes [..., 1]."""
+    return setting.to(like.dtype).unsqueeze(-1) if isinstance(setting, Tensor) else setting
+
+
+def distribution(
+    logits: Tensor, temperature: Number = 1.0, top_k: int | Tensor = 0, top_p: Number = 1.0
+) -> Tensor:
+    """Probabilities of `logits` [..., V] at a temperature, truncated to top-k, then top-p.
+
+    Args:
+        logits: [..., V]; half precision is computed in float32.
+        temperature: >= 0; at 0 the distribution is one-hot at the argmax (the first one on a tie).
+        top_k: keep the k most probable tokens; 0 keeps all.
+        top_p: in (0, 1]; keep the fewest most probable tokens whose mass reaches top_p; 1 keeps all.
+    """
+    if logits.dtype in (torch.float16, torch.bfloat16):
+        logits = logits.float()
+    if isinstance(temperature, Tensor):
+        heat = column(temperature, logits)
+        scaled = torch.softmax(logits / torch.where(heat > 0, heat, 1.0), dim=-1)
+        probabilities = torch.where(heat > 0, scaled, _one_hot_argmax(logits))
+    elif temperature == 0:
+        probabilities = _one_hot_argmax(logits)
+    else:
+        probabilities = torch.softmax(logits if temperature == 1 else logits / temperature, dim=-1)
+    if isinstance(top_k, Tensor) or isinstance(top_p, Tensor) or top_k > 0 or top_p < 1:
+        probabilities = _truncate(probabilities, top_k, top_p)
+    return probabilities
+
+
+def _one_hot_argmax(logits: Tensor) -> Tensor:
+    return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+
+
+def _truncate(probabilities: Tensor, top_k: int | Tensor, top_p: Number) -> Tensor:
+    """Zero what lies outside top-k and, of the rest, outside top-p; renormalise. Ties keep the lower id."""
+    ordered, order = torch.sort(probabilities, dim=-1, descending=True, stable=True)
+    rank = torch.arange(ordered.shape[-1], device=ordered.device)
+    limit = top_k.unsqueeze(-1) if isinstance(top_k, Tensor) else torch.tensor(top_k, device=ordered.device)
+    ordered = torch.where((rank < limit) | (limit <= 0), ordered, 0.0)
+    ordered = ordered / ordered.sum(-1, keepdim=True)
+    mass_before = ordered.cumsum(-1) - ordered
+    bound = column(top_p, ordered)
+    keep = (mass_before < bound) | torch.as_tensor(bound >= 1, device=ordered.device)
+    ordered = torch.where(keep, ordered, 0.0)
+    ordered = ordered / ordered.sum(-1, keepdim=True)
+    return torch.zeros_like(probabilities).scatter_(-1, order, ordered)
+
+
+def uniforms(seed: int, start: int, stop: int) -> Tensor:
+    """The coins of positions start..stop-1 for a seed: float64 [stop - start, 3] in [0, 1).
+
+    Columns are `DRAFT`, `ACCEPT`, `RESAMPLE`. A position's coins depend on the seed and the position alone.
+    """
+    generator = np.random.Generator(np.random.PCG64(seed))
+    return torch.from_numpy(generator.random((stop, 3))[start:])
+
+
+def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
+    """Inverse-CDF draw: the first token whose cumulative probability exceeds the uniform.
+
+    Args:
+        probabilities: [..., V], need not sum to exactly one (they are scaled to their own total, which must be > 0).
+        uniform: [...], in [0, 1).
+
+    Returns:
+        Token ids [...], int64; never a token of probability zero.
+    """
+    cumulative = probabilities.double().cumsum(-1)
+    total = cumulative[..., -1:]
+    # Rounding of u * total must not reach the total itself: nothing lies beyond it.
+    threshold = torch.minimum(uniform.double().unsqueeze(-1) * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)

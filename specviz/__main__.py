@@ -19,6 +19,7 @@ from typing import TextIO
 
 from specviz import __version__
 from specviz.errors import RequestError, SpecvizError
+from specviz.progress import TerminalProgress
 
 _ACCEPTED, _RESAMPLED, _PLAIN = "\x1b[38;5;33m", "\x1b[4;38;5;208m", "\x1b[0m"
 
@@ -37,31 +38,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m specviz", description="Speculative cascades, token by token.")
+    parser = argparse.ArgumentParser(
+        prog="python -m specviz", description="Speculative cascades, token by token."
+    )
     parser.add_argument("--version", action="version", version=f"specviz {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    generate = commands.add_parser("generate", help="continue a prompt; the text streams, coloured in a terminal")
+    generate = commands.add_parser(
+        "generate", help="continue a prompt; the text streams, coloured in a terminal"
+    )
     generate.set_defaults(run=_generate)
-    generate.add_argument("prompt", metavar="PROMPT", help="what to answer or continue; - reads standard input")
-    generate.add_argument("--pair", default="embedded", help="model pair, see the command pairs (default: embedded)")
-    generate.add_argument("--method", default="cascade_tokenV3", help="see the command methods (default: cascade_tokenV3)")
-    generate.add_argument("--lenience", type=float, help="within the method's range (default: the method's own)")
-    generate.add_argument("--draft-length", type=int, default=5, metavar="K", help="proposals a round, 1 to 16 (default: 5)")
+    generate.add_argument(
+        "prompt", metavar="PROMPT", help="what to answer or continue; - reads standard input"
+    )
+    generate.add_argument(
+        "--pair", default="embedded", help="model pair, see the command pairs (default: embedded)"
+    )
+    generate.add_argument(
+        "--method", default="cascade_tokenV3", help="see the command methods (default: cascade_tokenV3)"
+    )
+    generate.add_argument(
+        "--lenience", type=float, help="within the method's range (default: the method's own)"
+    )
+    generate.add_argument(
+        "--draft-length", type=int, default=5, metavar="K", help="proposals a round, 1 to 16 (default: 5)"
+    )
     generate.add_argument("--temperature", type=float, default=1.0, help="0 is greedy (default: 1)")
-    generate.add_argument("--top-k", type=int, default=0, help="keep the k most probable tokens; 0 keeps all (default)")
-    generate.add_argument("--top-p", type=float, default=1.0, help="keep this much probability; 1 keeps all (default)")
+    generate.add_argument(
+        "--top-k", type=int, default=0, help="keep the k most probable tokens; 0 keeps all (default)"
+    )
+    generate.add_argument(
+        "--top-p", type=float, default=1.0, help="keep this much probability; 1 keeps all (default)"
+    )
     generate.add_argument("--seed", type=int, default=0, help="the text depends on it alone (default: 0)")
     generate.add_argument("--max-new-tokens", type=int, default=128, help="stop after so many (default: 128)")
-    generate.add_argument("--forbid", action="append", default=[], metavar="TOKEN", help="a token never to write; repeatable")
-    generate.add_argument("--raw", action="store_true", help="no chat template: continue the prompt as it stands")
-    generate.add_argument("--inspect", type=int, default=0, metavar="N", help="record the N most probable tokens in the trace")
+    generate.add_argument(
+        "--forbid", action="append", default=[], metavar="TOKEN", help="a token never to write; repeatable"
+    )
+    generate.add_argument(
+        "--raw", action="store_true", help="no chat template: continue the prompt as it stands"
+    )
+    generate.add_argument(
+        "--inspect", type=int, default=0, metavar="N", help="record the N most probable tokens in the trace"
+    )
     generate.add_argument("--trace", type=Path, metavar="FILE", help="save the run as JSON lines")
-    generate.add_argument("--json", action="store_true", help="print one JSON object with everything, and no stream")
+    generate.add_argument(
+        "--json", action="store_true", help="print one JSON object with everything, and no stream"
+    )
     generate.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ... (default: auto)")
-    generate.add_argument("--dtype", default="auto", help="auto, float32, bfloat16, float16, float64 (default: auto)")
+    generate.add_argument(
+        "--dtype", default="auto", help="auto, float32, bfloat16, float16, float64 (default: auto)"
+    )
 
-    pairs = commands.add_parser("pairs", help="list the model pairs: sizes, source, whether they can be used now")
+    pairs = commands.add_parser(
+        "pairs", help="list the model pairs: sizes, source, whether they can be used now"
+    )
     pairs.set_defaults(run=_pairs)
 
     methods = commands.add_parser("methods", help="list the nine methods")
@@ -90,8 +121,9 @@ def _generate(options: argparse.Namespace) -> int:
     from specviz.engine import Decided, Engine, Finished
     from specviz.pairs import load_pair
 
-    with _Progress(sys.stderr) as progress:
-        pair = load_pair(options.pair, device=options.device, dtype=options.dtype, progress=progress)
+    progress = TerminalProgress(sys.stderr)
+    pair = load_pair(options.pair, device=options.device, dtype=options.dtype, progress=progress)
+    progress(1, f"Ready: {pair.title}")
     run = None
     with _interrupt() as stop:
         for event in Engine(pair).stream(request, stop=stop):
@@ -107,10 +139,15 @@ def _generate(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(run.summary(), ensure_ascii=False))
     else:
-        figures = [("acceptance rate", run.acceptance_rate, ".0%"), ("block efficiency", run.block_efficiency, ".2f")]
+        figures = [
+            ("acceptance rate", run.acceptance_rate, ".0%"),
+            ("block efficiency", run.block_efficiency, ".2f"),
+        ]
         figures += [("verifier calls", run.verifier_calls, "d"), ("tokens/s", run.tokens_per_second, ".1f")]
         told = [f"{name} {value:{form}}" for name, value, form in figures if value is not None]
-        print(" · ".join([f"{len(run.tokens)} tokens", *told, f"stopped: {run.stop_reason}"]), file=sys.stderr)
+        print(
+            " · ".join([f"{len(run.tokens)} tokens", *told, f"stopped: {run.stop_reason}"]), file=sys.stderr
+        )
     return 130 if run.stop_reason == "cancelled" else 0
 
 
@@ -145,27 +182,6 @@ def _interrupt() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-class _Progress:
-    """One line on a terminal that says how far loading is; each new text on a line of its own elsewhere."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self._last = stream, ""
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __call__(self, fraction: float, text: str) -> None:
-        if self._stream.isatty():
-            print(f"\r\x1b[K{fraction:4.0%} {text}", end="", file=self._stream, flush=True)
-        elif text != self._last:
-            print(text, file=self._stream, flush=True)
-        self._last = text
-
-    def __exit__(self, *_: object) -> None:
-        if self._last and self._stream.isatty():
-            print("\r\x1b[K", end="", file=self._stream, flush=True)
-
-
 def _pairs(_options: argparse.Namespace) -> int:
     from specviz.pairs import describe_pairs
 
@@ -174,7 +190,15 @@ def _pairs(_options: argparse.Namespace) -> int:
         usable = ("yes" if pair.usable else "no") + (f": {pair.note}" if pair.note else "")
         models = f"{pair.drafter} → {pair.verifier}"
         rows.append(
-            (pair.key, models, pair.parameters, f"{pair.size_gb:.1f} GB", pair.source, "yes" if pair.cached else "no", usable)
+            (
+                pair.key,
+                models,
+                pair.parameters,
+                f"{pair.size_gb:.1f} GB",
+                pair.source,
+                "yes" if pair.cached else "no",
+                usable,
+            )
         )
     _table(rows)
     return 0
@@ -187,12 +211,19 @@ def _methods(_options: argparse.Namespace) -> int:
     for method in METHODS.values():
         low, high = method.offered_range
         lenience = f"{low:g} … {high:g}" if method.has_lenience else "none"
-        rows.append((method.name, method.formula, lenience, f"{method.default_lenience:g}" if method.has_lenience else ""))
+        rows.append(
+            (
+                method.name,
+                method.formula,
+                lenience,
+                f"{method.default_lenience:g}" if method.has_lenience else "",
+            )
+        )
     _table(rows)
     return 0
 
 
-def _table(rows: list[tuple[str, ...]]) -> None:
+def _table(rows: Sequence[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

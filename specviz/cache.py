@@ -9,7 +9,7 @@ position, which no mask ever shows. Knows no method, no request and no randomnes
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ class SlotLayer(CacheLayerMixin):
     """One layer's keys and values; created when its layer first runs, on that layer's device."""
 
     is_sliding = False
+    keys: Tensor
+    values: Tensor
 
     def __init__(self, cache: SlotCache) -> None:
         super().__init__()
@@ -87,8 +89,10 @@ class SlotLayer(CacheLayerMixin):
 class SlotCache(Cache):
     """A transformers cache of `SlotLayer`s. `aim` says where the next forward pass writes and what it sees."""
 
+    layers: list[SlotLayer]  # type: ignore[assignment]
+
     def __init__(self) -> None:
-        super().__init__(layer_class_to_replicate=partial(SlotLayer, self))
+        super().__init__(layer_class_to_replicate=cast("type[SlotLayer]", partial(SlotLayer, self)))
         self.rows = self.length = self.visible = 0
         self.target = slice(0, 0)
         self.index = torch.empty(0)

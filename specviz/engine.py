@@ -154,9 +154,7 @@ class _Row:
         if len(self.forbidden) == pair.vocabulary_size:
             raise RequestError("All tokens are forbidden: leave at least one to write with.")
         self.logits: dict[str, list[Tensor]] = {"drafter": [], "verifier": []}
-        prompt = request.prompt
-        if prompt is None:
-            prompt = pair.tokenizer.decode(prompt_ids)
+        prompt = str(pair.tokenizer.decode(prompt_ids)) if request.prompt is None else request.prompt
         self.run = Run(
             pair=pair.key,
             drafter=pair.drafter_name,
@@ -230,7 +228,9 @@ class _Batch:
                 return
             last = min(first + PREFILL_CHUNK, max(counts))
             padded = [row.ids[first : min(last, count)] for row, count in zip(rows, counts, strict=True)]
-            tokens = torch.tensor([ids + [0] * (last - first - len(ids)) for ids in padded], device=model.device)
+            tokens = torch.tensor(
+                [ids + [0] * (last - first - len(ids)) for ids in padded], device=model.device
+            )
             positions = torch.arange(first, last, device=model.device).expand(len(rows), -1)
             limit = torch.tensor(counts, device=model.device)[:, None]
             valid = None if min(counts) >= last else positions < limit
@@ -274,7 +274,8 @@ class _Batch:
         if run.stop_reason:
             if row.request.return_logits:
                 run.drafter_logits, run.verifier_logits = (
-                    torch.cat(parts) if parts else None for parts in (row.logits["drafter"], row.logits["verifier"])
+                    torch.cat(parts) if parts else None
+                    for parts in (row.logits["drafter"], row.logits["verifier"])
                 )
             self.rows.remove(row)
             self._drafter.drop(row)
@@ -346,7 +347,12 @@ class _Group:
     """Rows of one method in a round: decides on the device, then tells each row's round on the host."""
 
     def __init__(
-        self, rows: list[_Row], drafted: _Drafted, verifier_logits: Tensor, verifying: list[_Row], out: _Readback
+        self,
+        rows: list[_Row],
+        drafted: _Drafted,
+        verifier_logits: Tensor,
+        verifying: list[_Row],
+        out: _Readback,
     ) -> None:
         self.rows = rows
         self.method = rows[0].method
@@ -434,7 +440,9 @@ class _Group:
             )
         return value
 
-    def round(self, place: int, row: _Row, drafter_seconds: float, verifier_seconds: float, seconds: float) -> Round:
+    def round(
+        self, place: int, row: _Row, drafter_seconds: float, verifier_seconds: float, seconds: float
+    ) -> Round:
         """The round of row number `place`, cut where the text ends."""
         index, position = len(row.run.rounds), len(row.ids)
         drafted = row.draft_length if self.method.drafts else 0
@@ -446,7 +454,9 @@ class _Group:
             if tokens[-1].id in row.eos:
                 break
         proposals = [
-            Proposal(token := self._id("proposals", place, step), row.labels(token), self._real("q", place, step))
+            Proposal(
+                token := self._id("proposals", place, step), row.labels(token), self._real("q", place, step)
+            )
             for step in range(drafted)
         ]
         for name, logits in self._logits.items():
@@ -479,7 +489,9 @@ class _Group:
         draft = None
         if drafts and not accepted:
             proposal = self._id("proposals", place, step)
-            draft = Draft(proposal, row.labels(proposal), *(self._real(name, place, step) for name in ("q", "p", "pi")))
+            draft = Draft(
+                proposal, row.labels(proposal), *(self._real(name, place, step) for name in ("q", "p", "pi"))
+            )
         acceptance = self._value("acceptance", place, step)
         test = None
         if "score" in self._seen:
@@ -507,7 +519,9 @@ class _Group:
         def most_likely(name: str) -> list[Likely] | None:
             if f"top_{name}" not in self._seen:
                 return None
-            ids, values = (self._out.get(self._seen[f"top_{name}{part}"], place, step) for part in ("_ids", ""))
+            ids, values = (
+                self._out.get(self._seen[f"top_{name}{part}"], place, step) for part in ("_ids", "")
+            )
             likely = list(zip(map(int, ids), values, strict=True))[: row.request.inspect]
             return [Likely(token, row.labels(token), value) for token, value in likely if value > 0]
 
@@ -530,7 +544,9 @@ class _Readback:
         """The round's only wait for the device."""
         packed = torch.cat([tensor.double().flatten() for tensor in self._tensors]).cpu()
         parts = packed.split([tensor.numel() for tensor in self._tensors])
-        self._host = [part.view(tensor.shape).tolist() for part, tensor in zip(parts, self._tensors, strict=True)]
+        self._host = [
+            part.view(tensor.shape).tolist() for part, tensor in zip(parts, self._tensors, strict=True)
+        ]
 
     def get(self, key: int, *place: int) -> Any:
         """A number of the record, or a list of them where `place` stops short."""

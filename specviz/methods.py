@@ -133,7 +133,11 @@ class Method:
         low, high = self.lenience_range
         valid = isinstance(lenience, int | float) and math.isfinite(lenience) and low <= lenience <= high
         if not self.has_lenience:
-            return 0.0 if isinstance(lenience, int | float) and not math.isnan(lenience) else self._reject(lenience)
+            return (
+                0.0
+                if isinstance(lenience, int | float) and not math.isnan(lenience)
+                else self._reject(lenience)
+            )
         return float(lenience) if valid else self._reject(lenience)
 
     def _reject(self, lenience: object) -> float:

@@ -68,7 +68,9 @@ class Request:
         _whole("top_k", self.top_k, 0, None, "0 keeps all tokens")
         _number("top_p", self.top_p, 0, 1, "a number above 0 and at most 1 (1 keeps all tokens)")
         if self.top_p <= 0:
-            raise RequestError(f"top_p is {self.top_p!r}; it must be above 0 and at most 1 (1 keeps all tokens).")
+            raise RequestError(
+                f"top_p is {self.top_p!r}; it must be above 0 and at most 1 (1 keeps all tokens)."
+            )
         _whole("Seed", self.seed, 0, None)
         _whole("max_new_tokens", self.max_new_tokens, 1, None)
         _whole("inspect", self.inspect, 0, MAX_INSPECT)
@@ -77,7 +79,9 @@ class Request:
     def _check_prompt(self) -> None:
         given = [name for name in ("prompt", "messages", "token_ids") if getattr(self, name) is not None]
         if len(given) != 1:
-            raise RequestError(f"Give exactly one of prompt, messages and token_ids; {' and '.join(given) or 'none'} came.")
+            raise RequestError(
+                f"Give exactly one of prompt, messages and token_ids; {' and '.join(given) or 'none'} came."
+            )
         if self.prompt is not None:
             if not isinstance(self.prompt, str):
                 raise RequestError("The prompt must be text.")
@@ -85,11 +89,15 @@ class Request:
                 raise RequestError("The prompt is empty: write what the models should answer or continue.")
         if self.messages is not None:
             fit = not isinstance(self.messages, str | bytes) and all(
-                isinstance(m, Mapping) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str)
+                isinstance(m, Mapping)
+                and isinstance(m.get("role"), str)
+                and isinstance(m.get("content"), str)
                 for m in self.messages
             )
             if not fit or not self.messages:
-                raise RequestError('messages must be a list of {"role": ..., "content": ...} with at least one entry.')
+                raise RequestError(
+                    'messages must be a list of {"role": ..., "content": ...} with at least one entry.'
+                )
         if self.token_ids is not None:
             if not self.token_ids:
                 raise RequestError("token_ids is empty: there must be at least one token to continue.")
@@ -102,13 +110,25 @@ def _is_whole(value: object) -> bool:
 
 
 def _whole(name: str, value: object, low: int, high: int | None, hint: str = "") -> None:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= low and (high is None or value <= high):
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and value >= low
+        and (high is None or value <= high)
+    ):
         return
     bounds = f"of at least {low}" if high is None else f"from {low} to {high}"
-    raise RequestError(f"{name} is {value!r}; it must be a whole number {bounds}{f' ({hint})' if hint else ''}.")
+    raise RequestError(
+        f"{name} is {value!r}; it must be a whole number {bounds}{f' ({hint})' if hint else ''}."
+    )
 
 
 def _number(name: str, value: object, low: float, high: float, right: str) -> None:
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and low <= value <= high:
+    if (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and low <= value <= high
+    ):
         return
     raise RequestError(f"{name} is {value!r}; it must be {right}.")

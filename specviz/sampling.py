@@ -37,7 +37,7 @@ def distribution(
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
     if isinstance(temperature, Tensor):
-        heat = column(temperature, logits)
+        heat = temperature.to(logits.dtype).unsqueeze(-1)
         scaled = torch.softmax(logits / torch.where(heat > 0, heat, 1.0), dim=-1)
         probabilities = torch.where(heat > 0, scaled, _one_hot_argmax(logits))
     elif temperature == 0:
@@ -90,5 +90,10 @@ def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
     cumulative = probabilities.double().cumsum(-1)
     total = cumulative[..., -1:]
     # Rounding of u * total must not reach the total itself: nothing lies beyond it.
-    threshold = torch.minimum(uniform.double().unsqueeze(-1) * total, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
+    threshold = torch.minimum(
+        uniform.double().unsqueeze(-1) * total, torch.nextafter(total, torch.zeros_like(total))
+    )
+    found = torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
+    return found.clamp_max(
+        probabilities.shape[-1] - 1
+    )  # only NaN gets that far; it is reported after the round

@@ -179,12 +179,16 @@ class Run:
     @property
     def acceptance_rate(self) -> float | None:
         """Accepted / examined proposals; None where nothing was examined."""
-        return _ratio(sum(r.accepted for r in self.rounds), sum(r.examined for r in self.rounds), self._examines)
+        return _ratio(
+            sum(r.accepted for r in self.rounds), sum(r.examined for r in self.rounds), self._examines
+        )
 
     @property
     def draft_utilisation(self) -> float | None:
         """Accepted / drafted proposals; None where nothing was examined."""
-        return _ratio(sum(r.accepted for r in self.rounds), sum(len(r.proposals) for r in self.rounds), self._examines)
+        return _ratio(
+            sum(r.accepted for r in self.rounds), sum(len(r.proposals) for r in self.rounds), self._examines
+        )
 
     @property
     def block_efficiency(self) -> float | None:
@@ -202,12 +206,8 @@ class Run:
 
     def summary(self) -> dict[str, Any]:
         """The run's public fields as one JSON-ready object: settings, text, figures, rounds."""
-        derived = ("text", "token_ids", "accepted", "acceptance_rate", "draft_utilisation")
-        derived += ("block_efficiency", "tokens_per_second")
-        settings = {name: getattr(self, name) for name in _SETTINGS}
-        figures = {name: getattr(self, name) for name in derived}
-        ending = {name: getattr(self, name) for name in _ENDING}
-        return settings | figures | ending | {"rounds": [asdict(r) for r in self.rounds]}
+        figures = {name: getattr(self, name) for name in (*_SETTINGS, *_DERIVED, *_ENDING)}
+        return figures | {"rounds": [asdict(r) for r in self.rounds]}
 
     def lines(self) -> Iterator[str]:
         """The trace, line by line, each ending in a newline."""
@@ -242,10 +242,16 @@ class Run:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise TraceError("The trace cannot be read: it must be a UTF-8 text file of JSON lines.") from error
-        return parse_trace(text.splitlines())
+            raise TraceError(
+                "The trace cannot be read: it must be a UTF-8 text file of JSON lines."
+            ) from error
+        return parse_trace(text.split("\n"))  # not splitlines: U+2028 may stand inside a string
 
 
+_DERIVED = (
+    *("text", "token_ids", "accepted", "acceptance_rate"),
+    *("draft_utilisation", "block_efficiency", "tokens_per_second"),
+)
 _OWN = ("rounds", "drafter_logits", "verifier_logits")
 _ENDING = ("stop_reason", "seconds", "prefill_seconds", "verifier_calls", "drafter_calls")
 _SETTINGS = tuple(f.name for f in fields(Run) if f.name not in (*_OWN, *_ENDING))
@@ -286,7 +292,9 @@ def parse_trace(lines: Iterable[str]) -> Run:
         raise TraceError("This is not a SpecViz trace: its first line must be the run's own.")
     header = records[0]
     if header.get("version") != VERSION:
-        raise TraceError(f"This trace has schema version {header.get('version')!r}; this SpecViz reads version {VERSION}.")
+        raise TraceError(
+            f"This trace has schema version {header.get('version')!r}; this SpecViz reads version {VERSION}."
+        )
     if records[-1].get("type") != "end":
         raise TraceError("This trace is truncated: its last line, which says how the run ended, is missing.")
     if any(record.get("type") != "round" for record in records[1:-1]):
@@ -305,7 +313,9 @@ def _record(number: int, line: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise TraceError(f"Line {number} of this trace is not JSON: the file is damaged, truncated or foreign.") from error
+        raise TraceError(
+            f"Line {number} of this trace is not JSON: the file is damaged, truncated or foreign."
+        ) from error
     if not isinstance(record, dict):
         raise TraceError(f"Line {number} of this trace is not a JSON object.")
     return record

@@ -68,7 +68,9 @@ def test_exact_enumerated_output_is_the_target_to_1e_12(name: str, temperature: 
         drafter, verifier = logits(seed)
         for lenience in leniences(name):
             pi = target_distribution(name, drafter, verifier, lenience=lenience, temperature=temperature)
-            assert (enumerate_output(name, drafter, verifier, lenience, temperature) - pi).abs().max() <= 1e-12
+            assert (
+                enumerate_output(name, drafter, verifier, lenience, temperature) - pi
+            ).abs().max() <= 1e-12
             assert abs(pi.sum() - 1) <= 1e-12
             assert pi.min() >= 0
 

@@ -1,0 +1,37 @@
+# make run: set everything up and serve the page. make test: set everything up, browser included, and test it all.
+# PYTHON picks the interpreter (3.10 to 3.13), VENV the virtual environment; HOST and PORT where the page is served.
+PYTHON ?= python3
+VENV ?= .venv
+export PORT ?= 7860
+
+RUN_READY := $(VENV)/.run-ready
+TEST_READY := $(VENV)/.test-ready
+
+.PHONY: run test lint clean
+
+run: $(RUN_READY)
+	$(VENV)/bin/python app.py
+
+test: $(TEST_READY)
+	$(VENV)/bin/python -m pytest
+
+lint: $(TEST_READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(RUN_READY): requirements.txt | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet -r requirements.txt
+	touch $@
+
+# A browser: Debian's Chromium where apt-get can install it, Playwright's own elsewhere.
+$(TEST_READY): requirements.txt tests/requirements.txt | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet -r tests/requirements.txt
+	VENV=$(VENV) tests/install-browser
+	touch $@ $(RUN_READY)
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,23 @@
+"""Progress on a terminal: how far a long job is, in one line. Knows nothing of the job."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+
+class TerminalProgress:
+    """One line that is written over on a terminal; one line for each new stage anywhere else."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Write to `stream`."""
+        self._stream, self._stage = stream, ""
+
+    def __call__(self, fraction: float, text: str) -> None:
+        """Say that a job is at `fraction` (0 to 1), doing `text` ("stage" or "stage: detail"); 1 ends the line."""
+        stage = text.partition(":")[0]
+        if self._stream.isatty():
+            end = "\n" if fraction >= 1 else ""
+            print(f"\r\x1b[K{fraction:4.0%} {text}", end=end, file=self._stream, flush=True)
+        elif stage != self._stage:
+            print(stage, file=self._stream, flush=True)
+        self._stage = stage

@@ -1,0 +1,97 @@
+"""One loaded pair, shared: loads it when first asked for, and serves requests on it as lines of a trace.
+
+The page's only door to models and engine. Knows no page; imports torch only when there is work.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from specviz.errors import SpecvizError
+from specviz.request import Request
+from specviz.trace import end_line, header_line, round_line
+
+if TYPE_CHECKING:
+    from specviz.engine import Engine
+
+Progress = Callable[[float, str], None]
+"""Told how far a load is: a fraction from 0 to 1, and what is being done."""
+
+_POLL_SECONDS = 0.2
+
+
+class Service:
+    """Holds at most one pair in memory; another one takes its place when asked for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._key = ""
+        self._engine: Engine | None = None
+        self._loading: tuple[float, str] = (0.0, "Waiting for the models")
+
+    def warm_up(self, key: str, progress: Progress | None = None) -> threading.Thread:
+        """Load a pair in the background. A failure is left for the first request to hear of."""
+
+        def load() -> None:
+            try:
+                self.engine(key, progress)
+            except SpecvizError as error:
+                if progress:
+                    progress(0.0, str(error))
+
+        thread = threading.Thread(target=load, name="specviz-warm-up", daemon=True)
+        thread.start()
+        return thread
+
+    def engine(self, key: str, progress: Progress | None = None) -> Engine:
+        """The engine of a pair, loaded if it is not; while another thread loads, its progress is passed on.
+
+        Raises:
+            PairError: the pair cannot be had. The next call tries afresh.
+        """
+        while not self._lock.acquire(timeout=_POLL_SECONDS):
+            if progress:
+                progress(*self._loading)
+        try:
+            if self._engine is None or self._key != key:
+                self._engine = self._load(key, progress)
+                self._key = key
+            return self._engine
+        finally:
+            self._lock.release()
+
+    def _load(self, key: str, progress: Progress | None) -> Engine:
+        def report(fraction: float, text: str) -> None:
+            self._loading = (fraction, text)
+            if progress:
+                progress(fraction, text)
+
+        report(0.0, "Loading the models")
+        self._engine = None  # the old pair's memory is free before the new pair's is taken
+        from specviz.engine import Engine
+        from specviz.pairs import load_pair
+
+        engine = Engine(load_pair(key, progress=report))
+        report(1.0, f"Ready: {engine.pair.title}")
+        return engine
+
+    def lines(
+        self, key: str, request: Request, stop: threading.Event, progress: Progress | None = None
+    ) -> Iterator[str]:
+        """Serve one request; yields its trace line by line, as rounds are decided.
+
+        Raises:
+            PairError, RequestError, EngineError: as loading and generating do.
+        """
+        engine = self.engine(key, progress)
+        from specviz.engine import Decided, Finished, Started
+
+        for event in engine.stream(request, stop=stop):
+            if isinstance(event, Started):
+                yield header_line(event.run)
+            elif isinstance(event, Decided):
+                yield round_line(event.round)
+            elif isinstance(event, Finished):
+                yield end_line(event.run)

@@ -1,0 +1,1 @@
+"""The page: one Gradio app. Knows requests, methods and traces; knows no torch."""

@@ -26,6 +26,7 @@ _ACCEPTED, _RESAMPLED, _PLAIN = "\x1b[38;5;33m", "\x1b[4;38;5;208m", "\x1b[0m"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that do not spin: see app.py
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))

@@ -1,0 +1,106 @@
+"""The view of a run on the page: one component that owns tokens, legend, inspector, chart and figures.
+
+Its value is a trace as JSON lines, and grows by whole lines while a run streams. Everything that is seen is drawn
+in the browser by the files in `static/`. This module knows gradio and where those files lie; it does not know what
+a trace says, what the methods are, nor how a run comes about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import gradio as gr
+import plotly
+from gradio.route_utils import API_PREFIX
+
+STATIC = Path(__file__).parent / "static"
+TEMPLATE = (STATIC / "template.html").read_text(encoding="utf-8")
+"""The view's markup, without any text of a run."""
+CSS = (STATIC / "view.css").read_text(encoding="utf-8")
+"""The view's style; nest it under an ancestor of the markup (`#page { … }`)."""
+JS = (STATIC / "view.js").read_text(encoding="utf-8")
+"""The view's script; defines `createTraceView(root, {methods, plotly, onSelect})`, see the file."""
+PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+"""The one plotly.js of the project: that of the installed plotly.py."""
+
+# What gradio runs when the component is mounted. Plotly is fetched here and not by the component's `head`, which
+# would hold back the whole view until the script has come, and for good if it never does.
+_GLUE = """
+function loadPlotly(address) {
+  if (window.Plotly) return window.Plotly;
+  const source = new URL(address, document.baseURI).href;
+  let script = Array.from(document.scripts).find((each) => each.src === source);
+  if (!script) {
+    script = document.createElement("script");
+    script.src = source;
+    document.head.append(script);
+  }
+  return new Promise((resolve) => {
+    script.addEventListener("load", () => resolve(window.Plotly));
+    script.addEventListener("error", () => resolve(null));
+  });
+}
+element.parentElement.style.padding = 0; // gradio pads this box even where `padding` is false
+const view = createTraceView(element, {
+  methods: props.methods,
+  plotly: loadPlotly(props.plotly_address),
+  onSelect: (index, value) => trigger("select", { index, value }),
+});
+view.update(props.value);
+watch("value", () => view.update(props.value));
+"""
+
+
+@cache
+def plotly_address() -> str:
+    """Where the browser finds plotly.js, relative to the page, so that a proxy's prefix does no harm.
+
+    The first call lets gradio serve that one file, and nothing beside it.
+    """
+    gr.set_static_paths([PLOTLY_JS])
+    return f"{API_PREFIX.lstrip('/')}/file={quote(PLOTLY_JS.resolve().as_posix())}"
+
+
+class TraceView(gr.HTML):
+    """Shows one run from its trace, live or whole.
+
+    The value is a string of JSON lines, schema "specviz-trace" version 1; "" is the empty view. A value that begins
+    with the one before it is appended to what is shown, any other value starts anew. Lines that cannot be read are
+    left out and counted in the view. `select` events carry the pinned token: `index` counts from 0 over the tokens
+    of the run, `value` is the token's text.
+    """
+
+    def __init__(
+        self, value: str = "", *, methods: Mapping[str, Mapping[str, str | None]], **kwargs: Any
+    ) -> None:
+        """Make a view.
+
+        Args:
+            value: the trace to begin with.
+            methods: what to say of each method, by its name: "title", "formula", "sentence", "score_label" and
+                "threshold_label" (such as "max q₁" and "1 − α"); the labels are None for methods without a test.
+            **kwargs: what `gr.HTML` takes beside template, style and script: visible, elem_id, scale, ….
+        """
+        super().__init__(
+            value,
+            html_template=TEMPLATE,
+            css_template=CSS,
+            js_on_load=JS + _GLUE,
+            apply_default_css=False,
+            methods={name: dict(words) for name, words in methods.items()},
+            plotly_address=plotly_address(),
+            **kwargs,
+        )
+
+    def preprocess(self, payload: str | None) -> str:
+        """The trace as the browser holds it, "" if it holds none."""
+        return payload or ""
+
+    def postprocess(self, value: str | None) -> str:
+        """The trace for the browser; None empties the view."""
+        # Not gr.HTML's: that warns of script tags, and here the value is data that is never read as markup.
+        return value or ""

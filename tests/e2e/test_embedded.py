@@ -1,0 +1,192 @@
+"""The laws on the embedded pair: real weights, float32, where rounding is real too.
+
+A block of another length or another batch rounds differently in the last bits, so a coin that falls within rounding
+of its boundary may land on the other side. Such a difference counts only where the deciding margin is below
+`MARGIN`; each is printed, and their number is bounded.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+
+from specviz.engine import Engine
+from specviz.methods import METHODS, Beliefs, rule
+from specviz.request import Request
+from specviz.sampling import ACCEPT, DRAFT, RESAMPLE, uniforms
+from specviz.trace import Run
+
+MARGIN = 1e-4
+SEEDS = (0, 1, 2)
+LENGTHS = (1, 2, 3, 5, 8, 16)
+TOKENS = 64
+
+PROMPTS = (
+    "What is the capital of France?",
+    "Why is the sky blue?",
+    "Who wrote Romeo and Juliet?",
+    "How many days are in a leap year?",
+    "What do bees make?",
+    "Name three colours of the rainbow.",
+    "Write a short story about a lighthouse keeper.",
+    "Tell me about a dragon who is afraid of fire.",
+    "Describe a quiet morning in a small town.",
+    "Write a poem about the sea.",
+    "Write a Python function that adds two numbers.",
+    "How do I read a file in Python?",
+    "Write a loop that prints the numbers from 1 to 10.",
+    "What is 12 plus 30?",
+    "If I have 5 apples and eat 2, how many are left?",
+    "A train travels 60 miles in 1.5 hours. What is its average speed?",
+    "List the planets of the solar system.",
+    "Rewrite politely: give me the book.",
+    "Translate 'good morning' into French.",
+    "Summarise why sleep is important.",
+)
+
+
+def margin(engine: Engine, request: Request, index: int) -> float:
+    """How close the decision at token `index` was to going the other way, in logits or cumulative probability."""
+    [run] = engine.generate(replace(request, return_logits=True, max_new_tokens=index + 1))
+    position = run.tokens[index].position
+    u = uniforms(request.seed, position, position + 1)[0]
+    logits = [
+        side[index].double() if side is not None else None
+        for side in (run.drafter_logits, run.verifier_logits)
+    ]
+    if request.temperature == 0:
+        return min(float(side.topk(2).values.diff().abs()) for side in logits if side is not None)
+    drafter, verifier = (side if side is not None else logits[1 - i] for i, side in enumerate(logits))
+    ruling = rule(METHODS[request.method], Beliefs(drafter, verifier, request.temperature), run.lenience)
+    margins = []
+    if ruling.method.drafts:
+        margins.append(_to_boundary(ruling.beliefs.q, u[DRAFT]))
+    if ruling.method.verifies:
+        margins.append(_to_boundary(ruling.residual(), u[RESAMPLE]))
+    if ruling.method.drafts and ruling.method.verifies:
+        token = run.tokens[index]
+        proposal = torch.tensor(token.draft.id if token.draft else token.id)
+        margins.append(float((ruling.acceptance(proposal) - u[ACCEPT]).abs()))
+    if ruling.score is not None:
+        margins.append(float((ruling.score - ruling.threshold).abs().min()))
+    return min(margins)
+
+
+def _to_boundary(distribution: torch.Tensor, uniform: torch.Tensor) -> float:
+    return float((distribution.cumsum(-1) - uniform).abs().min())
+
+
+def first_difference(one: Run, other: Run) -> int | None:
+    """Index of the first token in which two runs differ, in id or in verdict."""
+    pairs = itertools.zip_longest(
+        zip(one.token_ids, one.accepted, strict=True), zip(other.token_ids, other.accepted, strict=True)
+    )
+    return next((index for index, (a, b) in enumerate(pairs) if a != b), None)
+
+
+def check_same(engine: Engine, request: Request, runs: Sequence[Run], names: Sequence[object]) -> int:
+    """All runs of a request are one text; returns how many differed by rounding."""
+    rounded = 0
+    for run, name in zip(runs[1:], names[1:], strict=True):
+        index = first_difference(runs[0], run)
+        if index is not None:
+            near = margin(engine, request, index)
+            print(
+                f"{request.method} seed {request.seed}: {name} leaves {names[0]} at token {index}, margin {near:.1e}"
+            )
+            assert near < MARGIN
+            rounded += 1
+    return rounded
+
+
+def test_the_block_does_not_show(engine: Engine) -> None:
+    """Nine methods, three seeds, 64 tokens: one and the same text for K = 1, 2, 3, 5, 8, 16."""
+    requests = [
+        Request(prompt=PROMPTS[6], method=method, seed=seed, max_new_tokens=TOKENS)
+        for method in METHODS
+        for seed in SEEDS
+    ]
+    by_length = [engine.generate([replace(request, draft_length=k) for request in requests]) for k in LENGTHS]
+    rounded = 0
+    for index, request in enumerate(requests):
+        rounded += check_same(
+            engine, request, [runs[index] for runs in by_length], [f"K = {k}" for k in LENGTHS]
+        )
+    compared = len(requests) * (len(LENGTHS) - 1)
+    print(f"{compared - rounded} of {compared} equal, {rounded} differ by rounding")
+    assert rounded <= 3
+
+
+def test_neighbours_do_not_show(engine: Engine) -> None:
+    """The same request alone, and beside three different neighbours."""
+    neighbours = [
+        Request(prompt=PROMPTS[3], method="verifier_only", max_new_tokens=20),
+        Request(prompt=PROMPTS[10], method="speed", temperature=0, draft_length=8, max_new_tokens=90),
+        Request(
+            prompt=PROMPTS[19], method="cascade_chow", seed=5, top_p=0.9, draft_length=2, max_new_tokens=40
+        ),
+    ]
+    rounded = 0
+    for method in METHODS:
+        request = Request(prompt=PROMPTS[7], method=method, seed=1, max_new_tokens=TOKENS)
+        runs = [
+            engine.generate(request)[0],
+            *(engine.generate([neighbour, request])[1] for neighbour in neighbours),
+        ]
+        rounded += check_same(engine, request, runs, ["alone", *(f"beside {n.method}" for n in neighbours)])
+    print(f"{rounded} differ by rounding")
+    assert rounded <= 1
+
+
+def test_greedy_is_greedy(engine: Engine) -> None:
+    """T = 0: lossless speculative decoding, verifier_only and transformers' greedy `generate`, 20 prompts."""
+    requests = [
+        Request(prompt=prompt, method=method, lenience=0, temperature=0, max_new_tokens=TOKENS)
+        for method in ("speed", "verifier_only")
+        for prompt in PROMPTS
+    ]
+    runs = engine.generate(requests)
+    rounded = 0
+    for request, speculative, plain in zip(requests, runs[:20], runs[20:], strict=False):
+        ids = torch.tensor([speculative.prompt_ids])
+        theirs = engine.pair.verifier.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=TOKENS
+        )[0, ids.shape[1] :].tolist()
+        for name, ours in (("speed", speculative), ("verifier_only", plain)):
+            if ours.token_ids != theirs:
+                index = next(
+                    i for i, (a, b) in enumerate(zip(ours.token_ids, theirs, strict=False)) if a != b
+                )
+                near = margin(engine, replace(request, method="verifier_only"), index)
+                print(f"{request.prompt!r}: {name} leaves transformers at token {index}, margin {near:.1e}")
+                assert near < MARGIN
+                rounded += 1
+    assert rounded <= 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_calls_are_rounds_not_tokens(engine: Engine, method: str) -> None:
+    counts = {"drafter": 0, "verifier": 0}
+
+    def count(name: str):
+        return lambda *_: counts.update({name: counts[name] + 1})
+
+    hooks = [getattr(engine.pair, name).register_forward_hook(count(name)) for name in counts]
+    try:
+        [run] = engine.generate(Request(prompt=PROMPTS[1], method=method, max_new_tokens=24))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    rule_, drafted = METHODS[method], sum(len(r.proposals) for r in run.rounds)
+    assert counts["verifier"] == (len(run.rounds) + 1 if rule_.verifies else 0)
+    assert counts["drafter"] == (drafted + 1 if rule_.drafts else 0)
+
+
+def test_text_is_what_the_tokenizer_decodes(engine: Engine) -> None:
+    for run in engine.generate([Request(prompt=prompt, max_new_tokens=40) for prompt in PROMPTS[:4]]):
+        assert run.text == engine.pair.tokenizer.decode(run.token_ids, skip_special_tokens=True)
+        assert sum(run.accepted) not in (0, len(run.tokens))

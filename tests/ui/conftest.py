@@ -1,0 +1,88 @@
+"""What tests in a real browser share: one Chromium, a page that must stay clean, and a way to serve an app.
+
+A page fails its test if it logs an error, throws, or asks any host but this machine for anything.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import gradio as gr
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+
+LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+
+
+def _chromium() -> str | None:
+    """The browser to drive: SPECVIZ_CHROMIUM, else the system's, else (None) Playwright's own."""
+    candidates = (os.environ.get("SPECVIZ_CHROMIUM"), "/usr/bin/chromium", shutil.which("chromium"))
+    return next((path for path in candidates if path and Path(path).exists()), None)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests; it cannot resolve any host but this machine."""
+    flags = [
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--no-first-run",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
+    ]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        flags.append("--no-sandbox")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_chromium(), args=flags)
+        yield browser
+        browser.close()
+
+
+def _is_foreign(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme in {"http", "https", "ws", "wss"} and parts.hostname not in LOOPBACK
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A fresh page, 1280 wide, that must come through its test without errors and without foreign requests."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    problems: list[str] = []
+    page.on(
+        "console", lambda message: message.type == "error" and problems.append(f"console: {message.text}")
+    )
+    page.on("pageerror", lambda error: problems.append(f"error: {error}"))
+    page.on(
+        "request", lambda request: _is_foreign(request.url) and problems.append(f"request: {request.url}")
+    )
+    yield page
+    context.close()
+    assert not problems, problems
+
+
+@pytest.fixture(scope="session")
+def serve() -> Iterator[Callable[[gr.Blocks], str]]:
+    """A function that serves an app in a thread on a free port and returns its address."""
+    apps: list[gr.Blocks] = []
+
+    def start(app: gr.Blocks) -> str:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        _, url, _ = app.launch(
+            server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True
+        )
+        apps.append(app)
+        return url
+
+    yield start
+    for app in apps:
+        app.close(verbose=False)

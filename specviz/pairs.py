@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specviz import embedded, hub
-from specviz.embedded import Progress, quiet_transformers, silent
+from specviz.embedded import quiet_transformers, silent
 from specviz.errors import PairError
 from specviz.failures import damaged, explain, gated, is_damage, unreachable
+from specviz.progress import Progress
 
 if TYPE_CHECKING:
     import torch

@@ -1,8 +1,12 @@
-"""Progress on a terminal: how far a long job is, in one line. Knows nothing of the job."""
+"""Progress: how far a long job is, as a call; and on a terminal, as one line. Knows nothing of the job."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TextIO
+
+Progress = Callable[[float, str], None]
+"""Called as work goes on with the fraction done, in [0, 1], and a few words on what is being done."""
 
 
 class TerminalProgress:

@@ -6,18 +6,16 @@ The page's only door to models and engine. Knows no page; imports torch only whe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from specviz.errors import SpecvizError
+from specviz.progress import Progress
 from specviz.request import Request
 from specviz.trace import end_line, header_line, round_line
 
 if TYPE_CHECKING:
     from specviz.engine import Engine
-
-Progress = Callable[[float, str], None]
-"""Told how far a load is: a fraction from 0 to 1, and what is being done."""
 
 _POLL_SECONDS = 0.2
 
@@ -86,12 +84,14 @@ class Service:
             PairError, RequestError, EngineError: as loading and generating do.
         """
         engine = self.engine(key, progress)
-        from specviz.engine import Decided, Finished, Started
+        from specviz.engine import Decided, Finished
 
+        begun = False
         for event in engine.stream(request, stop=stop):
-            if isinstance(event, Started):
+            if not begun:  # also where a stop came before the start
                 yield header_line(event.run)
-            elif isinstance(event, Decided):
+                begun = True
+            if isinstance(event, Decided):
                 yield round_line(event.round)
             elif isinstance(event, Finished):
                 yield end_line(event.run)

@@ -93,6 +93,7 @@ def token_entry(text: str, **changes: Any) -> dict[str, Any]:
 def round_entry(tokens: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
     """A round's object, in which every token was drafted and examined."""
     drafts = [token["draft"] or token for token in tokens]
+    tokens = [{"round": changes.get("index", 0), **token} for token in tokens]
     entry = {
         "type": "round", "index": 0, "proposals": [{key: draft[key] for key in ("id", "text", "q")} for draft in drafts],
         "examined": len(tokens), "accepted": sum(token["accepted"] for token in tokens),

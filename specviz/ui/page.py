@@ -6,14 +6,17 @@ knows no torch and draws nothing itself.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
+from gradio.components import Component
 
 from specviz.errors import SpecvizError
 from specviz.methods import METHODS, get_method
@@ -33,12 +36,19 @@ QUEUE = 32
 UPDATE_SECONDS = 0.12
 """Least time between two updates of the view."""
 
-EXAMPLES = (
-    "Why is the sky blue? Answer in three sentences.",
-    "Write a short story about a lighthouse keeper who finds a message in a bottle.",
-    "Write a Python function that checks whether a word is a palindrome.",
-    "A train travels 60 miles in 1.5 hours. What is its average speed? Show your steps.",
+SETTINGS = (
+    *("prompt", "method", "lenience", "draft_length", "temperature"),
+    *("top_k", "top_p", "max_new_tokens", "seed"),
 )
+"""What a page's run is made of, by the names of a `Request`, in the order of its inputs."""
+
+EXAMPLES = {
+    "A story": "Write a short story about a lighthouse keeper who finds a message in a bottle.",
+    "A fact": "Why is the sky blue? Explain it to a curious child.",
+    "Code": "Write a Python function that checks whether a word is a palindrome.",
+    "Arithmetic": "A train travels 60 miles in 1.5 hours. What is its average speed? Show your steps.",
+}
+"""Prompts to begin with, by the names on their buttons; the first one is filled in."""
 
 INTRODUCTION = """# SpecViz
 A small **drafter** proposes, a large **verifier** checks several proposals at once, and a rule decides which to \
@@ -50,6 +60,13 @@ CSS = """
 .specviz-intro h1 { margin: 0 0 2px; }
 .specviz-method p { margin: 2px 0; }
 """
+
+# On a phone the view lies below the controls: whoever presses Run wants to see it.
+SCROLL_TO_VIEW = """() => {
+  const view = document.getElementById("view");
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  if (innerWidth < 768) view.scrollIntoView({ behavior: calm ? "auto" : "smooth" });
+}"""
 
 # Only fonts the reader's machine has: the page asks nobody but its own server for anything.
 _FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
@@ -113,181 +130,188 @@ def lenience_slider(name: str, **more: Any) -> gr.Slider:
     )
 
 
+@dataclass(frozen=True)
+class Controls:
+    """The left column: everything that is set before a run, and the buttons."""
+
+    prompt: gr.Textbox
+    run: gr.Button
+    stop: gr.Button
+    method: gr.Dropdown
+    about: gr.Markdown
+    lenience: gr.Slider
+    pair: gr.Dropdown
+    draft_length: gr.Slider
+    temperature: gr.Slider
+    top_k: gr.Number
+    top_p: gr.Slider
+    max_new_tokens: gr.Slider
+    seed: gr.Number
+    new_seed: gr.Button
+
+    @property
+    def settings(self) -> list[Component]:
+        """The inputs of a run: the pair, then what `SETTINGS` names."""
+        return [self.pair, *(getattr(self, name) for name in SETTINGS)]
+
+
+def _controls() -> Controls:
+    prompt = gr.Textbox(
+        next(iter(EXAMPLES.values())),
+        label="Prompt",
+        lines=3,
+        max_lines=10,
+        elem_id="prompt",
+        placeholder="What should the models answer?",
+    )
+    gr.Examples(
+        [[text] for text in EXAMPLES.values()],
+        [prompt],
+        label="Or take one of these",
+        example_labels=list(EXAMPLES),
+        api_visibility="private",
+    )
+    with gr.Row():
+        run = gr.Button("Run", variant="primary", elem_id="run")
+        stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="stop")
+    titles = [(method.title, name) for name, method in METHODS.items()]
+    method = gr.Dropdown(titles, value=DEFAULT_METHOD, label="Method", elem_id="method")
+    about = gr.Markdown(
+        describe_method(DEFAULT_METHOD), elem_classes="specviz-method", elem_id="about-method"
+    )
+    lenience = lenience_slider(DEFAULT_METHOD, elem_id="lenience")
+    pair = gr.Dropdown(
+        [(spec.title, key) for key, spec in PAIRS.items()],
+        value=DEFAULT_PAIR,
+        label="Model pair",
+        info=PAIRS[DEFAULT_PAIR].about,
+        elem_id="pair",
+    )
+    with gr.Accordion("Draft length, sampling, seed", open=False):
+        hint = "Proposals in a round. Changes the speed, never the text."
+        draft_length = _slider(1, MAX_DRAFT_LENGTH, 5, 1, "Draft length K", hint, "draft-length")
+        temperature = _slider(0, 2, 1, 0.05, "Temperature", "0 is greedy.", "temperature")
+        top_k = _whole(0, "top-k", "0 keeps all tokens.", "top-k")
+        top_p = _slider(0.05, 1, 1, 0.05, "top-p", "1 keeps all tokens.", "top-p")
+        tokens = _slider(8, MAX_NEW_TOKENS, 128, 8, "Most tokens to write", None, "max-new-tokens")
+        with gr.Row(equal_height=True):
+            seed = _whole(0, "Seed", "Same seed, same text.", "seed")
+            new_seed = gr.Button("New seed", elem_id="new-seed")
+    sampling = (draft_length, temperature, top_k, top_p, tokens, seed, new_seed)
+    return Controls(prompt, run, stop, method, about, lenience, pair, *sampling)
+
+
+def _slider(
+    low: float, high: float, value: float, step: float, label: str, info: str | None, name: str
+) -> gr.Slider:
+    return gr.Slider(low, high, value=value, step=step, label=label, info=info, elem_id=name)
+
+
+def _whole(value: int, label: str, info: str, name: str) -> gr.Number:
+    return gr.Number(value, label=label, info=info, precision=0, minimum=0, elem_id=name)
+
+
 def build_page(service: Service | None = None) -> gr.Blocks:
     """The whole page, ready to `launch`."""
     service = service or Service()
-    stops = Stops()
     words = ("title", "formula", "sentence", "score_label", "threshold_label")
     methods = {name: {word: getattr(method, word) for word in words} for name, method in METHODS.items()}
-
     with gr.Blocks(title="SpecViz: speculative cascades, token by token", analytics_enabled=False) as page:
         gr.Markdown(INTRODUCTION, elem_classes="specviz-intro")
         with gr.Tab("Generate"), gr.Row():
             with gr.Column(scale=2, min_width=320, elem_classes="specviz-controls"):
-                prompt = gr.Textbox(
-                    EXAMPLES[0],
-                    label="Prompt",
-                    lines=3,
-                    max_lines=10,
-                    elem_id="prompt",
-                    placeholder="Ask something",
-                )
-                gr.Examples(
-                    [[text] for text in EXAMPLES],
-                    [prompt],
-                    label="Or take one of these",
-                    api_visibility="private",
-                )
-                with gr.Row():
-                    run = gr.Button("Run", variant="primary", elem_id="run")
-                    stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="stop")
-                method = gr.Dropdown(
-                    [(m.title, name) for name, m in METHODS.items()],
-                    value=DEFAULT_METHOD,
-                    label="Method",
-                    elem_id="method",
-                )
-                about = gr.Markdown(
-                    describe_method(DEFAULT_METHOD), elem_classes="specviz-method", elem_id="about-method"
-                )
-                lenience = lenience_slider(DEFAULT_METHOD, elem_id="lenience")
-                pair = gr.Dropdown(
-                    [(spec.title, key) for key, spec in PAIRS.items()],
-                    value=DEFAULT_PAIR,
-                    label="Model pair",
-                    info="drafter → verifier",
-                    elem_id="pair",
-                )
-                with gr.Accordion("Draft length, sampling, seed", open=False):
-                    draft_length = gr.Slider(
-                        1,
-                        MAX_DRAFT_LENGTH,
-                        value=5,
-                        step=1,
-                        label="Draft length K",
-                        elem_id="draft-length",
-                        info="Proposals in a round. Changes the speed, never the text.",
-                    )
-                    temperature = gr.Slider(
-                        0,
-                        2,
-                        value=1,
-                        step=0.05,
-                        label="Temperature",
-                        info="0 is greedy.",
-                        elem_id="temperature",
-                    )
-                    top_k = gr.Number(
-                        0, label="top-k", info="0 keeps all tokens.", precision=0, minimum=0, elem_id="top-k"
-                    )
-                    top_p = gr.Slider(
-                        0.05,
-                        1,
-                        value=1,
-                        step=0.05,
-                        label="top-p",
-                        info="1 keeps all tokens.",
-                        elem_id="top-p",
-                    )
-                    tokens = gr.Slider(
-                        8,
-                        MAX_NEW_TOKENS,
-                        value=128,
-                        step=8,
-                        label="Most tokens to write",
-                        elem_id="max-new-tokens",
-                    )
-                    with gr.Row(equal_height=True):
-                        seed = gr.Number(
-                            0,
-                            label="Seed",
-                            info="Same seed, same text.",
-                            precision=0,
-                            minimum=0,
-                            elem_id="seed",
-                        )
-                        new_seed = gr.Button("New seed", elem_id="new-seed")
+                controls = _controls()
             with gr.Column(scale=5, min_width=320):
                 view = TraceView(methods=methods, elem_id="view")
-
-        settings = [pair, prompt, method, lenience, draft_length, temperature, top_k, top_p, tokens, seed]
-
-        def show_method(name: str) -> tuple[str, gr.Slider]:
-            return describe_method(name), lenience_slider(name)
-
-        def arm(request: gr.Request) -> tuple[gr.Button, gr.Button]:
-            stops.arm(_session(request))
-            return gr.Button(interactive=False), gr.Button(interactive=True)
-
-        def disarm() -> tuple[gr.Button, gr.Button]:
-            return gr.Button(interactive=True), gr.Button(interactive=False)
-
-        def halt(request: gr.Request) -> None:
-            stops.stop(_session(request))
-
-        def leave(request: gr.Request) -> None:
-            stops.forget(_session(request))
-
-        def generate(
-            request: gr.Request,
-            *values: Any,
-            progress: gr.Progress = gr.Progress(),  # noqa: B008
-        ) -> Iterator[str]:
-            yield from stream(service, stops.flag(_session(request)), progress, *values)
-
-        quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        method.change(show_method, method, [about, lenience], queue=False, **quiet)
-        new_seed.click(None, None, seed, js=f"() => Math.floor(Math.random() * {MAX_SEED})", **quiet)
-        gr.on([run.click, prompt.submit], arm, None, [run, stop], queue=False, **quiet).then(
-            generate,
-            settings,
-            view,
-            concurrency_limit=1,
-            concurrency_id="engine",
-            show_progress="full",
-            api_visibility="private",
-        ).then(disarm, None, [run, stop], queue=False, **quiet)
-        stop.click(halt, None, None, queue=False, **quiet)
-        page.unload(leave)
+        _wire(page, service, controls, view)
         page.queue(max_size=QUEUE)
     return page
+
+
+def _wire(page: gr.Blocks, service: Service, controls: Controls, view: TraceView) -> None:
+    """What happens when. A run and its Stop meet through a flag of the browser session's own."""
+    stops = Stops()
+
+    def show_method(name: str) -> tuple[str, gr.Slider]:
+        return describe_method(name), lenience_slider(name)
+
+    def show_pair(key: str) -> gr.Dropdown:
+        return gr.Dropdown(info=PAIRS[key].about)
+
+    def begin(request: gr.Request) -> tuple[gr.Button, gr.Button, str]:
+        stops.arm(_session(request))
+        return gr.Button(interactive=False), gr.Button(interactive=True), ""
+
+    def generate(
+        request: gr.Request,
+        *values: Any,
+        progress: gr.Progress = gr.Progress(),  # noqa: B008
+    ) -> Iterator[str]:
+        yield from stream(service, stops.flag(_session(request)), progress, *values)
+
+    def end() -> tuple[gr.Button, gr.Button]:
+        return gr.Button(interactive=True), gr.Button(interactive=False)
+
+    def halt(request: gr.Request) -> None:
+        stops.stop(_session(request))
+
+    def leave(request: gr.Request) -> None:
+        stops.forget(_session(request))
+
+    quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+    buttons = [controls.run, controls.stop]
+    controls.method.change(show_method, controls.method, [controls.about, controls.lenience], **quiet)
+    controls.pair.change(show_pair, controls.pair, controls.pair, **quiet)
+    new_seed = f"() => Math.floor(Math.random() * {MAX_SEED})"
+    controls.new_seed.click(None, None, controls.seed, js=new_seed, **quiet)
+    asked = gr.on(
+        [controls.run.click, controls.prompt.submit],
+        begin,
+        None,
+        [*buttons, view],
+        js=SCROLL_TO_VIEW,
+        **quiet,
+    )
+    # One engine, one run at a time: whoever comes second waits in the queue, and the view says so.
+    ran = asked.then(
+        generate,
+        controls.settings,
+        view,
+        concurrency_limit=1,
+        concurrency_id="engine",
+        api_visibility="private",
+    )
+    ran.then(end, None, buttons, **quiet)
+    controls.stop.click(halt, None, None, **quiet)
+    page.unload(leave)
 
 
 def stream(service: Service, stop: threading.Event, progress: Any, pair: str, *values: Any) -> Iterator[str]:
     """Run one request and yield the trace so far, at most every `UPDATE_SECONDS`.
 
-    Raises:
-        gr.Error: a sentence for whoever pressed Run.
+    What goes wrong becomes a last line of type "error" for the view. (Raised, it would be a toast that fades, and
+    gradio would leave the buttons as they are while a run is on.)
     """
-    names = (
-        "prompt",
-        "method",
-        "lenience",
-        "draft_length",
-        "temperature",
-        "top_k",
-        "top_p",
-        "max_new_tokens",
-        "seed",
-    )
     trace, shown = "", 0.0
     try:
-        request = Request(inspect=INSPECT, **dict(zip(names, values, strict=True)))
+        request = Request(inspect=INSPECT, **dict(zip(SETTINGS, values, strict=True)))
         for line in service.lines(pair, request, stop, lambda fraction, text: progress(fraction, desc=text)):
             trace += line
             if time.monotonic() - shown >= UPDATE_SECONDS:
                 yield trace
                 shown = time.monotonic()
-        yield trace
     except SpecvizError as error:
-        raise gr.Error(str(error), title="That did not work", print_exception=False) from error
-    except Exception as error:
+        trace += _error_line(str(error))
+    except Exception:
         log.exception("a run failed")
-        raise gr.Error(
-            "Something broke inside SpecViz and this run has ended; the next one should work.",
-            title="That did not work",
-            print_exception=False,
-        ) from error
+        trace += _error_line(
+            "Something broke inside SpecViz and this run has ended; the next one should work."
+        )
+    yield trace
+
+
+def _error_line(message: str) -> str:
+    return json.dumps({"type": "error", "message": message}) + "\n"
 
 
 def launch(page: gr.Blocks, **more: Any) -> Any:

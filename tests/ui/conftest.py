@@ -16,6 +16,8 @@ import gradio as gr
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from specviz.ui.page import launch
+
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
@@ -70,15 +72,15 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture(scope="session")
 def serve() -> Iterator[Callable[[gr.Blocks], str]]:
-    """A function that serves an app in a thread on a free port and returns its address."""
+    """A function that serves an app in a thread, as the real one is served, on a free port; returns its address."""
     apps: list[gr.Blocks] = []
 
     def start(app: gr.Blocks) -> str:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        _, url, _ = app.launch(
-            server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True
+        _, url, _ = launch(
+            app, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True
         )
         apps.append(app)
         return url

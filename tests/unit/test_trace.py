@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specviz.errors import TraceError
+from specviz.methods import METHODS
 from specviz.trace import Draft, Likely, Proposal, Round, RuleTest, Run, Token, Top, parse_trace
+from tests.traces import make_trace
 
 
 def token(**changes) -> Token:
@@ -159,3 +161,11 @@ def test_a_trace_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="could not be written"):
         run().save(tmp_path / "target")
     assert [p.name for p in tmp_path.iterdir()] == ["target"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_traces_made_for_the_view_s_tests_are_traces(method: str) -> None:
+    made = make_trace(method=method, stop_reason="eos")
+    loaded = parse_trace(made.lines)
+    assert loaded.text == made.text
+    assert [json.loads(one) for one in loaded.lines()] == [json.loads(one) for one in made.lines]

@@ -9,7 +9,8 @@
  *   methods   method name -> {title, formula, sentence, score_label, threshold_label}
  *   plotly    Plotly, or a promise of it; null or a promise of null means that there is no chart
  *   onSelect  called with (index, text) whenever a token is pinned
- *   update    takes the whole trace so far: what it adds to the last one is drawn, anything else starts anew
+ *   update    takes the whole trace so far: what it adds to the last one is drawn, anything else starts anew;
+ *             a line {"type": "error", "message"} in place of the end says why a run broke off
  */
 const createTraceView = (() => {
   "use strict";
@@ -110,12 +111,13 @@ const createTraceView = (() => {
   function createStatus(section) {
     const cell = (name) => section.querySelector('[data-figure="' + name + '"]');
     const warning = section.querySelector(".sv-warning");
+    const failure = section.querySelector(".sv-failure");
     const live = section.querySelector(".sv-spoken");
-    let sums, run, end, broken, timer;
+    let sums, run, end, error, broken, timer;
 
     function reset() {
       sums = { rounds: 0, tokens: 0, examined: 0, accepted: 0, seconds: 0 };
-      run = end = null;
+      run = end = error = null;
       broken = 0;
       clearTimeout(timer);
       timer = null;
@@ -127,6 +129,7 @@ const createTraceView = (() => {
       if (entry === null) broken += 1;
       else if (entry.type === "run") run = entry;
       else if (entry.type === "end") end = entry;
+      else if (entry.type === "error") error = entry;
       else if (entry.type === "round") {
         sums.rounds += 1;
         sums.tokens += entry.tokens.length;
@@ -153,13 +156,15 @@ const createTraceView = (() => {
       if (texts.efficiency !== DASH) {
         cell("efficiency").querySelector("dd").append(el("small", "", " tokens per verifier call"));
       }
-      cell("stop").textContent = end ? STOP_WORDS[end.stop_reason] || "ended" : run ? "running …" : "";
-      cell("stop").classList.toggle("is-done", end !== null);
+      cell("stop").textContent = error ? "did not work" : end ? STOP_WORDS[end.stop_reason] || "ended" : run ? "running …" : "";
+      cell("stop").classList.toggle("is-done", end !== null || error !== null);
+      failure.hidden = error === null;
+      failure.textContent = string(error?.message);
       warning.hidden = broken === 0;
       warning.textContent = count(broken, "line") + " of this trace could not be read and " +
         (broken === 1 ? "was" : "were") + " left out.";
       if (end) announce();
-      else if (run && timer === null) timer = setTimeout(announce, ANNOUNCE_EVERY);
+      else if (run && !error && timer === null) timer = setTimeout(announce, ANNOUNCE_EVERY);
     }
 
     /** What a screen reader hears: at the end at once, before it only now and then. */

@@ -1,0 +1,415 @@
+"""The page in a real browser: real runs of the embedded pair, and every way in which a run can end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from specviz.errors import EngineError, PairError
+from specviz.methods import METHODS
+from specviz.request import Request
+from specviz.service import Service
+from specviz.trace import Run, parse_trace
+from specviz.ui.page import EXAMPLES, build_page
+from tests.traces import make_trace
+
+MINUTES = 60_000
+
+
+class Recorder(Service):
+    """The real service, which keeps the lines of every run it served."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs: list[list[str]] = []
+
+    def lines(self, key: str, request: Request, stop: threading.Event, progress: Any = None) -> Iterator[str]:
+        self.runs.append([])
+        for line in super().lines(key, request, stop, progress):
+            self.runs[-1].append(line)
+            yield line
+
+
+class Script(Service):
+    """A service without models: plays back lines, or fails; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, Request]] = []
+        self.failure: Exception | None = None
+        self.trace = make_trace(stop_reason="eos").lines
+        self.pause = 0.0
+        self.active = 0
+
+    def lines(self, key: str, request: Request, stop: threading.Event, progress: Any = None) -> Iterator[str]:
+        self.asked.append((key, request))
+        self.active += 1
+        try:
+            for number, line in enumerate(self.trace):
+                if stop.is_set():
+                    return
+                if self.failure and number == 3:
+                    raise self.failure
+                time.sleep(self.pause)
+                yield line
+        finally:
+            self.active -= 1
+
+
+@pytest.fixture(scope="module")
+def real(serve: Callable[[gr.Blocks], str]) -> tuple[str, Recorder]:
+    service = Recorder()
+    return serve(build_page(service)), service
+
+
+@pytest.fixture(scope="module")
+def scripted(serve: Callable[[gr.Blocks], str]) -> tuple[str, Script]:
+    service = Script()
+    return serve(build_page(service)), service
+
+
+@pytest.fixture
+def script(scripted: tuple[str, Script], page: Page) -> Script:
+    """The scripted page, open and fresh."""
+    service = scripted[1]
+    service.asked.clear()
+    service.failure, service.pause = None, 0.0
+    service.trace = make_trace(stop_reason="eos").lines
+    open_page(page, scripted[0])
+    return service
+
+
+def open_page(page: Page, address: str) -> None:
+    page.goto(address)
+    expect(page.locator("#run")).to_be_enabled(timeout=MINUTES)
+
+
+def tokens(page: Page) -> Locator:
+    return page.get_by_test_id("token")
+
+
+def settle(page: Page, minutes: float = 1) -> None:
+    """Wait until the run is over and the buttons say so."""
+    expect(page.locator("#stop")).to_be_disabled(timeout=minutes * MINUTES)
+    expect(page.locator("#run")).to_be_enabled(timeout=MINUTES)
+
+
+def run(page: Page, minutes: float = 1) -> None:
+    """Press Run and wait until the run has begun and ended, however short it is."""
+    page.evaluate(
+        """() => {
+          const stop = document.getElementById("stop");
+          let begun = false;
+          window.ended = false;
+          new MutationObserver(() => {
+            if (!stop.disabled) begun = true;
+            else if (begun) window.ended = true;
+          }).observe(stop, { attributes: true });
+        }"""
+    )
+    page.click("#run")
+    page.wait_for_function("window.ended", timeout=minutes * MINUTES)
+    settle(page, minutes)
+
+
+def set_number(page: Page, name: str, value: float) -> None:
+    """Set a slider or number by its number field."""
+    field = page.locator(f"#{name} input[type=number]")
+    field.fill(str(value))
+    field.press("Enter")
+
+
+def open_details(page: Page) -> None:
+    page.get_by_text("Draft length, sampling, seed").click()
+    expect(page.locator("#seed input")).to_be_visible()
+
+
+def points(page: Page) -> int:
+    return page.evaluate("document.querySelector('[data-testid=chart]').data[0].x.length")
+
+
+def figure(page: Page, name: str) -> Locator:
+    return page.locator(f"[data-figure={name}] dd")
+
+
+def check_inspector(page: Page, run_: Run, index: int) -> None:
+    """The inspector shows the numbers of the trace for token `index`."""
+    token, inspector = run_.tokens[index], page.get_by_test_id("inspector")
+    expect(inspector).to_contain_text(f"token {index + 1} ")
+    expect(inspector).to_contain_text(f"position {token.position}")
+    expect(inspector).to_contain_text(f"id {token.id}")
+    expect(inspector).to_contain_text("accepted" if token.accepted else "resampled by the verifier")
+    assert token.coin is not None
+    shown = inspector.inner_text()
+    assert any(f"{token.coin:.{places}f}" in shown for places in (2, 3, 4, 5)), (token.coin, shown)
+
+
+def test_a_real_run_streams_and_shows_its_trace(real: tuple[str, Recorder], page: Page) -> None:
+    """At least 80 tokens of the embedded pair: nodes, colours, chart points and numbers are the trace's."""
+    address, service = real
+    open_page(page, address)
+    open_details(page)
+    set_number(page, "draft-length", 3)
+    set_number(page, "max-new-tokens", 96)
+    page.click("#run")
+    expect(tokens(page).nth(5)).to_be_visible(timeout=3 * MINUTES)
+    assert page.locator("#run").is_disabled(), "the first tokens came only when the run was over"
+    settle(page, minutes=3)
+    trace = parse_trace(service.runs[-1])
+    assert len(trace.tokens) >= 80
+    assert trace.inspect == 10
+    expect(tokens(page)).to_have_count(len(trace.tokens))
+    expect(page.locator("[data-testid=token].accepted")).to_have_count(sum(trace.accepted))
+    expect(page.locator("[data-testid=token].resampled")).to_have_count(
+        len(trace.tokens) - sum(trace.accepted)
+    )
+    assert 0 < sum(trace.accepted) < len(trace.tokens)
+    assert "".join(tokens(page).all_text_contents()) == trace.text
+    page.wait_for_function(
+        f"document.querySelector('[data-testid=chart]').data[0].x.length == {len(trace.tokens)}"
+    )
+    assert trace.acceptance_rate is not None
+    expect(figure(page, "acceptance")).to_contain_text(f"{100 * trace.acceptance_rate:.0f}%")
+    expect(figure(page, "calls")).to_contain_text(str(trace.verifier_calls))
+    # By mouse, then on by keyboard.
+    tokens(page).nth(7).click()
+    check_inspector(page, trace, 7)
+    page.keyboard.press("ArrowRight")
+    check_inspector(page, trace, 8)
+    page.keyboard.press("End")
+    check_inspector(page, trace, len(trace.tokens) - 1)
+
+
+def test_stop_ends_a_real_run_within_a_round_and_the_next_run_works(
+    real: tuple[str, Recorder], page: Page
+) -> None:
+    address, service = real
+    open_page(page, address)
+    page.click("#run")
+    expect(tokens(page).nth(3)).to_be_visible(timeout=2 * MINUTES)
+    page.click("#stop")
+    settle(page)
+    stopped = parse_trace(service.runs[-1])
+    assert stopped.stop_reason == "cancelled"
+    assert len(stopped.tokens) < 128
+    expect(tokens(page)).to_have_count(len(stopped.tokens))
+    expect(page.get_by_test_id("status")).to_contain_text("stopped")
+    open_details(page)
+    set_number(page, "max-new-tokens", 8)
+    run(page, minutes=2)
+    again = parse_trace(service.runs[-1])
+    assert again.stop_reason == "length"
+    assert again.token_ids == stopped.token_ids[:8] or len(stopped.tokens) < 8
+    expect(tokens(page)).to_have_count(8)
+
+
+def test_within_a_round_means_at_most_one_more_round(page: Page, script: Script) -> None:
+    script.pause = 0.3
+    page.click("#run")
+    expect(tokens(page).nth(2)).to_be_visible()
+    with_stop = time.monotonic()
+    page.click("#stop")
+    settle(page)
+    assert script.active == 0
+    seen = tokens(page).count()
+    page.wait_for_timeout(700)
+    assert tokens(page).count() == seen < len(parse_trace(script.trace).tokens)
+    assert with_stop
+
+
+def test_what_is_set_is_what_is_asked(page: Page, script: Script) -> None:
+    page.fill("#prompt textarea", "  a prompt\nof two lines ")
+    page.locator("#method input").click()
+    page.get_by_role("option", name="Diff", exact=True).click()
+    expect(page.locator("#about-method")).to_contain_text("max q₁ ≥ max p₁ − α")
+    set_number(page, "lenience", -0.3)
+    open_details(page)
+    for name, value in {"draft-length": 7, "temperature": 0.5, "top-k": 40, "top-p": 0.9}.items():
+        set_number(page, name, value)
+    set_number(page, "max-new-tokens", 64)
+    set_number(page, "seed", 12345)
+    run(page)
+    key, request = script.asked[-1]
+    assert key == "embedded"
+    assert request == Request(
+        prompt="  a prompt\nof two lines ",
+        method="cascade_diff",
+        lenience=-0.3,
+        draft_length=7,
+        temperature=0.5,
+        top_k=40,
+        top_p=0.9,
+        max_new_tokens=64,
+        seed=12345,
+        inspect=10,
+    )
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_brings_its_own_words_and_lenience(page: Page, script: Script, name: str) -> None:
+    method = METHODS[name]
+    page.locator("#method input").click()
+    page.get_by_role("option", name=method.title, exact=True).click()
+    expect(page.locator("#about-method")).to_contain_text(method.sentence)
+    expect(page.locator("#about-method")).to_contain_text(method.formula)
+    slider = page.locator("#lenience input[type=range]")
+    if method.has_lenience:
+        expect(slider).to_have_attribute("min", f"{method.offered_range[0]:g}")
+        expect(slider).to_have_attribute("max", f"{method.offered_range[1]:g}")
+        expect(page.locator("#lenience input[type=number]")).to_have_value(f"{method.default_lenience:g}")
+        expect(page.locator("#lenience")).to_contain_text(method.strict_end)
+        expect(page.locator("#lenience")).to_contain_text(method.drafter_end)
+    else:
+        expect(slider).to_be_disabled()
+        expect(page.locator("#lenience")).to_contain_text("no lenience")
+    run(page)
+    assert script.asked[-1][1].lenience == method.default_lenience
+
+
+def test_examples_fill_the_prompt_and_new_seed_changes_the_seed(page: Page, script: Script) -> None:
+    for name, text in EXAMPLES.items():
+        page.get_by_role("button", name=name, exact=True).click()
+        expect(page.locator("#prompt textarea")).to_have_value(text)
+    open_details(page)
+    seeds = set()
+    for _ in range(3):
+        page.click("#new-seed")
+        page.wait_for_timeout(200)
+        seeds.add(page.locator("#seed input").input_value())
+    assert len(seeds) == 3
+    run(page)
+    assert str(script.asked[-1][1].seed) in seeds
+
+
+@pytest.mark.parametrize(
+    ("failure", "sentence"),
+    [
+        (
+            PairError("The model hub cannot be reached from here."),
+            "The model hub cannot be reached from here.",
+        ),
+        (EngineError("Memory ran out with 1 request(s)."), "Memory ran out with 1 request(s)."),
+        (
+            RuntimeError("secret /home/someone/file.py"),
+            "Something broke inside SpecViz and this run has ended",
+        ),
+    ],
+    ids=["pair", "engine", "unforeseen"],
+)
+def test_a_failure_is_one_sentence_and_the_next_run_works(
+    page: Page, script: Script, failure: Exception, sentence: str
+) -> None:
+    script.failure = failure
+    run(page)
+    expect(page.get_by_test_id("failure")).to_contain_text(sentence)
+    expect(page.get_by_test_id("status")).to_contain_text("did not work")
+    assert "Traceback" not in page.content()
+    assert "secret" not in page.content()
+    script.failure = None
+    run(page)
+    expect(tokens(page)).to_have_count(len(parse_trace(script.trace).tokens))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("prompt", "  \n ", "The prompt is empty"),
+        ("seed", "", "it must be a whole number of at least 0"),
+        ("top-k", "", "0 keeps all tokens"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_asks_nothing(
+    page: Page, script: Script, name: str, value: str, sentence: str
+) -> None:
+    open_details(page)
+    page.fill(f"#{name} textarea" if name == "prompt" else f"#{name} input", value)
+    run(page)
+    expect(page.get_by_test_id("failure")).to_contain_text(sentence)
+    assert not script.asked
+    page.get_by_role("button", name="A fact", exact=True).click()
+    page.fill(f"#{name} input", "5") if name != "prompt" else None
+    run(page)
+    expect(page.get_by_test_id("failure")).to_be_hidden()
+    assert len(script.asked) == 1
+
+
+def test_who_comes_second_waits_in_the_queue_and_is_told_so(
+    page: Page, script: Script, browser: Browser, scripted: tuple[str, Script]
+) -> None:
+    script.pause = 0.25
+    other = browser.new_context().new_page()
+    open_page(other, scripted[0])
+    page.click("#run")
+    expect(tokens(page).nth(0)).to_be_visible()
+    other.click("#run")
+    expect(other.locator("#view")).to_contain_text("queue: 1/1")
+    assert len(script.asked) == 1
+    settle(page)
+    settle(other)
+    assert len(script.asked) == 2
+    expect(tokens(other)).to_have_count(len(parse_trace(script.trace).tokens))
+    other.context.close()
+
+
+def test_a_stop_in_the_queue_is_heard(
+    page: Page, script: Script, browser: Browser, scripted: tuple[str, Script]
+) -> None:
+    script.pause = 0.25
+    other = browser.new_context().new_page()
+    open_page(other, scripted[0])
+    page.click("#run")
+    expect(tokens(page).nth(0)).to_be_visible()
+    other.click("#run")
+    expect(other.locator("#view")).to_contain_text("queue: 1/1")
+    other.click("#stop")
+    settle(page)
+    settle(other)
+    expect(tokens(other)).to_have_count(0)
+    other.context.close()
+
+
+def test_a_closed_tab_ends_its_run(script: Script, browser: Browser, scripted: tuple[str, Script]) -> None:
+    script.pause = 0.5
+    other = browser.new_context().new_page()
+    open_page(other, scripted[0])
+    other.click("#run")
+    expect(tokens(other).nth(0)).to_be_visible()
+    assert script.active == 1
+    other.context.close()
+    deadline = time.monotonic() + 15
+    while script.active and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert script.active == 0
+
+
+def test_loading_shows_how_far_it_is(page: Page, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(key: str, request: Request, stop: threading.Event, progress: Any = None) -> Iterator[str]:
+        for percent in range(10, 100, 10):
+            progress(percent / 100, "Downloading the models")
+            time.sleep(0.2)
+        yield from script.trace
+
+    monkeypatch.setattr(script, "lines", slow)
+    page.click("#run")
+    expect(page.locator("#view")).to_contain_text("Downloading the models")
+    settle(page)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_is_wider_than_the_screen(
+    page: Page, script: Script, scripted: tuple[str, Script], width: int, theme: str
+) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    open_page(page, f"{scripted[0]}?__theme={theme}")
+    run(page)
+    tokens(page).nth(4).click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if width == 390:
+        expect(page.get_by_test_id("text")).to_be_in_viewport()

@@ -208,7 +208,7 @@ def _slider(
 
 
 def _whole(value: int, label: str, info: str, name: str) -> gr.Number:
-    return gr.Number(value, label=label, info=info, precision=0, minimum=0, elem_id=name)
+    return gr.Number(value, label=label, info=info, precision=0, elem_id=name)
 
 
 def build_page(service: Service | None = None) -> gr.Blocks:
@@ -281,7 +281,9 @@ def _wire(page: gr.Blocks, service: Service, controls: Controls, view: TraceView
         concurrency_id="engine",
         api_visibility="private",
     )
+    # In gradio 6.31 what `then` adds is left out after a failure, such as a full queue.
     ran.then(end, None, buttons, **quiet)
+    ran.failure(end, None, buttons, **quiet)
     controls.stop.click(halt, None, None, **quiet)
     page.unload(leave)
 

@@ -322,13 +322,16 @@ def test_a_failure_is_one_sentence_and_the_next_run_works(
         ("prompt", "  \n ", "The prompt is empty"),
         ("seed", "", "it must be a whole number of at least 0"),
         ("top-k", "", "0 keeps all tokens"),
+        ("top-k", "-1", "0 keeps all tokens"),
     ],
 )
 def test_bad_input_is_one_sentence_and_asks_nothing(
     page: Page, script: Script, name: str, value: str, sentence: str
 ) -> None:
     open_details(page)
-    page.fill(f"#{name} textarea" if name == "prompt" else f"#{name} input", value)
+    field = page.locator(f"#{name} textarea" if name == "prompt" else f"#{name} input").first
+    field.fill(value)
+    field.blur()
     run(page)
     expect(page.get_by_test_id("failure")).to_contain_text(sentence)
     assert not script.asked
@@ -372,6 +375,33 @@ def test_a_stop_in_the_queue_is_heard(
     settle(other)
     expect(tokens(other)).to_have_count(0)
     other.context.close()
+
+
+def test_whom_a_full_queue_turns_away_is_told_and_can_try_again(
+    page: Page,
+    browser: Browser,
+    serve: Callable[[gr.Blocks], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("specviz.ui.page.QUEUE", 1)
+    service = Script()
+    service.pause = 0.25
+    address = serve(build_page(service))
+    waiting, late = (browser.new_context().new_page() for _ in range(2))
+    for each in (page, waiting, late):
+        open_page(each, address)
+    page.click("#run")
+    expect(tokens(page).nth(0)).to_be_visible()
+    waiting.click("#run")
+    expect(waiting.locator("#view")).to_contain_text("queue: 1/1")
+    late.click("#run")
+    expect(late.get_by_test_id("toast-body")).to_contain_text("busy")
+    for each in (page, waiting):
+        settle(each)
+    run(late)
+    expect(tokens(late)).to_have_count(len(parse_trace(service.trace).tokens))
+    for each in (waiting, late):
+        each.context.close()
 
 
 def test_a_closed_tab_ends_its_run(script: Script, browser: Browser, scripted: tuple[str, Script]) -> None:

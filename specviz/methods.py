@@ -156,7 +156,7 @@ _CASCADES = (
         name="cascade_chow",
         title="Chow",
         formula="max q₁ ≥ 1 − α",
-        sentence="Trusts the drafter wherever the drafter itself is confident enough; the verifier is not asked for an opinion on that.",
+        sentence="Trusts the drafter wherever the drafter itself is confident enough, whatever the verifier thinks.",
         lenience_range=(0.0, 1.0),
         offered_range=(0.0, 1.0),
         default_lenience=0.5,
@@ -265,7 +265,7 @@ METHODS: MappingProxyType[str, Method] = MappingProxyType(
                 offered_range=(0.0, 1.0),
                 default_lenience=0.0,
                 strict_end="0: lossless",
-                drafter_end="1: accept all that p allows",
+                drafter_end="1: accept nearly everything",
             ),
             *_CASCADES,
         )

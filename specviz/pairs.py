@@ -333,7 +333,7 @@ def _describe(model: PreTrainedModel) -> str:
 def _output_size(model: PreTrainedModel) -> int:
     """How many logits the model gives, padding included."""
     head = model.get_output_embeddings()
-    return int(head.weight.shape[0] if head is not None else model.config.get_text_config().vocab_size)
+    return int(getattr(head, "out_features", None) or model.config.get_text_config().vocab_size)
 
 
 def _context_length(model: PreTrainedModel, name: str) -> int:
@@ -585,6 +585,8 @@ def _read_model(
     """The model of a directory or repository, on its device; raises whatever reading raises."""
     from transformers import AutoModelForCausalLM
 
+    from specviz.packing import pack
+
     options: dict[str, Any] = {}
     if online:
         options["tqdm_class"] = _download_bar(name, report)
@@ -609,6 +611,7 @@ def _read_model(
         raise PairError(
             f"{name} does not fit into the memory of the GPUs here: choose a smaller pair or dtype."
         )
+    pack(model)
     return model
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -76,7 +77,7 @@ def test_json_is_one_object_with_the_fields_of_a_run(capsys: pytest.CaptureFixtu
 def test_the_prompt_may_come_through_a_pipe(
     capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdin", open(os.devnull))
+    monkeypatch.setattr("sys.stdin", io.StringIO(" \n"))
     assert shell.main(["generate", "-"]) == 2
     assert "The prompt is empty" in capsys.readouterr().err
 

@@ -21,7 +21,7 @@ from specviz.sampling import ACCEPT, DRAFT, RESAMPLE, uniforms
 from specviz.trace import Run
 
 MARGIN = 1e-4
-ROUNDED = 3
+ROUNDED = 4
 SEEDS = (0, 1, 2)
 LENGTHS = (1, 2, 3, 5, 8, 16)
 TOKENS = 64

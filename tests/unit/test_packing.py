@@ -11,7 +11,9 @@ from specviz.packing import PackedLinear, pack
 
 def model(dtype: torch.dtype = torch.float32) -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(600, 700), nn.Tanh(), nn.Sequential(nn.Linear(700, 600, bias=False), nn.Linear(600, 3))).to(dtype)
+    return nn.Sequential(
+        nn.Linear(600, 700), nn.Tanh(), nn.Sequential(nn.Linear(700, 600, bias=False), nn.Linear(600, 3))
+    ).to(dtype)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 8, 33, 200])
@@ -27,7 +29,11 @@ def test_products_are_the_same_to_float32_rounding(rows: int) -> None:
 def test_only_large_weights_are_packed_and_none_is_kept_twice() -> None:
     packed = model()
     pack(packed)
-    assert [type(m) for m in packed.modules() if isinstance(m, PackedLinear | nn.Linear)] == [PackedLinear, PackedLinear, nn.Linear]
+    assert [type(m) for m in packed.modules() if isinstance(m, PackedLinear | nn.Linear)] == [
+        PackedLinear,
+        PackedLinear,
+        nn.Linear,
+    ]
     assert sum(p.numel() for p in packed.parameters()) == 700 + 600 * 3 + 3
 
 

@@ -124,7 +124,6 @@ def _generate(options: argparse.Namespace) -> int:
 
     progress = TerminalProgress(sys.stderr)
     pair = load_pair(options.pair, device=options.device, dtype=options.dtype, progress=progress)
-    progress(1, f"Ready: {pair.title}")
     run = None
     with _interrupt() as stop:
         for event in Engine(pair).stream(request, stop=stop):

@@ -71,9 +71,7 @@ class Service:
         from specviz.engine import Engine
         from specviz.pairs import load_pair
 
-        engine = Engine(load_pair(key, progress=report))
-        report(1.0, f"Ready: {engine.pair.title}")
-        return engine
+        return Engine(load_pair(key, progress=report))
 
     def lines(
         self, key: str, request: Request, stop: threading.Event, progress: Progress | None = None

@@ -190,7 +190,7 @@ def _controls() -> Controls:
     with gr.Accordion("Draft length, sampling, seed", open=False):
         hint = "Proposals in a round. Changes the speed, never the text."
         draft_length = _slider(1, MAX_DRAFT_LENGTH, 5, 1, "Draft length K", hint, "draft-length")
-        temperature = _slider(0, 2, 1, 0.05, "Temperature", "0 is greedy.", "temperature")
+        temperature = _slider(0, 2, 0.7, 0.05, "Temperature", "0 is greedy.", "temperature")
         top_k = _whole(0, "top-k", "0 keeps all tokens.", "top-k")
         top_p = _slider(0.05, 1, 1, 0.05, "top-p", "1 keeps all tokens.", "top-p")
         tokens = _slider(8, MAX_NEW_TOKENS, 128, 8, "Most tokens to write", None, "max-new-tokens")

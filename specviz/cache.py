@@ -81,10 +81,6 @@ class SlotLayer(CacheLayerMixin):
         """Positions the buffers hold now."""
         return self._cache.length
 
-    def get_max_cache_shape(self) -> int:
-        """The same, by the name older transformers ask for."""
-        return self._cache.length
-
 
 class SlotCache(Cache):
     """A transformers cache of `SlotLayer`s. `aim` says where the next forward pass writes and what it sees."""

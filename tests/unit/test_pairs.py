@@ -33,6 +33,7 @@ from transformers.utils import logging as transformers_logging
 
 from specviz import embedded, hub, pairs
 from specviz.errors import PairError
+from specviz.packing import PackedLinear
 from specviz.pairs import (
     DEFAULT_PAIR,
     PAIRS,
@@ -965,6 +966,14 @@ def test_a_cache_that_looks_sound_but_cannot_be_read_is_built_again_once(
 
 
 @pytest.mark.parametrize("key", ["embedded", "embedded-skip"])
+def test_the_registry_counts_the_real_embedded_weights(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECVIZ_PREPACK", "0")  # packed weights are no parameters
+    pair, spec = load_pair(key, device="cpu"), PAIRS[key]
+    counts = [sum(weight.numel() for weight in model.parameters()) for model in (pair.drafter, pair.verifier)]
+    assert counts == [spec.drafter_parameters, spec.verifier_parameters]
+
+
+@pytest.mark.parametrize("key", ["embedded", "embedded-skip"])
 def test_the_real_embedded_pair_answers_and_drafts(key: str) -> None:
     pair = load_pair(key, device="cpu")
     assert isinstance(PAIRS[key].verifier, EmbeddedSource)
@@ -973,9 +982,12 @@ def test_the_real_embedded_pair_answers_and_drafts(key: str) -> None:
     assert pair.context_length == 8192
     assert pair.is_chat
     assert pair.eos_token_ids == {2}
-    assert sum(weight.numel() for weight in pair.verifier.parameters()) == PAIRS[key].verifier_parameters
-    drafter_parameters = sum(weight.numel() for weight in pair.drafter.parameters())
-    assert drafter_parameters == PAIRS[key].drafter_parameters
+    packed = [
+        {id(module) for module in model.modules() if isinstance(module, PackedLinear)}
+        for model in (pair.drafter, pair.verifier)
+    ]
+    assert packed[0]
+    assert packed[0] < packed[1], "the drafter holds packed weights of its own"
     tokens = pair.tokenizer.tokenize("Steps:\n\n1. x = 25 <|im_end|>")
     # Digits come apart first: else the line breaks would be read as two tokens.
     assert tokens == ["Steps", ":", "ĊĊ", "1", ".", "Ġx", "Ġ=", "Ġ", "2", "5", "Ġ", "<|im_end|>"]

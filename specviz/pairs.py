@@ -294,6 +294,9 @@ def pair_from_models(
     for model in (drafter, verifier):
         model.eval()
         model.requires_grad_(False)
+        # Softcapped attention (Gemma 2) is right in eager attention only; older transformers choose another one.
+        if getattr(model.config.get_text_config(), "attn_logit_softcapping", None):
+            model.set_attn_implementation("eager")
     return ModelPair(
         key=key,
         title=title or f"{drafter_name} → {verifier_name}",

@@ -25,7 +25,7 @@ from specviz.cache import SlotModel
 from specviz.errors import EngineError, RequestError, is_out_of_memory
 from specviz.methods import Beliefs, Method, get_method, rule
 from specviz.request import Request
-from specviz.sampling import ACCEPT, DRAFT, RESAMPLE, Number, distribution, draw, uniforms
+from specviz.sampling import ACCEPT, DRAFT, RESAMPLE, Number, at, distribution, draw, uniforms
 from specviz.text import Detokenizer, Labels, encode_prompt, forbidden_ids
 from specviz.trace import Draft, Likely, Proposal, Round, RuleTest, Run, Token, Top
 
@@ -364,7 +364,7 @@ class _Group:
         elif self.method.drafts:
             proposals, logits, q = drafted.of(rows)
             self._logits = {"drafter": logits}
-            self._keep(proposals=proposals, q=_at(q, proposals), pi=_at(q, proposals))
+            self._keep(proposals=proposals, q=at(q, proposals), pi=at(q, proposals))
             self._keep_top(q=q, pi=q)
         else:
             self._write(_take(verifier_logits, verifying, rows)[:, :1])
@@ -393,15 +393,15 @@ class _Group:
         self._logits = {"drafter": drafter_logits, "verifier": verifier_logits}
         self._keep(
             proposals=proposals,
-            q=_at(beliefs.q, proposals),
-            p=_at(beliefs.p, proposals),
-            pi=_at(pi, proposals),
+            q=at(beliefs.q, proposals),
+            p=at(beliefs.p, proposals),
+            pi=at(pi, proposals),
             acceptance=acceptance,
             accepted=accepted,
             redrawn=redrawn,
-            redrawn_q=_at(at_place[0], redrawn),
-            redrawn_p=_at(at_place[1], redrawn),
-            redrawn_pi=_at(target, redrawn),
+            redrawn_q=at(at_place[0], redrawn),
+            redrawn_p=at(at_place[1], redrawn),
+            redrawn_pi=at(target, redrawn),
         )
         if sides := ruling.test(proposals):
             self._keep(score=sides[0], threshold=sides[1].expand_as(sides[0]))
@@ -412,7 +412,7 @@ class _Group:
         p = distribution(verifier_logits, *_warp(self.rows, verifier_logits.device))
         redrawn = draw(p, _coins(self.rows, 1, p.device)[..., RESAMPLE])[:, 0]
         self._logits = {"verifier": verifier_logits}
-        self._keep(redrawn=redrawn, redrawn_p=_at(p[:, 0], redrawn), redrawn_pi=_at(p[:, 0], redrawn))
+        self._keep(redrawn=redrawn, redrawn_p=at(p[:, 0], redrawn), redrawn_pi=at(p[:, 0], redrawn))
         self._keep_top(p=p, pi=p)
 
     def _keep(self, **tensors: Tensor) -> None:
@@ -586,10 +586,6 @@ class _Stopwatch:
 def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _at(distributions: Tensor, tokens: Tensor) -> Tensor:
-    return distributions.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
 
 def _take(tensor: Tensor, order: list[_Row], rows: list[_Row]) -> Tensor:

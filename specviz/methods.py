@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from specviz.errors import RequestError
-from specviz.sampling import Number, column, distribution
+from specviz.sampling import Number, at, column, distribution
 
 FLOOR = 1e-10
 """Smallest denominator of `speed`'s acceptance ratio (as in the paper's published notebook)."""
@@ -292,10 +292,6 @@ def _normalised(mass: Tensor) -> Tensor:
     return mass / torch.where(total > 0, total, 1.0)
 
 
-def _at(distribution: Tensor, tokens: Tensor) -> Tensor:
-    return distribution.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
-
-
 @dataclass(frozen=True)
 class Ruling:
     """One method's view of a set of positions: all that is needed to decide, draw and explain.
@@ -317,7 +313,7 @@ class Ruling:
             return torch.ones_like(self.beliefs.q[..., 0])
         if not self.method.drafts:
             return torch.zeros_like(self.beliefs.p[..., 0])
-        return self._ratio(_at(self.guide, tokens), _at(self.beliefs.q, tokens), self.lenience)
+        return self._ratio(at(self.guide, tokens), at(self.beliefs.q, tokens), self.lenience)
 
     def _ratio(self, guide: Tensor, q: Tensor, lenience: Number) -> Tensor:
         if self.method.name == "speed":
@@ -345,7 +341,7 @@ class Ruling:
         if self.score is None or self.threshold is None:
             return None
         token_wise = self.score.shape[-1] > 1
-        score = _at(self.score, tokens) if token_wise else self.score.squeeze(-1)
+        score = at(self.score, tokens) if token_wise else self.score.squeeze(-1)
         return score, self.threshold.expand_as(self.score[..., :1]).squeeze(-1)
 
 

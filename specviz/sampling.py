@@ -23,6 +23,11 @@ def column(setting: Number, like: Tensor) -> Number:
     return setting.to(like.dtype).unsqueeze(-1) if isinstance(setting, Tensor) else setting
 
 
+def at(values: Tensor, tokens: Tensor) -> Tensor:
+    """What `values` [..., V] say of `tokens` [...]: [...]."""
+    return values.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+
+
 def distribution(
     logits: Tensor, temperature: Number = 1.0, top_k: int | Tensor = 0, top_p: Number = 1.0
 ) -> Tensor:

@@ -18,6 +18,8 @@ from transformers.cache_utils import CacheLayerMixin
 
 _GRAIN = 64
 """Buffers grow in steps of this many positions."""
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""The integers as wide as a number of so many bytes."""
 
 
 class SlotLayer(CacheLayerMixin):
@@ -50,7 +52,9 @@ class SlotLayer(CacheLayerMixin):
         result = []
         for buffer, states in ((self.keys, key_states), (self.values, value_states)):
             rows = buffer[target]
-            rows.scatter_(2, index.expand_as(states), states)
+            # Moved as bits: on the CPU torch scatters half precision by copying the whole buffer.
+            bits = _BITS[states.element_size()]
+            rows.view(bits).scatter_(2, index.expand_as(states), states.view(bits))
             result.append(rows[:, :, :visible])
         return result[0], result[1]
 
@@ -163,7 +167,6 @@ class SlotModel:
         visible: int,
         valid: Tensor | None = None,
         rows: slice | None = None,
-        keep: int = 0,
     ) -> Tensor:
         """One forward pass.
 
@@ -172,26 +175,47 @@ class SlotModel:
             visible: positions to attend to: one more than the largest of `positions`.
             valid: bool [B, n], False for padding; None where there is none.
             rows: which B rows; all by default.
-            keep: logits for the last `keep` tokens only; 0 for all n.
 
         Returns:
-            Logits [B, keep or n, vocabulary_size].
+            Logits [B, n, vocabulary_size].
         """
+        output = self._run(self._model, tokens, positions, visible, valid, rows)
+        return output.logits[..., : self._vocabulary_size]
+
+    def read(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        *,
+        visible: int,
+        valid: Tensor | None = None,
+        rows: slice | None = None,
+    ) -> None:
+        """A forward pass for the cache's sake alone, as `forward` but without logits."""
+        self._run(self._model.base_model, tokens, positions, visible, valid, rows)
+
+    def _run(
+        self,
+        model: Any,
+        tokens: Tensor,
+        positions: Tensor,
+        visible: int,
+        valid: Tensor | None,
+        rows: slice | None,
+    ) -> Any:
         index = positions
         if valid is not None:
             index = torch.where(valid, positions, self._cache.length)
             positions = torch.where(valid, positions, 0)
         self._cache.aim(slice(0, len(self.owners)) if rows is None else rows, index, visible)
         self.calls += 1
-        output = self._model(
+        return model(
             input_ids=tokens,
             position_ids=positions,
             attention_mask=self._mask(positions, visible),
             past_key_values=self._cache,
             use_cache=True,
-            logits_to_keep=keep,
         )
-        return output.logits[..., : self._vocabulary_size]
 
     def _mask(self, positions: Tensor, visible: int) -> Tensor | dict[str, Tensor]:
         """4-D mask(s): a query sees what lies at or before its position, in sliding layers within the window."""

@@ -234,7 +234,7 @@ class _Batch:
             positions = torch.arange(first, last, device=model.device).expand(len(rows), -1)
             limit = torch.tensor(counts, device=model.device)[:, None]
             valid = None if min(counts) >= last else positions < limit
-            model.forward(tokens, positions, visible=last, valid=valid, rows=places, keep=1)
+            model.read(tokens, positions, visible=last, valid=valid, rows=places)
 
     @torch.inference_mode()
     def step(self) -> list[tuple[_Row, Round]]:

@@ -20,34 +20,32 @@ from gradio.route_utils import API_PREFIX
 STATIC = Path(__file__).parent / "static"
 TEMPLATE = (STATIC / "template.html").read_text(encoding="utf-8")
 """The view's markup, without any text of a run."""
-CSS = (STATIC / "view.css").read_text(encoding="utf-8")
+STYLES = ("view",)
+"""The style sheets in `static/`, in order."""
+CSS = "\n".join((STATIC / f"{name}.css").read_text(encoding="utf-8") for name in STYLES)
 """The view's style; nest it under an ancestor of the markup (`#page { … }`)."""
-JS = (STATIC / "view.js").read_text(encoding="utf-8")
-"""The view's script; defines `createTraceView(root, {methods, plotly, onSelect})`, see the file."""
+SCRIPTS = ("words", "trace", "status", "text", "inspector", "plotly", "chart", "view")
+"""The files in `static/` that make up the script, in order; they share one scope and nothing outside it."""
+EXPORTS = ("createTraceView", "loadPlotly")
+JS = "\n".join(
+    [
+        "const SpecViz = (() => {",
+        '"use strict";',
+        *((STATIC / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS),
+        f"return {{ {', '.join(EXPORTS)} }};",
+        "})();\n",
+    ]
+)
+"""The script; defines `SpecViz.createTraceView(root, {methods, plotly, onSelect})`, see the file."""
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 """The one plotly.js of the project: that of the installed plotly.py."""
 
-# What gradio runs when the component is mounted. Plotly is fetched here and not by the component's `head`, which
-# would hold back the whole view until the script has come, and for good if it never does.
+# What gradio runs when the component is mounted.
 _GLUE = """
-function loadPlotly(address) {
-  if (window.Plotly) return window.Plotly;
-  const source = new URL(address, document.baseURI).href;
-  let script = Array.from(document.scripts).find((each) => each.src === source);
-  if (!script) {
-    script = document.createElement("script");
-    script.src = source;
-    document.head.append(script);
-  }
-  return new Promise((resolve) => {
-    script.addEventListener("load", () => resolve(window.Plotly));
-    script.addEventListener("error", () => resolve(null));
-  });
-}
 element.parentElement.style.padding = 0; // gradio pads this box even where `padding` is false
-const view = createTraceView(element, {
+const view = SpecViz.createTraceView(element, {
   methods: props.methods,
-  plotly: loadPlotly(props.plotly_address),
+  plotly: SpecViz.loadPlotly(props.plotly_address),
   onSelect: (index, value) => trigger("select", { index, value }),
 });
 view.update(props.value);

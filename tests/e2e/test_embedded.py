@@ -181,7 +181,7 @@ def test_calls_are_rounds_not_tokens(engine: Engine, method: str) -> None:
     def count(name: str):
         return lambda *_: counts.update({name: counts[name] + 1})
 
-    hooks = [getattr(engine.pair, name).register_forward_hook(count(name)) for name in counts]
+    hooks = [getattr(engine.pair, name).base_model.register_forward_hook(count(name)) for name in counts]
     try:
         [run] = engine.generate(Request(prompt=PROMPTS[1], method=method, max_new_tokens=24))
     finally:

@@ -107,7 +107,7 @@ def alone(page: Page) -> Callable[..., None]:
         page.evaluate(
             """(methods) => {
                 window.selected = [];
-                window.view = createTraceView(document.querySelector(".host"), {
+                window.view = SpecViz.createTraceView(document.querySelector(".host"), {
                     methods, plotly: window.Plotly ?? null, onSelect: (...what) => window.selected.push(what) });
             }""",
             METHODS,
@@ -514,7 +514,7 @@ def test_the_chart_draws_what_came_before_plotly_did(page: Page, alone: Callable
     alone()
     page.evaluate(
         """value => {
-            const view = createTraceView(document.querySelector(".host"), {
+            const view = SpecViz.createTraceView(document.querySelector(".host"), {
                 plotly: new Promise(resolve => { window.plotlyIsHere = () => resolve(window.Plotly); }) });
             view.update(value);
         }""",

@@ -163,7 +163,7 @@ def test_calls_are_rounds_not_tokens(pair: ModelPair, engine: Engine, method: st
 
         return hook
 
-    hooks = [getattr(pair, name).register_forward_hook(count(name)) for name in counts]
+    hooks = [getattr(pair, name).base_model.register_forward_hook(count(name)) for name in counts]
     try:
         run = one(engine, method=method, draft_length=4)
     finally:

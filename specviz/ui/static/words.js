@@ -1,0 +1,55 @@
+/**
+ * Words, numbers and nodes: how values of a trace are written for people. All text in a trace is untrusted, so
+ * nodes are only ever built from text, never from markup. Knows no run and no place on the page.
+ */
+
+const DASH = "–";
+
+/** A new element; strings among the children become text nodes, what is missing is left out. */
+function el(tag, className, ...children) {
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  node.append(...children.filter((child) => child || child === ""));
+  return node;
+}
+
+/** The value if it is a finite number, else the fallback. */
+const finite = (value, fallback = 0) => (Number.isFinite(value) ? value : fallback);
+const list = (value) => (Array.isArray(value) ? value : []);
+const string = (value) => (typeof value === "string" ? value : "");
+const count = (n, noun) => n + " " + noun + (n === 1 ? "" : "s");
+const isExamined = (token) => Number.isFinite(token.acceptance) && Number.isFinite(token.coin);
+const signed = (value, text) => (value < 0 ? "−" : "") + text;
+
+/** A probability or a score with about two significant places, as people write it. */
+function number(value) {
+  if (!Number.isFinite(value)) return DASH;
+  const size = Math.abs(value);
+  if (size === 0) return "0";
+  if (size < 0.0001) return signed(value, size.toExponential(1));
+  return signed(value, size < 0.1 ? size.toPrecision(size < 0.001 ? 1 : 2) : size.toFixed(2));
+}
+
+/** Two numbers that are compared, with as many places as it takes to tell them apart. */
+function compared(a, b) {
+  let texts = [number(a), number(b)];
+  for (let places = 3; a !== b && texts[0] === texts[1] && places < 10; places += 1) {
+    texts = [a, b].map((value) => (Number.isFinite(value) ? signed(value, Math.abs(value).toFixed(places)) : DASH));
+  }
+  return texts;
+}
+
+/** Text with its white space made visible. */
+const visible = (text) =>
+  string(text).replace(/ /g, "␣").replace(/\n/g, "⏎").replace(/\r/g, "␍").replace(/\t/g, "⇥");
+
+/** How to name a token, a draft or a candidate on its own; a bare piece of a character goes by its number. */
+const nameOf = (token) => visible(token?.label || token?.text) || "#" + (token?.id ?? "?");
+const quoted = (token) => el("bdi", "sv-name", nameOf(token));
+
+/** A token as a screen reader should say it. */
+function spoken(token) {
+  const text = string(token.label || token.text);
+  if (text === "") return "part of a character";
+  return text.trim() || (text.includes("\n") ? "line break" : "space");
+}

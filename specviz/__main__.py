@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from specviz import __version__
-from specviz.errors import RequestError, SpecvizError
+from specviz.errors import RequestError, SpecvizError, StoppedError
 from specviz.progress import TerminalProgress
 
 _ACCEPTED, _RESAMPLED, _PLAIN = "\x1b[38;5;33m", "\x1b[4;38;5;208m", "\x1b[0m"
@@ -33,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RequestError as error:
         print(f"specviz: {error}", file=sys.stderr)
         return 2
+    except StoppedError as error:
+        print(f"specviz: {error}", file=sys.stderr)
+        return 130
     except SpecvizError as error:
         print(f"specviz: {error}", file=sys.stderr)
         return 1
@@ -95,6 +98,48 @@ def _parser() -> argparse.ArgumentParser:
         "pairs", help="list the model pairs: sizes, source, whether they can be used now"
     )
     pairs.set_defaults(run=_pairs)
+
+    distil = commands.add_parser(
+        "distill", help="distil a drafter for a pair's verifier; goes on where it was broken off"
+    )
+    distil.set_defaults(run=_distil)
+    distil.add_argument(
+        "--pair-verifier",
+        default="embedded",
+        metavar="PAIR",
+        help="the pair whose verifier teaches (embedded)",
+    )
+    distil.add_argument("--out", type=Path, required=True, metavar="DIR", help="where everything goes")
+    distil.add_argument(
+        "--shape",
+        default="layers:0,1,2",
+        help="layers:0,1,2 takes layers of the verifier, narrow:4x256 is depth x width (default: layers:0,1,2)",
+    )
+    distil.add_argument(
+        "--vocabulary",
+        type=int,
+        default=12288,
+        metavar="N",
+        help="tokens it knows; 0 for all (default: 12288)",
+    )
+    for name, default, about in (
+        ("--tokens", 1_000_000, "tokens that the verifier writes"),
+        ("--passes", 8, "times each is learned from"),
+        ("--rows", 128, "answers written at once"),
+        ("--answer-tokens", 224, "at most so many an answer"),
+        ("--batch-tokens", 2048, "learned from in one step"),
+        ("--seed", 0, "of everything random"),
+    ):
+        distil.add_argument(
+            name, type=int, default=default, metavar="N", help=f"{about} (default: {default})"
+        )
+    distil.add_argument("--learning-rate", type=float, default=1e-3, help="at its height (default: 0.001)")
+    distil.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default: auto)")
+
+    record = commands.add_parser("record", help="make the recorded runs of the tab Replay anew")
+    record.set_defaults(run=_record)
+    record.add_argument("--pair", default="embedded", help="model pair (default: embedded)")
+    record.add_argument("--folder", type=Path, help="where they are put (default: the project’s own)")
 
     methods = commands.add_parser("methods", help="list the nine methods")
     methods.set_defaults(run=_methods)
@@ -182,6 +227,32 @@ def _interrupt() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
+def _distil(options: argparse.Namespace) -> int:
+    from specviz.distill import Plan, distil
+    from specviz.student import Shape
+
+    plan = Plan(
+        verifier=options.pair_verifier,
+        shape=Shape.parse(options.shape, options.vocabulary),
+        tokens=options.tokens,
+        answer_tokens=options.answer_tokens,
+        rows=options.rows,
+        passes=options.passes,
+        batch_tokens=options.batch_tokens,
+        learning_rate=options.learning_rate,
+        seed=options.seed,
+    )
+    with _interrupt() as stop:
+        report = distil(
+            plan, options.out, device=options.device, progress=TerminalProgress(sys.stderr), stop=stop
+        )
+    for name, value in report["held_out"].items():
+        print(f"acceptance {value:.3f}  {name}")
+    print(f"cost {report['cost']:.3f} of a verifier forward")
+    print(f"the drafter is in {options.out / 'student'}")
+    return 0
+
+
 def _pairs(_options: argparse.Namespace) -> int:
     from specviz.pairs import describe_pairs
 
@@ -201,6 +272,20 @@ def _pairs(_options: argparse.Namespace) -> int:
             )
         )
     _table(rows)
+    return 0
+
+
+def _record(options: argparse.Namespace) -> int:
+    from specviz.pairs import load_pair
+    from specviz.record import SHELF, record
+
+    pair = load_pair(options.pair, progress=TerminalProgress(sys.stderr))
+    shelf = record(pair, options.folder or SHELF, lambda title: print(title, file=sys.stderr))
+    print(
+        f"{len(shelf.runs)} runs · verifier alone {1000 * shelf.verifier_only_seconds_per_token:.0f} ms a token "
+        f"on {shelf.machine}",
+        file=sys.stderr,
+    )
     return 0
 
 

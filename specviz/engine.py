@@ -27,7 +27,19 @@ from specviz.methods import Beliefs, Method, get_method, rule
 from specviz.request import Request
 from specviz.sampling import ACCEPT, DRAFT, RESAMPLE, Number, at, distribution, draw, uniforms
 from specviz.text import Detokenizer, Labels, encode_prompt, forbidden_ids
-from specviz.trace import Draft, Likely, Proposal, Round, RuleTest, Run, Token, Top
+from specviz.trace import (
+    Alternative,
+    Draft,
+    Likely,
+    Proposal,
+    Round,
+    RuleTest,
+    Run,
+    Token,
+    Top,
+    WhatIf,
+)
+from specviz.whatif import acceptances, flips, kept, leniences
 
 if TYPE_CHECKING:
     from specviz.pairs import ModelPair
@@ -73,10 +85,12 @@ class Engine:
         self.max_rows = max_rows
         self._labels = Labels(pair.tokenizer)
 
-    def generate(self, requests: Request | Sequence[Request]) -> list[Run]:
-        """Serve all requests and return their runs in order. Raises as `stream` does."""
+    def generate(
+        self, requests: Request | Sequence[Request], *, stop: threading.Event | None = None
+    ) -> list[Run]:
+        """Serve all requests and return their runs in order. `stop` and errors are as for `stream`."""
         runs: dict[int, Run] = {}
-        for event in self.stream(requests):
+        for event in self.stream(requests, stop=stop):
             if isinstance(event, Finished):
                 runs[event.index] = event.run
         return [runs[index] for index in sorted(runs)]
@@ -174,7 +188,14 @@ class _Row:
             inspect=request.inspect,
             prompt=prompt,
             prompt_ids=list(prompt_ids),
+            alternatives=self._alternatives(),
         )
+
+    def _alternatives(self) -> list[Alternative]:
+        if not (self.request.inspect and self.method.drafts and self.method.verifies):
+            return []
+        asked = leniences(self.method.name, float(self.request.lenience or 0.0))
+        return [Alternative(name, lenience) for name, lenience in asked.items()]
 
     @property
     def left(self) -> int:
@@ -406,6 +427,11 @@ class _Group:
         if sides := ruling.test(proposals):
             self._keep(score=sides[0], threshold=sides[1].expand_as(sides[0]))
         self._keep_top(q=beliefs.q, p=beliefs.p, pi=pi)
+        if any(row.run.alternatives for row in rows):
+            changes = flips(beliefs, proposals, coins[..., ACCEPT])
+            self._keep(others=acceptances(ruling, proposals), flips=changes)
+            if (same := kept(ruling)) is not None:
+                self._keep(kept=same)
 
     def _write(self, verifier_logits: Tensor) -> None:
         """The verifier alone: one token a row."""
@@ -513,7 +539,14 @@ class _Group:
             coin=None if acceptance is None else float(row.coins[position, ACCEPT]),
             rule=test,
             top=self._top(place, step, row) if row.request.inspect else None,
+            what_if=self._what_if(place, step, accepted) if row.run.alternatives else None,
         )
+
+    def _what_if(self, place: int, step: int, accepted: bool) -> WhatIf:
+        others, found = (self._out.get(self._seen[name], place, step) for name in ("others", "flips"))
+        drawn = not accepted and "kept" in self._seen
+        same = self._out.get(self._seen["kept"], place, step) if drawn else None
+        return WhatIf(others, [[flip for flip in pair if math.isfinite(flip)] for pair in found], same)
 
     def _top(self, place: int, step: int, row: _Row) -> Top:
         def most_likely(name: str) -> list[Likely] | None:
@@ -613,10 +646,10 @@ def _forbid(rows: list[_Row], logits: Tensor) -> Tensor:
 
 
 def _agreed(values: Sequence[float], device: torch.device) -> Number:
-    """One number where all rows agree; otherwise a tensor [B, 1]."""
+    """One number where all rows agree; otherwise a tensor [B, 1], in double precision as Python's numbers are."""
     if len(set(values)) == 1:
         return values[0]
-    return torch.tensor(values, device=device)[:, None]
+    return torch.tensor(values, device=device, dtype=torch.float64)[:, None]
 
 
 def _warp(rows: list[_Row], device: torch.device) -> tuple[Number, Any, Number]:

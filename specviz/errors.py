@@ -25,6 +25,10 @@ class TraceError(SpecvizError, ValueError):
     """A trace file that is foreign, truncated, or of a schema this version does not read."""
 
 
+class StoppedError(SpecvizError):
+    """A long job was asked to stop; what it has done is kept."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that memory ran out, on the host or on an accelerator (without importing torch)."""
     text = str(error).lower()

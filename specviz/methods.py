@@ -75,28 +75,33 @@ def _top(distribution: Tensor) -> Tensor:
     return distribution.amax(-1, keepdim=True)
 
 
+def _as(setting: Number, like: Tensor) -> Tensor:
+    """A setting as `like` counts, rounded only now: one number for all rows and one for each then do the same."""
+    return torch.as_tensor(setting, dtype=like.dtype, device=like.device)
+
+
 def _chow(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 2
-    return _top(b.q1), 1 - torch.as_tensor(a, dtype=b.q1.dtype, device=b.q1.device)
+    return _top(b.q1), _as(1 - a, b.q1)
 
 
 def _diff(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 5
-    return _top(b.q1), _top(b.p1) - a
+    return _top(b.q1), _top(b.p1) - _as(a, b.p1)
 
 
 def _opt(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 10
-    return _top(b.q1), _top(b.p1) - a * total_variation(b.q, b.p).unsqueeze(-1)
+    return _top(b.q1), _top(b.p1) - _as(a, b.p1) * total_variation(b.q, b.p).unsqueeze(-1)
 
 
 def _token_v1(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 13
-    return b.q1, _top(b.p1) - a
+    return b.q1, _top(b.p1) - _as(a, b.p1)
 
 
 def _token_v2(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 14
-    return b.p1, _top(b.p1) - a
+    return b.p1, _top(b.p1) - _as(a, b.p1)
 
 
 def _token_v3(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 15
-    return b.p1, (1 - a) * _top(b.p1)
+    return b.p1, _as(1 - a, b.p1) * _top(b.p1)
 
 
 @dataclass(frozen=True)
@@ -317,7 +322,7 @@ class Ruling:
 
     def _ratio(self, guide: Tensor, q: Tensor, lenience: Number) -> Tensor:
         if self.method.name == "speed":
-            return (guide / ((1 - lenience) * q).clamp_min(FLOOR)).clamp_max(1)
+            return (guide / (_as(1 - lenience, q) * q).clamp_min(FLOOR)).clamp_max(1)
         return (guide / q.clamp_min(torch.finfo(q.dtype).tiny)).clamp_max(1)
 
     def residual(self) -> Tensor:
@@ -333,7 +338,7 @@ class Ruling:
         if self.method.name != "speed":
             return self.guide
         q = self.beliefs.q
-        accepted = q * self._ratio(self.guide, q, column(self.lenience, q))
+        accepted = q * self._ratio(self.guide, q, column(self.lenience))
         return accepted + (1 - accepted.sum(-1, keepdim=True)) * self.residual()
 
     def test(self, tokens: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -350,7 +355,7 @@ def rule(method: Method, beliefs: Beliefs, lenience: Number) -> Ruling:
     if method.rule is None:
         guide = beliefs.p if method.verifies else beliefs.q
         return Ruling(method, beliefs, lenience, guide, None, None)
-    score, threshold = method.rule(beliefs, column(lenience, beliefs.p))
+    score, threshold = method.rule(beliefs, column(lenience))
     trusted = score >= threshold
     if score.shape[-1] == 1:
         guide = torch.where(trusted, beliefs.q, beliefs.p)

@@ -437,6 +437,34 @@ def load_pair(
     raise failure
 
 
+def load_verifier(
+    key: str,
+    device: str = "auto",
+    dtype: str = "auto",
+    prepack: bool = True,
+    progress: Progress | None = None,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The verifier of a pair and its tokenizer; arguments and errors as for `load_pair`.
+
+    Without `prepack` all weights stay plain parameters, to learn from or to copy.
+    """
+    spec = _spec(key)
+    alone = replace(spec, drafter=spec.verifier, drafter_parameters=0)
+    failure = None
+    try:
+        place = replace(_place(alone, device, dtype), prepack=prepack)
+        with quiet_transformers():
+            online = bool(alone.repositories) and _hub_answers(alone)
+            verifier, tokenizer = _load(spec.verifier, spec.verifier_name, place, online, progress or silent)
+        assert tokenizer is not None  # only shipped drafters come without one
+        return verifier, tokenizer
+    except Exception as error:
+        _log.debug("loading the verifier of %s failed", key, exc_info=error)
+        failure = explain(error, spec.verifier_name)
+    _release_memory()
+    raise failure
+
+
 def _between(report: Progress, start: float, end: float) -> Progress:
     """A callback whose 0 to 1 is `start` to `end` of `report`."""
     return lambda fraction, text: report(start + (end - start) * fraction, text)
@@ -449,6 +477,7 @@ class _Place:
     device: torch.device
     dtype: torch.dtype
     spread: bool = False
+    prepack: bool = True
 
 
 def _place(spec: PairSpec, device: str, dtype: str) -> _Place:
@@ -589,6 +618,7 @@ def _read_model(
     from transformers import AutoModelForCausalLM
 
     from specviz.packing import pack
+    from specviz.vocabulary import SmallVocabulary
 
     options: dict[str, Any] = {}
     if online:
@@ -614,7 +644,10 @@ def _read_model(
         raise PairError(
             f"{name} does not fit into the memory of the GPUs here: choose a smaller pair or dtype."
         )
-    pack(model)
+    if vocabulary := SmallVocabulary.load(Path(location)):
+        vocabulary.widen(model)
+    if place.prepack:
+        pack(model)
     return model
 
 

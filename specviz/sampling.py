@@ -18,9 +18,9 @@ DRAFT, ACCEPT, RESAMPLE = range(3)
 """Columns of the table of uniforms: the drafter's draw, the acceptance coin, the verifier's draw."""
 
 
-def column(setting: Number, like: Tensor) -> Number:
-    """Make a setting broadcast over the vocabulary of `like` [..., V]: a tensor [...] becomes [..., 1]."""
-    return setting.to(like.dtype).unsqueeze(-1) if isinstance(setting, Tensor) else setting
+def column(setting: Number) -> Number:
+    """Make a setting broadcast over a vocabulary: a tensor [...] becomes [..., 1]."""
+    return setting.unsqueeze(-1) if isinstance(setting, Tensor) else setting
 
 
 def at(values: Tensor, tokens: Tensor) -> Tensor:
@@ -66,8 +66,8 @@ def _truncate(probabilities: Tensor, top_k: int | Tensor, top_p: Number) -> Tens
     ordered = torch.where((rank < limit) | (limit <= 0), ordered, 0.0)
     ordered = ordered / ordered.sum(-1, keepdim=True)
     mass_before = ordered.cumsum(-1) - ordered
-    bound = column(top_p, ordered)
-    keep = (mass_before < bound) | torch.as_tensor(bound >= 1, device=ordered.device)
+    bound = torch.as_tensor(column(top_p), dtype=ordered.dtype, device=ordered.device)
+    keep = (mass_before < bound) | (bound >= 1)
     ordered = torch.where(keep, ordered, 0.0)
     ordered = ordered / ordered.sum(-1, keepdim=True)
     return torch.zeros_like(probabilities).scatter_(-1, order, ordered)

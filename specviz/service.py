@@ -6,7 +6,7 @@ The page's only door to models and engine. Knows no page; imports torch only whe
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from specviz.errors import SpecvizError
@@ -93,3 +93,22 @@ class Service:
                 yield round_line(event.round)
             elif isinstance(event, Finished):
                 yield end_line(event.run)
+
+    def compare_lines(
+        self,
+        key: str,
+        requests: Sequence[Request],
+        stop: threading.Event,
+        progress: Progress | None = None,
+        *,
+        measure_alone: bool = True,
+    ) -> Iterator[str]:
+        """Serve several requests as one batch and say how they compare; yields the lines of `specviz.comparison`.
+
+        Raises:
+            PairError, RequestError, EngineError: as loading and generating do.
+        """
+        engine = self.engine(key, progress)
+        from specviz.comparison import compare
+
+        yield from compare(engine, requests, stop, measure_alone=measure_alone)

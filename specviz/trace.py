@@ -7,8 +7,8 @@ decisions themselves; rates are derived from it and never stored. Knows no model
 from __future__ import annotations
 
 import json
-import math
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from specviz import __version__
 from specviz.errors import TraceError
 
 SCHEMA = "specviz-trace"
-VERSION = 1
+VERSION = 2
 
 STOP_REASONS = ("eos", "length", "context", "cancelled")
 
@@ -72,6 +72,30 @@ class Top:
 
 
 @dataclass(frozen=True)
+class Alternative:
+    """A method, and the lenience at which every token is asked what it would have done."""
+
+    method: str
+    lenience: float
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """What each of the run's alternatives would have done with the examined proposal, at the same coin.
+
+    Attributes:
+        acceptance: in the order of the run's alternatives; accepted where coin < acceptance.
+        flips: of each alternative, the leniences from which on its verdict is the other one, ascending; at most two.
+        kept: [from, to) the leniences between which this run's rule, having rejected, draws the same replacement;
+            None where that does not depend on lenience, or nothing was rejected.
+    """
+
+    acceptance: list[float]
+    flips: list[list[float]]
+    kept: list[float] | None
+
+
+@dataclass(frozen=True)
 class Token:
     """One emitted token.
 
@@ -87,6 +111,7 @@ class Token:
         acceptance, coin: of the examined proposal: accepted where coin < acceptance. None where none was examined.
         rule: the deferral test, for the cascades.
         top: the most probable tokens, where inspection was asked for.
+        what_if: what other methods and leniences would have done, where inspection was asked for and both models ran.
     """
 
     id: int
@@ -104,6 +129,7 @@ class Token:
     coin: float | None
     rule: RuleTest | None
     top: Top | None
+    what_if: WhatIf | None
 
 
 @dataclass(frozen=True)
@@ -125,6 +151,7 @@ class Run:
     """One request, served: its settings and everything that was decided.
 
     `stop_reason` is "eos", "length", "context" (the models' context is full) or "cancelled"; "" while it runs.
+    `alternatives` are what every token's `what_if` speaks of, this run's own method among them; empty without.
     `verifier_calls` and `drafter_calls` count forward passes in rounds; reading the prompt is not among them.
     `drafter_logits` and `verifier_logits` ([tokens, V], on request) are not part of a saved trace.
     """
@@ -147,6 +174,7 @@ class Run:
     inspect: int
     prompt: str
     prompt_ids: list[int]
+    alternatives: list[Alternative]
     rounds: list[Round] = field(default_factory=list)
     stop_reason: str = ""
     seconds: float = 0.0
@@ -206,8 +234,8 @@ class Run:
 
     def summary(self) -> dict[str, Any]:
         """The run's public fields as one JSON-ready object: settings, text, figures, rounds."""
-        figures = {name: getattr(self, name) for name in (*_SETTINGS, *_DERIVED, *_ENDING)}
-        return figures | {"rounds": [asdict(r) for r in self.rounds]}
+        figures = {name: getattr(self, name) for name in (*_DERIVED, *_ENDING)}
+        return _settings(self) | figures | {"rounds": [asdict(r) for r in self.rounds]}
 
     def lines(self) -> Iterator[str]:
         """The trace, line by line, each ending in a newline."""
@@ -265,10 +293,15 @@ def _line(record: dict[str, Any]) -> str:
     return json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
 
 
+def _settings(run: Run) -> dict[str, Any]:
+    plain = {name: getattr(run, name) for name in _SETTINGS}
+    return plain | {"alternatives": [asdict(one) for one in run.alternatives]}
+
+
 def header_line(run: Run) -> str:
     """First line of a trace: what was asked of whom."""
     opening = {"type": "run", "schema": SCHEMA, "version": VERSION, "specviz": __version__}
-    return _line(opening | {name: getattr(run, name) for name in _SETTINGS})
+    return _line(opening | _settings(run))
 
 
 def round_line(round_: Round) -> str:
@@ -306,7 +339,15 @@ def parse_trace(lines: Iterable[str]) -> Run:
     run = Run(**values, rounds=rounds)
     if run.stop_reason not in STOP_REASONS:
         raise TraceError(f"This trace is damaged: {run.stop_reason!r} is no reason to stop.")
+    if not all(_fits(token.what_if, run) for token in run.tokens if token.what_if):
+        raise TraceError("This trace is damaged: a 'what_if' does not fit the run's 'alternatives'.")
     return run
+
+
+def _fits(what_if: WhatIf, run: Run) -> bool:
+    lengths = {len(what_if.acceptance), len(what_if.flips)}
+    own = run.method in [one.method for one in run.alternatives]
+    return own and lengths == {len(run.alternatives)} and len(what_if.kept or (0.0, 0.0)) == 2
 
 
 def _record(number: int, line: str) -> dict[str, Any]:
@@ -332,7 +373,7 @@ def _build(kind: Any, value: Any, name: str, line: int) -> Any:
         if missing := [key for key in hints if key not in value]:
             raise TraceError(f"Line {line} of this trace is damaged: {missing[0]!r} is missing.")
         return kind(**{key: _build(hint, value[key], key, line) for key, hint in hints.items()})
-    if kind is float and type(value) in (int, float) and math.isfinite(value):
+    if kind is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return float(value)
     if kind in (int, str, bool) and type(value) is kind:
         return value

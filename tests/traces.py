@@ -1,4 +1,4 @@
-"""Handmade traces for tests: every line of schema "specviz-trace" version 1, without any model.
+"""Handmade traces for tests: every line of schema "specviz-trace" version 2, without any model.
 
 Knows the trace format and nothing of the engine; the numbers are drawn from a seed, yet obey the rules of the game
 (acceptance = min(1, π/q), accepted iff coin < acceptance, at most `draft_length` tokens a round).
@@ -11,6 +11,8 @@ import random
 import re
 from dataclasses import dataclass, field
 from typing import Any
+
+from specviz.methods import METHODS
 
 STORY = (
     "A rainbow is sunlight, taken apart by rain. When a ray enters a drop of water it slows down and bends, and blue "
@@ -72,13 +74,32 @@ def line(entry: dict[str, Any]) -> str:
 def run_entry(method: str = "cascade_chow", **changes: Any) -> dict[str, Any]:
     """The first line's object."""
     entry = {
-        "type": "run", "schema": "specviz-trace", "version": 1, "specviz": "0.1.0", "pair": "embedded",
+        "type": "run", "schema": "specviz-trace", "version": 2, "specviz": "0.1.0", "pair": "embedded",
         "drafter": "tiny drafter", "verifier": "SmolLM2-135M-Instruct", "method": method, "lenience": 0.3,
         "draft_length": 5, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 0, "max_new_tokens": 256,
         "forbidden_tokens": [], "echo": False, "inspect": 10, "prompt": PROMPT, "prompt_ids": [1, 2, 3],
-        "device": "cpu", "dtype": "float32",
+        "device": "cpu", "dtype": "float32", "alternatives": [],
     }  # fmt: skip
     return {**entry, **changes}
+
+
+def alternatives(method: str, lenience: float, inspect: int = 10) -> list[dict[str, Any]]:
+    """The header's list of what every token is asked, where it is."""
+    if not inspect or method.endswith("_only"):
+        return []
+    own = {name: other.default_lenience for name, other in METHODS.items()} | {method: lenience}
+    return [{"method": name, "lenience": at} for name, at in own.items()]
+
+
+def what_if(method: str, acceptance: float, flips: list[float], **changes: Any) -> dict[str, Any]:
+    """A token's what-if, as plain as can be: its own method as given, of the others nothing flips."""
+    names = list(METHODS)
+    return {
+        "acceptance": [acceptance if name == method else float(name != "verifier_only") for name in names],
+        "flips": [flips if name == method else [] for name in names],
+        "kept": None,
+        **changes,
+    }
 
 
 def token_entry(text: str, **changes: Any) -> dict[str, Any]:
@@ -86,6 +107,7 @@ def token_entry(text: str, **changes: Any) -> dict[str, Any]:
     entry = {
         "id": 123, "text": text, "position": 40, "special": False, "label": text, "accepted": True, "draft": None,
         "q": 0.31, "p": 0.42, "pi": 0.35, "acceptance": 0.87, "coin": 0.23, "rule": None, "top": None,
+        "what_if": None,
     }  # fmt: skip
     return {**entry, **changes}
 
@@ -117,6 +139,8 @@ class _Maker:
     def __init__(self, method: str, lenience: float, inspect: int, seed: int):
         self.method, self.lenience, self.inspect = method, lenience, inspect
         self.random = random.Random(seed)
+        self.alternatives = alternatives(method, lenience, inspect)
+        self.luck = random.Random(seed)  # of its own: what if changes nothing of what was
         self.ids: dict[str, int] = {}
 
     def id_of(self, text: str) -> int:
@@ -165,7 +189,30 @@ class _Maker:
             self.reject(token)
         if self.inspect:
             token["top"] = self.tops(token)
+        if self.alternatives:
+            token["what_if"] = self.what_if(token)
         return token
+
+    def what_if(self, token: dict[str, Any]) -> dict[str, Any]:
+        """Each method accepts at p / q until it trusts the draft; the run's own one does what it did."""
+        draft = token["draft"] or token
+        acceptance, flips = [], []
+        for one in self.alternatives:
+            name = one["method"]
+            since = self.luck.uniform(*METHODS[name].offered_range)
+            strict = min(1.0, draft["p"] / draft["q"])
+            if name == self.method:
+                since = 1 - token["rule"]["score"] if token["rule"] else 1 - strict / max(token["coin"], 1e-9)
+            own = token["acceptance"] if name == self.method else 1.0 if one["lenience"] >= since else strict
+            flat = name.endswith("_only")
+            acceptance.append(float(name == "drafter_only") if flat else round(own, 4))
+            flips.append([round(since, 4)] if not flat and token["coin"] >= strict and since > 0 else [])
+        kept = "token" in self.method and token["draft"]
+        return {
+            "acceptance": acceptance,
+            "flips": flips,
+            "kept": [self.lenience - 0.05, self.lenience + 0.1] if kept else None,
+        }
 
     def reject(self, token: dict[str, Any]) -> None:
         """Turn the numbers drawn so far into those of a rejected draft, and draw the emitted token's own."""
@@ -214,7 +261,12 @@ def make_trace(
         [
             line(
                 run_entry(
-                    method, lenience=lenience, prompt=prompt, inspect=inspect, draft_length=draft_length
+                    method,
+                    lenience=lenience,
+                    prompt=prompt,
+                    inspect=inspect,
+                    draft_length=draft_length,
+                    alternatives=maker.alternatives,
                 )
             )
         ]

@@ -139,6 +139,19 @@ def test_neighbours_do_not_show(engine: Engine) -> None:
         assert [likely.id for likely in mine.top.pi] == [likely.id for likely in other.top.pi]
 
 
+@pytest.mark.parametrize("method", BOTH)
+def test_settings_of_neighbours_do_not_show(engine: Engine, method: str) -> None:
+    """Rows of one method that differ in temperature, lenience and top-p are decided with their own, to the last bits."""
+    common = {"prompt": PROMPT, "method": method, "max_new_tokens": 12}
+    mine = Request(**common, seed=3, temperature=0.7, top_p=0.93, lenience=0.1)
+    beside = [Request(**common, seed=s, temperature=1.1, lenience=0.2 + 0.1 * s) for s in range(3)]
+    alone, together = engine.generate(mine)[0], engine.generate([*beside, mine])[-1]
+    for one, other in zip(alone.tokens, together.tokens, strict=True):
+        assert (one.id, one.coin) == (other.id, other.coin)
+        for name in ("acceptance", "q", "p", "pi"):
+            assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-12, abs=1e-14)
+
+
 def test_methods_side_by_side_share_their_coins(engine: Engine) -> None:
     runs = engine.generate([Request(prompt=PROMPT, method=m, seed=9, max_new_tokens=30) for m in BOTH])
     coins = [{token.position: token.coin for token in run.tokens} for run in runs]

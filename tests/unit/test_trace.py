@@ -9,7 +9,19 @@ from hypothesis import strategies as st
 
 from specviz.errors import TraceError
 from specviz.methods import METHODS
-from specviz.trace import Draft, Likely, Proposal, Round, RuleTest, Run, Token, Top, parse_trace
+from specviz.trace import (
+    Alternative,
+    Draft,
+    Likely,
+    Proposal,
+    Round,
+    RuleTest,
+    Run,
+    Token,
+    Top,
+    WhatIf,
+    parse_trace,
+)
 from tests.traces import make_trace
 
 
@@ -17,7 +29,7 @@ def token(**changes) -> Token:
     values = {
         "id": 5, "text": " a", "label": " a", "position": 3, "round": 0, "accepted": True, "special": False,
         "draft": None, "q": 0.5, "p": 0.25, "pi": 0.25, "acceptance": 0.5, "coin": 0.1,
-        "rule": RuleTest(0.25, 0.5, False), "top": None,
+        "rule": RuleTest(0.25, 0.5, False), "top": None, "what_if": WhatIf([0.5, 1.0], [[0.1, 0.4], []], None),
     }  # fmt: skip
     return Token(**values | changes)
 
@@ -31,6 +43,7 @@ def run() -> Run:
         label="\ufffd",
         draft=Draft(9, "\n", 0.9, 0.1, 0.1),
         top=Top(likely, None, likely),
+        what_if=WhatIf([0.1, 1.0], [[0.75], []], [0.25, 0.625]),
     )
     rounds = [
         Round(
@@ -48,7 +61,8 @@ def run() -> Run:
     return Run(
         pair="p", drafter="d", verifier="v", device="cpu", dtype="float32", method="cascade_tokenV3", lenience=0.5,
         draft_length=3, temperature=1.0, top_k=0, top_p=1.0, seed=0, max_new_tokens=3, forbidden_tokens=[], echo=False,
-        inspect=2, prompt="hé\n", prompt_ids=[1, 2, 3], rounds=rounds, stop_reason="length", seconds=1.0,
+        inspect=2, prompt="hé\n", prompt_ids=[1, 2, 3],
+        alternatives=[Alternative("cascade_tokenV3", 0.5), Alternative("drafter_only", 0.0)], rounds=rounds, stop_reason="length", seconds=1.0,
         prefill_seconds=0.25, verifier_calls=2, drafter_calls=4,
     )  # fmt: skip
 
@@ -97,6 +111,12 @@ def change(line: int, **values) -> list[str]:
     return changed
 
 
+def what_if(**values) -> list[str]:
+    tokens = json.loads(lines()[1])["tokens"]
+    tokens[0]["what_if"] |= values
+    return change(1, tokens=tokens)
+
+
 @pytest.mark.parametrize(
     ("damaged", "sentence"),
     [
@@ -106,7 +126,7 @@ def change(line: int, **values) -> list[str]:
         (["PK\x03\x04 zip"], "is not JSON"),
         (["[" * 100_000], "is not JSON"),
         (["[1, 2]"], "not a JSON object"),
-        (change(0, version=99), "schema version 99; this SpecViz reads version 1"),
+        (change(0, version=99), "schema version 99; this SpecViz reads version 2"),
         (change(0, schema="other"), "not a SpecViz trace"),
         (lines()[:-1], "truncated: its last line"),
         ([*lines()[:-1], lines()[-1][:20]], "Line 4 of this trace is not JSON"),
@@ -117,6 +137,14 @@ def change(line: int, **values) -> list[str]:
         (change(1, tokens=None), "'tokens' is of the wrong kind"),
         (change(2, examined=float("nan")), "'examined'"),
         (change(2, seconds=float("inf")), "'seconds'"),
+        (change(0, alternatives=[]), "'what_if' does not fit"),
+        (change(0, alternatives=[{"method": "cascade_tokenV3", "lenience": 0.5}]), "'what_if' does not fit"),
+        (change(0, alternatives=[{"method": "speed"}]), "'lenience' is missing"),
+        (change(0, method="speed"), "'what_if' does not fit"),
+        (what_if(acceptance=[0.5]), "'what_if' does not fit"),
+        (what_if(flips=[[0.1]]), "'what_if' does not fit"),
+        (what_if(flips=[[None], []]), "'flips' is of the wrong kind"),
+        (what_if(kept=[0.1]), "'what_if' does not fit"),
         (change(3, stop_reason="tired"), "'tired' is no reason to stop"),
         ([lines()[0], lines()[3], *lines()[1:]], "may only be rounds"),
     ],

@@ -17,25 +17,21 @@ import gradio as gr
 import plotly
 from gradio.route_utils import API_PREFIX
 
-STATIC = Path(__file__).parent / "static"
-TEMPLATE = (STATIC / "template.html").read_text(encoding="utf-8")
+from specviz.ui.bundle import STATIC, script, style, template
+
+TEMPLATE = template("template")
 """The view's markup, without any text of a run."""
-STYLES = ("view",)
+STYLES = ("view", "whatif", "replay")
 """The style sheets in `static/`, in order."""
-CSS = "\n".join((STATIC / f"{name}.css").read_text(encoding="utf-8") for name in STYLES)
+CSS = style(STYLES)
 """The view's style; nest it under an ancestor of the markup (`#page { … }`)."""
-SCRIPTS = ("words", "trace", "status", "text", "inspector", "plotly", "chart", "view")
+SCRIPTS = (
+    *("words", "theme", "trace", "status", "text", "whatif", "inspector"),
+    *("plotly", "chart", "lanes", "stage", "replay", "save", "footer", "view"),
+)
 """The files in `static/` that make up the script, in order; they share one scope and nothing outside it."""
 EXPORTS = ("createTraceView", "loadPlotly")
-JS = "\n".join(
-    [
-        "const SpecViz = (() => {",
-        '"use strict";',
-        *((STATIC / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS),
-        f"return {{ {', '.join(EXPORTS)} }};",
-        "})();\n",
-    ]
-)
+JS = script(SCRIPTS, EXPORTS)
 """The script; defines `SpecViz.createTraceView(root, {methods, plotly, onSelect})`, see the file."""
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 """The one plotly.js of the project: that of the installed plotly.py."""
@@ -47,6 +43,9 @@ const view = SpecViz.createTraceView(element, {
   methods: props.methods,
   plotly: SpecViz.loadPlotly(props.plotly_address),
   onSelect: (index, value) => trigger("select", { index, value }),
+  replay: props.replay,
+  onReplay: props.offers_replay ? () => trigger("play") : null,
+  sources: props.sources,
 });
 view.update(props.value);
 watch("value", () => view.update(props.value));
@@ -59,28 +58,53 @@ def plotly_address() -> str:
 
     The first call lets gradio serve that one file, and nothing beside it.
     """
-    gr.set_static_paths([PLOTLY_JS])
-    return f"{API_PREFIX.lstrip('/')}/file={quote(PLOTLY_JS.resolve().as_posix())}"
+    return _served(PLOTLY_JS)
+
+
+@cache
+def sources() -> dict[str, str | list[str]]:
+    """Where the browser finds what a saved page is made of; served like plotly.js, each file by name."""
+    return {
+        "template": _served(STATIC / "template.html"),
+        "plotly": plotly_address(),
+        "styles": [_served(STATIC / f"{name}.css") for name in STYLES],
+        "scripts": [_served(STATIC / f"{name}.js") for name in SCRIPTS],
+    }
+
+
+def _served(file: Path) -> str:
+    gr.set_static_paths([file])
+    return f"{API_PREFIX.lstrip('/')}/file={quote(file.resolve().as_posix())}"
 
 
 class TraceView(gr.HTML):
     """Shows one run from its trace, live or whole.
 
-    The value is a string of JSON lines, schema "specviz-trace" version 1; "" is the empty view. A value that begins
+    The value is a string of JSON lines, schema "specviz-trace" version 2; "" is the empty view. A value that begins
     with the one before it is appended to what is shown, any other value starts anew. Lines that cannot be read are
     left out and counted in the view. `select` events carry the pinned token: `index` counts from 0 over the tokens
-    of the run, `value` is the token's text.
+    of the run, `value` is the token's text. `play` events ask to replay the run.
     """
 
     def __init__(
-        self, value: str = "", *, methods: Mapping[str, Mapping[str, str | None]], **kwargs: Any
+        self,
+        value: str = "",
+        *,
+        methods: Mapping[str, Mapping[str, Any]],
+        replay: bool = False,
+        offers_replay: bool = False,
+        **kwargs: Any,
     ) -> None:
         """Make a view.
 
         Args:
             value: the trace to begin with.
             methods: what to say of each method, by its name: "title", "formula", "sentence", "score_label" and
-                "threshold_label" (such as "max q₁" and "1 − α"); the labels are None for methods without a test.
+                "threshold_label" (such as "max q₁" and "1 − α"); the labels are None for methods without a test;
+                and "range", what the what-if slider offers, [strict end, drafter's end].
+            replay: show the run step by step, with a transport. A line of type "yardstick" in the value, with
+                "seconds_per_token" and "machine", says what the verifier alone takes.
+            offers_replay: show a button that asks for a replay, by a `play` event.
             **kwargs: what `gr.HTML` takes beside template, style and script: visible, elem_id, scale, ….
         """
         super().__init__(
@@ -91,6 +115,9 @@ class TraceView(gr.HTML):
             apply_default_css=False,
             methods={name: dict(words) for name, words in methods.items()},
             plotly_address=plotly_address(),
+            sources=sources(),
+            replay=replay,
+            offers_replay=offers_replay,
             **kwargs,
         )
 

@@ -16,7 +16,8 @@ from specviz.methods import METHODS
 from specviz.request import Request
 from specviz.service import Service
 from specviz.trace import Run, parse_trace
-from specviz.ui.page import EXAMPLES, build_page
+from specviz.ui.controls import EXAMPLES
+from specviz.ui.page import build_page
 from tests.traces import make_trace
 
 MINUTES = 60_000

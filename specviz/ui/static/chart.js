@@ -67,9 +67,9 @@ function createChart(panel, colours, onPoint) {
     const side = { ...axis, visible: words === "" };
     return {
       datarevision: revision, autosize: true, dragmode: false, hovermode: "x unified", bargap: 0, showlegend: false,
-      margin: { l: 42, r: 30, t: 8, b: 36 },
+      margin: { l: 42 * look.scale, r: 30 * look.scale, t: 8, b: 36 * look.scale },
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: look.font, size: 11, color: look.text },
+      font: { family: look.font, size: 11 * look.scale, color: look.text },
       hoverlabel: { bgcolor: look.panel, bordercolor: look.line, font: { color: look.text } },
       xaxis: { ...axis, visible: x.length > 0, showgrid: false, tickformat: "d", title: { text: "token", standoff: 4 },
         range: [0.4, Math.max(20, x.length) + 0.6] },
@@ -80,7 +80,7 @@ function createChart(panel, colours, onPoint) {
       shapes: marked === null ? [] : [{ type: "line", x0: marked + 1, x1: marked + 1, yref: "paper", y0: 0, y1: 1,
         line: { color: look.text, width: 1.5 } }],
       annotations: words ? [{ text: words, showarrow: false, xref: "paper", yref: "paper", x: 0.5, y: 0.5,
-        font: { size: 13, color: look.muted } }] : [],
+        font: { size: 13 * look.scale, color: look.muted } }] : [],
     };
   }
 

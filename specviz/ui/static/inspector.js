@@ -113,9 +113,10 @@ function topList(token) {
 }
 
 /** The whole inspector for one token, as a list of nodes. */
-function inspectorNodes(item, run, method) {
+function inspectorNodes(item, run, methods) {
   const { token, round, index } = item;
   const examined = isExamined(token);
+  const method = Object.hasOwn(methods, run.method) ? methods[run.method] : {};
   const place = ["token " + (index + 1), "round " + (finite(round.index) + 1), "position " + (token.position ?? DASH),
     "id " + (token.id ?? DASH)].join(" · ");
   const rule = el("div", "sv-rule",
@@ -129,6 +130,7 @@ function inspectorNodes(item, run, method) {
     el("p", "sv-verdict", ...verdict(item, run)),
     examined && gauge(token),
     rule,
+    whatIfNodes(token, run, methods),
     proposals(item),
     probabilities(token),
     topList(token),

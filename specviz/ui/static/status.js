@@ -7,7 +7,7 @@ const STOP_WORDS = { eos: "ended by itself", length: "reached the token limit", 
   cancelled: "stopped" };
 
 /** The status line: counts rounds as they come and shows the figures derived from them. */
-function createStatus(section) {
+function createStatus(section, running = "running …") {
   const cell = (name) => section.querySelector('[data-figure="' + name + '"]');
   const warning = section.querySelector(".sv-warning");
   const failure = section.querySelector(".sv-failure");
@@ -55,7 +55,7 @@ function createStatus(section) {
     if (texts.efficiency !== DASH) {
       cell("efficiency").querySelector("dd").append(el("small", "", " tokens per verifier call"));
     }
-    cell("stop").textContent = error ? "did not work" : end ? STOP_WORDS[end.stop_reason] || "ended" : run ? "running …" : "";
+    cell("stop").textContent = error ? "did not work" : end ? STOP_WORDS[end.stop_reason] || "ended" : run ? running : "";
     cell("stop").classList.toggle("is-done", end !== null || error !== null);
     failure.hidden = error === null;
     failure.textContent = string(error?.message);

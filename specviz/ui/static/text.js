@@ -31,6 +31,13 @@ function spokenVerdict(token) {
   return token.draft ? "resampled, rejected draft " + spoken(token.draft) : "written by the verifier";
 }
 
+/** A badge behind a token; several stand side by side. */
+function badgeToken(node, badge, words) {
+  node.dataset.badge = [node.dataset.badge, badge].filter(Boolean).join(" ");
+  node.title = [node.title, words].filter(Boolean).join("; ");
+  node.setAttribute("aria-label", node.getAttribute("aria-label") + "; " + words);
+}
+
 /** The rejected draft, struck through, before what replaced it. */
 function draftNode(item) {
   const text = string(item.token.draft.text);

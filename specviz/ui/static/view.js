@@ -4,11 +4,15 @@
  * It knows the trace format and the DOM, and Plotly for the chart; it knows no model, no server and no page
  * around it. All text in a trace is untrusted, so nodes are only ever built from text, never from markup.
  *
- * createTraceView(root, {methods, plotly, onSelect}) -> {update(value)}
+ * createTraceView(root, {methods, plotly, onSelect, replay, onReplay, sources}) -> {update(value), pin(index), mark(index, badge, words)}
  *   root      the element holding template.html
- *   methods   method name -> {title, formula, sentence, score_label, threshold_label}
+ *   methods   method name -> {title, formula, sentence, score_label, threshold_label, range}; range is what the
+ *             what-if slider offers, [strict end, drafter's end]
  *   plotly    Plotly, or a promise of it; null or a promise of null means that there is no chart
  *   onSelect  called with (index, text) whenever a token is pinned
+ *   replay    true shows the run step by step, with a transport, instead of whole
+ *   onReplay  what the button "Replay this run" does; without it there is no such button
+ *   sources   where the view's own files are, {template, plotly, styles, scripts}; without them there is no "Save page"
  *   update    takes the whole trace so far: what it adds to the last one is drawn, anything else starts anew;
  *             a line {"type": "error", "message"} in place of the end says why a run broke off
  */
@@ -18,21 +22,27 @@ const HINTS = [
   "Here you will find what was drafted, the coin that decided, and what drafter (q), verifier (p) and target (π) thought.",
 ];
 
-function createTraceView(root, { methods = {}, plotly = null, onSelect = () => {} } = {}) {
+function createTraceView(root, options = {}) {
+  const { methods = {}, plotly = null, onSelect = () => {}, replay = false, onReplay = null, sources = null } = options;
   const host = root.matches(".specviz") ? root : root.querySelector(".specviz");
   const find = (selector) => host.querySelector(selector);
   const text = find(".sv-text");
   const panel = find(".sv-inspector");
-  const status = createStatus(find(".sv-status"));
+  const status = createStatus(find(".sv-status"), replay ? "replaying …" : undefined);
   const chart = createChart(find(".sv-chart-panel"), colours, pin);
   const read = createReader();
+  const player = replay ? createReplay(find(".sv-replay"), { show: showSoFar }) : null;
+  const footer = createFooter(find(".sv-footer"), { methods, onReplay, sources, yardstick: () => player?.yardstick() });
+  const whatIf = createWhatIf(find(".sv-what-if"), text, methods);
   let run, items, shown, pinned, tabStop;
+  let visible; // how many tokens are on the page: all, unless a replay has not come to them
   let following = true; // whether the text scrolls along with what is written
 
   function reset() {
     run = {};
     items = [];
     shown = pinned = tabStop = null;
+    visible = 0;
     following = true;
     text.replaceChildren();
     find(".sv-empty").hidden = false;
@@ -40,6 +50,9 @@ function createTraceView(root, { methods = {}, plotly = null, onSelect = () => {
     find(".sv-prompt").open = false;
     status.reset();
     chart.reset();
+    player?.reset();
+    footer.reset();
+    whatIf.reset();
     inspect(null);
   }
 
@@ -49,15 +62,43 @@ function createTraceView(root, { methods = {}, plotly = null, onSelect = () => {
     const added = document.createDocumentFragment();
     for (const entry of entries) {
       status.add(entry);
+      player?.add(entry);
+      footer.add(entry);
+      whatIf.add(entry);
       if (entry?.type === "run") start(entry);
       else if (entry?.type === "round") added.append(addRound(entry));
     }
+    footer.keep(string(value));
     if (entries.length === 0) return;
     find(".sv-empty").hidden = true;
     text.append(added);
     if (tabStop === null && items.length > 0) setTabStop(0);
     if (following) text.scrollTop = text.scrollHeight;
     status.show();
+    whatIf.ready(items);
+    player?.ready();
+  }
+
+  /** Show the run only as far as a step of its replay has come. Later tokens keep their nodes, out of sight. */
+  function showSoFar({ tokens, drafts, entries }) {
+    visible = tokens;
+    for (const { node, index } of items) node.hidden = index >= tokens;
+    for (const node of text.querySelectorAll(".sv-draft")) node.hidden = Number(node.dataset.for) >= drafts;
+    status.reset();
+    chart.reset();
+    let first = 0;
+    for (const entry of entries) {
+      status.add(entry);
+      if (entry.type !== "round") continue;
+      chart.add(items.slice(first, (first += entry.tokens.length)), entry, run);
+    }
+    status.show();
+    whatIf.ready(tokens === items.length ? items : []);
+    if (pinned !== null && pinned >= tokens) setPinned(null);
+    if (pinned === null) inspect(tokens > 0 ? tokens - 1 : null);
+    chart.mark(pinned);
+    if (tokens > 0) setTabStop(Math.min(tabStop ?? 0, tokens - 1));
+    if (following) text.scrollTop = text.scrollHeight;
   }
 
   function start(entry) {
@@ -72,6 +113,7 @@ function createTraceView(root, { methods = {}, plotly = null, onSelect = () => {
     const first = items.length;
     const fresh = round.tokens.map((token, place) => ({ token, round, place, first, index: first + place }));
     items.push(...fresh);
+    visible = items.length;
     chart.add(fresh, round, run);
     return roundNode(fresh);
   }
@@ -90,8 +132,7 @@ function createTraceView(root, { methods = {}, plotly = null, onSelect = () => {
     }
     item.node.classList.add("is-shown");
     item.group.classList.add("is-active");
-    const method = Object.hasOwn(methods, run.method) ? methods[run.method] : {};
-    panel.replaceChildren(...inspectorNodes(item, run, method));
+    panel.replaceChildren(...inspectorNodes(item, run, methods));
     if (pinned !== index) return;
     const unpin = el("button", "sv-unpin", "unpin");
     unpin.type = "button";
@@ -117,6 +158,11 @@ function createTraceView(root, { methods = {}, plotly = null, onSelect = () => {
     onSelect(index, items[index].token.text);
   }
 
+  /** Put a badge on a token, and words for those who cannot see it. */
+  function mark(index, badge, words) {
+    if (items[index]) badgeToken(items[index].node, badge, words);
+  }
+
   function dismiss() {
     setPinned(null);
     inspect(null);
@@ -137,7 +183,7 @@ function createTraceView(root, { methods = {}, plotly = null, onSelect = () => {
   }
 
   function moveTo(index) {
-    const item = items[Math.min(Math.max(index, 0), items.length - 1)];
+    const item = items[Math.min(Math.max(index, 0), visible - 1)];
     if (!item) return;
     const wasPinned = pinned !== null;
     item.node.focus();
@@ -155,7 +201,7 @@ function createTraceView(root, { methods = {}, plotly = null, onSelect = () => {
     const at = tabStop ?? 0;
     const { first, round } = items[at] ?? {};
     const goals = { ArrowLeft: at - 1, ArrowRight: at + 1, ArrowUp: items[first - 1]?.first ?? 0,
-      ArrowDown: first + round?.tokens.length, Home: 0, End: items.length - 1 };
+      ArrowDown: first + round?.tokens.length, Home: 0, End: visible - 1 };
     if (Object.hasOwn(goals, event.key)) moveTo(goals[event.key]);
     else if (event.key === "Enter" || event.key === " ") toggle(at);
     else return;
@@ -202,42 +248,20 @@ function createTraceView(root, { methods = {}, plotly = null, onSelect = () => {
 
   // ---- theme
 
-  function dark() {
-    const themed = getComputedStyle(host).getPropertyValue("--body-text-color") !== "";
-    return host.closest(".dark") !== null || (!themed && matchMedia("(prefers-color-scheme: dark)").matches);
-  }
-
   /** What the chart takes over from the style sheet. */
   function colours() {
     const style = getComputedStyle(host);
-    const look = { font: style.fontFamily };
+    const look = { font: style.fontFamily, scale: parseFloat(getComputedStyle(document.documentElement).fontSize) / 16 };
     for (const name of ["text", "muted", "strong", "accent", "bar", "line", "panel"]) {
       look[name] = style.getPropertyValue("--sv-chart-" + name).trim();
     }
     return look;
   }
 
-  function applyTheme() {
-    host.dataset.theme = dark() ? "dark" : "light";
-    chart.schedule();
-  }
-
-  function watchSurroundings() {
-    const themeObserver = new MutationObserver(() => {
-      if (host.isConnected) applyTheme();
-      else themeObserver.disconnect();
-    });
-    for (const node of [document.documentElement, document.body]) {
-      themeObserver.observe(node, { attributes: true, attributeFilter: ["class"] });
-    }
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", applyTheme);
-    new ResizeObserver(() => chart.schedule()).observe(chart.node);
-  }
-
   reset();
   listen();
-  applyTheme();
-  watchSurroundings();
+  followTheme(host, chart.schedule);
+  new ResizeObserver(() => chart.schedule()).observe(chart.node);
   Promise.resolve(plotly).then(chart.use, () => chart.use(null));
-  return { update };
+  return { update, pin, mark };
 }

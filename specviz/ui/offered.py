@@ -1,0 +1,42 @@
+"""What the page offers: the ranges of its controls, as numbers. Knows no control."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specviz.request import MAX_DRAFT_LENGTH
+
+MAX_SEED = 2**31 - 1
+MAX_PROMPT = 4000
+"""Characters of a prompt that a link may carry."""
+PANES = (2, 3, 4)
+"""How many runs may stand side by side."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`, whole ones only where `whole`; `start` is what a control begins with."""
+
+    low: float
+    high: float
+    start: float
+    step: float = 1
+    whole: bool = False
+
+    def holds(self, value: float) -> bool:
+        """Whether `value` lies within."""
+        return self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        return f"a {'whole number' if self.whole else 'number'} from {self.low:g} to {self.high:.10g}"
+
+
+RANGES = {
+    "draft_length": Range(1, MAX_DRAFT_LENGTH, 5, whole=True),
+    "temperature": Range(0, 2, 0.7, 0.05),
+    "top_k": Range(0, 1_000_000, 0, whole=True),
+    "top_p": Range(0.05, 1, 1, 0.05),
+    "max_new_tokens": Range(8, 512, 128, 8, whole=True),
+    "seed": Range(0, MAX_SEED, 0, whole=True),
+}
+"""By the names of a `Request`."""

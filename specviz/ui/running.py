@@ -1,0 +1,146 @@
+"""How a run reaches the browser: its stop flag, the pace of its updates, and failures told as a last line.
+
+Knows sessions and lines; knows neither the controls of a tab nor what the lines say.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from specviz.errors import SpecvizError
+
+log = logging.getLogger(__name__)
+
+UPDATE_SECONDS = 0.12
+"""Least time between two updates of a view."""
+QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+"""How small events are wired: at once, without a spinner, and for nobody but the page."""
+
+# On a phone the view lies below the controls: whoever presses Run wants to see it.
+_SCROLL_TO_VIEW = """() => {
+  const view = document.getElementById(NAME);
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  if (innerWidth < 768) view.scrollIntoView({ behavior: calm ? "auto" : "smooth" });
+}"""
+
+
+class Stops:
+    """One stop flag for each browser session that runs or waits."""
+
+    def __init__(self) -> None:
+        self._flags: dict[str, threading.Event] = {}
+
+    def arm(self, session: str) -> None:
+        """A fresh flag for a session's next run."""
+        self._flags[session] = threading.Event()
+
+    def stop(self, session: str) -> None:
+        """Ask the session's run, waiting or streaming, to end."""
+        if flag := self._flags.get(session):
+            flag.set()
+
+    def flag(self, session: str) -> threading.Event:
+        """The flag the session's run looks at."""
+        return self._flags.setdefault(session, threading.Event())
+
+    def forget(self, session: str) -> None:
+        """The session is gone: its run ends too."""
+        self.stop(session)
+        self._flags.pop(session, None)
+
+
+def _session(request: gr.Request | None) -> str:
+    return (request.session_hash if request else None) or ""
+
+
+Lines = Callable[..., Iterator[str]]
+"""Serves a run: (stop, progress, *values of the inputs) -> the lines that a view shows."""
+
+
+def wire_run(
+    page: gr.Blocks,
+    lines: Lines,
+    *,
+    triggers: Sequence[Any],
+    buttons: tuple[gr.Button, gr.Button],
+    inputs: list[Component],
+    view: gr.HTML,
+) -> None:
+    """Let `triggers` run `lines` on the values of `inputs` and stream them into `view`; `buttons` are Run and Stop.
+
+    A run and its Stop meet through a flag of the browser session's own.
+    """
+    stops = Stops()
+    run, stop = buttons
+
+    def begin(request: gr.Request) -> tuple[gr.Button, gr.Button, str]:
+        stops.arm(_session(request))
+        return gr.Button(interactive=False), gr.Button(interactive=True), ""
+
+    def serve(
+        request: gr.Request,
+        *values: Any,
+        progress: gr.Progress = gr.Progress(),  # noqa: B008
+    ) -> Iterator[str]:
+        def told(fraction: float, text: str) -> None:
+            progress(fraction, desc=text)
+
+        flag = stops.flag(_session(request))
+        yield from grow(lambda: lines(flag, told, *values))
+
+    def end() -> tuple[gr.Button, gr.Button]:
+        return gr.Button(interactive=True), gr.Button(interactive=False)
+
+    def halt(request: gr.Request) -> None:
+        stops.stop(_session(request))
+
+    def leave(request: gr.Request) -> None:
+        stops.forget(_session(request))
+
+    scroll = _SCROLL_TO_VIEW.replace("NAME", json.dumps(view.elem_id))
+    asked = gr.on(triggers, begin, None, [run, stop, view], js=scroll, **QUIET)
+    # One engine, one run at a time: whoever comes second waits in the queue, and the view says so.
+    ran = asked.then(
+        serve, inputs, view, concurrency_limit=1, concurrency_id="engine", api_visibility="private"
+    )
+    # In gradio 6.31 what `then` adds is left out after a failure, such as a full queue.
+    ran.then(end, None, [run, stop], **QUIET)
+    ran.failure(end, None, [run, stop], **QUIET)
+    stop.click(halt, None, None, **QUIET)
+    page.unload(leave)
+
+
+def grow(lines: Callable[[], Iterator[str]]) -> Iterator[str]:
+    """Yield all lines so far, at most every `UPDATE_SECONDS`, at an empty line, and once more at the end.
+
+    What goes wrong becomes a last line of type "error" for the view. (Raised, it would be a toast that fades, and
+    gradio would leave the buttons as they are while a run is on.)
+    """
+    value, shown = "", 0.0
+    try:
+        for line in lines():
+            value += line
+            if not line or time.monotonic() - shown >= UPDATE_SECONDS:
+                yield value
+                shown = time.monotonic()
+    except SpecvizError as error:
+        value += error_line(str(error))
+    except Exception:
+        log.exception("a run failed")
+        value += error_line(
+            "Something broke inside SpecViz and this run has ended; the next one should work."
+        )
+    yield value
+
+
+def error_line(message: str) -> str:
+    """The last line of a run that broke off."""
+    return json.dumps({"type": "error", "message": message}) + "\n"

@@ -362,7 +362,7 @@ def _acceptance(
 
 
 @torch.inference_mode()
-def drafter_cost(pair: ModelPair, repetitions: int = 40, position: int = 128) -> float:
+def drafter_cost(pair: ModelPair, repetitions: int = 120, position: int = 128) -> float:
     """Seconds of one drafter forward over one verifier forward: one token each, medians of interleaved runs."""
     models = [SlotModel(model, pair.vocabulary_size) for model in (pair.drafter, pair.verifier)]
     for model in models:
@@ -374,7 +374,7 @@ def drafter_cost(pair: ModelPair, repetitions: int = 40, position: int = 128) ->
             begun = time.perf_counter()
             model.forward(place, place, visible=position + 1).sum().item()
             spent.append(time.perf_counter() - begun)
-    return round(statistics.median(seconds[0][5:]) / statistics.median(seconds[1][5:]), 4)
+    return round(statistics.median(seconds[0][20:]) / statistics.median(seconds[1][20:]), 4)
 
 
 def samples(pair: ModelPair, count: int = 3, tokens: int = 80) -> list[dict[str, str]]:

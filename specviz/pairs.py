@@ -115,6 +115,7 @@ def _hub_pair(
     return PairSpec(key, title, *sources, *names, small_size, large_size, about, gated)
 
 
+_DISTILLED_DRAFTER = (AssetSource("drafter"), "SmolLM2 drafter 18M", 17_698_752)
 _SKIP_DRAFTER = (SkipSource(range(12, 18)), "SmolLM2-135M-Instruct without layers 12–17", 113_274_432)
 _SMOLLM2 = ("HuggingFaceTB/SmolLM2-135M-Instruct", 134_515_008)
 _QWEN = ("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768)
@@ -125,8 +126,8 @@ PAIRS: dict[str, PairSpec] = {
         _embedded_pair(
             "embedded",
             "SmolLM2 135M, embedded",
-            *_SKIP_DRAFTER,
-            about="Needs no model hub: the verifier comes from the Python package index, once.",
+            *_DISTILLED_DRAFTER,
+            about="Needs no model hub: a drafter distilled for SpecViz; the verifier comes from the Python package index, once.",
         ),
         _embedded_pair(
             "embedded-skip",

@@ -102,5 +102,4 @@ class _WideHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         known = self.inner(x)
         scores = known.new_full((*known.shape[:-1], self.out_features), -torch.inf)
-        scores[..., self.kept] = known
-        return scores
+        return scores.index_copy_(-1, self.kept, known)

@@ -75,9 +75,9 @@ def build_page(service: Service | None = None) -> gr.Blocks:
     service = service or Service()
     methods = method_words()
     with gr.Blocks(title="SpecViz: speculative cascades, token by token", analytics_enabled=False) as page:
-        with gr.Row():
+        with gr.Row(elem_classes="specviz-head"):
             gr.Markdown(INTRODUCTION, elem_classes="specviz-intro")
-            large = gr.Button("Text size", size="sm", scale=0, min_width=110, elem_id="large-type")
+            large = gr.Button("Larger text", size="sm", scale=0, min_width=110, elem_id="large-type")
         large.click(None, None, None, js=_TOGGLE_LARGE, **QUIET)
         banner = link_banner()
         with gr.Tabs(selected="generate", elem_id="tabs") as tabs:

@@ -20,8 +20,8 @@ from specviz.trace import Run, parse_trace
 from specviz.ui.compare import PRESETS
 from specviz.ui.page import build_page
 from tests.traces import line, make_trace, round_entry, run_entry, token_entry
+from tests.ui.driving import MINUTES, run
 
-MINUTES = 60_000
 EVIL = "<img src=x onerror=document.title='pwned'>${1+1}{{1+1}}"
 
 
@@ -126,24 +126,6 @@ def open_tab(page: Page, address: str) -> None:
     expect(page.locator("#compare-run")).to_be_enabled(timeout=MINUTES)
 
 
-def run(page: Page, minutes: float = 1) -> None:
-    """Press Run and wait until the run has begun and ended, however short it is."""
-    page.evaluate(
-        """() => {
-          const stop = document.getElementById("compare-stop");
-          let begun = false;
-          window.ended = false;
-          new MutationObserver(() => {
-            if (!stop.disabled) begun = true;
-            else if (begun) window.ended = true;
-          }).observe(stop, { attributes: true });
-        }"""
-    )
-    page.click("#compare-run")
-    page.wait_for_function("window.ended", timeout=minutes * MINUTES)
-    expect(page.locator("#compare-run")).to_be_enabled(timeout=MINUTES)
-
-
 def pane(page: Page, number: int) -> Locator:
     return page.locator(f"[data-pane='{number - 1}']")
 
@@ -164,7 +146,7 @@ def rows(page: Page) -> list[list[str]]:
 
 def test_panes_show_their_own_traces_and_where_they_part(page: Page, script: Script) -> None:
     """The case made by hand: marks, sentence, table; the mark is clicked and both sides are inspected."""
-    run(page)
+    run(page, prefix="compare-")
     assert [entry.count() for entry in (pane(page, 1), pane(page, 2), pane(page, 3), pane(page, 4))] == [
         1,
         1,
@@ -215,7 +197,7 @@ def test_panes_show_their_own_traces_and_where_they_part(page: Page, script: Scr
     expect(chart).to_be_hidden()
     page.get_by_label("charts").check()
     page.wait_for_function("document.querySelector('[data-pane] .sv-chart').data?.[0].x.length == 4")
-    run(page)
+    run(page, prefix="compare-")
     expect(page.locator("[data-badge]")).to_have_count(2)
     expect(page.locator("[data-pane]")).to_have_count(3)
 
@@ -233,7 +215,7 @@ def test_what_is_set_is_what_is_asked(page: Page, script: Script) -> None:
     for name, value in {"temperature": 0.5, "top-k": 40, "max-new-tokens": 32, "seed": 77}.items():
         set_number(page, name, value)
     page.get_by_label("Measure each alone too").uncheck()
-    run(page)
+    run(page, prefix="compare-")
     key, asked, alone = script.asked[-1]
     common = {
         "prompt": "two\nlines",
@@ -261,7 +243,7 @@ def test_presets_set_the_panes_and_run_nothing(page: Page, script: Script) -> No
         if preset.prompt:
             expect(page.locator("#compare-prompt textarea")).to_have_value(preset.prompt)
         assert len(script.asked) == number
-        run(page)
+        run(page, prefix="compare-")
         asked = script.asked[-1][1]
         assert [(one.method, one.lenience, one.draft_length) for one in asked] == [
             (each.method, each.lenience, each.draft_length) for each in preset.panes
@@ -287,7 +269,7 @@ def test_whatever_goes_wrong_is_one_sentence_and_the_next_run_works(page: Page, 
         (RuntimeError("secret /home/x.py"), broken),
     ):
         script.failure = failure
-        run(page)
+        run(page, prefix="compare-")
         expect(said).to_have_text(sentence)
         expect(pane(page, 1).get_by_test_id("status")).to_contain_text("did not work")
     assert "secret" not in page.content()
@@ -295,12 +277,12 @@ def test_whatever_goes_wrong_is_one_sentence_and_the_next_run_works(page: Page, 
     asked = len(script.asked)
     prompt = page.locator("#compare-prompt textarea").input_value()
     page.fill("#compare-prompt textarea", "  ")
-    run(page)
+    run(page, prefix="compare-")
     expect(said).to_contain_text("The prompt is empty")
     expect(page.locator("[data-pane]")).to_have_count(0)
     assert len(script.asked) == asked
     page.fill("#compare-prompt textarea", prompt)
-    run(page)
+    run(page, prefix="compare-")
     expect(said).to_be_hidden()
     expect(page.get_by_test_id("results")).to_be_visible()
 
@@ -312,7 +294,7 @@ def test_nothing_is_wider_than_the_screen(
     script.traces = [make_trace(seed=seed).lines for seed in range(4)]
     page.set_viewport_size({"width": width, "height": 844})
     open_tab(page, f"{scripted[0]}?__theme={theme}")
-    run(page)
+    run(page, prefix="compare-")
     tokens(page, 2).nth(4).click()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     lefts = {box["x"] for box in (pane(page, number).bounding_box() for number in (1, 2)) if box}

@@ -19,8 +19,7 @@ from specviz.trace import Run, parse_trace
 from specviz.ui.controls import EXAMPLES
 from specviz.ui.page import build_page
 from tests.traces import make_trace
-
-MINUTES = 60_000
+from tests.ui.driving import MINUTES, run, settle
 
 
 class Recorder(Service):
@@ -95,30 +94,6 @@ def open_page(page: Page, address: str) -> None:
 
 def tokens(page: Page) -> Locator:
     return page.get_by_test_id("token")
-
-
-def settle(page: Page, minutes: float = 1) -> None:
-    """Wait until the run is over and the buttons say so."""
-    expect(page.locator("#stop")).to_be_disabled(timeout=minutes * MINUTES)
-    expect(page.locator("#run")).to_be_enabled(timeout=MINUTES)
-
-
-def run(page: Page, minutes: float = 1) -> None:
-    """Press Run and wait until the run has begun and ended, however short it is."""
-    page.evaluate(
-        """() => {
-          const stop = document.getElementById("stop");
-          let begun = false;
-          window.ended = false;
-          new MutationObserver(() => {
-            if (!stop.disabled) begun = true;
-            else if (begun) window.ended = true;
-          }).observe(stop, { attributes: true });
-        }"""
-    )
-    page.click("#run")
-    page.wait_for_function("window.ended", timeout=minutes * MINUTES)
-    settle(page, minutes)
 
 
 def set_number(page: Page, name: str, value: float) -> None:

@@ -973,6 +973,24 @@ def test_the_registry_counts_the_real_embedded_weights(key: str, monkeypatch: py
     assert counts == [spec.drafter_parameters, spec.verifier_parameters]
 
 
+def test_the_shipped_drafter_loads_by_itself_and_speaks_its_verifiers_tokens() -> None:
+    """Plain `from_pretrained` reads it; in its pair it scores every token, unknown ones as impossible."""
+    directory = Path(pairs.__file__).parent.parent / "assets" / "drafter"
+    alone = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    vocabulary = SmallVocabulary.load(directory)
+    assert vocabulary is not None
+    assert alone.config.vocab_size == len(vocabulary.kept)
+    assert sum(file.stat().st_size for file in directory.iterdir()) < 40e6
+    pair = load_pair("embedded", device="cpu")
+    ids = torch.tensor([pair.tokenizer.encode("The capital of France is")])
+    with torch.no_grad():
+        own = alone(vocabulary.reads[ids]).logits
+        wide = pair.drafter(ids).logits
+    assert wide.shape[-1] == 49152
+    assert torch.allclose(wide[..., vocabulary.kept], own, atol=1e-3)
+    assert int(wide.isinf().sum(-1).unique()) == 49152 - len(vocabulary.kept)
+
+
 @pytest.mark.parametrize("key", ["embedded", "embedded-skip"])
 def test_the_real_embedded_pair_answers_and_drafts(key: str) -> None:
     pair = load_pair(key, device="cpu")
@@ -987,7 +1005,10 @@ def test_the_real_embedded_pair_answers_and_drafts(key: str) -> None:
         for model in (pair.drafter, pair.verifier)
     ]
     assert packed[0]
-    assert packed[0] < packed[1], "the drafter holds packed weights of its own"
+    if key == "embedded":
+        assert not packed[0] & packed[1], "a distilled drafter has weights of its own"
+    else:
+        assert packed[0] < packed[1], "the drafter holds packed weights of its own"
     tokens = pair.tokenizer.tokenize("Steps:\n\n1. x = 25 <|im_end|>")
     # Digits come apart first: else the line breaks would be read as two tokens.
     assert tokens == ["Steps", ":", "ĊĊ", "1", ".", "Ġx", "Ġ=", "Ġ", "2", "5", "Ġ", "<|im_end|>"]

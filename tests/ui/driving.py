@@ -1,0 +1,32 @@
+"""Driving the page as a person would: pressing Run on a tab, and waiting until the run is over."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, expect
+
+MINUTES = 60_000
+
+
+def settle(page: Page, minutes: float = 1, prefix: str = "") -> None:
+    """Wait until the run is over and the buttons say so."""
+    expect(page.locator(f"#{prefix}stop")).to_be_disabled(timeout=minutes * MINUTES)
+    expect(page.locator(f"#{prefix}run")).to_be_enabled(timeout=MINUTES)
+
+
+def run(page: Page, minutes: float = 1, prefix: str = "") -> None:
+    """Press Run and wait until the run has begun and ended, however short it is."""
+    page.evaluate(
+        """(name) => {
+          const stop = document.getElementById(name);
+          let begun = false;
+          window.ended = false;
+          new MutationObserver(() => {
+            if (!stop.disabled) begun = true;
+            else if (begun) window.ended = true;
+          }).observe(stop, { attributes: true });
+        }""",
+        f"{prefix}stop",
+    )
+    page.click(f"#{prefix}run")
+    page.wait_for_function("window.ended", timeout=minutes * MINUTES)
+    settle(page, minutes, prefix)

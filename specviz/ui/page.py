@@ -43,7 +43,7 @@ _SIZES = {
     if name != "name"
 }
 HEAD = f"""<style>
-html .dark {{ --color-accent: var(--primary-500); }}
+:root body.dark {{ --color-accent: var(--primary-500); }}
 html.specviz-large {{
   font-size: {_LARGE:.0%};
   {" ".join(f"--text-{name}: {_LARGE * size:.1f}px;" for name, size in _SIZES.items())}

@@ -126,7 +126,7 @@ def test_the_block_does_not_show(engine: Engine) -> None:
 def test_neighbours_do_not_show(engine: Engine) -> None:
     """Nine methods, each alone, then all nine together, beside three different neighbours in turn."""
     requests = [
-        Request(prompt=PROMPTS[7], method=method, seed=1, max_new_tokens=TOKENS) for method in METHODS
+        Request(prompt=PROMPTS[7], method=method, seed=1, max_new_tokens=TOKENS // 2) for method in METHODS
     ]
     neighbours = {
         "a short greedy one": Request(prompt=PROMPTS[3], temperature=0, max_new_tokens=12),

@@ -48,6 +48,7 @@ from specviz.pairs import (
     pair_from_models,
     skip_layers,
 )
+from specviz.vocabulary import SmallVocabulary
 from tests.tiny import END, FAMILIES, tiny_model, tiny_pair, tiny_tokenizer
 
 ROOT = Path(__file__).parents[2]

@@ -9,6 +9,7 @@ pairs, texts and students; knows no page.
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import os
 import random
@@ -28,7 +29,7 @@ from torch import Tensor
 from specviz.cache import SlotModel
 from specviz.engine import Engine
 from specviz.errors import RequestError, StoppedError
-from specviz.pairs import ModelPair, load_verifier, pair_from_models
+from specviz.pairs import PAIRS, ModelPair, load_verifier, pair_from_models
 from specviz.progress import Progress
 from specviz.record import describe_machine
 from specviz.request import Request
@@ -123,7 +124,7 @@ def distil(
     progress(0.9, "Measuring on prompts held out")
     measured = pair()
     report = {
-        "verifier": measured.verifier_name,
+        "verifier": PAIRS[plan.verifier].verifier_name if plan.verifier in PAIRS else plan.verifier,
         "shape": str(plan.shape),
         "parameters": sum(p.numel() for p in student.parameters()),
         "tokens": texts.written,
@@ -152,9 +153,9 @@ def _texts(
     folder = directory / "texts"
     folder.mkdir(exist_ok=True)
     gathered, begun, fresh = Texts([], []), time.perf_counter(), 0
-    for index in range(10**9):
+    for index in itertools.count():
         if gathered.written >= plan.tokens:
-            return gathered
+            break
         path = folder / f"texts-{index:05d}.safetensors"
         if not path.exists():
             seed = plan.seed * 1_000_003 + index
@@ -171,7 +172,7 @@ def _texts(
             0.4 * min(1.0, gathered.written / plan.tokens),
             f"The verifier writes: {gathered.written:,} of {plan.tokens:,} tokens{_pace(left, rate, 'tokens')}",
         )
-    raise AssertionError
+    return gathered
 
 
 def _vocabulary(

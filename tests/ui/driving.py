@@ -30,3 +30,21 @@ def run(page: Page, minutes: float = 1, prefix: str = "") -> None:
     page.click(f"#{prefix}run")
     page.wait_for_function("window.ended", timeout=minutes * MINUTES)
     settle(page, minutes, prefix)
+
+
+def unfold(page: Page, words: str) -> None:
+    """Open an accordion and let its controls come to rest: gradio mounts them only now, each with its first value."""
+    page.get_by_text(words, exact=True).click()
+    page.wait_for_timeout(600)
+
+
+def set_number(page: Page, name: str, value: float) -> None:
+    """Set a slider or number by its number field, until it holds: one just unfolded may take back what came too soon."""
+    field = page.locator(f"#{name} input[type=number]")
+    for _ in range(5):
+        field.fill(str(value))
+        field.press("Enter")
+        page.wait_for_timeout(200)
+        if field.input_value() == str(value):
+            return
+    raise AssertionError(f"{name} does not take {value}")

@@ -20,7 +20,7 @@ from specviz.trace import Run, parse_trace
 from specviz.ui.compare import PRESETS
 from specviz.ui.page import build_page
 from tests.traces import line, make_trace, round_entry, run_entry, token_entry
-from tests.ui.driving import MINUTES, run
+from tests.ui.driving import MINUTES, run, set_number, unfold
 
 EVIL = "<img src=x onerror=document.title='pwned'>${1+1}{{1+1}}"
 
@@ -134,12 +134,6 @@ def tokens(page: Page, number: int) -> Locator:
     return pane(page, number).get_by_test_id("token")
 
 
-def set_number(page: Page, name: str, value: float) -> None:
-    field = page.locator(f"#compare-{name} input[type=number]")
-    field.fill(str(value))
-    field.press("Enter")
-
-
 def rows(page: Page) -> list[list[str]]:
     return [row.locator("th, td").all_inner_texts() for row in page.locator(".sc-table tbody tr").all()]
 
@@ -209,11 +203,11 @@ def test_what_is_set_is_what_is_asked(page: Page, script: Script) -> None:
     page.locator("#compare-1-method input").click()
     page.get_by_role("option", name="Diff", exact=True).click()
     expect(page.locator("#compare-1-lenience input[type=range]")).to_have_attribute("min", "-1")
-    set_number(page, "1-lenience", -0.3)
-    set_number(page, "2-draft-length", 9)
-    page.get_by_text("Sampling, seed", exact=True).click()
+    set_number(page, "compare-1-lenience", -0.3)
+    set_number(page, "compare-2-draft-length", 9)
+    unfold(page, "Sampling, seed")
     for name, value in {"temperature": 0.5, "top-k": 40, "max-new-tokens": 32, "seed": 77}.items():
-        set_number(page, name, value)
+        set_number(page, f"compare-{name}", value)
     page.get_by_label("Measure each alone too").uncheck()
     run(page, prefix="compare-")
     key, asked, alone = script.asked[-1]
@@ -305,8 +299,8 @@ def test_four_real_panes_write_what_each_writes_alone(serve: Callable[[gr.Blocks
     """One run of the embedded pair: four methods in one batch; each pane's text is that of the method run alone."""
     service = Recorder()
     open_tab(page, serve(build_page(service)))
-    page.get_by_text("Sampling, seed", exact=True).click()
-    set_number(page, "max-new-tokens", 24)
+    unfold(page, "Sampling, seed")
+    set_number(page, "compare-max-new-tokens", 24)
     page.get_by_label("Measure each alone too").uncheck()
     page.click("#compare-run")
     expect(tokens(page, 4).nth(2)).to_be_visible(timeout=3 * MINUTES)

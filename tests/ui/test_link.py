@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from specviz.service import Service
 from specviz.ui.page import build_page
+from tests.ui.driving import MINUTES, set_number, unfold
 
-MINUTES = 60_000
 PROMPT = "Why <b>so</b>?\n100% & más + “more” 🌈"
 
 
@@ -43,17 +43,6 @@ def choose(page: Page, name: str, title: str) -> None:
     page.get_by_role("option", name=title, exact=True).click()
 
 
-def set_number(page: Page, name: str, value: float) -> None:
-    """Set a control by its number field; one that has only just been unfolded may take back what came too soon."""
-    field = page.locator(f"#{name} input[type=number]")
-    for _ in range(3):
-        field.fill(str(value))
-        field.press("Enter")
-        page.wait_for_timeout(150)
-        if field.input_value() == str(value):
-            return
-
-
 def numbers(page: Page, *names: str) -> list[str]:
     return [page.locator(f"#{name} input[type=number]").input_value() for name in names]
 
@@ -77,7 +66,7 @@ def test_a_link_restores_every_control_of_generate(
     choose(page, "method", "OPT")
     set_number(page, "lenience", -2.5)
     choose(page, "pair", "GPT-2 small → XL")
-    page.get_by_text("Draft length, sampling, seed").click()
+    unfold(page, "Draft length, sampling, seed")
     for name, value in {"draft-length": 7, **SAMPLING}.items():
         set_number(page, name, value)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -96,7 +85,7 @@ def test_a_link_restores_every_control_of_generate(
     expect(other.locator("#about-method")).to_contain_text("allowance")
     expect(other.locator("#lenience input[type=range]")).to_have_attribute("min", "-5")
     expect(other.locator("#pair input")).to_have_value("GPT-2 small → XL")
-    other.get_by_text("Draft length, sampling, seed").click()
+    unfold(other, "Draft length, sampling, seed")
     names = ["lenience", "draft-length", *SAMPLING]
     expect(other.locator("#seed input")).to_have_value("123456")
     other.wait_for_timeout(500)  # time for a late event to spoil it
@@ -124,7 +113,7 @@ def test_a_link_restores_every_control_of_compare(
     set_number(page, "compare-1-lenience", -0.3)
     set_number(page, "compare-2-draft-length", 9)
     choose(page, "compare-pair", "GPT-2 small → XL")
-    page.get_by_text("Sampling, seed", exact=True).click()
+    unfold(page, "Sampling, seed")
     for name in ("temperature", "seed"):
         set_number(page, f"compare-{name}", SAMPLING[name])
     link = copied(page, "compare-")
@@ -145,7 +134,7 @@ def test_a_link_restores_every_control_of_compare(
     expect(other.locator("#compare-1-method input")).to_have_value("Diff")
     expect(other.locator("#compare-2-method input")).to_have_value("Speculative decoding")
     expect(other.locator("#compare-pair input")).to_have_value("GPT-2 small → XL")
-    other.get_by_text("Sampling, seed", exact=True).click()
+    unfold(other, "Sampling, seed")
     expect(other.locator("#compare-seed input")).to_have_value("123456")
     other.wait_for_timeout(500)
     names = ["1-lenience", "2-lenience", "3-lenience", "2-draft-length", "temperature", "seed"]
@@ -169,7 +158,7 @@ def test_hostile_values_are_refused_with_a_sentence_and_the_controls_stay(
     assert "onerror" not in banner.inner_text()
     expect(page.locator("img[src=x]")).to_have_count(0)
     expect(page.locator("#method input")).to_have_value("Token V3")
-    page.get_by_text("Draft length, sampling, seed").click()
+    unfold(page, "Draft length, sampling, seed")
     expect(page.locator("#draft-length input[type=number]")).to_have_value("3")
     assert numbers(page, "temperature", "seed", "max-new-tokens") == ["0.7", "0", "128"]
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280

@@ -19,7 +19,7 @@ from specviz.trace import Run, parse_trace
 from specviz.ui.controls import EXAMPLES
 from specviz.ui.page import build_page
 from tests.traces import make_trace
-from tests.ui.driving import MINUTES, run, settle
+from tests.ui.driving import MINUTES, run, set_number, settle, unfold
 
 
 class Recorder(Service):
@@ -96,15 +96,8 @@ def tokens(page: Page) -> Locator:
     return page.get_by_test_id("token")
 
 
-def set_number(page: Page, name: str, value: float) -> None:
-    """Set a slider or number by its number field."""
-    field = page.locator(f"#{name} input[type=number]")
-    field.fill(str(value))
-    field.press("Enter")
-
-
 def open_details(page: Page) -> None:
-    page.get_by_text("Draft length, sampling, seed").click()
+    unfold(page, "Draft length, sampling, seed")
     expect(page.locator("#seed input")).to_be_visible()
 
 

@@ -34,8 +34,8 @@ CSS = """
 #link-banner p { margin: 0; padding: 10px 14px; border: 1px solid #d55e00; border-left-width: 5px; border-radius: 8px; }
 """
 
-# For a projector. Gradio's own sizes are in pixels, the views' in rem. Outside `css`, which gradio confines to its
-# container; remembered by the browser.
+# Outside `css`, which gradio confines to its container. Larger text is for a projector: gradio's own sizes are in
+# pixels, the views' in rem; the browser remembers it.
 _LARGE = 1.35
 _SIZES = {
     name: float(size.removesuffix("px"))
@@ -44,6 +44,7 @@ _SIZES = {
 }
 HEAD = f"""<style>
 :root body.dark {{ --color-accent: var(--primary-500); }}
+@media (max-width: 768px) {{ .specviz-head {{ flex-direction: column !important; }} }}
 html.specviz-large {{
   font-size: {_LARGE:.0%};
   {" ".join(f"--text-{name}: {_LARGE * size:.1f}px;" for name, size in _SIZES.items())}

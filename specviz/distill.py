@@ -269,7 +269,7 @@ def _train(
         lr=plan.learning_rate,
         betas=(0.9, 0.95),
     )
-    steps = [(epoch, batch) for epoch in range(plan.passes) for batch in lessons.order(epoch)]
+    steps = [batch for epoch in range(plan.passes) for batch in lessons.order(epoch)]
     path = directory / "checkpoint.pt"
     first, curve, spent = 0, [], 0.0
     if path.exists():
@@ -291,7 +291,7 @@ def _train(
         done = step / len(steps)
         for group in optimizer.param_groups:
             group["lr"] = plan.learning_rate * min(1.0, (step + 1) / _WARM_UP_STEPS) * (1 - 0.95 * done)
-        tokens, wanted, log_p = lessons.batch(steps[step][1])
+        tokens, wanted, log_p = lessons.batch(steps[step])
         with mixed:
             log_q = beliefs(student, student.base_model(input_ids=tokens).last_hidden_state[wanted])
         # KL while q is far from p, then ever more what acceptance itself depends on.

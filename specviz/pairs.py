@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from specviz import embedded, hub
 from specviz.embedded import quiet_transformers, silent
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 DEFAULT_PAIR = "embedded"
 
 _log = logging.getLogger(__name__)
+_Loaded = TypeVar("_Loaded")
 _ASSETS = Path(__file__).resolve().parent.parent / "assets"
 _DTYPES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}  # bytes of one parameter
 _HEADROOM = 0.9  # the share of free memory that weights may take: a run needs some for caches and activations
@@ -425,14 +426,23 @@ def load_pair(
     weights damaged, memory or disk too small, tokenizers that differ. Nothing stays in memory then.
     """
     spec = _spec(key)
-    failure = None
-    try:
+
+    def load() -> ModelPair:
         place = _place(spec, device, dtype)
         with quiet_transformers():
             return _assemble(spec, place, progress or silent)
+
+    return _explained(spec.title, load)
+
+
+def _explained(name: str, load: Callable[[], _Loaded]) -> _Loaded:
+    """What `load` gives; whatever it raises becomes a PairError about `name`, and nothing stays in memory."""
+    failure = None
+    try:
+        return load()
     except Exception as error:
-        _log.debug("loading the pair %s failed", key, exc_info=error)
-        failure = explain(error, spec.title)
+        _log.debug("loading %s failed", name, exc_info=error)
+        failure = explain(error, name)
     # Raised out here, the failure drags no traceback along whose frames would keep half a pair alive.
     _release_memory()
     raise failure
@@ -451,19 +461,16 @@ def load_verifier(
     """
     spec = _spec(key)
     alone = replace(spec, drafter=spec.verifier, drafter_parameters=0)
-    failure = None
-    try:
+
+    def load() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         place = replace(_place(alone, device, dtype), prepack=prepack)
         with quiet_transformers():
             online = bool(alone.repositories) and _hub_answers(alone)
             verifier, tokenizer = _load(spec.verifier, spec.verifier_name, place, online, progress or silent)
         assert tokenizer is not None  # only shipped drafters come without one
         return verifier, tokenizer
-    except Exception as error:
-        _log.debug("loading the verifier of %s failed", key, exc_info=error)
-        failure = explain(error, spec.verifier_name)
-    _release_memory()
-    raise failure
+
+    return _explained(spec.verifier_name, load)
 
 
 def _between(report: Progress, start: float, end: float) -> Progress:

@@ -8,6 +8,7 @@ position, which no mask ever shows. Knows no method, no request and no randomnes
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, cast
 
@@ -16,8 +17,11 @@ from torch import Tensor
 from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
 
+from specviz import attention
+from specviz.threads import chosen, limited_to
+
 _GRAIN = 64
-"""Buffers grow in steps of this many positions."""
+"""Buffers grow, and are seen, in steps of this many positions."""
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 """The integers as wide as a number of so many bytes."""
 
@@ -133,8 +137,10 @@ class SlotModel:
             self._window = None
         self._mixed = "sliding_attention" in layer_types
         self._always_sliding = self._window is not None and not layer_types
-        self._additive = model.config._attn_implementation == "eager"
+        self._config = config
+        self._attention = model.config._attn_implementation
         self._cache = SlotCache()
+        self._threads = chosen(model)
         self.device = model.get_input_embeddings().weight.device
         self.dtype = model.dtype
         self.owners: list[Any] = []
@@ -203,19 +209,20 @@ class SlotModel:
         valid: Tensor | None,
         rows: slice | None,
     ) -> Any:
-        index = positions
+        index, visible = positions, -(-visible // _GRAIN) * _GRAIN
         if valid is not None:
             index = torch.where(valid, positions, self._cache.length)
             positions = torch.where(valid, positions, 0)
         self._cache.aim(slice(0, len(self.owners)) if rows is None else rows, index, visible)
         self.calls += 1
-        return model(
-            input_ids=tokens,
-            position_ids=positions,
-            attention_mask=self._mask(positions, visible),
-            past_key_values=self._cache,
-            use_cache=True,
-        )
+        with limited_to(self._threads.of(tokens.numel())) if self._threads else nullcontext():
+            return model(
+                input_ids=tokens,
+                position_ids=positions,
+                attention_mask=self._mask(positions, visible),
+                past_key_values=self._cache,
+                use_cache=True,
+            )
 
     def _mask(self, positions: Tensor, visible: int) -> Tensor | dict[str, Tensor]:
         """4-D mask(s): a query sees what lies at or before its position, in sliding layers within the window."""
@@ -233,7 +240,9 @@ class SlotModel:
         }
 
     def _as_attention_wants(self, mask: Tensor) -> Tensor:
-        if not self._additive:
+        if self._attention == attention.NAME:
+            return attention.grouped_mask(mask, self._config, self.dtype)
+        if self._attention != "eager":
             return mask
         return torch.zeros(mask.shape, dtype=self.dtype, device=mask.device).masked_fill_(
             ~mask, torch.finfo(self.dtype).min

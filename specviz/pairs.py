@@ -414,13 +414,18 @@ def _graft(shell: torch.nn.Module, source: torch.nn.Module, without: torch.nn.Mo
 
 
 def load_pair(
-    key: str, device: str = "auto", dtype: str = "auto", progress: Progress | None = None
+    key: str,
+    device: str = "auto",
+    dtype: str = "auto",
+    progress: Progress | None = None,
+    prepack: bool = True,
 ) -> ModelPair:
     """Load a pair of the registry.
 
     `device` is "auto" (CUDA where there is one, else the CPU) or a name such as "cpu", "cuda" or "cuda:1".
     `dtype` is "float64", "float32", "bfloat16", "float16", or "auto" (bfloat16 on CUDA, else float32).
     `progress` is called with the fraction done and a few words, from whichever thread the work is on.
+    Without `prepack` the models stay exactly as transformers makes them: plain weights, its own attention.
 
     Raises PairError, in one sentence: unknown key or device, hub unreachable, repository gated or missing,
     weights damaged, memory or disk too small, tokenizers that differ. Nothing stays in memory then.
@@ -428,7 +433,7 @@ def load_pair(
     spec = _spec(key)
 
     def load() -> ModelPair:
-        place = _place(spec, device, dtype)
+        place = replace(_place(spec, device, dtype), prepack=prepack)
         with quiet_transformers():
             return _assemble(spec, place, progress or silent)
 
@@ -625,7 +630,9 @@ def _read_model(
     """The model of a directory or repository, on its device; raises whatever reading raises."""
     from transformers import AutoModelForCausalLM
 
+    from specviz.attention import group
     from specviz.packing import pack
+    from specviz.threads import choose
     from specviz.vocabulary import SmallVocabulary
 
     options: dict[str, Any] = {}
@@ -656,6 +663,8 @@ def _read_model(
         vocabulary.widen(model)
     if place.prepack:
         pack(model)
+        group(model)
+        choose(model)
     return model
 
 

@@ -17,7 +17,8 @@ def model(dtype: torch.dtype = torch.float32) -> nn.Module:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 8, 33, 200])
-def test_products_are_the_same_to_float32_rounding(rows: int) -> None:
+def test_products_are_the_same_to_float32_rounding(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specviz.packing._gain", lambda _: 1.0)
     packed = model()
     pack(packed)
     x = torch.randn(2, rows, 600)
@@ -26,15 +27,22 @@ def test_products_are_the_same_to_float32_rounding(rows: int) -> None:
     assert packed(x).shape == (2, rows, 3)
 
 
-def test_only_large_weights_are_packed_and_none_is_kept_twice() -> None:
-    packed = model()
-    pack(packed)
-    assert [type(m) for m in packed.modules() if isinstance(m, PackedLinear | nn.Linear)] == [
-        PackedLinear,
-        PackedLinear,
-        nn.Linear,
-    ]
-    assert sum(p.numel() for p in packed.parameters()) == 700 + 600 * 3 + 3
+def test_a_row_has_the_same_bits_however_many_are_multiplied_with_it() -> None:
+    for size in (64, 576, 1536, 2049):
+        torch.manual_seed(size)
+        packed, x = PackedLinear(nn.Linear(size, 300)), torch.randn(96, size)
+        alone = torch.cat([packed(row[None]) for row in x])
+        for rows in (2, 3, 8, 33, 96):
+            assert torch.equal(packed(x[:rows]), alone[:rows]), (size, rows)
+
+
+def test_all_layers_are_packed_or_none_and_no_weight_is_kept_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    for gain, kinds in ((1.0, {PackedLinear}), (-1.0, {nn.Linear})):
+        monkeypatch.setattr("specviz.packing._gain", lambda _, gain=gain: gain)
+        packed = model()
+        pack(packed)
+        assert {type(m) for m in packed.modules() if isinstance(m, PackedLinear | nn.Linear)} == kinds
+        assert sum(p.numel() for p in packed.parameters()) == (703 if gain > 0 else 600 * 1403 + 703)
 
 
 def test_a_switch_and_other_precisions_leave_the_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,64 @@
+"""Attention for a handful of queries over a slot cache on the CPU: torch's fused kernel, asked in fixed shapes.
+
+Query heads that share a key-value head become rows of one product, so keys and values are never repeated. With four
+rows or more, and a number of keys that is a multiple of 64, the kernel gives a query the same bits whatever else is
+computed with it: other queries, other rows of the batch, keys that the mask hides. Knows no cache and no request.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+NAME = "specviz_grouped"
+_LEAST = 4
+"""With fewer rows the kernel multiplies in another order."""
+
+
+def group(model: PreTrainedModel) -> None:
+    """Let a model on the CPU whose attention is torch's own use `grouped_attention`; leave any other as it is."""
+    on_cpu = {parameter.device.type for parameter in model.parameters()} == {"cpu"}
+    if on_cpu and model.config._attn_implementation == "sdpa":
+        model.set_attn_implementation(NAME)
+
+
+def grouped_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """transformers' attention interface: query [B, H, n, D], key and value [B, G, T, D] -> [B, n, H, D].
+
+    A mask of `grouped_mask` is added to the scores; with any other, or none, this is transformers' own function.
+    """
+    if attention_mask is None or not attention_mask.is_floating_point():
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
+    batch, heads, tokens, size = query.shape
+    rows = heads // key.shape[1] * tokens
+    query = query.reshape(batch, key.shape[1], rows, size)
+    if rows < _LEAST:
+        query = functional.pad(query, (0, 0, 0, _LEAST - rows))
+    mixed = functional.scaled_dot_product_attention(query, key, value, attention_mask, scale=scaling)
+    return mixed[:, :, :rows].reshape(batch, heads, tokens, -1).transpose(1, 2).contiguous(), None
+
+
+def grouped_mask(seen: Tensor, config: Any, dtype: torch.dtype) -> Tensor:
+    """Who sees whom, bool [B, 1, n, T], as the summand [B, 1, rows, T] that `grouped_attention` takes."""
+    heads: int = config.num_attention_heads
+    share = heads // (getattr(config, "num_key_value_heads", None) or heads)
+    bias = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, -torch.inf).repeat(1, 1, share, 1)
+    return functional.pad(bias, (0, 0, 0, max(0, _LEAST - bias.shape[2])))
+
+
+AttentionInterface.register(NAME, grouped_attention)
+AttentionMaskInterface.register(NAME, sdpa_mask)

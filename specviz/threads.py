@@ -1,0 +1,91 @@
+"""How many of the processor's threads a forward pass takes: as many as make it fastest, measured when a pair is loaded.
+
+Waking a thread takes longer than a small product: on two cores one thread runs a draft or a verification as fast as
+two, and does not mind what else runs there. Large passes take all threads. Knows models; knows no request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+
+_SMALL, _LARGE = 2, 32
+"""Tokens of the two passes that are timed; a pass counts as small up to the geometric mean of the two."""
+_REPETITIONS = 2
+_WORTHWHILE = 0.9
+"""More threads are taken only where they save a tenth of the time: others may want them."""
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Threads for a pass of few tokens, of more, and of very many."""
+
+    few: int
+    more: int
+    all: int
+
+    def of(self, tokens: int) -> int:
+        """Threads for a forward pass of so many tokens, all rows together."""
+        if tokens <= (_SMALL * _LARGE) ** 0.5:
+            return self.few
+        return self.more if tokens <= 2 * _LARGE else self.all
+
+
+_chosen: WeakKeyDictionary[nn.Module, Threads] = WeakKeyDictionary()
+
+
+def choose(model: nn.Module) -> None:
+    """Measure what is best for a language model on the CPU, and remember it; leave any other device alone."""
+    if {parameter.device.type for parameter in model.parameters()} != {"cpu"}:
+        return
+    available = torch.get_num_threads()
+    counts = [1 << power for power in range(available.bit_length()) if 1 << power < available] + [available]
+
+    @torch.inference_mode()
+    def run(tokens: int) -> None:
+        model(torch.zeros(1, tokens, dtype=torch.long), use_cache=False)
+
+    _chosen[model] = Threads(_best(run, _SMALL, counts), _best(run, _LARGE, counts), available)
+
+
+def chosen(model: nn.Module) -> Threads | None:
+    """What was chosen for a model; None where nothing was."""
+    return _chosen.get(model)
+
+
+def _best(run: Callable[[int], object], tokens: int, counts: list[int]) -> int:
+    best, least = counts[0], _seconds(run, tokens, counts[0])
+    for count in counts[1:]:
+        if (seconds := _seconds(run, tokens, count)) < _WORTHWHILE * least:
+            best, least = count, seconds
+    return best
+
+
+def _seconds(run: Callable[[int], object], tokens: int, count: int) -> float:
+    """The quickest of a few passes."""
+    taken = []
+    with limited_to(count):
+        for _ in range(_REPETITIONS):
+            begin = time.perf_counter()
+            run(tokens)
+            taken.append(time.perf_counter() - begin)
+    return min(taken)
+
+
+@contextmanager
+def limited_to(count: int) -> Iterator[None]:
+    """Let torch use so many threads in here."""
+    before = torch.get_num_threads()
+    if count != before:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if count != before:
+            torch.set_num_threads(before)

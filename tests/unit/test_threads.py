@@ -1,0 +1,39 @@
+"""The number of threads: measured, remembered, and never left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from specviz import threads
+from specviz.cache import SlotModel
+from tests.tiny import tiny_model
+
+
+def test_the_fastest_number_is_taken_if_it_is_worth_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {(2, 1): 1.0, (2, 2): 0.95, (2, 3): 1.4, (32, 1): 9.0, (32, 2): 5.0, (32, 3): 4.9}
+    monkeypatch.setattr(threads, "_seconds", lambda _run, tokens, count: seconds[tokens, count])
+    assert threads._best(lambda _: None, 2, [1, 2, 3]) == 1
+    assert threads._best(lambda _: None, 32, [1, 2, 3]) == 2
+
+
+def test_a_pass_takes_the_threads_chosen_and_gives_them_back(tmp_path: Path) -> None:
+    model = tiny_model("llama", 60, 0, tmp_path)
+    assert threads.chosen(model) is None
+    before, seen = torch.get_num_threads(), []
+    threads.choose(model)
+    assert torch.get_num_threads() == before
+    found = threads.chosen(model)
+    assert found is not None
+    assert found.all == before
+    assert 1 <= found.few <= before
+    threads._chosen[model] = threads.Threads(few=1, more=2, all=3)
+    model.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
+    slot = SlotModel(model, 60)
+    slot.admit([0], 128)
+    for count in (1, 8, 9, 64, 65):
+        slot.forward(torch.zeros(1, count, dtype=torch.long), torch.arange(count)[None], visible=count)
+    assert seen == [1, 1, 2, 2, 3]
+    assert torch.get_num_threads() == before

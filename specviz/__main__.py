@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from specviz import __version__
+from specviz.bench import command as bench_command
 from specviz.errors import RequestError, SpecvizError, StoppedError
 from specviz.progress import TerminalProgress
 
@@ -65,7 +66,11 @@ def _parser() -> argparse.ArgumentParser:
         "--lenience", type=float, help="within the method's range (default: the method's own)"
     )
     generate.add_argument(
-        "--draft-length", type=int, default=5, metavar="K", help="proposals a round, 1 to 16 (default: 5)"
+        "--draft-length",
+        type=_draft_length,
+        default="auto",
+        metavar="K",
+        help="proposals a round, 1 to 16, or auto: chosen for each round (default: auto)",
     )
     generate.add_argument("--temperature", type=float, default=1.0, help="0 is greedy (default: 1)")
     generate.add_argument(
@@ -136,6 +141,12 @@ def _parser() -> argparse.ArgumentParser:
     distil.add_argument("--learning-rate", type=float, default=1e-3, help="at its height (default: 0.001)")
     distil.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default: auto)")
 
+    bench = commands.add_parser(
+        "bench", help="measure this machine: our methods, transformers and flashspec side by side"
+    )
+    bench.set_defaults(run=_bench)
+    bench_command.add_arguments(bench)
+
     record = commands.add_parser("record", help="make the recorded runs of the tab Replay anew")
     record.set_defaults(run=_record)
     record.add_argument("--pair", default="embedded", help="model pair (default: embedded)")
@@ -188,12 +199,22 @@ def _generate(options: argparse.Namespace) -> int:
             ("acceptance rate", run.acceptance_rate, ".0%"),
             ("block efficiency", run.block_efficiency, ".2f"),
         ]
+        if run.draft_length is None:
+            figures.append(("proposals a round", run.mean_draft_length, ".1f"))
         figures += [("verifier calls", run.verifier_calls, "d"), ("tokens/s", run.tokens_per_second, ".1f")]
         told = [f"{name} {value:{form}}" for name, value, form in figures if value is not None]
         print(
             " · ".join([f"{len(run.tokens)} tokens", *told, f"stopped: {run.stop_reason}"]), file=sys.stderr
         )
     return 130 if run.stop_reason == "cancelled" else 0
+
+
+def _draft_length(text: str) -> int | str:
+    """A whole number where there is one; what else is said, the request judges in a sentence."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
 
 
 def _coloured(stream: TextIO) -> bool:
@@ -251,6 +272,11 @@ def _distil(options: argparse.Namespace) -> int:
     print(f"cost {report['cost']:.3f} of a verifier forward")
     print(f"the drafter is in {options.out / 'student'}")
     return 0
+
+
+def _bench(options: argparse.Namespace) -> int:
+    with _interrupt() as stop:
+        return bench_command.run(options, stop)
 
 
 def _pairs(_options: argparse.Namespace) -> int:

@@ -29,9 +29,9 @@ from torch import Tensor
 from specviz.cache import SlotModel
 from specviz.engine import Engine
 from specviz.errors import RequestError, StoppedError
+from specviz.machine import describe_machine
 from specviz.pairs import PAIRS, ModelPair, load_verifier, pair_from_models
 from specviz.progress import Progress
-from specviz.record import describe_machine
 from specviz.request import Request
 from specviz.student import Shape, beliefs, divergence, make_student
 from specviz.texts import Texts, prompts, write_texts

@@ -13,20 +13,24 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from specviz.cache import SlotModel
 from specviz.errors import EngineError, RequestError, is_out_of_memory
-from specviz.methods import Beliefs, Method, get_method, rule
+from specviz.methods import Beliefs, Method, Ruling, get_method, rule
+from specviz.pacing import UNVERIFIED, Costs, Pace
 from specviz.request import Request
 from specviz.sampling import ACCEPT, DRAFT, RESAMPLE, Number, at, distribution, draw, uniforms
 from specviz.text import Detokenizer, Labels, encode_prompt, forbidden_ids
+from specviz.threads import limited_to
 from specviz.trace import (
     Alternative,
     Draft,
@@ -39,11 +43,13 @@ from specviz.trace import (
     Top,
     WhatIf,
 )
-from specviz.whatif import acceptances, flips, kept, leniences
+from specviz.whatif import acceptances, flips, kept, leniences, places
 
 if TYPE_CHECKING:
     from specviz.pairs import ModelPair
 
+_MANY = 1 << 22
+"""Numbers in a round's distributions from which on deciding takes more than one thread."""
 PREFILL_CHUNK = 512
 """Prompt tokens read in one forward pass: bounds memory, and the time until a stop is noticed."""
 
@@ -75,6 +81,9 @@ class Finished:
 
 Event = Started | Decided | Finished
 
+_CostTable = defaultdict[tuple[int, int], Costs]
+"""What rounds took, by how many rows drafted and how many were verified."""
+
 
 class Engine:
     """Serves requests on one model pair."""
@@ -84,6 +93,7 @@ class Engine:
         self.pair = pair
         self.max_rows = max_rows
         self._labels = Labels(pair.tokenizer)
+        self._costs: _CostTable = defaultdict(Costs)
 
     def generate(
         self, requests: Request | Sequence[Request], *, stop: threading.Event | None = None
@@ -112,7 +122,7 @@ class Engine:
         return self._serve(rows, stop or threading.Event())
 
     def _serve(self, waiting: list[_Row], stop: threading.Event) -> Iterator[Event]:
-        batch = _Batch(self.pair)
+        batch = _Batch(self.pair, self._costs)
         try:
             while waiting or batch.rows:
                 if stop.is_set():
@@ -162,12 +172,14 @@ class _Row:
         self.ids = list(prompt_ids)
         self.prompt_length = len(prompt_ids)
         self.limit = min(request.max_new_tokens, room)
-        self.coins = uniforms(request.seed, 0, self.prompt_length + self.limit)
+        self.coins = uniforms(request.seed, 0, self.prompt_length + self.limit).numpy()
         self.detokenizer = Detokenizer(pair.tokenizer, prompt_ids)
         self.forbidden = forbidden_ids(pair.tokenizer, request.forbidden_tokens, pair.vocabulary_size)
         if len(self.forbidden) == pair.vocabulary_size:
             raise RequestError("All tokens are forbidden: leave at least one to write with.")
         self.logits: dict[str, list[Tensor]] = {"drafter": [], "verifier": []}
+        self.pace = Pace()
+        self.draft_length = 0
         prompt = str(pair.tokenizer.decode(prompt_ids)) if request.prompt is None else request.prompt
         self.run = Run(
             pair=pair.key,
@@ -177,7 +189,7 @@ class _Row:
             dtype=str(pair.dtype).removeprefix("torch."),
             method=request.method,
             lenience=float(request.lenience or 0.0),
-            draft_length=request.draft_length,
+            draft_length=None if request.draft_length == "auto" else request.draft_length,
             temperature=float(request.temperature),
             top_k=request.top_k,
             top_p=float(request.top_p),
@@ -202,10 +214,12 @@ class _Row:
         """Tokens it may still emit."""
         return self.prompt_length + self.limit - len(self.ids)
 
-    @property
-    def draft_length(self) -> int:
-        """Proposals in its next round: never past the end."""
-        return min(self.request.draft_length, self.left)
+    def plan(self, costs: Costs) -> None:
+        """Set `draft_length`, the proposals of its next round: never past the end."""
+        wanted = self.request.draft_length
+        if wanted == "auto":
+            wanted = self.pace.draft_length(costs) if self.method.verifies else UNVERIFIED
+        self.draft_length = min(wanted, self.left)
 
     @property
     def truncates(self) -> bool:
@@ -216,9 +230,10 @@ class _Row:
 class _Batch:
     """The rows being served now, and one round after another for all of them."""
 
-    def __init__(self, pair: ModelPair) -> None:
+    def __init__(self, pair: ModelPair, costs: _CostTable) -> None:
         self.pair = pair
         self.rows: list[_Row] = []
+        self._costs = costs
         self._drafter = SlotModel(pair.drafter, pair.vocabulary_size)
         self._verifier = SlotModel(pair.verifier, pair.vocabulary_size)
 
@@ -260,6 +275,14 @@ class _Batch:
     @torch.inference_mode()
     def step(self) -> list[tuple[_Row, Round]]:
         """One round for every row. Rows that are over leave the batch."""
+        costs = self._costs[len(self._drafter.owners), len(self._verifier.owners)]
+        for row in self.rows:
+            row.plan(costs)
+        width = max(row.draft_length for row in self.rows)
+        with limited_to(_deciding_threads(len(self.rows) * width * self.pair.vocabulary_size)):
+            return self._round(costs)
+
+    def _round(self, costs: Costs) -> list[tuple[_Row, Round]]:
         watch = _Stopwatch(self._verifier.device)
         drafted = self._draft()
         watch.mark()
@@ -272,6 +295,8 @@ class _Batch:
             groups.append(_Group(list(members), drafted, verifier_logits, self._verifier.owners, readback))
         readback.fetch()
         drafter_seconds, verifier_seconds, seconds = watch.read()
+        if drafted.rows and self._verifier.owners:
+            costs.note(drafted.proposals.shape[1], drafter_seconds, seconds - drafter_seconds)
         results = []
         for group in groups:
             for place, row in enumerate(group.rows):
@@ -286,6 +311,7 @@ class _Batch:
         run.seconds += round_.seconds
         run.verifier_calls += row.method.verifies
         run.drafter_calls += len(round_.proposals)
+        row.pace.note(round_.examined, round_.accepted)
         row.ids += [token.id for token in round_.tokens]
         emitted = len(row.ids) - row.prompt_length
         if row.ids[-1] in row.eos:
@@ -386,7 +412,7 @@ class _Group:
             proposals, logits, q = drafted.of(rows)
             self._logits = {"drafter": logits}
             self._keep(proposals=proposals, q=at(q, proposals), pi=at(q, proposals))
-            self._keep_top(q=q, pi=q)
+            self._keep(**self._most_likely(q=q, pi=q))
         else:
             self._write(_take(verifier_logits, verifying, rows)[:, :1])
 
@@ -402,36 +428,46 @@ class _Group:
         counts = torch.tensor([row.draft_length for row in rows], device=device)
         beliefs = Beliefs(drafter_logits, verifier_logits, *_warp(rows, device), q=q)
         ruling = rule(self.method, beliefs, _agreed([row.run.lenience for row in rows], device))
-        acceptance, pi = ruling.acceptance(proposals), ruling.target()
-        passed = (coins[..., ACCEPT] < acceptance) & (torch.arange(steps, device=device) < counts[:, None])
+        acceptance = ruling.acceptance(proposals)
+        step = torch.arange(steps, device=device)
+        passed = (coins[..., ACCEPT] < acceptance) & (step < counts[:, None])
         accepted = passed.cumprod(-1).sum(-1)
         # Where nothing was rejected the draw at the last place is made all the same, and not used.
-        place = torch.minimum(accepted, counts - 1)[:, None, None]
-        residual, target = (d.take_along_dim(place, 1)[:, 0] for d in (ruling.residual(), pi))
-        residual = torch.where(residual.sum(-1, keepdim=True) > 0, residual, target)
-        redrawn = draw(residual, coins[..., RESAMPLE].take_along_dim(place[..., 0], 1)[:, 0])
-        at_place = [d.take_along_dim(place, 1)[:, 0] for d in (beliefs.q, beliefs.p)]
+        last = torch.minimum(accepted, counts - 1)
+        ending = ruling.take(torch.arange(len(rows), device=device) * steps + last)
+        redrawn = draw(ending.replacement(), at(coins[..., RESAMPLE], last))
         self._logits = {"drafter": drafter_logits, "verifier": verifier_logits}
         self._keep(
             proposals=proposals,
             q=at(beliefs.q, proposals),
             p=at(beliefs.p, proposals),
-            pi=at(pi, proposals),
+            pi=ruling.target(proposals),
             acceptance=acceptance,
             accepted=accepted,
             redrawn=redrawn,
-            redrawn_q=at(at_place[0], redrawn),
-            redrawn_p=at(at_place[1], redrawn),
-            redrawn_pi=at(target, redrawn),
+            redrawn_q=at(ending.beliefs.q, redrawn),
+            redrawn_p=at(ending.beliefs.p, redrawn),
+            redrawn_pi=ending.target(redrawn),
         )
         if sides := ruling.test(proposals):
             self._keep(score=sides[0], threshold=sides[1].expand_as(sides[0]))
-        self._keep_top(q=beliefs.q, p=beliefs.p, pi=pi)
-        if any(row.run.alternatives for row in rows):
-            changes = flips(beliefs, proposals, coins[..., ACCEPT])
-            self._keep(others=acceptances(ruling, proposals), flips=changes)
-            if (same := kept(ruling)) is not None:
+        if any(row.request.inspect for row in rows):
+            asked = torch.tensor([row.request.inspect > 0 for row in rows], device=device)[:, None]
+            self._explain(ruling, proposals, coins[..., ACCEPT], asked & (step <= last[:, None]))
+            if (same := kept(ending)) is not None:
                 self._keep(kept=same)
+
+    def _explain(self, ruling: Ruling, proposals: Tensor, coins: Tensor, examined: Tensor) -> None:
+        """What inspection shows of the places examined: the most probable tokens, and what else might have been."""
+        where = places(examined)
+        seen = ruling.take(where)
+        tokens, coins = (values.flatten()[where] for values in (proposals, coins))
+        found = self._most_likely(q=seen.beliefs.q, p=seen.beliefs.p, pi=seen.target())
+        found |= {"others": acceptances(seen, tokens), "flips": flips(seen.beliefs, tokens, coins)}
+        for name, values in found.items():
+            whole = values.new_zeros(examined.numel(), *values.shape[1:])
+            whole[where] = values
+            self._keep(**{name: whole.unflatten(0, examined.shape)})
 
     def _write(self, verifier_logits: Tensor) -> None:
         """The verifier alone: one token a row."""
@@ -439,20 +475,20 @@ class _Group:
         redrawn = draw(p, _coins(self.rows, 1, p.device)[..., RESAMPLE])[:, 0]
         self._logits = {"verifier": verifier_logits}
         self._keep(redrawn=redrawn, redrawn_p=at(p[:, 0], redrawn), redrawn_pi=at(p[:, 0], redrawn))
-        self._keep_top(p=p, pi=p)
+        self._keep(**self._most_likely(p=p, pi=p))
 
     def _keep(self, **tensors: Tensor) -> None:
         for name, tensor in tensors.items():
             self._seen[name] = self._out.add(tensor)
 
-    def _keep_top(self, **distributions: Tensor) -> None:
+    def _most_likely(self, **distributions: Tensor) -> dict[str, Tensor]:
         """The most probable tokens, gathered on the device and only for rows that asked."""
-        count = max(row.request.inspect for row in self.rows)
-        if not count:
-            return
-        for name, values in distributions.items():
-            top = values.topk(min(count, values.shape[-1]), dim=-1)
-            self._keep(**{f"top_{name}": top.values, f"top_{name}_ids": top.indices})
+        found: dict[str, Tensor] = {}
+        if count := max(row.request.inspect for row in self.rows):
+            for name, values in distributions.items():
+                top = values.topk(min(count, values.shape[-1]), dim=-1)
+                found |= {f"top_{name}": top.values, f"top_{name}_ids": top.indices}
+        return found
 
     def _value(self, name: str, *place: int) -> float | None:
         """One number of the record; None where the method has no such number."""
@@ -545,7 +581,7 @@ class _Group:
     def _what_if(self, place: int, step: int, accepted: bool) -> WhatIf:
         others, found = (self._out.get(self._seen[name], place, step) for name in ("others", "flips"))
         drawn = not accepted and "kept" in self._seen
-        same = self._out.get(self._seen["kept"], place, step) if drawn else None
+        same = self._out.get(self._seen["kept"], place) if drawn else None
         return WhatIf(others, [[flip for flip in pair if math.isfinite(flip)] for pair in found], same)
 
     def _top(self, place: int, step: int, row: _Row) -> Top:
@@ -616,6 +652,11 @@ class _Stopwatch:
         return second - first, third - second, total
 
 
+def _deciding_threads(numbers: int) -> int:
+    """Threads for arithmetic on so many numbers: waking others takes longer than a few vocabularies."""
+    return 1 if numbers < _MANY else torch.get_num_threads()
+
+
 def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -631,11 +672,11 @@ def _take(tensor: Tensor, order: list[_Row], rows: list[_Row]) -> Tensor:
 
 def _coins(rows: list[_Row], steps: int, device: torch.device) -> Tensor:
     """The rows' coins for their next `steps` positions, float64 [B, steps, 3]; zeros past a row's end."""
-    coins = torch.zeros(len(rows), steps, 3, dtype=torch.float64)
+    coins = np.zeros((len(rows), steps, 3))
     for place, row in enumerate(rows):
         own = row.coins[len(row.ids) : len(row.ids) + steps]
         coins[place, : len(own)] = own
-    return coins.to(device)
+    return torch.from_numpy(coins).to(device)
 
 
 def _forbid(rows: list[_Row], logits: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from specviz.errors import RequestError
-from specviz.sampling import Number, at, column, distribution
+from specviz.sampling import Number, column, distribution, indicator, total
 
 FLOOR = 1e-10
 """Smallest denominator of `speed`'s acceptance ratio (as in the paper's published notebook)."""
@@ -64,15 +64,38 @@ class Beliefs:
         """Verifier at temperature 1, never truncated."""
         return self.p if self._plain else distribution(self._verifier_logits)
 
+    @cached_property
+    def best_q(self) -> Tensor:
+        """max q1 [..., 1]: the drafter's confidence."""
+        return self.q1.amax(-1, keepdim=True)
+
+    @cached_property
+    def best_p(self) -> Tensor:
+        """max p1 [..., 1]: the verifier's confidence."""
+        return self.p1.amax(-1, keepdim=True)
+
+    @cached_property
+    def disagreement(self) -> Tensor:
+        """TV(q, p) [..., 1]."""
+        return total_variation(self.q, self.p).unsqueeze(-1)
+
+    def take(self, places: Tensor) -> Beliefs:
+        """The same beliefs at some positions only: `places` [n] in the order of all positions -> [n, V]."""
+        drafter_logits, verifier_logits = self._drafter_logits, self._verifier_logits
+        taken = Beliefs(_take(drafter_logits, places), _take(verifier_logits, places))
+        taken.__dict__ |= {"q": _take(self.q, places), "p": _take(self.p, places)}
+        taken._plain = self._plain
+        return taken
+
+
+def _take(values: Tensor, places: Tensor) -> Tensor:
+    return values.reshape(-1, values.shape[-1]).index_select(0, places)
+
 
 Rule = Callable[[Beliefs, Number], tuple[Tensor, Tensor]]
 """A deferral rule: (beliefs, a) -> score, threshold. Trust where score >= threshold.
 
 The score is [..., 1] where the drafter is trusted as a whole, [..., V] where each token is judged."""
-
-
-def _top(distribution: Tensor) -> Tensor:
-    return distribution.amax(-1, keepdim=True)
 
 
 def _as(setting: Number, like: Tensor) -> Tensor:
@@ -81,27 +104,27 @@ def _as(setting: Number, like: Tensor) -> Tensor:
 
 
 def _chow(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 2
-    return _top(b.q1), _as(1 - a, b.q1)
+    return b.best_q, _as(1 - a, b.q1)
 
 
 def _diff(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 5
-    return _top(b.q1), _top(b.p1) - _as(a, b.p1)
+    return b.best_q, b.best_p - _as(a, b.p1)
 
 
 def _opt(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 10
-    return _top(b.q1), _top(b.p1) - _as(a, b.p1) * total_variation(b.q, b.p).unsqueeze(-1)
+    return b.best_q, b.best_p - _as(a, b.p1) * b.disagreement
 
 
 def _token_v1(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 13
-    return b.q1, _top(b.p1) - _as(a, b.p1)
+    return b.q1, b.best_p - _as(a, b.p1)
 
 
 def _token_v2(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 14
-    return b.p1, _top(b.p1) - _as(a, b.p1)
+    return b.p1, b.best_p - _as(a, b.p1)
 
 
 def _token_v3(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 15
-    return b.p1, _as(1 - a, b.p1) * _top(b.p1)
+    return b.p1, _as(1 - a, b.p1) * b.best_p
 
 
 @dataclass(frozen=True)
@@ -288,29 +311,30 @@ def get_method(name: str) -> Method:
 
 def total_variation(q: Tensor, p: Tensor) -> Tensor:
     """TV(q, p) = sum of max(0, q - p) over the vocabulary: [..., V], [..., V] -> [...]."""
-    return (q - p).clamp_min(0).sum(-1)
+    return total((q - p).clamp_min_(0)).squeeze(-1)
 
 
 def _normalised(mass: Tensor) -> Tensor:
     """`mass` [..., V] scaled to sum 1; left at zero where there is none."""
-    total = mass.sum(-1, keepdim=True)
-    return mass / torch.where(total > 0, total, 1.0)
+    whole = total(mass)
+    return mass / torch.where(whole > 0, whole, 1.0)
 
 
 @dataclass(frozen=True)
 class Ruling:
     """One method's view of a set of positions: all that is needed to decide, draw and explain.
 
-    Built by `rule`. `guide` [..., V] is what proposals are judged by: the target distribution for every cascade
-    (lossless decoding towards it), the verifier's own p for `speed`.
+    Built by `rule`. Every cascade emits pi = q·1[trusted] + p·deferred, and decodes losslessly towards it; `deferred`
+    [..., 1] is the part of q's mass that is handed to p. What is asked of single tokens needs no further pass over
+    the vocabulary, but for `speed`, whose pi needs one for all.
     """
 
     method: Method
     beliefs: Beliefs
     lenience: Number
-    guide: Tensor
-    score: Tensor | None
-    threshold: Tensor | None
+    score: Tensor | None = None
+    threshold: Tensor | None = None
+    deferred: Tensor | None = None
 
     def acceptance(self, tokens: Tensor) -> Tensor:
         """Probability [...] that the proposals `tokens` [...] are accepted."""
@@ -318,52 +342,88 @@ class Ruling:
             return torch.ones_like(self.beliefs.q[..., 0])
         if not self.method.drafts:
             return torch.zeros_like(self.beliefs.p[..., 0])
-        return self._ratio(at(self.guide, tokens), at(self.beliefs.q, tokens), self.lenience)
+        return self._acceptance(*self._sides(tokens)).squeeze(-1)
 
-    def _ratio(self, guide: Tensor, q: Tensor, lenience: Number) -> Tensor:
+    def target(self, tokens: Tensor | None = None) -> Tensor:
+        """What the method emits: pi [..., V], or the pi [...] of `tokens` [...] alone."""
+        q, p, score = self._sides(tokens)
         if self.method.name == "speed":
-            return (guide / (_as(1 - lenience, q) * q).clamp_min(FLOOR)).clamp_max(1)
-        return (guide / q.clamp_min(torch.finfo(q.dtype).tiny)).clamp_max(1)
+            pi = q * self._acceptance(q, p, None) + self._kappa * (p - q).clamp_min_(0)
+        else:
+            pi = self._mixture(q, p, score)
+        return pi if tokens is None else pi.squeeze(-1)
 
     def residual(self) -> Tensor:
         """What a rejection draws from: [..., V], normalised; all zeros where nothing is left to draw."""
-        if not self.method.verifies:
-            return self.beliefs.q
-        if not self.method.drafts:
-            return self.beliefs.p
-        return _normalised((self.guide - self.beliefs.q).clamp_min(0))
+        q, p, score = self._sides()
+        if not self.method.drafts or not self.method.verifies:
+            return p if self.method.verifies else q
+        return _normalised((self._mixture(q, p, score) - q).clamp_min_(0))
 
-    def target(self) -> Tensor:
-        """What the method emits: pi [..., V]."""
-        if self.method.name != "speed":
-            return self.guide
-        q = self.beliefs.q
-        accepted = q * self._ratio(self.guide, q, column(self.lenience))
-        return accepted + (1 - accepted.sum(-1, keepdim=True)) * self.residual()
+    def replacement(self) -> Tensor:
+        """The residual [..., V]; pi where rounding alone has led to a rejection and it has no mass."""
+        residual = self.residual()
+        return residual + self._mixture(*self._sides()) * (total(residual) <= 0)
 
     def test(self, tokens: Tensor) -> tuple[Tensor, Tensor] | None:
         """The two sides of the deferral test for `tokens` [...]: score [...] and threshold [...], or None."""
-        if self.score is None or self.threshold is None:
+        score = self._sides(tokens)[2]
+        if score is None or self.threshold is None:
             return None
-        token_wise = self.score.shape[-1] > 1
-        score = at(self.score, tokens) if token_wise else self.score.squeeze(-1)
-        return score, self.threshold.expand_as(self.score[..., :1]).squeeze(-1)
+        return score.squeeze(-1), self.threshold.squeeze(-1)
+
+    def take(self, places: Tensor) -> Ruling:
+        """The same ruling at some positions only: `places` [n] counted through all positions."""
+        lead = self.beliefs.q.shape[:-1]
+
+        def some(values: Tensor | None) -> Tensor | None:
+            return None if values is None else _take(values.expand(*lead, -1), places)
+
+        lenience = self.lenience
+        if isinstance(lenience, Tensor):
+            lenience = _take(lenience.unsqueeze(-1).expand(*lead, -1), places).squeeze(-1)
+        sides = (some(self.score), some(self.threshold), some(self.deferred))
+        return Ruling(self.method, self.beliefs.take(places), lenience, *sides)
+
+    def _sides(self, tokens: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """q, p and score: of the whole vocabulary, or of `tokens` [...] alone as [..., 1]."""
+        q, p, score = self.beliefs.q, self.beliefs.p, self.score
+        if tokens is None:
+            return q, p, score
+        own = tokens.unsqueeze(-1)
+        if score is not None and score.shape[-1] > 1:
+            score = score.gather(-1, own)
+        return q.gather(-1, own), p.gather(-1, own), score
+
+    def _mixture(self, q: Tensor, p: Tensor, score: Tensor | None) -> Tensor:
+        if score is None or self.threshold is None or self.deferred is None:
+            return p if self.method.verifies else q  # for `speed` p, towards which it decodes
+        return indicator(torch.ge, score, self.threshold) * q + p * self.deferred
+
+    def _acceptance(self, q: Tensor, p: Tensor, score: Tensor | None) -> Tensor:
+        if self.method.name == "speed":
+            return (p / (_as(1 - column(self.lenience), q) * q).clamp_min_(FLOOR)).clamp_max_(1)
+        return (self._mixture(q, p, score) / q.clamp_min(torch.finfo(q.dtype).tiny)).clamp_max_(1)
+
+    @cached_property
+    def _kappa(self) -> Tensor:
+        """The share of max(0, p - q) that all rejections of `speed` together emit: [..., 1]."""
+        q, p = self.beliefs.q, self.beliefs.p
+        excess = total((p - q).clamp_min_(0))
+        return (1 - total(self._acceptance(q, p, None).mul_(q))) / torch.where(excess > 0, excess, 1.0)
 
 
 def rule(method: Method, beliefs: Beliefs, lenience: Number) -> Ruling:
     """Apply a method to beliefs [..., V]; `lenience` is a number or a tensor [...]."""
     if method.rule is None:
-        guide = beliefs.p if method.verifies else beliefs.q
-        return Ruling(method, beliefs, lenience, guide, None, None)
+        return Ruling(method, beliefs, lenience)
     score, threshold = method.rule(beliefs, column(lenience))
-    trusted = score >= threshold
-    if score.shape[-1] == 1:
-        guide = torch.where(trusted, beliefs.q, beliefs.p)
-    else:
-        # The mass handed to p is summed over what is not trusted, so it is exactly zero where all is trusted.
-        deferred = torch.where(trusted, 0.0, beliefs.q).sum(-1, keepdim=True)
-        guide = torch.where(trusted, beliefs.q, 0.0) + beliefs.p * deferred
-    return Ruling(method, beliefs, lenience, guide, score, threshold)
+    threshold = torch.broadcast_tensors(threshold, score[..., :1])[0]
+    deferred = indicator(torch.lt, score, threshold)
+    if score.shape[-1] > 1:
+        # Summed over what is not trusted, so that it is exactly zero where all is trusted.
+        deferred = total(deferred * beliefs.q)
+    return Ruling(method, beliefs, lenience, score, threshold, deferred)
 
 
 def acceptance_and_residual(

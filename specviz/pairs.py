@@ -630,9 +630,6 @@ def _read_model(
     """The model of a directory or repository, on its device; raises whatever reading raises."""
     from transformers import AutoModelForCausalLM
 
-    from specviz.attention import group
-    from specviz.packing import pack
-    from specviz.threads import choose
     from specviz.vocabulary import SmallVocabulary
 
     options: dict[str, Any] = {}
@@ -662,10 +659,19 @@ def _read_model(
     if vocabulary := SmallVocabulary.load(Path(location)):
         vocabulary.widen(model)
     if place.prepack:
-        pack(model)
-        group(model)
-        choose(model)
+        tune(model)
     return model
+
+
+def tune(model: PreTrainedModel) -> None:
+    """Make a model's passes over a few tokens fast on the CPU; leaves other devices alone."""
+    from specviz.attention import group
+    from specviz.packing import pack
+    from specviz.threads import choose
+
+    pack(model)
+    group(model)
+    choose(model)
 
 
 def _download_bar(name: str, report: Progress) -> type:

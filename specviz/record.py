@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specviz.errors import TraceError
+from specviz.machine import describe_machine
 from specviz.request import Request
 from specviz.trace import Run
 
@@ -42,7 +43,8 @@ class Recording:
 
 
 def _recording(key: str, title: str, story: str, prompt: str, **options: Any) -> Recording:
-    settings = {"temperature": 0.7, "seed": 1, "max_new_tokens": 56, "inspect": 5}
+    # A fixed draft length: its rounds can be told about, and do not depend on the machine.
+    settings = {"draft_length": 5, "temperature": 0.7, "seed": 1, "max_new_tokens": 56, "inspect": 5}
     return Recording(key, title, story, Request(prompt=prompt, **settings | options))
 
 
@@ -216,13 +218,3 @@ def _write(shelf: Shelf, runs: dict[str, Run]) -> None:
         os.replace(partial, shelf.folder / "index.json")
     except OSError as error:
         raise TraceError(f"The recorded runs could not be written: {error.strerror or error}.") from error
-
-
-def describe_machine(device: str) -> str:
-    """A device in words, such as "2 CPU cores"."""
-    if device.startswith("cuda"):
-        import torch
-
-        return torch.cuda.get_device_name(device)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return f"{cores} CPU core{'s' if cores != 1 else ''}"

@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from specviz.errors import RequestError
 from specviz.methods import get_method
 
+AUTO: Literal["auto"] = "auto"
+"""The draft length that is chosen round by round."""
 MAX_DRAFT_LENGTH = 16
 MAX_INSPECT = 100
 
@@ -27,7 +30,8 @@ class Request:
         raw: take `prompt` as it is, without the chat template.
         method: one of `specviz.methods.METHODS`.
         lenience: within the method's range; None takes the method's default.
-        draft_length: K, proposals per round, 1 to 16. Never changes the text, only the speed.
+        draft_length: K, proposals per round, 1 to 16; or "auto", which chooses it for each round. Never changes the
+            text, only the speed.
         temperature: >= 0; 0 is greedy.
         top_k: keep the k most probable tokens; 0 keeps all.
         top_p: in (0, 1]; 1 keeps all.
@@ -48,7 +52,7 @@ class Request:
     raw: bool = False
     method: str = "cascade_tokenV3"
     lenience: float | None = None
-    draft_length: int = 5
+    draft_length: int | Literal["auto"] = AUTO
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
@@ -63,7 +67,14 @@ class Request:
         method = get_method(self.method)
         lenience = method.default_lenience if self.lenience is None else self.lenience
         object.__setattr__(self, "lenience", method.check_lenience(lenience))
-        _whole("Draft length", self.draft_length, 1, MAX_DRAFT_LENGTH)
+        if self.draft_length != AUTO:
+            _whole(
+                "Draft length",
+                self.draft_length,
+                1,
+                MAX_DRAFT_LENGTH,
+                'or "auto", which chooses it for each round',
+            )
         _number("Temperature", self.temperature, 0, math.inf, "a number of at least 0 (0 is greedy)")
         _whole("top_k", self.top_k, 0, None, "0 keeps all tokens")
         _number("top_p", self.top_p, 0, 1, "a number above 0 and at most 1 (1 keeps all tokens)")

@@ -19,7 +19,9 @@ from specviz import __version__
 from specviz.errors import TraceError
 
 SCHEMA = "specviz-trace"
-VERSION = 2
+VERSION = 3
+READABLE = (2, 3)
+"""Versions that are read; up to 2 the draft length was always a number."""
 
 STOP_REASONS = ("eos", "length", "context", "cancelled")
 
@@ -150,6 +152,7 @@ class Round:
 class Run:
     """One request, served: its settings and everything that was decided.
 
+    `draft_length` is None where it was chosen round by round: then the rounds' proposals tell it.
     `stop_reason` is "eos", "length", "context" (the models' context is full) or "cancelled"; "" while it runs.
     `alternatives` are what every token's `what_if` speaks of, this run's own method among them; empty without.
     `verifier_calls` and `drafter_calls` count forward passes in rounds; reading the prompt is not among them.
@@ -163,7 +166,7 @@ class Run:
     dtype: str
     method: str
     lenience: float
-    draft_length: int
+    draft_length: int | None
     temperature: float
     top_k: int
     top_p: float
@@ -217,6 +220,12 @@ class Run:
         return _ratio(
             sum(r.accepted for r in self.rounds), sum(len(r.proposals) for r in self.rounds), self._examines
         )
+
+    @property
+    def mean_draft_length(self) -> float | None:
+        """Proposals drafted in a round, on average; None where nothing was drafted."""
+        drafted = sum(len(r.proposals) for r in self.rounds)
+        return _ratio(drafted, len(self.rounds), meaningful=drafted > 0)
 
     @property
     def block_efficiency(self) -> float | None:
@@ -324,16 +333,19 @@ def parse_trace(lines: Iterable[str]) -> Run:
     if not records or records[0].get("type") != "run" or records[0].get("schema") != SCHEMA:
         raise TraceError("This is not a SpecViz trace: its first line must be the run's own.")
     header = records[0]
-    if header.get("version") != VERSION:
+    if header.get("version") not in READABLE:
         raise TraceError(
-            f"This trace has schema version {header.get('version')!r}; this SpecViz reads version {VERSION}."
+            f"This trace has schema version {header.get('version')!r}; this SpecViz reads versions "
+            f"{' and '.join(map(str, READABLE))}."
         )
     if records[-1].get("type") != "end":
         raise TraceError("This trace is truncated: its last line, which says how the run ended, is missing.")
     if any(record.get("type") != "round" for record in records[1:-1]):
         raise TraceError("This trace is damaged: between its first and last line there may only be rounds.")
     rounds = [_build(Round, record, "round", number) for number, record in enumerate(records[1:-1], 2)]
-    hints = get_type_hints(Run)
+    if missing := [name for name in _SETTINGS if name not in header]:
+        raise TraceError(f"Line 1 of this trace is damaged: {missing[0]!r} is missing.")
+    hints = get_type_hints(Run) | ({"draft_length": int} if header["version"] == 2 else {})
     values = {name: _build(hints[name], header.get(name), name, 1) for name in _SETTINGS}
     values |= {name: _build(hints[name], records[-1].get(name), name, len(records)) for name in _ENDING}
     run = Run(**values, rounds=rounds)

@@ -12,8 +12,8 @@ import math
 import torch
 from torch import Tensor
 
-from specviz.methods import FLOOR, METHODS, Beliefs, Ruling, rule, total_variation
-from specviz.sampling import at
+from specviz.methods import FLOOR, METHODS, Beliefs, Ruling, rule
+from specviz.sampling import at, indicator, total
 
 FLIPS = 2
 """A verdict changes at most twice: a token rule may accept, then reject, then trust."""
@@ -42,45 +42,41 @@ def flips(beliefs: Beliefs, tokens: Tensor, coins: Tensor) -> Tensor:
     another (`since`) on. Either may lie outside the method's range, and where `until` comes last nothing changes.
     """
     q, p, coin = at(beliefs.q, tokens).double(), at(beliefs.p, tokens).double(), coins.double()
-    best_q, best_p = beliefs.q1.amax(-1).double(), beliefs.p1.amax(-1).double()
+    best_q, best_p = beliefs.best_q.squeeze(-1).double(), beliefs.best_p.squeeze(-1).double()
     always, never = torch.full_like(p, math.inf), torch.full_like(p, -math.inf)
     # Verdicts of the rules that trust the drafter as a whole, where they do not: p's own.
     verifier_accepts = torch.where(coin * q < p, always, never)
     # A token that is not trusted is accepted while the q of all that is not trusted exceeds this.
     share = torch.where(p > 0, coin * q / p.clamp_min(torch.finfo(p.dtype).tiny), math.inf)
-    until_v1, until_v2 = (_crossing(s, beliefs.q, share, at(s, tokens)) for s in (beliefs.q1, beliefs.p1))
+    own_v1, own_v2 = (at(scores, tokens).double() for scores in (beliefs.q1, beliefs.p1))
+    until_v1 = _crossing(beliefs.q1, beliefs.q, share, own_v1)
+    until_v2 = _crossing(beliefs.p1, beliefs.q, share, own_v2)
     # `speed`: coin < p / ((1 - a) q), and its denominator is floored.
     strict = 1 - p / (coin * q).clamp_min(torch.finfo(p.dtype).tiny)
-    disagreement = total_variation(beliefs.q, beliefs.p).double()
+    disagreement = beliefs.disagreement.squeeze(-1).double()
     flat = torch.where(best_p > best_q, always, never)  # without disagreement lenience changes nothing
-    opt = torch.where(disagreement > 0, (best_p - best_q) / disagreement, flat)
-    v1, v2 = at(beliefs.q1, tokens).double(), at(beliefs.p1, tokens).double()
     until_since = {
+        "drafter_only": (always, always),
+        "verifier_only": (always, always),
         "speed": (never, torch.where(p > coin * FLOOR, strict, always)),
         "cascade_chow": (verifier_accepts, 1 - best_q),
         "cascade_diff": (verifier_accepts, best_p - best_q),
-        "cascade_opt": (verifier_accepts, opt),
+        "cascade_opt": (
+            verifier_accepts,
+            torch.where(disagreement > 0, (best_p - best_q) / disagreement, flat),
+        ),
     }
-    for name, ends in (
-        ("cascade_tokenV1", (until_v1, v1)),
-        ("cascade_tokenV2", (until_v2, v2)),
-        ("cascade_tokenV3", (until_v2, v2)),
+    for name, until, own in (
+        ("cascade_tokenV1", until_v1, own_v1),
+        ("cascade_tokenV2", until_v2, own_v2),
+        ("cascade_tokenV3", until_v2, own_v2),
     ):
-        until_since[name] = (_lenience(name, ends[0], best_p), _lenience(name, ends[1], best_p))
-    found = [
-        _within(name, *until_since[name])
-        if name in until_since
-        else always.unsqueeze(-1).expand(*p.shape, FLIPS)
-        for name in METHODS
-    ]
-    return torch.stack(found, -2)
-
-
-def _within(name: str, until: Tensor, since: Tensor) -> Tensor:
-    """The flips [..., 2] of one method that lie in its range; at the range's lower end nothing changes any more."""
-    low, high = METHODS[name].lenience_range
-    both = torch.stack([until, since], -1)
-    real = (until < since).unsqueeze(-1) & (both > low) & (both <= high) & both.isfinite()
+        until_since[name] = (_lenience(name, until, best_p), _lenience(name, own, best_p))
+    both = torch.stack([end for name in METHODS for end in until_since[name]], -1).unflatten(-1, (-1, FLIPS))
+    ranges = [method.lenience_range for method in METHODS.values()]
+    low, high = both.new_tensor(ranges).unsqueeze(-1).unbind(-2)
+    # At the lower end of its range nothing changes any more.
+    real = (both[..., :1] < both[..., 1:]) & (both > low) & (both <= high) & both.isfinite()
     return torch.where(real, both, math.inf).sort(-1).values
 
 
@@ -96,16 +92,40 @@ def _crossing(scores: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Te
         That threshold [...], which is one of the scores; -infinity where it is not above `own`, and infinity where
         even all weights together do not exceed `share`.
     """
+    whole = total(weights).squeeze(-1)
+    up_to_own = total(indicator(torch.le, scores, own.to(scores.dtype).unsqueeze(-1)).mul_(weights)).squeeze(
+        -1
+    )
+    found = torch.where(share < whole, -math.inf, math.inf).to(share.dtype)
+    between = (up_to_own <= share) & (share < whole)
+    searched = places(between)
+    if len(searched):
+        rows = [values.reshape(-1, values.shape[-1])[searched] for values in (scores, weights)]
+        deep = torch.full_like(found, -math.inf).flatten()
+        deep[searched] = _search(rows[0], rows[1], share.reshape(-1, 1)[searched])
+        deep = deep.view_as(found)
+        found = torch.where(between & (deep > own), deep, found)
+    return found
+
+
+def places(mask: Tensor) -> Tensor:
+    """Numbers [n] of the places where `mask` holds, counted through all of it; off the CPU those of all places.
+
+    To look where they are is free on the CPU; elsewhere the host would have to wait for the device.
+    """
+    flat = mask.flatten()
+    return flat.nonzero()[:, 0] if flat.device.type == "cpu" else torch.arange(len(flat), device=flat.device)
+
+
+def _search(scores: Tensor, weights: Tensor, share: Tensor) -> Tensor:
+    """The least of `scores` [n, V] up to which the weights exceed `share` [n, 1]: float64 [n]."""
     # Sorting a vocabulary takes too long; the bits of a float order it too, and are searched half by half.
     bits = scores.float().view(torch.int32)
-    rest = share.to(weights.dtype).unsqueeze(-1)
     upper, lower = bits >> _HALF, bits & (1 << _HALF) - 1
-    bucket, rest = _first_beyond(upper, weights, rest)
+    bucket, rest = _first_beyond(upper, weights, share.to(weights.dtype))
     here = upper == bucket
     place, _ = _first_beyond(lower, weights * here, rest)
-    found = torch.where(here & (lower <= place), scores, -math.inf).amax(-1).double()
-    found = torch.where(weights.sum(-1) > share, found, math.inf)
-    return torch.where(found > own, found, -math.inf)
+    return torch.where(here & (lower <= place), scores, -math.inf).amax(-1).double()
 
 
 def _first_beyond(keys: Tensor, weights: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,10 +145,13 @@ def kept(ruling: Ruling) -> Tensor | None:
     """
     if ruling.score is None or ruling.threshold is None or ruling.score.shape[-1] == 1:
         return None
-    trusted = ruling.score >= ruling.threshold
-    lowest = torch.where(trusted, ruling.score, math.inf).amin(-1)
-    highest = torch.where(trusted, -math.inf, ruling.score).amax(-1)
-    best = ruling.beliefs.p1.amax(-1).double()
+    # No score exceeds 1: two more, or two less, sets tokens apart (several times faster than a choice by booleans).
+    trusted = indicator(torch.ge, ruling.score, ruling.threshold).mul_(2)
+    highest = (ruling.score - trusted).amax(-1)
+    lowest = (ruling.score - trusted.sub_(2)).amin(-1)
+    highest = torch.where(highest < 0, -math.inf, highest)
+    lowest = torch.where(lowest >= 2, math.inf, lowest)
+    best = ruling.beliefs.best_p.squeeze(-1).double()
     ends = [_lenience(ruling.method.name, score.double(), best) for score in (lowest, highest)]
     return torch.stack(ends, -1).clamp(*ruling.method.lenience_range)
 

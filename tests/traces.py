@@ -1,4 +1,4 @@
-"""Handmade traces for tests: every line of schema "specviz-trace" version 2, without any model.
+"""Handmade traces for tests: every line of schema "specviz-trace" version 3, without any model.
 
 Knows the trace format and nothing of the engine; the numbers are drawn from a seed, yet obey the rules of the game
 (acceptance = min(1, π/q), accepted iff coin < acceptance, at most `draft_length` tokens a round).
@@ -74,7 +74,7 @@ def line(entry: dict[str, Any]) -> str:
 def run_entry(method: str = "cascade_chow", **changes: Any) -> dict[str, Any]:
     """The first line's object."""
     entry = {
-        "type": "run", "schema": "specviz-trace", "version": 2, "specviz": "0.1.0", "pair": "embedded",
+        "type": "run", "schema": "specviz-trace", "version": 3, "specviz": "0.1.0", "pair": "embedded",
         "drafter": "tiny drafter", "verifier": "SmolLM2-135M-Instruct", "method": method, "lenience": 0.3,
         "draft_length": 5, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 0, "max_new_tokens": 256,
         "forbidden_tokens": [], "echo": False, "inspect": 10, "prompt": PROMPT, "prompt_ids": [1, 2, 3],

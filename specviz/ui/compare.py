@@ -22,7 +22,7 @@ from specviz.ui.compare_view import CompareView
 from specviz.ui.controls import (
     EXAMPLES,
     Sampling,
-    draft_length_slider,
+    draft_length_dropdown,
     lenience_slider,
     link_button,
     method_dropdown,
@@ -53,7 +53,7 @@ class Preset:
 
 def _pane(method: str, lenience: float | None = None) -> Pane:
     default = METHODS[method].default_lenience
-    return Pane(method, default if lenience is None else lenience, int(RANGES["draft_length"].start))
+    return Pane(method, default if lenience is None else lenience)
 
 
 PRESETS = (
@@ -93,7 +93,7 @@ class PaneControls:
     column: gr.Column
     method: gr.Dropdown
     lenience: gr.Slider
-    draft_length: gr.Slider
+    draft_length: gr.Dropdown
 
     @property
     def components(self) -> list[Component]:
@@ -196,7 +196,7 @@ def _pane_controls(place: int, pane: Pane) -> PaneControls:
         name = f"{PREFIX}{place + 1}-"
         method = method_dropdown(pane.method, f"{name}method", label=f"Pane {place + 1}: method")
         lenience = lenience_slider(pane.method, pane.lenience, elem_id=f"{name}lenience")
-        draft_length = draft_length_slider(f"{name}draft-length")
+        draft_length = draft_length_dropdown(f"{name}draft-length")
     # Not `change`: a preset and a link bring the lenience along with the method.
     method.input(lenience_slider, method, lenience, **QUIET)
     return PaneControls(column, method, lenience, draft_length)

@@ -18,7 +18,7 @@ from specviz.methods import METHODS, get_method
 from specviz.pairs import DEFAULT_PAIR, PAIRS
 from specviz.request import Request
 from specviz.ui.link import NAMES
-from specviz.ui.offered import MAX_SEED, RANGES
+from specviz.ui.offered import DRAFT_LENGTHS, MAX_SEED, RANGES
 from specviz.ui.running import QUIET
 
 DEFAULT_METHOD = Request(prompt="-").method
@@ -114,9 +114,13 @@ def lenience_slider(name: str, value: float | None = None, **more: Any) -> gr.Sl
     )
 
 
-def draft_length_slider(elem_id: str, info: str | None = None, value: int | None = None) -> gr.Slider:
-    """Proposals in a round."""
-    return _slider("draft_length", "Draft length K", info, elem_id, value)
+def draft_length_dropdown(elem_id: str, info: str | None = None) -> gr.Dropdown:
+    """Proposals in a round: chosen for each, or one number for all."""
+    automatic, *numbers = DRAFT_LENGTHS
+    choices: list[Any] = [("automatic", automatic), *((str(number), number) for number in numbers)]
+    return gr.Dropdown(
+        choices, value=automatic, label="Draft length K", info=info, filterable=False, elem_id=elem_id
+    )
 
 
 def pair_dropdown(prefix: str = "") -> gr.Dropdown:

@@ -21,7 +21,7 @@ from specviz.ui.controls import (
     DEFAULT_METHOD,
     Sampling,
     describe_method,
-    draft_length_slider,
+    draft_length_dropdown,
     lenience_slider,
     link_button,
     method_dropdown,
@@ -45,7 +45,7 @@ class Generate:
     about: gr.Markdown
     lenience: gr.Slider
     pair: gr.Dropdown
-    draft_length: gr.Slider
+    draft_length: gr.Dropdown
     sampling: Sampling
     view: TraceView
 
@@ -69,8 +69,10 @@ def generate_tab(page: gr.Blocks, service: Service, methods: dict[str, dict[str,
             lenience = lenience_slider(DEFAULT_METHOD, elem_id="lenience")
             pair = pair_dropdown()
             with gr.Accordion("Draft length, sampling, seed", open=False):
-                hint = "Proposals in a round. Changes the speed, never the text."
-                draft_length = draft_length_slider("draft-length", hint)
+                hint = (
+                    "Proposals in a round: chosen anew for each, or fixed. Changes the speed, never the text."
+                )
+                draft_length = draft_length_dropdown("draft-length", hint)
                 sampling = sampling_controls()
             share = gr.Column()
         with gr.Column(scale=5, min_width=320):

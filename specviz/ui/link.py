@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from specviz.methods import METHODS
 from specviz.pairs import PAIRS
-from specviz.request import Request
-from specviz.ui.offered import MAX_PROMPT, PANES, RANGES
+from specviz.request import AUTO, Request
+from specviz.ui.offered import DRAFT_LENGTHS, MAX_PROMPT, PANES, RANGES
 
 TABS = ("generate", "compare", "replay", "playground", "tour")
 NAMES = {
@@ -42,7 +42,7 @@ class Pane:
 
     method: str
     lenience: float
-    draft_length: int
+    draft_length: int | Literal["auto"] = AUTO
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,8 @@ def _read(name: str, values: list[str], method: str | None) -> Any:
         return _prompt(value)
     if name == "lenience":
         return _lenience(value, method)
+    if name == "k":
+        return _draft_length(value)
     return _number(NAMES[name], value)
 
 
@@ -126,6 +128,14 @@ def _number(setting: str, value: str) -> float:
     return int(value) if offered.whole else float(value)
 
 
+def _draft_length(value: str) -> int | Literal["auto"]:
+    """One of the draft lengths that the control has."""
+    for offered in DRAFT_LENGTHS:
+        if value == str(offered):
+            return offered
+    raise _UnfitError(f"it must be {AUTO} or a whole number from {DRAFT_LENGTHS[1]} to {DRAFT_LENGTHS[-1]}")
+
+
 def _lenience(value: str, name: str | None) -> float:
     """A lenience in the range that the slider has for a method."""
     if name is None:
@@ -148,6 +158,6 @@ def _panes(values: list[str]) -> tuple[Pane, ...]:
 def _pane(value: str) -> Pane:
     parts = value.split(":")
     if len(parts) != 3:
-        raise _UnfitError("each must be method:lenience:draft length, such as speed:0:5")
+        raise _UnfitError("each must be method:lenience:draft length, such as speed:0:auto or speed:0:5")
     name = _one_of(parts[0], METHODS)
-    return Pane(name, _lenience(parts[1], name), int(_number("draft_length", parts[2])))
+    return Pane(name, _lenience(parts[1], name), _draft_length(parts[2]))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.request import MAX_DRAFT_LENGTH
+from specviz.request import AUTO, MAX_DRAFT_LENGTH
 
 MAX_SEED = 2**31 - 1
 MAX_PROMPT = 4000
 """Characters of a prompt that a link may carry."""
 PANES = (2, 3, 4)
 """How many runs may stand side by side."""
+DRAFT_LENGTHS = (AUTO, *range(1, MAX_DRAFT_LENGTH + 1))
+"""What a draft length may be; the first one is what a control begins with."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,6 @@ class Range:
 
 
 RANGES = {
-    "draft_length": Range(1, MAX_DRAFT_LENGTH, 5, whole=True),
     "temperature": Range(0, 2, 0.7, 0.05),
     "top_k": Range(0, 1_000_000, 0, whole=True),
     "top_p": Range(0.05, 1, 1, 0.05),

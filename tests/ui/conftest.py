@@ -1,6 +1,7 @@
 """What tests in a real browser share: one Chromium, a page that must stay clean, and a way to serve an app.
 
-A page fails its test if it logs an error, throws, or asks any host but this machine for anything.
+A page fails its test if it logs an error, throws, or asks any host but this machine for anything. Tests share one
+page, because opening one takes longer than most tests do; each finds it blank, wide and as good as new.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import gradio as gr
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from specviz.service import Service
 from specviz.ui.page import launch
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -37,6 +39,7 @@ def browser() -> Iterator[Browser]:
         "--disable-component-update",
         "--disable-sync",
         "--no-first-run",
+        "--disable-features=BackForwardCache",  # a page that is left is gone
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
     ]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
@@ -52,10 +55,10 @@ def _is_foreign(url: str) -> bool:
     return parts.scheme in {"http", "https", "ws", "wss"} and parts.hostname not in LOOPBACK
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A fresh page, 1280 wide, that must come through its test without errors and without foreign requests."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
+@pytest.fixture(scope="session")
+def watched(browser: Browser) -> Iterator[tuple[Page, list[str]]]:
+    """The page that tests share, and what went wrong on it."""
+    context = browser.new_context()
     page = context.new_page()
     problems: list[str] = []
     page.on(
@@ -65,9 +68,28 @@ def page(browser: Browser) -> Iterator[Page]:
     page.on(
         "request", lambda request: _is_foreign(request.url) and problems.append(f"request: {request.url}")
     )
-    yield page
+    yield page, problems
     context.close()
-    assert not problems, problems
+
+
+@pytest.fixture
+def page(watched: tuple[Page, list[str]]) -> Iterator[Page]:
+    """A blank page, 1280 wide, that must come through its test without errors and without foreign requests."""
+    page, problems = watched
+    page.set_viewport_size({"width": 1280, "height": 900})
+    problems.clear()
+    yield page
+    found = list(problems)
+    page.goto("about:blank")
+    page.mouse.move(0, 0)
+    page.context.clear_permissions()
+    assert not found, found
+
+
+@pytest.fixture(scope="session")
+def loaded() -> Service:
+    """The one service that loads the embedded pair."""
+    return Service()
 
 
 @pytest.fixture(scope="session")

@@ -38,6 +38,12 @@ def unfold(page: Page, words: str) -> None:
     page.wait_for_timeout(600)
 
 
+def choose(page: Page, name: str, title: str) -> None:
+    """Choose from a dropdown."""
+    page.locator(f"#{name} input").click()
+    page.get_by_role("option", name=title, exact=True).click()
+
+
 def set_number(page: Page, name: str, value: float) -> None:
     """Set a slider or number by its number field, until it holds: one just unfolded may take back what came too soon."""
     field = page.locator(f"#{name} input[type=number]")

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from specviz.service import Service
 from specviz.ui.page import build_page
-from tests.ui.driving import MINUTES, set_number, unfold
+from tests.ui.driving import MINUTES, choose, set_number, unfold
 
 PROMPT = "Why <b>so</b>?\n100% & más + “more” 🌈"
 
@@ -36,11 +36,6 @@ def served(serve: Callable[[gr.Blocks], str]) -> tuple[str, Untouched]:
 def opened(page: Page, address: str, prefix: str = "") -> None:
     page.goto(address)
     expect(page.locator(f"#{prefix}run")).to_be_enabled(timeout=MINUTES)
-
-
-def choose(page: Page, name: str, title: str) -> None:
-    page.locator(f"#{name} input").click()
-    page.get_by_role("option", name=title, exact=True).click()
 
 
 def numbers(page: Page, *names: str) -> list[str]:
@@ -67,7 +62,9 @@ def test_a_link_restores_every_control_of_generate(
     set_number(page, "lenience", -2.5)
     choose(page, "pair", "GPT-2 small → XL")
     unfold(page, "Draft length, sampling, seed")
-    for name, value in {"draft-length": 7, **SAMPLING}.items():
+    expect(page.locator("#draft-length input")).to_have_value("automatic")
+    choose(page, "draft-length", "7")
+    for name, value in SAMPLING.items():
         set_number(page, name, value)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     link = copied(page)
@@ -86,10 +83,11 @@ def test_a_link_restores_every_control_of_generate(
     expect(other.locator("#lenience input[type=range]")).to_have_attribute("min", "-5")
     expect(other.locator("#pair input")).to_have_value("GPT-2 small → XL")
     unfold(other, "Draft length, sampling, seed")
-    names = ["lenience", "draft-length", *SAMPLING]
+    names = ["lenience", *SAMPLING]
     expect(other.locator("#seed input")).to_have_value("123456")
     other.wait_for_timeout(500)  # time for a late event to spoil it
-    assert numbers(other, *names) == [str(value) for value in (-2.5, 7, *SAMPLING.values())]
+    assert numbers(other, *names) == [str(value) for value in (-2.5, *SAMPLING.values())]
+    expect(other.locator("#draft-length input")).to_have_value("7")
     expect(other.locator("#link-banner")).to_have_count(0)
     # From here on the method's own default counts again, and without leave for the clipboard the link is shown.
     choose(other, "method", "Chow")
@@ -111,7 +109,7 @@ def test_a_link_restores_every_control_of_compare(
     page.fill("#compare-prompt textarea", PROMPT)
     choose(page, "compare-1-method", "Diff")
     set_number(page, "compare-1-lenience", -0.3)
-    set_number(page, "compare-2-draft-length", 9)
+    choose(page, "compare-2-draft-length", "9")
     choose(page, "compare-pair", "GPT-2 small → XL")
     unfold(page, "Sampling, seed")
     for name in ("temperature", "seed"):
@@ -119,9 +117,9 @@ def test_a_link_restores_every_control_of_compare(
     link = copied(page, "compare-")
     assert parse_qs(urlsplit(link).query)["temperature"] == ["0.35"]
     assert parse_qs(urlsplit(link).query)["pane"] == [
-        "cascade_diff:-0.3:5",
+        "cascade_diff:-0.3:auto",
         "speed:0.5:9",
-        "cascade_tokenV3:0:5",
+        "cascade_tokenV3:0:auto",
     ]
 
     context = browser.new_context(viewport={"width": 1280, "height": 900})
@@ -137,9 +135,11 @@ def test_a_link_restores_every_control_of_compare(
     unfold(other, "Sampling, seed")
     expect(other.locator("#compare-seed input")).to_have_value("123456")
     other.wait_for_timeout(500)
-    names = ["1-lenience", "2-lenience", "3-lenience", "2-draft-length", "temperature", "seed"]
+    for number, shown in enumerate(("automatic", "9", "automatic"), 1):
+        expect(other.locator(f"#compare-{number}-draft-length input")).to_have_value(shown)
+    names = ["1-lenience", "2-lenience", "3-lenience", "temperature", "seed"]
     assert numbers(other, *(f"compare-{name}" for name in names)) == [
-        str(value) for value in (-0.3, 0.5, 0, 9, 0.35, 123456)
+        str(value) for value in (-0.3, 0.5, 0, 0.35, 123456)
     ]
     context.close()
     assert served[1].asked == 0
@@ -159,7 +159,7 @@ def test_hostile_values_are_refused_with_a_sentence_and_the_controls_stay(
     expect(page.locator("img[src=x]")).to_have_count(0)
     expect(page.locator("#method input")).to_have_value("Token V3")
     unfold(page, "Draft length, sampling, seed")
-    expect(page.locator("#draft-length input[type=number]")).to_have_value("3")
+    expect(page.locator("#draft-length input")).to_have_value("3")
     assert numbers(page, "temperature", "seed", "max-new-tokens") == ["0.7", "0", "128"]
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
     assert served[1].asked == 0

@@ -226,7 +226,7 @@ def test_sentence_and_figures_go_along(page: Page, alone: Callable[..., None]) -
     accepted = sum(entry["accepted"] for entry in trace.rounds)
     figures = seen(page)["figures"]
     assert figures[0] == f"{100 * accepted / examined:.0f}%"
-    assert figures[2:4] == [str(len(trace.rounds)), str(len(trace.tokens))]
+    assert figures[3:5] == [str(len(trace.rounds)), str(len(trace.tokens))]
 
 
 def test_the_slider_jumps_to_a_round_and_play_walks_to_the_end(

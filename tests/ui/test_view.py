@@ -144,7 +144,9 @@ def one_round(*tokens: dict[str, Any], method: str = "cascade_chow", **run: Any)
 # ---- streaming through gradio
 
 
-def test_a_streamed_run_has_a_node_and_a_chart_point_for_every_token(page: Page, address: str) -> None:
+def test_a_streamed_run_has_a_node_and_a_chart_point_for_every_token_and_the_traces_figures(
+    page: Page, address: str
+) -> None:
     open_with(page, address, "whole", len(WHOLE.tokens))
     assert shown_text(page) == WHOLE.text
     fates = ["accepted" if token["accepted"] else "resampled" for token in WHOLE.tokens]
@@ -153,10 +155,6 @@ def test_a_streamed_run_has_a_node_and_a_chart_point_for_every_token(page: Page,
         expect(page.get_by_test_id("text").locator(f".{fate}")).to_have_count(fates.count(fate))
     points = chart_points(page, len(WHOLE.tokens))
     assert points[-1] == pytest.approx(fates.count("accepted") / len(fates))
-
-
-def test_the_figures_are_those_of_the_trace(page: Page, address: str) -> None:
-    open_with(page, address, "whole", len(WHOLE.tokens))
     examined = sum(entry["examined"] for entry in WHOLE.rounds)
     accepted = sum(entry["accepted"] for entry in WHOLE.rounds)
     expect(figure(page, "stop")).to_have_text("ended by itself")
@@ -170,7 +168,9 @@ def test_the_figures_are_those_of_the_trace(page: Page, address: str) -> None:
     )
 
 
-def test_a_longer_value_keeps_the_nodes_that_are_there(page: Page, address: str) -> None:
+def test_a_longer_value_keeps_the_nodes_that_are_there_and_another_run_replaces_them(
+    page: Page, address: str
+) -> None:
     started = sum(len(entry["tokens"]) for entry in WHOLE.rounds[:8])
     open_with(page, address, "start", started)
     page.get_by_test_id("token").evaluate_all("nodes => nodes.forEach(node => { node.kept = true; })")
@@ -178,10 +178,6 @@ def test_a_longer_value_keeps_the_nodes_that_are_there(page: Page, address: str)
     expect(page.get_by_test_id("token")).to_have_count(len(WHOLE.tokens))
     kept = page.get_by_test_id("token").evaluate_all("nodes => nodes.map(node => node.kept === true)")
     assert kept == [True] * started + [False] * (len(WHOLE.tokens) - started)
-
-
-def test_another_run_replaces_the_last_one(page: Page, address: str) -> None:
-    open_with(page, address, "whole", len(WHOLE.tokens))
     stream(page, "other")
     expect(page.get_by_test_id("token")).to_have_count(4)
     assert shown_text(page) == " Another run."
@@ -192,8 +188,10 @@ def test_another_run_replaces_the_last_one(page: Page, address: str) -> None:
     expect(figure(page, "tokens")).to_contain_text("–")
 
 
-def test_clicking_a_chart_point_selects_its_token_and_tells_python(page: Page, address: str) -> None:
+def test_clicking_a_token_or_its_chart_point_selects_it_and_tells_python(page: Page, address: str) -> None:
     open_with(page, address, "whole", len(WHOLE.tokens))
+    page.get_by_test_id("token").nth(3).click()
+    expect(page.get_by_label("selected")).to_have_value(f"3|{WHOLE.tokens[3]['text']}")
     chart_points(page, len(WHOLE.tokens))
     wanted = 60
     spot = page.evaluate(
@@ -211,12 +209,6 @@ def test_clicking_a_chart_point_selects_its_token_and_tells_python(page: Page, a
     expect(page.get_by_test_id("token").nth(wanted)).to_have_attribute("aria-selected", "true")
     expect(page.get_by_test_id("inspector")).to_contain_text(f"token {wanted + 1} ")
     expect(page.get_by_label("selected")).to_have_value(f"{wanted}|{WHOLE.tokens[wanted]['text']}")
-
-
-def test_clicking_a_token_tells_python_its_index_and_text(page: Page, address: str) -> None:
-    open_with(page, address, "whole", len(WHOLE.tokens))
-    page.get_by_test_id("token").nth(3).click()
-    expect(page.get_by_label("selected")).to_have_value(f"3|{WHOLE.tokens[3]['text']}")
 
 
 def test_hostile_text_is_shown_literally_and_never_runs(page: Page, address: str) -> None:
@@ -238,14 +230,21 @@ def test_hostile_text_is_shown_literally_and_never_runs(page: Page, address: str
     assert page.locator(".specviz :is(img, script)").count() == 0
 
 
-def test_the_view_follows_the_page_into_the_dark(page: Page, address: str) -> None:
-    open_with(page, address, "whole", len(WHOLE.tokens))
-    chart_points(page, len(WHOLE.tokens))
+def test_the_view_follows_the_page_into_the_dark_and_only_plotly_itself_is_served(
+    page: Page, address: str
+) -> None:
+    open_with(page, address, "other", 4)
+    chart_points(page, 4)
     font = "document.querySelector('[data-testid=chart]').layout.font.color"
     light = page.evaluate(font)
     page.evaluate("document.body.classList.toggle('dark')")
     expect(page.locator(".specviz")).to_have_attribute("data-theme", "dark")
     page.wait_for_function(f"light => {font} !== light", arg=light)
+    script = page.evaluate(
+        "Array.from(document.scripts).map(each => each.src).find(src => src.includes('plotly.min.js'))"
+    )
+    assert page.request.get(script).ok
+    assert page.request.get(script.replace("plotly.min.js", "widgetbundle.js")).status == 403
 
 
 # ---- text
@@ -559,14 +558,40 @@ def test_the_script_never_turns_text_into_markup() -> None:
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", JS)
 
 
-def test_only_plotly_itself_is_served(address: str, page: Page) -> None:
-    page.goto(address)
-    page.wait_for_function("() => window.Plotly !== undefined")
-    script = page.evaluate(
-        "Array.from(document.scripts).map(each => each.src).find(src => src.includes('plotly.min.js'))"
-    )
-    assert page.request.get(script).ok
-    assert page.request.get(script.replace("plotly.min.js", "widgetbundle.js")).status == 403
+def drafted(*proposals: int) -> str:
+    """Rounds that drafted so many, and kept one."""
+    some = {"id": 9, "text": " a", "q": 0.4}
+    return "".join(line(round_entry([KEPT], proposals=[some] * number)) for number in proposals)
+
+
+def test_an_automatic_run_tells_its_draft_length_and_when_it_does_not_speculate(
+    page: Page, alone: Callable[..., None]
+) -> None:
+    """Eight rounds of one proposal count as settled, unless they were forced, or asked for, or nothing is examined."""
+    automatic = line(run_entry(draft_length=None, max_new_tokens=12))
+    figures, said = figure(page, "drafted"), page.get_by_test_id("not-speculating")
+    alone(automatic)
+    expect(figures).to_be_visible()
+    update(page, automatic + drafted(4, *[1] * 7))
+    expect(figures.locator("dd")).to_have_text("1.4 now 1")
+    expect(said).to_be_hidden()
+    update(page, automatic + drafted(4, *[1] * 8))
+    expect(said).to_contain_text("Not speculating.")
+    expect(said).to_contain_text("each token costs one verifier pass and one drafter pass")
+    update(page, automatic + drafted(4, *[1] * 8, 2))
+    expect(said).to_be_hidden()
+    ended = automatic + drafted(*[1] * 8) + line(end_entry(8, "cascade_chow", "cancelled"))
+    update(page, ended)
+    expect(said).to_be_visible()
+    expect(figures.locator("dd")).to_have_text("1.0")
+    expect(page.locator(".sv-spoken")).to_contain_text(", not speculating, stopped.")
+    update(page, automatic + drafted(2, 2, 2, 2, *[1] * 8))
+    expect(said).to_be_hidden()  # the last of the 12 tokens could not be drafted any further
+    for other in ({"draft_length": 1}, {"draft_length": None, "method": "drafter_only"}):
+        update(page, line(run_entry(**{"max_new_tokens": 99} | other)) + drafted(*[1] * 9))
+        expect(page.get_by_test_id("token")).to_have_count(9)
+        expect(said).to_be_hidden()
+        expect(figures).to_be_hidden()
 
 
 def test_the_end_line_names_every_stop_reason(page: Page, alone: Callable[..., None]) -> None:

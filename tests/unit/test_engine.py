@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import threading
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from specviz.engine import PREFILL_CHUNK, Decided, Engine, Finished, Started
 from specviz.errors import EngineError, RequestError
 from specviz.methods import METHODS
 from specviz.pairs import ModelPair
-from specviz.request import Request
+from specviz.request import MAX_DRAFT_LENGTH, Request
 from specviz.sampling import ACCEPT, distribution
 from specviz.trace import Run
 from tests.reference import reference
@@ -114,6 +115,23 @@ def test_the_block_does_not_show(engine: Engine, method: str) -> None:
         assert len({tuple(run.accepted) for run in runs}) == 1
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_whatever_lengths_are_chosen_the_text_is_one(
+    engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 2 for draft_length="auto": by its own choice, and at lengths thrown by dice."""
+    requests = [Request(prompt=PROMPT, method=method, seed=seed, max_new_tokens=40) for seed in (0, 1)]
+    fixed = engine.generate([dataclasses.replace(request, draft_length=5) for request in requests])
+    chosen = engine.generate(requests)
+    dice = random.Random(0)
+    monkeypatch.setattr("specviz.engine.Pace.draft_length", lambda *_: dice.randint(1, MAX_DRAFT_LENGTH))
+    thrown = engine.generate(requests)
+    for run, own, wild in zip(fixed, chosen, thrown, strict=True):
+        assert own.draft_length is None
+        assert [token.id for token in own.tokens] == run.token_ids == wild.token_ids
+        assert own.accepted == run.accepted == wild.accepted
+
+
 def test_neighbours_do_not_show(engine: Engine) -> None:
     wanted = Request(prompt=PROMPT, method="cascade_opt", seed=4, max_new_tokens=40, top_p=0.9, inspect=3)
     alone = engine.generate(wanted)[0]
@@ -144,7 +162,9 @@ def test_settings_of_neighbours_do_not_show(engine: Engine, method: str) -> None
     """Rows of one method that differ in temperature, lenience and top-p are decided with their own, to the last bits."""
     common = {"prompt": PROMPT, "method": method, "max_new_tokens": 12}
     mine = Request(**common, seed=3, temperature=0.7, top_p=0.93, lenience=0.1)
-    beside = [Request(**common, seed=s, temperature=1.1, lenience=0.2 + 0.1 * s) for s in range(3)]
+    beside = [
+        Request(**common, seed=s, temperature=1.1, lenience=0.2 + 0.1 * s, top_k=20 * s) for s in range(3)
+    ]
     alone, together = engine.generate(mine)[0], engine.generate([*beside, mine])[-1]
     for one, other in zip(alone.tokens, together.tokens, strict=True):
         assert (one.id, one.coin) == (other.id, other.coin)

@@ -42,15 +42,22 @@ def test_a_link_sets_all_that_it_names() -> None:
 
 def test_panes_come_in_order() -> None:
     link = parsed(
-        "tab=compare&pane=verifier_only:0:5&pane=speed:0.30000000000000004:16&pane=cascade_diff:-1:1"
+        "tab=compare&pane=verifier_only:0:5&pane=speed:0.30000000000000004:16&pane=cascade_diff:-1:auto"
     )
     assert link.panes == (
         Pane("verifier_only", 0.0, 5),
         Pane("speed", 0.30000000000000004, 16),
-        Pane("cascade_diff", -1.0, 1),
+        Pane("cascade_diff", -1.0, "auto"),
     )
     assert link.compares
     assert link.problems == ()
+
+
+def test_a_draft_length_is_automatic_or_a_number() -> None:
+    assert [parsed(f"k={value}").settings["draft_length"] for value in ("auto", "1", "16")] == ["auto", 1, 16]
+    assert parsed("k=17").problems == (
+        "The link’s “k” was left out: it must be auto or a whole number from 1 to 16.",
+    )
 
 
 def test_names_of_others_are_passed_over() -> None:
@@ -97,6 +104,10 @@ LONG = "x" * (MAX_PROMPT + 1)
         "k=" + "9" * 5000,
         "k=%EF%BC%95",
         "k=1_0",
+        "k=05",
+        "k=AUTO",
+        "k=",
+        "k=auto&k=5",
         "temperature=-1",
         "temperature=2.01",
         "temperature=nan",
@@ -120,6 +131,7 @@ LONG = "x" * (MAX_PROMPT + 1)
         "pane=speed:0:5&pane=" + HOSTILE,
         "pane=speed:0:5&pane=speed:nan:5",
         "pane=speed:0:5&pane=speed:0:99",
+        "pane=speed:0:5&pane=speed:0:none",
         "pane=speed:0:5&pane=speed:0",
         "pane=speed:0:5&pane=speed:0:5:6",
     ],

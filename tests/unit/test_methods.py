@@ -7,7 +7,14 @@ import pytest
 import torch
 
 from specviz.errors import RequestError
-from specviz.methods import METHODS, acceptance_and_residual, get_method, target_distribution
+from specviz.methods import (
+    METHODS,
+    Beliefs,
+    acceptance_and_residual,
+    get_method,
+    rule,
+    target_distribution,
+)
 from specviz.sampling import distribution
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "methods.json").read_text())
@@ -129,6 +136,56 @@ def test_rows_with_settings_of_their_own_equal_rows_alone(name: str) -> None:
         )
         for one, other in zip(together, alone, strict=True):
             assert (one[row] - other).abs().max() <= 1e-12
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_asked_of_tokens_and_of_places_is_what_the_whole_says(name: str) -> None:
+    """`target(tokens)` and `take(places)` spare passes over the vocabulary and change no number."""
+    pairs = [logits(seed) for seed in range(6)]
+    drafter, verifier = (torch.stack(side).view(2, 3, V) for side in zip(*pairs, strict=True))
+    tokens = torch.tensor([[0, 1, 2], [3, 4, 5]])
+    a = torch.tensor(leniences(name)[1:3], dtype=torch.float64)[:, None]
+    for lenience in (a, a[0].item()):
+        ruling = rule(METHODS[name], Beliefs(drafter, verifier, 0.8), lenience)
+        places = torch.tensor([4, 0])
+        taken = ruling.take(places)
+        some = tokens.flatten()[places]
+        assert torch.equal(ruling.target(tokens), ruling.target().gather(-1, tokens[..., None])[..., 0])
+        assert torch.equal(taken.acceptance(some), ruling.acceptance(tokens).flatten()[places])
+        for whole, part in ((ruling.target(), taken.target()), (ruling.residual(), taken.residual())):
+            assert torch.equal(whole.flatten(0, 1)[places], part)
+        for whole, part in zip(ruling.test(tokens) or (), taken.test(some) or (), strict=True):
+            assert torch.equal(whole.flatten()[places], part)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_decision_has_the_same_bits_whatever_is_beside_it(name: str) -> None:
+    """Other places, other rows and other threads: in float32, over a vocabulary large enough to be split up."""
+    generator = torch.Generator().manual_seed(5)
+    drafter = 3 * torch.randn(4, 49152, generator=generator)
+    verifier = 0.8 * drafter + torch.randn(4, 49152, generator=generator)
+    tokens = drafter.argmax(-1)
+    found = []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            for shape in ((1, 1), (1, 2), (1, 4), (2, 2)):
+                count = shape[0] * shape[1]
+                sides = (side[:count].view(*shape, -1) for side in (drafter, verifier))
+                ruling = rule(METHODS[name], Beliefs(*sides), METHODS[name].default_lenience)
+                mine = tokens[:count].view(shape)
+                numbers = [
+                    ruling.acceptance(mine),
+                    ruling.target(mine),
+                    ruling.target(),
+                    ruling.replacement(),
+                ]
+                found.append([number[0, 0] for number in [*numbers, *(ruling.test(mine) or ())]])
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
 def test_token_v3_is_not_lossless_at_its_strict_end() -> None:

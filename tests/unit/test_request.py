@@ -32,6 +32,12 @@ from specviz.request import Request
         ({"draft_length": 0}, "Draft length is 0; it must be a whole number from 1 to 16"),
         ({"draft_length": 17}, "from 1 to 16"),
         ({"draft_length": 2.5}, "whole number"),
+        ({"draft_length": True}, "whole number"),
+        ({"draft_length": None}, "whole number"),
+        (
+            {"draft_length": "Auto"},
+            "Draft length is 'Auto'; .* \\(or \"auto\", which chooses it for each round\\)",
+        ),
         ({"temperature": -0.1}, "at least 0"),
         ({"temperature": math.nan}, "Temperature is nan"),
         ({"temperature": math.inf}, "Temperature is inf"),
@@ -54,3 +60,9 @@ def test_bad_input_is_refused_with_a_sentence(settings: dict, sentence: str) -> 
 @pytest.mark.parametrize("name", METHODS)
 def test_lenience_left_out_is_the_method_s_default(name: str) -> None:
     assert Request(prompt="hello", method=name).lenience == METHODS[name].default_lenience
+
+
+def test_the_draft_length_is_chosen_unless_it_is_given() -> None:
+    assert Request(prompt="hello").draft_length == "auto"
+    assert Request(prompt="hello", draft_length="auto") == Request(prompt="hello")
+    assert Request(prompt="hello", draft_length=16).draft_length == 16

@@ -3,7 +3,12 @@
 import pytest
 import torch
 
-from specviz.sampling import distribution, draw, uniforms
+from specviz.sampling import distribution, draw, total, uniforms
+
+THREADS = (1, 2)
+"""So many threads at least, for whatever is summed differently by more than one."""
+VOCABULARY = 49152
+"""Larger than what torch sums by one thread at a time."""
 
 
 def test_draw_is_the_inverse_cdf() -> None:
@@ -82,6 +87,37 @@ def test_rows_with_truncations_of_their_own_equal_rows_alone() -> None:
     together = distribution(logits, 1.0, torch.tensor([0, 5, 9]), torch.tensor([0.8, 1.0, 0.6]))
     for row, (k, p) in enumerate([(0, 0.8), (5, 1.0), (9, 0.6)]):
         assert (together[row] - distribution(logits[row], 1.0, k, p)).abs().max() < 1e-7
+
+
+@pytest.mark.parametrize("settings", [{"top_p": 0.9}, {"top_k": 40}, {"top_k": 300, "top_p": 0.8}])
+def test_truncation_by_the_leading_tokens_is_the_one_by_sorting_all(
+    settings: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Peaked, flat and tied distributions: those whose leading tokens do not suffice are sorted after all."""
+    logits = torch.randn(8, 5000, generator=torch.Generator().manual_seed(2))
+    logits *= torch.tensor([0.0, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 9.0])[:, None]
+    logits[3:5] = logits[3:5].round()
+    quick = distribution(logits, **settings)
+    monkeypatch.setattr("specviz.sampling._LEADING", 5000)
+    assert torch.equal(quick, distribution(logits, **settings))
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.7}, {"top_p": 0.9}, {"top_k": 40, "top_p": 0.9}])
+def test_a_distribution_has_the_same_bits_whatever_is_beside_it(settings: dict) -> None:
+    logits = 3 * torch.randn(4, VOCABULARY, generator=torch.Generator().manual_seed(3))
+    found = []
+    before = torch.get_num_threads()
+    try:
+        for threads in THREADS:
+            torch.set_num_threads(threads)
+            for count in (1, 2, 4):
+                probabilities = distribution(logits[None, :count], **settings)
+                token = draw(probabilities, torch.full((1, count), 0.4, dtype=torch.float64))
+                found.append((probabilities[0, 0], total(probabilities)[0, 0], token[0, 0]))
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
 def test_half_precision_is_computed_in_float32() -> None:

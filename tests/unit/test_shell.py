@@ -31,14 +31,21 @@ def small_pair(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 
 def test_text_streams_to_standard_output_and_the_rest_to_standard_error(
-    capsys: pytest.CaptureFixture,
+    capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
-    assert shell.main(["generate", "hello", "--max-new-tokens", "12", "--seed", "3"]) == 0
+    trace = tmp_path / "trace.jsonl"
+    arguments = ["generate", "hello", "--max-new-tokens", "12", "--seed", "3"]
+    assert shell.main([*arguments, "--trace", str(trace)]) == 0
     printed = capsys.readouterr()
-    assert shell.main(["generate", "hello", "--max-new-tokens", "12", "--seed", "3", "--json"]) == 0
+    assert shell.main([*arguments, "--json"]) == 0
     assert printed.out == json.loads(capsys.readouterr().out)["text"] + "\n"
     assert "12 tokens" in printed.err
     assert "acceptance rate" in printed.err
+    run = Run.load(trace)
+    assert run.draft_length is None
+    assert f" · proposals a round {run.mean_draft_length:.1f} · " in printed.err
+    assert shell.main([*arguments, "--draft-length", "4"]) == 0
+    assert "proposals a round" not in capsys.readouterr().err
 
 
 def test_json_is_one_object_with_the_fields_of_a_run(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
@@ -89,6 +96,10 @@ def test_the_prompt_may_come_through_a_pipe(
         (["--lenience", "nan"], "Lenience nan"),
         (["--method", "magic"], "There is no method 'magic'"),
         (["--draft-length", "0"], "from 1 to 16"),
+        (
+            ["--draft-length", "many"],
+            "Draft length is 'many'; it must be a whole number from 1 to 16 (or \"auto\"",
+        ),
         (["--forbid", "two words"], "each must be exactly one"),
     ],
 )

@@ -1,6 +1,7 @@
 """Traces: what is saved is what ran, and what is loaded was checked."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,21 @@ def test_save_and_load_round_trip(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["trace.jsonl"]
 
 
+def test_a_draft_length_chosen_round_by_round_is_none_and_the_rounds_tell_it() -> None:
+    chosen = replace(run(), draft_length=None)
+    assert parse_trace(chosen.lines()) == chosen
+    assert chosen.mean_draft_length == 2
+    assert replace(chosen, rounds=[]).mean_draft_length is None
+
+
+def test_version_2_is_read_and_written_anew_as_version_3() -> None:
+    """Only version 3 knows a draft length that is chosen; in all else the two agree."""
+    assert parse_trace(change(0, version=2)) == run()
+    assert json.loads(next(parse_trace(change(0, version=2)).lines()))["version"] == 3
+    with pytest.raises(TraceError, match="'draft_length' is of the wrong kind"):
+        parse_trace(change(0, version=2, draft_length=None))
+
+
 def test_rates_are_those_of_the_design() -> None:
     figures = run()
     assert figures.acceptance_rate == 2 / 3
@@ -111,6 +127,12 @@ def change(line: int, **values) -> list[str]:
     return changed
 
 
+def without(name: str) -> list[str]:
+    header = json.loads(lines()[0])
+    del header[name]
+    return [json.dumps(header), *lines()[1:]]
+
+
 def what_if(**values) -> list[str]:
     tokens = json.loads(lines()[1])["tokens"]
     tokens[0]["what_if"] |= values
@@ -126,7 +148,10 @@ def what_if(**values) -> list[str]:
         (["PK\x03\x04 zip"], "is not JSON"),
         (["[" * 100_000], "is not JSON"),
         (["[1, 2]"], "not a JSON object"),
-        (change(0, version=99), "schema version 99; this SpecViz reads version 2"),
+        (change(0, version=99), "schema version 99; this SpecViz reads versions 2 and 3"),
+        (change(0, version=1), "schema version 1; this SpecViz reads"),
+        (change(0, draft_length="auto"), "'draft_length' is of the wrong kind"),
+        (without("draft_length"), "'draft_length' is missing"),
         (change(0, schema="other"), "not a SpecViz trace"),
         (lines()[:-1], "truncated: its last line"),
         ([*lines()[:-1], lines()[-1][:20]], "Line 4 of this trace is not JSON"),

@@ -217,6 +217,28 @@ def test_a_run_at_another_lenience_is_the_same_up_to_the_first_change(engine: En
     assert same >= 10
 
 
+def test_a_device_that_may_not_look_explains_the_same(
+    engine: Engine, runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Off the CPU every place is explained and searched, since to learn which ones matter would make it wait."""
+    monkeypatch.setattr("specviz.whatif.places", lambda mask: torch.arange(mask.numel()))
+    monkeypatch.setattr("specviz.engine.places", lambda mask: torch.arange(mask.numel()))
+    for run in runs[:: len(BOTH) - 1]:
+        request = Request(
+            prompt=PROMPT,
+            method=run.method,
+            temperature=run.temperature,
+            seed=run.seed,
+            inspect=1,
+            max_new_tokens=12,
+        )
+        for one, other in zip(run.tokens, engine.generate(request)[0].tokens, strict=True):
+            assert one.id == other.id
+            assert one.what_if.acceptance == pytest.approx(other.what_if.acceptance, abs=1e-12)
+            for mine, theirs in zip(one.what_if.flips, other.what_if.flips, strict=True):
+                assert mine == pytest.approx(theirs, abs=1e-12)
+
+
 def test_leniences_of_one_batch_are_told_apart(engine: Engine) -> None:
     requests = [
         Request(

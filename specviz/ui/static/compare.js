@@ -93,7 +93,8 @@ function createCompareView(root, { methods = {}, plotly = null, sources = null }
     const method = Object.hasOwn(methods, entry.method) ? methods[entry.method] : {};
     const drafts = entry.method !== "verifier_only";
     const leans = !string(entry.method).endsWith("_only");
-    const settings = [leans && "α = " + finite(entry.lenience), drafts && "K = " + finite(entry.draft_length)];
+    const length = entry.draft_length === null ? "auto" : finite(entry.draft_length);
+    const settings = [leans && "α = " + finite(entry.lenience), drafts && "K = " + length];
     const words = panes.indexOf(pane) + 1 + " · " + (string(method.title) || string(entry.method));
     pane.title.replaceChildren(words + " ", el("small", "", settings.filter(Boolean).join(" · ")));
     pane.node.setAttribute("aria-label", "Pane " + words);

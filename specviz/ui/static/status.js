@@ -3,6 +3,7 @@
  */
 
 const ANNOUNCE_EVERY = 5000; // ms between two spoken updates of the figures
+const SETTLED = 8; // rounds of one proposal after which an automatic run counts as not speculating
 const STOP_WORDS = { eos: "ended by itself", length: "reached the token limit", context: "context is full",
   cancelled: "stopped" };
 
@@ -11,11 +12,12 @@ function createStatus(section, running = "running …") {
   const cell = (name) => section.querySelector('[data-figure="' + name + '"]');
   const warning = section.querySelector(".sv-warning");
   const failure = section.querySelector(".sv-failure");
+  const idle = section.querySelector(".sv-idle");
   const live = section.querySelector(".sv-spoken");
   let sums, run, end, error, broken, timer;
 
   function reset() {
-    sums = { rounds: 0, tokens: 0, examined: 0, accepted: 0, seconds: 0 };
+    sums = { rounds: 0, tokens: 0, examined: 0, accepted: 0, seconds: 0, drafted: 0, now: 0, single: 0 };
     run = end = error = null;
     broken = 0;
     clearTimeout(timer);
@@ -31,18 +33,28 @@ function createStatus(section, running = "running …") {
     else if (entry.type === "error") error = entry;
     else if (entry.type === "round") {
       sums.rounds += 1;
+      sums.now = list(entry.proposals).length;
+      sums.drafted += sums.now;
+      // Where one token is left no round could draft two: that says nothing.
+      if (sums.now !== 1) sums.single = 0;
+      else if (sums.tokens + 1 < finite(run?.max_new_tokens, Infinity)) sums.single += 1;
       sums.tokens += entry.tokens.length;
       for (const key of ["examined", "accepted", "seconds"]) sums[key] += finite(entry[key]);
     }
   }
 
+  /** Whether K is chosen round by round; that means little where one model writes alone. */
+  const isAutomatic = () => run?.draft_length === null && !string(run.method).endsWith("_only");
+  const isIdle = () => isAutomatic() && sums.single >= SETTLED;
+
   function figures() {
-    const { rounds, tokens, examined, accepted } = sums;
+    const { rounds, tokens, examined, accepted, drafted } = sums;
     const seconds = sums.seconds + finite(end?.prefill_seconds);
     const verified = run?.method !== "drafter_only";
     return {
       acceptance: examined > 0 ? Math.round((100 * accepted) / examined) + "%" : DASH,
       efficiency: rounds > 0 && verified ? (tokens / rounds).toFixed(1) : DASH,
+      drafted: rounds > 0 ? (drafted / rounds).toFixed(1) : DASH,
       calls: rounds > 0 ? String(finite(end?.verifier_calls, verified ? rounds : 0)) : DASH,
       tokens: rounds > 0 ? String(tokens) : DASH,
       speed: rounds > 0 && seconds > 0 ? (tokens / seconds).toFixed(1) : DASH,
@@ -55,6 +67,11 @@ function createStatus(section, running = "running …") {
     if (texts.efficiency !== DASH) {
       cell("efficiency").querySelector("dd").append(el("small", "", " tokens per verifier call"));
     }
+    cell("drafted").hidden = !isAutomatic();
+    if (sums.rounds > 0 && !end && !error) {
+      cell("drafted").querySelector("dd").append(el("small", "", " now " + sums.now));
+    }
+    idle.hidden = !isIdle();
     cell("stop").textContent = error ? "did not work" : end ? STOP_WORDS[end.stop_reason] || "ended" : run ? running : "";
     cell("stop").classList.toggle("is-done", end !== null || error !== null);
     failure.hidden = error === null;
@@ -74,6 +91,7 @@ function createStatus(section, running = "running …") {
     live.textContent = count(sums.tokens, "token") +
       (texts.acceptance === DASH ? "" : ", acceptance rate " + texts.acceptance) +
       (texts.efficiency === DASH ? "" : ", " + texts.efficiency + " tokens per verifier call") +
+      (isIdle() ? ", not speculating" : "") +
       (end ? ", " + cell("stop").textContent + "." : ".");
   }
 

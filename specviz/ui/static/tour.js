@@ -23,7 +23,7 @@ const CARDS = [
       "Proposal k counts only if all before it were accepted, which happens with probability 0.70^(k − 1). The sum over K proposals is (1 − 0.70^K) / (1 − 0.70): at K = 5 that is " +
         number(blockEfficiency(ASSUMED_RATE, 5)) + ", and no K brings it past 1 / (1 − 0.70) = " + number(1 / (1 - ASSUMED_RATE)) + ".",
       "Verifying a few tokens costs about as much as verifying one, because a forward pass over one token spends most of its time fetching the model’s weights from memory, and a few more tokens use the same weights while they are there. The drafter’s own passes are not free, so drafting far ahead does not pay.",
-      "K changes the speed and never the text: each position has coins of its own, however the positions are cut into rounds.",
+      "K changes the speed and never the text: each position has coins of its own, however the positions are cut into rounds. So SpecViz can choose K anew for each round, and does unless you fix it.",
     ],
   },
   {

@@ -1,0 +1,103 @@
+"""How many tokens to draft in the next round, where a request leaves that to the engine.
+
+A round of K proposals takes K drafter passes and one verification, and emits 1 + a + a·b + a·b² + … tokens (K terms),
+where a is the chance that its first proposal is accepted and b that one after an accepted one is. Both chances come from
+the request's own rounds, the costs from the engine's; K is what makes tokens per second largest. Never changes a text,
+only its speed (law 2 of README). Knows no model and no token.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from statistics import median
+
+from specviz.request import MAX_DRAFT_LENGTH
+
+_MEMORY = 0.97
+"""How much of an observed acceptance is left one observation later: about thirty count."""
+_FIRST_GUESS, _GUESS_WEIGHT = 0.5, 2.0
+"""The acceptance expected before there is any, and how many observations it counts for."""
+_RECENT = 32
+"""Rounds whose times are kept: a slow one is forgotten after so many."""
+_USUAL_SLOPE, _SLOPE_WEIGHT = 0.03, 4.0
+"""What one more token is expected to add to a verification, as a share of it, and how much that expectation weighs."""
+_OPENING = (4, 2)
+"""Lengths of the first rounds of all, which say what drafting and verifying cost."""
+
+UNVERIFIED = 8
+"""The draft length where nobody verifies: enough for a round's own cost not to matter."""
+
+
+class Costs:
+    """What rounds took lately: seconds of a drafter pass, and of the rest by the tokens verified."""
+
+    def __init__(self) -> None:
+        self.rounds_seen = 0
+        self._passes: deque[float] = deque(maxlen=_RECENT)
+        self._rests: deque[tuple[int, float]] = deque(maxlen=_RECENT)
+
+    def note(self, drafted: int, drafter_seconds: float, rest_seconds: float) -> None:
+        """A round of `drafted` drafter passes was measured; `rest_seconds` are verification and decision."""
+        self.rounds_seen += 1
+        self._passes.append(drafter_seconds / drafted)
+        self._rests.append((drafted, rest_seconds))
+
+    def rounds(self) -> list[float]:
+        """Expected seconds of a round of 1, 2, … MAX_DRAFT_LENGTH proposals; the rest grows evenly by the token."""
+        found: defaultdict[int, list[float]] = defaultdict(list)
+        for drafted, seconds in list(self._rests):
+            found[drafted].append(seconds)
+        points = [(length, median(seconds), len(seconds)) for length, seconds in found.items()]
+        total = sum(weight for *_, weight in points)
+        middle = sum(weight * length for length, _, weight in points) / total
+        level = sum(weight * seconds for _, seconds, weight in points) / total
+        rise = sum(weight * (length - middle) * (seconds - level) for length, seconds, weight in points)
+        spread = sum(weight * (length - middle) ** 2 for length, _, weight in points)
+        slope = max(0.0, (rise + _SLOPE_WEIGHT * _USUAL_SLOPE * level) / (spread + _SLOPE_WEIGHT))
+        one_pass, least = median(self._passes), min(seconds for _, seconds, _ in points)
+        lengths = range(1, MAX_DRAFT_LENGTH + 1)
+        return [n * one_pass + max(level + slope * (n - middle), least / 2) for n in lengths]
+
+
+class Chance:
+    """A probability, estimated from what happened lately."""
+
+    def __init__(self) -> None:
+        self._hits = self._seen = 0.0
+
+    def note(self, hit: bool) -> None:
+        """It came true, or not."""
+        self._hits, self._seen = _MEMORY * self._hits + hit, _MEMORY * self._seen + 1
+
+    def estimate(self, guess: float) -> float:
+        """The share of hits, drawn towards `guess` while little has been seen."""
+        return (self._hits + _GUESS_WEIGHT * guess) / (self._seen + _GUESS_WEIGHT)
+
+
+class Pace:
+    """The draft length of one request, round by round."""
+
+    def __init__(self) -> None:
+        self._first, self._later = Chance(), Chance()
+
+    def note(self, examined: int, accepted: int) -> None:
+        """A round examined so many proposals and accepted so many of them."""
+        for place in range(examined):
+            (self._later if place else self._first).note(place < accepted)
+
+    def draft_length(self, costs: Costs) -> int:
+        """K for the next round, 1 to MAX_DRAFT_LENGTH."""
+        if costs.rounds_seen < len(_OPENING):
+            return _OPENING[costs.rounds_seen]
+        speeds = [tokens / seconds for tokens, seconds in zip(self.tokens(), costs.rounds(), strict=True)]
+        return 1 + speeds.index(max(speeds))
+
+    def tokens(self) -> list[float]:
+        """Tokens that a round of 1, 2, … proposals is expected to emit."""
+        first = self._first.estimate(_FIRST_GUESS)
+        later = self._later.estimate(first)
+        expected, survival = [1.0], first
+        for _ in range(MAX_DRAFT_LENGTH - 1):
+            expected.append(expected[-1] + survival)
+            survival *= later
+        return expected

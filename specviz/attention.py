@@ -52,12 +52,22 @@ def grouped_attention(
     return mixed[:, :, :rows].reshape(batch, heads, tokens, -1).transpose(1, 2).contiguous(), None
 
 
-def grouped_mask(seen: Tensor, config: Any, dtype: torch.dtype) -> Tensor:
-    """Who sees whom, bool [B, 1, n, T], as the summand [B, 1, rows, T] that `grouped_attention` takes."""
+def staircase(length: int, window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """What is added to scores of keys at distances length - 1, …, 0, then of keys further on: [2 · length].
+
+    0 for a key that is seen, which lies at or before its query and, where there is a `window`, within that.
+    """
+    bias = torch.full((2 * length,), -torch.inf, dtype=dtype, device=device)
+    bias[max(0, length - (window or length)) : length] = 0.0
+    return bias
+
+
+def grouped_mask(stairs: Tensor, positions: Tensor, visible: int, config: Any) -> Tensor:
+    """The mask [B, 1, rows, visible] that `grouped_attention` takes, for queries at `positions` [B, n]."""
     heads: int = config.num_attention_heads
-    share = heads // (getattr(config, "num_key_value_heads", None) or heads)
-    bias = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, -torch.inf).repeat(1, 1, share, 1)
-    return functional.pad(bias, (0, 0, 0, max(0, _LEAST - bias.shape[2])))
+    rows = positions.repeat(1, heads // (getattr(config, "num_key_value_heads", None) or heads))
+    rows = functional.pad(rows, (0, max(0, _LEAST - rows.shape[1])))
+    return stairs.unfold(0, visible, 1)[len(stairs) // 2 - 1 - rows][:, None]
 
 
 AttentionInterface.register(NAME, grouped_attention)

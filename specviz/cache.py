@@ -141,6 +141,7 @@ class SlotModel:
         self._attention = model.config._attn_implementation
         self._cache = SlotCache()
         self._threads = chosen(model)
+        self._stairs: dict[tuple[int, int | None], Tensor] = {}
         self.device = model.get_input_embeddings().weight.device
         self.dtype = model.dtype
         self.owners: list[Any] = []
@@ -226,22 +227,24 @@ class SlotModel:
 
     def _mask(self, positions: Tensor, visible: int) -> Tensor | dict[str, Tensor]:
         """4-D mask(s): a query sees what lies at or before its position, in sliding layers within the window."""
-        seen = torch.arange(visible, device=positions.device)
-        query = positions[:, None, :, None]
-        full = seen <= query
         if self._window is None or not (self._mixed or self._always_sliding):
-            return self._as_attention_wants(full)
-        sliding = full & (seen > query - self._window)
+            return self._as_attention_wants(positions, visible, None)
+        sliding = self._as_attention_wants(positions, visible, self._window)
         if self._always_sliding:
-            return self._as_attention_wants(sliding)
-        return {
-            "full_attention": self._as_attention_wants(full),
-            "sliding_attention": self._as_attention_wants(sliding),
-        }
+            return sliding
+        full = self._as_attention_wants(positions, visible, None)
+        return {"full_attention": full, "sliding_attention": sliding}
 
-    def _as_attention_wants(self, mask: Tensor) -> Tensor:
+    def _as_attention_wants(self, positions: Tensor, visible: int, window: int | None) -> Tensor:
         if self._attention == attention.NAME:
-            return attention.grouped_mask(mask, self._config, self.dtype)
+            key = self._cache.length, window
+            if key not in self._stairs:
+                self._stairs[key] = attention.staircase(*key, self.dtype, positions.device)
+            return attention.grouped_mask(self._stairs[key], positions, visible, self._config)
+        seen, query = torch.arange(visible, device=positions.device), positions[:, None, :, None]
+        mask = seen <= query
+        if window is not None:
+            mask &= seen > query - window
         if self._attention != "eager":
             return mask
         return torch.zeros(mask.shape, dtype=self.dtype, device=mask.device).masked_fill_(

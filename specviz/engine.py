@@ -26,7 +26,7 @@ from torch import Tensor
 from specviz.cache import SlotModel
 from specviz.errors import EngineError, RequestError, is_out_of_memory
 from specviz.methods import Beliefs, Method, Ruling, get_method, rule
-from specviz.pacing import UNVERIFIED, Costs, Pace
+from specviz.pacing import UNVERIFIED, Costs, Pace, draft_length
 from specviz.request import Request
 from specviz.sampling import ACCEPT, DRAFT, RESAMPLE, Number, at, distribution, draw, uniforms
 from specviz.text import Detokenizer, Labels, encode_prompt, forbidden_ids
@@ -214,11 +214,16 @@ class _Row:
         """Tokens it may still emit."""
         return self.prompt_length + self.limit - len(self.ids)
 
-    def plan(self, costs: Costs) -> None:
-        """Set `draft_length`, the proposals of its next round: never past the end."""
+    @property
+    def is_paced(self) -> bool:
+        """Whether its draft length is chosen round by round."""
+        return self.request.draft_length == "auto" and self.method.drafts and self.method.verifies
+
+    def plan(self, pace: int) -> None:
+        """Set `draft_length`, the proposals of its next round, to `pace` if it is paced; never past the end."""
         wanted = self.request.draft_length
         if wanted == "auto":
-            wanted = self.pace.draft_length(costs) if self.method.verifies else UNVERIFIED
+            wanted = pace if self.is_paced else UNVERIFIED
         self.draft_length = min(wanted, self.left)
 
     @property
@@ -276,8 +281,10 @@ class _Batch:
     def step(self) -> list[tuple[_Row, Round]]:
         """One round for every row. Rows that are over leave the batch."""
         costs = self._costs[len(self._drafter.owners), len(self._verifier.owners)]
+        paces = [row.pace for row in self.rows if row.is_paced]
+        pace = draft_length(costs, paces) if paces else 1
         for row in self.rows:
-            row.plan(costs)
+            row.plan(pace)
         width = max(row.draft_length for row in self.rows)
         with limited_to(_deciding_threads(len(self.rows) * width * self.pair.vocabulary_size)):
             return self._round(costs)

@@ -2,13 +2,15 @@
 
 A round of K proposals takes K drafter passes and one verification, and emits 1 + a + a·b + a·b² + … tokens (K terms),
 where a is the chance that its first proposal is accepted and b that one after an accepted one is. Both chances come from
-the request's own rounds, the costs from the engine's; K is what makes tokens per second largest. Never changes a text,
+the request's own rounds, the costs from the engine's; K is what makes tokens per second largest. Requests that are served
+together share their rounds, and so K. Never changes a text,
 only its speed (law 2 of README). Knows no model and no token.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Sequence
 from statistics import median
 
 from specviz.request import MAX_DRAFT_LENGTH
@@ -75,7 +77,7 @@ class Chance:
 
 
 class Pace:
-    """The draft length of one request, round by round."""
+    """How well the drafter does on one request."""
 
     def __init__(self) -> None:
         self._first, self._later = Chance(), Chance()
@@ -84,13 +86,6 @@ class Pace:
         """A round examined so many proposals and accepted so many of them."""
         for place in range(examined):
             (self._later if place else self._first).note(place < accepted)
-
-    def draft_length(self, costs: Costs) -> int:
-        """K for the next round, 1 to MAX_DRAFT_LENGTH."""
-        if costs.rounds_seen < len(_OPENING):
-            return _OPENING[costs.rounds_seen]
-        speeds = [tokens / seconds for tokens, seconds in zip(self.tokens(), costs.rounds(), strict=True)]
-        return 1 + speeds.index(max(speeds))
 
     def tokens(self) -> list[float]:
         """Tokens that a round of 1, 2, … proposals is expected to emit."""
@@ -101,3 +96,12 @@ class Pace:
             expected.append(expected[-1] + survival)
             survival *= later
         return expected
+
+
+def draft_length(costs: Costs, paces: Sequence[Pace]) -> int:
+    """K for the next round of these requests, 1 to MAX_DRAFT_LENGTH: served together, they share its passes."""
+    if costs.rounds_seen < len(_OPENING):
+        return _OPENING[costs.rounds_seen]
+    tokens = (sum(expected) for expected in zip(*(pace.tokens() for pace in paces), strict=True))
+    speeds = [emitted / seconds for emitted, seconds in zip(tokens, costs.rounds(), strict=True)]
+    return 1 + speeds.index(max(speeds))

@@ -124,7 +124,7 @@ def test_whatever_lengths_are_chosen_the_text_is_one(
     fixed = engine.generate([dataclasses.replace(request, draft_length=5) for request in requests])
     chosen = engine.generate(requests)
     dice = random.Random(0)
-    monkeypatch.setattr("specviz.engine.Pace.draft_length", lambda *_: dice.randint(1, MAX_DRAFT_LENGTH))
+    monkeypatch.setattr("specviz.engine.draft_length", lambda *_: dice.randint(1, MAX_DRAFT_LENGTH))
     thrown = engine.generate(requests)
     for run, own, wild in zip(fixed, chosen, thrown, strict=True):
         assert own.draft_length is None

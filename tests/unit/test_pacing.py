@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from specviz.pacing import Costs, Pace
+from specviz.pacing import Costs, Pace, draft_length
 from specviz.request import MAX_DRAFT_LENGTH
 
 
@@ -22,7 +22,7 @@ def served(
     """The lengths chosen for a request whose proposals are accepted with this chance, at these costs in seconds."""
     dice, pace, costs, chosen = random.Random(0), Pace(), Costs(), []
     for _ in range(rounds):
-        length = pace.draft_length(costs)
+        length = draft_length(costs, [pace])
         accepted = next((i for i in range(length) if dice.random() >= acceptance), length)
         pace.note(min(accepted + 1, length), accepted)
         jitter = 1 + noise * dice.random()
@@ -69,10 +69,10 @@ def test_it_comes_back_when_the_drafter_is_right_again() -> None:
         costs.note(length, 0.1 * length, 1.0)
     for _ in range(100):
         pace.note(1, 0)
-    assert pace.draft_length(costs) == 1
+    assert draft_length(costs, [pace]) == 1
     for _ in range(60):
         pace.note(1, 1)
-    assert pace.draft_length(costs) > 3
+    assert draft_length(costs, [pace]) > 3
 
 
 def test_one_slow_round_is_forgotten() -> None:
@@ -80,8 +80,24 @@ def test_one_slow_round_is_forgotten() -> None:
     for _ in range(60):
         pace.note(4, 3)
     costs.note(8, 0.8, 50.0)
-    assert pace.draft_length(costs) == 2  # the opening is not over
+    assert draft_length(costs, [pace]) == 2  # the opening is not over
     for _ in range(40):
-        length = pace.draft_length(costs)
+        length = draft_length(costs, [pace])
         costs.note(length, 0.1 * length, 1.0)
-    assert pace.draft_length(costs) >= 4
+    assert draft_length(costs, [pace]) >= 4
+
+
+def test_requests_served_together_draft_what_pays_for_all_of_them() -> None:
+    right, wrong, costs = Pace(), Pace(), Costs()
+    for length in (4, 2, 1, 1):
+        costs.note(length, 0.1 * length, 1.0 + 0.02 * length)
+    for _ in range(100):
+        right.note(8, 8)
+        wrong.note(1, 0)
+    alone = draft_length(costs, [right]), draft_length(costs, [wrong])
+    together = draft_length(costs, [right, wrong, wrong, wrong])
+    assert alone == (MAX_DRAFT_LENGTH, 1)
+    assert alone[1] <= together <= alone[0]
+    expected = [a + 3 * b for a, b in zip(right.tokens(), wrong.tokens(), strict=True)]
+    speeds = [tokens / seconds for tokens, seconds in zip(expected, costs.rounds(), strict=True)]
+    assert together == 1 + speeds.index(max(speeds))

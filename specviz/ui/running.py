@@ -5,12 +5,15 @@ Knows sessions and lines; knows neither the controls of a tab nor what the lines
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, cast
 
 import gradio as gr
 from gradio.components import Component
@@ -19,7 +22,7 @@ from specviz.errors import SpecvizError
 
 log = logging.getLogger(__name__)
 
-UPDATE_SECONDS = 0.12
+UPDATE_SECONDS = 0.2
 """Least time between two updates of a view."""
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 """How small events are wired: at once, without a spinner, and for nobody but the page."""
@@ -126,7 +129,7 @@ def grow(lines: Callable[[], Iterator[str]]) -> Iterator[str]:
     """
     value, shown = "", 0.0
     try:
-        for line in lines():
+        for line in apart(lines):
             value += line
             if not line or time.monotonic() - shown >= UPDATE_SECONDS:
                 yield value
@@ -139,6 +142,39 @@ def grow(lines: Callable[[], Iterator[str]]) -> Iterator[str]:
             "Something broke inside SpecViz and this run has ended; the next one should work."
         )
     yield value
+
+
+def apart(lines: Callable[[], Iterator[str]]) -> Iterator[str]:
+    """The same lines, told from a thread of their own: while one is being sent, the next is already on its way.
+
+    Closing this closes `lines` after the line it is at, and waits for that.
+    """
+    told: SimpleQueue[str | BaseException | None] = SimpleQueue()
+    closing = threading.Event()
+
+    def tell() -> None:
+        try:
+            with contextlib.closing(cast(Any, lines())) as source:
+                for line in source:
+                    told.put(line)
+                    if closing.is_set():
+                        break
+        except BaseException as error:
+            told.put(error)
+        told.put(None)
+
+    # gradio finds whose progress is told in the context.
+    context = contextvars.copy_context()
+    teller = threading.Thread(target=context.run, args=(tell,), name="specviz-run", daemon=True)
+    teller.start()
+    try:
+        while (item := told.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        closing.set()
+        teller.join()
 
 
 def error_line(message: str) -> str:

@@ -95,7 +95,7 @@ function createChart(panel, colours, onPoint) {
     if (!wired) node.on("plotly_click", ({ points }) => onPoint(points[0].customdata ?? Math.round(points[0].x) - 1));
     wired = true;
     drawn = performance.now();
-    pause = 4 * (drawn - start);
+    pause = 9 * (drawn - start);
   }
 
   /** Draw in a coming frame; on a slow machine less often, so that the text keeps flowing. */

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
+from collections import defaultdict
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -54,20 +55,21 @@ def pack(model: nn.Module) -> None:
     """
     if os.environ.get("SPECVIZ_PREPACK") == "0" or not torch.backends.mkldnn.is_available():
         return
-    layers = [
-        (parent, name, child)
-        for parent in model.modules()
-        for name, child in parent.named_children()
-        if type(child) is nn.Linear
-        and child.weight.device.type == "cpu"
-        and child.weight.dtype == torch.float32
-    ]
-    counts = Counter(layer.weight.shape for _, _, layer in layers)
-    samples = {layer.weight.shape: layer for _, _, layer in layers}
+    found: dict[torch.Size, list[tuple[nn.Module, str]]] = defaultdict(list)
+    for parent in model.modules():
+        for name, child in parent.named_children():
+            if isinstance(child, nn.Linear) and _fits(child):
+                found[child.weight.shape].append((parent, name))
     with torch.inference_mode(False), torch.no_grad():
-        gain = sum(counts[shape] * _gain(layer) for shape, layer in samples.items())
-        for parent, name, layer in layers if gain > 0 else ():
-            setattr(parent, name, PackedLinear(layer))
+        gain = sum(len(places) * _gain(getattr(*places[0])) for places in found.values())
+        for parent, name in chain(*found.values()) if gain > 0 else ():
+            setattr(parent, name, PackedLinear(getattr(parent, name)))
+
+
+def _fits(layer: nn.Linear) -> bool:
+    return (
+        type(layer) is nn.Linear and layer.weight.device.type == "cpu" and layer.weight.dtype == torch.float32
+    )
 
 
 def _gain(linear: nn.Linear) -> float:

@@ -554,10 +554,14 @@ def _free_memories() -> list[int]:
 
 def _assemble(spec: PairSpec, place: _Place, report: Progress) -> ModelPair:
     """Load both models and their tokenizers, and make the pair."""
+    from specviz.threads import choose
+
     online = bool(spec.repositories) and _hub_answers(spec)
     if isinstance(spec.drafter, SkipSource):
         verifier, tokenizer = _load(spec.verifier, spec.verifier_name, place, online, report)
         drafter, drafter_tokenizer = skip_layers(verifier, spec.drafter.layers), None
+        if place.prepack:  # its weights are packed already: they are the verifier's
+            choose(drafter)
     else:
         # The drafter first: what it leaves free is then divided among the parts of a verifier that is spread.
         drafter, drafter_tokenizer = _load(

@@ -48,6 +48,7 @@ from specviz.pairs import (
     pair_from_models,
     skip_layers,
 )
+from specviz.threads import chosen
 from specviz.vocabulary import SmallVocabulary
 from tests.tiny import END, FAMILIES, tiny_model, tiny_pair, tiny_tokenizer
 
@@ -1006,6 +1007,7 @@ def test_the_real_embedded_pair_answers_and_drafts(key: str) -> None:
         for model in (pair.drafter, pair.verifier)
     ]
     assert packed[0]
+    assert all(chosen(model) for model in (pair.drafter, pair.verifier)), "how many threads is not measured"
     if key == "embedded":
         assert not packed[0] & packed[1], "a distilled drafter has weights of its own"
     else:

@@ -30,7 +30,7 @@ from specviz.pacing import UNVERIFIED, Costs, Pace, draft_length
 from specviz.request import Request
 from specviz.sampling import ACCEPT, DRAFT, RESAMPLE, Number, at, distribution, draw, uniforms
 from specviz.text import Detokenizer, Labels, encode_prompt, forbidden_ids
-from specviz.threads import limited_to
+from specviz.threads import budget, limited_to
 from specviz.trace import (
     Alternative,
     Draft,
@@ -661,7 +661,7 @@ class _Stopwatch:
 
 def _deciding_threads(numbers: int) -> int:
     """Threads for arithmetic on so many numbers: waking others takes longer than a few vocabularies."""
-    return 1 if numbers < _MANY else torch.get_num_threads()
+    return 1 if numbers < _MANY else budget()
 
 
 def _synchronize(device: torch.device) -> None:

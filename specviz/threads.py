@@ -37,6 +37,24 @@ class Threads:
         return self.more if tokens <= 2 * _LARGE else self.all
 
 
+_budget = torch.get_num_threads()
+
+
+def budget() -> int:
+    """The most threads that anything here takes: torch's own choice, or what `set_budget` said.
+
+    Not what torch says just now: a thread that starts while another is limited inherits that limit.
+    """
+    return _budget
+
+
+def set_budget(count: int) -> None:
+    """Let models loaded from now on, and whatever runs in this thread, take at most so many threads."""
+    global _budget
+    _budget = count
+    torch.set_num_threads(count)
+
+
 _chosen: WeakKeyDictionary[nn.Module, Threads] = WeakKeyDictionary()
 
 
@@ -44,14 +62,13 @@ def choose(model: nn.Module) -> None:
     """Measure what is best for a language model on the CPU, and remember it; leave any other device alone."""
     if {parameter.device.type for parameter in model.parameters()} != {"cpu"}:
         return
-    available = torch.get_num_threads()
-    counts = [1 << power for power in range(available.bit_length()) if 1 << power < available] + [available]
+    counts = [1 << power for power in range(_budget.bit_length()) if 1 << power < _budget] + [_budget]
 
     @torch.inference_mode()
     def run(tokens: int) -> None:
         model(torch.zeros(1, tokens, dtype=torch.long), use_cache=False)
 
-    _chosen[model] = Threads(_best(run, _SMALL, counts), _best(run, _LARGE, counts), available)
+    _chosen[model] = Threads(_best(run, _SMALL, counts), _best(run, _LARGE, counts), _budget)
 
 
 def chosen(model: nn.Module) -> Threads | None:

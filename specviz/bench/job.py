@@ -28,6 +28,7 @@ from specviz.progress import Progress
 from specviz.request import MAX_DRAFT_LENGTH, Request
 from specviz.text import encode_prompt
 from specviz.texts import PROMPTS
+from specviz.threads import budget, set_budget
 
 if TYPE_CHECKING:
     from specviz.pairs import ModelPair
@@ -122,8 +123,8 @@ def load_bed(plan: Plan, progress: Progress) -> Bed:
     """
     from specviz.pairs import load_pair
 
-    threads = plan.threads or torch.get_num_threads()
-    torch.set_num_threads(threads)
+    threads = plan.threads or budget()
+    set_budget(threads)
     if plan.shape:
         ours, plain = _shaped(plan, plan.shape)
     else:

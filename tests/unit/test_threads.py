@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,8 @@ def test_a_pass_takes_the_threads_chosen_and_gives_them_back(tmp_path: Path) -> 
     assert torch.get_num_threads() == before
     found = threads.chosen(model)
     assert found is not None
-    assert found.all == before
-    assert 1 <= found.few <= before
+    assert found.all == threads.budget()
+    assert 1 <= found.few <= threads.budget()
     threads._chosen[model] = threads.Threads(few=1, more=2, all=3)
     model.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
     slot = SlotModel(model, 60)
@@ -37,3 +38,17 @@ def test_a_pass_takes_the_threads_chosen_and_gives_them_back(tmp_path: Path) -> 
         slot.forward(torch.zeros(1, count, dtype=torch.long), torch.arange(count)[None], visible=count)
     assert seen == [1, 1, 2, 2, 3]
     assert torch.get_num_threads() == before
+
+
+def test_a_thread_that_starts_while_another_is_limited_still_knows_the_budget(tmp_path: Path) -> None:
+    model, found = tiny_model("llama", 60, 0, tmp_path), []
+
+    def load() -> None:
+        threads.choose(model)
+        found.append(threads.chosen(model))
+
+    with threads.limited_to(1):
+        loader = threading.Thread(target=load)
+        loader.start()
+        loader.join()
+    assert found[0].all == threads.budget()

@@ -22,9 +22,13 @@ _LEAST = 4
 
 
 def group(model: PreTrainedModel) -> None:
-    """Let a model on the CPU whose attention is torch's own use `grouped_attention`; leave any other as it is."""
+    """Let a model on the CPU whose attention is torch's own use `grouped_attention`; leave any other as it is.
+
+    So too where scores are softcapped (Gemma 2), of which torch's kernel knows nothing.
+    """
     on_cpu = {parameter.device.type for parameter in model.parameters()} == {"cpu"}
-    if on_cpu and model.config._attn_implementation == "sdpa":
+    softcapped = getattr(model.config.get_text_config(), "attn_logit_softcapping", None)
+    if on_cpu and not softcapped and model.config._attn_implementation == "sdpa":
         model.set_attn_implementation(NAME)
 
 

@@ -21,6 +21,7 @@ from specviz import __version__
 from specviz.bench import command as bench_command
 from specviz.errors import RequestError, SpecvizError, StoppedError
 from specviz.progress import TerminalProgress
+from specviz.table import print_table
 
 _ACCEPTED, _RESAMPLED, _PLAIN = "\x1b[38;5;33m", "\x1b[4;38;5;208m", "\x1b[0m"
 
@@ -297,7 +298,7 @@ def _pairs(_options: argparse.Namespace) -> int:
                 usable,
             )
         )
-    _table(rows)
+    print_table(rows)
     return 0
 
 
@@ -330,14 +331,8 @@ def _methods(_options: argparse.Namespace) -> int:
                 f"{method.default_lenience:g}" if method.has_lenience else "",
             )
         )
-    _table(rows)
+    print_table(rows)
     return 0
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from torch import Tensor
 from specviz.cache import SlotModel
 from specviz.engine import Engine
 from specviz.errors import RequestError, StoppedError
+from specviz.files import write_whole
 from specviz.machine import describe_machine
 from specviz.pairs import PAIRS, ModelPair, load_verifier, pair_from_models
 from specviz.progress import Progress
@@ -82,7 +83,7 @@ class Plan:
             raise RequestError(
                 f"{directory} holds a distillation with other settings: give the same ones to go on, or another directory."
             )
-        _write(path, json.dumps(mine, indent=2) + "\n")
+        write_whole(path, json.dumps(mine, indent=2) + "\n")
 
 
 def distil(
@@ -410,22 +411,16 @@ def _save(directory: Path, student: Any, vocabulary: SmallVocabulary | None, rep
     small.save_pretrained(partial, max_shard_size="9MB")
     if vocabulary is not None:
         vocabulary.save(partial)
-    _write(partial / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-    _write(partial / "README.md", model_card(report))
+    write_whole(partial / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    write_whole(partial / "README.md", model_card(report))
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
 
 
 def _cached(path: Path, make: Callable[[], Any]) -> Any:
     if not path.exists():
-        _write(path, json.dumps(make()))
+        write_whole(path, json.dumps(make()))
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".part")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
 
 
 # ---- small things ------------------------------------------------------------------------------------------

@@ -25,9 +25,10 @@ from torch import Tensor
 
 from specviz.cache import SlotModel
 from specviz.errors import EngineError, RequestError, is_out_of_memory
+from specviz.machine import synchronize
 from specviz.methods import Beliefs, Method, Ruling, get_method, rule
 from specviz.pacing import UNVERIFIED, Costs, Pace, draft_length
-from specviz.request import Request
+from specviz.request import AUTO, Request
 from specviz.sampling import ACCEPT, DRAFT, RESAMPLE, Number, at, distribution, draw, uniforms
 from specviz.text import Detokenizer, Labels, encode_prompt, forbidden_ids
 from specviz.threads import budget, limited_to
@@ -189,7 +190,7 @@ class _Row:
             dtype=str(pair.dtype).removeprefix("torch."),
             method=request.method,
             lenience=float(request.lenience or 0.0),
-            draft_length=None if request.draft_length == "auto" else request.draft_length,
+            draft_length=None if request.draft_length == AUTO else request.draft_length,
             temperature=float(request.temperature),
             top_k=request.top_k,
             top_p=float(request.top_p),
@@ -217,12 +218,12 @@ class _Row:
     @property
     def is_paced(self) -> bool:
         """Whether its draft length is chosen round by round."""
-        return self.request.draft_length == "auto" and self.method.drafts and self.method.verifies
+        return self.request.draft_length == AUTO and self.method.drafts and self.method.verifies
 
     def plan(self, pace: int) -> None:
         """Set `draft_length`, the proposals of its next round, to `pace` if it is paced; never past the end."""
         wanted = self.request.draft_length
-        if wanted == "auto":
+        if wanted == AUTO:
             wanted = pace if self.is_paced else UNVERIFIED
         self.draft_length = min(wanted, self.left)
 
@@ -254,7 +255,7 @@ class _Batch:
         self.rows += rows
         self._prefill(self._drafter, [row for row in rows if row.method.drafts], stop)
         self._prefill(self._verifier, [row for row in rows if row.method.verifies], stop)
-        _synchronize(self._verifier.device)
+        synchronize(self._verifier.device)
         seconds = time.perf_counter() - begin
         for row in rows:
             row.run.prefill_seconds = row.run.seconds = seconds
@@ -662,11 +663,6 @@ class _Stopwatch:
 def _deciding_threads(numbers: int) -> int:
     """Threads for arithmetic on so many numbers: waking others takes longer than a few vocabularies."""
     return 1 if numbers < _MANY else budget()
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _take(tensor: Tensor, order: list[_Row], rows: list[_Row]) -> Tensor:

@@ -7,7 +7,6 @@ no page. Reading needs no model and no torch.
 from __future__ import annotations
 
 import json
-import os
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specviz.errors import TraceError
+from specviz.files import write_whole
 from specviz.machine import describe_machine
 from specviz.request import Request
 from specviz.trace import Run
@@ -213,8 +213,6 @@ def _write(shelf: Shelf, runs: dict[str, Run]) -> None:
                 stale.unlink()
         for key, run in runs.items():
             run.save(shelf.folder / f"{key}.jsonl")
-        partial = shelf.folder / "index.json.part"
-        partial.write_text(json.dumps(index, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-        os.replace(partial, shelf.folder / "index.json")
+        write_whole(shelf.folder / "index.json", json.dumps(index, ensure_ascii=False, indent=1) + "\n")
     except OSError as error:
         raise TraceError(f"The recorded runs could not be written: {error.strerror or error}.") from error

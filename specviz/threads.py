@@ -48,6 +48,11 @@ def budget() -> int:
     return _budget
 
 
+def worth_trying(most: int) -> list[int]:
+    """Numbers of threads up to `most`, ascending: the powers of two, and `most`."""
+    return [1 << power for power in range(most.bit_length()) if 1 << power < most] + [most]
+
+
 def set_budget(count: int) -> None:
     """Let models loaded from now on, and whatever runs in this thread, take at most so many threads."""
     global _budget
@@ -62,7 +67,7 @@ def choose(model: nn.Module) -> None:
     """Measure what is best for a language model on the CPU, and remember it; leave any other device alone."""
     if {parameter.device.type for parameter in model.parameters()} != {"cpu"}:
         return
-    counts = [1 << power for power in range(_budget.bit_length()) if 1 << power < _budget] + [_budget]
+    counts = worth_trying(_budget)
 
     @torch.inference_mode()
     def run(tokens: int) -> None:

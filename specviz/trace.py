@@ -17,6 +17,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from specviz import __version__
 from specviz.errors import TraceError
+from specviz.files import write_whole
 
 SCHEMA = "specviz-trace"
 VERSION = 3
@@ -260,13 +261,9 @@ class Run:
         Raises:
             TraceError: the file cannot be written.
         """
-        target = Path(path)
-        partial = target.with_name(f"{target.name}.{os.getpid()}.part")
         try:
-            partial.write_text("".join(self.lines()), encoding="utf-8")
-            os.replace(partial, target)
+            write_whole(Path(path), "".join(self.lines()))
         except OSError as error:
-            partial.unlink(missing_ok=True)
             raise TraceError(f"The trace could not be written: {error.strerror or error}.") from error
 
     @staticmethod

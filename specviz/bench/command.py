@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specviz.errors import RequestError, SpecvizError
+from specviz.files import write_whole
 from specviz.progress import TerminalProgress
+from specviz.table import print_table
 
 if TYPE_CHECKING:
     from specviz.bench.measurements import Bench
@@ -124,9 +126,7 @@ def _print(bench: Bench) -> None:
     )
     for table in tables(bench):
         print(f"\n{table.title}")
-        widths = [max(map(len, column)) for column in zip(*table.rows, strict=True)]
-        for row in table.rows:
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print_table(table.rows)
     for party in bench.parties:
         if party.absent:
             print(f"\n{party.name} did not take part: {party.absent}")
@@ -135,17 +135,24 @@ def _print(bench: Bench) -> None:
 
 
 def _write(options: argparse.Namespace, benches: Sequence[Bench]) -> None:
-    from specviz.bench.measurements import to_json, write_whole
+    from specviz.bench.measurements import to_json
 
     if options.json:
-        write_whole(options.json, to_json(benches))
+        _write_whole(options.json, to_json(benches))
     if options.markdown:
         from specviz.bench.report import markdown
 
-        write_whole(options.markdown, markdown(benches))
+        _write_whole(options.markdown, markdown(benches))
     if options.figure:
         try:
             from specviz.ui.bench_figure import page
         except ImportError as error:
             raise SpecvizError("A figure needs the package plotly, which is not installed.") from error
-        write_whole(options.figure, page(benches))
+        _write_whole(options.figure, page(benches))
+
+
+def _write_whole(path: Path, text: str) -> None:
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise SpecvizError(f"{path.name} could not be written: {error.strerror or error}.") from error

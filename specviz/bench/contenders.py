@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -76,7 +77,7 @@ class Bed:
         return len(sizes) == 1
 
 
-class Contender:
+class Contender(ABC):
     """One way to write: its name in tables, what it is, and whether its text has the verifier's distribution.
 
     `threads` may be set to fewer than the budget, where that is faster.
@@ -90,9 +91,9 @@ class Contender:
         """Why it cannot take part here, as a sentence; empty where it can."""
         return ""
 
+    @abstractmethod
     def run(self, token_ids: Sequence[int], seed: int, temperature: float, max_new_tokens: int) -> Measured:
         """Write `max_new_tokens` ids after `token_ids`."""
-        raise NotImplementedError
 
 
 class Ours(Contender):

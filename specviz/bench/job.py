@@ -28,7 +28,7 @@ from specviz.progress import Progress
 from specviz.request import MAX_DRAFT_LENGTH, Request
 from specviz.text import encode_prompt
 from specviz.texts import PROMPTS
-from specviz.threads import budget, set_budget
+from specviz.threads import budget, set_budget, worth_trying
 
 if TYPE_CHECKING:
     from specviz.pairs import ModelPair
@@ -143,7 +143,6 @@ def _shaped(plan: Plan, names: tuple[str, str]) -> tuple[ModelPair, ModelPair]:
     plain = shape_pair(*names, device, dtype)
     if device.type != "cpu":
         return plain, plain  # nothing is tuned there, and the weights are large
-
     return shape_pair(*names, device, dtype, tune), plain
 
 
@@ -263,8 +262,7 @@ class Job:
         """Others may use fewer threads than the budget, as this project does: whichever number is fastest."""
         if self.bed.device.type != "cpu":
             return
-        budget = self.bed.threads
-        counts = [*(1 << power for power in range(budget.bit_length()) if 1 << power < budget), budget]
+        counts = worth_trying(self.bed.threads)
         taken: dict[int, list[float]] = {count: [] for count in counts}
         for _ in range(_TRIALS):
             for count in counts:

@@ -6,15 +6,13 @@ Arithmetic on numbers that were measured, to JSON and back. Knows no model, no c
 from __future__ import annotations
 
 import json
-import os
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
-from specviz.errors import RequestError, SpecvizError
+from specviz.errors import RequestError
 
 
 @dataclass(frozen=True)
@@ -284,18 +282,3 @@ def _bench(raw: dict[str, Any]) -> Bench:
         "together": [Together(**each) for each in raw["together"]],
     }
     return Bench(**raw | parts)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file whole or not at all.
-
-    Raises:
-        SpecvizError: it cannot be written.
-    """
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise SpecvizError(f"{path.name} could not be written: {error.strerror or error}.") from error

@@ -28,11 +28,11 @@ from specviz.bench.measurements import (
     from_json,
     spread,
     to_json,
-    write_whole,
 )
 from specviz.bench.probes import cache_bytes, weight_bytes
 from specviz.bench.report import markdown, tables
 from specviz.errors import EngineError, RequestError
+from specviz.files import write_whole
 from specviz.pairs import ModelPair
 from tests.tiny import tiny_pair
 

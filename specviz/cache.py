@@ -77,6 +77,12 @@ class SlotLayer(CacheLayerMixin):
         if self.is_initialized:
             self.keys[target], self.values[target] = self.keys[source], self.values[source]
 
+    def spread(self, rows: slice, length: int) -> None:
+        """Copy the first `length` positions of the first of these rows to all of them."""
+        if self.is_initialized:
+            for buffer in (self.keys, self.values):
+                buffer[rows, :, :length] = buffer[rows.start, :, :length].clone()
+
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Visible length and offset. (Masks are made by `SlotModel`; transformers only asks.)"""
         return self._cache.visible, 0
@@ -118,6 +124,11 @@ class SlotCache(Cache):
         """Copy row `source` over row `target` in all layers."""
         for layer in self.layers:
             layer.move(source, target)
+
+    def spread(self, rows: slice, length: int) -> None:
+        """Copy the first `length` positions of the first of these rows to all of them, in all layers."""
+        for layer in self.layers:
+            layer.spread(rows, length)
 
 
 class SlotModel:
@@ -165,6 +176,10 @@ class SlotModel:
         self.owners.pop()
         if not self.owners:
             self._cache = SlotCache()
+
+    def spread(self, rows: slice, length: int) -> None:
+        """What the first of these rows has read of its first `length` positions, all of them have then."""
+        self._cache.spread(rows, length)
 
     def forward(
         self,

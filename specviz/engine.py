@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 _MANY = 1 << 22
 """Numbers in a round's distributions from which on deciding takes more than one thread."""
+SHARED = 16
+"""Where all prompts that join begin with at least so many equal tokens, these are read once."""
 PREFILL_CHUNK = 512
 """Prompt tokens read in one forward pass: bounds memory, and the time until a stop is noticed."""
 
@@ -265,7 +267,25 @@ class _Batch:
             return
         places = model.admit(list(rows), self.longest)
         counts = [row.prompt_length - 1 for row in rows]
-        for first in range(0, max(counts), PREFILL_CHUNK):
+        shared = _common([row.ids[:count] for row, count in zip(rows, counts, strict=True)])
+        if len(rows) > 1 and shared >= SHARED:
+            self._read(model, rows[:1], slice(places.start, places.start + 1), 0, [shared], stop)
+            model.spread(places, shared)
+        else:
+            shared = 0
+        self._read(model, rows, places, shared, counts, stop)
+
+    def _read(
+        self,
+        model: SlotModel,
+        rows: list[_Row],
+        places: slice,
+        start: int,
+        counts: list[int],
+        stop: threading.Event,
+    ) -> None:
+        """Read the ids of rows from `start` on, as many as `counts` says in all."""
+        for first in range(start, max(counts), PREFILL_CHUNK):
             if stop.is_set():
                 return
             last = min(first + PREFILL_CHUNK, max(counts))
@@ -663,6 +683,13 @@ class _Stopwatch:
 def _deciding_threads(numbers: int) -> int:
     """Threads for arithmetic on so many numbers: waking others takes longer than a few vocabularies."""
     return 1 if numbers < _MANY else budget()
+
+
+def _common(sequences: Sequence[list[int]]) -> int:
+    """How many ids all sequences begin with alike."""
+    first, last = min(sequences), max(sequences)
+    alike = (place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b)
+    return next(alike, min(len(first), len(last)))
 
 
 def _take(tensor: Tensor, order: list[_Row], rows: list[_Row]) -> Tensor:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specviz.engine import PREFILL_CHUNK, Decided, Engine, Finished, Started
+from specviz.engine import PREFILL_CHUNK, SHARED, Decided, Engine, Finished, Started
 from specviz.errors import EngineError, RequestError
 from specviz.methods import METHODS
 from specviz.pairs import ModelPair
@@ -155,6 +155,42 @@ def test_neighbours_do_not_show(engine: Engine) -> None:
     for mine, other in zip(runs[9].tokens, alone.tokens, strict=True):
         assert mine.acceptance == pytest.approx(other.acceptance, abs=1e-9)
         assert [likely.id for likely in mine.top.pi] == [likely.id for likely in other.top.pi]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_prompts_have_in_common_is_read_once(family: str, tmp_path: Path) -> None:
+    """Texts are as if each had read all of its prompt; both models read the common part a single time."""
+    pair = tiny_pair(family, tmp_path)
+    common = list(range(40, 41 + SHARED))
+    prompts = [[*common, 7, 8, 9], [*common, 7], common, [*common, 5, 6, 7, 8, 9, 10], common]
+    requests = [
+        Request(token_ids=ids, method=method, seed=seed, max_new_tokens=12, temperature=0.8)
+        for seed, (ids, method) in enumerate(zip(prompts, ("speed", *BOTH), strict=False))
+    ]
+    alone = [Engine(pair).generate(request)[0] for request in requests]
+    read = {"drafter": 0, "verifier": 0}
+
+    def count(name: str):
+        def hook(_module, _arguments, named):
+            read[name] += named["input_ids"].numel()
+
+        return hook
+
+    hooks = [
+        getattr(pair, name).base_model.register_forward_pre_hook(count(name), with_kwargs=True)
+        for name in read
+    ]
+    batch = Engine(pair).stream(requests)
+    try:
+        for _ in requests:
+            assert isinstance(next(batch), Started)
+        # All but the last token of the shortest prompt is common to all; the rest is as wide as the longest has it.
+        assert read == dict.fromkeys(read, SHARED + len(requests) * 6)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    texts = {event.index: event.run.token_ids for event in batch if isinstance(event, Finished)}
+    assert [texts[index] for index in range(len(requests))] == [run.token_ids for run in alone]
 
 
 @pytest.mark.parametrize("method", BOTH)

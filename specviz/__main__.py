@@ -17,10 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from specviz import __version__
+from specviz import __version__, harness_command
 from specviz.bench import command as bench_command
 from specviz.errors import RequestError, SpecvizError, StoppedError
 from specviz.progress import TerminalProgress
+from specviz.request import read_draft_length
+from specviz.sweep import command as sweep_command
 from specviz.table import print_table
 
 _ACCEPTED, _RESAMPLED, _PLAIN = "\x1b[38;5;33m", "\x1b[4;38;5;208m", "\x1b[0m"
@@ -68,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     generate.add_argument(
         "--draft-length",
-        type=_draft_length,
+        type=read_draft_length,
         default="auto",
         metavar="K",
         help="proposals a round, 1 to 16, or auto: chosen for each round (default: auto)",
@@ -148,6 +150,18 @@ def _parser() -> argparse.ArgumentParser:
     bench.set_defaults(run=_bench)
     bench_command.add_arguments(bench)
 
+    sweep = commands.add_parser(
+        "sweep", help="quality against cost of all methods; goes on where it was broken off"
+    )
+    sweep.set_defaults(run=_sweep)
+    sweep_command.add_arguments(sweep)
+
+    evaluate = commands.add_parser(
+        "eval", help="score a pair and a method on the tasks of lm-evaluation-harness"
+    )
+    evaluate.set_defaults(run=_evaluate)
+    harness_command.add_arguments(evaluate)
+
     record = commands.add_parser("record", help="make the recorded runs of the tab Replay anew")
     record.set_defaults(run=_record)
     record.add_argument("--pair", default="embedded", help="model pair (default: embedded)")
@@ -210,14 +224,6 @@ def _generate(options: argparse.Namespace) -> int:
     return 130 if run.stop_reason == "cancelled" else 0
 
 
-def _draft_length(text: str) -> int | str:
-    """A whole number where there is one; what else is said, the request judges in a sentence."""
-    try:
-        return int(text)
-    except ValueError:
-        return text
-
-
 def _coloured(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
@@ -278,6 +284,16 @@ def _distil(options: argparse.Namespace) -> int:
 def _bench(options: argparse.Namespace) -> int:
     with _interrupt() as stop:
         return bench_command.run(options, stop)
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    with _interrupt() as stop:
+        return sweep_command.run(options, stop)
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    with _interrupt() as stop:
+        return harness_command.run(options, stop)
 
 
 def _pairs(_options: argparse.Namespace) -> int:

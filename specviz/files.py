@@ -1,9 +1,11 @@
-"""Text files that are written whole or not at all. Knows no format."""
+"""Text files that are written whole or not at all, and those that a command was asked to write. Knows no format."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+from specviz.errors import RequestError, SpecvizError
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -19,3 +21,25 @@ def write_whole(path: Path, text: str) -> None:
     except OSError:
         partial.unlink(missing_ok=True)
         raise
+
+
+def check_output(option: str, path: Path | None) -> None:
+    """Make sure, before a long job begins, that the file which `option` names can be meant to be written.
+
+    Raises:
+        RequestError: it is a folder, or lies in none.
+    """
+    if path and (path.is_dir() or not path.parent.is_dir()):
+        raise RequestError(f"{option} cannot be written there: name a file in a folder that exists.")
+
+
+def write_output(path: Path, text: str) -> None:
+    """As `write_whole`.
+
+    Raises:
+        SpecvizError: it cannot be written; its sentence names no folder.
+    """
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise SpecvizError(f"{path.name} could not be written: {error.strerror or error}.") from error

@@ -116,6 +116,14 @@ class Request:
                 raise RequestError("token_ids must be whole numbers of at least 0.")
 
 
+def read_draft_length(text: str) -> int | str:
+    """A draft length as it is typed: a whole number where there is one; what else is said, a request judges."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 

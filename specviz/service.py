@@ -16,6 +16,8 @@ from specviz.trace import end_line, header_line, round_line
 
 if TYPE_CHECKING:
     from specviz.engine import Engine
+    from specviz.sweep.plan import Plan
+    from specviz.sweep.store import Recorded
 
 _POLL_SECONDS = 0.2
 
@@ -112,3 +114,28 @@ class Service:
         from specviz.comparison import compare
 
         yield from compare(engine, requests, stop, measure_alone=measure_alone)
+
+    def sweep(
+        self, key: str, plan: Plan, stop: threading.Event, progress: Progress | None = None
+    ) -> Iterator[Recorded]:
+        """Go through a small sweep; yields what is known after every item at every temperature.
+
+        Raises:
+            PairError, RequestError, EngineError: as loading and generating do.
+        """
+        engine = self.engine(key, progress)
+        from specviz.sweep.items import load_items
+        from specviz.sweep.job import Job
+        from specviz.sweep.sample import Sample
+        from specviz.sweep.store import Recorded
+
+        job = Job(plan, engine.pair, load_items(plan.prompts, plan.limit))
+        samples: list[Sample] = []
+        for count, unit in enumerate(job.units, 1):
+            found = job.samples(unit, stop)
+            if found is None:
+                return
+            samples += found
+            if progress:
+                progress(count / len(job.units), f"Item {unit.item + 1} of {len(job.items.items)}")
+            yield Recorded(job.header.results(samples), job.items.items, list(samples))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specviz.errors import RequestError, SpecvizError
-from specviz.files import write_whole
+from specviz.files import check_output, write_output
 from specviz.progress import TerminalProgress
 from specviz.table import print_table
 
@@ -72,9 +72,7 @@ def add_arguments(bench: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, stop: threading.Event) -> int:
     """Measure, print and write; returns the exit status."""
     for name in _OUTPUTS:  # before anything is measured
-        path = getattr(options, name)
-        if path and (path.is_dir() or not path.parent.is_dir()):
-            raise RequestError(f"--{name} cannot be written there: name a file in a folder that exists.")
+        check_output(f"--{name}", getattr(options, name))
     benches = _saved(options.sources) if options.sources else [_measured(options, stop)]
     for bench in benches:
         _print(bench)
@@ -138,21 +136,14 @@ def _write(options: argparse.Namespace, benches: Sequence[Bench]) -> None:
     from specviz.bench.measurements import to_json
 
     if options.json:
-        _write_whole(options.json, to_json(benches))
+        write_output(options.json, to_json(benches))
     if options.markdown:
         from specviz.bench.report import markdown
 
-        _write_whole(options.markdown, markdown(benches))
+        write_output(options.markdown, markdown(benches))
     if options.figure:
         try:
             from specviz.ui.bench_figure import page
         except ImportError as error:
             raise SpecvizError("A figure needs the package plotly, which is not installed.") from error
-        _write_whole(options.figure, page(benches))
-
-
-def _write_whole(path: Path, text: str) -> None:
-    try:
-        write_whole(path, text)
-    except OSError as error:
-        raise SpecvizError(f"{path.name} could not be written: {error.strerror or error}.") from error
+        write_output(options.figure, page(benches))

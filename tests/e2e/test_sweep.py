@@ -1,0 +1,89 @@
+"""Sweeps of the embedded pair, as people start them: by several processes, and killed on the way."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from specviz import __main__ as shell
+from specviz.engine import Engine
+from specviz.sweep.store import Store
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = [
+    "--points",
+    "2",
+    "--temperatures",
+    "0",
+    "1",
+    "--limit",
+    "4",
+    "--max-new-tokens",
+    "8",
+    "--timed",
+    "0",
+]
+UNITS = 4 * 2
+FILES = ("plan.json", "results.json", "samples.jsonl.gz")
+
+
+def started(arguments: list[str]) -> subprocess.Popen:
+    return subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.fixture(scope="module")
+def whole(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a sweep by one process that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("sweep") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("specviz.pairs.load_pair", lambda *_, **__: engine.pair)
+        assert shell.main(["sweep", "--out", str(folder), *SETTINGS]) == 0
+    return folder
+
+
+def check_same(folder: Path, whole: Path) -> None:
+    for name in FILES:
+        assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def test_two_processes_come_to_the_same_files_as_one(whole: Path, tmp_path: Path) -> None:
+    """`accelerate launch` shares the work among processes; what comes of it does not tell."""
+    # Its --cpu starts several processes through MPI alone; --multi_gpu starts them as torch does, on CPUs too.
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+    process = started([*launch, "-m", "specviz", "sweep", "--out", str(tmp_path / "two"), *SETTINGS])
+    found: set[str] = set()
+    while process.poll() is None:
+        found |= {part.name for part in (tmp_path / "two").glob("part-*.jsonl")}
+        time.sleep(0.05)
+    assert process.returncode == 0, process.communicate()[0]
+    assert found == {"part-0.jsonl", "part-1.jsonl"}
+    check_same(tmp_path / "two", whole)
+
+
+def test_a_sweep_killed_three_times_comes_to_the_same_files(
+    engine: Engine, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed for good at three moments of chance, and gone on with by nothing but its folder."""
+    folder, chance = tmp_path / "killed", random.Random(1)
+    part = folder / "part-0.jsonl"
+    counts = []
+    for settings in (SETTINGS, [], []):
+        before = len(Store(folder).done())
+        process = started([sys.executable, "-m", "specviz", "sweep", "--out", str(folder), *settings])
+        while process.poll() is None and not (part.exists() and len(Store(folder).done()) > before):
+            time.sleep(0.02)
+        time.sleep(chance.random() / 2)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        counts.append(len(Store(folder).done()))
+    assert 0 < counts[0] < counts[1] < counts[2] < UNITS, counts
+    monkeypatch.setattr("specviz.pairs.load_pair", lambda *_, **__: engine.pair)
+    assert shell.main(["sweep", "--out", str(folder)]) == 0
+    check_same(folder, whole)

@@ -103,13 +103,14 @@ class PaneControls:
 
 @dataclass(frozen=True)
 class Compare:
-    """The tab's parts that others may speak to."""
+    """The tab's parts that others may speak to; a run starts whenever the number in `go` changes."""
 
     pair: gr.Dropdown
     prompt: gr.Textbox
     sampling: Sampling
     count: gr.Radio
     panes: tuple[PaneControls, ...]
+    go: gr.State
 
     @property
     def settings(self) -> dict[str, Component]:
@@ -164,7 +165,7 @@ def compare_tab(page: gr.Blocks, service: Service, methods: dict[str, dict[str, 
     with gr.Row():
         panes = tuple(_pane_controls(place, pane) for place, pane in enumerate(start))
     buttons = run_buttons(PREFIX)
-    tab = Compare(pair, prompt, sampling, count, panes)
+    tab = Compare(pair, prompt, sampling, count, panes, gr.State(0))
     link_button("compare", tab.settings, tab.pane_inputs, PREFIX)
     view = CompareView(methods=methods, elem_id="compare-view")
 
@@ -185,7 +186,7 @@ def compare_tab(page: gr.Blocks, service: Service, methods: dict[str, dict[str, 
     count.input(_columns, count, [pane.column for pane in panes], **QUIET)
     for button, preset in zip(presets, PRESETS, strict=True):
         _wire_preset(button, preset, tab)
-    triggers = [buttons[0].click, prompt.submit]
+    triggers = [buttons[0].click, prompt.submit, tab.go.change]
     inputs = [alone, *tab.settings.values(), *tab.pane_inputs]
     wire_run(page, lines, triggers=triggers, buttons=buttons, inputs=inputs, view=view)
     return tab

@@ -102,11 +102,15 @@ def lenience_slider(name: str, value: float | None = None, **more: Any) -> gr.Sl
         if method.has_lenience
         else "This method has no lenience."
     )
+    value = method.default_lenience if value is None else value
+    step = (high - low) / 100
+    if round(value / step, 6) % 1:
+        step /= 100  # a slider moves a value that lies between its steps
     return gr.Slider(
         low,
         high,
-        value=method.default_lenience if value is None else value,
-        step=(high - low) / 100,
+        value=value,
+        step=step,
         label="Lenience α",
         info=ends,
         interactive=method.has_lenience,

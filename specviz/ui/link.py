@@ -17,7 +17,7 @@ from specviz.pairs import PAIRS
 from specviz.request import AUTO, Request
 from specviz.ui.offered import DRAFT_LENGTHS, MAX_PROMPT, PANES, RANGES
 
-TABS = ("generate", "compare", "replay", "playground", "tour")
+TABS = ("generate", "compare", "tradeoff", "replay", "playground", "tour")
 NAMES = {
     "pair": "pair",
     "prompt": "prompt",

@@ -11,6 +11,7 @@ from typing import Any
 import gradio as gr
 
 from specviz.service import Service
+from specviz.sweep.store import open_recorded
 from specviz.ui.compare import compare_tab
 from specviz.ui.generate import generate_tab
 from specviz.ui.opening import link_banner, wire_opening
@@ -18,6 +19,7 @@ from specviz.ui.playground import method_words, playground_tab
 from specviz.ui.replay import replay_tab
 from specviz.ui.running import QUIET
 from specviz.ui.tour import tour_tab
+from specviz.ui.tradeoff import tradeoff_tab
 
 QUEUE = 32
 """Users that may wait; one more is told that the queue is full."""
@@ -86,6 +88,8 @@ def build_page(service: Service | None = None) -> gr.Blocks:
                 generate = generate_tab(page, service, methods)
             with gr.Tab("Compare", id="compare"):
                 compare = compare_tab(page, service, methods)
+            with gr.Tab("Trade-off", id="tradeoff"):
+                tradeoff_tab(page, service, compare, tabs, open_recorded())
             with gr.Tab("Replay", id="replay"):
                 replay_tab(methods).take(generate.view, tabs)
             with gr.Tab("Playground", id="playground"):

@@ -1,6 +1,6 @@
-"""How a run reaches the browser: its stop flag, the pace of its updates, and failures told as a last line.
+"""How a run reaches the browser: its stop flag, the pace of its updates, and failures told in a sentence.
 
-Knows sessions and lines; knows neither the controls of a tab nor what the lines say.
+Knows sessions, and lines of a view; knows neither the controls of a tab nor what the lines say.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import gradio as gr
 from gradio.components import Component
 
 from specviz.errors import SpecvizError
+from specviz.progress import Progress
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 UPDATE_SECONDS = 0.2
 """Least time between two updates of a view."""
@@ -77,9 +80,28 @@ def wire_run(
     inputs: list[Component],
     view: gr.HTML,
 ) -> None:
-    """Let `triggers` run `lines` on the values of `inputs` and stream them into `view`; `buttons` are Run and Stop.
+    """Let `triggers` run `lines` on the values of `inputs` and stream them into `view`; `buttons` are Run and Stop."""
 
-    A run and its Stop meet through a flag of the browser session's own.
+    def updates(stop: threading.Event, progress: Progress, *values: Any) -> Iterator[str]:
+        return grow(lambda: lines(stop, progress, *values))
+
+    wire_updates(page, updates, triggers=triggers, buttons=buttons, inputs=inputs, outputs=[view], view=view)
+
+
+def wire_updates(
+    page: gr.Blocks,
+    updates: Callable[..., Iterator[Any]],
+    *,
+    triggers: Sequence[Any],
+    buttons: tuple[gr.Button, gr.Button],
+    inputs: list[Component],
+    outputs: list[Component],
+    view: gr.HTML,
+) -> None:
+    """Let `triggers` run `updates` and stream what they yield into `outputs`; `buttons` are Run and Stop.
+
+    `updates` is called as (stop, progress, *values of the inputs) and must not raise. `view`, one of the outputs, is
+    emptied first and brought into sight. A run and its Stop meet through a flag of the browser session's own.
     """
     stops = Stops()
     run, stop = buttons
@@ -92,12 +114,11 @@ def wire_run(
         request: gr.Request,
         *values: Any,
         progress: gr.Progress = gr.Progress(),  # noqa: B008
-    ) -> Iterator[str]:
+    ) -> Iterator[Any]:
         def told(fraction: float, text: str) -> None:
             progress(fraction, desc=text)
 
-        flag = stops.flag(_session(request))
-        yield from grow(lambda: lines(flag, told, *values))
+        yield from updates(stops.flag(_session(request)), told, *values)
 
     def end() -> tuple[gr.Button, gr.Button]:
         return gr.Button(interactive=True), gr.Button(interactive=False)
@@ -112,7 +133,13 @@ def wire_run(
     asked = gr.on(triggers, begin, None, [run, stop, view], js=scroll, **QUIET)
     # One engine, one run at a time: whoever comes second waits in the queue, and the view says so.
     ran = asked.then(
-        serve, inputs, view, concurrency_limit=1, concurrency_id="engine", api_visibility="private"
+        serve,
+        inputs,
+        outputs,
+        show_progress_on=view,
+        concurrency_limit=1,
+        concurrency_id="engine",
+        api_visibility="private",
     )
     # In gradio 6.31 what `then` adds is left out after a failure, such as a full queue.
     ran.then(end, None, [run, stop], **QUIET)
@@ -134,22 +161,25 @@ def grow(lines: Callable[[], Iterator[str]]) -> Iterator[str]:
             if not line or time.monotonic() - shown >= UPDATE_SECONDS:
                 yield value
                 shown = time.monotonic()
-    except SpecvizError as error:
-        value += error_line(str(error))
-    except Exception:
-        log.exception("a run failed")
-        value += error_line(
-            "Something broke inside SpecViz and this run has ended; the next one should work."
-        )
+    except Exception as error:
+        value += error_line(in_a_sentence(error))
     yield value
 
 
-def apart(lines: Callable[[], Iterator[str]]) -> Iterator[str]:
+def in_a_sentence(error: Exception) -> str:
+    """What people are told of an error; one that was not raised on purpose goes to the log."""
+    if isinstance(error, SpecvizError):
+        return str(error)
+    log.error("a run failed", exc_info=error)
+    return "Something broke inside SpecViz and this run has ended; the next one should work."
+
+
+def apart(lines: Callable[[], Iterator[T]]) -> Iterator[T]:
     """The same lines, told from a thread of their own: while one is being sent, the next is already on its way.
 
     Closing this closes `lines` after the line it is at, and waits for that.
     """
-    told: SimpleQueue[str | BaseException | None] = SimpleQueue()
+    told: SimpleQueue[T | BaseException | None] = SimpleQueue()
     closing = threading.Event()
 
     def tell() -> None:

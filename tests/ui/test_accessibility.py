@@ -16,7 +16,7 @@ from specviz.ui.page import build_page
 from tests.traces import make_trace
 from tests.ui import test_compare
 
-TABS = ("generate", "compare", "replay", "playground", "tour")
+TABS = ("generate", "compare", "tradeoff", "replay", "playground", "tour")
 WIDE, NARROW = ViewportSize(width=1280, height=900), ViewportSize(width=390, height=844)
 
 

@@ -287,7 +287,12 @@ class TaskItems:
     """
 
     def __init__(
-        self, task: str, pair: ModelPair, limit: int = 0, include_path: str | Path | None = None
+        self,
+        task: str,
+        pair: ModelPair,
+        limit: int = 0,
+        include_path: str | Path | None = None,
+        runs_code: bool = False,
     ) -> None:
         """Load a task and build its prompts, through the pair's chat template if it has one.
 
@@ -296,12 +301,13 @@ class TaskItems:
             pair: who will be asked.
             limit: documents at most; 0 takes all.
             include_path: a folder with tasks of one's own.
+            runs_code: whether a task may run code that a model wrote, on this machine.
 
         Raises:
             RequestError: no such task, or one whose answers are not texts that can be scored one by one.
             SpecvizError: it cannot be loaded, for want of its data set or of a package.
         """
-        found = load_tasks([task], include_path=include_path)["tasks"]
+        found = load_tasks([task], include_path=include_path, runs_code=runs_code)["tasks"]
         if len(found) != 1:
             raise RequestError(f"{task} is a group of {len(found)} tasks: name one of them.")
         (self._task,) = found.values()
@@ -357,7 +363,11 @@ class TaskItems:
 
 
 def load_task_items(
-    source: str, limit: int, pair: ModelPair, include_path: str | Path | None = None
+    source: str,
+    limit: int,
+    pair: ModelPair,
+    include_path: str | Path | None = None,
+    runs_code: bool = False,
 ) -> TaskItems:
     """The items of "lm-eval:TASK"; arguments and errors as for `TaskItems`.
 
@@ -367,7 +377,7 @@ def load_task_items(
     name = source.removeprefix(SOURCE)
     if not name or name == source:
         raise RequestError(f"Tasks of lm-evaluation-harness are written {SOURCE}TASK, such as {SOURCE}gsm8k.")
-    return TaskItems(name, pair, limit, include_path)
+    return TaskItems(name, pair, limit, include_path, runs_code)
 
 
 def load_tasks(
@@ -376,6 +386,7 @@ def load_tasks(
     include_path: str | Path | None = None,
     num_fewshot: int | None = None,
     generation: Mapping[str, Any] | None = None,
+    runs_code: bool = False,
 ) -> dict[str, Any]:
     """Load tasks and groups, ready to be evaluated: what `lm_eval.evaluator.evaluate` takes.
 
@@ -384,18 +395,19 @@ def load_tasks(
         include_path: a folder with tasks of one's own.
         num_fewshot: examples in each prompt, except where a task says 0; None takes each task's own number.
         generation: generation arguments that are to count instead of the tasks' own.
+        runs_code: whether tasks may run code that a model wrote, on this machine.
 
     Raises:
-        RequestError: no such task or folder, or one that runs generated code or looks at pictures.
+        RequestError: no such task or folder, or one that looks at pictures, or would run generated code unasked.
         SpecvizError: a task cannot be loaded, for want of its data set or of a package.
     """
     if include_path is not None and not Path(include_path).is_dir():
         raise RequestError("The folder with tasks is not there: name one that exists.")
     loaded = _load(names, include_path)
     for name, task in loaded["tasks"].items():
-        if getattr(task, "UNSAFE_CODE", False):
+        if getattr(task, "UNSAFE_CODE", False) and not runs_code:
             raise RequestError(
-                f"{name} runs code that a model wrote, which is not done here: choose another task."
+                f"{name} runs code that a model wrote: add --confirm-run-unsafe-code on a machine where that does no harm."
             )
         if getattr(task, "MULTIMODAL", False):
             raise RequestError(f"{name} is about more than text: choose another task.")

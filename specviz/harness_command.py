@@ -48,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="through the chat template (default, if there is one)",
     )
     form.add_argument("--raw", dest="chat", action="store_false", help="prompts as they stand")
+    parser.add_argument(
+        "--confirm-run-unsafe-code", action="store_true", help="let tasks run code that a model wrote"
+    )
     parser.add_argument("--rows", type=int, default=32, metavar="N", help="served at once (default: 32)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was scored")
 
@@ -80,6 +83,7 @@ def run(options: argparse.Namespace, stop: threading.Event) -> int:
         include_path=options.include_path,
         num_fewshot=options.num_fewshot,
         generation=generation,
+        runs_code=options.confirm_run_unsafe_code,
     )
     from lm_eval.evaluator import evaluate
 
@@ -90,6 +94,7 @@ def run(options: argparse.Namespace, stop: threading.Event) -> int:
         log_samples=False,
         apply_chat_template=model.pair.is_chat if options.chat is None else options.chat,
         fewshot_as_multiturn=True,
+        confirm_run_unsafe_code=options.confirm_run_unsafe_code,
     )
     assert results is not None  # it is None in the further processes of a distributed run only
     print_table([("task", "filter", "metric", "value", "stderr"), *_rows(results["results"])])

@@ -65,6 +65,11 @@ def add_arguments(sweep: argparse.ArgumentParser) -> None:
     sweep.add_argument(
         "--dtype", default="auto", help="auto, float32, bfloat16, float16, float64 (default: auto)"
     )
+    sweep.add_argument(
+        "--confirm-run-unsafe-code",
+        action="store_true",
+        help="let a task of lm-evaluation-harness run code that a model wrote",
+    )
     sweep.add_argument("--csv", type=Path, metavar="FILE", help="write the points as a table")
     sweep.add_argument(
         "--markdown", type=Path, metavar="FILE", help="write the report; its pictures go to --out"
@@ -77,6 +82,8 @@ def run(options: argparse.Namespace, stop: threading.Event) -> int:
 
     for name in ("csv", "markdown"):  # before anything is done
         check_output(f"--{name}", getattr(options, name))
+    if options.rows is not None and options.rows < 1:
+        raise RequestError(f"--rows is {options.rows}; at least one text must be written at once.")
     store = Store(options.out)
     plan = _plan(options, store)
     crew = _Crew(options.device)
@@ -145,7 +152,7 @@ def _sweep(options: argparse.Namespace, plan: Plan, store: Store, crew: _Crew, s
     progress: Progress = TerminalProgress(sys.stderr) if crew.leads else _silent
     with crew.state.main_process_first():  # the first one may have to fetch and convert
         pair = load_pair(plan.pair, device=crew.device, dtype=options.dtype, progress=progress)
-    items = _items(plan, pair)
+    items = _items(plan, pair, options.confirm_run_unsafe_code)
     job = Job(plan, pair, items, options.rows or ROWS)
     if crew.leads:
         store.begin(job.header)
@@ -173,11 +180,11 @@ def _silent(_fraction: float, _text: str) -> None:
     pass
 
 
-def _items(plan: Plan, pair: ModelPair) -> Asked:
+def _items(plan: Plan, pair: ModelPair, runs_code: bool) -> Asked:
     if plan.prompts.startswith("lm-eval:"):
         from specviz.harness import load_task_items
 
-        return load_task_items(plan.prompts, plan.limit, pair)
+        return load_task_items(plan.prompts, plan.limit, pair, runs_code=runs_code)
     from specviz.sweep.items import load_items
 
     return load_items(plan.prompts, plan.limit)

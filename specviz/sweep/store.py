@@ -90,14 +90,21 @@ class Store:
         _append(self.folder / f"part-{rank}.jsonl", record)
 
     def finish(self, samples: Sequence[Sample], results: Results) -> None:
-        """Write what came of it, and clear away the processes' files."""
+        """Write what came of it, and clear away the processes' files.
+
+        Raises:
+            SpecvizError: it cannot be written; nothing of what is done is lost then.
+        """
         lines = (json.dumps(astuple(one), ensure_ascii=False) + "\n" for one in sorted(samples))
         # Neither name nor time: the same samples are the same file.
         packed = gzip.compress("".join(lines).encode("utf-8"), mtime=0)
         partial = self.folder / "samples.part"
-        partial.write_bytes(packed)
-        os.replace(partial, self.folder / "samples.jsonl.gz")
-        write_whole(self.folder / "results.json", results.to_json())
+        try:
+            partial.write_bytes(packed)
+            os.replace(partial, self.folder / "samples.jsonl.gz")
+            write_whole(self.folder / "results.json", results.to_json())
+        except OSError as error:
+            raise _unwritten(error) from error
         for part in self.folder.glob("part-*.jsonl"):
             part.unlink()
 
@@ -161,7 +168,13 @@ def _append(path: Path, record: Any) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise SpecvizError(f"The sweep cannot be written on: {error.strerror or error}.") from error
+        raise _unwritten(error) from error
+
+
+def _unwritten(error: OSError) -> SpecvizError:
+    return SpecvizError(
+        f"The sweep cannot be written on: {error.strerror or error}. The same command goes on from here."
+    )
 
 
 class Recorded:

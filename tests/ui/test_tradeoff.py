@@ -74,15 +74,16 @@ class Script(test_compare.Script):
         super().__init__()
         self.plans: list[tuple[str, Plan]] = []
         self.failure_after: tuple[int, Exception] | None = None
-        self.pause = 0.0
+        self.steps: threading.Semaphore | None = None  # each lets it come forward by a point
 
     def sweep(self, key: str, plan: Plan, stop: threading.Event, progress: Any = None) -> Iterator[Recorded]:
         self.plans.append((key, plan))
         for points in range(1, len(plan.settings) + 1):
             if self.failure_after and points > self.failure_after[0]:
                 raise self.failure_after[1]
-            if stop.wait(self.pause):
-                return
+            while self.steps and not self.steps.acquire(timeout=0.05):
+                if stop.is_set():
+                    return
             progress(points / len(plan.settings), "Sweeping")
             yield made(plan, points)
 
@@ -113,7 +114,7 @@ def script(served: tuple[str, Script], page: Page) -> Script:
     service = served[1]
     service.asked.clear()
     service.plans.clear()
-    service.failure_after, service.pause = None, 0.0
+    service.failure_after, service.steps = None, None
     page.goto(served[0])
     drawn(page, len(RECORDED.results.at(0.5)))
     return service
@@ -239,14 +240,15 @@ def test_both_downloads_are_what_is_shown(page: Page, script: Script, tmp_path: 
 
 
 def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded_one(
-    page: Page, script: Script
+    page: Page, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Points come while it runs, axes moved meanwhile stay, and every end leaves a page that can sweep again."""
     unfold(page, "Sweep it yourself")
     for number, value in {"tradeoff-points": 2, "tradeoff-heat": 1, "tradeoff-limit": 12}.items():
         set_number(page, number, value)
     page.get_by_label("Chow", exact=True).check()
-    script.pause = 0.7
+    monkeypatch.setattr("specviz.ui.tradeoff.UPDATE_SECONDS", 0.0)
+    script.steps = threading.Semaphore(2)
     page.click("#tradeoff-run")
     said = page.get_by_test_id("figure-said")
     expect(said).to_contain_text("Sweeping: 24 of 96 texts", timeout=MINUTES)
@@ -254,7 +256,10 @@ def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded
     pick(page, "Drafter only")
     expect(page.locator("#tradeoff-texts [role=grid]")).to_have_attribute("aria-rowcount", "13")
     choose(page, "tradeoff-y", "TV(π, p)")
-    expect(said).to_contain_text("48 of 96 texts", timeout=MINUTES)
+    title = page.locator("#tradeoff-figure .ytitle")
+    expect(title).to_contain_text("TV(π, p)", timeout=MINUTES)
+    script.steps.release()
+    expect(said).to_contain_text("Sweeping: 36 of 96 texts", timeout=MINUTES)
     assert axis(page, "y").startswith("TV"), "the next point undid what was chosen meanwhile"
     expect(page.get_by_test_id("figure-points")).to_have_value("Drafter only")
     page.click("#tradeoff-stop")
@@ -267,7 +272,7 @@ def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded
     )
     assert (key, plan, set(plan.methods)) == ("embedded", wanted, set(methods))
 
-    script.pause, script.failure_after = 0.0, (3, EngineError("Memory ran out."))
+    script.steps, script.failure_after = None, (3, EngineError("Memory ran out."))
     run(page, prefix="tradeoff-")
     expect(page.get_by_test_id("figure-failure")).to_have_text("Memory ran out.")
     drawn(page, 3)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset, DatasetDict
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 from lm_eval.evaluator import evaluate
@@ -354,7 +355,6 @@ def test_examples_are_the_harness_s(pair: ModelPair, tmp_path: Path) -> None:
     [
         ({"output_type": "loglikelihood"}, "generate text only"),
         ({"repeats": 3}, "one answer an item"),
-        ({"unsafe_code": True}, "code that a model wrote"),
         ({"doc_to_target": "7", "metric_list": BLEU}, "not a number from 0 to 1"),
     ],
 )
@@ -365,6 +365,58 @@ def test_tasks_that_are_not_scored_answer_by_answer_are_refused(
     include = local_task(tmp_path, SUMS, **changes)
     with pytest.raises(RequestError, match=match):
         TaskItems(NAME, pair, include_path=include)
+
+
+GSM8K = [
+    {
+        "question": f"Ann has {n} figs and eats 2. How many are left?",
+        "answer": f"She has {n} - 2.\n#### {n - 2}",
+    }
+    for n in range(10, 20)
+]
+SQUAD = [
+    {"text": f"The river {name} is long. A long river is the", "value": name} for name in ("Nile", "Rhine")
+]
+
+
+def test_the_harness_s_own_tasks_are_used_as_they_are(
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts, few-shot examples and scoring of GSM8K and SQuAD are the harness's; only the documents are ours."""
+    forbid_network(monkeypatch)
+    stored = {
+        "openai/gsm8k": {"train": GSM8K[:6], "test": GSM8K[6:]},
+        "hazyresearch/based-squad": {"validation": SQUAD},
+    }
+
+    def load(path: str, *_: Any, **__: Any) -> DatasetDict:
+        return DatasetDict({name: Dataset.from_list(rows) for name, rows in stored[path].items()})
+
+    monkeypatch.setattr("datasets.load_dataset", load)
+    sums = load_task_items("lm-eval:gsm8k", 2, pair)
+    assert len(sums.items) == 2
+    prompt = sums.items[0].prompt
+    assert prompt.endswith("Question: Ann has 16 figs and eats 2. How many are left?\nAnswer:")
+    assert prompt.count("#### ") == 5
+    answers = ("16 - 2 = 14. #### 14", "#### 13", "It is 14.", "#### 14\nQuestion: #### 3")
+    assert [sums.score(0, answer) for answer in answers] == [1.0, 0.0, 0.0, 1.0]
+    squad = load_task_items("lm-eval:squad_completion", 0, pair)
+    assert [item.prompt for item in squad.items] == [each["text"] for each in SQUAD]
+    assert [squad.score(1, text) for text in (" Rhine, of course", " Nile", " no\n\nRhine")] == [
+        1.0,
+        0.0,
+        0.0,
+    ]
+
+
+def test_code_of_a_model_is_run_only_where_that_was_said(
+    pair: ModelPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbid_network(monkeypatch)
+    include = local_task(tmp_path, SUMS, unsafe_code=True)
+    with pytest.raises(RequestError, match="--confirm-run-unsafe-code"):
+        TaskItems(NAME, pair, include_path=include)
+    assert TaskItems(NAME, pair, include_path=include, runs_code=True).score(0, SUMS[0].answers[0]) == 1
 
 
 def test_tasks_that_cannot_be_had_are_one_sentence(

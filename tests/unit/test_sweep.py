@@ -378,7 +378,12 @@ def test_a_disk_that_is_full_is_a_sentence(
         patch.setattr("os.fsync", full)
         assert command(tmp_path / "sweep") == 1
     assert "cannot be written on: No space left on device" in capsys.readouterr().err
-    assert command(tmp_path / "sweep") == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.replace", full)
+        assert command(tmp_path / "sweep", plain=True) == 1
+    assert "goes on from here" in capsys.readouterr().err
+    assert command(tmp_path / "sweep", "--rows", "0", plain=True) == 2
+    assert command(tmp_path / "sweep", plain=True) == 0
 
 
 def test_nothing_recorded_is_none(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ _LOOKS = {
 _ALONE = {"drafter_only": "square-x", "verifier_only": "diamond-x"}
 _STARS = {
     "surely": ("star", "above both models"),
-    "yes": ("star-open", "… perhaps by chance"),
+    "yes": ("star-open", "above both, perhaps by chance"),
 }
 
 
@@ -161,12 +161,20 @@ def _front(plot: go.Figure, places: list[_Place], higher: bool) -> None:
 
 
 def _curve(plot: go.Figure, places: list[_Place], colour: str, symbol: str, axes: tuple[str, str]) -> None:
+    method = METHODS[places[0].point.setting.method]
     stars = [_STARS.get(place.point.beats_both) for place in places]
+    look: dict[str, Any] = {
+        "mode": "lines+markers",
+        "name": method.title,
+        "legendgroup": method.name,
+        "line": {"color": colour, "width": 1.6},
+    }
+    # The legend would show the first point's symbol, which may be a star.
+    plot.add_scatter(x=[None], y=[None], marker={"color": colour, "symbol": symbol, "size": 8}, **look)
     plot.add_scatter(
         **_points(places, axes),
-        mode="lines+markers",
-        name=METHODS[places[0].point.setting.method].title,
-        line={"color": colour, "width": 1.6},
+        **look,
+        showlegend=False,
         marker={
             "color": colour,
             "symbol": [star[0] if star else symbol for star in stars],

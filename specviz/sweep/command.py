@@ -129,7 +129,9 @@ class _Crew:
 
         from specviz.threads import budget, set_budget
 
-        self.state = PartialState(cpu=device == "cpu" or not torch.cuda.is_available())
+        # Whoever is done first may have to wait for hours; by itself torch gives up after minutes.
+        patience = datetime.timedelta(days=30)
+        self.state = PartialState(cpu=device == "cpu" or not torch.cuda.is_available(), timeout=patience)
         self.count: int = self.state.num_processes
         self.rank: int = self.state.process_index
         self.leads: bool = self.state.is_main_process

@@ -112,6 +112,8 @@ def figure(
     ]
     plot = go.Figure()
     _front(plot, places, FIGURES[y].higher_is_better)
+    if x == MODELLED:
+        _measured(plot, places)
     for name, (colour, symbol) in _LOOKS.items():
         own = sorted(
             (place for place in places if place.point.setting.method == name),
@@ -156,6 +158,27 @@ def _front(plot: go.Figure, places: list[_Place], higher: bool) -> None:
             mode="lines",
             line={"color": _GRID, "width": 9, "shape": "hv"},
             name="best at its cost",
+            hoverinfo="skip",
+        )
+
+
+def _measured(plot: go.Figure, places: list[_Place]) -> None:
+    """Where the points lie by what was measured, beside where the arithmetic puts them: a line from one to the other."""
+    across: list[float | None] = []
+    up: list[float | None] = []
+    for place in places:
+        if found := place.point.figures.get("relative_latency"):
+            across += [place.x.value, found.value, None]
+            up += [place.y.value, place.y.value, None]
+    if across:
+        plot.add_scatter(
+            x=across,
+            y=up,
+            mode="lines+markers",
+            line={"color": _MUTED, "width": 1, "dash": "dot"},
+            marker={"color": _MUTED, "symbol": "line-ns-open", "size": [0, 8, 0] * (len(across) // 3)},
+            opacity=0.7,
+            name="as measured here",
             hoverinfo="skip",
         )
 

@@ -169,6 +169,29 @@ def test_modelled_latency_is_the_cost_models() -> None:
         figure(made_results(), temperature=0.5, x="seed")
 
 
+def test_what_was_measured_stands_beside_what_is_modelled() -> None:
+    """From every modelled point a line leads to its measured latency; without measurements, and elsewhere, there is none."""
+    results = made_results()
+
+    def line(shown: Results, x: str) -> Any:
+        traces = figure(shown, temperature=0.5, x=x, costs=COST_MODEL).data
+        return next((trace for trace in traces if trace.name == "as measured here"), None)
+
+    drawn = line(results, "modelled_latency")
+    told = {
+        (drawn.x[at], drawn.y[at]): (drawn.x[at + 1], drawn.y[at + 1]) for at in range(0, len(drawn.x), 3)
+    }
+    for point in results.at(0.5):
+        modelled, right = cost(point, "modelled_latency", COST_MODEL), point.figures["accuracy"].value
+        assert told[modelled.value, right] == (point.figures["relative_latency"].value, right)
+    assert line(results, "relative_latency") is None
+    untimed = [
+        replace(p, figures={n: one for n, one in p.figures.items() if n != "relative_latency"})
+        for p in results.points
+    ]
+    assert line(replace(results, points=tuple(untimed)), "modelled_latency") is None
+
+
 def test_hovering_tells_the_numbers_and_their_intervals() -> None:
     results = made_results()
     point = results.point(0.5, "cascade_tokenV3", 0.3)

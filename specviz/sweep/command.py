@@ -12,13 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specviz.errors import RequestError, SpecvizError
 from specviz.files import check_output, write_output
 from specviz.progress import Progress, TerminalProgress
+from specviz.sweep.picture import Picture
 from specviz.sweep.plan import Plan
 from specviz.table import print_table
 
@@ -272,11 +273,15 @@ def _report(options: argparse.Namespace, store: Store) -> None:
             versions=there.get("versions", {}),
             command=" ".join(words),
             date=there.get("date", ""),
-            figure_names=[os.path.relpath(path, options.markdown.parent) for path in pictures],
+            pictures=[replace(each, path=_seen_from(options.markdown, each.path)) for each in pictures],
             settings=header.plan.settings,
             samples=list(store.samples()),
         )
         write_output(options.markdown, told)
+
+
+def _seen_from(file: Path, other: Path) -> Path:
+    return Path(os.path.relpath(other, file.parent))
 
 
 def _words(plan: Plan) -> list[str]:
@@ -292,23 +297,24 @@ def _words(plan: Plan) -> list[str]:
     return words
 
 
-def _pictures(recorded: Recorded, folder: Path) -> list[Path]:
-    """The figure at each temperature as a file; none, and a word on why, where it cannot be drawn here."""
+def _pictures(recorded: Recorded, folder: Path) -> list[Picture]:
+    """Accuracy against what it costs, at each temperature; none, and a word on why, where they cannot be drawn here."""
     try:
+        from plotly.io import write_images
+
         from specviz.ui.tradeoff_figure import figure
 
-        found = []
-        for temperature in recorded.results.temperatures:
-            path = folder / f"temperature-{temperature:g}.svg"
-            plot = figure(
-                recorded.results,
-                temperature=temperature,
-                x="rejection_rate",
-                y="accuracy",
-                costs=recorded.costs,
-            )
-            plot.write_image(path, width=900, height=620)
-            found.append(path)
+        results = recorded.results
+        costs = ["rejection_rate"]
+        if any("relative_latency" in point.figures for point in results.points):
+            costs.append("relative_latency")
+        found = [
+            Picture(temperature, cost, folder / f"{cost.replace('_', '-')}-{temperature:g}.svg")
+            for temperature in results.temperatures
+            for cost in costs
+        ]
+        plots = [figure(results, temperature=each.temperature, x=each.cost) for each in found]
+        write_images(fig=plots, file=[each.path for each in found], width=900, height=620)
         return found
     except (ImportError, OSError, RuntimeError, ValueError) as error:  # as plotly and kaleido raise
         print(

@@ -14,6 +14,7 @@ from specviz.bench.measurements import spread
 from specviz.methods import METHODS, get_method
 from specviz.sweep import estimates
 from specviz.sweep.cost_model import CostModel
+from specviz.sweep.picture import Picture
 from specviz.sweep.results import FIGURES, Estimate, Point, Results
 from specviz.sweep.sample import Sample
 from specviz.sweep.setting import Setting
@@ -40,7 +41,7 @@ def markdown(
     versions: Mapping[str, str],
     command: str,
     date: str,
-    figure_names: Sequence[str] = (),
+    pictures: Sequence[Picture] = (),
     settings: Sequence[Setting] = (),
     samples: Sequence[Sample] = (),
 ) -> str:
@@ -52,10 +53,9 @@ def markdown(
         costs: of the pair where latency was measured, and `machine` in words; None where it was not.
         versions: what is installed.
         command, date: how and when the sweep was made.
-        figure_names: of the pictures, as seen from the report, one for each temperature, ascending; none leaves them out.
+        pictures: with their paths as seen from the report.
         settings, samples: the plan's settings and the texts, for the scores by kind of item; none leaves those out.
     """
-    pictures = dict(zip(results.temperatures, figure_names, strict=True)) if figure_names else {}
     parts = [
         "# Quality against cost",
         f"Written by `{command}`; every figure was measured in this sweep and every sentence under “What came out” follows "
@@ -68,11 +68,12 @@ def markdown(
     parts += ["## The two models alone", *_alone(results, items, settings, samples)]
     for temperature in results.temperatures:
         parts.append(f"## Temperature {temperature:g}")
-        if temperature in pictures:
-            parts.append(
-                f"![Quality against cost at temperature {temperature:g}: one curve for each method over its lenience, "
-                f"with 95 % intervals]({pictures[temperature]})"
-            )
+        for picture in pictures:
+            if picture.temperature == temperature:
+                parts.append(
+                    f"![Task accuracy against {FIGURES[picture.cost].title.lower()} at temperature {temperature:g}: one curve "
+                    f"for each method over its lenience, with 95 % intervals]({picture.path.as_posix()})"
+                )
         parts.append(_pipes(_points(results, temperature, costs)))
     parts += ["## Where the curves end", *_ends(results)]
     parts += ["## Latency by arithmetic", *_modelled(results, costs, machine)]

@@ -167,7 +167,8 @@ def enumerated(
 @pytest.mark.parametrize("method", METHODS)
 def test_fidelity_is_that_of_enumerated_outcomes(pair: ModelPair, items: Items, method: str) -> None:
     """TV(pi, p), log p1 and the favourite of every position of a sweep's texts, against plain recomputation."""
-    job = Job(Plan(methods=(method,), temperatures=(0.0, 0.8), max_new_tokens=6), pair, items)
+    plan = Plan(methods=(method,), temperatures=(0.0, 0.8), points=3, limit=2, max_new_tokens=4)
+    job = Job(plan, pair, Items("two", items.items[:2]))
     for unit in job.units:
         for sample in job.samples(unit, threading.Event()) or []:
             setting = job.settings[sample.setting]
@@ -178,7 +179,7 @@ def test_fidelity_is_that_of_enumerated_outcomes(pair: ModelPair, items: Items, 
                     lenience=setting.lenience,
                     temperature=setting.temperature,
                     seed=sample.seed,
-                    max_new_tokens=6,
+                    max_new_tokens=4,
                 )
             )
             ids, distance, likely, greedy = list(run.prompt_ids), 0.0, 0.0, 0
@@ -198,7 +199,7 @@ def test_fidelity_is_that_of_enumerated_outcomes(pair: ModelPair, items: Items, 
 )
 def test_a_sweeps_mean_distance_is_the_expected_one(pair: ModelPair, method: str, lenience: float) -> None:
     """Over all texts of two tokens, gone through with their probabilities: the sweep's mean lies where it must."""
-    plan = Plan(methods=(method,), leniences=(lenience,), temperatures=(1.0,), trials=250, max_new_tokens=2)
+    plan = Plan(methods=(method,), leniences=(lenience,), temperatures=(1.0,), trials=120, max_new_tokens=2)
     job = Job(plan, pair, Items("one", (Item("k", "text", PROMPTS[0]),)))
     samples = [one for unit in job.units for one in job.samples(unit, threading.Event()) or []]
     setting = Setting(1.0, method, lenience)
@@ -233,7 +234,20 @@ def command(pair: ModelPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("specviz.pairs.load_pair", lambda *_, **__: pair)
     asked = tmp_path / "asked.jsonl"
     asked.write_text("".join(json.dumps({"prompt": one, "answers": ["e"]}) + "\n" for one in PROMPTS))
-    settings = ["--points", "2", "--temperatures", "0", "0.8", "--trials", "2", "--max-new-tokens", "6"]
+    settings = [
+        "--methods",
+        "speed",
+        "cascade_tokenV3",
+        "--points",
+        "2",
+        "--temperatures",
+        "0",
+        "0.8",
+        "--trials",
+        "2",
+        "--max-new-tokens",
+        "6",
+    ]
     settings += ["--timed", "1", "--prompts", str(asked)]
 
     def run(folder: Path, *more: str, plain: bool = False) -> int:
@@ -281,7 +295,7 @@ def test_a_sweep_that_was_killed_three_times_comes_to_the_same_files(
     for name in ("plan.json", "results.json", "samples.jsonl.gz"):
         assert (broken / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
     samples = list(Store(broken).samples())
-    assert len(samples) == 3 * (16 + 2 * 16)
+    assert len(samples) == 3 * (6 + 2 * 6)
     assert samples == sorted(set(samples))
     assert not list(broken.glob("part-*"))
     assert "accuracy (95 %)" in capsys.readouterr().out
@@ -298,7 +312,7 @@ def test_a_finished_sweep_is_reported_without_its_models(
     assert recorded is not None
     assert points.read_text() == recorded.results.to_csv()
     text = report.read_text()
-    assert "python -m specviz sweep --points 2" in text
+    assert "python -m specviz sweep --methods speed cascade_tokenV3 --points 2" in text
     for place, setting in enumerate(Store(tmp_path / "sweep").header().plan.settings):  # type: ignore[union-attr]
         point = recorded.results.points[place]
         assert point.setting == setting

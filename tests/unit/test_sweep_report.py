@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from specviz.methods import METHODS
 from specviz.sweep import estimates
 from specviz.sweep.cost_model import CostModel
 from specviz.sweep.items import Item
+from specviz.sweep.picture import Picture
 from specviz.sweep.report import findings, markdown
 from specviz.sweep.results import Estimate, Point, Results
 from specviz.sweep.sample import Sample
@@ -281,20 +283,29 @@ def test_what_was_swept_and_pictures() -> None:
         *BASELINES, *(replace(p, setting=replace(p.setting, temperature=0.0)) for p in BASELINES)
     )
     own = replace(results, plan=dict(results.plan, prompts="/home/somebody/questions.jsonl"))
-    text = _markdown(own, figure_names=["../cold.svg", "../warm.svg"])
+    text = _markdown(
+        own,
+        pictures=[
+            Picture(1.0, "rejection_rate", Path("../warm.svg")),
+            Picture(0.0, "rejection_rate", Path("../cold.svg")),
+            Picture(0.0, "relative_latency", Path("../cold-latency.svg")),
+        ],
+    )
     assert "Pair: Small → Large, float32." in text
     assert "Texts: 2 of an item at a setting (one at temperature 0), 40 in all" in text
     assert "K = 3; seeds from 5 on" in text
     assert text.index("## Temperature 0") < text.index("(../cold.svg)") < text.index("## Temperature 1")
-    assert "(../warm.svg)" in text
+    assert text.index("## Temperature 1") < text.index("(../warm.svg)")
+    assert "![Task accuracy against relative latency at temperature 0" in text
+    assert (
+        text.index("## Temperature 0") < text.index("(../cold-latency.svg)") < text.index("## Temperature 1")
+    )
     assert "somebody" not in text
     assert "Versions: torch 2." in text
     bare = _markdown(results, versions={}, date="")
     assert "\n- Pair: Small" in bare
     assert "![" not in bare
     assert "Versions" not in bare
-    with pytest.raises(ValueError, match="shorter"):
-        _markdown(results, figure_names=["cold.svg"])
 
 
 def test_tables_are_whole() -> None:

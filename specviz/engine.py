@@ -114,7 +114,8 @@ class Engine:
         """Serve requests as one batch, yielding what happens as it happens.
 
         Closing the iterator, or setting `stop`, ends all runs before the next round; with `stop` their
-        `Finished` events still come, with stop_reason "cancelled". Either way all memory is freed.
+        `Finished` events still come, with stop_reason "cancelled". Either way all memory is freed. One run alone ends
+        with its round when a `stop_reason` is set on it, between two events.
 
         Raises:
             RequestError: at once, before anything runs, if any request does not fit the pair.
@@ -141,8 +142,9 @@ class Engine:
                     continue
                 for row, round_ in batch.step():
                     yield Decided(row.index, row.run, round_)
-                    if row.run.stop_reason:
+                    if row not in batch.rows:
                         yield Finished(row.index, row.run)
+                yield from (Finished(row.index, row.run) for row in batch.dismiss())
         except Exception as error:
             if is_out_of_memory(error):
                 raise EngineError(
@@ -352,9 +354,20 @@ class _Batch:
                     torch.cat(parts) if parts else None
                     for parts in (row.logits["drafter"], row.logits["verifier"])
                 )
-            self.rows.remove(row)
-            self._drafter.drop(row)
-            self._verifier.drop(row)
+            self._drop(row)
+
+    @torch.inference_mode()
+    def dismiss(self) -> list[_Row]:
+        """Let rows go whose run was ended by whoever looks on; returns them."""
+        ended = [row for row in self.rows if row.run.stop_reason]
+        for row in ended:
+            self._drop(row)
+        return ended
+
+    def _drop(self, row: _Row) -> None:
+        self.rows.remove(row)
+        self._drafter.drop(row)
+        self._verifier.drop(row)
 
     def _draft(self) -> _Drafted:
         """K steps of the drafter for the rows that draft."""

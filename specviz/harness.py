@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from specviz.engine import Engine, Finished
+from specviz.engine import Decided, Engine, Finished
 from specviz.errors import RequestError, SpecvizError, StoppedError
 from specviz.methods import get_method, target_distribution
 from specviz.pairs import DEFAULT_PAIR, ModelPair, load_pair
@@ -186,6 +186,8 @@ class HarnessModel(TemplateLM):
             untils.append(until)
         texts: dict[int, str] = {}
         for event in self._engine.stream(asked, stop=self._stop):
+            if isinstance(event, Decided) and _ends(event.run.text, untils[event.index]):
+                event.run.stop_reason = event.run.stop_reason or "cancelled"
             if isinstance(event, Finished):
                 self._check_stop()
                 texts[event.index] = _cut(event.run.text, untils[event.index])
@@ -477,6 +479,11 @@ def _until(wanted: Mapping[str, Any]) -> list[str]:
     """A task's stop texts."""
     until = wanted.get("until") or []
     return [until] if isinstance(until, str) else [text for text in until if text]
+
+
+def _ends(text: str, until: Sequence[str]) -> bool:
+    """Whether a text has come to one of its stop texts."""
+    return any(stop in text for stop in until)
 
 
 def _cut(text: str, until: Sequence[str]) -> str:

@@ -85,6 +85,27 @@ def test_texts_are_cut_at_the_first_stop_text(pair: ModelPair) -> None:
     assert generated(model, CONTEXTS[0], until=early, max_gen_toks=20) == [whole.split(early)[0]]
 
 
+def test_an_answer_that_has_come_to_its_stop_text_costs_no_further_rounds(pair: ModelPair) -> None:
+    """Beside one that goes on, which is not cut for it."""
+    model = HarnessModel(pair, method="verifier_only", temperature=1.0)
+    [whole, other] = generated(model, *CONTEXTS[:2], until=[], max_gen_toks=60)
+    early = whole[:3]
+    calls = []
+    hook = pair.verifier.register_forward_hook(lambda *_: calls.append(1))
+    try:
+        wanted = [
+            (CONTEXTS[0], {"until": [early], "max_gen_toks": 60}),
+            (CONTEXTS[1], {"until": [], "max_gen_toks": 60}),
+        ]
+        assert model.generate_until(asked("generate_until", *wanted)) == ["", other]
+        together = len(calls)
+        calls.clear()
+        assert generated(model, CONTEXTS[0], until=[early], max_gen_toks=60) == [""]
+    finally:
+        hook.remove()
+    assert len(calls) < 10 < together
+
+
 def test_what_a_task_says_of_sampling_counts(pair: ModelPair) -> None:
     """do_sample false is greedy whatever the model's own temperature; true samples; a temperature is taken."""
     hot, cold = HarnessModel(pair, temperature=1.0, seed=3), HarnessModel(pair, seed=3)

@@ -259,25 +259,31 @@ def _report(options: argparse.Namespace, store: Store) -> None:
     if options.csv:
         write_output(options.csv, recorded.results.to_csv())
     if options.markdown:
-        from specviz.sweep.report import markdown
+        pictures = [
+            replace(each, path=_seen_from(options.markdown, each.path))
+            for each in _pictures(recorded, store.folder)
+        ]
+        write_output(options.markdown, report(recorded, store, pictures))
 
-        header, there = store.header(), store.machine or {}
-        assert header is not None
-        words = ["python -m specviz sweep", *_words(header.plan)]
-        pictures = _pictures(recorded, store.folder)
-        told = markdown(
-            recorded.results,
-            header.items,
-            recorded.costs,
-            recorded.machine,
-            versions=there.get("versions", {}),
-            command=" ".join(words),
-            date=there.get("date", ""),
-            pictures=[replace(each, path=_seen_from(options.markdown, each.path)) for each in pictures],
-            settings=header.plan.settings,
-            samples=list(store.samples()),
-        )
-        write_output(options.markdown, told)
+
+def report(recorded: Recorded, store: Store, pictures: Sequence[Picture]) -> str:
+    """The report of a finished sweep in Markdown."""
+    from specviz.sweep.report import markdown
+
+    header, there = store.header(), store.machine or {}
+    assert header is not None
+    return markdown(
+        recorded.results,
+        header.items,
+        recorded.costs,
+        recorded.machine,
+        versions=there.get("versions", {}),
+        command=" ".join(["python -m specviz sweep", *_words(header.plan)]),
+        date=there.get("date", ""),
+        pictures=pictures,
+        settings=header.plan.settings,
+        samples=list(store.samples()),
+    )
 
 
 def _seen_from(file: Path, other: Path) -> Path:

@@ -291,9 +291,9 @@ def tradeoff_tab(
 
 
 PRESETS = {
-    "A 1B drafter for a 70B verifier, one request on a GPU": CostModel(0.02, 0.005, 5),
-    "A 0.5B drafter for a 7B verifier, one request on a GPU": CostModel(0.1, 0.005, 5),
-    "The same, with so many requests that every token costs": CostModel(0.1, 0.3, 3),
+    "70B verifier, 1B drafter, GPU": CostModel(0.02, 0.005, 5),
+    "7B verifier, 0.5B drafter, GPU": CostModel(0.1, 0.005, 5),
+    "7B again, many requests at once": CostModel(0.1, 0.3, 3),
     "A drafter that costs nothing": CostModel(0.001, 0.005, 8),
 }
 """What passes cost elsewhere, roughly; by the words it is offered under."""
@@ -378,7 +378,7 @@ def _presets(measured: CostModel | None) -> dict[str, CostModel]:
     if measured is None:
         return PRESETS
     rounded = CostModel(round(measured.drafter, 3), round(measured.per_token, 3), measured.draft_length)
-    return {"As measured for this figure": rounded} | PRESETS
+    return {"As measured here": rounded} | PRESETS
 
 
 def _middle(temperatures: list[float]) -> float:

@@ -166,7 +166,7 @@ def test_the_recorded_sweep_is_there_at_once_and_its_axes_move(page: Page, scrip
     page.wait_for_function("document.querySelector('.sf-chart').layout.xaxis.title.text.includes('modelled')")
     drafter = "document.querySelector('.sf-chart').data.find((trace) => trace.name === 'Drafter only').x[0]"
     assert page.evaluate(drafter) == COST_MODEL.drafter
-    choose(page, "tradeoff-preset", "A 1B drafter for a 70B verifier, one request on a GPU")
+    choose(page, "tradeoff-preset", "70B verifier, 1B drafter, GPU")
     page.wait_for_function(f"{drafter} === 0.02")
     set_number(page, "tradeoff-c", 0.3)
     page.wait_for_function(f"{drafter} === 0.3")

@@ -17,17 +17,20 @@ from specviz.methods import METHODS, acceptance_and_residual
 from specviz.pairs import ModelPair
 from specviz.request import Request
 from specviz.sampling import distribution
+from specviz.sweep.command import report
 from specviz.sweep.fidelity import fidelity
 from specviz.sweep.header import Header
-from specviz.sweep.items import Item, Items
+from specviz.sweep.items import Item, Items, load_items
 from specviz.sweep.job import Job
+from specviz.sweep.picture import Picture
 from specviz.sweep.plan import Plan
 from specviz.sweep.sample import Sample
 from specviz.sweep.setting import LENIENCES, Setting, grid
-from specviz.sweep.store import Store, open_recorded
+from specviz.sweep.store import SHELF, Recorded, Store, open_recorded
 from specviz.sweep.unit import Unit
 from tests.tiny import tiny_pair
 
+REPORT = Path(__file__).parents[2] / "docs" / "results.md"
 PROMPTS = ("The quick brown fox", "A small drafter", "def add(a, b):")
 SMALL = Plan(points=2, temperatures=(0.0, 0.8), trials=2, max_new_tokens=6, timed=1, seed=5)
 
@@ -404,3 +407,51 @@ def test_nothing_recorded_is_none(tmp_path: Path) -> None:
     assert open_recorded(tmp_path) is None
     (tmp_path / "plan.json").write_text("{}")
     assert open_recorded(tmp_path) is None
+
+
+# --- the project's own
+
+
+@pytest.fixture(scope="module")
+def shelf() -> Recorded:
+    recorded = open_recorded()
+    assert recorded is not None
+    return recorded
+
+
+def test_the_recorded_sweep_is_whole(shelf: Recorded) -> None:
+    """Nine methods, at least six leniences each, three temperatures, every item; every figure with its interval."""
+    results = shelf.results
+    assert results.complete
+    assert results.temperatures == [0.0, 0.5, 1.0]
+    assert results.items == len(shelf.items) >= 150
+    for temperature in results.temperatures:
+        points = results.at(temperature)
+        assert {point.setting.method for point in points} == set(METHODS)
+        for name, method in METHODS.items():
+            own = [point for point in points if point.setting.method == name]
+            assert len(own) >= (6 if method.has_lenience else 1), name
+            assert all(point.samples == results.items for point in own)
+            assert all(
+                {"accuracy", "distance", "rejection_rate", "relative_latency"} <= set(p.figures) for p in own
+            )
+    assert shelf.costs is not None
+
+
+def test_the_recorded_results_are_those_of_the_recorded_texts() -> None:
+    store = Store(SHELF)
+    header = store.header()
+    assert header is not None
+    assert header.results(list(store.samples())) == store.results()
+    assert header.items == load_items().items
+
+
+def test_the_report_is_what_the_command_writes(shelf: Recorded) -> None:
+    text = REPORT.read_text(encoding="utf-8")
+    pictures = []
+    for temperature in shelf.results.temperatures:
+        for cost in ("rejection_rate", "relative_latency"):
+            path = Path(f"../assets/sweep/{cost.replace('_', '-')}-{temperature:g}.svg")
+            assert (REPORT.parent / path).is_file()
+            pictures.append(Picture(temperature, cost, path))
+    assert report(shelf, Store(SHELF), pictures) == text

@@ -7,9 +7,9 @@ and no page.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -430,7 +430,7 @@ def _load(names: Sequence[str], include_path: str | Path | None) -> dict[str, An
         manager = TaskManager(include_path=include_path, include_defaults=False) if include_path else None
         # To list the harness's own tasks takes seconds: not where all are one's own.
         if manager is None or not set(names) <= set(manager.all_subtasks):
-            manager = TaskManager(include_path=include_path)
+            manager = TaskManager(include_path=include_path) if include_path else _defaults(TaskManager)
         if unknown := [name for name in names if name not in manager.all_tasks]:
             raise RequestError(f"lm-evaluation-harness has no task {unknown[0]}: see lm_eval ls tasks.")
         return dict(manager.load(list(names)))
@@ -445,6 +445,12 @@ def _load(names: Sequence[str], include_path: str | Path | None) -> dict[str, An
             f"{told} could not be loaded ({type(error).__name__}): its data set is neither on this machine nor "
             "within reach, or the task's file is wrong."
         ) from error
+
+
+@cache
+def _defaults(manager: Callable[[], Any]) -> Any:
+    """The manager of the harness's own tasks, listed once."""
+    return manager()
 
 
 def _chat_text(

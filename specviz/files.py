@@ -1,4 +1,4 @@
-"""Text files that are written whole or not at all, and those that a command was asked to write. Knows no format."""
+"""Files that are written whole or not at all, and those that a command was asked to write. Knows no format."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from specviz.errors import RequestError, SpecvizError
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write `text` as UTF-8; a file of that name is replaced in one step.
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write bytes, or text as UTF-8; a file of that name is replaced in one step.
 
     Raises:
         OSError: it cannot be written. Nothing half-written is left then.
     """
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
         os.replace(partial, path)
     except OSError:
         partial.unlink(missing_ok=True)

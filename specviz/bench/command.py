@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from specviz.command_line import choices, command_line
 from specviz.errors import RequestError, SpecvizError
 from specviz.files import check_output, write_output
 from specviz.progress import TerminalProgress
@@ -97,23 +97,11 @@ def _saved(sources: Sequence[Path]) -> list[Bench]:
 def _measured(options: argparse.Namespace, stop: threading.Event) -> Bench:
     from specviz.bench.job import Job, Plan, load_bed
 
-    asked = {each.name: getattr(options, each.name) for each in fields(Plan)}
-    asked = {name: value for name, value in asked.items() if value is not None}
-    settings: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in asked.items()}
-    plan = Plan(**settings)
+    asked = choices(options, Plan)
+    plan = Plan(**asked)
     progress = TerminalProgress(sys.stderr)
     bed = load_bed(plan, progress)
-    return Job(plan, bed, progress, stop, command_line(asked)).run()
-
-
-def command_line(asked: Mapping[str, Any]) -> str:
-    """What to type to measure the same again."""
-    words = ["python -m specviz bench"]
-    for name, value in asked.items():
-        words.append(f"--{name.replace('_', '-')}")
-        if value is not True:
-            words += map(str, value if isinstance(value, list) else [value])
-    return " ".join(words)
+    return Job(plan, bed, progress, stop, command_line("bench", asked)).run()
 
 
 def _print(bench: Bench) -> None:

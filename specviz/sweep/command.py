@@ -16,6 +16,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specviz.command_line import choices, command_line
 from specviz.errors import RequestError, SpecvizError
 from specviz.files import check_output, write_output
 from specviz.progress import Progress, TerminalProgress
@@ -99,10 +100,7 @@ def run(options: argparse.Namespace, stop: threading.Event) -> int:
 
 def _plan(options: argparse.Namespace, store: Store) -> Plan:
     """What is asked for; what is not said, the folder says if it holds a sweep."""
-    asked = {each.name: getattr(options, each.name) for each in fields(Plan)}
-    settings: dict[str, Any] = {
-        n: tuple(v) if isinstance(v, list) else v for n, v in asked.items() if v is not None
-    }
+    settings = choices(options, Plan)
     header = store.header()
     if header is None:
         return Plan(**settings)
@@ -128,7 +126,7 @@ class _Crew:
         import torch
         from accelerate import PartialState
 
-        from specviz.threads import budget, set_budget
+        from specviz.threads import set_budget
 
         # Whoever is done first may have to wait for hours; by itself torch gives up after minutes.
         patience = datetime.timedelta(days=30)
@@ -139,8 +137,6 @@ class _Crew:
         self.device = device if device != "auto" or self.count == 1 else str(self.state.device)
         if self.count > 1 and self.state.device.type == "cpu":
             set_budget(max(1, (os.cpu_count() or 1) // self.count))
-        else:
-            set_budget(budget())
 
     def wait(self) -> None:
         """Until all processes are here."""
@@ -278,7 +274,7 @@ def report(recorded: Recorded, store: Store, pictures: Sequence[Picture]) -> str
         recorded.costs,
         recorded.machine,
         versions=there.get("versions", {}),
-        command=" ".join(["python -m specviz sweep", *_words(header.plan)]),
+        command=command_line("sweep", _chosen(header.plan)),
         date=there.get("date", ""),
         pictures=pictures,
         settings=header.plan.settings,
@@ -290,17 +286,10 @@ def _seen_from(file: Path, other: Path) -> Path:
     return Path(os.path.relpath(other, file.parent))
 
 
-def _words(plan: Plan) -> list[str]:
-    """What of a plan is not the default, as it is typed."""
-    words = []
-    for each in fields(Plan):
-        value = getattr(plan, each.name)
-        if value != each.default:
-            words += [
-                f"--{each.name.replace('_', '-')}",
-                *map(str, value if isinstance(value, tuple) else [value]),
-            ]
-    return words
+def _chosen(plan: Plan) -> dict[str, Any]:
+    """What of a plan is not the default."""
+    every = {each.name: (getattr(plan, each.name), each.default) for each in fields(Plan)}
+    return {name: value for name, (value, default) in every.items() if value != default}
 
 
 def _pictures(recorded: Recorded, folder: Path) -> list[Picture]:

@@ -75,11 +75,8 @@ def _leniences(name: str, asked: Sequence[float], points: int) -> Sequence[float
         return (0.0,)
     if not asked:
         own = LENIENCES[name]
-        return (
-            own
-            if not 0 < points < len(own)
-            else [own[round(i * (len(own) - 1) / (points - 1))] for i in range(points)]
-        )
+        last, steps = len(own) - 1, min(points or len(own), len(own)) - 1
+        return [own[round(step * last / steps)] for step in range(steps + 1)]
     low, high = method.lenience_range
     if fit := sorted({lenience for lenience in asked if low <= lenience <= high}):
         return fit

@@ -98,10 +98,8 @@ class Store:
         lines = (json.dumps(astuple(one), ensure_ascii=False) + "\n" for one in sorted(samples))
         # Neither name nor time: the same samples are the same file.
         packed = gzip.compress("".join(lines).encode("utf-8"), mtime=0)
-        partial = self.folder / "samples.part"
         try:
-            partial.write_bytes(packed)
-            os.replace(partial, self.folder / "samples.jsonl.gz")
+            write_whole(self.folder / "samples.jsonl.gz", packed)
             write_whole(self.folder / "results.json", results.to_json())
         except OSError as error:
             raise _unwritten(error) from error

@@ -77,6 +77,15 @@ class SlotLayer(CacheLayerMixin):
         if self.is_initialized:
             self.keys[target], self.values[target] = self.keys[source], self.values[source]
 
+    def copy(self, source: SlotLayer, rows: slice, start: int, length: int) -> None:
+        """Take over rows of another cache's layer, from row `start` on, with their first `length` positions."""
+        if not source.is_initialized:
+            return
+        if not self.is_initialized:
+            self.lazy_initialization(source.keys, source.values)
+        self.keys[start : start + rows.stop - rows.start, :, :length] = source.keys[rows, :, :length]
+        self.values[start : start + rows.stop - rows.start, :, :length] = source.values[rows, :, :length]
+
     def spread(self, rows: slice, length: int) -> None:
         """Copy the first `length` positions of the first of these rows to all of them."""
         if self.is_initialized:
@@ -115,6 +124,13 @@ class SlotCache(Cache):
             for layer in self.layers:
                 layer.resize(rows, length)
             self.rows, self.length = rows, length
+
+    def copy(self, other: SlotCache, rows: slice, start: int) -> None:
+        """Take over rows of another cache, which is no longer than this one, from row `start` on."""
+        while len(self.layers) < len(other.layers):
+            self.layers.append(SlotLayer(self))
+        for layer, source in zip(self.layers, other.layers, strict=False):
+            layer.copy(source, rows, start, other.length)
 
     def aim(self, target: slice, index: Tensor, visible: int) -> None:
         """Let the next forward pass run on rows `target`, write at `index` [B, n], and see `visible` positions."""
@@ -161,8 +177,8 @@ class SlotModel:
     def admit(self, owners: list[Any], length: int) -> slice:
         """Give each owner a row with room for `length` positions; returns their rows."""
         first = len(self.owners)
+        self._cache.reserve(first + len(owners), length)  # which may fail: then nobody is seated
         self.owners += owners
-        self._cache.reserve(len(self.owners), length)
         return slice(first, len(self.owners))
 
     def drop(self, owner: Any) -> None:
@@ -180,6 +196,24 @@ class SlotModel:
     def spread(self, rows: slice, length: int) -> None:
         """What the first of these rows has read of its first `length` positions, all of them have then."""
         self._cache.spread(rows, length)
+
+    def take(self, other: SlotModel) -> None:
+        """Seat all owners of another cache of the same model, with what they have read; the other is empty then."""
+        if self.owners:
+            self._copy(other, slice(0, len(other.owners)))
+        else:
+            self.owners, self._cache = other.owners, other._cache
+        other.owners, other._cache = [], SlotCache()
+
+    def copy(self, owner: Any, other: SlotModel) -> None:
+        """Seat an owner of another cache of the same model, if it is one, with what it has read."""
+        if owner in other.owners:
+            place = other.owners.index(owner)
+            self._copy(other, slice(place, place + 1))
+
+    def _copy(self, other: SlotModel, rows: slice) -> None:
+        places = self.admit(other.owners[rows], other._cache.length)
+        self._cache.copy(other._cache, rows, places.start)
 
     def forward(
         self,

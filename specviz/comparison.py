@@ -2,6 +2,7 @@
 
 The lines are JSON objects: {"type": "compare", "panes"} first; every line of a pane's trace with its "pane";
 {"type": "doing", "text"} before something is measured, and an empty line, which asks to show what has come;
+{"type": "said", "text"} where that could not be; {"type": "waiting", "place"} and an empty line while there is no free row;
 {"type": "table", "rows"} as often as there is more to say, the last one counts. Knows the engine and the metrics;
 knows no page.
 """
@@ -10,20 +11,32 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from specviz.engine import Decided, Engine, Finished
+from specviz.engine import Decided, Engine, Finished, Waiting
 from specviz.errors import EngineError, is_out_of_memory
 from specviz.metrics import BASELINE, table
 from specviz.quality import mean_log_probability
 from specviz.request import Request
-from specviz.trace import Run, end_line, header_line, round_line
+from specviz.trace import CUT, Run, end_line, header_line, round_line
+
+if TYPE_CHECKING:
+    from specviz.shared_engine import SharedEngine
+
+
+_COMPANY = "Others’ texts are being written too: what each pane takes alone cannot be measured just now."
 
 
 def compare(
-    engine: Engine, requests: Sequence[Request], stop: threading.Event, *, measure_alone: bool = True
+    engine: Engine | SharedEngine,
+    requests: Sequence[Request],
+    stop: threading.Event,
+    *,
+    measure_alone: bool = True,
+    **more: Any,
 ) -> Iterator[str]:
     """Serve all requests as one batch, then say how they compare; yields lines.
 
@@ -32,13 +45,17 @@ def compare(
         requests: one a pane; their settings but method, lenience and draft length should agree.
         stop: ends the run, or the measuring, before the next round.
         measure_alone: serve each request again by itself, and verifier_only unless it is among them: speeds that
-            are nobody else's. What was measured before a stop is kept.
+            are nobody else's. What was measured before a stop is kept; what others shared is not counted.
+        more: what else `engine.stream` takes.
 
     Raises:
-        RequestError, EngineError: as `Engine.stream` does.
+        RequestError, BusyError, EngineError: as `engine.stream` does.
     """
     runs: dict[int, Run] = {}
-    for event in engine.stream(requests, stop=stop):
+    for event in engine.stream(requests, stop=stop, **more):
+        if isinstance(event, Waiting):
+            yield from waiting(event.place)
+            continue
         if event.index not in runs:  # also where a stop came before the start
             if not runs:
                 yield record("compare", panes=len(requests))
@@ -48,7 +65,7 @@ def compare(
             yield tagged(event.index, round_line(event.round))
         elif isinstance(event, Finished):
             yield tagged(event.index, end_line(event.run))
-    measured = _Measured(engine, [runs[index] for index in range(len(requests))])
+    measured = _Measured(engine, [runs[index] for index in range(len(requests))], more)
     yield measured.line()
     if stop.is_set():
         return
@@ -59,7 +76,10 @@ def compare(
         return
     for place, request in measured.order(requests):
         yield from doing(f"Measuring {'the verifier' if place is None else f'pane {place + 1}'} alone")
-        if not measured.serve(place, request, stop):
+        outcome = yield from measured.serve(place, request, stop)
+        if outcome == "company":
+            yield record("said", text=_COMPANY)
+        if outcome:
             return
         yield measured.line()
 
@@ -67,8 +87,8 @@ def compare(
 class _Measured:
     """What is known so far of the runs of one batch."""
 
-    def __init__(self, engine: Engine, runs: list[Run]) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine | SharedEngine, runs: list[Run], more: dict[str, Any]) -> None:
+        self._engine, self._more = engine, more
         self._runs = runs
         self._alone: list[Run | None] = [None] * len(runs)
         self._quality: list[float | None] = [None] * len(runs)
@@ -82,7 +102,9 @@ class _Measured:
         """Quality of every text under the verifier."""
         pair, runs = self._engine.pair, self._runs
         try:
-            self._quality = [mean_log_probability(pair, run.prompt_ids, run.token_ids) for run in runs]
+            # One at a time, so that others' rounds come between.
+            asked = (partial(mean_log_probability, pair, run.prompt_ids, run.token_ids) for run in runs)
+            self._quality = [self._engine.call(each) for each in asked]
         except Exception as error:
             if is_out_of_memory(error):
                 raise EngineError(
@@ -98,21 +120,32 @@ class _Measured:
             order.insert(0, (None, replace(requests[0], method=BASELINE, lenience=0.0)))
         return order
 
-    def serve(self, place: int | None, request: Request, stop: threading.Event) -> bool:
-        """Serve one request by itself, without inspection, which would cost time; False if it was stopped."""
-        for event in self._engine.stream(replace(request, inspect=0), stop=stop):
-            if isinstance(event, Finished) and event.run.stop_reason != "cancelled":
+    def serve(self, place: int | None, request: Request, stop: threading.Event) -> Generator[str, None, str]:
+        """Serve one request by itself, without inspection, which would cost time. Returns "" where it was measured,
+        else what came between: "stop" or "company"."""
+        for event in self._engine.stream(replace(request, inspect=0), stop=stop, **self._more):
+            if isinstance(event, Waiting):
+                yield ""
+            elif event.run.neighbours:
+                return "company"
+            elif isinstance(event, Finished) and event.run.stop_reason not in CUT:
                 if request.method == BASELINE:
                     self._baseline = self._baseline or event.run
                 if place is not None:
                     self._alone[place] = event.run
-                return True
-        return False
+                return ""
+        return "stop"
 
 
 def tagged(pane: int, line: str) -> str:
     """A line of a trace as a line of its pane."""
     return f'{{"pane":{pane},{line[1:]}'
+
+
+def waiting(place: int) -> Iterator[str]:
+    """There is no free row yet; `place` is the one in the queue."""
+    yield record("waiting", place=place)
+    yield ""
 
 
 def doing(text: str) -> Iterator[str]:

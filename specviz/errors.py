@@ -13,8 +13,16 @@ class RequestError(SpecvizError, ValueError):
     """A request that cannot be served as asked: a parameter out of range, an empty or overlong prompt."""
 
 
+class BusyError(SpecvizError):
+    """Too much is asked for at once, by everybody or by one visitor: later it would be served."""
+
+
 class PairError(SpecvizError):
     """A model pair that cannot be had: unknown, unreachable, gated, damaged, mismatched, or too large."""
+
+
+class NoRoomError(PairError):
+    """A pair that does not fit into the memory that is free."""
 
 
 class EngineError(SpecvizError, RuntimeError):

@@ -11,7 +11,7 @@ import json
 import pickle
 from collections.abc import Callable, Iterator
 
-from specviz.errors import PairError, is_out_of_memory
+from specviz.errors import NoRoomError, PairError, is_out_of_memory
 
 
 def unreachable(name: str) -> str:
@@ -49,10 +49,11 @@ def explain(error: BaseException, name: str) -> PairError:
     """The sentence for whatever loading `name` (a model or a pair) ended in: a new error without a past."""
     for cause in _causes(error):
         if isinstance(cause, PairError):
-            return PairError(str(cause))
+            return type(cause)(str(cause))
     for applies, sentence in _EXPLANATIONS:
         if applies(error):
-            return PairError(sentence(name))
+            kind = NoRoomError if applies is _is_out_of_memory else PairError
+            return kind(sentence(name))
     return PairError(
         f"{name} could not be loaded because of an unexpected {type(error).__name__}: try another pair."
     )

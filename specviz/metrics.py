@@ -12,7 +12,7 @@ from itertools import takewhile, zip_longest
 from typing import Any
 
 from specviz.methods import get_method
-from specviz.trace import Draft, Run, Token
+from specviz.trace import CUT, Draft, Run, Token
 
 BASELINE = "verifier_only"
 """The method that speed-ups are measured against, and whose text is the verifier's own."""
@@ -41,7 +41,7 @@ def first_divergence(first: Run, second: Run) -> Divergence | None:
     for index, (one, other) in enumerate(zip_longest(first.tokens, second.tokens)):
         if one is None or other is None:
             shorter = first if one is None else second
-            return None if shorter.stop_reason in ("", "cancelled") else Divergence(index, one, other)
+            return None if shorter.stop_reason in CUT else Divergence(index, one, other)
         if one.id != other.id:
             return Divergence(index, one, other)
     return None
@@ -58,7 +58,7 @@ def verdict(run: Run, reference: Run) -> str:
     same, whole = agreement(run, reference), first_divergence(run, reference) is None
     if not whole:
         return f"agrees for {same} of {len(run.tokens)} tokens"
-    cut = "cancelled" in (run.stop_reason, reference.stop_reason)
+    cut = run.stop_reason in CUT or reference.stop_reason in CUT
     return "identical as far as it came" if cut else "identical to the verifier’s own text"
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from specviz import embedded, hub
 from specviz.embedded import quiet_transformers, silent
-from specviz.errors import PairError
+from specviz.errors import NoRoomError, PairError
 from specviz.failures import damaged, explain, gated, is_damage, unreachable
 from specviz.progress import Progress
 
@@ -449,7 +449,7 @@ def _explained(name: str, load: Callable[[], _Loaded]) -> _Loaded:
         _log.debug("loading %s failed", name, exc_info=error)
         failure = explain(error, name)
     # Raised out here, the failure drags no traceback along whose frames would keep half a pair alive.
-    _release_memory()
+    release_memory()
     raise failure
 
 
@@ -508,7 +508,7 @@ def _place(spec: PairSpec, device: str, dtype: str) -> _Place:
         have = sum(_free_memories())
         if need <= have * _HEADROOM:
             return _Place(where, place.dtype, spread=True)
-    raise PairError(
+    raise NoRoomError(
         f"{spec.title} does not fit into memory: in {name} it needs {need / _HEADROOM / 1e9:.1f} GB free and "
         f"{have / 1e9:.1f} GB are; choose a smaller pair or dtype, or another device."
     )
@@ -657,7 +657,7 @@ def _read_model(
     if found["missing_keys"]:  # transformers would fill them with noise
         raise PairError(damaged(name))
     if {"cpu", "disk"} & {str(it) for it in getattr(model, "hf_device_map", {}).values()} and place.spread:
-        raise PairError(
+        raise NoRoomError(
             f"{name} does not fit into the memory of the GPUs here: choose a smaller pair or dtype."
         )
     if vocabulary := SmallVocabulary.load(Path(location)):
@@ -695,8 +695,8 @@ def _download_bar(name: str, report: Progress) -> type:
     return Bar
 
 
-def _release_memory() -> None:
-    """Free what a failed load held: cycles of Python objects, and CUDA's pool of blocks."""
+def release_memory() -> None:
+    """Free what a failed load or an unloaded pair held: cycles of Python objects, and CUDA's pool of blocks."""
     import torch
 
     gc.collect()

@@ -24,7 +24,9 @@ VERSION = 3
 READABLE = (2, 3)
 """Versions that are read; up to 2 the draft length was always a number."""
 
-STOP_REASONS = ("eos", "length", "context", "cancelled")
+STOP_REASONS = ("eos", "length", "context", "cancelled", "time")
+CUT = ("", "cancelled", "time")
+"""Stop reasons of a text that would have gone on, and of one that still does."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,8 @@ class Run:
     """One request, served: its settings and everything that was decided.
 
     `draft_length` is None where it was chosen round by round: then the rounds' proposals tell it.
-    `stop_reason` is "eos", "length", "context" (the models' context is full) or "cancelled"; "" while it runs.
+    `stop_reason` is "eos", "length", "context" (the models' context is full), "cancelled" or "time" (a server's
+    deadline passed); "" while it runs. `neighbours` is the most texts of others that a round was shared with.
     `alternatives` are what every token's `what_if` speaks of, this run's own method among them; empty without.
     `verifier_calls` and `drafter_calls` count forward passes in rounds; reading the prompt is not among them.
     `drafter_logits` and `verifier_logits` ([tokens, V], on request) are not part of a saved trace.
@@ -185,6 +188,7 @@ class Run:
     prefill_seconds: float = 0.0
     verifier_calls: int = 0
     drafter_calls: int = 0
+    neighbours: int = 0
     drafter_logits: Any = field(default=None, compare=False, repr=False)
     verifier_logits: Any = field(default=None, compare=False, repr=False)
 
@@ -286,7 +290,7 @@ _DERIVED = (
     *("text", "token_ids", "accepted", "acceptance_rate"),
     *("draft_utilisation", "block_efficiency", "tokens_per_second"),
 )
-_OWN = ("rounds", "drafter_logits", "verifier_logits")
+_OWN = ("rounds", "neighbours", "drafter_logits", "verifier_logits")
 _ENDING = ("stop_reason", "seconds", "prefill_seconds", "verifier_calls", "drafter_calls")
 _SETTINGS = tuple(f.name for f in fields(Run) if f.name not in (*_OWN, *_ENDING))
 
@@ -317,7 +321,8 @@ def round_line(round_: Round) -> str:
 
 def end_line(run: Run) -> str:
     """Last line of a trace: why it stopped and what it took."""
-    return _line({"type": "end"} | {name: getattr(run, name) for name in _ENDING})
+    company = {"neighbours": run.neighbours} if run.neighbours else {}
+    return _line({"type": "end"} | {name: getattr(run, name) for name in _ENDING} | company)
 
 
 def parse_trace(lines: Iterable[str]) -> Run:
@@ -345,7 +350,8 @@ def parse_trace(lines: Iterable[str]) -> Run:
     hints = get_type_hints(Run) | ({"draft_length": int} if header["version"] == 2 else {})
     values = {name: _build(hints[name], header.get(name), name, 1) for name in _SETTINGS}
     values |= {name: _build(hints[name], records[-1].get(name), name, len(records)) for name in _ENDING}
-    run = Run(**values, rounds=rounds)
+    neighbours = _build(int, records[-1].get("neighbours", 0), "neighbours", len(records))
+    run = Run(**values, rounds=rounds, neighbours=neighbours)
     if run.stop_reason not in STOP_REASONS:
         raise TraceError(f"This trace is damaged: {run.stop_reason!r} is no reason to stop.")
     if not all(_fits(token.what_if, run) for token in run.tokens if token.what_if):

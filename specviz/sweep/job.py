@@ -25,6 +25,7 @@ from specviz.trace import Run
 
 if TYPE_CHECKING:
     from specviz.pairs import ModelPair
+    from specviz.shared_engine import SharedEngine
 
 ROWS = 64
 """Texts served at once."""
@@ -33,13 +34,21 @@ ROWS = 64
 class Job:
     """One plan on one pair."""
 
-    def __init__(self, plan: Plan, pair: ModelPair, items: Asked, rows: int = ROWS) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        pair: ModelPair,
+        items: Asked,
+        rows: int = ROWS,
+        engine: SharedEngine | None = None,
+    ) -> None:
+        """Work with an engine of its own for `rows` texts at once, or with one that others use too."""
         self.plan, self.pair, self.items = plan, pair, items
         self.settings: list[Setting] = plan.settings
         self.units = units(plan, len(items.items))
         count = len(items.items)
         self._timed = [place * count // min(plan.timed, count) for place in range(min(plan.timed, count))]
-        self._engine = Engine(pair, max_rows=rows)
+        self._engine = engine or Engine(pair, max_rows=rows)
 
     @property
     def header(self) -> Header:

@@ -172,7 +172,7 @@ def compare_tab(page: gr.Blocks, service: Service, methods: dict[str, dict[str, 
     shared = list(tab.settings)[1:]
 
     def lines(
-        stop: threading.Event, progress: Progress, measure: bool, key: str, *values: Any
+        stop: threading.Event, progress: Progress, visitor: str, measure: bool, key: str, *values: Any
     ) -> Iterator[str]:
         common = dict(zip(shared, values, strict=False))
         number, *settings = values[len(shared) :]
@@ -181,7 +181,9 @@ def compare_tab(page: gr.Blocks, service: Service, methods: dict[str, dict[str, 
             method, lenience, draft_length = settings[3 * place : 3 * place + 3]
             own = {"method": method, "lenience": lenience, "draft_length": draft_length}
             requests.append(Request(inspect=INSPECT, **common, **own))
-        yield from service.compare_lines(key, requests, stop, progress, measure_alone=measure)
+        yield from service.compare_lines(
+            key, requests, stop, progress, measure_alone=measure, visitor=visitor
+        )
 
     count.input(_columns, count, [pane.column for pane in panes], **QUIET)
     for button, preset in zip(presets, PRESETS, strict=True):

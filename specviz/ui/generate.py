@@ -84,10 +84,12 @@ def generate_tab(page: gr.Blocks, service: Service, methods: dict[str, dict[str,
     def show_method(name: str) -> tuple[str, gr.Slider]:
         return describe_method(name), lenience_slider(name)
 
-    def lines(stop: threading.Event, progress: Progress, key: str, *values: Any) -> Iterator[str]:
+    def lines(
+        stop: threading.Event, progress: Progress, visitor: str, key: str, *values: Any
+    ) -> Iterator[str]:
         names = list(tab.settings)[1:]
         request = Request(inspect=INSPECT, **dict(zip(names, values, strict=True)))
-        yield from service.lines(key, request, stop, progress)
+        yield from service.lines(key, request, stop, progress, visitor=visitor)
 
     # Not `change`: a method that comes with its lenience, as from a link, must keep it.
     method.input(show_method, method, [about, lenience], **QUIET)

@@ -15,13 +15,12 @@ import gradio as gr
 from gradio.data_classes import FileData, ListFiles
 
 from specviz.errors import SpecvizError, TraceError
+from specviz.limits import Limits
 from specviz.record import Shelf, open_shelf
 from specviz.trace import Run, parse_trace
 from specviz.ui.running import QUIET, error_line
 from specviz.ui.view import TraceView
 
-MAX_UPLOAD = 5_000_000
-"""Bytes of an uploaded trace."""
 MAX_SENTENCE = 300
 """Characters of an error sentence; some of it may come from the file."""
 
@@ -31,9 +30,14 @@ _UPLOADED = "The run in the file you uploaded."
 
 
 class TraceUpload(gr.UploadButton):
-    """A button that takes one file and gives its first `MAX_UPLOAD` + 1 bytes; the file itself is gone by then."""
+    """A button that takes one file and gives its first `limit` + 1 bytes; the file itself is gone by then."""
 
     is_template = True
+
+    def __init__(self, label: str, *, limit: int = Limits.max_trace_bytes, **kwargs: Any) -> None:
+        """Take files of up to `limit` bytes."""
+        super().__init__(label, **kwargs)
+        self.limit = limit
 
     def preprocess(self, payload: ListFiles | FileData | None) -> bytes | None:
         """Read and delete the file; None where it cannot be read."""
@@ -44,7 +48,7 @@ class TraceUpload(gr.UploadButton):
         path = Path(payload.path)  # gradio has made sure that it lies among its uploads
         try:
             with path.open("rb") as file:
-                return file.read(MAX_UPLOAD + 1)
+                return file.read(self.limit + 1)
         except OSError:
             return None
         finally:
@@ -66,8 +70,8 @@ class Replay:
         handed.then(lambda: gr.Tabs(selected="replay"), None, tabs, **QUIET)
 
 
-def replay_tab(methods: dict[str, dict[str, Any]]) -> Replay:
-    """Build the tab's content; `methods` is what the view says of each method."""
+def replay_tab(methods: dict[str, dict[str, Any]], limit: int = Limits.max_trace_bytes) -> Replay:
+    """Build the tab's content; `methods` is what the view says of each method, `limit` the bytes of an upload."""
     shelf = open_shelf()
     first = shelf.runs[0]
     with gr.Row():
@@ -79,7 +83,7 @@ def replay_tab(methods: dict[str, dict[str, Any]]) -> Replay:
                 info="Or press “Replay this run” under a run you made on the tab Generate.",
                 elem_id="recorded",
             )
-            upload = TraceUpload("Upload a saved trace", size="sm", elem_id="upload")
+            upload = TraceUpload("Upload a saved trace", limit=limit, size="sm", elem_id="upload")
         with gr.Column(scale=4, min_width=320):
             story = gr.Markdown(first.story, elem_id="story")
     view = TraceView(recorded_value(shelf, first.key), methods=methods, replay=True, elem_id="replay-view")
@@ -90,7 +94,7 @@ def replay_tab(methods: dict[str, dict[str, Any]]) -> Replay:
 
     def receive(content: bytes | None) -> tuple[str, None, str]:
         try:
-            return "".join(uploaded_run(content).lines()), None, _UPLOADED
+            return "".join(uploaded_run(content, limit).lines()), None, _UPLOADED
         except SpecvizError as error:
             return error_line(str(error)[:MAX_SENTENCE]), None, ""
 
@@ -114,18 +118,16 @@ def recorded_value(shelf: Shelf, key: str) -> str:
     return trace + json.dumps(yardstick) + "\n"
 
 
-def uploaded_run(content: bytes | None) -> Run:
-    """The run in an uploaded file.
+def uploaded_run(content: bytes | None, limit: int = Limits.max_trace_bytes) -> Run:
+    """The run in an uploaded file of at most `limit` bytes.
 
     Raises:
         TraceError: too large, not text, or not a sound trace.
     """
     if content is None:
         raise TraceError("The file did not arrive whole: upload it again.")
-    if len(content) > MAX_UPLOAD:
-        raise TraceError(
-            f"This file is larger than a trace may be here: at most {MAX_UPLOAD // 1_000_000} MB."
-        )
+    if len(content) > limit:
+        raise TraceError(f"This file is larger than a trace may be here: at most {limit / 1e6:g} MB.")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -5,15 +5,12 @@ Knows sessions, and lines of a view; knows neither the controls of a tab nor wha
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from queue import SimpleQueue
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import gradio as gr
 from gradio.components import Component
@@ -22,8 +19,6 @@ from specviz.errors import SpecvizError
 from specviz.progress import Progress
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 UPDATE_SECONDS = 0.2
 """Least time between two updates of a view."""
@@ -63,12 +58,13 @@ class Stops:
         self._flags.pop(session, None)
 
 
-def _session(request: gr.Request | None) -> str:
+def session_of(request: gr.Request | None) -> str:
+    """The browser session that asks, by gradio's own name for it; "" where there is none."""
     return (request.session_hash if request else None) or ""
 
 
 Lines = Callable[..., Iterator[str]]
-"""Serves a run: (stop, progress, *values of the inputs) -> the lines that a view shows."""
+"""Serves a run: (stop, progress, visitor, *values of the inputs) -> the lines that a view shows."""
 
 
 def wire_run(
@@ -82,8 +78,8 @@ def wire_run(
 ) -> None:
     """Let `triggers` run `lines` on the values of `inputs` and stream them into `view`; `buttons` are Run and Stop."""
 
-    def updates(stop: threading.Event, progress: Progress, *values: Any) -> Iterator[str]:
-        return grow(lambda: lines(stop, progress, *values))
+    def updates(stop: threading.Event, progress: Progress, visitor: str, *values: Any) -> Iterator[str]:
+        return grow(lambda: lines(stop, progress, visitor, *values))
 
     wire_updates(page, updates, triggers=triggers, buttons=buttons, inputs=inputs, outputs=[view], view=view)
 
@@ -100,14 +96,14 @@ def wire_updates(
 ) -> None:
     """Let `triggers` run `updates` and stream what they yield into `outputs`; `buttons` are Run and Stop.
 
-    `updates` is called as (stop, progress, *values of the inputs) and must not raise. `view`, one of the outputs, is
+    `updates` is called as (stop, progress, visitor, *values of the inputs) and must not raise. `view`, one of the outputs, is
     emptied first and brought into sight. A run and its Stop meet through a flag of the browser session's own.
     """
     stops = Stops()
     run, stop = buttons
 
     def begin(request: gr.Request) -> tuple[gr.Button, gr.Button, str]:
-        stops.arm(_session(request))
+        stops.arm(session_of(request))
         return gr.Button(interactive=False), gr.Button(interactive=True), ""
 
     def serve(
@@ -118,27 +114,26 @@ def wire_updates(
         def told(fraction: float, text: str) -> None:
             progress(fraction, desc=text)
 
-        yield from updates(stops.flag(_session(request)), told, *values)
+        visitor = session_of(request)
+        yield from updates(stops.flag(visitor), told, visitor, *values)
 
     def end() -> tuple[gr.Button, gr.Button]:
         return gr.Button(interactive=True), gr.Button(interactive=False)
 
     def halt(request: gr.Request) -> None:
-        stops.stop(_session(request))
+        stops.stop(session_of(request))
 
     def leave(request: gr.Request) -> None:
-        stops.forget(_session(request))
+        stops.forget(session_of(request))
 
     scroll = _SCROLL_TO_VIEW.replace("NAME", json.dumps(view.elem_id))
     asked = gr.on(triggers, begin, None, [run, stop, view], js=scroll, **QUIET)
-    # One engine, one run at a time: whoever comes second waits in the queue, and the view says so.
     ran = asked.then(
         serve,
         inputs,
         outputs,
         show_progress_on=view,
-        concurrency_limit=1,
-        concurrency_id="engine",
+        concurrency_limit=None,  # the engine has a queue of its own, and tells everybody's place
         api_visibility="private",
     )
     # In gradio 6.31 what `then` adds is left out after a failure, such as a full queue.
@@ -156,7 +151,7 @@ def grow(lines: Callable[[], Iterator[str]]) -> Iterator[str]:
     """
     value, shown = "", 0.0
     try:
-        for line in apart(lines):
+        for line in lines():
             value += line
             if not line or time.monotonic() - shown >= UPDATE_SECONDS:
                 yield value
@@ -172,39 +167,6 @@ def in_a_sentence(error: Exception) -> str:
         return str(error)
     log.error("a run failed", exc_info=error)
     return "Something broke inside SpecViz and this run has ended; the next one should work."
-
-
-def apart(lines: Callable[[], Iterator[T]]) -> Iterator[T]:
-    """The same lines, told from a thread of their own: while one is being sent, the next is already on its way.
-
-    Closing this closes `lines` after the line it is at, and waits for that.
-    """
-    told: SimpleQueue[T | BaseException | None] = SimpleQueue()
-    closing = threading.Event()
-
-    def tell() -> None:
-        try:
-            with contextlib.closing(cast(Any, lines())) as source:
-                for line in source:
-                    told.put(line)
-                    if closing.is_set():
-                        break
-        except BaseException as error:
-            told.put(error)
-        told.put(None)
-
-    # gradio finds whose progress is told in the context.
-    context = contextvars.copy_context()
-    teller = threading.Thread(target=context.run, args=(tell,), name="specviz-run", daemon=True)
-    teller.start()
-    try:
-        while (item := told.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        closing.set()
-        teller.join()
 
 
 def error_line(message: str) -> str:

@@ -31,7 +31,7 @@ from specviz.ui.controls import pair_dropdown, run_buttons
 from specviz.ui.figure_view import FigureView, figure_value
 from specviz.ui.link import Pane
 from specviz.ui.offered import RANGES
-from specviz.ui.running import QUIET, apart, in_a_sentence, wire_updates
+from specviz.ui.running import QUIET, in_a_sentence, wire_updates
 from specviz.ui.tradeoff_figure import COSTS, DARK, MODELLED, QUALITIES, figure
 from specviz.ui.tradeoff_words import sentence
 
@@ -237,7 +237,7 @@ def tradeoff_tab(
         ]
 
     def updates(
-        stop: threading.Event, progress: Progress, now: Showing, key: str, *settings: Any
+        stop: threading.Event, progress: Progress, visitor: str, now: Showing, key: str, *settings: Any
     ) -> Iterator[list[Any]]:
         now.is_live, now.live, now.said, now.failure = True, None, "", ""
         now.number += 1
@@ -252,7 +252,7 @@ def tradeoff_tab(
         try:
             plan = plan_of(key, *settings)
             shown_at = time.monotonic()
-            for sweep in apart(lambda: service.sweep(key, plan, stop, progress)):
+            for sweep in service.sweep(key, plan, stop, progress, visitor=visitor):
                 now.live, now.said = sweep, _told(sweep.results, plan, False)
                 if time.monotonic() - shown_at >= UPDATE_SECONDS:
                     yield [drawn(now), *rest]

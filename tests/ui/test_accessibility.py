@@ -23,7 +23,9 @@ WIDE, NARROW = ViewportSize(width=1280, height=900), ViewportSize(width=390, hei
 class Played(test_compare.Script):
     """Plays back one run, or several side by side."""
 
-    def lines(self, key: str, request: Request, stop: threading.Event, progress: Any = None) -> Iterator[str]:
+    def lines(
+        self, key: str, request: Request, stop: threading.Event, progress: Any = None, *, visitor: str = ""
+    ) -> Iterator[str]:
         yield from make_trace(stop_reason="eos").lines
 
 

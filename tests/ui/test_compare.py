@@ -68,6 +68,7 @@ class Script(Service):
         progress: Any = None,
         *,
         measure_alone: bool = True,
+        visitor: str = "",
     ) -> Iterator[str]:
         self.asked.append((key, list(requests), measure_alone))
         count = min(len(self.traces), len(requests))
@@ -310,7 +311,6 @@ def test_four_real_panes_write_what_each_writes_alone(
     expect(tokens(page, 4).nth(2)).to_be_visible(timeout=3 * MINUTES)
     assert page.locator("#compare-run").is_disabled(), "the first tokens came only when the run was over"
     expect(page.locator("#compare-run")).to_be_enabled(timeout=3 * MINUTES)
-    engine = service.engine("embedded")
     prompt = page.locator("#compare-prompt textarea").input_value()
     for number, chosen in enumerate(PRESETS[0].panes, 1):
         request = Request(
@@ -321,7 +321,8 @@ def test_four_real_panes_write_what_each_writes_alone(
             temperature=0.7,
             max_new_tokens=24,
         )
-        alone = engine.generate(request)[0]
+        with service.engine("embedded") as engine:
+            alone = engine.generate(request)[0]
         expect(tokens(page, number)).to_have_count(24)
         assert "".join(tokens(page, number).all_text_contents()) == alone.text
     qualities = [float(row[8].replace("−", "-")) for row in rows(page)]

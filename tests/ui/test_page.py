@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -12,12 +13,15 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from specviz.errors import EngineError, PairError
+from specviz.limits import Limits
 from specviz.methods import METHODS
 from specviz.request import Request
 from specviz.service import Service
+from specviz.shared_engine import SharedEngine
 from specviz.trace import Run, parse_trace
 from specviz.ui.controls import EXAMPLES
 from specviz.ui.page import build_page
+from tests.tiny import tiny_pair
 from tests.traces import make_trace
 from tests.ui.driving import MINUTES, choose, run, set_number, settle, unfold
 
@@ -31,9 +35,11 @@ class Recorder(Service):
         self.runs: list[list[str]] = []
         self.rounds_after_stop = 0
 
-    def lines(self, key: str, request: Request, stop: threading.Event, progress: Any = None) -> Iterator[str]:
+    def lines(
+        self, key: str, request: Request, stop: threading.Event, progress: Any = None, *, visitor: str = ""
+    ) -> Iterator[str]:
         self.runs.append([])
-        for line in super().lines(key, request, stop, progress):
+        for line in super().lines(key, request, stop, progress, visitor=visitor):
             self.runs[-1].append(line)
             self.rounds_after_stop += stop.is_set() and '"type":"round"' in line
             yield line
@@ -50,7 +56,9 @@ class Script(Service):
         self.pause = 0.0
         self.active = 0
 
-    def lines(self, key: str, request: Request, stop: threading.Event, progress: Any = None) -> Iterator[str]:
+    def lines(
+        self, key: str, request: Request, stop: threading.Event, progress: Any = None, *, visitor: str = ""
+    ) -> Iterator[str]:
         self.asked.append((key, request))
         self.active += 1
         try:
@@ -63,6 +71,25 @@ class Script(Service):
                 yield line
         finally:
             self.active -= 1
+
+
+class Slow(Service):
+    """A real engine with one row on a tiny pair, whose verifier takes as long as it is told to."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(Limits(rows=1, queue=1))
+        self.pause = 0.0
+        self._pair = tiny_pair("llama", directory)
+        forward = self._pair.verifier.forward
+
+        def slow(*args: Any, **more: Any) -> Any:
+            time.sleep(self.pause)
+            return forward(*args, **more)
+
+        self._pair.verifier.forward = slow
+
+    def _load(self, *_: Any) -> SharedEngine:
+        return SharedEngine(self._pair, max_rows=1, queue=1)
 
 
 @pytest.fixture(scope="module")
@@ -302,15 +329,10 @@ def test_bad_input_is_one_sentence_and_asks_nothing(page: Page, script: Script) 
 
 
 def test_who_comes_second_waits_and_whom_a_full_queue_turns_away_can_try_again(
-    page: Page,
-    browser: Browser,
-    serve: Callable[[gr.Blocks], str],
-    monkeypatch: pytest.MonkeyPatch,
+    page: Page, browser: Browser, serve: Callable[[gr.Blocks], str], tmp_path: Path
 ) -> None:
-    """Room for one in the queue: the first runs, the second waits and is told so, the third is turned away."""
-    monkeypatch.setattr("specviz.ui.page.QUEUE", 1)
-    service = Script()
-    count = len(parse_trace(service.trace).tokens)
+    """One row, and room for one in the queue: the first runs, the second is told its place, the third is turned away."""
+    service = Slow(tmp_path)
     address = serve(build_page(service))
     context = browser.new_context()
     waiting, late = context.new_page(), context.new_page()
@@ -318,31 +340,32 @@ def test_who_comes_second_waits_and_whom_a_full_queue_turns_away_can_try_again(
         open_page(each, address)
 
     def queue_up() -> None:
-        service.pause = 0.25
+        service.pause = 0.1
         page.click("#run")
         expect(tokens(page).nth(0)).to_be_visible()
         waiting.click("#run")
-        expect(waiting.locator("#view")).to_contain_text("queue: 1/1")
+        expect(waiting.locator("#view")).to_contain_text("waiting, number 1 in the queue")
 
     queue_up()
     late.click("#run")
-    expect(late.get_by_test_id("toast-body")).to_contain_text("busy")
-    assert len(service.asked) == 1
+    expect(late.locator("#view")).to_contain_text("its queue is full")
+    page.click("#stop")
+    expect(tokens(waiting).nth(0)).to_be_visible()
     service.pause = 0.0
-    for each in (page, waiting):
+    for each in (page, waiting, late):
         settle(each)
-    assert len(service.asked) == 2
-    expect(tokens(waiting)).to_have_count(count)
     run(late)
-    expect(tokens(late)).to_have_count(count)
+    assert tokens(late).all_text_contents() == tokens(waiting).all_text_contents()
     # A stop is heard in the queue too.
     queue_up()
     waiting.click("#stop")
-    service.pause = 0.0
-    for each in (page, waiting):
-        settle(each)
+    settle(waiting)
     expect(tokens(waiting)).to_have_count(0)
+    service.pause = 0.0
+    settle(page)
+    assert tokens(page).all_text_contents() == tokens(late).all_text_contents()
     context.close()
+    service.close()
 
 
 def test_a_closed_tab_ends_its_run(script: Script, browser: Browser, scripted: tuple[str, Script]) -> None:
@@ -362,7 +385,9 @@ def test_a_closed_tab_ends_its_run(script: Script, browser: Browser, scripted: t
 def test_loading_shows_how_far_it_is(page: Page, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = threading.Event()
 
-    def slow(key: str, request: Request, stop: threading.Event, progress: Any = None) -> Iterator[str]:
+    def slow(
+        key: str, request: Request, stop: threading.Event, progress: Any = None, **_: Any
+    ) -> Iterator[str]:
         for percent in range(10, 100):
             progress(percent / 100, "Downloading the models")
             if seen.wait(0.2):

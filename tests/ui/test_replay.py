@@ -12,10 +12,11 @@ import gradio as gr
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from specviz.limits import Limits
 from specviz.methods import METHODS
 from specviz.record import Shelf, open_shelf
 from specviz.trace import VERSION, Run
-from specviz.ui.replay import MAX_UPLOAD, recorded_value, replay_tab
+from specviz.ui.replay import recorded_value, replay_tab
 from specviz.ui.view import CSS, JS, TEMPLATE, TraceView
 from tests.traces import Trace, line, make_trace
 
@@ -405,7 +406,7 @@ def refused() -> dict[str, tuple[bytes, str]]:
         ),
         "infinite": ((huge + "\n" + rest).encode(), "'temperature' is of the wrong kind"),
         "deep": (b"[" * 100_000, "is not JSON"),
-        "oversize": (b"x" * (MAX_UPLOAD + 1), "at most 5 MB"),
+        "oversize": (b"x" * (Limits.max_trace_bytes + 1), "at most 5 MB"),
     }
 
 

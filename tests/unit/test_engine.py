@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from specviz.engine import PREFILL_CHUNK, SHARED, Decided, Engine, Finished, Started
+from specviz.batch import PREFILL_CHUNK, SHARED
+from specviz.engine import Decided, Engine, Finished, Started
 from specviz.errors import EngineError, RequestError
 from specviz.methods import METHODS
 from specviz.pairs import ModelPair
@@ -124,7 +125,7 @@ def test_whatever_lengths_are_chosen_the_text_is_one(
     fixed = engine.generate([dataclasses.replace(request, draft_length=5) for request in requests])
     chosen = engine.generate(requests)
     dice = random.Random(0)
-    monkeypatch.setattr("specviz.engine.draft_length", lambda *_: dice.randint(1, MAX_DRAFT_LENGTH))
+    monkeypatch.setattr("specviz.batch.draft_length", lambda *_: dice.randint(1, MAX_DRAFT_LENGTH))
     thrown = engine.generate(requests)
     for run, own, wild in zip(fixed, chosen, thrown, strict=True):
         assert own.draft_length is None
@@ -280,17 +281,17 @@ def test_a_prompt_of_a_context_is_read_in_pieces(pair: ModelPair) -> None:
         1, pair.vocabulary_size, (PREFILL_CHUNK - 7,), generator=torch.Generator().manual_seed(0)
     )
     pair_ = dataclasses.replace(endless(pair), context_length=512)
-    import specviz.engine
+    import specviz.batch
 
     runs = {}
     for chunk in (PREFILL_CHUNK, 100):
-        specviz.engine.PREFILL_CHUNK = chunk
+        specviz.batch.PREFILL_CHUNK = chunk
         try:
             [runs[chunk]] = Engine(pair_).generate(
                 Request(token_ids=ids.tolist(), method="speed", max_new_tokens=5)
             )
         finally:
-            specviz.engine.PREFILL_CHUNK = PREFILL_CHUNK
+            specviz.batch.PREFILL_CHUNK = PREFILL_CHUNK
     assert runs[100].token_ids == runs[PREFILL_CHUNK].token_ids
 
 

@@ -44,7 +44,7 @@ function createCompareView(root, { methods = {}, plotly = null, sources = null }
     rows = [];
     grid.replaceChildren();
     find(".sc-failure").hidden = true;
-    find(".sc-doing").textContent = "";
+    find(".sc-doing").textContent = find(".sc-waiting").textContent = "";
   }
 
   function update(value) {
@@ -61,6 +61,8 @@ function createCompareView(root, { methods = {}, plotly = null, sources = null }
   function take({ pane, ...entry }) {
     if (panes[pane]) add(panes[pane], entry);
     else if (entry.type === "compare") open(Math.min(finite(entry.panes), MOST_PANES));
+    else if (entry.type === "waiting") find(".sc-waiting").textContent = waitingWords(entry.place) + " …";
+    else if (entry.type === "said") find(".sc-doing").textContent = string(entry.text);
     else if (entry.type === "doing") find(".sc-doing").textContent = string(entry.text) + " …";
     else if (entry.type === "table") draw(list(entry.rows));
     else if (entry.type === "error") fail(entry);
@@ -69,6 +71,7 @@ function createCompareView(root, { methods = {}, plotly = null, sources = null }
   // ---- panes
 
   function open(count) {
+    find(".sc-waiting").textContent = "";
     for (let at = 0; at < count; at += 1) {
       const title = el("h3", "sc-title", "Pane " + (at + 1));
       const note = el("p", "sc-note");

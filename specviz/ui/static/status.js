@@ -5,7 +5,7 @@
 const ANNOUNCE_EVERY = 5000; // ms between two spoken updates of the figures
 const SETTLED = 8; // rounds of one proposal after which an automatic run counts as not speculating
 const STOP_WORDS = { eos: "ended by itself", length: "reached the token limit", context: "context is full",
-  cancelled: "stopped" };
+  cancelled: "stopped", time: "time was up" };
 
 /** The status line: counts rounds as they come and shows the figures derived from them. */
 function createStatus(section, running = "running …") {
@@ -14,11 +14,11 @@ function createStatus(section, running = "running …") {
   const failure = section.querySelector(".sv-failure");
   const idle = section.querySelector(".sv-idle");
   const live = section.querySelector(".sv-spoken");
-  let sums, run, end, error, broken, timer;
+  let sums, run, waits, end, error, broken, timer;
 
   function reset() {
     sums = { rounds: 0, tokens: 0, examined: 0, accepted: 0, seconds: 0, drafted: 0, now: 0, single: 0 };
-    run = end = error = null;
+    run = waits = end = error = null;
     broken = 0;
     clearTimeout(timer);
     timer = null;
@@ -29,6 +29,7 @@ function createStatus(section, running = "running …") {
   function add(entry) {
     if (entry === null) broken += 1;
     else if (entry.type === "run") run = entry;
+    else if (entry.type === "waiting") waits = entry;
     else if (entry.type === "end") end = entry;
     else if (entry.type === "error") error = entry;
     else if (entry.type === "round") {
@@ -72,7 +73,11 @@ function createStatus(section, running = "running …") {
       cell("drafted").querySelector("dd").append(el("small", "", " now " + sums.now));
     }
     idle.hidden = !isIdle();
-    cell("stop").textContent = error ? "did not work" : end ? STOP_WORDS[end.stop_reason] || "ended" : run ? running : "";
+    if (end?.neighbours > 0) {
+      cell("speed").querySelector("dd").append(el("small", "", " beside up to " + count(end.neighbours, "other text")));
+    }
+    cell("stop").textContent = error ? "did not work" : end ? STOP_WORDS[end.stop_reason] || "ended" : run ? running
+      : waits ? waitingWords(waits.place) : "";
     cell("stop").classList.toggle("is-done", end !== null || error !== null);
     failure.hidden = error === null;
     failure.textContent = string(error?.message);

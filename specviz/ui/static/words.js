@@ -18,6 +18,8 @@ const finite = (value, fallback = 0) => (Number.isFinite(value) ? value : fallba
 const list = (value) => (Array.isArray(value) ? value : []);
 const string = (value) => (typeof value === "string" ? value : "");
 const count = (n, noun) => n + " " + noun + (n === 1 ? "" : "s");
+/** What a run does while it has no tokens yet: its place in the queue, 0 once it is its turn. */
+const waitingWords = (place) => (finite(place) > 0 ? "waiting, number " + place + " in the queue" : "reading the prompt");
 const isExamined = (token) => Number.isFinite(token.acceptance) && Number.isFinite(token.coin);
 const signed = (value, text) => (value < 0 ? "−" : "") + text;
 

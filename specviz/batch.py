@@ -26,6 +26,7 @@ from specviz.errors import EngineError
 from specviz.machine import synchronize
 from specviz.methods import Beliefs, Ruling, rule
 from specviz.pacing import Costs, draft_length
+from specviz.prefixes import LONGEST, Prefixes, alike
 from specviz.row import Row
 from specviz.sampling import ACCEPT, DRAFT, RESAMPLE, Number, at, distribution, draw
 from specviz.threads import budget, limited_to
@@ -60,9 +61,13 @@ class Batch:
 
     rows: list[Row]
 
-    def __init__(self, pair: ModelPair, costs: CostTable) -> None:
+    def __init__(
+        self, pair: ModelPair, costs: CostTable, known: tuple[Prefixes, Prefixes] | None = None
+    ) -> None:
+        """An empty batch; `known` is what drafter and verifier have read lately, to be looked up and added to."""
         self.pair = pair
         self._costs = costs
+        self._known = known or (None, None)
         self.clear()
 
     @property
@@ -91,21 +96,33 @@ class Batch:
 
     def _passes(self, rows: list[Row], chunk: int) -> Iterator[bool]:
         """Each step is one pass."""
-        yield from self._prefill(self._drafter, [row for row in rows if row.method.drafts], chunk)
-        yield from self._prefill(self._verifier, [row for row in rows if row.method.verifies], chunk)
+        of_drafter, of_verifier = self._known
+        drafting = [row for row in rows if row.method.drafts]
+        yield from self._prefill(self._drafter, drafting, chunk, of_drafter)
+        verifying = [row for row in rows if row.method.verifies]
+        yield from self._prefill(self._verifier, verifying, chunk, of_verifier)
 
-    def _prefill(self, model: SlotModel, rows: list[Row], chunk: int) -> Iterator[bool]:
+    def _prefill(
+        self, model: SlotModel, rows: list[Row], chunk: int, known: Prefixes | None
+    ) -> Iterator[bool]:
         if not rows:
             return
         places = model.admit(list(rows), self.longest)
         counts = [row.prompt_length - 1 for row in rows]
         shared = _common([row.ids[:count] for row, count in zip(rows, counts, strict=True)])
+        first, begin = places.start, rows[0].ids[:shared]
+        prefix, start = known.find(begin) if known else (None, 0)
+        if prefix:
+            model.restore(first, prefix.states, start)
         if len(rows) > 1 and shared >= SHARED:
-            yield from self._read(model, rows[:1], slice(places.start, places.start + 1), 0, [shared], chunk)
-            model.spread(places, shared)
-        else:
-            shared = 0
-        yield from self._read(model, rows, places, shared, counts, chunk)
+            yield from self._read(model, rows[:1], slice(first, first + 1), start, [shared], chunk)
+            start = shared
+        if len(rows) > 1 and start:
+            model.spread(places, start)
+        yield from self._read(model, rows, places, start, counts, chunk)
+        if known and known.wants(begin):
+            kept = begin[:LONGEST]
+            known.keep(kept, model.save(first, len(kept)))
 
     def _read(
         self, model: SlotModel, rows: list[Row], places: slice, start: int, counts: list[int], chunk: int
@@ -569,9 +586,7 @@ def _bucket(rows: int) -> int:
 
 def _common(sequences: Sequence[list[int]]) -> int:
     """How many ids all sequences begin with alike."""
-    first, last = min(sequences), max(sequences)
-    alike = (place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b)
-    return next(alike, min(len(first), len(last)))
+    return alike(min(sequences), max(sequences))
 
 
 def _take(tensor: Tensor, order: list[Row], rows: list[Row]) -> Tensor:

@@ -26,6 +26,10 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 """The integers as wide as a number of so many bytes."""
 
 
+Saved = list[tuple[Tensor, Tensor]]
+"""Keys and values of one row in every layer, [heads, positions, size] each."""
+
+
 class SlotLayer(CacheLayerMixin):
     """One layer's keys and values; created when its layer first runs, on that layer's device."""
 
@@ -125,10 +129,21 @@ class SlotCache(Cache):
                 layer.resize(rows, length)
             self.rows, self.length = rows, length
 
+    def restore(self, row: int, states: Saved, length: int) -> None:
+        """Write the first `length` positions of what was saved into a row."""
+        self._grow_to(len(states))
+        for layer, (keys, values) in zip(self.layers, states, strict=True):
+            if not layer.is_initialized:
+                layer.lazy_initialization(keys[None], values[None])
+            layer.keys[row, :, :length], layer.values[row, :, :length] = keys[:, :length], values[:, :length]
+
+    def _grow_to(self, layers: int) -> None:
+        while len(self.layers) < layers:
+            self.layers.append(SlotLayer(self))
+
     def copy(self, other: SlotCache, rows: slice, start: int) -> None:
         """Take over rows of another cache, which is no longer than this one, from row `start` on."""
-        while len(self.layers) < len(other.layers):
-            self.layers.append(SlotLayer(self))
+        self._grow_to(len(other.layers))
         for layer, source in zip(self.layers, other.layers, strict=False):
             layer.copy(source, rows, start, other.length)
 
@@ -196,6 +211,17 @@ class SlotModel:
     def spread(self, rows: slice, length: int) -> None:
         """What the first of these rows has read of its first `length` positions, all of them have then."""
         self._cache.spread(rows, length)
+
+    def save(self, row: int, length: int) -> Saved:
+        """A copy of what a row has read of its first `length` positions."""
+        return [
+            (layer.keys[row, :, :length].clone(), layer.values[row, :, :length].clone())
+            for layer in self._cache.layers
+        ]
+
+    def restore(self, row: int, states: Saved, length: int) -> None:
+        """Let a row have read the first `length` positions of what was saved."""
+        self._cache.restore(row, states, length)
 
     def take(self, other: SlotModel) -> None:
         """Seat all owners of another cache of the same model, with what they have read; the other is empty then."""

@@ -37,6 +37,15 @@ class StoppedError(SpecvizError):
     """A long job was asked to stop; what it has done is kept."""
 
 
+def quoted(value: object) -> str:
+    """A value as a sentence quotes it: short, whatever it is."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not write out a whole number of thousands of digits
+        return "a number of very many digits"
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that memory ran out, on the host or on an accelerator (without importing torch)."""
     text = str(error).lower()

@@ -10,6 +10,7 @@ q1 and p1; mixing, and OPT's total variation, use q and p. Knows no model, no cl
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from specviz.errors import RequestError
+from specviz.errors import RequestError, quoted
 from specviz.sampling import Number, column, distribution, indicator, total
 
 FLOOR = 1e-10
@@ -159,11 +160,12 @@ class Method:
     def check_lenience(self, lenience: float) -> float:
         """Return `lenience` as a float, or raise RequestError where it is not a number of the valid range."""
         low, high = self.lenience_range
-        valid = isinstance(lenience, int | float) and math.isfinite(lenience) and low <= lenience <= high
+        valid = isinstance(lenience, int | float) and abs(lenience) <= sys.float_info.max
+        valid = valid and low <= lenience <= high
         if not self.has_lenience:
             return (
                 0.0
-                if isinstance(lenience, int | float) and not math.isnan(lenience)
+                if isinstance(lenience, int | float) and lenience == lenience  # all but NaN
                 else self._reject(lenience)
             )
         return float(lenience) if valid else self._reject(lenience)
@@ -176,7 +178,7 @@ class Method:
             right = f"takes a number from {low:g} (strict) to {high:g} (the drafter's)"
         else:
             right = "takes any finite number"
-        raise RequestError(f"Lenience {lenience!r} does not fit {self.name}, which {right}.")
+        raise RequestError(f"Lenience {quoted(lenience)} does not fit {self.name}, which {right}.")
 
 
 _CASCADES = (
@@ -304,8 +306,8 @@ METHODS: MappingProxyType[str, Method] = MappingProxyType(
 
 def get_method(name: str) -> Method:
     """Return the method of that name; RequestError names the known ones otherwise."""
-    if name not in METHODS:
-        raise RequestError(f"There is no method {name!r}; the methods are {', '.join(METHODS)}.")
+    if not isinstance(name, str) or name not in METHODS:
+        raise RequestError(f"There is no method {quoted(name)}; the methods are {', '.join(METHODS)}.")
     return METHODS[name]
 
 

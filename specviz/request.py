@@ -6,11 +6,12 @@ Knows the methods' ranges and nothing of models: whether a prompt fits a context
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from specviz.errors import RequestError
+from specviz.errors import RequestError, quoted
 from specviz.methods import get_method
 
 AUTO: Literal["auto"] = "auto"
@@ -80,7 +81,7 @@ class Request:
         _number("top_p", self.top_p, 0, 1, "a number above 0 and at most 1 (1 keeps all tokens)")
         if self.top_p <= 0:
             raise RequestError(
-                f"top_p is {self.top_p!r}; it must be above 0 and at most 1 (1 keeps all tokens)."
+                f"top_p is {quoted(self.top_p)}; it must be above 0 and at most 1 (1 keeps all tokens)."
             )
         _whole("Seed", self.seed, 0, None)
         _whole("max_new_tokens", self.max_new_tokens, 1, None)
@@ -138,7 +139,7 @@ def _whole(name: str, value: object, low: int, high: int | None, hint: str = "")
         return
     bounds = f"of at least {low}" if high is None else f"from {low} to {high}"
     raise RequestError(
-        f"{name} is {value!r}; it must be a whole number {bounds}{f' ({hint})' if hint else ''}."
+        f"{name} is {quoted(value)}; it must be a whole number {bounds}{f' ({hint})' if hint else ''}."
     )
 
 
@@ -146,8 +147,8 @@ def _number(name: str, value: object, low: float, high: float, right: str) -> No
     if (
         isinstance(value, int | float)
         and not isinstance(value, bool)
-        and math.isfinite(value)
+        and abs(value) <= sys.float_info.max
         and low <= value <= high
     ):
         return
-    raise RequestError(f"{name} is {value!r}; it must be {right}.")
+    raise RequestError(f"{name} is {quoted(value)}; it must be {right}.")

@@ -192,8 +192,8 @@ class Service:
         with self._lock:
             if visitor and self._visits[visitor] >= self.limits.per_visitor:
                 raise BusyError(
-                    f"You have {self._visits[visitor]} runs under way already, which is as many as one visitor may "
-                    "have: wait for one to end, or stop it."
+                    f"You keep SpecViz busy with {self._visits[visitor]} runs already, as many as one visitor may have: "
+                    "wait for one to end, or stop it."
                 )
             self._visits[visitor] += 1
         try:
@@ -246,8 +246,8 @@ class Service:
                     if not idle:
                         titles = " and ".join(PAIRS[each].title for each in self._places)
                         raise BusyError(
-                            f"No more model pairs can be loaded while others use {titles}: "
-                            "choose one of these, or try again later."
+                            f"SpecViz is busy: no other model pair can be loaded while {titles} are in use. "
+                            "Choose one of these, or try again later."
                         )
                     unloaded = min(idle, key=lambda each: each.used)
                     del self._places[unloaded.key]

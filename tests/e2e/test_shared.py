@@ -1,0 +1,54 @@
+"""The shared engine on the embedded pair: in any company, each text is the one that its request gets alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from specviz.engine import Engine
+from specviz.request import Request
+from specviz.shared_engine import SharedEngine
+from specviz.trace import Run
+
+PROMPTS = (
+    "Why is the sky blue?",
+    "Name three rivers.",
+    "Write a haiku about rain.",
+    "What is 17 times 3?",
+    "Why is the sky blue in the morning and red in the evening, and what has the sun to do with it?",
+)
+METHODS = ("speed", "cascade_tokenV3", "verifier_only", "cascade_opt", "cascade_chow", "drafter_only")
+
+
+def asked(number: int) -> Request:
+    return Request(
+        prompt=PROMPTS[number % len(PROMPTS)],
+        method=METHODS[number % len(METHODS)],
+        temperature=(0.0, 0.7, 1.0)[number % 3],
+        seed=number,
+        max_new_tokens=10 + number % 5,
+    )
+
+
+def test_a_dozen_who_come_and_go_get_the_texts_of_their_requests_alone(engine: Engine) -> None:
+    """Law 3, with prompts that are read beside other people's rounds, and whose beginning was read before."""
+    shared = SharedEngine(engine.pair, max_rows=8)
+    found: dict[int, Run] = {}
+
+    def ask(number: int) -> None:
+        time.sleep(0.1 * (number % 5))
+        [found[number]] = shared.generate(asked(number))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    shared.close()
+    different = [
+        number
+        for number in range(12)
+        if found[number].token_ids != engine.generate(asked(number))[0].token_ids
+    ]
+    assert different == []
+    assert max(run.neighbours for run in found.values()) >= 4

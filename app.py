@@ -7,14 +7,28 @@ import sys
 # a core, and a page always does. Set before torch is imported; whoever sets it otherwise is obeyed.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from specviz.pairs import DEFAULT_PAIR
+from specviz import zerogpu
+
+zerogpu.start()  # before torch is imported, too; does nothing elsewhere
+
+from specviz import logs
+from specviz.errors import SpecvizError
+from specviz.offer import default_pair
 from specviz.progress import TerminalProgress
 from specviz.service import Service
 from specviz.ui.page import build_page, launch
+from specviz.zerogpu_service import ZeroGpuService
 
-service = Service()
-demo = build_page(service)
+try:
+    service = ZeroGpuService() if zerogpu.active() else Service()
+    demo = build_page(service)
+except SpecvizError as error:  # an environment variable that cannot be read: one sentence
+    sys.exit(str(error))
 
 if __name__ == "__main__":
-    service.warm_up(DEFAULT_PAIR, TerminalProgress(sys.stderr))
-    launch(demo)
+    logs.configure()
+    service.warm_up(default_pair(), TerminalProgress(sys.stderr))
+    try:
+        launch(demo, service)
+    finally:
+        service.close()

@@ -20,6 +20,7 @@ from typing import TextIO
 from specviz import __version__, harness_command
 from specviz.bench import command as bench_command
 from specviz.errors import RequestError, SpecvizError, StoppedError
+from specviz.loadtest import command as loadtest_command
 from specviz.progress import TerminalProgress
 from specviz.request import read_draft_length
 from specviz.sweep import command as sweep_command
@@ -162,6 +163,12 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.set_defaults(run=_evaluate)
     harness_command.add_arguments(evaluate)
 
+    loadtest = commands.add_parser(
+        "loadtest", help="many visitors at once on a running server; is every text still the right one?"
+    )
+    loadtest.set_defaults(run=_loadtest)
+    loadtest_command.add_arguments(loadtest)
+
     record = commands.add_parser("record", help="make the recorded runs of the tab Replay anew")
     record.set_defaults(run=_record)
     record.add_argument("--pair", default="embedded", help="model pair (default: embedded)")
@@ -294,6 +301,11 @@ def _sweep(options: argparse.Namespace) -> int:
 def _evaluate(options: argparse.Namespace) -> int:
     with _interrupt() as stop:
         return harness_command.run(options, stop)
+
+
+def _loadtest(options: argparse.Namespace) -> int:
+    with _interrupt() as stop:
+        return loadtest_command.run(options, stop)
 
 
 def _pairs(_options: argparse.Namespace) -> int:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from specviz.engine import Decided, Engine, Finished, Waiting
+from specviz.engine import Decided, Engine, Event, Finished, Waiting
 from specviz.errors import EngineError, is_out_of_memory
 from specviz.metrics import BASELINE, table
 from specviz.quality import mean_log_probability
@@ -51,22 +51,8 @@ def compare(
     Raises:
         RequestError, BusyError, EngineError: as `engine.stream` does.
     """
-    runs: dict[int, Run] = {}
-    for event in engine.stream(requests, stop=stop, **more):
-        if isinstance(event, Waiting):
-            yield from waiting(event.place)
-            continue
-        if event.index not in runs:  # also where a stop came before the start
-            if not runs:
-                yield record("compare", panes=len(requests))
-            runs[event.index] = event.run
-            yield tagged(event.index, header_line(event.run))
-        if isinstance(event, Decided):
-            yield tagged(event.index, round_line(event.round))
-        elif isinstance(event, Finished):
-            yield tagged(event.index, end_line(event.run))
-    measured = _Measured(engine, [runs[index] for index in range(len(requests))], more)
-    yield measured.line()
+    runs = yield from side_by_side(engine.stream(requests, stop=stop, **more), len(requests))
+    measured = _Measured(engine, runs, more)
     if stop.is_set():
         return
     yield from doing("Asking the verifier how likely it finds each text")
@@ -82,6 +68,28 @@ def compare(
         if outcome:
             return
         yield measured.line()
+
+
+def side_by_side(events: Iterable[Event | Waiting], count: int) -> Generator[str, None, list[Run]]:
+    """The lines of `count` runs as they are written, then what they say of each other; returns the runs."""
+    runs: dict[int, Run] = {}
+    for event in events:
+        if isinstance(event, Waiting):
+            yield from waiting(event.place)
+            continue
+        if event.index not in runs:  # also where a stop came before the start
+            if not runs:
+                yield record("compare", panes=count)
+            runs[event.index] = event.run
+            yield tagged(event.index, header_line(event.run))
+        if isinstance(event, Decided):
+            yield tagged(event.index, round_line(event.round))
+        elif isinstance(event, Finished):
+            yield tagged(event.index, end_line(event.run))
+    written = [runs[index] for index in range(count)]
+    nothing = [None] * count
+    yield record("table", rows=table(written, nothing, None, nothing))
+    return written
 
 
 class _Measured:

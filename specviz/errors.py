@@ -46,6 +46,11 @@ def quoted(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
+def has_half_characters(text: str) -> bool:
+    """Whether there is a lone surrogate in a text: it cannot be written as UTF-8, nor sent."""
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that memory ran out, on the host or on an accelerator (without importing torch)."""
     text = str(error).lower()

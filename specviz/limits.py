@@ -6,7 +6,7 @@ Knows numbers and their names in the environment; enforcing them is the business
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from specviz.errors import RequestError, SpecvizError
@@ -69,4 +69,15 @@ class Limits:
         if request.max_new_tokens > self.max_new_tokens:
             raise RequestError(
                 f"{request.max_new_tokens} tokens were asked for; here a text may have {self.max_new_tokens}."
+            )
+
+    def check_panes(self, requests: Sequence[Request]) -> None:
+        """Whether so many texts may be asked for side by side.
+
+        Raises:
+            RequestError: they are too many.
+        """
+        if len(requests) > self.max_panes:
+            raise RequestError(
+                f"{len(requests)} texts were asked for side by side; here it may be {self.max_panes}."
             )

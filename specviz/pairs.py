@@ -43,9 +43,14 @@ _HEADROOM = 0.9  # the share of free memory that weights may take: a run needs s
 
 @dataclass(frozen=True)
 class HubSource:
-    """A model on the model hub: its repository, "owner/name"."""
+    """A model on the model hub: its repository, "owner/name"; or one in a folder: its absolute path."""
 
     repository: str
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it lies on this machine; no repository's name begins like a path."""
+        return Path(self.repository).is_absolute()
 
 
 @dataclass(frozen=True)
@@ -87,13 +92,19 @@ class PairSpec:
 
     @property
     def origin(self) -> str:
-        """Where the weights come from: "embedded" or "hub"."""
-        return "hub" if self.repositories else "embedded"
+        """Where the weights come from: "embedded", "hub" or "folder"."""
+        if self.repositories:
+            return "hub"
+        return "folder" if isinstance(self.verifier, HubSource) else "embedded"
 
     @property
     def repositories(self) -> tuple[str, ...]:
         """The hub repositories the pair needs."""
-        return tuple(it.repository for it in (self.drafter, self.verifier) if isinstance(it, HubSource))
+        return tuple(
+            it.repository
+            for it in (self.drafter, self.verifier)
+            if isinstance(it, HubSource) and not it.is_folder
+        )
 
     @property
     def loaded_parameters(self) -> int:
@@ -204,7 +215,9 @@ PAIRS: dict[str, PairSpec] = {
 }
 
 
-def _spec(key: str) -> PairSpec:
+def _spec(key: str | PairSpec) -> PairSpec:
+    if isinstance(key, PairSpec):
+        return key
     try:
         return PAIRS[key]
     except (KeyError, TypeError):
@@ -414,13 +427,13 @@ def _graft(shell: torch.nn.Module, source: torch.nn.Module, without: torch.nn.Mo
 
 
 def load_pair(
-    key: str,
+    key: str | PairSpec,
     device: str = "auto",
     dtype: str = "auto",
     progress: Progress | None = None,
     prepack: bool = True,
 ) -> ModelPair:
-    """Load a pair of the registry.
+    """Load a pair of the registry, by its key, or any other by what is known of it.
 
     `device` is "auto" (CUDA where there is one, else the CPU) or a name such as "cpu", "cuda" or "cuda:1".
     `dtype` is "float64", "float32", "bfloat16", "float16", or "auto" (bfloat16 on CUDA, else float32).
@@ -744,8 +757,8 @@ class PairStatus:
     note: str
 
 
-def describe_pairs() -> list[PairStatus]:
-    """The state of every pair of the registry, in its order; loads no model.
+def describe_pairs(pairs: Iterable[PairSpec] | None = None) -> list[PairStatus]:
+    """The state of `pairs`, by default every one of the registry, in their order; loads no model.
 
     A pair is usable if its files are cached or can be fetched, and its weights fit into the memory that is
     free.
@@ -760,12 +773,12 @@ def describe_pairs() -> list[PairStatus]:
             answers.append(hub.reachable())
         return answers[0]
 
-    return [_status(spec, width, free, hub_up) for spec in PAIRS.values()]
+    return [_status(spec, width, free, hub_up) for spec in (PAIRS.values() if pairs is None else pairs)]
 
 
 def _status(spec: PairSpec, width: int, free: int, hub_up: Callable[[], bool]) -> PairStatus:
     need = spec.loaded_parameters * width
-    cached = all(map(hub.is_cached, spec.repositories)) if spec.repositories else embedded.is_cached()
+    cached = embedded.is_cached() if spec.origin == "embedded" else all(map(hub.is_cached, spec.repositories))
     usable, note = True, ""
     if isinstance(spec.drafter, AssetSource) and not (_ASSETS / spec.drafter.directory).is_dir():
         usable, note = False, "its drafter is missing from this installation"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from specviz.errors import RequestError, quoted
+from specviz.errors import RequestError, has_half_characters, quoted
 from specviz.methods import get_method
 
 AUTO: Literal["auto"] = "auto"
@@ -110,6 +110,9 @@ class Request:
                 raise RequestError(
                     'messages must be a list of {"role": ..., "content": ...} with at least one entry.'
                 )
+        said = [self.prompt or "", *(message["content"] for message in self.messages or ())]
+        if any(map(has_half_characters, said)):
+            raise RequestError("The prompt has half a character in it (a lone surrogate): leave that out.")
         if self.token_ids is not None:
             if not self.token_ids:
                 raise RequestError("token_ids is empty: there must be at least one token to continue.")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from specviz.errors import BusyError, NoRoomError, PairError, RequestError, SpecvizError
+from specviz.errors import BusyError, NoRoomError, PairError, SpecvizError
 from specviz.limits import Limits
 from specviz.progress import Progress
 from specviz.request import Request
@@ -145,10 +145,7 @@ class Service:
 
         Arguments and errors as for `events`.
         """
-        if len(requests) > self.limits.max_panes:
-            raise RequestError(
-                f"{len(requests)} texts were asked for side by side; here it may be {self.limits.max_panes}."
-            )
+        self.limits.check_panes(requests)
         with self._visit(visitor, requests), self.engine(key, progress) as engine:
             from specviz.comparison import compare
 
@@ -232,11 +229,12 @@ class Service:
 
     def _seat(self, key: str) -> _Place:
         """The place of a pair, with one more user; another pair is unloaded where there is none."""
-        from specviz.pairs import PAIRS
+        from specviz.offer import offered_pairs
 
+        offered = offered_pairs()
         unloaded = None
-        if key not in PAIRS:
-            raise PairError(f"There is no model pair of that name here: known are {', '.join(PAIRS)}.")
+        if key not in offered:
+            raise PairError(f"There is no model pair of that name here: known are {', '.join(offered)}.")
         with self._lock:
             if self._closed:
                 raise PairError("The server is being stopped.")
@@ -244,7 +242,7 @@ class Service:
                 if len(self._places) >= self.limits.pairs:
                     idle = [each for each in self._places.values() if not each.users]
                     if not idle:
-                        titles = " and ".join(PAIRS[each].title for each in self._places)
+                        titles = " and ".join(offered[each].title for each in self._places)
                         raise BusyError(
                             f"SpecViz is busy: no other model pair can be loaded while {titles} are in use. "
                             "Choose one of these, or try again later."
@@ -265,15 +263,17 @@ class Service:
                 progress(fraction, text)
 
         report(0.0, "Loading the models")
+        from specviz.offer import offered_pairs
         from specviz.pairs import load_pair
         from specviz.shared_engine import SharedEngine
 
+        spec = offered_pairs()[key]
         try:
-            pair = load_pair(key, progress=report)
+            pair = load_pair(spec, progress=report)
         except NoRoomError:
             if not self._make_room():
                 raise
-            pair = load_pair(key, progress=report)
+            pair = load_pair(spec, progress=report)
         limits = self.limits
         tally = self._tallies.setdefault(key, PairTally(key, limits.rows))
         tally.loaded = True

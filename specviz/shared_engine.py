@@ -339,7 +339,7 @@ class SharedEngine:
                 self._fail(ticket, outcome)
             else:
                 row.run.neighbours = max(row.run.neighbours, len(results) - own[ticket])
-                self._count(outcome)
+                self.tally.count(outcome)
                 ticket.events.put(Decided(row.index, row.run, outcome))
                 if row.run.stop_reason:
                     self._finish(ticket, row)
@@ -407,11 +407,6 @@ class SharedEngine:
                 }
             },
         )
-
-    def _count(self, round_: Round) -> None:
-        self.tally.tokens += len(round_.tokens)
-        self.tally.examined += round_.examined
-        self.tally.accepted += round_.accepted if round_.examined else 0
 
     def _end_all(self, error: EngineError) -> None:
         """Nobody may wait for what will not come."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from specviz.trace import Round
+
 
 @dataclass
 class PairTally:
@@ -33,3 +35,9 @@ class PairTally:
     """Spent reading prompts and in rounds."""
     waited_seconds: float = 0.0
     """Spent waiting by texts before their prompt was read, all together."""
+
+    def count(self, round_: Round) -> None:
+        """A round of one text was decided."""
+        self.tokens += len(round_.tokens)
+        self.examined += round_.examined
+        self.accepted += round_.accepted if round_.examined else 0

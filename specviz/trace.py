@@ -16,7 +16,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from specviz import __version__
-from specviz.errors import TraceError
+from specviz.errors import TraceError, has_half_characters, quoted
 from specviz.files import write_whole
 
 SCHEMA = "specviz-trace"
@@ -321,8 +321,13 @@ def round_line(round_: Round) -> str:
 
 def end_line(run: Run) -> str:
     """Last line of a trace: why it stopped and what it took."""
+    return _line({"type": "end"} | ending(run))
+
+
+def ending(run: Run) -> dict[str, Any]:
+    """What is known of a run only when it is over, by the names of its fields."""
     company = {"neighbours": run.neighbours} if run.neighbours else {}
-    return _line({"type": "end"} | {name: getattr(run, name) for name in _ENDING} | company)
+    return {name: getattr(run, name) for name in _ENDING} | company
 
 
 def parse_trace(lines: Iterable[str]) -> Run:
@@ -331,19 +336,23 @@ def parse_trace(lines: Iterable[str]) -> Run:
     Raises:
         TraceError: foreign, truncated, damaged, or of a schema version this one does not know.
     """
-    records = [_record(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    if not records or records[0].get("type") != "run" or records[0].get("schema") != SCHEMA:
-        raise TraceError("This is not a SpecViz trace: its first line must be the run's own.")
+    records: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        record = _record(number, line)
+        if not records:
+            _check_header(record)
+        elif records[-1].get("type") == "end" or record.get("type") not in ("round", "end"):
+            raise TraceError(
+                "This trace is damaged: between its first and last line there may only be rounds."
+            )
+        records.append(record)
+    if not records:
+        raise TraceError(_FOREIGN)
     header = records[0]
-    if header.get("version") not in READABLE:
-        raise TraceError(
-            f"This trace has schema version {header.get('version')!r}; this SpecViz reads versions "
-            f"{' and '.join(map(str, READABLE))}."
-        )
     if records[-1].get("type") != "end":
         raise TraceError("This trace is truncated: its last line, which says how the run ended, is missing.")
-    if any(record.get("type") != "round" for record in records[1:-1]):
-        raise TraceError("This trace is damaged: between its first and last line there may only be rounds.")
     rounds = [_build(Round, record, "round", number) for number, record in enumerate(records[1:-1], 2)]
     if missing := [name for name in _SETTINGS if name not in header]:
         raise TraceError(f"Line 1 of this trace is damaged: {missing[0]!r} is missing.")
@@ -357,6 +366,19 @@ def parse_trace(lines: Iterable[str]) -> Run:
     if not all(_fits(token.what_if, run) for token in run.tokens if token.what_if):
         raise TraceError("This trace is damaged: a 'what_if' does not fit the run's 'alternatives'.")
     return run
+
+
+_FOREIGN = "This is not a SpecViz trace: its first line must be the run's own."
+
+
+def _check_header(record: dict[str, Any]) -> None:
+    if record.get("type") != "run" or record.get("schema") != SCHEMA:
+        raise TraceError(_FOREIGN)
+    if record.get("version") not in READABLE:
+        raise TraceError(
+            f"This trace has schema version {quoted(record.get('version'))}; this SpecViz reads versions "
+            f"{' and '.join(map(str, READABLE))}."
+        )
 
 
 def _fits(what_if: WhatIf, run: Run) -> bool:
@@ -391,5 +413,7 @@ def _build(kind: Any, value: Any, name: str, line: int) -> Any:
     if kind is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return float(value)
     if kind in (int, str, bool) and type(value) is kind:
+        if kind is str and has_half_characters(value):
+            raise TraceError(f"Line {line} of this trace is damaged: {name!r} has half a character in it.")
         return value
     raise TraceError(f"Line {line} of this trace is damaged: {name!r} is of the wrong kind.")

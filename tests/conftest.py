@@ -1,5 +1,6 @@
-"""For all tests: threads that do not spin (see app.py), set before anything imports torch."""
+"""For all tests, before anything is imported: threads that do not spin (see app.py), and all pairs on offer."""
 
 import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("SPECVIZ_PAIRS_OFFERED", "all")

@@ -15,7 +15,7 @@ import gradio as gr
 from gradio.components import Component
 
 from specviz.methods import METHODS, get_method
-from specviz.pairs import DEFAULT_PAIR, PAIRS
+from specviz.offer import default_pair, offered_pairs
 from specviz.request import Request
 from specviz.ui.link import NAMES
 from specviz.ui.offered import DRAFT_LENGTHS, MAX_SEED, RANGES
@@ -128,15 +128,16 @@ def draft_length_dropdown(elem_id: str, info: str | None = None) -> gr.Dropdown:
 
 
 def pair_dropdown(prefix: str = "") -> gr.Dropdown:
-    """The model pairs of the registry; says of each where its weights come from."""
+    """The model pairs that this server offers; says of each where its weights come from."""
+    offered, chosen = offered_pairs(), default_pair()
     pair = gr.Dropdown(
-        [(spec.title, key) for key, spec in PAIRS.items()],
-        value=DEFAULT_PAIR,
+        [(spec.title, key) for key, spec in offered.items()],
+        value=chosen,
         label="Model pair",
-        info=PAIRS[DEFAULT_PAIR].about,
+        info=offered[chosen].about,
         elem_id=f"{prefix}pair",
     )
-    pair.change(lambda key: gr.Dropdown(info=PAIRS[key].about), pair, pair, **QUIET)
+    pair.change(lambda key: gr.Dropdown(info=offered[key].about), pair, pair, **QUIET)
     return pair
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from specviz.methods import METHODS
-from specviz.pairs import PAIRS
+from specviz.offer import offered_pairs
 from specviz.request import AUTO, Request
 from specviz.ui.offered import DRAFT_LENGTHS, MAX_PROMPT, PANES, RANGES
 
@@ -94,7 +94,7 @@ def _read(name: str, values: list[str], method: str | None) -> Any:
     if name == "tab":
         return _one_of(value, TABS)
     if name == "pair":
-        return _one_of(value, PAIRS)
+        return _one_of(value, offered_pairs())
     if name == "method":
         return _one_of(value, METHODS)
     if name == "prompt":

@@ -12,17 +12,17 @@ import gradio as gr
 
 from specviz.service import Service
 from specviz.sweep.store import open_recorded
+from specviz.ui.api import offers_mcp, wire_api
 from specviz.ui.compare import compare_tab
 from specviz.ui.generate import generate_tab
+from specviz.ui.guard import GuardedBlocks, guarded
+from specviz.ui.health import health_routes
 from specviz.ui.opening import link_banner, wire_opening
 from specviz.ui.playground import method_words, playground_tab
 from specviz.ui.replay import replay_tab
 from specviz.ui.running import QUIET
 from specviz.ui.tour import tour_tab
 from specviz.ui.tradeoff import tradeoff_tab
-
-QUEUE = 32
-"""Users that may wait; one more is told that the queue is full."""
 
 INTRODUCTION = """# SpecViz
 A small **drafter** proposes, a large **verifier** checks several proposals at once, and a rule decides which to \
@@ -73,11 +73,21 @@ THEME = gr.themes.Default(primary_hue="blue", font=_FONT, font_mono=_MONO).set(
 )
 
 
+_UPLOADS_STAY = 3600
+"""Seconds; a trace is read and deleted at once, and what else somebody uploads is of no use here."""
+_THREADS = 40
+"""For everything but runs; whoever runs or waits for a row keeps a thread of the server."""
+
+
 def build_page(service: Service | None = None) -> gr.Blocks:
     """The whole page, ready to `launch`."""
     service = service or Service()
     methods = method_words()
-    with gr.Blocks(title="SpecViz: speculative cascades, token by token", analytics_enabled=False) as page:
+    with GuardedBlocks(
+        title="SpecViz: speculative cascades, token by token",
+        analytics_enabled=False,
+        delete_cache=(_UPLOADS_STAY, _UPLOADS_STAY),
+    ) as page:
         with gr.Row(elem_classes="specviz-head"):
             gr.Markdown(INTRODUCTION, elem_classes="specviz-intro")
             large = gr.Button("Larger text", size="sm", scale=0, min_width=110, elem_id="large-type")
@@ -91,28 +101,39 @@ def build_page(service: Service | None = None) -> gr.Blocks:
             with gr.Tab("Trade-off", id="tradeoff"):
                 tradeoff_tab(page, service, compare, tabs, open_recorded())
             with gr.Tab("Replay", id="replay"):
-                replay_tab(methods).take(generate.view, tabs)
+                replay_tab(methods, service.limits.max_trace_bytes).take(generate.view, tabs)
             with gr.Tab("Playground", id="playground"):
                 playground_tab()
             with gr.Tab("Tour", id="tour"):
                 tour_tab()
         wire_opening(page, banner, tabs, generate, compare)
-        page.queue(max_size=QUEUE)
+        wire_api(service)
+        # Off Spaces gradio would let everybody pass the queue by.
+        page.queue(max_size=service.limits.rows + service.limits.queue, api_open=False)
     return page
 
 
-def launch(page: gr.Blocks, **more: Any) -> Any:
-    """Serve the page on HOST and PORT (by default 127.0.0.1 and 7860; Gradio's own variables count too)."""
+def launch(page: gr.Blocks, service: Service | None = None, **more: Any) -> Any:
+    """Serve the page, and how `service` is, on HOST and PORT.
+
+    By default that is 127.0.0.1 and 7860; Gradio's own variables count too.
+    """
     port = os.environ.get("PORT") or os.environ.get("GRADIO_SERVER_PORT") or "7860"
+    routes = health_routes(service) if service else []
+    busy = service.limits.rows + service.limits.queue if service else 0
     options: dict[str, Any] = {
         "server_name": os.environ.get("HOST") or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1",
         "server_port": int(port),
         "theme": THEME,
         "css": CSS,
         "head": HEAD,
-        "footer_links": ["settings"],
+        "footer_links": ["api", "settings"],
         "ssr_mode": False,
         "run_history": False,
+        "mcp_server": offers_mcp(),
+        "enable_monitoring": False,
+        "max_threads": _THREADS + busy,
         "max_file_size": "8mb",  # a little more than any upload may have: a larger one is cut off on its way
+        "app_kwargs": guarded({"routes": routes}),  # before gradio's own, which take any path
     }
     return page.launch(**options | more)

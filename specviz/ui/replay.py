@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from gradio.blocks import Block
 from gradio.data_classes import FileData, ListFiles
+from gradio.utils import get_upload_folder, is_in_or_equal
 
 from specviz.errors import SpecvizError, TraceError
 from specviz.limits import Limits
@@ -39,6 +41,10 @@ class TraceUpload(gr.UploadButton):
         super().__init__(label, **kwargs)
         self.limit = limit
 
+    def get_config(self, cls: type[Block] | None = None) -> dict[str, Any]:
+        """Gradio's own settings, which it finds by the names of a constructor's parameters: those of the class above."""
+        return super().get_config(cls or gr.UploadButton)
+
     def preprocess(self, payload: ListFiles | FileData | None) -> bytes | None:
         """Read and delete the file; None where it cannot be read."""
         if isinstance(payload, ListFiles):
@@ -52,7 +58,8 @@ class TraceUpload(gr.UploadButton):
         except OSError:
             return None
         finally:
-            path.unlink(missing_ok=True)
+            if is_in_or_equal(path, get_upload_folder()):  # a page may also name a file that is served to it
+                path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

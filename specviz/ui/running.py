@@ -35,15 +35,22 @@ _SCROLL_TO_VIEW = """() => {
 }"""
 
 
+_SESSIONS = 10_000
+"""Of which the stop flags are kept."""
+
+
 class Stops:
     """One stop flag for each browser session that runs or waits."""
 
     def __init__(self) -> None:
         self._flags: dict[str, threading.Event] = {}
 
-    def arm(self, session: str) -> None:
+    def arm(self, session: str) -> threading.Event:
         """A fresh flag for a session's next run."""
-        self._flags[session] = threading.Event()
+        while len(self._flags) >= _SESSIONS:  # whoever makes up sessions shall not fill the memory
+            self._flags.pop(next(iter(self._flags)), None)
+        flag = self._flags[session] = threading.Event()
+        return flag
 
     def stop(self, session: str) -> None:
         """Ask the session's run, waiting or streaming, to end."""
@@ -52,7 +59,7 @@ class Stops:
 
     def flag(self, session: str) -> threading.Event:
         """The flag the session's run looks at."""
-        return self._flags.setdefault(session, threading.Event())
+        return self._flags.get(session) or self.arm(session)
 
     def forget(self, session: str) -> None:
         """The session is gone: its run ends too."""
@@ -152,7 +159,7 @@ def grow(lines: Callable[[], Iterator[str]]) -> Iterator[str]:
     gradio would leave the buttons as they are while a run is on.)
     """
     value, shown = "", 0.0
-    with _Streaming() as streaming:
+    with Streaming() as streaming:
         try:
             for line in lines():
                 value += line
@@ -164,13 +171,13 @@ def grow(lines: Callable[[], Iterator[str]]) -> Iterator[str]:
     yield value
 
 
-class _Streaming:
-    """One of the views that stream now."""
+class Streaming:
+    """One of the answers that stream now, from its beginning to its end."""
 
     _lock = threading.Lock()
     _count = 0
 
-    def __enter__(self) -> _Streaming:
+    def __enter__(self) -> Streaming:
         self._add(1)
         return self
 
@@ -179,13 +186,13 @@ class _Streaming:
 
     @property
     def pause(self) -> float:
-        """Seconds between two updates of a view."""
-        return max(UPDATE_SECONDS, _Streaming._count / UPDATES_A_SECOND)
+        """Least seconds between two of its updates."""
+        return max(UPDATE_SECONDS, Streaming._count / UPDATES_A_SECOND)
 
     @staticmethod
     def _add(number: int) -> None:
-        with _Streaming._lock:
-            _Streaming._count += number
+        with Streaming._lock:
+            Streaming._count += number
 
 
 def in_a_sentence(error: Exception) -> str:

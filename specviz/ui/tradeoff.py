@@ -17,7 +17,7 @@ from gradio.components import Component
 
 from specviz.errors import RequestError, StoppedError
 from specviz.methods import METHODS
-from specviz.pairs import PAIRS
+from specviz.offer import offered_pairs
 from specviz.progress import Progress
 from specviz.request import MAX_DRAFT_LENGTH
 from specviz.service import Service
@@ -305,7 +305,7 @@ def plan_of(key: str, methods: list[str], points: float, temperature: float, lim
     Raises:
         RequestError: it is more than one visitor may have, or no method is chosen.
     """
-    if key not in PAIRS or not 1 <= len(methods) <= MAX_METHODS:
+    if key not in offered_pairs() or not 1 <= len(methods) <= MAX_METHODS:
         raise RequestError(f"Choose one to {MAX_METHODS} methods.")
     for name, value, (low, high) in (("Points of a curve", points, POINTS), ("Items", limit, ITEMS)):
         if not low <= value <= high:

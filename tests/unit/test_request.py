@@ -15,6 +15,7 @@ from specviz.request import Request
         ({"prompt": ""}, "The prompt is empty"),
         ({"prompt": " \n\t "}, "The prompt is empty"),
         ({"prompt": 3}, "must be text"),
+        ({"prompt": "a\ud800b"}, "half a character"),
         ({"prompt": None}, "Give exactly one of prompt, messages and token_ids; none came"),
         ({"token_ids": [1]}, "prompt and token_ids came"),
         ({"prompt": None, "token_ids": []}, "at least one token"),

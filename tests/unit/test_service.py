@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from specviz.engine import Decided, Engine, Finished
 from specviz.errors import BusyError, NoRoomError, PairError, RequestError, SpecvizError
 from specviz.limits import Limits
-from specviz.pairs import ModelPair
+from specviz.pairs import ModelPair, PairSpec
 from specviz.request import Request
 from specviz.service import Service
 from specviz.trace import parse_trace
@@ -37,7 +38,8 @@ class Loads:
         self.failures: dict[str, list[Exception]] = {}
         self.gates: dict[str, threading.Event] = {}
 
-    def __call__(self, key: str, progress: Callable[[float, str], None]) -> ModelPair:
+    def __call__(self, spec: PairSpec, progress: Callable[[float, str], None]) -> ModelPair:
+        key = spec.key
         self.keys.append(key)
         progress(0.5, f"Loading {key}")
         if gate := self.gates.get(key):
@@ -63,6 +65,14 @@ def service(loads: Loads) -> Iterator[Service]:
 
 def ask(**more: Any) -> Request:
     return Request(**{"token_ids": [10, 20, 30], "max_new_tokens": 8, "seed": 1} | more)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    for _ in range(3000):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never came")
 
 
 def texts(service: Service, key: str, *requests: Request, **more: Any) -> list[list[int]]:
@@ -115,12 +125,10 @@ def test_a_load_does_not_stop_those_who_run(service: Service, loads: Loads) -> N
         target=lambda: texts(service, SECOND, progress=lambda _, text: told.append(f"too: {text}"))
     )
     loader.start()
-    while SECOND not in loads.keys:
-        pass
+    wait_until(lambda: SECOND in loads.keys)
     follower.start()
     assert sum(isinstance(next(running), Decided) for _ in range(20)) >= 19
-    while f"too: Loading {SECOND}" not in told:
-        pass
+    wait_until(lambda: f"too: Loading {SECOND}" in told)
     assert f"Loading {SECOND}" in told
     loads.gates[SECOND].set()
     loader.join(30)

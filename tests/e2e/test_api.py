@@ -1,0 +1,281 @@
+"""The API as it is served, on the embedded pair: every example of docs/api.md, and how runs end and fail."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import gradio as gr
+import httpx
+import pytest
+from gradio.utils import get_function_description, get_function_params
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+from mcp import ClientSession
+from mcp.client.streamable_http import streamablehttp_client
+
+from specviz.engine import Event, Waiting
+from specviz.pairs import DEFAULT_PAIR
+from specviz.request import Request
+from specviz.service import Service
+from specviz.ui.api import WORDS
+from specviz.ui.page import build_page, launch
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+ADDRESS = "http://127.0.0.1:7860"
+LONG = {"prompt": "Tell me a long story.", "max_new_tokens": 400, "seed": 5}
+SECONDS = 30
+"""To wait for what must come, before a test gives up."""
+
+
+class Listening(Service):
+    """The real service; keeps who asked."""
+
+    visitors: list[str]
+
+    def events(
+        self,
+        key: str,
+        requests: Sequence[Request],
+        stop: threading.Event,
+        progress: Any = None,
+        *,
+        visitor: str = "",
+    ) -> Iterator[Event | Waiting]:
+        self.visitors.append(visitor)
+        return super().events(key, requests, stop, progress, visitor=visitor)
+
+    def ended(self, reason: str) -> int:
+        """How many texts have ended for this reason."""
+        return sum(tally.finished[reason] for tally in self.status())
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Listening]:
+    service = Listening()
+    service.visitors = []
+    yield service
+    service.close()
+
+
+@pytest.fixture(scope="module")
+def page(service: Listening) -> gr.Blocks:
+    return build_page(service)
+
+
+@pytest.fixture(scope="module")
+def address(page: gr.Blocks, service: Listening) -> Iterator[str]:
+    """Where the page is served, as it always is, with the pair loaded."""
+    service.warm_up(DEFAULT_PAIR).join()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    _, url, _ = launch(
+        page, service, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True
+    )
+    yield url.rstrip("/")
+    page.close(verbose=False)
+
+
+@pytest.fixture(scope="module")
+def client(address: str) -> Client:
+    return Client(address, verbose=False)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Until something has come true on the server."""
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end, "it has not come true"
+        time.sleep(0.05)
+
+
+def examples() -> list[Any]:
+    """Every block of code in the document, with the output that is shown after it, if there is one."""
+    found: list[list[str]] = []
+    for kind, text in re.findall(r"^```(\w+)\n(.*?)^```$", DOCUMENT, re.DOTALL | re.MULTILINE):
+        if kind == "text":
+            found[-1][-1] = text
+        else:
+            found.append([kind, text, ""])
+    return [pytest.param(*each, id=f"{number}-{each[0]}") for number, each in enumerate(found, 1)]
+
+
+@pytest.mark.parametrize(("kind", "code", "shown"), examples())
+def test_the_documented_examples_run(
+    service: Listening, address: str, capsys: pytest.CaptureFixture, kind: str, code: str, shown: str
+) -> None:
+    """Each example does what the document says: it prints what is shown, and who goes away ends the run."""
+    code = code.replace(ADDRESS, address)
+    assert ADDRESS not in code
+    cancelled = service.ended("cancelled")
+    if kind == "python":
+        exec(compile(code, "docs/api.md", "exec"), {"__name__": "example"})
+        told = capsys.readouterr().out
+    else:
+        told = subprocess.run(["bash", "-c", code], check=True, capture_output=True, text=True).stdout
+    assert told.strip() == shown.strip() if shown else told.strip()
+    assert shown or "event: error" not in told
+    if "400" in code:
+        wait_for(lambda: service.ended("cancelled") == cancelled + 1)
+    assert service.ended("failed") == 0
+
+
+@pytest.mark.parametrize("name", ["generate", "compare"])
+def test_the_documented_arguments_are_those_of_the_code(page: gr.Blocks, name: str) -> None:
+    """Names, order, types, defaults and words: one table, and it is what gradio tells its clients."""
+    [function] = [fn.fn for fn in page.fns.values() if fn.api_name == name]
+    assert function
+    _, told, _ = get_function_description(function)
+    rows = [f"| `{name}` | type | default | what it is |", "|---|---|---|---|"]
+    for argument, optional, default, kind in get_function_params(function):
+        kinds = (kind,) if get_origin(kind) is list else get_args(kind) or (kind,)
+        words = " or ".join(WORDS[each] for each in kinds)
+        shown = f" `{json.dumps(default)}`" if optional else ""
+        rows.append(f"| `{argument}` | {words} |{shown} | {told[argument]} |")
+    assert "\n".join(rows) + "\n\n" in DOCUMENT
+
+
+def test_the_documented_answers_are_those_that_come(client: Client) -> None:
+    """Every field that comes is in the document, and the other way round."""
+    answer = client.predict("Hi", max_new_tokens=8, trace=True, api_name="/generate")
+    compared = client.predict("Hi", [{}, {"method": "speed"}], max_new_tokens=8, api_name="/compare")
+    documented = set(re.findall(r"^\| `(\w+)` \| [^|]+ \|$", DOCUMENT, re.MULTILINE))
+    listed = {"generate", "compare", "methods", "pairs"}
+    assert documented - listed == {*answer, *compared["panes"][0]}
+    assert compared.keys() == {"panes", "place"}
+    for name in ("methods", "pairs"):
+        [entry, *_] = client.predict(api_name=f"/{name}")
+        assert [field for field in entry if f"`{field}`" not in DOCUMENT] == []
+
+
+def test_nothing_else_is_offered(client: Client) -> None:
+    """What the page's own buttons do is no endpoint."""
+    offered: Any = client.view_api(return_format="dict", print_info=False)
+    assert set(offered["named_endpoints"]) == {"/generate", "/compare", "/methods", "/pairs"}
+    assert not offered["unnamed_endpoints"]
+
+
+SENT = ["Hi", "speed", 0, "embedded", "auto", 0.7, 0, 1, 0, 8, 0, False]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"data": []},
+        {"data": SENT[:3]},
+        {"data": [{"secret": "quite"}, *SENT[1:]]},
+        {"data": [{"path": "quite/secret", "meta": {"_type": "gradio.FileData"}}, *SENT[1:]]},
+        {"data": ["quite secret" * 1000, *SENT[1:]]},
+        {"data": [*SENT[:9], 513, *SENT[10:]]},
+        {"data": [*SENT[:3], "quite/secret", *SENT[4:]]},
+    ],
+    ids=lambda body: repr(body)[:50],
+)
+def test_http_answers_what_is_wrong_in_a_sentence(address: str, body: dict[str, Any]) -> None:
+    """Too few values or wrong ones: a sentence as the last event, without what was sent."""
+    asked = httpx.post(f"{address}/gradio_api/call/generate", json=body)
+    assert asked.status_code == 200
+    told = httpx.get(f"{address}/gradio_api/call/generate/{asked.json()['event_id']}", timeout=SECONDS).text
+    assert re.search(r'^event: error\ndata: \{"error": ".{10,299}\."', told, re.MULTILINE), told
+    assert "secret" not in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("call/v2/generate", {}),
+        ("call/v2/generate", {"prompt": "Hi", "secret": 1}),
+        ("call/v2/nothing", {}),
+        ("call/nothing", {"data": []}),
+        ("call/generate", {"data": "secret"}),
+        ("call/generate", []),
+        ("run/generate", {"data": SENT}),
+    ],
+)
+def test_http_refuses_what_it_cannot_place(address: str, path: str, body: Any) -> None:
+    """No endpoint, no such argument, no list of values, or around the queue: a status that blames the client."""
+    answer = httpx.post(f"{address}/gradio_api/{path}", json=body)
+    assert 400 <= answer.status_code < 500
+    assert "secret" not in answer.text
+    assert "Traceback" not in answer.text
+
+
+def test_a_visitor_may_have_so_many_runs(service: Listening, address: str) -> None:
+    """A client is one visitor: beyond its share it is told so, and what it has goes on."""
+    client = Client(address, verbose=False)
+    jobs = [client.submit(**LONG, api_name="/generate") for _ in range(service.limits.per_visitor)]
+    wait_for(lambda: all(job.outputs() for job in jobs))
+    assert set(service.visitors[-len(jobs) :]) == {client.session_hash}
+    with pytest.raises(AppError, match="as one visitor may have"):
+        client.predict(**LONG, api_name="/generate")
+    assert not any(job.done() for job in jobs)
+    cancelled = service.ended("cancelled")
+    for job in jobs:
+        job.cancel()
+    wait_for(lambda: service.ended("cancelled") == cancelled + len(jobs))
+
+
+def mcp(address: str, work: Callable[[ClientSession], Awaitable[Any]]) -> Any:
+    """What `work` gives in an MCP session."""
+
+    async def session() -> Any:
+        async with (
+            streamablehttp_client(f"{address}/gradio_api/mcp/") as (read, write, _),
+            ClientSession(read, write) as session,
+        ):
+            await session.initialize()
+            return await work(session)
+
+    return asyncio.run(session())
+
+
+def test_mcp_offers_the_four_endpoints_and_no_others(address: str) -> None:
+    """An assistant sees what a client sees, with words for every argument."""
+    tools = mcp(address, lambda session: session.list_tools()).tools
+    assert {tool.name for tool in tools} == {"generate", "compare", "methods", "pairs"}
+    assert all(tool.description for tool in tools)
+    assert all(each["description"] for tool in tools for each in tool.inputSchema["properties"].values())
+
+
+def test_mcp_gives_what_a_client_gets(service: Listening, address: str, client: Client) -> None:
+    """One run, whoever asks: the same seed gives the same text. Two calls are two visitors."""
+    asked = {"prompt": "Why is the sky blue?", "seed": 3, "max_new_tokens": 12}
+
+    async def twice(session: ClientSession) -> list[Any]:
+        return [await session.call_tool("generate", asked) for _ in range(2)]
+
+    text = client.predict(**asked, api_name="/generate")["text"]
+    for result in mcp(address, twice):
+        assert not result.isError
+        assert ast.literal_eval(result.content[0].text)["text"] == text
+    own, one, other = service.visitors[-3:]
+    assert len({own, one, other}) == 3
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "told"),
+    [
+        ("generate", {"prompt": "Hi", "lenience": 9}, "Lenience 9 does not fit"),
+        ("generate", {"prompt": "Hi", "pair": "secret"}, "There is no model pair of that name here"),
+        ("generate", {"prompt": "Hi", "seed": "one"}, "not of type 'integer'"),
+        ("generate", {}, "'prompt' is a required property"),
+        ("compare", {"prompt": "Hi", "panes": [{}]}, "1 panes came; there must be 2 to"),
+    ],
+)
+def test_mcp_tells_what_is_wrong(address: str, tool: str, arguments: dict[str, Any], told: str) -> None:
+    """A failure is a result that says so, in a sentence."""
+    result = mcp(address, lambda session: session.call_tool(tool, arguments))
+    assert result.isError
+    assert told in result.content[0].text
+    assert "secret" not in result.content[0].text

@@ -1,0 +1,142 @@
+"""Hostile data for every event of the page and every endpoint, whoever they were meant for."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+from tests.hostile.conftest import API, JSON, Live
+
+FILE = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
+VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    float("nan"),
+    10**400,
+    "<b>x",
+    "\ud800",
+    [],
+    {"__type__": "update"},
+    FILE,
+)
+"""None of them is what any event takes; some are what gradio itself does special things with."""
+
+
+def dependencies(live: Live) -> list[dict[str, Any]]:
+    """The events that the server answers."""
+    return [each for each in live.page.config["dependencies"] if each.get("backend_fn", True)]
+
+
+def find(live: Live, elem_id: str, name: str = "") -> list[dict[str, Any]]:
+    """The events of a component, or those that put something into it."""
+    [place] = [c["id"] for c in live.page.config["components"] if c["props"].get("elem_id") == elem_id]
+    if name:
+        return [d for d in dependencies(live) if any(tuple(t) == (place, name) for t in d["targets"])]
+    return [d for d in dependencies(live) if place in d["outputs"]]
+
+
+def run_of_generate(live: Live) -> tuple[int, list[Any]]:
+    """The event that writes a text on the tab Generate, and its data as the page would send it."""
+    [place] = [c["id"] for c in live.page.config["components"] if c["props"].get("elem_id") == "prompt"]
+    event = next(d for d in find(live, "view") if d["queue"] and place in d["inputs"])
+    values = {c["id"]: c["props"].get("value") for c in live.page.config["components"]}
+    return event["id"], [values[each] for each in event["inputs"]]
+
+
+def test_every_event_answers_hostile_data_with_a_4xx_and_a_sentence(live: Live) -> None:
+    """Law: no event of the page answers 5xx or with words of Python, whatever is sent as its values."""
+    before = len(live.sent)
+    for event in dependencies(live):
+        for value in VALUES:
+            data = [value] * len(event["inputs"])
+            if event["queue"]:
+                told = live.event(event["id"], data, event_data=value)
+                sentence = "" if told["success"] else told["output"]["error"]
+                refused = not told["success"]
+            else:
+                body = {"fn_index": event["id"], "data": data, "session_hash": "guest", "event_data": value}
+                sent = json.dumps(body)
+                answer = live.send("POST", f"{API}/run/predict", content=sent, headers=JSON)
+                assert answer.status_code in (200, 422), (event["api_name"], value, answer.text)
+                refused = answer.status_code == 422
+                sentence = answer.json()["error"] if refused else ""
+            if refused:
+                assert sentence, (event["api_name"], value)
+                assert not any(word in sentence for word in ("broke", "Traceback", "Error:", ".py")), sentence
+    assert len(live.sent) - before >= 300
+
+
+def test_indices_that_no_event_has_are_refused(live: Live) -> None:
+    """Law: an event that is not there is a 4xx."""
+    for index in (-1, 10**6, 10**30, "x", None, 1.5, [], True):
+        for session in ("guest", "\ud800", "", None, "x" * 100_000):
+            body = json.dumps({"fn_index": index, "data": [], "session_hash": session})
+            for path in ("queue/join", "run/predict", "run/nothing"):
+                answer = live.send("POST", f"{API}/{path}", content=body, headers=JSON)
+                assert answer.status_code < 500, (path, index, session, answer.text)
+
+
+def stream(live: Live, session: str, into: list[str]) -> None:
+    with live.http.stream("GET", f"{API}/queue/data", params={"session_hash": session}) as lines:
+        for line in lines.iter_lines():
+            into.append(line)
+            if '"process_completed"' in line:
+                return
+
+
+def test_no_session_sees_or_stops_the_run_of_another(live: Live) -> None:
+    """Law: what A is shown never reaches B, and B's Stop ends B's run alone."""
+    index, data = run_of_generate(live)
+    prompt = next(place for place, value in enumerate(data) if isinstance(value, str) and len(value) > 40)
+    [halt] = find(live, "stop", "click")
+    told: dict[str, list[str]] = {"alice": [], "bob": []}
+    live.service.pause = 0.02
+    try:
+        readers = []
+        for name, lines in told.items():
+            data[prompt] = f"of {name} alone"
+            body = {"fn_index": index, "data": data, "session_hash": name}
+            assert live.send("POST", f"{API}/queue/join", json=body).status_code == 200
+            readers.append(threading.Thread(target=stream, args=(live, name, lines)))
+            readers[-1].start()
+        while not all(any(f"of {name} alone" in line for line in lines) for name, lines in told.items()):
+            time.sleep(0.01)
+        body = {"fn_index": halt["id"], "data": [], "session_hash": "bob"}
+        assert live.send("POST", f"{API}/run/predict", json=body).status_code == 200
+        for reader in readers:
+            reader.join()
+    finally:
+        live.service.pause = 0.0
+    shown = {name: "\n".join(lines) for name, lines in told.items()}
+    assert "of alice alone" in shown["alice"]
+    assert "of bob alone" in shown["bob"]
+    assert "of bob alone" not in shown["alice"]
+    assert "of alice alone" not in shown["bob"]
+    assert 'type\\":\\"end' in shown["alice"]
+    assert 'type\\":\\"end' not in shown["bob"]
+
+
+def test_what_one_session_set_is_not_what_another_one_sees(live: Live) -> None:
+    """Law: the state of a tab belongs to its session."""
+    [heat] = find(live, "tradeoff-temperature", "input")
+    [preset] = find(live, "tradeoff-preset", "input")
+    mine = live.event(heat["id"], [None, 1.0], "carol")
+    assert "recorded 1\\" in json.dumps(mine)
+    for session, temperature in (("carol", "1"), ("dave", "0.5")):
+        told = live.event(preset["id"], [None, "A drafter that costs nothing"], session)
+        assert told["success"], told
+        assert f'"key": "recorded {temperature}"' in str(told["output"]["data"][-1])
+
+
+def test_nobody_is_served_any_more_and_no_thread_is_left(live: Live) -> None:
+    """Law: a run ends when its event does, also where nobody listens to it."""
+    index, data = run_of_generate(live)
+    told = live.event(index, data, "erin")
+    assert told["success"], told
+    deadline = time.monotonic() + 10
+    while live.service.active or any("specviz-run" in each.name for each in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

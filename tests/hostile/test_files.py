@@ -1,0 +1,148 @@
+"""Files: only what the page is made of is served, and a file that is sent stays where it was put."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from gradio.utils import get_upload_folder
+
+from specviz.ui.view import PLOTLY_JS, sources
+from tests.hostile.conftest import API, Live
+from tests.hostile.test_events import find
+from tests.traces import make_trace
+
+ROOT = Path(__file__).parents[2]
+PRIVATE = (
+    *("/etc/passwd", "/etc/hosts", "/proc/self/environ", "/proc/self/cmdline", "/proc/self/cwd/app.py", "/dev/zero"),
+    *(str(ROOT / name) for name in ("app.py", "requirements.txt", "README.md", ".gitignore", ".git/config", "assets")),
+    *(str(ROOT / "specviz" / name) for name in ("service.py", "ui/page.py", "ui/static", "ui/static/../page.py")),
+    *("app.py", "./app.py", "specviz/service.py", "../main/app.py", ".git/config", "", ".", "..", "/", "~", "~/.ssh"),
+    *("//etc/passwd", "///etc/passwd", "/./etc/passwd", "/etc/../etc/passwd", "file:///etc/passwd", "\\\\host\\share"),
+    *("C:\\Windows\\win.ini", "//host/share", "/etc/passwd\0.js", "\0", "%2e%2e/app.py", "a" * 5000, "\ud7ff"),
+    *("http://127.0.0.1/", "https://example.com/", "ftp://x/", "data:text/html,x", "javascript:alert(1)"),
+    *(str(PLOTLY_JS.parent), str(PLOTLY_JS.parent / ".." / "__init__.py"), f"{PLOTLY_JS}/../../__init__.py"),
+)  # fmt: skip
+SHAPES = (
+    f"{API}/file=%s", f"{API}/file/%s", "/file=%s", "/assets/%s", "/static/%s", "/svelte/%s",
+    "/assets/../../%s", "/assets/..%%2f..%%2f%s", "/static/%%2e%%2e/%s", f"{API}/file=/tmp/../%s",
+)  # fmt: skip
+
+
+def secrets() -> list[bytes]:
+    """What must not come out: the beginnings of the files asked for."""
+    files = (
+        Path("/etc/passwd"),
+        ROOT / "app.py",
+        ROOT / "specviz" / "service.py",
+        ROOT / "specviz/ui/page.py",
+    )
+    return [file.read_bytes()[:40] for file in files] + [os.environ["PATH"].encode()[:20]]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_path_leads_out_of_what_the_page_is_made_of(live: Live, shape: str) -> None:
+    """Law: neither absolute, relative, encoded nor foreign paths give a file that is not the page's own."""
+    hidden = secrets()
+    for path in PRIVATE:
+        for sent in (quote(path, "/:~.", errors="replace"), quote(path, safe="")):
+            answer = live.raw_get(shape % sent)
+            assert answer.split()[1][:1] == b"4", (shape, path, answer[:80])
+            assert not any(each in answer for each in hidden)
+            if "/file" in shape:
+                assert live.raw_get(shape % sent, "HEAD").split()[1][:1] == b"4"
+
+
+def test_a_link_among_the_uploads_leads_nowhere(live: Live) -> None:
+    """Law: a symbolic link is judged by where it leads."""
+    folder = Path(get_upload_folder())
+    folder.mkdir(parents=True, exist_ok=True)
+    link = folder / f"hostile-link-{os.getpid()}"
+    link.symlink_to("/etc/passwd")
+    try:
+        assert live.send("GET", f"{API}/file={link}").status_code == 403
+    finally:
+        link.unlink()
+
+
+def test_the_files_of_the_page_are_served_whole_and_in_parts(live: Live) -> None:
+    """Law: what the page is made of comes, and a folder lists nothing."""
+    found = sources()
+    for path in (found["plotly"], found["template"], *found["scripts"], *found["styles"]):
+        assert live.send("GET", f"/{path}").status_code == 200
+        assert live.send("GET", f"/{path}", headers={"range": "bytes=0-9"}).status_code == 206
+    for folder in (get_upload_folder(), f"{get_upload_folder()}/", str(PLOTLY_JS.parent), str(ROOT)):
+        assert live.send("GET", f"{API}/file={folder}").status_code == 403
+
+
+def upload(live: Live, name: str, content: bytes) -> str:
+    """Where a file that was sent lies."""
+    answer = live.send("POST", f"{API}/upload", files={"files": (name, content)})
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()[0])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../x", "..\\..\\x", "/etc/x", "a/b/c", "C:\\x", ".bashrc", "n" * 400, "\u202egpj.exe", "%2e%2e%2fx", "<b>.html", "con"],
+)  # fmt: skip
+def test_the_name_of_a_file_leads_nowhere(live: Live, name: str) -> None:
+    """Law: a file that is sent lies in a folder of its own among the uploads, whatever it is called."""
+    content = f"content of {name}".encode()
+    path = Path(upload(live, name, content))
+    assert path.resolve().parents[1] == Path(get_upload_folder()).resolve()
+    answer = live.send("GET", f"{API}/file={quote(str(path))}")
+    assert answer.headers["content-type"].startswith(("application/octet-stream", "text/plain"))
+    path.unlink()
+
+
+def test_uploads_that_are_none_are_refused(live: Live) -> None:
+    """Law: the same for forms that are none; 4xx in a sentence."""
+    for how in (
+        {"files": {"files": ("..", b"x")}},
+        {"files": {"other": ("a", b"b")}, "data": {"files": "text"}},
+        {"content": b"x", "headers": {"content-type": "multipart/form-data; boundary="}},
+        {"content": b"x", "headers": {"content-type": "multipart/form-data"}},
+        {"content": b"--x\r\n\r\n", "headers": {"content-type": "multipart/form-data; boundary=x"}},
+        {"files": [("files", (f"{number}", b"")) for number in range(1001)]},
+    ):
+        answer = live.send("POST", f"{API}/upload", **how)
+        assert 400 <= answer.status_code < 500, answer.text
+
+
+def test_only_an_uploaded_file_is_opened_and_no_file_of_the_page_is_deleted(live: Live) -> None:
+    """Law: a trace is read from among the uploads alone; gradio would let the page's own files, and addresses, through."""
+    [event] = find(live, "upload", "upload")
+    words = str(sources()["template"]).split("file=")[1]
+    paths = [
+        "/etc/passwd",
+        words,
+        str(PLOTLY_JS),
+        "http://127.0.0.1/x",
+        "app.py",
+        get_upload_folder(),
+        "",
+        "\0",
+        7,
+        None,
+    ]
+    for path in paths:
+        for file in ({"path": path}, {"path": path, "url": path, "is_stream": True}):
+            data = [file | {"meta": {"_type": "gradio.FileData"}}]
+            told = live.event(event["id"], data)
+            assert not told["success"]
+            assert "root:" not in str(told)
+    assert Path(words).exists()
+    assert PLOTLY_JS.exists()
+
+
+def test_a_sound_trace_is_taken_and_its_file_is_gone(live: Live) -> None:
+    """Law: what is fit is still served, and not kept."""
+    [event] = find(live, "upload", "upload")
+    path = upload(live, "run.jsonl", make_trace().value.encode())
+    told = live.event(event["id"], [{"path": path, "meta": {"_type": "gradio.FileData"}}])
+    assert told["success"]
+    assert "The run in the file you uploaded." in str(told["output"]["data"])
+    assert not Path(path).exists()

@@ -1,0 +1,214 @@
+"""Every address of the server, with requests that no client of ours would send."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specviz.ui.guard import MAX_BODY, MAX_UPLOAD_BODY
+from tests.hostile.conftest import API, Live
+from tests.hostile.conftest import JSON as SAYS_JSON
+
+OPEN = (
+    "/",
+    "/config",
+    "/theme.css",
+    "/manifest.json",
+    "/robots.txt",
+    "/favicon.ico",
+    "/healthz",
+    f"{API}/info",
+)
+"""What anybody may read."""
+CLOSED = (
+    *("/monitoring", "/monitoring/summary", "/monitoring/key", "/metrics", "/docs", "/redoc", "/login_check"),
+    *(f"{API}/{path}" for path in ("token", "deep_link?session_hash=x", "dev/reload", "runs", "vibe-code", "profiling/traces")),
+    *(f"{API}/{path}" for path in ("proxy=https://x.hf.space/", "proxy=http://127.0.0.1/", "stream/a/b/1/playlist.m3u8")),
+    *(f"{API}/{path}" for path in ("custom_component/a/client/b/c", "run-history/records", "run-history/buckets", "nothing")),
+    *("/nothing", "/app.py", "/.git/config", "/specviz/ui/page.py", "/gradio_api", f"/x{API}/info"),
+)  # fmt: skip
+"""What gradio has beside the page, or has not at all."""
+POSTS = (
+    *(
+        "queue/join",
+        "run/predict",
+        "run/x",
+        "api/predict",
+        "call/generate",
+        "call/compare",
+        "call/v2/generate",
+    ),
+    *("call/v2/nothing", "cancel", "reset", "upload", "component_server", "stream/x", "stream/x/close"),
+    *(
+        "process_recording",
+        "vibe-edit",
+        "undo-vibe-edit",
+        "vibe-code",
+        "run-history/connect",
+        "profiling/clear",
+    ),
+)
+BODIES = (
+    *(b"", b"null", b"[]", b"{}", b'"x"', b"{", b"\xff\xfe", b"[" * 100_000, b"9" * 5000, b'{"data":[]}'),
+    *(
+        b'{"data":[],"fn_index":0}',
+        b'{"data":{},"session_hash":1}',
+        b'{"data":[NaN,Infinity],"fn_index":NaN}',
+    ),
+    *(b'{"data":["\\ud800"],"fn_index":"\\ud800"}', b'{"session_hash":"a","fn_index":0,"event_id":"b"}'),
+    *(b'{"data":[1],"fn_index":0,"batched":true,"session_hash":"a"}', b'{"event_id":"\\ud800","data":[]}'),
+)
+HEADERS: tuple[dict[str, bytes], ...] = (
+    {"host": b"evil\x01"},
+    {"host": b"<script>"},
+    {"x-forwarded-host": b"[::"},
+    {"x-forwarded-host": b"a:99999999"},
+    {"x-forwarded-host": b"evil <b>"},
+    {"x-forwarded-proto": b"javascript"},
+    {"x-gradio-server": b"::::"},
+    {"x-gradio-user": b"\xff"},
+    {"cookie": b"access-token=" + b"x" * 4000},
+    {"range": b"bytes=1-2-3"},
+    {"range": b"bytes=\xb2-\xb3"},
+    {"accept-encoding": b"\xff, br;q=x"},
+    {"content-type": b"multipart/form-data"},
+    {"origin": b"null"},
+    {"origin": b"http://\xff"},
+)
+
+
+def check(answer: Any) -> None:
+    """A 4xx in a sentence, or what was asked for; nothing of Python."""
+    assert answer.status_code < 500, (answer.request.url, answer.status_code, answer.text[:300])
+    assert "Traceback" not in answer.text
+    assert "site-packages" not in answer.text or answer.status_code == 200
+
+
+def test_what_is_open_answers_and_what_is_not_needed_is_not_found(live: Live) -> None:
+    """Law: of gradio's addresses only those answer that the page and its clients need."""
+    for path in OPEN:
+        assert live.send("GET", path).status_code == 200, path
+    for path in CLOSED:
+        assert live.send("GET", path).status_code == 404, path
+    for path in POSTS[11:]:
+        assert live.send("POST", f"{API}/{path}", content=b"{}", headers=SAYS_JSON).status_code == 404, path
+
+
+def test_every_route_of_the_app_is_either_open_or_not_found_for_strangers(live: Live) -> None:
+    """Law: whatever addresses a later gradio adds, they are refused until somebody opens them."""
+    refused = 0
+    for route in live.page.app.routes:
+        path = str(getattr(route, "path", "")).replace("{path:path}", "x")
+        for method in sorted(getattr(route, "methods", None) or ()):
+            filled = path.replace("{", "").replace("}", "").replace(":path", "")
+            if "heartbeat" in filled or "dev/reload" in filled:  # endless
+                continue
+            answer = live.send(method, filled)
+            check(answer)
+            refused += answer.status_code == 404
+    assert refused >= 10
+
+
+@pytest.mark.parametrize("path", POSTS)
+def test_bodies_that_are_not_what_an_address_takes_are_4xx(live: Live, path: str) -> None:
+    """Law: no body makes an address answer 5xx, and none is repeated in the answer."""
+    for body in BODIES:
+        answer = live.send("POST", f"{API}/{path}", content=body, headers=SAYS_JSON)
+        check(answer)
+        assert len(answer.content) < 1000
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
+FIELDS = (
+    "data",
+    "fn_index",
+    "session_hash",
+    "event_id",
+    "event_data",
+    "trigger_id",
+    "simple_format",
+    "batched",
+)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.sampled_from(POSTS[:11]), st.dictionaries(st.sampled_from(FIELDS), JSON))
+def test_no_body_of_right_names_and_wrong_values_is_a_5xx(
+    live: Live, path: str, body: dict[str, Any]
+) -> None:
+    """Law: the same for whatever Hypothesis thinks of."""
+    sent = json.dumps(body)
+    check(live.send("POST", f"{API}/{path}", content=sent, headers=SAYS_JSON))
+
+
+@pytest.mark.parametrize("headers", HEADERS)
+def test_headers_that_no_client_sends_break_nothing(live: Live, headers: dict[str, bytes]) -> None:
+    """Law: no header makes the page, a file or an event answer 5xx."""
+    for method, path in (
+        ("GET", "/"),
+        ("GET", "/config"),
+        ("GET", "/assets/x"),
+        ("POST", f"{API}/queue/join"),
+    ):
+        check(live.send(method, path, headers=headers))
+
+
+def test_queries_that_no_client_sends_break_nothing(live: Live) -> None:
+    """Law: the same for queries; nobody's deep link is read."""
+    for query in (
+        "page=x",
+        "page=%00",
+        "deep_link=..%2F..%2Fx",
+        "deep_link=%ff",
+        "__theme=%ff",
+        "x=" + "y" * 8000,
+    ):
+        for path in ("/", "/config", f"{API}/info", f"{API}/openapi.json", f"{API}/startup-events"):
+            check(live.send("GET", f"{path}?{query}"))
+    for session in ("nobody", "nobody%00", "nobody%ff", "n" * 5000):
+        answer = live.send("GET", f"{API}/queue/data?session_hash={session}")
+        check(answer)
+        assert 'session_not_found":true' in answer.text
+        check(live.send("GET", f"{API}/call/generate/{session}"))
+
+
+def test_what_is_no_http_is_answered_or_dropped(live: Live) -> None:
+    """Law: bytes that are no request get a 4xx or nothing at all."""
+    host = b"Host: 127.0.0.1\r\n"
+    for request in (
+        b"\0\0\0\0\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 20_000 + b"\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n" + host + b"\r\n",
+        b"POST /gradio_api/queue/join HTTP/1.1\r\n" + host + b"Content-Length: -5\r\n\r\n",
+        b"POST /gradio_api/queue/join HTTP/1.1\r\n" + host + b"Content-Length: 99999999999999\r\n\r\n",
+        b"GET /gradio_api/file=%00 HTTP/1.1\r\n" + host + b"\r\n",
+        b"GET http://other.example/ HTTP/1.1\r\n" + host + b"\r\n",
+        b"CONNECT other.example:443 HTTP/1.1\r\n" + host + b"\r\n",
+        b"TRACE / HTTP/1.1\r\n" + host + b"\r\n",
+    ):
+        answer = live.raw(request.replace(b"\r\nHost", b"\r\nConnection: close\r\nHost"))
+        assert not answer or answer.split()[1][:1] in b"24", answer
+
+
+def test_a_body_is_read_up_to_a_limit(live: Live) -> None:
+    """Law: nobody fills the server's memory with one request, said beforehand or not."""
+    for path, limit in (("queue/join", MAX_BODY), ("upload", MAX_UPLOAD_BODY)):
+        kind = {
+            "content-type": "application/json" if limit == MAX_BODY else "multipart/form-data; boundary=x"
+        }
+        whole = live.send("POST", f"{API}/{path}", content=b"x" * (limit + 1), headers=kind)
+        assert whole.status_code == 413
+        parts = (
+            b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\n",
+            *[b"y" * 100_000] * (limit // 100_000 + 1),
+        )
+        told = live.send("POST", f"{API}/{path}", content=iter(parts), headers=kind)
+        assert told.status_code in (400, 413)

@@ -25,7 +25,7 @@ from specviz.cache import SlotModel
 from specviz.errors import EngineError
 from specviz.machine import synchronize
 from specviz.methods import Beliefs, Ruling, rule
-from specviz.pacing import Costs, draft_length
+from specviz.pacing import UNVERIFIED, Costs, draft_length
 from specviz.prefixes import LONGEST, Prefixes, alike
 from specviz.row import Row
 from specviz.sampling import ACCEPT, DRAFT, RESAMPLE, Number, at, distribution, draw
@@ -180,13 +180,23 @@ class Batch:
         A forward pass that fails raises what it raised, and all rows are as they were: the step can be tried again.
         """
         costs = self._costs[_bucket(len(self._drafter.owners)), _bucket(len(self._verifier.owners))]
-        paces = [row.pace for row in self.rows if row.is_paced]
-        pace = draft_length(costs, paces) if paces else 1
-        for row in self.rows:
-            row.plan(pace)
+        self._plan(costs)
         width = max(row.draft_length for row in self.rows)
         with limited_to(_deciding_threads(len(self.rows) * width * self.pair.vocabulary_size)):
             return self._round(costs)
+
+    def _plan(self, costs: Costs) -> None:
+        """How many tokens each row drafts. A step of the longest is a step for all: who is not verified keeps pace."""
+        verified = [row for row in self.rows if row.method.verifies]
+        paces = [row.pace for row in verified if row.is_paced]
+        pace = draft_length(costs, paces) if paces else 1
+        for row in verified:
+            row.plan(pace)
+        drafted = [row.draft_length for row in verified if row.method.drafts]
+        longest = max(drafted, default=1 if verified else UNVERIFIED)
+        for row in self.rows:
+            if not row.method.verifies:
+                row.plan(longest)
 
     def _round(self, costs: Costs) -> list[tuple[Row, Round | EngineError]]:
         watch = _Stopwatch(self._verifier.device)

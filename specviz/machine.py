@@ -5,6 +5,8 @@ Knows devices and clocks; knows no model and no page. Imports torch only when as
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import platform
 import time
@@ -76,6 +78,16 @@ def bandwidth(device: Any) -> float:
             synchronize(device)
             best = max(best, memory.numel() * 4 / (time.perf_counter() - begin))
     return best
+
+
+def give_back_memory() -> None:
+    """Give memory that is free back to the system: allocators keep it, most of all what many threads have used."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    with contextlib.suppress(OSError, AttributeError):  # other systems' C libraries have no such thing
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class PeakMemory:

@@ -710,11 +710,10 @@ def _download_bar(name: str, report: Progress) -> type:
 
 def release_memory() -> None:
     """Free what a failed load or an unloaded pair held: cycles of Python objects, and CUDA's pool of blocks."""
-    import torch
+    from specviz.machine import give_back_memory
 
     gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    give_back_memory()
 
 
 # ---- the hub -----------------------------------------------------------------------------------------------

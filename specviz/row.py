@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specviz.errors import RequestError
 from specviz.methods import Method, get_method
-from specviz.pacing import UNVERIFIED, Pace
+from specviz.pacing import Pace
 from specviz.request import AUTO, Request
 from specviz.sampling import uniforms
 from specviz.text import Detokenizer, Labels, encode_prompt, forbidden_ids
@@ -93,11 +93,9 @@ class Row:
         return self.request.draft_length == AUTO and self.method.drafts and self.method.verifies
 
     def plan(self, pace: int) -> None:
-        """Set `draft_length`, the proposals of its next round, to `pace` if it is paced; never past the end."""
+        """Set `draft_length`, the proposals of its next round, to `pace` if that is left to the engine; never past the end."""
         wanted = self.request.draft_length
-        if wanted == AUTO:
-            wanted = pace if self.is_paced else UNVERIFIED
-        self.draft_length = min(wanted, self.left)
+        self.draft_length = min(pace if wanted == AUTO else wanted, self.left)
 
     @property
     def truncates(self) -> bool:

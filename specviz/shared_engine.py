@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 from specviz.batch import Batch, CostTable
 from specviz.engine import Decided, Event, Finished, Started, Waiting, out_of_memory
 from specviz.errors import BusyError, EngineError, SpecvizError, is_out_of_memory
+from specviz.machine import give_back_memory
 from specviz.pacing import Costs
 from specviz.prefixes import Prefixes
 from specviz.request import Request
@@ -42,6 +43,8 @@ _BEAT = 1.0
 """Seconds of silence after which whoever listens hears that it still waits, and can notice that its client has gone."""
 _GRACE = 60.0
 """Seconds past its deadline after which a request no longer believes that the thread will answer."""
+_IDLE = 2.0
+"""Seconds without work after which memory that is free is given back to the system."""
 _STOPPED = "The server has ended this run because it is being stopped."
 _BROKEN = "Something broke inside SpecViz and this run has ended; the next one should work."
 
@@ -81,7 +84,7 @@ class SharedEngine:
         self._work: SimpleQueue[_Work] = SimpleQueue()
         self._numbers = itertools.count()
         self._changed = threading.Condition()
-        self._closing = False
+        self._closing, self._tidy = False, True
         self._thread = threading.Thread(target=self._run, name=f"specviz-engine-{pair.key}", daemon=True)
         self._thread.start()
 
@@ -208,11 +211,17 @@ class SharedEngine:
 
     def _await_work(self) -> bool:
         """Wait until there is something to do; False when the engine is being closed."""
-        with self._changed:
-            while not (self._closing or self._arrived or self._tickets or not self._work.empty()):
-                self._changed.wait()
-            self._arrive()
-            return not self._closing
+        while True:
+            with self._changed:
+                if self._changed.wait_for(self._has_work, None if self._tidy else _IDLE):
+                    self._arrive()
+                    self._tidy = False
+                    return not self._closing
+            give_back_memory()
+            self._tidy = True
+
+    def _has_work(self) -> bool:
+        return bool(self._closing or self._arrived or self._tickets or not self._work.empty())
 
     def _arrive(self) -> None:
         for ticket in self._arrived:

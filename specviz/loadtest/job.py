@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 EARLY = 50
 """The server's memory is looked at again after so many requests."""
+SETTLE = 5.0
+"""Seconds in which a server without work comes to rest, and gives memory back."""
 _POLL_SECONDS = 0.1
 _SILENCE_SECONDS = 60.0
 """A server that streams says something every 15 seconds, if only that it is there."""
@@ -77,6 +79,8 @@ class Job:
 
     def __init__(self, plan: Plan, progress: Progress, stop: threading.Event) -> None:
         self._plan, self._progress, self._stop = plan, progress, stop
+        self._open, self._rested = asyncio.Event(), 0.0
+        self._open.set()
         self._requests = catalogue(plan.distinct, plan.seed)
         self._texts: list[Text] = []
         self._begin = self._end = 0.0
@@ -158,8 +162,11 @@ class Job:
         finally:
             measured.last = time.perf_counter() - self._begin
             measured.seconds = min(measured.last, self._end - self._begin)
+            measured.seconds -= self._rested
             measured.own_processor_seconds = footprint().processor_seconds - own.processor_seconds
-            after = self._look("at the end")
+            if server:
+                await asyncio.sleep(SETTLE)
+            after = self._look("at rest at the end")
             if server and after:
                 measured.server_processor_seconds = after.processor_seconds - server.processor_seconds
 
@@ -169,6 +176,7 @@ class Job:
             while True:
                 left = self._end - time.perf_counter()
                 await asyncio.sleep(max(0.0, min(visitor.think(), left)))
+                await self._open.wait()
                 if time.perf_counter() >= self._end or self._asked == self._plan.requests:
                     return
                 self._asked += 1
@@ -177,11 +185,24 @@ class Job:
                 self.measured.visits.append(visit)
                 await visitor.visit(visit, self._texts[visit.request], self._arrived)
                 self._done += 1
-                if self._done == EARLY:
-                    self._look(f"after {EARLY} requests")
+                if self._done == EARLY and self._plan.pid is not None:
+                    await self._rest()
                 self._tell()
         finally:
             await visitor.leave()
+
+    async def _rest(self) -> None:
+        """Let everybody come to an end and look at the server at rest, as at the end; the clock stands still meanwhile."""
+        self._open.clear()
+        while self._done < self._asked:
+            await asyncio.sleep(0.1)
+        begin = time.perf_counter()
+        await asyncio.sleep(SETTLE)
+        self._look(f"at rest after {self._done} requests")
+        rested = time.perf_counter() - begin
+        self._rested += rested
+        self._end += rested
+        self._open.set()
 
     def _arrived(self, tokens: int) -> None:
         if time.perf_counter() <= self._end:

@@ -75,6 +75,8 @@ THEME = gr.themes.Default(primary_hue="blue", font=_FONT, font_mono=_MONO).set(
 
 _UPLOADS_STAY = 3600
 """Seconds; a trace is read and deleted at once, and what else somebody uploads is of no use here."""
+_SESSIONS = 32
+"""Besides those that run or wait; what gradio keeps of each takes up to a megabyte, and nothing ends it when they go."""
 _THREADS = 40
 """For everything but runs; whoever runs or waits for a row keeps a thread of the server."""
 
@@ -133,6 +135,7 @@ def launch(page: gr.Blocks, service: Service | None = None, **more: Any) -> Any:
         "mcp_server": offers_mcp(),
         "enable_monitoring": False,
         "max_threads": _THREADS + busy,
+        "state_session_capacity": _SESSIONS + busy,
         "max_file_size": "8mb",  # a little more than any upload may have: a larger one is cut off on its way
         "app_kwargs": guarded({"routes": routes}),  # before gradio's own, which take any path
     }

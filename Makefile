@@ -13,7 +13,7 @@ run: $(RUN_READY)
 	$(VENV)/bin/python app.py
 
 test: $(TEST_READY)
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile
 
 lint: $(TEST_READY)
 	$(VENV)/bin/ruff check .

@@ -76,7 +76,9 @@ class Script(test_compare.Script):
         self.failure_after: tuple[int, Exception] | None = None
         self.steps: threading.Semaphore | None = None  # each lets it come forward by a point
 
-    def sweep(self, key: str, plan: Plan, stop: threading.Event, progress: Any = None) -> Iterator[Recorded]:
+    def sweep(
+        self, key: str, plan: Plan, stop: threading.Event, progress: Any = None, *, visitor: str = ""
+    ) -> Iterator[Recorded]:
         self.plans.append((key, plan))
         for points in range(1, len(plan.settings) + 1):
             if self.failure_after and points > self.failure_after[0]:

@@ -417,6 +417,16 @@ def test_runs_say_which_trust_test_was_made(engine: Engine) -> None:
                 assert token.rule.trusted == (token.rule.score >= token.rule.threshold)
 
 
+def test_who_is_not_verified_drafts_no_more_than_those_beside_who_are(engine: Engine) -> None:
+    """A pass of the drafter is a pass for all rows: whom nobody verifies has eight a round alone, and else keeps pace."""
+
+    alone = Request(prompt=PROMPT, method="drafter_only", max_new_tokens=24)
+    beside = Request(prompt=PROMPT, method="speed", draft_length=3, max_new_tokens=60)
+    assert len(engine.generate(alone)[0].rounds[0].proposals) == 8
+    run, _ = engine.generate([alone, beside])
+    assert {len(round_.proposals) for round_ in run.rounds[:-1]} == {3}
+
+
 def test_out_of_memory_is_a_sentence_and_the_next_run_works(
     pair: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

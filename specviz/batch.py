@@ -174,7 +174,7 @@ class Batch:
         self._verifier = SlotModel(self.pair.verifier, self.pair.vocabulary_size)
 
     @torch.inference_mode()
-    def step(self) -> list[tuple[Row, Round | EngineError]]:
+    def step(self) -> list[tuple[Row, Round | Exception]]:
         """One round for every row: what it decided, or why the row cannot go on. Rows that are over leave the batch.
 
         A forward pass that fails raises what it raised, and all rows are as they were: the step can be tried again.
@@ -198,7 +198,7 @@ class Batch:
             if not row.method.verifies:
                 row.plan(longest)
 
-    def _round(self, costs: Costs) -> list[tuple[Row, Round | EngineError]]:
+    def _round(self, costs: Costs) -> list[tuple[Row, Round | Exception]]:
         watch = _Stopwatch(self._verifier.device)
         drafted = self._draft()
         watch.mark()
@@ -213,12 +213,12 @@ class Batch:
         drafter_seconds, verifier_seconds, seconds = watch.read()
         if drafted.rows and self._verifier.owners:
             costs.note(drafted.proposals.shape[1], drafter_seconds, seconds - drafter_seconds)
-        results: list[tuple[Row, Round | EngineError]] = []
+        results: list[tuple[Row, Round | Exception]] = []
         for group in groups:
             for place, row in enumerate(group.rows):
                 try:
                     round_ = group.round(place, row, drafter_seconds, verifier_seconds, seconds)
-                except EngineError as error:
+                except Exception as error:  # what it had recorded until then is of no use
                     self._drop(row)
                     results.append((row, error))
                 else:

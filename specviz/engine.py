@@ -121,7 +121,7 @@ class Engine:
                     yield from (Started(row.index, row.run) for row in joining)
                     continue
                 for row, outcome in batch.step():
-                    if isinstance(outcome, EngineError):
+                    if isinstance(outcome, Exception):
                         raise outcome
                     yield Decided(row.index, row.run, outcome)
                     if row not in batch.rows:

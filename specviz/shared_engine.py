@@ -344,8 +344,8 @@ class SharedEngine:
         for row, outcome in results:
             if (ticket := self._of.get(row)) is None:  # a row beside it has failed just now
                 continue
-            if isinstance(outcome, EngineError):
-                self._fail(ticket, outcome)
+            if isinstance(outcome, Exception):
+                self._fail(ticket, self._told(outcome, 1, row.prompt_length + row.limit))
             else:
                 row.run.neighbours = max(row.run.neighbours, len(results) - own[ticket])
                 self.tally.count(outcome)
@@ -353,15 +353,15 @@ class SharedEngine:
                 if row.run.stop_reason:
                     self._finish(ticket, row)
 
-    def _step_alone(self) -> list[tuple[Row, Round | EngineError]]:
-        results: list[tuple[Row, Round | EngineError]] = []
+    def _step_alone(self) -> list[tuple[Row, Round | Exception]]:
+        results: list[tuple[Row, Round | Exception]] = []
         for batch in self._batch.split():
             row = batch.rows[0]
             try:
                 results += batch.step()
                 self._batch.take(batch)
             except Exception as error:
-                results.append((row, self._told(error, 1, row.prompt_length + row.limit)))
+                results.append((row, error))
         return results
 
     def _told(self, error: Exception, rows: int, longest: int) -> EngineError:

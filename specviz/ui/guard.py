@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import gradio as gr
+import gradio.state_holder
 from fastapi.exceptions import RequestValidationError
 from gradio.route_utils import API_PREFIX
+from gradio.state_holder import SessionState
 from gradio.utils import get_upload_folder, is_in_or_equal
 from gradio_client.utils import traverse
 from starlette.exceptions import HTTPException
@@ -62,6 +64,28 @@ def guarded(app_kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
         "middleware": [Middleware(Guard), *given.get("middleware", ())],
         "exception_handlers": {RequestValidationError: _unfit} | given.get("exception_handlers", {}),
     }
+
+
+class Session(SessionState):
+    """What gradio keeps of a session, without what it keeps for links to a session, which are not served here.
+
+    That would be every value that the page was ever given in it: prompts, traces, up to a megabyte for each visitor.
+    """
+
+    @property
+    def config_values(self) -> dict[int, Any]:
+        """Nothing; what is put in is gone."""
+        return {}
+
+    @config_values.setter
+    def config_values(self, values: dict[int, Any]) -> None:
+        pass
+
+    def _update_value_in_config(self, key: int, value: Any) -> None:
+        pass
+
+
+gradio.state_holder.SessionState = Session  # type: ignore[misc]
 
 
 class GuardedBlocks(gr.Blocks):

@@ -75,8 +75,8 @@ THEME = gr.themes.Default(primary_hue="blue", font=_FONT, font_mono=_MONO).set(
 
 _UPLOADS_STAY = 3600
 """Seconds; a trace is read and deleted at once, and what else somebody uploads is of no use here."""
-_SESSIONS = 32
-"""Besides those that run or wait; what gradio keeps of each takes up to a megabyte, and nothing ends it when they go."""
+_SESSIONS = 1000
+"""Besides those that run or wait; gradio keeps something of each for as long as there is room."""
 _THREADS = 40
 """For everything but runs; whoever runs or waits for a row keeps a thread of the server."""
 

@@ -131,12 +131,25 @@ def test_what_one_session_set_is_not_what_another_one_sees(live: Live) -> None:
         assert f'"key": "recorded {temperature}"' in str(told["output"]["data"][-1])
 
 
+def test_of_what_a_visitor_wrote_and_read_nothing_is_kept(live: Live) -> None:
+    """Law: when a run is over the server has neither its prompt nor its text; gradio would keep both for the session."""
+    index, data = run_of_generate(live)
+    prompt = next(place for place, value in enumerate(data) if isinstance(value, str) and len(value) > 40)
+    data[prompt] = "a secret of frank's alone"
+    told = live.event(index, data, "frank")
+    assert told["success"], told
+    state = live.page.state_holder.session_data["frank"]
+    assert state.config_values == {}
+    assert list(state.components) == []
+    assert "secret" not in repr(vars(state))
+
+
 def test_nobody_is_served_any_more_and_no_thread_is_left(live: Live) -> None:
     """Law: a run ends when its event does, also where nobody listens to it."""
     index, data = run_of_generate(live)
     told = live.event(index, data, "erin")
     assert told["success"], told
     deadline = time.monotonic() + 10
-    while live.service.active or any("specviz-run" in each.name for each in threading.enumerate()):
+    while live.service.active or any(each.name.startswith("specviz") for each in threading.enumerate()):
         assert time.monotonic() < deadline
         time.sleep(0.05)

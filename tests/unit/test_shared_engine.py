@@ -17,6 +17,7 @@ from specviz.errors import BusyError, EngineError, RequestError
 from specviz.pairs import ModelPair
 from specviz.request import Request
 from specviz.shared_engine import SharedEngine
+from specviz.text import Detokenizer
 from specviz.trace import Run
 from tests.tiny import tiny_pair
 
@@ -341,6 +342,36 @@ def test_numbers_that_are_not_finite_end_only_the_rows_that_have_them(
     in_threads([lambda: ask(0, other), lambda: ask(1, poisoned())])
     assert "not finite" in str(found[1])
     assert found[0].token_ids == expected
+
+
+def test_a_fault_while_a_round_is_told_ends_only_its_own_row(
+    pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever breaks in writing down what one row has decided, those told before and after it lose no token."""
+    requests = [asked(number, method="speed", max_new_tokens=20) for number in range(3)]
+    expected = [alone(pair, request) for request in requests]
+    push, struck = Detokenizer.push, []
+
+    def breaks(self: Detokenizer, token: int) -> str:
+        row = next(row for row in shared._batch.rows if row.detokenizer is self)
+        if row.request == requests[1] and len(row.ids) > row.prompt_length + 4:
+            struck.append(token)
+            raise KeyError("a label")
+        return push(self, token)
+
+    monkeypatch.setattr(Detokenizer, "push", breaks)
+    found: list[Any] = [None] * 3
+
+    def ask(number: int) -> None:
+        try:
+            [found[number]] = shared.generate(requests[number])
+        except EngineError as error:
+            found[number] = error
+
+    in_threads([lambda number=number: ask(number) for number in range(3)])
+    assert struck
+    assert "failed on this request" in str(found[1])
+    assert [found[0].token_ids, found[2].token_ids] == [expected[0], expected[2]]
 
 
 def test_a_fault_in_the_engine_itself_is_a_sentence_and_it_starts_anew(

@@ -47,6 +47,7 @@ _SIZES = {
 HEAD = f"""<style>
 :root body.dark {{ --color-accent: var(--primary-500); }}
 @media (max-width: 768px) {{ .specviz-head {{ flex-direction: column !important; }} }}
+@media (max-width: 640px) {{ footer > .divider {{ display: none; }} }}
 html.specviz-large {{
   font-size: {_LARGE:.0%};
   {" ".join(f"--text-{name}: {_LARGE * size:.1f}px;" for name, size in _SIZES.items())}

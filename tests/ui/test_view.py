@@ -600,8 +600,33 @@ def test_the_end_line_names_every_stop_reason(page: Page, alone: Callable[..., N
         "length": "reached the token limit",
         "context": "context is full",
         "cancelled": "stopped",
+        "time": "time was up",
     }
     alone()
     for reason, shown in words.items():
         update(page, one_round(KEPT, seed=reason) + json.dumps(end_entry(1, "cascade_chow", reason)) + "\n")
         expect(figure(page, "stop")).to_have_text(shown)
+
+
+def test_who_waits_reads_the_place_in_the_queue_and_who_had_company_that_there_was_some(
+    page: Page, alone: Callable[..., None]
+) -> None:
+    """Lines of type "waiting" come before the run's own and belong to no trace; the end line says how many wrote beside."""
+
+    def waiting(place: int) -> str:
+        return json.dumps({"type": "waiting", "place": place}) + "\n"
+
+    alone(waiting(3))
+    status = page.locator('[data-figure="stop"]')
+    expect(status).to_have_text("waiting, number 3 in the queue")
+    expect(page.locator(".sv-empty")).to_be_visible()
+    value = waiting(3) + waiting(1) + waiting(0)
+    update(page, value)
+    expect(status).to_have_text("reading the prompt")
+    lines = [json.loads(line) for line in WHOLE.lines]
+    lines[-1]["neighbours"] = 4
+    update(page, value + "".join(json.dumps(line) + "\n" for line in lines))
+    expect(status).to_have_text("ended by itself")
+    expect(page.locator(".sv-empty")).to_be_hidden()
+    expect(page.locator('[data-figure="speed"]')).to_contain_text("beside up to 4 other texts")
+    assert page.locator(".sv-warning").is_hidden()

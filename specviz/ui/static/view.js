@@ -70,7 +70,7 @@ function createTraceView(root, options = {}) {
     }
     footer.keep(string(value));
     if (entries.length === 0) return;
-    find(".sv-empty").hidden = true;
+    if (entries.some((entry) => entry?.type !== "waiting")) find(".sv-empty").hidden = true;
     text.append(added);
     if (tabStop === null && items.length > 0) setTabStop(0);
     if (following) text.scrollTop = text.scrollHeight;

@@ -147,9 +147,13 @@ def test_of_what_a_visitor_wrote_and_read_nothing_is_kept(live: Live) -> None:
 def test_nobody_is_served_any_more_and_no_thread_is_left(live: Live) -> None:
     """Law: a run ends when its event does, also where nobody listens to it."""
     index, data = run_of_generate(live)
+    before = {each.name for each in threading.enumerate() if each.name.startswith("specviz")}
     told = live.event(index, data, "erin")
     assert told["success"], told
     deadline = time.monotonic() + 10
-    while live.service.active or any(each.name.startswith("specviz") for each in threading.enumerate()):
+    while (
+        live.service.active
+        or {each.name for each in threading.enumerate() if each.name.startswith("specviz")} - before
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -31,9 +31,12 @@ def _chromium() -> str | None:
     return next((path for path in candidates if path and Path(path).exists()), None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """One Chromium for all tests; it cannot resolve any host but this machine."""
+    """One Chromium for all tests here; it cannot resolve any host but this machine.
+
+    It ends with them: as long as Playwright is there, nobody else can run an event loop in this thread.
+    """
     flags = [
         "--disable-background-networking",
         "--disable-component-update",
@@ -55,7 +58,7 @@ def _is_foreign(url: str) -> bool:
     return parts.scheme in {"http", "https", "ws", "wss"} and parts.hostname not in LOOPBACK
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def watched(browser: Browser) -> Iterator[tuple[Page, list[str]]]:
     """The page that tests share, and what went wrong on it."""
     context = browser.new_context()

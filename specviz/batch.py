@@ -26,7 +26,7 @@ from specviz.errors import EngineError
 from specviz.machine import synchronize
 from specviz.methods import Beliefs, Ruling, rule
 from specviz.pacing import UNVERIFIED, Costs, draft_length
-from specviz.prefixes import LONGEST, Prefixes, alike
+from specviz.prefixes import LONGEST, SHORTEST, Prefixes, alike
 from specviz.row import Row
 from specviz.sampling import ACCEPT, DRAFT, RESAMPLE, Number, at, distribution, draw
 from specviz.threads import budget, limited_to
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 _MANY = 1 << 22
 """Numbers in a round's distributions from which on deciding takes more than one thread."""
-SHARED = 16
-"""Where all prompts that join begin with at least so many equal tokens, these are read once."""
 PREFILL_CHUNK = 512
 """Prompt tokens read in one forward pass: bounds memory, and the time until a stop is noticed."""
 
@@ -114,7 +112,7 @@ class Batch:
         prefix, start = known.find(begin) if known else (None, 0)
         if prefix:
             model.restore(first, prefix.states, start)
-        if len(rows) > 1 and shared >= SHARED:
+        if len(rows) > 1 and shared >= SHORTEST:
             yield from self._read(model, rows[:1], slice(first, first + 1), start, [shared], chunk)
             start = shared
         if len(rows) > 1 and start:

@@ -75,7 +75,7 @@ def side_by_side(events: Iterable[Event | Waiting], count: int) -> Generator[str
     runs: dict[int, Run] = {}
     for event in events:
         if isinstance(event, Waiting):
-            yield from waiting(event.place)
+            yield from [""] if runs else waiting(event.place)
             continue
         if event.index not in runs:  # also where a stop came before the start
             if not runs:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -76,11 +76,7 @@ class Engine:
         self, requests: Request | Sequence[Request], *, stop: threading.Event | None = None
     ) -> list[Run]:
         """Serve all requests and return their runs in order. `stop` and errors are as for `stream`."""
-        runs: dict[int, Run] = {}
-        for event in self.stream(requests, stop=stop):
-            if isinstance(event, Finished):
-                runs[event.index] = event.run
-        return [runs[index] for index in sorted(runs)]
+        return finished(self.stream(requests, stop=stop))
 
     def stream(
         self, requests: Request | Sequence[Request], *, stop: threading.Event | None = None
@@ -131,6 +127,12 @@ class Engine:
             if is_out_of_memory(error):
                 raise out_of_memory(len(batch.rows), batch.longest) from error
             raise
+
+
+def finished(events: Iterable[Event | Waiting]) -> list[Run]:
+    """The runs that have ended when all is told, in the order of their requests."""
+    runs = {event.index: event.run for event in events if isinstance(event, Finished)}
+    return [runs[index] for index in sorted(runs)]
 
 
 def out_of_memory(rows: int, longest: int) -> EngineError:

@@ -4,6 +4,9 @@ Knows nothing of models, pages or files. Everything SpecViz raises on purpose is
 the shell show its text as it is, so no error may carry a traceback, a path of the server, or a user's text.
 """
 
+BROKEN = "Something broke inside SpecViz and this run has ended; the next one should work."
+"""What is said of a run that was ended by whatever was not foreseen."""
+
 
 class SpecvizError(Exception):
     """Base of every error that SpecViz raises on purpose."""

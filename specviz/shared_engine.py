@@ -19,8 +19,8 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
 
 from specviz.batch import Batch, CostTable
-from specviz.engine import Decided, Event, Finished, Started, Waiting, out_of_memory
-from specviz.errors import BusyError, EngineError, SpecvizError, is_out_of_memory
+from specviz.engine import Decided, Event, Finished, Started, Waiting, finished, out_of_memory
+from specviz.errors import BROKEN, BusyError, EngineError, SpecvizError, is_out_of_memory
 from specviz.machine import give_back_memory
 from specviz.pacing import Costs
 from specviz.prefixes import Prefixes
@@ -46,7 +46,6 @@ _GRACE = 60.0
 _IDLE = 2.0
 """Seconds without work after which memory that is free is given back to the system."""
 _STOPPED = "The server has ended this run because it is being stopped."
-_BROKEN = "Something broke inside SpecViz and this run has ended; the next one should work."
 
 
 class SharedEngine:
@@ -148,12 +147,7 @@ class SharedEngine:
         self, requests: Request | Sequence[Request], *, stop: threading.Event | None = None
     ) -> list[Run]:
         """Serve all requests and return their runs in order. `stop` and errors are as for `stream`."""
-        runs = {
-            event.index: event.run
-            for event in self.stream(requests, stop=stop)
-            if isinstance(event, Finished)
-        }
-        return [runs[index] for index in sorted(runs)]
+        return finished(self.stream(requests, stop=stop))
 
     def call(self, function: Callable[[], T]) -> T:
         """What `function` gives, done between two rounds: work on the pair's models that is no generating."""
@@ -180,8 +174,7 @@ class SharedEngine:
                     event = Waiting(0, place)
                 if isinstance(event, Exception):
                     raise event
-                if isinstance(event, Waiting):
-                    place = event.place
+                place = event.place if isinstance(event, Waiting) else 0
                 left -= isinstance(event, Finished)
                 yield event
         finally:
@@ -199,7 +192,7 @@ class SharedEngine:
                     self._turn()
                 except Exception as error:
                     log.error("the engine starts anew", exc_info=error)
-                    self._end_all(EngineError(_BROKEN))
+                    self._end_all(EngineError(BROKEN))
                 self.tally.busy_seconds += time.monotonic() - begin
         finally:
             with self._changed:
@@ -378,22 +371,22 @@ class SharedEngine:
     def _fail(self, ticket: _Ticket, error: SpecvizError) -> None:
         """End a ticket with an error, and none beside it."""
         for row in ticket.left:
-            row.run.stop_reason = row.run.stop_reason or "failed"
+            row.run.stop_reason = "failed"
         self._batch.dismiss()
         if self._reading and self._reading.ticket is ticket:
             self._reading = None
         for row in list(ticket.left):
-            self._finish(ticket, row, "failed", told=False)
+            self._finish(ticket, row, told=False)
         ticket.events.put(error)
 
-    def _finish(self, ticket: _Ticket, row: Row, reason: str = "", told: bool = True) -> None:
+    def _finish(self, ticket: _Ticket, row: Row, told: bool = True) -> None:
         """A run is over."""
         run = row.run
         ticket.left.remove(row)
         del self._of[row]
         if row in ticket.waiting:
             ticket.waiting.remove(row)
-        self.tally.finished[reason or run.stop_reason] += 1
+        self.tally.finished[run.stop_reason] += 1
         if told:
             ticket.events.put(Finished(row.index, run))
         if not ticket.left:
@@ -406,7 +399,7 @@ class SharedEngine:
                     "method": run.method,
                     "lenience": run.lenience,
                     "temperature": run.temperature,
-                    "stop_reason": reason or run.stop_reason,
+                    "stop_reason": run.stop_reason,
                     "prompt_tokens": row.prompt_length,
                     "tokens": len(row.ids) - row.prompt_length,
                     "rounds": len(run.rounds),

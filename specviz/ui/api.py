@@ -29,7 +29,7 @@ from specviz.pairs import describe_pairs
 from specviz.request import AUTO, Request
 from specviz.service import Service
 from specviz.trace import Run
-from specviz.ui.running import Streaming
+from specviz.ui.running import Streaming, session_of
 
 FIGURES = (
     "acceptance_rate",
@@ -266,7 +266,7 @@ def _visitor(request: gr.Request | None) -> str:
     """Who asks. Gradio asks in the name of all MCP clients: there each call is somebody else's."""
     if request is None or request.headers.get("x-gradio-user") == "mcp":
         return secrets.token_hex()
-    return request.session_hash or ""
+    return session_of(request)
 
 
 def _so_far(run: Run | None) -> dict[str, Any]:

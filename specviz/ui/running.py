@@ -15,7 +15,7 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from specviz.errors import SpecvizError
+from specviz.errors import BROKEN, SpecvizError
 from specviz.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -200,7 +200,7 @@ def in_a_sentence(error: Exception) -> str:
     if isinstance(error, SpecvizError):
         return str(error)
     log.error("a run failed", exc_info=error)
-    return "Something broke inside SpecViz and this run has ended; the next one should work."
+    return BROKEN
 
 
 def error_line(message: str) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.comparison import compare
-from specviz.engine import Engine
+from specviz.comparison import compare, side_by_side
+from specviz.engine import Engine, Waiting
 from specviz.errors import EngineError
 from specviz.metrics import table
 from specviz.pairs import ModelPair
@@ -154,3 +154,14 @@ def test_scoring_that_runs_out_of_memory_is_one_sentence(
     monkeypatch.setattr("specviz.comparison.mean_log_probability", full)
     with pytest.raises(EngineError, match="Memory ran out"):
         told(compare(Engine(pair), requests("speed", "verifier_only"), threading.Event()))
+
+
+def test_silence_in_the_middle_is_no_waiting_for_a_turn(pair: ModelPair) -> None:
+    """A place in the queue is told until the first pane begins; later a sign of life says nothing."""
+    events = list(Engine(pair).stream(requests("speed", "verifier_only")))
+    told = [
+        json.loads(line) if line else None
+        for line in side_by_side([Waiting(0, 3), *events[:3], Waiting(0, 0), *events[3:]], 2)
+    ]
+    assert [line for line in told if line and line["type"] == "waiting"] == [{"type": "waiting", "place": 3}]
+    assert told.count(None) == 2

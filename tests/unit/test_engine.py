@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from specviz.batch import PREFILL_CHUNK, SHARED
+from specviz.batch import PREFILL_CHUNK
 from specviz.engine import Decided, Engine, Finished, Started
 from specviz.errors import EngineError, RequestError
 from specviz.methods import METHODS
 from specviz.pairs import ModelPair
+from specviz.prefixes import SHORTEST
 from specviz.request import MAX_DRAFT_LENGTH, Request
 from specviz.sampling import ACCEPT, distribution
 from specviz.trace import Run
@@ -162,7 +163,7 @@ def test_neighbours_do_not_show(engine: Engine) -> None:
 def test_what_prompts_have_in_common_is_read_once(family: str, tmp_path: Path) -> None:
     """Texts are as if each had read all of its prompt; both models read the common part a single time."""
     pair = tiny_pair(family, tmp_path)
-    common = list(range(40, 41 + SHARED))
+    common = list(range(40, 41 + SHORTEST))
     prompts = [[*common, 7, 8, 9], [*common, 7], common, [*common, 5, 6, 7, 8, 9, 10], common]
     requests = [
         Request(token_ids=ids, method=method, seed=seed, max_new_tokens=12, temperature=0.8)
@@ -186,7 +187,7 @@ def test_what_prompts_have_in_common_is_read_once(family: str, tmp_path: Path) -
         for _ in requests:
             assert isinstance(next(batch), Started)
         # All but the last token of the shortest prompt is common to all; the rest is as wide as the longest has it.
-        assert read == dict.fromkeys(read, SHARED + len(requests) * 6)
+        assert read == dict.fromkeys(read, SHORTEST + len(requests) * 6)
     finally:
         for hook in hooks:
             hook.remove()

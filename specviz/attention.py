@@ -1,7 +1,7 @@
-"""Attention for a handful of queries over a slot cache on the CPU: torch's fused kernel, asked in fixed shapes.
+"""Attention for a handful of queries over a slot cache: torch's fused kernel, asked in fixed shapes.
 
-Query heads that share a key-value head become rows of one product, so keys and values are never repeated. With four
-rows or more, and a number of keys that is a multiple of 64, the kernel gives a query the same bits whatever else is
+Query heads that share a key-value head become rows of one product, so keys and values are never repeated. On the CPU,
+with four rows or more, and a number of keys that is a multiple of 64, the kernel gives a query the same bits whatever else is
 computed with it: other queries, other rows of the batch, keys that the mask hides. Knows no cache and no request.
 """
 
@@ -18,17 +18,17 @@ from transformers.masking_utils import sdpa_mask
 
 NAME = "specviz_grouped"
 _LEAST = 4
-"""With fewer rows the kernel multiplies in another order."""
+"""With fewer rows the CPU's kernel multiplies in another order."""
 
 
 def group(model: PreTrainedModel) -> None:
-    """Let a model on the CPU whose attention is torch's own use `grouped_attention`; leave any other as it is.
+    """Let a model on one device whose attention is torch's own use `grouped_attention`; leave any other as it is.
 
     So too where scores are softcapped (Gemma 2), of which torch's kernel knows nothing.
     """
-    on_cpu = {parameter.device.type for parameter in model.parameters()} == {"cpu"}
+    in_one_place = len({parameter.device for parameter in model.parameters()}) == 1
     softcapped = getattr(model.config.get_text_config(), "attn_logit_softcapping", None)
-    if on_cpu and not softcapped and model.config._attn_implementation == "sdpa":
+    if in_one_place and not softcapped and model.config._attn_implementation == "sdpa":
         model.set_attn_implementation(NAME)
 
 

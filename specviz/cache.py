@@ -8,20 +8,31 @@ position, which no mask ever shows. Knows no method, no request and no randomnes
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, cast
+from itertools import product
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
 
 from specviz import attention
+from specviz.graphs import PLAIN
 from specviz.threads import chosen, limited_to
+
+if TYPE_CHECKING:
+    from specviz.workspace import Workspace
 
 _GRAIN = 64
 """Buffers grow, and are seen, in steps of this many positions."""
+_SHORTEST = 256
+"""Positions that a captured pass sees at least: fewer shapes, and hardly more to read."""
+_WIDEST = 16
+"""Tokens of a row in a captured pass: a round's. Longer ones, of prompts, are worth their launches."""
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 """The integers as wide as a number of so many bytes."""
 
@@ -72,7 +83,10 @@ class SlotLayer(CacheLayerMixin):
             return
         for name in ("keys", "values"):
             old = getattr(self, name)
-            new = old.new_zeros(rows, old.shape[1], length + 1, old.shape[3])
+            # Larger already where memory ran out while the other layers moved.
+            new = old.new_zeros(
+                max(rows, old.shape[0]), old.shape[1], max(length + 1, old.shape[2]), old.shape[3]
+            )
             new[: old.shape[0], :, : old.shape[2] - 1] = old[:, :, :-1]
             setattr(self, name, new)
 
@@ -114,20 +128,42 @@ class SlotCache(Cache):
 
     layers: list[SlotLayer]  # type: ignore[assignment]
 
-    def __init__(self) -> None:
+    def __init__(
+        self, grain: int = _GRAIN, doubles: bool = False, moved: Callable[[], None] = lambda: None
+    ) -> None:
+        """No buffers yet.
+
+        Args:
+            grain: positions by which buffers grow.
+            doubles: whether rows grow to the next power of two.
+            moved: called before buffers are replaced by larger ones.
+        """
         super().__init__(layer_class_to_replicate=cast("type[SlotLayer]", partial(SlotLayer, self)))
+        self._grain, self._doubles, self._moved = grain, doubles, moved
         self.rows = self.length = self.visible = 0
         self.target = slice(0, 0)
         self.index = torch.empty(0)
+        self.stairs: dict[tuple[int, int | None], Tensor] = {}
+        """What masks are cut from, by length and window; as long-lived as the buffers, since captured passes read it."""
 
     def reserve(self, rows: int, length: int) -> None:
         """Make room for `rows` rows of `length` positions each."""
-        rows = max(rows, self.rows)
-        length = max(-(-length // _GRAIN) * _GRAIN, self.length)
+        rows, length = self._enough(rows, length)
         if (rows, length) != (self.rows, self.length):
+            self._moved()
             for layer in self.layers:
                 layer.resize(rows, length)
             self.rows, self.length = rows, length
+
+    def growth(self, rows: int, length: int) -> int:
+        """By how many positions, of all rows together, the buffers would grow to make that room."""
+        rows, length = self._enough(rows, length)
+        return rows * (length + 1) - self.rows * (self.length + 1)
+
+    def _enough(self, rows: int, length: int) -> tuple[int, int]:
+        """Rows and positions as buffers are made: never fewer than there are."""
+        rows = _power(rows) if self._doubles else rows
+        return max(rows, self.rows), max(-(-length // self._grain) * self._grain, self.length)
 
     def restore(self, row: int, states: Saved, length: int) -> None:
         """Write the first `length` positions of what was saved into a row."""
@@ -168,8 +204,11 @@ class SlotModel:
     `owners` lists who sits in which row; `calls` counts forward passes.
     """
 
-    def __init__(self, model: Any, vocabulary_size: int) -> None:
-        """Wrap `model`; its logits are cut to the pair's `vocabulary_size` real tokens."""
+    def __init__(self, model: Any, vocabulary_size: int, workspace: Workspace | None = None) -> None:
+        """Wrap `model`; its logits are cut to the pair's `vocabulary_size` real tokens.
+
+        With a `workspace` that nobody else has, its buffers are used and its passes captured.
+        """
         config = model.config.get_text_config()
         layer_types = set(getattr(config, "layer_types", None) or ())
         self._model = model
@@ -182,8 +221,9 @@ class SlotModel:
         self._config = config
         self._attention = model.config._attn_implementation
         self._cache = SlotCache()
+        self._workspace = workspace
+        self._captures = False
         self._threads = chosen(model)
-        self._stairs: dict[tuple[int, int | None], Tensor] = {}
         self.device = model.get_input_embeddings().weight.device
         self.dtype = model.dtype
         self.owners: list[Any] = []
@@ -192,9 +232,22 @@ class SlotModel:
     def admit(self, owners: list[Any], length: int) -> slice:
         """Give each owner a row with room for `length` positions; returns their rows."""
         first = len(self.owners)
+        if not first:
+            self._settle()
         self._cache.reserve(first + len(owners), length)  # which may fail: then nobody is seated
         self.owners += owners
         return slice(first, len(self.owners))
+
+    def growth(self, more: int, length: int) -> int:
+        """Bytes that seating `more` owners would take, if the longest of all rows needs `length` positions."""
+        ours = self._workspace is not None and self._workspace.is_free_for(self)
+        cache = self._workspace.cache if ours and self._workspace is not None else self._cache
+        return cache.growth(len(self.owners) + more, length) * self.position_bytes
+
+    @property
+    def position_bytes(self) -> int:
+        """Bytes of keys and values that one position of a row holds."""
+        return position_bytes(self._model)
 
     def drop(self, owner: Any) -> None:
         """Free an owner's row; the last row moves into the gap."""
@@ -206,7 +259,18 @@ class SlotModel:
             self.owners[gap] = self.owners[last]
         self.owners.pop()
         if not self.owners:
-            self._cache = SlotCache()
+            self._leave()
+
+    def _settle(self) -> None:
+        """Take the workspace, if there is one to be had."""
+        if self._workspace is not None and self._workspace.lend(self):
+            self._cache, self._captures = self._workspace.cache, True
+
+    def _leave(self) -> None:
+        """Nobody is seated any more."""
+        if self._captures and self._workspace is not None:
+            self._workspace.give_back()
+        self._cache, self._captures = SlotCache(), False
 
     def spread(self, rows: slice, length: int) -> None:
         """What the first of these rows has read of its first `length` positions, all of them have then."""
@@ -225,11 +289,14 @@ class SlotModel:
 
     def take(self, other: SlotModel) -> None:
         """Seat all owners of another cache of the same model, with what they have read; the other is empty then."""
-        if self.owners:
+        if not other.owners:
+            return
+        if self.owners or self._workspace is not None:
             self._copy(other, slice(0, len(other.owners)))
         else:
             self.owners, self._cache = other.owners, other._cache
-        other.owners, other._cache = [], SlotCache()
+        other.owners = []
+        other._leave()
 
     def copy(self, owner: Any, other: SlotModel) -> None:
         """Seat an owner of another cache of the same model, if it is one, with what it has read."""
@@ -261,8 +328,54 @@ class SlotModel:
         Returns:
             Logits [B, n, vocabulary_size].
         """
+        if self._captures and rows is None and tokens.shape[1] <= _WIDEST:
+            return self._replay(tokens, positions, visible, valid)
         output = self._run(self._model, tokens, positions, visible, valid, rows)
         return output.logits[..., : self._vocabulary_size]
+
+    def _replay(self, tokens: Tensor, positions: Tensor, visible: int, valid: Tensor | None) -> Tensor:
+        """`forward` for all rows, as a captured pass over the next larger powers of two of rows and tokens."""
+        assert self._workspace is not None
+        scratch = self._cache.length
+        index = positions
+        if valid is not None:
+            index, positions = torch.where(valid, positions, scratch), torch.where(valid, positions, 0)
+        count, width = tokens.shape
+        rows, columns = _power(count), _power(width)
+        seen = min(max(_SHORTEST, _power(visible)), scratch)
+        margin = (0, columns - width, 0, rows - count)
+        inputs = [
+            functional.pad(values, margin, value=value)
+            for values, value in ((tokens, 0), (positions, 0), (index, scratch))
+        ]
+        self.calls += 1
+        logits = self._workspace.graphs.run((rows, columns, seen), partial(self._pass, visible=seen), inputs)
+        return logits[:count, :width]
+
+    def warm_up(self, rows: int, length: int, widths: Sequence[int]) -> Iterator[None]:
+        """Capture the passes of up to so many rows and positions over `widths` tokens a row; yields after each.
+
+        Only while nobody is seated; nothing at all where passes are not captured.
+        """
+        owners: list[Any] = list(range(rows))
+        self.admit(owners, length)
+        try:
+            for width, visible in product(widths, _views(length)) if self._captures else ():
+                tokens = torch.zeros(rows, width, dtype=torch.long, device=self.device)
+                positions = (visible - width + torch.arange(width, device=self.device)).expand(rows, -1)
+                for _ in range(PLAIN + 1):
+                    self.forward(tokens, positions, visible=visible)
+                yield
+        finally:
+            for owner in owners:
+                self.drop(owner)
+
+    def _pass(self, tokens: Tensor, positions: Tensor, index: Tensor, visible: int) -> Tensor:
+        """Logits of a whole pass over the first rows, which reads its inputs on the device alone."""
+        self._cache.aim(slice(0, len(tokens)), index, visible)
+        output = self._call(self._model, tokens, positions, visible)
+        logits: Tensor = output.logits[..., : self._vocabulary_size]
+        return logits
 
     def read(
         self,
@@ -292,13 +405,16 @@ class SlotModel:
         self._cache.aim(slice(0, len(self.owners)) if rows is None else rows, index, visible)
         self.calls += 1
         with limited_to(self._threads.of(tokens.numel())) if self._threads else nullcontext():
-            return model(
-                input_ids=tokens,
-                position_ids=positions,
-                attention_mask=self._mask(positions, visible),
-                past_key_values=self._cache,
-                use_cache=True,
-            )
+            return self._call(model, tokens, positions, visible)
+
+    def _call(self, model: Any, tokens: Tensor, positions: Tensor, visible: int) -> Any:
+        return model(
+            input_ids=tokens,
+            position_ids=positions,
+            attention_mask=self._mask(positions, visible),
+            past_key_values=self._cache,
+            use_cache=True,
+        )
 
     def _mask(self, positions: Tensor, visible: int) -> Tensor | dict[str, Tensor]:
         """4-D mask(s): a query sees what lies at or before its position, in sliding layers within the window."""
@@ -313,9 +429,9 @@ class SlotModel:
     def _as_attention_wants(self, positions: Tensor, visible: int, window: int | None) -> Tensor:
         if self._attention == attention.NAME:
             key = self._cache.length, window
-            if key not in self._stairs:
-                self._stairs[key] = attention.staircase(*key, self.dtype, positions.device)
-            return attention.grouped_mask(self._stairs[key], positions, visible, self._config)
+            if key not in self._cache.stairs:
+                self._cache.stairs[key] = attention.staircase(*key, self.dtype, positions.device)
+            return attention.grouped_mask(self._cache.stairs[key], positions, visible, self._config)
         seen, query = torch.arange(visible, device=positions.device), positions[:, None, :, None]
         mask = seen <= query
         if window is not None:
@@ -325,3 +441,22 @@ class SlotModel:
         return torch.zeros(mask.shape, dtype=self.dtype, device=mask.device).masked_fill_(
             ~mask, torch.finfo(self.dtype).min
         )
+
+
+def position_bytes(model: Any) -> int:
+    """Bytes of keys and values that one position of a row holds, in all layers of a causal language model."""
+    config = model.config.get_text_config()
+    heads = config.num_attention_heads
+    shared = getattr(config, "num_key_value_heads", None) or heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return int(2 * config.num_hidden_layers * shared * size * model.dtype.itemsize)
+
+
+def _views(length: int) -> list[int]:
+    """Of how many positions captured passes see some, up to `length`."""
+    return [_SHORTEST << step for step in range(length.bit_length()) if _SHORTEST << step < length] + [length]
+
+
+def _power(count: int) -> int:
+    """The next power of two."""
+    return 1 << (count - 1).bit_length()

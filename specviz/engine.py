@@ -108,7 +108,9 @@ class Engine:
                         row.run.stop_reason = "cancelled"
                         yield Finished(row.index, row.run)
                     return
-                free = self.max_rows - len(batch.rows)
+                free = min(self.max_rows - len(batch.rows), len(waiting))
+                if free:
+                    free = batch.room_for(waiting[:free])
                 joining, waiting = waiting[:free], waiting[free:]
                 if joining:
                     for _ in batch.read(joining):
@@ -116,7 +118,7 @@ class Engine:
                             break
                     yield from (Started(row.index, row.run) for row in joining)
                     continue
-                for row, outcome in batch.step():
+                for row, outcome in _round(batch):
                     if isinstance(outcome, Exception):
                         raise outcome
                     yield Decided(row.index, row.run, outcome)
@@ -127,6 +129,16 @@ class Engine:
             if is_out_of_memory(error):
                 raise out_of_memory(len(batch.rows), batch.longest) from error
             raise
+
+
+def _round(batch: Batch) -> list[tuple[Row, Round | Exception]]:
+    """One round; a second time where memory runs out and there is something to spare."""
+    try:
+        return batch.step()
+    except Exception as error:
+        if not (is_out_of_memory(error) and batch.economise()):
+            raise
+    return batch.step()
 
 
 def finished(events: Iterable[Event | Waiting]) -> list[Run]:

@@ -90,6 +90,14 @@ def give_back_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def spare_memory(device: Any) -> int:
+    """Bytes of a GPU that are free, or that torch keeps and nobody uses."""
+    import torch
+
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0] + kept)
+
+
 class PeakMemory:
     """The most memory taken at once between making this and `read`, beyond what was taken before."""
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from specviz.errors import RequestError, quoted
-from specviz.sampling import Number, column, distribution, indicator, total
+from specviz.sampling import Number, column, distribution, indicator, tensor, total
 
 FLOOR = 1e-10
 """Smallest denominator of `speed`'s acceptance ratio (as in the paper's published notebook)."""
@@ -100,8 +100,8 @@ The score is [..., 1] where the drafter is trusted as a whole, [..., V] where ea
 
 
 def _as(setting: Number, like: Tensor) -> Tensor:
-    """A setting as `like` counts, rounded only now: one number for all rows and one for each then do the same."""
-    return torch.as_tensor(setting, dtype=like.dtype, device=like.device)
+    """A setting as `like` counts."""
+    return tensor(setting, like.device, like.dtype)
 
 
 def _chow(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 2

@@ -681,7 +681,7 @@ def _read_model(
 
 
 def tune(model: PreTrainedModel) -> None:
-    """Make a model's passes over a few tokens fast on the CPU; leaves other devices alone."""
+    """Make a model's passes over a few tokens fast: packed weights and threads on the CPU, attention anywhere."""
     from specviz.attention import group
     from specviz.packing import pack
     from specviz.threads import choose

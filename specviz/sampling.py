@@ -28,6 +28,16 @@ def column(setting: Number) -> Number:
     return setting.unsqueeze(-1) if isinstance(setting, Tensor) else setting
 
 
+def tensor(setting: Number, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """A setting as a tensor, rounded only now: one number for all rows and one for each then do the same.
+
+    A number is filled in on the device: to send it the host would wait.
+    """
+    if isinstance(setting, Tensor):
+        return setting.to(device, dtype)
+    return torch.full((), setting, dtype=dtype, device=device)
+
+
 def at(values: Tensor, tokens: Tensor) -> Tensor:
     """What `values` [..., V] say of `tokens` [...]: [...]."""
     return values.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
@@ -79,9 +89,10 @@ def _one_hot_argmax(logits: Tensor) -> Tensor:
 def _truncate(probabilities: Tensor, top_k: int | Tensor, top_p: Number) -> Tensor:
     """Zero what lies outside top-k and, of the rest, outside top-p; renormalise. Ties keep the lower id."""
     flat = probabilities.reshape(-1, probabilities.shape[-1])
-    settings = (torch.as_tensor(setting, device=flat.device).unsqueeze(-1) for setting in (top_k, top_p))
-    limit, bound = (each.expand(*probabilities.shape[:-1], 1).reshape(-1, 1) for each in settings)
-    limit, bound = limit.long(), bound.to(flat.dtype)
+    settings = (tensor(top_k, flat.device, torch.int64), tensor(top_p, flat.device, flat.dtype))
+    limit, bound = (
+        each.unsqueeze(-1).expand(*probabilities.shape[:-1], 1).reshape(-1, 1) for each in settings
+    )
     if flat.device.type == "cpu" and flat.shape[-1] > _LEADING:
         # Sorting a vocabulary takes a hundred times as long as finding the few tokens that are mostly kept.
         kept, complete = _kept(flat, flat.topk(_LEADING).indices.sort(-1).values, limit, bound)

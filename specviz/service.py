@@ -277,9 +277,11 @@ class Service:
         limits = self.limits
         tally = self._tallies.setdefault(key, PairTally(key, limits.rows))
         tally.loaded = True
-        return SharedEngine(
+        engine = SharedEngine(
             pair, max_rows=limits.rows, queue=limits.queue, seconds=limits.seconds, tally=tally
         )
+        engine.warm_up(report)
+        return engine
 
     def _make_room(self) -> bool:
         """Unload every pair that nobody uses; whether there was any."""

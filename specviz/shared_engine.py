@@ -24,6 +24,7 @@ from specviz.errors import BROKEN, BusyError, EngineError, SpecvizError, is_out_
 from specviz.machine import give_back_memory
 from specviz.pacing import Costs
 from specviz.prefixes import Prefixes
+from specviz.progress import Progress
 from specviz.request import Request
 from specviz.row import Row
 from specviz.tally import PairTally
@@ -160,6 +161,15 @@ class SharedEngine:
         result: T = work.result.result()  # type: ignore[assignment]
         return result
 
+    def warm_up(self, progress: Progress) -> None:
+        """Make the first text as fast as the next ones, where the device needs time for that: see `Batch.warm_up`."""
+
+        def capture() -> None:
+            for count, _ in enumerate(self._batch.warm_up(), 1):
+                progress(1.0, f"Getting the GPU ready: forward pass {count}")
+
+        self.call(capture)
+
     def _listen(self, ticket: _Ticket) -> Iterator[Event | Waiting]:
         place, left = 0, len(ticket.rows)
         try:
@@ -272,12 +282,15 @@ class SharedEngine:
             share = max(1, self.max_rows // len(visitors))
             free = self.max_rows - len(self._batch.rows)
             ticket = next((ticket for ticket, _ in order if running[ticket.visitor] < share), None)
+            count = 0
             if ticket and free > 0:
                 count = min(free, share - running[ticket.visitor], len(ticket.waiting))
+                count = self._batch.room_for(ticket.waiting[:count])
+            if ticket and count:
                 rows, ticket.waiting = ticket.waiting[:count], ticket.waiting[count:]
                 ticket.place = 0
                 self.tally.waited_seconds += count * (time.monotonic() - ticket.asked)
-                self._reading = _Reading(ticket, rows, Batch(self.pair, self._costs, self._known))
+                self._reading = self._to_read(ticket, rows)
                 order = self._order()
         places: dict[int, int] = {}
         for place, (ticket, _) in enumerate(order, 1):
@@ -287,6 +300,9 @@ class SharedEngine:
             if place and place != ticket.place and len(ticket.waiting) == len(ticket.rows):
                 ticket.events.put(Waiting(ticket.waiting[0].index, place))
             ticket.place = place
+
+    def _to_read(self, ticket: _Ticket, rows: list[Row]) -> _Reading:
+        return _Reading(ticket, rows, Batch(self.pair, self._costs, self._known, apart=True))
 
     def _order(self) -> list[tuple[_Ticket, Row]]:
         """Rows that wait, the next one first: whoever has fewest goes before, then whoever came before."""
@@ -311,7 +327,10 @@ class SharedEngine:
             self._batch.take(reading.batch)
         except Exception as error:
             self._reading = None
-            self._fail(reading.ticket, self._told(error, len(reading.rows), reading.batch.longest))
+            if is_out_of_memory(error) and self._batch.economise():
+                self._reading = self._to_read(reading.ticket, reading.rows)
+            else:
+                self._fail(reading.ticket, self._told(error, len(reading.rows), reading.batch.longest))
             return
         self._reading = None
         for row in reading.rows:
@@ -325,7 +344,9 @@ class SharedEngine:
             results = self._batch.step()
         except Exception as error:
             if is_out_of_memory(error):
-                # Memory is everybody's: the longest makes room, and the round is tried again.
+                # Memory is everybody's: speed makes room, then the longest text; and the round is tried again.
+                if self._batch.economise():
+                    return
                 row = max(self._batch.rows, key=lambda row: (row.prompt_length + row.limit, row.index))
                 told = out_of_memory(len(self._batch.rows), self._batch.longest)
                 self._fail(self._of[row], told)

@@ -8,6 +8,7 @@ verdict is the other one. Knows no model, no trace and no page.
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -73,11 +74,18 @@ def flips(beliefs: Beliefs, tokens: Tensor, coins: Tensor) -> Tensor:
     ):
         until_since[name] = (_lenience(name, until, best_p), _lenience(name, own, best_p))
     both = torch.stack([end for name in METHODS for end in until_since[name]], -1).unflatten(-1, (-1, FLIPS))
-    ranges = [method.lenience_range for method in METHODS.values()]
-    low, high = both.new_tensor(ranges).unsqueeze(-1).unbind(-2)
+    low, high = _ranges(both.device)
     # At the lower end of its range nothing changes any more.
     real = (both[..., :1] < both[..., 1:]) & (both > low) & (both <= high) & both.isfinite()
     return torch.where(real, both, math.inf).sort(-1).values
+
+
+@cache
+def _ranges(device: torch.device) -> tuple[Tensor, Tensor]:
+    """The ends of all methods' leniences, float64 [9, 1] each: sent to a device only once."""
+    ranges = [method.lenience_range for method in METHODS.values()]
+    low, high = torch.tensor(ranges, dtype=torch.float64, device=device).unsqueeze(-1).unbind(-2)
+    return low, high
 
 
 def _crossing(scores: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Tensor:

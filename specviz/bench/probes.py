@@ -16,9 +16,10 @@ from torch import nn
 
 from specviz.bench.contenders import Bed, Ours
 from specviz.bench.measurements import Forwards, Overhead, Together
-from specviz.cache import SlotModel
+from specviz.cache import SlotModel, position_bytes
 from specviz.engine import Decided
 from specviz.machine import synchronize
+from specviz.workspace import Workspace, workspace
 
 _TRIES = 9
 _OVERHEAD_RUNS = 2
@@ -34,7 +35,9 @@ class _Bare:
         self._models = {}
         ids = [*prompt, *([prompt[-1]] * tokens)][: self.start]
         for name, model in (("drafter", bed.ours.drafter), ("verifier", bed.ours.verifier)):
-            slot = SlotModel(model, bed.ours.vocabulary_size)
+            # Captured like the engine's, but over buffers of its own: the engine has the model's.
+            own = Workspace() if workspace(model) else None
+            slot = SlotModel(model, bed.ours.vocabulary_size, own)
             slot.admit([self], self.start + tokens + 32)
             positions = torch.arange(self.start, device=self.device)[None]
             slot.read(torch.tensor([ids], device=self.device), positions, visible=self.start)
@@ -84,7 +87,7 @@ def measure_forwards(
                 drafter.append(pair[0])
                 verifier[count - 1].append(pair[1])
     weights = [weight_bytes(model) for model in (bed.plain.drafter, bed.plain.verifier)]
-    cache = [cache_bytes(model) * bare.start for model in (bed.plain.drafter, bed.plain.verifier)]
+    cache = [position_bytes(model) * bare.start for model in (bed.plain.drafter, bed.plain.verifier)]
     return Forwards(
         positions=bare.start,
         drafter_seconds=statistics.median(drafter),
@@ -105,15 +108,6 @@ def weight_bytes(model: Any) -> int:
         for place, weight in every.items()
         if place not in tables or place in products
     )
-
-
-def cache_bytes(model: Any) -> int:
-    """Bytes of keys and values that one position holds."""
-    config = model.config.get_text_config()
-    heads = config.num_attention_heads
-    shared = getattr(config, "num_key_value_heads", None) or heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return int(2 * config.num_hidden_layers * shared * size * model.dtype.itemsize)
 
 
 def measure_overhead(

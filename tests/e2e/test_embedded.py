@@ -185,8 +185,9 @@ def test_neighbours_do_not_show(engine: Engine) -> None:
 def transformers_greedy(engine: Engine, prompts: list[list[int]]) -> list[list[int]]:
     """What transformers' own `generate` adds to each prompt, up to its end; all in one batch, padded at the left."""
     width = max(map(len, prompts))
-    ids = torch.tensor([[0] * (width - len(own)) + own for own in prompts])
-    mask = torch.tensor([[0] * (width - len(own)) + [1] * len(own) for own in prompts])
+    device = engine.pair.device
+    ids = torch.tensor([[0] * (width - len(own)) + own for own in prompts], device=device)
+    mask = torch.tensor([[0] * (width - len(own)) + [1] * len(own) for own in prompts], device=device)
     written = engine.pair.verifier.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=TOKENS)[
         :, width:
     ].tolist()

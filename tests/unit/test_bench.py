@@ -29,8 +29,9 @@ from specviz.bench.measurements import (
     spread,
     to_json,
 )
-from specviz.bench.probes import cache_bytes, weight_bytes
+from specviz.bench.probes import weight_bytes
 from specviz.bench.report import markdown, tables
+from specviz.cache import position_bytes
 from specviz.errors import EngineError, RequestError
 from specviz.files import write_whole
 from specviz.pairs import ModelPair
@@ -171,7 +172,7 @@ def test_a_pass_reads_all_weights_but_tables_and_a_tied_one_whole(tmp_path: Path
     positions = tied.base_model.decoder.embed_positions.weight
     whole = sum(weight.numel() for weight in tied.parameters()) * 8
     assert weight_bytes(tied) == whole - positions.numel() * 8
-    assert cache_bytes(untied) == 2 * 2 * 2 * 8 * 8  # keys and values, layers, shared heads, size, bytes
+    assert position_bytes(untied) == 2 * 2 * 2 * 8 * 8  # keys and values, layers, shared heads, size, bytes
 
 
 # ---- a whole benchmark -------------------------------------------------------------------------------------

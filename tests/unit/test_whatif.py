@@ -222,7 +222,7 @@ def test_a_device_that_may_not_look_explains_the_same(
 ) -> None:
     """Off the CPU every place is explained and searched, since to learn which ones matter would make it wait."""
     monkeypatch.setattr("specviz.whatif.places", lambda mask: torch.arange(mask.numel()))
-    monkeypatch.setattr("specviz.batch.places", lambda mask: torch.arange(mask.numel()))
+    monkeypatch.setattr("specviz.step.places", lambda mask: torch.arange(mask.numel()))
     for run in runs[:: len(BOTH) - 1]:
         request = Request(
             prompt=PROMPT,

@@ -1,0 +1,424 @@
+"""One round of all rows: K drafts, one verification of all of them, the decision, and its record.
+
+Whatever the device needs is sent before it begins, and the record is read at its end, once; between the two the host only
+queues work. Knows rows, slot models and rules; seats nobody, and ends no run.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.cache import SlotModel
+from specviz.errors import EngineError
+from specviz.methods import Beliefs, Ruling, rule
+from specviz.row import Row
+from specviz.sampling import ACCEPT, DRAFT, RESAMPLE, at, distribution, draw
+from specviz.trace import (
+    Draft,
+    Likely,
+    Proposal,
+    Round,
+    RuleTest,
+    Token,
+    Top,
+    WhatIf,
+)
+from specviz.transfer import Parcel, Readback
+from specviz.whatif import acceptances, flips, kept, places
+
+
+class Step:
+    """A round of all rows of two slot models."""
+
+    def __init__(self, rows: list[Row], drafter: SlotModel, verifier: SlotModel) -> None:
+        """Gather all that the round needs; nothing runs yet. How much each row drafts is planned already."""
+        self._watch = _Stopwatch(verifier.device)
+        parcels = {model.device: Parcel(model.device) for model in (drafter, verifier)}
+        for_drafter, for_verifier = parcels[drafter.device], parcels[verifier.device]
+        self._drafting = _Drafting(drafter, for_drafter)
+        self._verifying = _Verifying(verifier, self._drafting, for_drafter, for_verifier)
+        by_kind = sorted(rows, key=lambda row: (row.method.name, row.truncates))
+        self._groups = [
+            _Group(list(members), self._drafting, self._verifying, for_drafter, for_verifier)
+            for _, members in groupby(by_kind, key=lambda row: (row.method.name, row.truncates))
+        ]
+        self.drafter_seconds = self.verifier_seconds = self.seconds = 0.0
+
+    @property
+    def drafted(self) -> int:
+        """Passes of the drafter that a verification followed; 0 where one of the two does not run."""
+        return self._drafting.steps if self._verifying.rows else 0
+
+    def run(self) -> None:
+        """Draft, verify and decide on the device, and read the record back."""
+        drafted = self._drafting.run()
+        self._watch.mark()
+        verifier_logits = self._verifying.run(drafted)
+        self._watch.mark()
+        readback = Readback()
+        for group in self._groups:
+            group.decide(drafted, verifier_logits, readback)
+        readback.fetch()
+        self.drafter_seconds, self.verifier_seconds, self.seconds = self._watch.read()
+
+    def rounds(self) -> Iterator[tuple[Row, Round | Exception]]:
+        """Each row's round, or why it has none."""
+        for group in self._groups:
+            for place, row in enumerate(group.rows):
+                try:
+                    outcome: Round | Exception = group.round(
+                        place, row, self.drafter_seconds, self.verifier_seconds, self.seconds
+                    )
+                except Exception as error:  # what it had recorded until then is of no use
+                    outcome = error
+                yield row, outcome
+
+
+@dataclass(frozen=True)
+class _Drafted:
+    """What the drafter did in a round, in the drafter's order of rows."""
+
+    proposals: Tensor  # [D, K]
+    logits: Tensor  # [D, K, V]
+    q: Tensor  # [D, K, V]
+
+
+class _Drafting:
+    """The drafter's part of a round: K steps for the rows that draft."""
+
+    def __init__(self, model: SlotModel, parcel: Parcel) -> None:
+        self.rows = rows = list(model.owners)
+        self.steps = max((row.draft_length for row in rows), default=0)
+        if not rows:
+            return
+        self._model = model
+        self._counts = [row.draft_length for row in rows]
+        self._starts = [len(row.ids) - 1 for row in rows]
+        self._tokens = parcel.add([row.ids[-1:] for row in rows])
+        self._start = parcel.add([[start] for start in self._starts])
+        self._limit = parcel.add([[count] for count in self._counts])
+        self._coins = parcel.coins(rows, self.steps)
+        self._forbid = parcel.forbidding(rows)
+        self._temperature = parcel.agreed([row.request.temperature for row in rows])
+        truncating = [row for row in rows if row.truncates]
+        self._truncating = parcel.add([place for place, row in enumerate(rows) if row.truncates])
+        self._warp = parcel.warp(truncating) if truncating else None
+
+    def run(self) -> _Drafted:
+        """Draft."""
+        if not self.rows:
+            return _Drafted(torch.empty(0), torch.empty(0), torch.empty(0))
+        tokens, start, limit, coins = (
+            each() for each in (self._tokens, self._start, self._limit, self._coins)
+        )
+        proposals, logits, qs = [], [], []
+        for step in range(self.steps):
+            valid = None if min(self._counts) > step else limit > step
+            ends = (s + min(step, c - 1) for s, c in zip(self._starts, self._counts, strict=True))
+            step_logits = self._forbid(
+                self._model.forward(tokens, start + step, visible=max(ends) + 1, valid=valid)
+            )
+            q = self._distribution(step_logits)
+            tokens = draw(q, coins[:, step : step + 1, DRAFT])
+            proposals.append(tokens)
+            logits.append(step_logits)
+            qs.append(q)
+        return _Drafted(torch.cat(proposals, 1), torch.cat(logits, 1), torch.cat(qs, 1))
+
+    def _distribution(self, logits: Tensor) -> Tensor:
+        """q of all rows [B, n, V], sorting only the rows that truncate."""
+        q = distribution(logits, self._temperature())
+        if self._warp is not None:
+            places = self._truncating()
+            q[places] = distribution(logits[places], *self._warp())
+        return q
+
+
+class _Verifying:
+    """The verifier's part of a round: one forward over each row's last token and all its proposals but the last."""
+
+    def __init__(
+        self, model: SlotModel, drafting: _Drafting, for_drafter: Parcel, for_verifier: Parcel
+    ) -> None:
+        self.rows = rows = list(model.owners)
+        if not rows:
+            return
+        self._model = model
+        self._counts = [row.draft_length if row.method.drafts else 1 for row in rows]
+        self._starts = [len(row.ids) - 1 for row in rows]
+        self._last = for_verifier.add([row.ids[-1] for row in rows])
+        self._start = for_verifier.add([[start] for start in self._starts])
+        self._limit = for_verifier.add([[count] for count in self._counts])
+        self._forbid = for_verifier.forbidding(rows)
+        drafted = [row for row in rows if row.method.drafts]
+        self._take_drafted = for_drafter.taking(drafted, drafting.rows)
+        self._drafted = for_verifier.add([place for place, row in enumerate(rows) if row.method.drafts])
+
+    def run(self, drafted: _Drafted) -> Tensor:
+        """Logits [V, n, vocabulary]."""
+        if not self.rows:
+            return torch.empty(0)
+        device, width = self._model.device, max(self._counts)
+        tokens = torch.zeros(len(self.rows), width, dtype=torch.long, device=device)
+        tokens[:, 0] = self._last()
+        if width > 1:
+            proposals = self._take_drafted(drafted.proposals).to(device)
+            tokens[self._drafted(), 1:] = proposals[:, : width - 1]
+        steps = torch.arange(width, device=device)
+        valid = steps < self._limit() if min(self._counts) < width else None
+        visible = max(s + c for s, c in zip(self._starts, self._counts, strict=True))
+        return self._forbid(self._model.forward(tokens, self._start() + steps, visible=visible, valid=valid))
+
+
+class _Group:
+    """Rows of one method in a round: decides on the device, then tells each row's round on the host."""
+
+    def __init__(
+        self,
+        rows: list[Row],
+        drafting: _Drafting,
+        verifying: _Verifying,
+        for_drafter: Parcel,
+        for_verifier: Parcel,
+    ) -> None:
+        self.rows = rows
+        self.method = rows[0].method
+        self._seen: dict[str, int] = {}
+        self._logits: dict[str, Tensor] = {}
+        if self.method.drafts:
+            self._take_drafted = for_drafter.taking(rows, drafting.rows)
+        if self.method.verifies:
+            self._steps = max(row.draft_length for row in rows) if self.method.drafts else 1
+            self._take_verified = for_verifier.taking(rows, verifying.rows)
+            self._coins = for_verifier.coins(rows, self._steps)
+            self._counts = for_verifier.add([row.draft_length for row in rows])
+            self._asked = for_verifier.add([[row.request.inspect] for row in rows])
+            self._warp = for_verifier.warp(rows)
+            self._lenience = for_verifier.agreed([row.run.lenience for row in rows])
+
+    def decide(self, drafted: _Drafted, verifier_logits: Tensor, out: Readback) -> None:
+        """Judge and draw on the device, and queue the record in `out`."""
+        self._out = out
+        if self.method.drafts and self.method.verifies:
+            self._examine(drafted, self._take_verified(verifier_logits))
+        elif self.method.drafts:
+            proposals, logits, q = map(self._take_drafted, (drafted.proposals, drafted.logits, drafted.q))
+            self._logits = {"drafter": logits}
+            self._keep(proposals=proposals, q=at(q, proposals), pi=at(q, proposals))
+            self._keep(**self._most_likely(q=q, pi=q))
+        else:
+            self._write(self._take_verified(verifier_logits)[:, :1])
+
+    def _examine(self, drafted: _Drafted, verifier_logits: Tensor) -> None:
+        """Judge all proposals at once; draw a replacement for the first one rejected."""
+        rows, steps, device = self.rows, self._steps, verifier_logits.device
+        proposals, drafter_logits, q = (
+            self._take_drafted(tensor).to(device)[:, :steps]
+            for tensor in (drafted.proposals, drafted.logits, drafted.q)
+        )
+        verifier_logits = verifier_logits[:, :steps]
+        coins, counts = self._coins(), self._counts()
+        beliefs = Beliefs(drafter_logits, verifier_logits, *self._warp(), q=q)
+        ruling = rule(self.method, beliefs, self._lenience())
+        acceptance = ruling.acceptance(proposals)
+        step = torch.arange(steps, device=device)
+        passed = (coins[..., ACCEPT] < acceptance) & (step < counts[:, None])
+        accepted = passed.cumprod(-1).sum(-1)
+        # Where nothing was rejected the draw at the last place is made all the same, and not used.
+        last = torch.minimum(accepted, counts - 1)
+        ending = ruling.take(torch.arange(len(rows), device=device) * steps + last)
+        redrawn = draw(ending.replacement(), at(coins[..., RESAMPLE], last))
+        self._logits = {"drafter": drafter_logits, "verifier": verifier_logits}
+        self._keep(
+            proposals=proposals,
+            q=at(beliefs.q, proposals),
+            p=at(beliefs.p, proposals),
+            pi=ruling.target(proposals),
+            acceptance=acceptance,
+            accepted=accepted,
+            redrawn=redrawn,
+            redrawn_q=at(ending.beliefs.q, redrawn),
+            redrawn_p=at(ending.beliefs.p, redrawn),
+            redrawn_pi=ending.target(redrawn),
+        )
+        if sides := ruling.test(proposals):
+            self._keep(score=sides[0], threshold=sides[1].expand_as(sides[0]))
+        if any(row.request.inspect for row in rows):
+            examined = (self._asked() > 0) & (step <= last[:, None])
+            self._explain(ruling, proposals, coins[..., ACCEPT], examined)
+            if (same := kept(ending)) is not None:
+                self._keep(kept=same)
+
+    def _explain(self, ruling: Ruling, proposals: Tensor, coins: Tensor, examined: Tensor) -> None:
+        """What inspection shows of the places examined: the most probable tokens, and what else might have been."""
+        where = places(examined)
+        seen = ruling.take(where)
+        tokens, coins = (values.flatten()[where] for values in (proposals, coins))
+        found = self._most_likely(q=seen.beliefs.q, p=seen.beliefs.p, pi=seen.target())
+        found |= {"others": acceptances(seen, tokens), "flips": flips(seen.beliefs, tokens, coins)}
+        for name, values in found.items():
+            whole = values.new_zeros(examined.numel(), *values.shape[1:])
+            whole[where] = values
+            self._keep(**{name: whole.unflatten(0, examined.shape)})
+
+    def _write(self, verifier_logits: Tensor) -> None:
+        """The verifier alone: one token a row."""
+        p = distribution(verifier_logits, *self._warp())
+        redrawn = draw(p, self._coins()[..., RESAMPLE])[:, 0]
+        self._logits = {"verifier": verifier_logits}
+        self._keep(redrawn=redrawn, redrawn_p=at(p[:, 0], redrawn), redrawn_pi=at(p[:, 0], redrawn))
+        self._keep(**self._most_likely(p=p, pi=p))
+
+    def _keep(self, **tensors: Tensor) -> None:
+        for name, tensor in tensors.items():
+            self._seen[name] = self._out.add(tensor)
+
+    def _most_likely(self, **distributions: Tensor) -> dict[str, Tensor]:
+        """The most probable tokens, gathered on the device and only for rows that asked."""
+        found: dict[str, Tensor] = {}
+        if count := max(row.request.inspect for row in self.rows):
+            for name, values in distributions.items():
+                top = values.topk(min(count, values.shape[-1]), dim=-1)
+                found |= {f"top_{name}": top.values, f"top_{name}_ids": top.indices}
+        return found
+
+    def _value(self, name: str, *place: int) -> float | None:
+        """One number of the record; None where the method has no such number."""
+        if name not in self._seen:
+            return None
+        value: float = self._out.get(self._seen[name], *place)
+        if not math.isfinite(value):
+            raise EngineError(
+                "A model returned numbers that are not finite: its weights are damaged or its precision is too low; "
+                "load the pair with dtype float32."
+            )
+        return value
+
+    def round(
+        self, place: int, row: Row, drafter_seconds: float, verifier_seconds: float, seconds: float
+    ) -> Round:
+        """The round of row number `place`, cut where the text ends."""
+        index, position = len(row.run.rounds), len(row.ids)
+        drafted = row.draft_length if self.method.drafts else 0
+        examining = self.method.drafts and self.method.verifies
+        accepted = self._id("accepted", place) if examining else drafted
+        tokens = []
+        for step in range(min(accepted + 1, max(drafted, 1))):
+            tokens.append(self._token(place, step, row, step < accepted, index, position + step))
+            if tokens[-1].id in row.eos:
+                break
+        proposals = [
+            Proposal(
+                token := self._id("proposals", place, step), row.labels(token), self._real("q", place, step)
+            )
+            for step in range(drafted)
+        ]
+        for name, logits in self._logits.items():
+            if row.request.return_logits:
+                row.logits[name].append(logits[place, : len(tokens)].to("cpu", copy=True))
+        return Round(
+            index=index,
+            proposals=proposals,
+            examined=len(tokens) if examining else 0,
+            accepted=sum(token.accepted for token in tokens),
+            seconds=seconds,
+            drafter_seconds=drafter_seconds if self.method.drafts else 0.0,
+            verifier_seconds=verifier_seconds if self.method.verifies else 0.0,
+            tokens=tokens,
+        )
+
+    def _real(self, name: str, *place: int) -> float:
+        value = self._value(name, *place)
+        assert value is not None, name
+        return value
+
+    def _id(self, name: str, *place: int) -> int:
+        return int(self._real(name, *place))
+
+    def _token(self, place: int, step: int, row: Row, accepted: bool, index: int, position: int) -> Token:
+        drafts = self.method.drafts
+        token = self._id("proposals", place, step) if accepted else self._id("redrawn", place)
+        at = (place, step) if accepted else (place,)
+        prefix = "" if accepted else "redrawn_"
+        draft = None
+        if drafts and not accepted:
+            proposal = self._id("proposals", place, step)
+            draft = Draft(
+                proposal, row.labels(proposal), *(self._real(name, place, step) for name in ("q", "p", "pi"))
+            )
+        acceptance = self._value("acceptance", place, step)
+        test = None
+        if "score" in self._seen:
+            score, threshold = self._real("score", place, step), self._real("threshold", place, step)
+            test = RuleTest(score, threshold, score >= threshold)
+        return Token(
+            id=token,
+            text=row.detokenizer.push(token),
+            label=row.labels(token),
+            position=position,
+            round=index,
+            accepted=accepted,
+            special=token in row.labels.special,
+            draft=draft,
+            q=self._value(f"{prefix}q", *at),
+            p=self._value(f"{prefix}p", *at),
+            pi=self._real(f"{prefix}pi", *at),
+            acceptance=acceptance,
+            coin=None if acceptance is None else float(row.coins[position, ACCEPT]),
+            rule=test,
+            top=self._top(place, step, row) if row.request.inspect else None,
+            what_if=self._what_if(place, step, accepted) if row.run.alternatives else None,
+        )
+
+    def _what_if(self, place: int, step: int, accepted: bool) -> WhatIf:
+        others, found = (self._out.get(self._seen[name], place, step) for name in ("others", "flips"))
+        drawn = not accepted and "kept" in self._seen
+        same = self._out.get(self._seen["kept"], place) if drawn else None
+        return WhatIf(others, [[flip for flip in pair if math.isfinite(flip)] for pair in found], same)
+
+    def _top(self, place: int, step: int, row: Row) -> Top:
+        def most_likely(name: str) -> list[Likely] | None:
+            if f"top_{name}" not in self._seen:
+                return None
+            ids, values = (
+                self._out.get(self._seen[f"top_{name}{part}"], place, step) for part in ("_ids", "")
+            )
+            likely = list(zip(map(int, ids), values, strict=True))[: row.request.inspect]
+            return [Likely(token, row.labels(token), value) for token, value in likely if value > 0]
+
+        return Top(most_likely("q"), most_likely("p"), most_likely("pi"))
+
+
+class _Stopwatch:
+    """Seconds between marks, on the device's own clock where it has one."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+        self._begin = time.perf_counter()
+        self._marks: list[Any] = []
+        self.mark()
+
+    def mark(self) -> None:
+        """Mark the end of a part."""
+        if self._cuda:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._marks.append(event)
+        else:
+            self._marks.append(time.perf_counter())
+
+    def read(self) -> tuple[float, float, float]:
+        """Seconds of the first part, of the second, and of everything until now. Call after the readback."""
+        first, second, third = self._marks
+        total = time.perf_counter() - self._begin
+        if self._cuda:
+            return first.elapsed_time(second) / 1000, second.elapsed_time(third) / 1000, total
+        return second - first, third - second, total

@@ -1,0 +1,22 @@
+"""The embedded pair on a GPU, in float32. Without one these tests are left out, and say so."""
+
+import pytest
+import torch
+
+from specviz.engine import Engine
+from specviz.pairs import DEFAULT_PAIR, load_pair
+
+
+@pytest.fixture(scope="session")
+def engine() -> Engine:
+    """An engine on the default pair."""
+    return Engine(load_pair(DEFAULT_PAIR, device="cuda", dtype="float32"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the tests of this folder out where there is no GPU."""
+    if not torch.cuda.is_available():
+        left_out = pytest.mark.skip(reason="there is no CUDA device here")
+        for item in items:
+            if item.path.parent.name == "gpu":
+                item.add_marker(left_out)

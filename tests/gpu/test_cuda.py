@@ -1,0 +1,112 @@
+"""The engine on a real GPU: the laws, captured passes against plain ones, waits, and memory.
+
+The laws are those of the end-to-end tests, on the engine of this folder. What a CPU can show of this path is in
+`tests/unit/test_graphs.py`, on a pretended GPU.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from specviz.engine import Engine
+from specviz.machine import give_back_memory
+from specviz.methods import METHODS
+from specviz.pairs import DEFAULT_PAIR, load_pair
+from specviz.request import Request
+from specviz.shared_engine import SharedEngine
+from specviz.workspace import workspace
+from tests.e2e.test_embedded import (  # noqa: F401  (collected here once more)
+    PROMPTS,
+    check_same,
+    test_greedy_is_greedy,
+    test_neighbours_do_not_show,
+    test_the_block_does_not_show,
+)
+
+
+def mixed(count: int) -> list[Request]:
+    """Requests of all methods and many lengths."""
+    methods = list(METHODS)
+    return [
+        Request(
+            prompt=PROMPTS[i % len(PROMPTS)],
+            method=methods[i % len(methods)],
+            temperature=(0.0, 0.7, 1.0)[i % 3],
+            seed=i,
+            max_new_tokens=8 + 37 * i % 90,
+            draft_length=("auto", 1, 3, 5)[i % 4],
+            inspect=5 * (i % 5 == 0),
+        )
+        for i in range(count)
+    ]
+
+
+def test_captured_passes_write_the_text_of_plain_ones(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = mixed(9)
+    captured = [engine.generate(request)[0] for request in requests * 3][-9:]
+    for model in (engine.pair.drafter, engine.pair.verifier):
+        kept = workspace(model)
+        assert kept is not None
+        assert len(kept.graphs) > 0
+    monkeypatch.setenv("SPECVIZ_GRAPHS", "0")
+    for request, run in zip(requests, captured, strict=True):
+        check_same(engine, request, [run, engine.generate(request)[0]], ["captured", "plain"])
+
+
+def test_a_round_waits_for_the_device_once(engine: Engine) -> None:
+    """After everything is captured: as many waits as rounds, and one more for each text (its prompt's timing)."""
+    request = Request(prompt=PROMPTS[1], method="cascade_tokenV3", draft_length=3, max_new_tokens=40, seed=1)
+    for _ in range(4):
+        engine.generate(request)
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            [run] = engine.generate(request)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    waits = [str(each.message) for each in caught if "synchroniz" in str(each.message)]
+    assert len(waits) <= len(run.rounds) + 2, waits[:5]
+
+
+def test_two_hundred_requests_leave_memory_where_it_was(engine: Engine) -> None:
+    def allocated() -> int:
+        gc.collect()
+        give_back_memory()
+        return torch.cuda.memory_allocated()
+
+    engine.generate(mixed(32))  # buffers and captures of this size are kept
+    before = allocated()
+    for first in range(0, 200, 40):
+        engine.generate(mixed(40))
+        for request in mixed(200)[first : first + 5]:
+            engine.generate(request)
+    assert allocated() <= before * 1.02
+
+
+@pytest.fixture
+def shared(engine: Engine) -> Iterator[SharedEngine]:
+    one = SharedEngine(engine.pair, max_rows=8)
+    yield one
+    one.close()
+
+
+def test_a_shared_engine_writes_what_each_gets_alone(engine: Engine, shared: SharedEngine) -> None:
+    requests = mixed(18)
+    shared.warm_up(lambda fraction, text: None)
+    for request, run in zip(requests, shared.generate(requests), strict=True):
+        check_same(engine, request, [engine.generate(request)[0], run], ["alone", "in company"])
+
+
+def test_half_precision_runs() -> None:
+    engine = Engine(load_pair(DEFAULT_PAIR, device="cuda", dtype="bfloat16"))
+    for run in engine.generate([replace(request, max_new_tokens=24) for request in mixed(9)]):
+        assert run.stop_reason in ("eos", "length")

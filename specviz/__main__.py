@@ -121,8 +121,9 @@ def _parser() -> argparse.ArgumentParser:
     distil.add_argument("--out", type=Path, required=True, metavar="DIR", help="where everything goes")
     distil.add_argument(
         "--shape",
-        default="layers:0,1,2",
-        help="layers:0,1,2 takes layers of the verifier, narrow:4x256 is depth x width (default: layers:0,1,2)",
+        default="layers:0,-2,-1",
+        help="layers:0,-2,-1 takes the verifier's first layer and its last two, narrow:4x256 is depth x width "
+        "(default: layers:0,-2,-1)",
     )
     distil.add_argument(
         "--vocabulary",

@@ -20,7 +20,7 @@ class Shape:
     """What a student is made of.
 
     Attributes:
-        layers: indices of verifier layers it begins with, at the verifier's width; or
+        layers: indices of verifier layers it begins with, at the verifier's width, from the end where negative; or
         depth, width: a llama of its own, its embedding the verifier's reduced by singular values.
         vocabulary: tokens it knows; 0 for all.
     """
@@ -32,7 +32,7 @@ class Shape:
 
     @staticmethod
     def parse(text: str, vocabulary: int) -> Shape:
-        """Read "layers:0,1,29" or "narrow:4x256".
+        """Read "layers:0,-2,-1" or "narrow:4x256".
 
         Raises:
             RequestError: anything else.
@@ -48,7 +48,7 @@ class Shape:
         except ValueError:
             pass
         raise RequestError(
-            f"{text!r} is no shape: write layers:0,1,29 (layers of the verifier) or narrow:4x256 (depth x width, "
+            f"{text!r} is no shape: write layers:0,-2,-1 (layers of the verifier) or narrow:4x256 (depth x width, "
             "a multiple of 64)."
         )
 
@@ -63,6 +63,7 @@ def make_student(verifier: Any, shape: Shape, kept: Tensor) -> Any:
     """A float32 student of `verifier` on the CPU, with weights of its own; its ids are the tokens `kept` [N].
 
     Raises:
+        RequestError: the shape names a layer that the verifier has not.
         PairError: the verifier keeps its layers in a way that they cannot be taken from.
     """
     embedding = verifier.get_input_embeddings().weight.detach().float().cpu()
@@ -71,7 +72,12 @@ def make_student(verifier: Any, shape: Shape, kept: Tensor) -> Any:
         return _narrow(verifier, shape, rows)
     from specviz.pairs import skip_layers  # a pair can be made of a student, and not only the other way round
 
-    skipped = set(range(verifier.config.num_hidden_layers)) - set(shape.layers)
+    count = verifier.config.num_hidden_layers
+    if absent := [layer for layer in shape.layers if not -count <= layer < count]:
+        raise RequestError(
+            f"The verifier has no layer {absent[0]}: they are 0 to {count - 1}, or {-count} to -1 from the end."
+        )
+    skipped = set(range(count)) - {layer % count for layer in shape.layers}
     student = copy.deepcopy(skip_layers(verifier, skipped)).float().cpu()
     if len(kept) < len(embedding):
         head = student.get_output_embeddings()

@@ -128,6 +128,19 @@ def test_a_shape_that_cannot_be_read_is_refused_with_a_sentence(text: str) -> No
         Shape.parse(text, 0)
 
 
+def test_layers_count_from_either_end_and_must_be_there(verifier: Path) -> None:
+    model, tokenizer = distill.load_verifier("tiny")
+    known = torch.arange(len(tokenizer))
+    first, last = (
+        make_student(model, Shape.parse(text, 0), known) for text in ("layers:0,2", "layers:-3,-1")
+    )
+    assert first.config.num_hidden_layers == last.config.num_hidden_layers == 2
+    assert all(map(torch.equal, first.state_dict().values(), last.state_dict().values()))
+    for text in ("layers:0,3", "layers:-4"):
+        with pytest.raises(RequestError, match="has no layer"):
+            make_student(model, Shape.parse(text, 0), known)
+
+
 def test_the_loss_ends_as_total_variation() -> None:
     p, q = torch.tensor([[0.5, 0.5, 0.0001]]), torch.tensor([[0.9, 0.05, 0.05]])
     p, q = p / p.sum(), q / q.sum()

@@ -149,7 +149,7 @@ def compare_tab(page: gr.Blocks, service: Service, methods: dict[str, dict[str, 
         with gr.Column(scale=2, min_width=320):
             pair = pair_dropdown(PREFIX)
             with gr.Accordion("Sampling, seed", open=False):
-                sampling = sampling_controls(PREFIX, TOKENS)
+                sampling = sampling_controls(service.limits, PREFIX, TOKENS)
     with gr.Row(elem_id="compare-presets"):
         presets = [gr.Button(preset.title, size="sm", min_width=140) for preset in PRESETS]
     start = PRESETS[0].panes

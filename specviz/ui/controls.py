@@ -14,11 +14,12 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
+from specviz.limits import Limits
 from specviz.methods import METHODS, get_method
 from specviz.offer import default_pair, offered_pairs
 from specviz.request import Request
 from specviz.ui.link import NAMES
-from specviz.ui.offered import DRAFT_LENGTHS, MAX_SEED, RANGES
+from specviz.ui.offered import DRAFT_LENGTHS, MAX_SEED, RANGES, Range, ranges
 from specviz.ui.running import QUIET
 
 DEFAULT_METHOD = Request(prompt="-").method
@@ -157,12 +158,14 @@ class Sampling:
         return {part.name: getattr(self, part.name) for part in fields(self)}
 
 
-def sampling_controls(prefix: str = "", tokens: int | None = None) -> Sampling:
-    """The controls of `Sampling`, the button for a new seed among them."""
-    temperature = _slider("temperature", "Temperature", "0 is greedy.", f"{prefix}temperature")
+def sampling_controls(limits: Limits, prefix: str = "", tokens: int | None = None) -> Sampling:
+    """The controls of `Sampling`, the button for a new seed among them; no text longer than `limits` can be chosen."""
+    offered = ranges(limits.max_new_tokens)
+    temperature = _slider(offered["temperature"], "Temperature", "0 is greedy.", f"{prefix}temperature")
     top_k = _whole("top_k", "top-k", "0 keeps all tokens.", f"{prefix}top-k")
-    top_p = _slider("top_p", "top-p", "1 keeps all tokens.", f"{prefix}top-p")
-    most = _slider("max_new_tokens", "Most tokens to write", None, f"{prefix}max-new-tokens", tokens)
+    top_p = _slider(offered["top_p"], "top-p", "1 keeps all tokens.", f"{prefix}top-p")
+    wanted = offered["max_new_tokens"]
+    most = _slider(wanted, "Most tokens to write", None, f"{prefix}max-new-tokens", tokens)
     with gr.Row(equal_height=True):
         seed = _whole("seed", "Seed", "Same seed, same text.", f"{prefix}seed")
         new_seed = gr.Button("New seed", elem_id=f"{prefix}new-seed")
@@ -170,12 +173,11 @@ def sampling_controls(prefix: str = "", tokens: int | None = None) -> Sampling:
     return Sampling(temperature, top_k, top_p, most, seed)
 
 
-def _slider(setting: str, label: str, info: str | None, name: str, value: float | None = None) -> gr.Slider:
-    offered = RANGES[setting]
+def _slider(offered: Range, label: str, info: str | None, name: str, value: float | None = None) -> gr.Slider:
     return gr.Slider(
         offered.low,
         offered.high,
-        value=offered.start if value is None else value,
+        value=offered.start if value is None else min(value, offered.high),
         step=offered.step,
         label=label,
         info=info,

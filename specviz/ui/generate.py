@@ -73,7 +73,7 @@ def generate_tab(page: gr.Blocks, service: Service, methods: dict[str, dict[str,
                     "Proposals in a round: chosen anew for each, or fixed. Changes the speed, never the text."
                 )
                 draft_length = draft_length_dropdown("draft-length", hint)
-                sampling = sampling_controls()
+                sampling = sampling_controls(service.limits)
             share = gr.Column()
         with gr.Column(scale=5, min_width=320):
             view = TraceView(methods=methods, offers_replay=True, elem_id="view")

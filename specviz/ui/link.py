@@ -8,14 +8,14 @@ never runs anything.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from specviz.methods import METHODS
 from specviz.offer import offered_pairs
 from specviz.request import AUTO, Request
-from specviz.ui.offered import DRAFT_LENGTHS, MAX_PROMPT, PANES, RANGES
+from specviz.ui.offered import DRAFT_LENGTHS, MAX_PROMPT, PANES, RANGES, Range
 
 TABS = ("generate", "compare", "tradeoff", "replay", "playground", "tour")
 NAMES = {
@@ -64,8 +64,11 @@ class _UnfitError(ValueError):
     """A value that is left out; its text says what would be right."""
 
 
-def parse_link(query: Iterable[tuple[str, str]]) -> Link:
-    """Read the query of an opened link, in order; names that are not the page's own are passed over."""
+def parse_link(query: Iterable[tuple[str, str]], offered: Mapping[str, Range] = RANGES) -> Link:
+    """Read the query of an opened link, in order; names that are not the page's own are passed over.
+
+    `offered` are the ranges of the controls, by the names of a `Request`.
+    """
     given: dict[str, list[str]] = {}
     for name, value in query:
         if name in NAMES or name in ("tab", "pane"):
@@ -75,16 +78,15 @@ def parse_link(query: Iterable[tuple[str, str]]) -> Link:
     # A lenience is judged by its method: after it.
     for name in sorted(given, key=lambda name: name == "lenience"):
         try:
-            found[name] = _read(
-                name, given[name], found.get("method", None if "method" in given else _METHOD)
-            )
+            method = found.get("method", None if "method" in given else _METHOD)
+            found[name] = _read(name, given[name], method, offered)
         except _UnfitError as unfit:
             problems.append(f"The link’s “{name}” was left out: {unfit}.")
     settings = {NAMES[name]: value for name, value in found.items() if name in NAMES}
     return Link(found.get("tab"), settings, found.get("pane", ()), tuple(problems))
 
 
-def _read(name: str, values: list[str], method: str | None) -> Any:
+def _read(name: str, values: list[str], method: str | None, offered: Mapping[str, Range]) -> Any:
     """The value of a name, checked."""
     if name == "pane":
         return _panes(values)
@@ -103,7 +105,7 @@ def _read(name: str, values: list[str], method: str | None) -> Any:
         return _lenience(value, method)
     if name == "k":
         return _draft_length(value)
-    return _number(NAMES[name], value)
+    return _number(offered[NAMES[name]], value)
 
 
 def _one_of(value: str, known: Iterable[str]) -> str:
@@ -120,9 +122,8 @@ def _prompt(value: str) -> str:
     return value
 
 
-def _number(setting: str, value: str) -> float:
+def _number(offered: Range, value: str) -> float:
     """A number in the range of a control."""
-    offered = RANGES[setting]
     if not _NUMBER.fullmatch(value) or not offered.holds(float(value)) or (offered.whole and "." in value):
         raise _UnfitError(f"it must be {offered}")
     return int(value) if offered.whole else float(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specviz.request import AUTO, MAX_DRAFT_LENGTH
 
@@ -41,3 +41,10 @@ RANGES = {
     "seed": Range(0, MAX_SEED, 0, whole=True),
 }
 """By the names of a `Request`."""
+
+
+def ranges(most_tokens: int) -> dict[str, Range]:
+    """`RANGES` where a text may have so many tokens."""
+    tokens = RANGES["max_new_tokens"]
+    low, start = min(tokens.low, most_tokens), min(tokens.start, most_tokens)
+    return RANGES | {"max_new_tokens": replace(tokens, low=low, high=most_tokens, start=start)}

@@ -10,10 +10,12 @@ from typing import Any
 
 import gradio as gr
 
+from specviz.limits import Limits
 from specviz.ui.compare import Compare, set_panes
 from specviz.ui.controls import DEFAULT_METHOD, describe_method, lenience_slider
 from specviz.ui.generate import Generate
 from specviz.ui.link import Link, parse_link
+from specviz.ui.offered import ranges
 from specviz.ui.running import QUIET
 
 
@@ -23,9 +25,10 @@ def link_banner() -> gr.HTML:
 
 
 def wire_opening(
-    page: gr.Blocks, banner: gr.HTML, tabs: gr.Tabs, generate: Generate, compare: Compare
+    page: gr.Blocks, limits: Limits, banner: gr.HTML, tabs: gr.Tabs, generate: Generate, compare: Compare
 ) -> None:
-    """When the page opens, set what its address asks for."""
+    """When the page opens, set what its address asks for, as far as `limits` allow."""
+    offered = ranges(limits.max_new_tokens)
     outputs = [
         banner,
         tabs,
@@ -36,7 +39,7 @@ def wire_opening(
     ]
 
     def restore(request: gr.Request) -> list[Any]:
-        link = parse_link(request.query_params.multi_items())
+        link = parse_link(request.query_params.multi_items(), offered)
         return [
             gr.HTML(_told(link), visible=True) if link.problems else gr.skip(),
             # Only where the link says so: whoever is quick may have chosen a tab before this comes.

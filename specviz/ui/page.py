@@ -109,7 +109,7 @@ def build_page(service: Service | None = None) -> gr.Blocks:
                 playground_tab()
             with gr.Tab("Tour", id="tour"):
                 tour_tab()
-        wire_opening(page, banner, tabs, generate, compare)
+        wire_opening(page, service.limits, banner, tabs, generate, compare)
         wire_api(service)
         # Off Spaces gradio would let everybody pass the queue by.
         page.queue(max_size=service.limits.rows + service.limits.queue, api_open=False)

@@ -11,7 +11,7 @@ import pytest
 from specviz.methods import METHODS
 from specviz.request import Request
 from specviz.ui.link import NAMES, Link, Pane, parse_link
-from specviz.ui.offered import MAX_PROMPT
+from specviz.ui.offered import MAX_PROMPT, Range, ranges
 
 
 def parsed(query: str) -> Link:
@@ -38,6 +38,15 @@ def test_a_link_sets_all_that_it_names() -> None:
     }
     assert set(link.settings) == set(NAMES.values())
     Request(**{name: value for name, value in link.settings.items() if name != "pair"})
+
+
+def test_a_link_asks_for_no_longer_text_than_the_server_writes() -> None:
+    query = [("tokens", "300")]
+    assert parse_link(query, ranges(1024)).settings == {"max_new_tokens": 300}
+    assert parse_link(query, ranges(200)).problems == (
+        "The link’s “tokens” was left out: it must be a whole number from 8 to 200.",
+    )
+    assert ranges(5)["max_new_tokens"] == Range(5, 5, 5, 8, whole=True)
 
 
 def test_panes_come_in_order() -> None:

@@ -29,6 +29,8 @@ def group(model: PreTrainedModel) -> None:
     in_one_place = len({parameter.device for parameter in model.parameters()}) == 1
     softcapped = getattr(model.config.get_text_config(), "attn_logit_softcapping", None)
     if in_one_place and not softcapped and model.config._attn_implementation == "sdpa":
+        # cuDNN's kernel plans anew for every number of rows and keys, which are ever others here: tens of milliseconds.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         model.set_attn_implementation(NAME)
 
 

@@ -21,7 +21,7 @@ from specviz.cache import SlotModel
 from specviz.machine import give_back_memory, spare_memory, synchronize
 from specviz.pacing import UNVERIFIED, Costs, draft_length
 from specviz.prefixes import LONGEST, SHORTEST, Prefixes, alike
-from specviz.request import AUTO
+from specviz.request import AUTO, MAX_DRAFT_LENGTH
 from specviz.row import Row
 from specviz.step import Step
 from specviz.threads import budget, limited_to
@@ -35,12 +35,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_WARM_LENGTH, _WARM_WIDTHS = 512, (1, 2, 4, 8)
+_WARM_LENGTH, _WARM_WIDTHS = 512, (1, 2, 4, 8, 16)
 """Positions, and tokens verified at once, of the passes that are captured ahead: those of one visitor's short text."""
+_AHEAD, _AHEAD_ROWS, _AHEAD_LENGTH = 0.1, (8, 4, 2, 1), 1024
+"""Of the memory that is spare on a GPU, what buffers may take before anybody asks; and for how many rows of what length,
+since captures are lost when buffers grow."""
 _SHARE = 0.9
 """Of the memory that is spare on a GPU, what rows may be promised."""
-_WORK = 48
-"""Bytes that a round takes for each token of the vocabulary at each proposal: logits, distributions, running sums."""
+_WORK, _MORE_WORK = 48, 96
+"""Bytes that a round takes for each token of the vocabulary at each proposal: logits, distributions, running sums; and where
+they are sorted or inspected."""
 _MANY = 1 << 22
 """Numbers in a round's distributions from which on deciding takes more than one thread."""
 PREFILL_CHUNK = 512
@@ -74,9 +78,12 @@ class Batch:
         self.pair = pair
         self._costs = costs
         self._known = known or (None, None)
-        self._apart = apart
         self._gpu = single_gpu(pair.verifier)
-        self.clear()
+        self.rows = []
+        self._drafter, self._verifier = (
+            SlotModel(model, pair.vocabulary_size, None if apart else workspace(model))
+            for model in (pair.drafter, pair.verifier)
+        )
 
     @property
     def longest(self) -> int:
@@ -91,23 +98,26 @@ class Batch:
         if self._gpu is None:
             return len(rows)
         spare = _SHARE * spare_memory(self._gpu)
-        counts = range(len(rows), 0, -1)
-        return next((count for count in counts if self._need(rows[:count]) <= spare), 0 if self.rows else 1)
+        for count in range(len(rows), 0, -1):
+            if self._need(rows[:count]) <= spare:
+                return count
+        if self.rows:
+            return 0
+        self.economise()
+        return 1
 
     def _need(self, rows: Sequence[Row]) -> int:
         """Bytes that seating rows would take: buffers here, buffers to read them in, and a round's distributions."""
-        everybody = [*self.rows, *rows]
         longest = max(row.prompt_length + row.limit for row in rows)
+        stretch = min(PREFILL_CHUNK, max(row.prompt_length for row in rows))
         drafting, verifying = (
             sum(getattr(row.method, name) for row in rows) for name in ("drafts", "verifies")
         )
         seats = 0
         for model, count in ((self._drafter, drafting), (self._verifier, verifying)):
-            seats += model.growth(count, max(longest, self.longest)) + count * longest * model.position_bytes
-        proposals = sum(
-            UNVERIFIED if row.request.draft_length == AUTO else row.request.draft_length for row in everybody
-        )
-        return seats + proposals * self.pair.vocabulary_size * _WORK
+            seats += model.growth(count, max(longest, self.longest))
+            seats += count * (longest * model.position_bytes + stretch * model.reading_bytes(longest))
+        return seats + sum(map(_work, [*self.rows, *rows])) * self.pair.vocabulary_size
 
     def read(self, rows: list[Row], chunk: int | None = None) -> Iterator[None]:
         """Seat rows and read all of their prompts but the last token, in passes of `chunk` tokens a row.
@@ -178,19 +188,23 @@ class Batch:
     @torch.inference_mode()
     def warm_up(self) -> Iterator[None]:
         """Capture ahead, on a GPU, what one short text needs; yields after each pass. Only while nobody is here."""
-        if not self.rows:
-            yield from self._drafter.warm_up(1, _WARM_LENGTH, (1,))
-            yield from self._verifier.warm_up(1, _WARM_LENGTH, _WARM_WIDTHS)
+        if self.rows or self._gpu is None:
+            return
+        models, most = (self._drafter, self._verifier), _AHEAD * spare_memory(self._gpu)
+        for rows in _AHEAD_ROWS:
+            if sum(model.growth(rows, _AHEAD_LENGTH) for model in models) <= most:
+                for model in models:
+                    model.reserve(rows, _AHEAD_LENGTH)
+                break
+        for model, widths in zip(models, ((1,), _WARM_WIDTHS), strict=True):
+            yield from model.warm_up(1, _WARM_LENGTH, widths)
 
     def economise(self) -> bool:
-        """Make room in a GPU's memory at the cost of speed: no captured passes from now on. Whether there were any."""
-        found = [
-            kept.graphs.give_up()
-            for model in (self.pair.drafter, self.pair.verifier)
-            if (kept := workspace(model))
-        ]
+        """Make room in a GPU's memory at the cost of speed: no captured passes until this is empty. Whether there were any."""
+        kept = [workspace(model) for model in (self.pair.drafter, self.pair.verifier)]
+        found = [each.save() for each in kept if each]
         if any(found):
-            log.warning("memory ran out: forward passes are not captured any more")
+            log.warning("memory ran out: forward passes are not captured for a while")
             give_back_memory()
         return any(found)
 
@@ -224,10 +238,8 @@ class Batch:
     def clear(self) -> None:
         """Let all rows go, and all memory."""
         self.rows = []
-        self._drafter, self._verifier = (
-            SlotModel(model, self.pair.vocabulary_size, None if self._apart else workspace(model))
-            for model in (self.pair.drafter, self.pair.verifier)
-        )
+        self._drafter.clear()
+        self._verifier.clear()
 
     @torch.inference_mode()
     def step(self) -> list[tuple[Row, Round | Exception]]:
@@ -255,9 +267,10 @@ class Batch:
                 row.plan(longest)
 
     def _round(self, costs: Costs) -> list[tuple[Row, Round | Exception]]:
+        slow = self._unsettled
         step = Step(self.rows, self._drafter, self._verifier)
         step.run()
-        if step.drafted:
+        if step.drafted and slow == self._unsettled:
             costs.note(step.drafted, step.drafter_seconds, step.seconds - step.drafter_seconds)
         results = list(step.rounds())
         for row, outcome in results:
@@ -266,6 +279,11 @@ class Batch:
             else:
                 self._record(row, outcome)
         return sorted(results, key=lambda result: result[0].index)
+
+    @property
+    def _unsettled(self) -> int:
+        """Passes so far that say nothing of what others will take."""
+        return self._drafter.unsettled + self._verifier.unsettled
 
     def _record(self, row: Row, round_: Round) -> None:
         run = row.run
@@ -305,6 +323,13 @@ class Batch:
 def _deciding_threads(numbers: int) -> int:
     """Threads for arithmetic on so many numbers: waking others takes longer than a few vocabularies."""
     return 1 if numbers < _MANY else budget()
+
+
+def _work(row: Row) -> int:
+    """Bytes that a row's part of a round takes, for each token of the vocabulary."""
+    asked = row.request.draft_length
+    each = _MORE_WORK if row.truncates or row.request.inspect else _WORK
+    return each * (MAX_DRAFT_LENGTH if asked == AUTO else asked)
 
 
 def _bucket(rows: int) -> int:

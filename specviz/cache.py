@@ -31,8 +31,8 @@ _GRAIN = 64
 """Buffers grow, and are seen, in steps of this many positions."""
 _SHORTEST = 256
 """Positions that a captured pass sees at least: fewer shapes, and hardly more to read."""
-_WIDEST = 16
-"""Tokens of a row in a captured pass: a round's. Longer ones, of prompts, are worth their launches."""
+_WIDEST, _LARGEST = 16, 128
+"""Tokens of a row, and of all rows, in a captured pass. Larger ones are worth their launches, and take much memory."""
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 """The integers as wide as a number of so many bytes."""
 
@@ -146,24 +146,36 @@ class SlotCache(Cache):
         self.stairs: dict[tuple[int, int | None], Tensor] = {}
         """What masks are cut from, by length and window; as long-lived as the buffers, since captured passes read it."""
 
-    def reserve(self, rows: int, length: int) -> None:
-        """Make room for `rows` rows of `length` positions each."""
-        rows, length = self._enough(rows, length)
+    def reserve(self, rows: int, length: int, fresh: bool = False) -> None:
+        """Make room for `rows` rows of `length` positions each; `fresh` where nothing is kept of what lies there."""
+        rows, length = self._enough(rows, length, fresh)
+        if rows < self.rows or length < self.length:
+            self.forget()
         if (rows, length) != (self.rows, self.length):
             self._moved()
             for layer in self.layers:
                 layer.resize(rows, length)
             self.rows, self.length = rows, length
 
-    def growth(self, rows: int, length: int) -> int:
+    def growth(self, rows: int, length: int, fresh: bool = False) -> int:
         """By how many positions, of all rows together, the buffers would grow to make that room."""
-        rows, length = self._enough(rows, length)
+        rows, length = self._enough(rows, length, fresh)
         return rows * (length + 1) - self.rows * (self.length + 1)
 
-    def _enough(self, rows: int, length: int) -> tuple[int, int]:
-        """Rows and positions as buffers are made: never fewer than there are."""
-        rows = _power(rows) if self._doubles else rows
-        return max(rows, self.rows), max(-(-length // self._grain) * self._grain, self.length)
+    def _enough(self, rows: int, length: int, fresh: bool) -> tuple[int, int]:
+        """Rows and positions as buffers are made: fewer than there are only where much more would be made than is needed."""
+        rows, length = _power(rows) if self._doubles else rows, -(-length // self._grain) * self._grain
+        grown = max(rows, self.rows), max(length, self.length)
+        if fresh and grown != (self.rows, self.length) and grown[0] * grown[1] > 2 * rows * length:
+            return rows, length
+        return grown
+
+    def forget(self) -> None:
+        """Free the buffers."""
+        self._moved()
+        self.layers.clear()
+        self.stairs.clear()
+        self.rows = self.length = 0
 
     def restore(self, row: int, states: Saved, length: int) -> None:
         """Write the first `length` positions of what was saved into a row."""
@@ -234,20 +246,35 @@ class SlotModel:
         first = len(self.owners)
         if not first:
             self._settle()
-        self._cache.reserve(first + len(owners), length)  # which may fail: then nobody is seated
+        self._cache.reserve(first + len(owners), length, not first)  # which may fail: then nobody is seated
         self.owners += owners
         return slice(first, len(self.owners))
+
+    def reserve(self, rows: int, length: int) -> None:
+        """Make room ahead for so many rows, where buffers outlive those who sit in them. Only while nobody is seated."""
+        self._settle()
+        if self._captures:
+            self._cache.reserve(rows, length, fresh=True)
+        self._leave()
 
     def growth(self, more: int, length: int) -> int:
         """Bytes that seating `more` owners would take, if the longest of all rows needs `length` positions."""
         ours = self._workspace is not None and self._workspace.is_free_for(self)
         cache = self._workspace.cache if ours and self._workspace is not None else self._cache
-        return cache.growth(len(self.owners) + more, length) * self.position_bytes
+        return cache.growth(len(self.owners) + more, length, not self.owners) * self.position_bytes
 
     @property
     def position_bytes(self) -> int:
         """Bytes of keys and values that one position of a row holds."""
         return position_bytes(self._model)
+
+    def reading_bytes(self, visible: int) -> int:
+        """Bytes that a pass takes for each token it reads of a prompt: the widest layer's states, and its masks."""
+        config = self._config
+        heads = config.num_attention_heads
+        shared = getattr(config, "num_key_value_heads", None) or heads
+        inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+        return int((4 * inner + heads // shared * visible) * self.dtype.itemsize)
 
     def drop(self, owner: Any) -> None:
         """Free an owner's row; the last row moves into the gap."""
@@ -265,6 +292,11 @@ class SlotModel:
         """Take the workspace, if there is one to be had."""
         if self._workspace is not None and self._workspace.lend(self):
             self._cache, self._captures = self._workspace.cache, True
+
+    def clear(self) -> None:
+        """Let all owners go."""
+        self.owners = []
+        self._leave()
 
     def _leave(self) -> None:
         """Nobody is seated any more."""
@@ -295,8 +327,7 @@ class SlotModel:
             self._copy(other, slice(0, len(other.owners)))
         else:
             self.owners, self._cache = other.owners, other._cache
-        other.owners = []
-        other._leave()
+        other.clear()
 
     def copy(self, owner: Any, other: SlotModel) -> None:
         """Seat an owner of another cache of the same model, if it is one, with what it has read."""
@@ -328,10 +359,21 @@ class SlotModel:
         Returns:
             Logits [B, n, vocabulary_size].
         """
-        if self._captures and rows is None and tokens.shape[1] <= _WIDEST:
+        if self._captures and rows is None and self._is_worth_capturing(*tokens.shape):
             return self._replay(tokens, positions, visible, valid)
         output = self._run(self._model, tokens, positions, visible, valid, rows)
         return output.logits[..., : self._vocabulary_size]
+
+    def _is_worth_capturing(self, rows: int, width: int) -> bool:
+        """Whether a pass is one of a round, and so small that launching its kernels takes as long as running them."""
+        assert self._workspace is not None
+        small = width <= _WIDEST and _power(rows) * _power(width) <= _LARGEST
+        return small and self._workspace.graphs.wanted
+
+    @property
+    def unsettled(self) -> int:
+        """Passes so far that will be faster when they come back."""
+        return self._workspace.graphs.unsettled if self._workspace is not None else 0
 
     def _replay(self, tokens: Tensor, positions: Tensor, visible: int, valid: Tensor | None) -> Tensor:
         """`forward` for all rows, as a captured pass over the next larger powers of two of rows and tokens."""
@@ -349,11 +391,12 @@ class SlotModel:
             for values, value in ((tokens, 0), (positions, 0), (index, scratch))
         ]
         self.calls += 1
-        logits = self._workspace.graphs.run((rows, columns, seen), partial(self._pass, visible=seen), inputs)
+        shape = rows, columns, seen, self._vocabulary_size
+        logits = self._workspace.graphs.run(shape, partial(self._pass, visible=seen), inputs)
         return logits[:count, :width]
 
     def warm_up(self, rows: int, length: int, widths: Sequence[int]) -> Iterator[None]:
-        """Capture the passes of up to so many rows and positions over `widths` tokens a row; yields after each.
+        """Capture the passes of so many rows over `widths` tokens a row and up to `length` positions; yields after each.
 
         Only while nobody is seated; nothing at all where passes are not captured.
         """

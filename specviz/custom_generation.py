@@ -169,11 +169,12 @@ def _columns(
             ended = ended | criteria(sequences, None)
             if streamer is not None:
                 streamer.put(column)
-            if ended.all():
+            over = ended.tolist()
+            if all(over):
                 return sequences
             if padding is not None:
                 for row in rows:
-                    if going[row] and ended[row]:
+                    if going[row] and over[row]:
                         going[row] = False
                         runs[row].stop_reason = runs[row].stop_reason or "cancelled"
     return sequences

@@ -31,12 +31,13 @@ from specviz.engine import Engine
 from specviz.errors import RequestError, StoppedError
 from specviz.files import write_whole
 from specviz.machine import describe_machine
-from specviz.pairs import PAIRS, ModelPair, load_verifier, pair_from_models
+from specviz.pairs import PAIRS, ModelPair, load_verifier, pair_from_models, release_memory
 from specviz.progress import Progress
 from specviz.request import Request
 from specviz.student import Shape, beliefs, divergence, make_student
 from specviz.texts import Texts, prompts, write_texts
 from specviz.vocabulary import SmallVocabulary
+from specviz.workspace import workspace
 
 _CHECKPOINT_SECONDS = 120.0
 _WARM_UP_STEPS = 50
@@ -119,6 +120,7 @@ def distil(
     student = make_student(teacher, plan.shape, kept)
     progress(0.4, "Measuring the student before it learns")
     start = _cached(directory / "start.json", lambda: _acceptance(pair(), stop, START))
+    release_memory()  # what the verifier needed to write is in cycles, and learning needs the room
     figures = _train(
         plan, directory, student, _Lessons(plan, texts, teacher.to(fast), kept, vocabulary), progress, stop
     )
@@ -274,7 +276,8 @@ def _train(
     path = directory / "checkpoint.pt"
     first, curve, spent = 0, [], 0.0
     if path.exists():
-        kept = torch.load(path, map_location=device, weights_only=True)
+        # To the CPU: both copy what they load, and the optimizer's step counts would have to be read back each time.
+        kept = torch.load(path, map_location="cpu", weights_only=True)
         student.load_state_dict(kept["student"])
         optimizer.load_state_dict(kept["optimizer"])
         first, curve, spent = kept["step"], kept["curve"], kept["seconds"]
@@ -366,7 +369,9 @@ def _acceptance(
 @torch.inference_mode()
 def drafter_cost(pair: ModelPair, repetitions: int = 120, position: int = 128) -> float:
     """Seconds of one drafter forward over one verifier forward: one token each, medians of interleaved runs."""
-    models = [SlotModel(model, pair.vocabulary_size) for model in (pair.drafter, pair.verifier)]
+    models = [
+        SlotModel(model, pair.vocabulary_size, workspace(model)) for model in (pair.drafter, pair.verifier)
+    ]
     for model in models:
         model.admit([model], position + 1)
     place = torch.tensor([[position]], device=pair.device)

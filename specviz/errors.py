@@ -54,11 +54,15 @@ def has_half_characters(text: str) -> bool:
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 
+_OUT_OF_MEMORY = ("allocate memory", "not enough memory", "out of memory", "alloc_failed")
+"""How torch, CUDA and cuBLAS say it."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that memory ran out, on the host or on an accelerator (without importing torch)."""
     text = str(error).lower()
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
-        or (isinstance(error, RuntimeError) and ("allocate memory" in text or "not enough memory" in text))
+        or (isinstance(error, RuntimeError) and any(words in text for words in _OUT_OF_MEMORY))
     )

@@ -7,6 +7,7 @@ in the log, and its shape goes on kernel by kernel. Knows tensors and shapes; kn
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -41,14 +42,23 @@ class Graphs:
     """The captured passes of one model over one set of buffers, which must stay where they are until `clear`."""
 
     def __init__(self) -> None:
+        self.unsettled = 0
+        """Passes so far that were slower than the same will be once it is captured."""
         self._plain: dict[Shape, int] = {}
         self._captured: dict[Shape, _Captured | None] = {}
+        self._failed: list[Any] = []
         self._pool: Any = None
-        self._given_up = False
+        self._stream: Any = None
+        self._broken = self._saving = False
 
     def __len__(self) -> int:
         """How many shapes are captured."""
         return sum(each is not None for each in self._captured.values())
+
+    @property
+    def wanted(self) -> bool:
+        """Whether passes should come here at all."""
+        return not (self._broken or self._saving)
 
     def run(self, shape: Shape, forward: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Tensor:
         """What `forward(*inputs)` gives, in the order of the current stream.
@@ -61,53 +71,70 @@ class Graphs:
         if shape in self._captured:
             captured = self._captured[shape]
             return forward(*inputs) if captured is None else captured.replay(inputs)
+        self.unsettled += 1
         result = forward(*inputs)
         self._plain[shape] = self._plain.get(shape, 0) + 1
-        if self._plain[shape] > PLAIN and not self._given_up:
+        if self._plain[shape] > PLAIN and self.wanted:
             self._captured[shape] = self._capture(shape, forward, inputs, result)
         return result
 
     def _capture(
         self, shape: Shape, forward: Callable[..., Tensor], inputs: Sequence[Tensor], expected: Tensor
     ) -> _Captured | None:
-        device = expected.device
-        before = torch.cuda.current_stream(device)
+        own = [tensor.clone() for tensor in inputs]
+        graph = torch.cuda.CUDAGraph()
         try:
-            if self._pool is None:
-                self._pool = torch.cuda.graph_pool_handle()
-            own = [tensor.clone() for tensor in inputs]
-            graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
-            # Other threads may go on with the device meanwhile: load a pair, serve another.
-            mode = {"pool": self._pool, "stream": stream, "capture_error_mode": "thread_local"}
-            with _capturing, torch.cuda.graph(graph, **mode):
-                output = forward(*own)
+            output = self._record(graph, forward, own, expected.device)
             captured = _Captured(graph, own, output)
             if _alike(captured.replay(inputs), expected):
                 return captured
             reason = "its replay differs from the plain pass"
         except Exception as error:  # the pass itself is done: whatever a capture fails of must not fail it
-            torch.cuda.set_stream(before)
             reason = str(error).partition("\n")[0]
-            self._given_up = not is_out_of_memory(error)  # what is not permitted in one shape is in none
+            self._broken = not is_out_of_memory(error)  # what is not permitted in one shape is in none
+            # Up to torch 2.12 a capture that fails leaves the allocator believing that it goes on.
+            with contextlib.suppress(Exception):
+                torch._C._cuda_endAllocateToPool(expected.device.index, self._pool)
+        self._failed.append(graph)
         log.warning(
             "a forward pass was not captured; it runs kernel by kernel",
             extra={"fields": {"shape": list(shape), "reason": reason}},
         )
         return None
 
+    def _record(self, graph: Any, forward: Callable[..., Tensor], own: list[Tensor], device: Any) -> Tensor:
+        """Capture a pass. Not by `torch.cuda.graph`, which stops the whole device and empties everybody's cache."""
+        if self._stream is None:
+            # One for all captures: blocks are shared only within a stream, and each stream has a workspace of cuBLAS.
+            self._pool, self._stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
+        with _capturing, torch.cuda.stream(self._stream):
+            # Other threads may go on with the device meanwhile: load a pair, serve another.
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                return forward(*own)
+            finally:
+                graph.capture_end()
+
     def clear(self) -> None:
-        """Forget all captures, because buffers move or go; waits until none runs any more."""
+        """Forget all captures, because buffers move or go; waits until none runs any more.
+
+        All at once: a graph that goes takes the stream's workspace with it, which the others use (torch 2.12 and later).
+        """
         for captured in self._captured.values():
             if captured:
-                torch.cuda.synchronize(captured.output.device)
-        self._plain, self._captured, self._pool = {}, {}, None
+                torch.cuda.current_stream(captured.output.device).synchronize()
+        self._plain, self._captured, self._failed = {}, {}, []
 
-    def give_up(self) -> bool:
-        """Forget all captures and make no more, because memory is needed; whether there were any."""
+    def save(self) -> bool:
+        """Forget all captures and make no more until `spend`, because memory is needed; whether there were any."""
         found = len(self) > 0
         self.clear()
-        self._given_up = True
+        self._saving = True
         return found
+
+    def spend(self) -> None:
+        """Memory is not short any more."""
+        self._saving = False
 
 
 @dataclass(frozen=True)

@@ -56,11 +56,14 @@ def versions() -> dict[str, str]:
 
 
 def synchronize(device: Any) -> None:
-    """Wait until a device has done all it was given."""
+    """Wait until a device has done all that this thread gave it.
+
+    Not all that anybody gave it: that would break what another thread captures just now.
+    """
     if device.type == "cuda":
         import torch
 
-        torch.cuda.synchronize(device)
+        torch.cuda.current_stream(device).synchronize()
 
 
 def bandwidth(device: Any) -> float:

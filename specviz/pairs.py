@@ -551,10 +551,11 @@ def _dtype_name(name: str, device: torch.device) -> str:
 def _free_memory(device: torch.device) -> int | None:
     """Free bytes on the device; None where nobody can tell."""
     import psutil
-    import torch
+
+    from specviz.machine import spare_memory
 
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        return spare_memory(device)
     return int(psutil.virtual_memory().available) if device.type == "cpu" else None
 
 
@@ -562,7 +563,9 @@ def _free_memories() -> list[int]:
     """Free bytes of every GPU."""
     import torch
 
-    return [int(torch.cuda.mem_get_info(i)[0]) for i in range(torch.cuda.device_count())]
+    from specviz.machine import spare_memory
+
+    return [spare_memory(i) for i in range(torch.cuda.device_count())]
 
 
 def _assemble(spec: PairSpec, place: _Place, report: Progress) -> ModelPair:

@@ -6,6 +6,7 @@ only when there is work.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from specviz.sweep.store import Recorded
 
 _POLL_SECONDS = 0.2
+
+log = logging.getLogger(__name__)
 
 
 class Service:
@@ -280,7 +283,11 @@ class Service:
         engine = SharedEngine(
             pair, max_rows=limits.rows, queue=limits.queue, seconds=limits.seconds, tally=tally
         )
-        engine.warm_up(report)
+        try:
+            engine.warm_up(report)
+        except Exception as error:  # texts come without that, or tell themselves what is wrong
+            told = {"pair": key, "error": type(error).__name__}
+            log.warning("a pair was not made ready ahead", extra={"fields": told})
         return engine
 
     def _make_room(self) -> bool:

@@ -401,6 +401,7 @@ class _Stopwatch:
     """Seconds between marks, on the device's own clock where it has one."""
 
     def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._cuda = device.type == "cuda"
         self._begin = time.perf_counter()
         self._marks: list[Any] = []
@@ -410,7 +411,7 @@ class _Stopwatch:
         """Mark the end of a part."""
         if self._cuda:
             event = torch.cuda.Event(enable_timing=True)
-            event.record()
+            event.record(torch.cuda.current_stream(self._device))
             self._marks.append(event)
         else:
             self._marks.append(time.perf_counter())

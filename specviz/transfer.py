@@ -1,7 +1,7 @@
 """What goes to a device for a round, and what comes back: one transfer each way.
 
 The host waits for the device whenever it sends from ordinary memory, or reads. So all that a round needs is gathered before
-it begins, and all that it tells is packed on the device. Knows numbers and rows; knows no model and no rule.
+it begins, and goes from memory that stays where it is; all that it tells is packed on the device. Knows numbers and rows; knows no model and no rule.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ from specviz.sampling import Number
 
 
 class Parcel:
-    """Numbers that the host knows before a round begins, sent to a device in one transfer.
-
-    While it sends, the host waits for the device: before the round the device has nothing left to do.
-    """
+    """Numbers that the host knows before a round begins, sent to a device in one transfer."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -41,7 +38,9 @@ class Parcel:
 
         def get() -> Tensor:
             if self._there is None:
-                self._there = torch.from_numpy(np.concatenate(self._parts)).to(self._device)
+                here = torch.from_numpy(np.concatenate(self._parts))
+                here = here.pin_memory() if self._device.type == "cuda" else here
+                self._there = here.to(self._device, non_blocking=True)
             part = self._there[begin:end].view(array.shape)
             return part.view(torch.float64) if dtype is np.float64 else part
 

@@ -8,6 +8,7 @@ no row.
 from __future__ import annotations
 
 import weakref
+from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,7 +18,7 @@ from torch import nn
 from specviz.cache import SlotCache
 from specviz.graphs import Graphs, enabled
 
-_GRAIN = 256
+_GRAIN = 512
 """Positions by which buffers grow that are captured."""
 
 
@@ -43,6 +44,15 @@ class Workspace:
     def give_back(self) -> None:
         """Whoever had it is done."""
         self._holder = None
+        self.graphs.spend()
+
+    def save(self) -> bool:
+        """Free what can be done without; whether that was anything."""
+        found = self.graphs.save()
+        if self._holder is None or self._holder() is None:
+            found = self.cache.rows > 0 or found
+            self.cache.forget()
+        return found
 
 
 def single_gpu(model: nn.Module) -> torch.device | None:
@@ -51,11 +61,29 @@ def single_gpu(model: nn.Module) -> torch.device | None:
     return next((it for it in devices if it.type == "cuda"), None) if len(devices) == 1 else None
 
 
-_workspaces: WeakKeyDictionary[nn.Module, Workspace] = WeakKeyDictionary()
+_workspaces: WeakKeyDictionary[nn.Module, tuple[object, Workspace]] = WeakKeyDictionary()
 
 
 def workspace(model: nn.Module) -> Workspace | None:
-    """The workspace of a model; None where passes are not captured: off a single GPU, or switched off."""
+    """The workspace of a model; None where passes are not captured: off a single GPU, or switched off.
+
+    A new one where the model's tensors have moved since, or its attention is another: captures would know the old ones.
+    """
     if single_gpu(model) is None or not enabled():
         return None
-    return _workspaces.setdefault(model, Workspace())
+    signature = _signature(model)
+    before, kept = _workspaces.get(model, (None, None))
+    if kept is None or before != signature:
+        if kept is not None:
+            kept.save()
+        kept = Workspace()
+        _workspaces[model] = signature, kept
+        # Buffers refer to one another: they would wait for a garbage collection.
+        weakref.finalize(model, kept.cache.forget).atexit = False
+    return kept
+
+
+def _signature(model: nn.Module) -> object:
+    """What captures of a model's passes depend on."""
+    attention = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    return attention, tuple(tensor.data_ptr() for tensor in chain(model.parameters(), model.buffers()))

@@ -28,7 +28,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._device import _device_constructors
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext, _device_constructors
 from torch.utils._pytree import tree_leaves, tree_map_only
 from transformers.utils.import_utils import is_torch_cuda_available
 
@@ -193,6 +194,20 @@ class PretendTensor(Tensor):
     def tolist(self) -> Any:
         return self.cpu().tolist()
 
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    __index__ = __int__
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if id(self) not in memo:  # views of one memory come apart
+            copied = self.clone()
+            memo[id(self)] = nn.Parameter(copied, False) if isinstance(self, nn.Parameter) else copied
+        return memo[id(self)]  # type: ignore[no-any-return]
+
     def numpy(self, **_: Any) -> Any:
         raise TypeError("can't convert cuda:0 device type tensor to numpy.")
 
@@ -216,7 +231,7 @@ class PretendTensor(Tensor):
 def _aim(tensor: Tensor, index: Any) -> tuple[Tensor, list[Tensor | None]]:
     """What an index in Python means: a view of the tensor, and the tensors by which to index that view."""
     parts = index if isinstance(index, tuple) else (index,)
-    parts = tuple(torch.tensor(it, device=DEVICE) if isinstance(it, list) else it for it in parts)
+    parts = tuple(torch.tensor(it, device=DEVICE) if isinstance(it, list | range) else it for it in parts)
     is_mask = [isinstance(it, Tensor) and it.dtype == torch.bool for it in parts]
     taken = sum(
         it.dim() if mask else it is not None and it is not ...
@@ -636,16 +651,21 @@ def _transfers(gpu: PretendGpu) -> list[tuple[Any, str, Any]]:
         is_name = isinstance(place, str | torch.device)
         return isinstance(place, PretendTensor) or (is_name and torch.device(place).type == "cuda")
 
+    def around() -> Any:
+        """The device of an enclosing `with torch.device(...)`."""
+        modes = [mode for mode in _get_current_function_mode_stack() if isinstance(mode, DeviceContext)]
+        return modes[-1].device if modes else None
+
     def make(data: Any, dtype: Any = None, device: Any = None, **more: Any) -> Tensor:
-        if is_ours(device):
-            return _upload(tensor(data, dtype=dtype))
+        if is_ours(device or around()):
+            return _upload(tensor(data, dtype=dtype, device="cpu"))
         return tensor(data, dtype=dtype, device=device, **more)
 
     def see(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         if isinstance(data, PretendTensor):
             return data.to(device, dtype)
         if is_ours(device):
-            return _upload(as_tensor(data, dtype=dtype))
+            return _upload(as_tensor(data, dtype=dtype, device="cpu"))
         return as_tensor(data, dtype=dtype, device=device)
 
     def send(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -664,6 +684,8 @@ def _transfers(gpu: PretendGpu) -> list[tuple[Any, str, Any]]:
         return self.untyped_storage()._cdata in gpu.pinned if type(self) is Tensor else is_pinned(self)
 
     return [
+        # `Module.to` gives its tensors another class.
+        (torch.__future__, "_swap_module_params_on_conversion", True),
         (torch, "tensor", make),
         (torch, "as_tensor", see),
         (Tensor, "to", send),

@@ -12,6 +12,7 @@ import os
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -135,14 +136,14 @@ def load_bed(plan: Plan, progress: Progress) -> Bed:
 
 
 def _shaped(plan: Plan, names: tuple[str, str]) -> tuple[ModelPair, ModelPair]:
-    from specviz.bench.shapes import shape_pair
+    from specviz.bench.shapes import shape_pair, tuned_twin
     from specviz.pairs import _device, _dtype_name, tune
 
     device = _device(plan.device)
     dtype = getattr(torch, _dtype_name(plan.dtype, device))
     plain = shape_pair(*names, device, dtype)
     if device.type != "cpu":
-        return plain, plain  # nothing is tuned there, and the weights are large
+        return tuned_twin(plain, tune), plain  # the weights are large
     return shape_pair(*names, device, dtype, tune), plain
 
 
@@ -169,6 +170,7 @@ class Job:
         self._ids = [encode_prompt(bed.plain.tokenizer, Request(prompt=text)) for _, text in chosen]
         self._temperatures = list(plan.temperatures)
         self._costs: dict[str, list[float]] = {}  # seconds of a contender's runs so far
+        self._kept: Counter[str] = Counter()  # bytes that their earlier runs hold on a GPU
         self.bench = Bench(
             pair=bed.plain.title,
             drafter=bed.plain.drafter_name,
@@ -301,9 +303,15 @@ class Job:
         self, contender: Contender, ids: Sequence[int], temperature: float, tokens: int, seed: int = 0
     ) -> tuple[Measured, int | None]:
         torch.set_num_threads(contender.threads)
-        peak = PeakMemory(self.bed.device)
+        peak, before = PeakMemory(self.bed.device), self._allocated()
         measured = contender.run(ids, seed, temperature, tokens)
-        return measured, peak.read()
+        most, whose = peak.read(), "ours" if isinstance(contender, Ours) else contender.name
+        kept, self._kept[whose] = self._kept[whose], self._kept[whose] + self._allocated() - before
+        return measured, None if most is None else max(0, most + kept)
+
+    def _allocated(self) -> int:
+        """Bytes taken on a GPU; 0 on others, where nobody keeps anything from run to run."""
+        return torch.cuda.memory_allocated(self.bed.device) if self.bed.device.type == "cuda" else 0
 
     def _keep(
         self,

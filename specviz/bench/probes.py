@@ -29,15 +29,18 @@ class _Bare:
     """Both models with a prompt read, standing in the middle of an answer."""
 
     @torch.inference_mode()
-    def __init__(self, bed: Bed, prompt: Sequence[int], tokens: int) -> None:
+    def __init__(self, bed: Bed, prompt: Sequence[int], tokens: int, longest: int) -> None:
         self.device = bed.device
         self.start = len(prompt) + tokens // 2
         self._models = {}
         ids = [*prompt, *([prompt[-1]] * tokens)][: self.start]
+        widths = [1 << step for step in range((longest - 1).bit_length() + 1)]
         for name, model in (("drafter", bed.ours.drafter), ("verifier", bed.ours.verifier)):
             # Captured like the engine's, but over buffers of its own: the engine has the model's.
             own = Workspace() if workspace(model) else None
             slot = SlotModel(model, bed.ours.vocabulary_size, own)
+            for _ in slot.warm_up(1, self.start + tokens + 32, widths):
+                pass
             slot.admit([self], self.start + tokens + 32)
             positions = torch.arange(self.start, device=self.device)[None]
             slot.read(torch.tensor([ids], device=self.device), positions, visible=self.start)
@@ -77,7 +80,7 @@ def measure_forwards(
 ) -> Forwards:
     """Medians of bare passes: the drafter's over one token, the verifier's over 1 to `longest`, one after another."""
     torch.set_num_threads(bed.threads)
-    bare = _Bare(bed, prompt, tokens)
+    bare = _Bare(bed, prompt, tokens, longest)
     drafter: list[float] = []
     verifier: list[list[float]] = [[] for _ in range(longest)]
     for attempt in range(_TRIES + 1):
@@ -124,7 +127,7 @@ def measure_overhead(
     bare_rounds: list[float] = []
     torch.set_num_threads(bed.threads)
     for seed in range(_OVERHEAD_RUNS):
-        bare = _Bare(bed, prompt, tokens)
+        bare = _Bare(bed, prompt, tokens, draft_length)
         events = bed.engine.stream(contender.request(prompt, seed, 1.0, tokens, inspect))
         begin = time.perf_counter()
         for event in events:

@@ -7,7 +7,9 @@ hotter they are sampled, so a temperature stands in for how well a drafter knows
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -95,6 +97,18 @@ def shape_pair(
         drafter_name=f"{drafter} (random)",
         verifier_name=f"{verifier} (random)",
     )
+
+
+def tuned_twin(pair: ModelPair, tune: Callable[[Any], None]) -> ModelPair:
+    """The pair with `tune` called on modules of its own, which share all weights."""
+
+    def twin(model: PreTrainedModel) -> PreTrainedModel:
+        shared: dict[int, Any] = {id(each): each for each in (*model.parameters(), *model.buffers())}
+        copied = copy.deepcopy(model, shared)
+        tune(copied)
+        return copied
+
+    return replace(pair, drafter=twin(pair.drafter), verifier=twin(pair.verifier))
 
 
 def _random_model(

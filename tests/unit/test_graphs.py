@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -259,8 +261,65 @@ def test_a_warm_engine_captures_nothing_more_for_a_short_text(gpu: PretendGpu, p
             assert ids(engine, [asked]) == ids(Engine(pairs("llama")), [asked])
     finally:
         engine.close()
-    assert len(told) == before == captures(there) == 10
+    assert len(told) == before == captures(there) == 12
     assert passes == []
+
+
+def test_company_costs_no_captures_where_there_was_room_ahead(gpu: PretendGpu, pairs: Pairs) -> None:
+    """Captures of one row over buffers of eight stay sound when others join."""
+    there = on_gpu(pairs("llama"))
+    engine = SharedEngine(there)
+    requests = [request(n, draft_length=3, max_new_tokens=60) for n in (2, 3, 4, 2)]
+    try:
+        engine.warm_up(lambda fraction, text: None)
+        before = captures(there)
+        assert ids(engine, requests) == ids(Engine(pairs("llama")), requests)
+    finally:
+        engine.close()
+    assert captures(there) >= before
+
+
+def test_what_a_pass_takes_before_it_is_captured_teaches_no_pace(gpu: PretendGpu, pairs: Pairs) -> None:
+    engine = Engine(on_gpu(pairs("llama")))
+    [run] = engine.generate(request(2, draft_length=3, max_new_tokens=100))
+    [costs] = engine._costs.values()
+    assert 0 < costs.rounds_seen < len(run.rounds) - PLAIN
+    before = costs.rounds_seen
+    [run] = engine.generate(request(2, draft_length=3, max_new_tokens=100))
+    assert costs.rounds_seen - before >= len(run.rounds) - PLAIN
+
+
+def test_pairs_of_one_model_with_other_vocabularies_share_no_capture(gpu: PretendGpu, pairs: Pairs) -> None:
+    there, here = on_gpu(pairs("llama")), pairs("llama")
+    asked = request(2, draft_length=3, max_new_tokens=40)
+    for size in (there.vocabulary_size, there.vocabulary_size - 20, there.vocabulary_size):
+        expected = ids(Engine(replace(here, vocabulary_size=size)), [asked])
+        for _ in range(2):
+            assert ids(Engine(replace(there, vocabulary_size=size)), [asked]) == expected
+
+
+def test_a_round_that_fails_leaves_the_workspace_free(
+    gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows go on one by one, and whoever comes next is captured again, though the failure is still remembered."""
+    there, asked = on_gpu(pairs("llama")), request(2, draft_length=3, max_new_tokens=40)
+    expected = ids(Engine(pairs("llama")), [asked])
+    engine = SharedEngine(there)
+    step, failures = batch.Step.run, [RuntimeError("a cable was loose")]
+
+    def fail_once(self: batch.Step) -> None:
+        if failures:
+            raise failures.pop()
+        step(self)
+
+    try:
+        assert ids(engine, [asked]) == expected
+        monkeypatch.setattr(batch.Step, "run", fail_once)
+        before = gpu.replays
+        assert ids(engine, [asked]) == expected
+        assert gpu.replays > before
+    finally:
+        engine.close()
 
 
 def test_a_warm_up_does_nothing_on_a_cpu(pairs: Pairs) -> None:
@@ -321,8 +380,69 @@ def test_who_has_no_room_waits_and_nobody_fails(
     assert 1 < most < 12
 
 
+def test_buffers_for_many_short_texts_do_not_grow_by_all_of_them_for_a_long_one(
+    gpu: PretendGpu, pairs: Pairs
+) -> None:
+    model = on_gpu(pairs("llama")).verifier
+    kept = workspace(model)
+    slots = SlotModel(model, 300, kept)
+    assert kept is not None
+    slots.admit([object() for _ in range(8)], 100)
+    assert (kept.cache.rows, kept.cache.length) == (8, 512)
+    slots.clear()
+    assert slots.growth(1, 1500) < 0
+    slots.admit([long := object()], 1500)
+    assert (kept.cache.rows, kept.cache.length) == (1, 1536)
+    slots.admit([object()], 100)  # whoever sits there keeps what was read
+    assert (kept.cache.rows, kept.cache.length) == (2, 1536)
+    slots.drop(long)
+
+
+def test_where_memory_runs_out_captures_go_first_and_come_back_later(gpu: PretendGpu, pairs: Pairs) -> None:
+    there, requests = on_gpu(pairs("llama")), [request(2, seed=n, draft_length=3) for n in range(3)]
+    expected = ids(Engine(pairs("llama")), requests)
+    engine = Engine(there)
+    for _ in range(3):
+        assert ids(engine, requests) == expected
+    assert captures(there) > 0
+    gpu.memory = gpu.allocated + 20_000  # too little for a plain pass beside them
+    longer = [request(2, seed=n, draft_length=5) for n in range(3)]
+    assert ids(engine, longer) == ids(Engine(pairs("llama")), longer)
+    assert captures(there) == 0
+    gpu.memory *= 10
+    for _ in range(3):
+        assert ids(engine, requests) == expected
+    assert captures(there) > 0
+
+
 def test_a_model_on_a_cpu_has_no_workspace(pairs: Pairs) -> None:
     assert workspace(pairs("llama").verifier) is None
+
+
+def test_a_model_that_has_changed_is_captured_anew(gpu: PretendGpu, pairs: Pairs) -> None:
+    there, asked = on_gpu(pairs("llama")), request(2, draft_length=3, max_new_tokens=40)
+    expected = ids(Engine(pairs("llama")), [asked])
+    for _ in range(2):
+        assert ids(Engine(there), [asked]) == expected
+    assert captures(there) > 0
+    there.verifier.float().double()  # its weights lie elsewhere now
+    near = ids(Engine(there), [asked])
+    assert captures(there) > 0
+    assert near == ids(
+        Engine(replace(pairs("llama"), verifier=copy.deepcopy(pairs("llama").verifier).float().double())),
+        [asked],
+    )
+
+
+def test_a_model_that_goes_takes_its_buffers_and_captures_along(gpu: PretendGpu, pairs: Pairs) -> None:
+    before = gpu.allocated
+    there = on_gpu(pairs("llama"))
+    for _ in range(2):
+        Engine(there).generate(request(2, draft_length=3, max_new_tokens=40))
+    assert captures(there) > 0
+    del there
+    gc.collect()
+    assert gpu.allocated == before
 
 
 def test_a_workspace_is_lent_to_one(gpu: PretendGpu) -> None:

@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from specviz.cache import SlotModel
+from specviz.cache import power
 from specviz.machine import give_back_memory, spare_memory, synchronize
 from specviz.pacing import UNVERIFIED, Costs, draft_length
 from specviz.prefixes import LONGEST, SHORTEST, Prefixes, alike
 from specviz.request import AUTO, MAX_DRAFT_LENGTH
 from specviz.row import Row
+from specviz.slot_model import SlotModel
 from specviz.step import Step
 from specviz.threads import budget, limited_to
-from specviz.trace import (
-    Round,
-)
+from specviz.trace import Round
 from specviz.workspace import single_gpu, workspace
 
 if TYPE_CHECKING:
@@ -247,7 +246,8 @@ class Batch:
 
         A forward pass that fails raises what it raised, and all rows are as they were: the step can be tried again.
         """
-        costs = self._costs[_bucket(len(self._drafter.owners)), _bucket(len(self._verifier.owners))]
+        seated = len(self._drafter.owners), len(self._verifier.owners)
+        costs = self._costs[power(seated[0]), power(seated[1])]
         self._plan(costs)
         width = max(row.draft_length for row in self.rows)
         with limited_to(_deciding_threads(len(self.rows) * width * self.pair.vocabulary_size)):
@@ -330,11 +330,6 @@ def _work(row: Row) -> int:
     asked = row.request.draft_length
     each = _MORE_WORK if row.truncates or row.request.inspect else _WORK
     return each * (MAX_DRAFT_LENGTH if asked == AUTO else asked)
-
-
-def _bucket(rows: int) -> int:
-    """The next power of two: batches of about a size cost about the same."""
-    return 1 << (rows - 1).bit_length() if rows else 0
 
 
 def _common(sequences: Sequence[list[int]]) -> int:

@@ -26,7 +26,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.cache import SlotModel
 from specviz.engine import Engine
 from specviz.errors import RequestError, StoppedError
 from specviz.files import write_whole
@@ -34,6 +33,7 @@ from specviz.machine import describe_machine
 from specviz.pairs import PAIRS, ModelPair, load_verifier, pair_from_models, release_memory
 from specviz.progress import Progress
 from specviz.request import Request
+from specviz.slot_model import SlotModel
 from specviz.student import Shape, beliefs, divergence, make_student
 from specviz.texts import Texts, prompts, write_texts
 from specviz.vocabulary import SmallVocabulary

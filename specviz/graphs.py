@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,13 +18,12 @@ import torch
 from torch import Tensor
 
 from specviz.errors import is_out_of_memory
+from specviz.machine import capturing
 
 log = logging.getLogger(__name__)
 
 Shape = tuple[int, ...]
 """What tells two captures apart: sizes of the inputs, and whatever else the passes depend on."""
-_capturing = threading.Lock()
-"""One thread captures at a time."""
 
 PLAIN = 2
 """Passes of a shape that run kernel by kernel before it is captured: most shapes of a short visit never come back."""
@@ -107,7 +105,7 @@ class Graphs:
         if self._stream is None:
             # One for all captures: blocks are shared only within a stream, and each stream has a workspace of cuBLAS.
             self._pool, self._stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
-        with _capturing, torch.cuda.stream(self._stream):
+        with capturing, torch.cuda.stream(self._stream):
             # Other threads may go on with the device meanwhile: load a pair, serve another.
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
@@ -122,7 +120,8 @@ class Graphs:
         """
         for captured in self._captured.values():
             if captured:
-                torch.cuda.current_stream(captured.output.device).synchronize()
+                with contextlib.suppress(RuntimeError, AssertionError):  # on a device that is gone nothing runs
+                    torch.cuda.current_stream(captured.output.device).synchronize()
         self._plain, self._captured, self._failed = {}, {}, []
 
     def save(self) -> bool:

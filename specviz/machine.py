@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import os
 import platform
+import threading
 import time
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Any
 
 _READ = 1 << 28
 """Bytes read in one go to measure bandwidth: far more than any cache holds."""
+capturing = threading.Lock()
+"""Held while a pass is captured on a GPU: by one thread at a time, and nobody may stop the device meanwhile."""
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -88,7 +91,8 @@ def give_back_memory() -> None:
     import torch
 
     if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+        with capturing:
+            torch.cuda.empty_cache()
     with contextlib.suppress(OSError, AttributeError):  # other systems' C libraries have no such thing
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from specviz.cache import SlotModel
+from specviz.slot_model import SlotModel
 
 if TYPE_CHECKING:
     from specviz.pairs import ModelPair

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.cache import SlotModel
 from specviz.errors import EngineError
 from specviz.methods import Beliefs, Ruling, rule
 from specviz.row import Row
 from specviz.sampling import ACCEPT, DRAFT, RESAMPLE, at, distribution, draw
+from specviz.slot_model import SlotModel
 from specviz.trace import (
     Draft,
     Likely,

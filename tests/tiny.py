@@ -7,6 +7,7 @@ trivial, and two models of different seeds agree often but not always.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from specviz.embedded import quiet_transformers
 from specviz.pairs import ModelPair, pair_from_models
 
+Pairs = Callable[..., ModelPair]
+"""What gives a tiny pair of a family."""
 FAMILIES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "gpt2", "opt", "gpt-neox")
 END = "<|end|>"
 WINDOW = 8

@@ -16,9 +16,9 @@ from torch import nn
 
 from specviz.bench.contenders import Bed, Ours
 from specviz.bench.measurements import Forwards, Overhead, Together
-from specviz.cache import SlotModel, position_bytes
 from specviz.engine import Decided
 from specviz.machine import synchronize
+from specviz.slot_model import SlotModel, position_bytes
 from specviz.workspace import Workspace, workspace
 
 _TRIES = 9

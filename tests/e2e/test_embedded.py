@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.cache import SlotModel
 from specviz.engine import Engine
 from specviz.methods import METHODS, Beliefs, rule
 from specviz.packing import PackedLinear
 from specviz.request import Request
 from specviz.sampling import ACCEPT, DRAFT, RESAMPLE, uniforms
+from specviz.slot_model import SlotModel
 from specviz.trace import Run
 
 MARGIN = 1e-4

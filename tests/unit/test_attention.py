@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from specviz.attention import NAME, group, grouped_attention, grouped_mask, staircase
-from specviz.cache import SlotModel
+from specviz.slot_model import SlotModel
 from tests.tiny import FAMILIES, tiny_model
 
 HEADS, GROUPS, SIZE = 6, 2, 64

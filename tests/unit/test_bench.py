@@ -31,10 +31,10 @@ from specviz.bench.measurements import (
 )
 from specviz.bench.probes import weight_bytes
 from specviz.bench.report import markdown, tables
-from specviz.cache import position_bytes
 from specviz.errors import EngineError, RequestError
 from specviz.files import write_whole
 from specviz.pairs import ModelPair
+from specviz.slot_model import position_bytes
 from tests.tiny import tiny_pair
 
 

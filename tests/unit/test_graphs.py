@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
@@ -16,34 +15,16 @@ import torch
 from torch import Tensor
 
 from specviz import batch
-from specviz.cache import SlotModel
 from specviz.engine import Engine, Started
 from specviz.graphs import PLAIN, Graphs
 from specviz.methods import METHODS
 from specviz.pairs import ModelPair
 from specviz.request import Request
 from specviz.shared_engine import SharedEngine
+from specviz.slot_model import SlotModel
 from specviz.workspace import Workspace, workspace
-from tests.pretend_gpu import PretendGpu, on_gpu, pretend_gpu
-from tests.tiny import tiny_pair
-
-
-@pytest.fixture
-def gpu() -> Iterator[PretendGpu]:
-    with pretend_gpu() as gpu:
-        yield gpu
-
-
-Pairs = Callable[[str], ModelPair]
-
-
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
-    @cache
-    def of(family: str) -> ModelPair:
-        return tiny_pair(family, tmp_path_factory.mktemp(family))
-
-    return of
+from tests.pretend_gpu import PretendGpu, on_gpu
+from tests.tiny import Pairs
 
 
 def request(number: int, **options: Any) -> Request:
@@ -208,7 +189,7 @@ def test_captures_outlive_the_batch_that_made_them(gpu: PretendGpu, pairs: Pairs
 def test_larger_buffers_make_captures_anew(gpu: PretendGpu, pairs: Pairs) -> None:
     there, plain = on_gpu(pairs("llama")), Engine(pairs("llama"))
     engine = Engine(there)
-    for count, tokens in ((1, 30), (1, 300), (3, 30), (1, 30)):
+    for count, tokens in ((1, 20), (1, 300), (3, 20)):
         requests = [request(2, seed=n, draft_length=3, max_new_tokens=tokens) for n in range(count)]
         assert ids(engine, requests) == ids(plain, requests)
     assert captures(there) > 0
@@ -340,7 +321,7 @@ def test_many_texts_leave_memory_where_it_was(gpu: PretendGpu, pairs: Pairs) -> 
     engine = Engine(on_gpu(pairs("llama")), max_rows=4)
 
     def serve() -> int:
-        for first in range(0, 36, 9):
+        for first in range(0, 18, 9):
             numbers = range(first, first + 9)
             engine.generate([request(n, max_new_tokens=3 + 2 * (n % 9), draft_length=3) for n in numbers])
         gc.collect()
@@ -355,7 +336,7 @@ def test_who_has_no_room_waits_and_nobody_fails(
     gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch, shared: bool
 ) -> None:
     """Memory for a few rows: the others come when there is room, and every text is as if there had always been."""
-    requests = [request(number, max_new_tokens=30) for number in range(12)]
+    requests = [request(number, max_new_tokens=16) for number in range(12)]
     expected = ids(Engine(pairs("llama")), requests)
     monkeypatch.setattr(
         batch, "_SHARE", 0.3

@@ -8,8 +8,7 @@ import gc
 import json
 import pickle
 import threading
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,28 +43,10 @@ from specviz.sweep.job import Job as SweepJob
 from specviz.sweep.plan import Plan as SweepPlan
 from specviz.workspace import workspace
 from specviz.zerogpu_service import ZeroGpuService
-from tests.pretend_gpu import PretendGpu, on_gpu, pretend_gpu
-from tests.tiny import tiny_model, tiny_pair, tiny_tokenizer
+from tests.pretend_gpu import PretendGpu, on_gpu
+from tests.tiny import Pairs, tiny_model, tiny_tokenizer
 
 PROMPT = "The quick brown fox"
-
-
-@pytest.fixture
-def gpu() -> Iterator[PretendGpu]:
-    with pretend_gpu() as gpu:
-        yield gpu
-
-
-Pairs = Callable[..., ModelPair]
-
-
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
-    @cache
-    def of(family: str, **options: Any) -> ModelPair:
-        return tiny_pair(family, tmp_path_factory.mktemp(family), **options)
-
-    return of
 
 
 def asked(*methods: str, **settings: Any) -> list[Request]:

@@ -6,7 +6,6 @@ import dataclasses
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from specviz.text import Labels
 from specviz.trace import Run
 from specviz.vocabulary import SmallVocabulary
 from tests.pretend_gpu import PretendGpu, PretendTensor, on_gpu, pretend_gpu
-from tests.tiny import tiny_model, tiny_pair
+from tests.tiny import Pairs, tiny_model
 
 PROMPT = "The quick brown fox jumps over"
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -39,24 +38,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "forbidden": {"forbidden_tokens": [70, 71, 72, 80, 85, 90]},
     "logits": {"return_logits": True},
 }
-
-
-@pytest.fixture
-def gpu() -> Iterator[PretendGpu]:
-    with pretend_gpu() as gpu:
-        yield gpu
-
-
-Pairs = Callable[[str], ModelPair]
-
-
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
-    @cache
-    def of(family: str) -> ModelPair:
-        return tiny_pair(family, tmp_path_factory.mktemp(family))
-
-    return of
 
 
 # ---- the pretence ----------------------------------------------------------------------------------------

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.cache import SlotModel
 from specviz.engine import Decided, Engine, Finished, Started, Waiting
 from specviz.errors import BusyError, EngineError, RequestError
 from specviz.pairs import ModelPair
 from specviz.request import Request
 from specviz.shared_engine import SharedEngine
+from specviz.slot_model import SlotModel
 from specviz.text import Detokenizer
 from specviz.trace import Run
 from tests.tiny import tiny_pair

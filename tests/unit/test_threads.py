@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specviz import threads
-from specviz.cache import SlotModel
+from specviz.slot_model import SlotModel
 from tests.tiny import tiny_model
 
 

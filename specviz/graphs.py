@@ -120,7 +120,9 @@ class Graphs:
         """
         for captured in self._captured.values():
             if captured:
-                with contextlib.suppress(RuntimeError, AssertionError):  # on a device that is gone nothing runs
+                with contextlib.suppress(
+                    RuntimeError, AssertionError
+                ):  # on a device that is gone nothing runs
                     torch.cuda.current_stream(captured.output.device).synchronize()
         self._plain, self._captured, self._failed = {}, {}, []
 

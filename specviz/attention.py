@@ -68,10 +68,14 @@ def staircase(length: int, window: int | None, dtype: torch.dtype, device: torch
     return bias
 
 
+def key_heads(config: Any) -> int:
+    """Key-value heads of a layer: as many as query heads where a config names none."""
+    return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+
+
 def grouped_mask(stairs: Tensor, positions: Tensor, visible: int, config: Any) -> Tensor:
     """The mask [B, 1, rows, visible] that `grouped_attention` takes, for queries at `positions` [B, n]."""
-    heads: int = config.num_attention_heads
-    rows = positions.repeat(1, heads // (getattr(config, "num_key_value_heads", None) or heads))
+    rows = positions.repeat(1, config.num_attention_heads // key_heads(config))
     rows = functional.pad(rows, (0, max(0, _LEAST - rows.shape[1])))
     return stairs.unfold(0, visible, 1)[len(stairs) // 2 - 1 - rows][:, None]
 

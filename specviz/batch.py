@@ -77,7 +77,7 @@ class Batch:
         self.pair = pair
         self._costs = costs
         self._known = known or (None, None)
-        self._gpu = single_gpu(pair.verifier)
+        self._gpu = None if apart else single_gpu(pair.verifier)
         self.rows = []
         self._drafter, self._verifier = (
             SlotModel(model, pair.vocabulary_size, None if apart else workspace(model))

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from specviz import attention
 from specviz.cache import GRAIN, Saved, SlotCache, power
-from specviz.graphs import PLAIN
+from specviz.graphs import PLAIN, Graphs
 from specviz.threads import chosen, limited_to
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class SlotModel:
         self._attention = model.config._attn_implementation
         self._cache = SlotCache()
         self._workspace = workspace
-        self._captures = False
+        self._held: Workspace | None = None
         self._threads = chosen(model)
         self.device = model.get_input_embeddings().weight.device
         self.dtype = model.dtype
@@ -72,14 +72,15 @@ class SlotModel:
     def reserve(self, rows: int, length: int) -> None:
         """Make room ahead for so many rows, where buffers outlive those who sit in them. Only while nobody is seated."""
         self._settle()
-        if self._captures:
+        if self._held is not None:
             self._cache.reserve(rows, length, fresh=True)
         self._leave()
 
     def growth(self, more: int, length: int) -> int:
         """Bytes that seating `more` owners would take, if the longest of all rows needs `length` positions."""
-        ours = self._workspace is not None and self._workspace.is_free_for(self)
-        cache = self._workspace.cache if ours and self._workspace is not None else self._cache
+        cache = self._cache
+        if self._workspace is not None and self._workspace.is_free_for(self):
+            cache = self._workspace.cache
         return cache.growth(len(self.owners) + more, length, not self.owners) * self.position_bytes
 
     @property
@@ -90,10 +91,9 @@ class SlotModel:
     def reading_bytes(self, visible: int) -> int:
         """Bytes that a pass takes for each token it reads of a prompt: the widest layer's states, and its masks."""
         config = self._config
-        heads = config.num_attention_heads
-        shared = getattr(config, "num_key_value_heads", None) or heads
+        sharing = config.num_attention_heads // attention.key_heads(config)
         inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-        return int((4 * inner + heads // shared * visible) * self.dtype.itemsize)
+        return int((4 * inner + sharing * visible) * self.dtype.itemsize)
 
     def drop(self, owner: Any) -> None:
         """Free an owner's row; the last row moves into the gap."""
@@ -110,7 +110,7 @@ class SlotModel:
     def _settle(self) -> None:
         """Take the workspace, if there is one to be had."""
         if self._workspace is not None and self._workspace.lend(self):
-            self._cache, self._captures = self._workspace.cache, True
+            self._cache, self._held = self._workspace.cache, self._workspace
 
     def clear(self) -> None:
         """Let all owners go."""
@@ -119,9 +119,9 @@ class SlotModel:
 
     def _leave(self) -> None:
         """Nobody is seated any more."""
-        if self._captures and self._workspace is not None:
-            self._workspace.give_back()
-        self._cache, self._captures = SlotCache(), False
+        if self._held is not None:
+            self._held.give_back()
+        self._cache, self._held = SlotCache(), None
 
     def spread(self, rows: slice, length: int) -> None:
         """What the first of these rows has read of its first `length` positions, all of them have then."""
@@ -178,29 +178,22 @@ class SlotModel:
         Returns:
             Logits [B, n, vocabulary_size].
         """
-        if self._captures and rows is None and self._is_worth_capturing(*tokens.shape):
-            return self._replay(tokens, positions, visible, valid)
+        if self._held is not None and rows is None and _is_small(*tokens.shape) and self._held.graphs.wanted:
+            return self._replay(self._held.graphs, tokens, positions, visible, valid)
         output = self._run(self._model, tokens, positions, visible, valid, rows)
         return output.logits[..., : self._vocabulary_size]
-
-    def _is_worth_capturing(self, rows: int, width: int) -> bool:
-        """Whether a pass is one of a round, and so small that launching its kernels takes as long as running them."""
-        assert self._workspace is not None
-        small = width <= _WIDEST and power(rows) * power(width) <= _LARGEST
-        return small and self._workspace.graphs.wanted
 
     @property
     def unsettled(self) -> int:
         """Passes so far that will be faster when they come back."""
         return self._workspace.graphs.unsettled if self._workspace is not None else 0
 
-    def _replay(self, tokens: Tensor, positions: Tensor, visible: int, valid: Tensor | None) -> Tensor:
+    def _replay(
+        self, graphs: Graphs, tokens: Tensor, positions: Tensor, visible: int, valid: Tensor | None
+    ) -> Tensor:
         """`forward` for all rows, as a captured pass over the next larger powers of two of rows and tokens."""
-        assert self._workspace is not None
         scratch = self._cache.length
-        index = positions
-        if valid is not None:
-            index, positions = torch.where(valid, positions, scratch), torch.where(valid, positions, 0)
+        index, positions = self._places(positions, valid)
         count, width = tokens.shape
         rows, columns = power(count), power(width)
         seen = min(max(_SHORTEST, power(visible)), scratch)
@@ -211,7 +204,7 @@ class SlotModel:
         ]
         self.calls += 1
         shape = rows, columns, seen, self._vocabulary_size
-        logits = self._workspace.graphs.run(shape, partial(self._pass, visible=seen), inputs)
+        logits = graphs.run(shape, partial(self._pass, visible=seen), inputs)
         return logits[:count, :width]
 
     def warm_up(self, rows: int, length: int, widths: Sequence[int]) -> Iterator[None]:
@@ -222,7 +215,7 @@ class SlotModel:
         owners: list[Any] = list(range(rows))
         self.admit(owners, length)
         try:
-            for width, visible in product(widths, _views(length)) if self._captures else ():
+            for width, visible in product(widths, _views(length)) if self._held is not None else ():
                 tokens = torch.zeros(rows, width, dtype=torch.long, device=self.device)
                 positions = (visible - width + torch.arange(width, device=self.device)).expand(rows, -1)
                 for _ in range(PLAIN + 1):
@@ -260,14 +253,18 @@ class SlotModel:
         valid: Tensor | None,
         rows: slice | None,
     ) -> Any:
-        index, visible = positions, -(-visible // GRAIN) * GRAIN
-        if valid is not None:
-            index = torch.where(valid, positions, self._cache.length)
-            positions = torch.where(valid, positions, 0)
+        visible = -(-visible // GRAIN) * GRAIN
+        index, positions = self._places(positions, valid)
         self._cache.aim(slice(0, len(self.owners)) if rows is None else rows, index, visible)
         self.calls += 1
         with limited_to(self._threads.of(tokens.numel())) if self._threads else nullcontext():
             return self._call(model, tokens, positions, visible)
+
+    def _places(self, positions: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Where a pass writes, and at which positions: padding to the scratch slot, as if at the beginning."""
+        if valid is None:
+            return positions, positions
+        return torch.where(valid, positions, self._cache.length), torch.where(valid, positions, 0)
 
     def _call(self, model: Any, tokens: Tensor, positions: Tensor, visible: int) -> Any:
         return model(
@@ -308,10 +305,13 @@ class SlotModel:
 def position_bytes(model: Any) -> int:
     """Bytes of keys and values that one position of a row holds, in all layers of a causal language model."""
     config = model.config.get_text_config()
-    heads = config.num_attention_heads
-    shared = getattr(config, "num_key_value_heads", None) or heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return int(2 * config.num_hidden_layers * shared * size * model.dtype.itemsize)
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(2 * config.num_hidden_layers * attention.key_heads(config) * size * model.dtype.itemsize)
+
+
+def _is_small(rows: int, width: int) -> bool:
+    """Whether a pass is one of a round, and launching its kernels takes about as long as running them."""
+    return width <= _WIDEST and power(rows) * power(width) <= _LARGEST
 
 
 def _views(length: int) -> list[int]:

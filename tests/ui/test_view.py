@@ -194,17 +194,24 @@ def test_clicking_a_token_or_its_chart_point_selects_it_and_tells_python(page: P
     expect(page.get_by_label("selected")).to_have_value(f"3|{WHOLE.tokens[3]['text']}")
     chart_points(page, len(WHOLE.tokens))
     wanted = 60
-    spot = page.evaluate(
-        """index => {
-            const chart = document.querySelector("[data-testid=chart]"), { xaxis, yaxis2 } = chart._fullLayout;
-            const box = chart.getBoundingClientRect();
-            return [box.x + xaxis._offset + xaxis.d2p(index + 1), box.y + yaxis2._offset + yaxis2.d2p(chart.data[0].y[index])];
-        }""",
-        wanted,
-    )
-    page.mouse.move(spot[0], spot[1] + 2)
-    page.mouse.move(*spot)
-    expect(page.get_by_test_id("chart").locator(".hoverlayer .legend")).to_be_attached()
+    hovered = page.get_by_test_id("chart").locator(".hoverlayer .legend")
+    for _ in range(
+        50
+    ):  # each drawing forgets the mouse, and one may still come: for the mark, or for another size
+        spot = page.evaluate(
+            """index => {
+                const chart = document.querySelector("[data-testid=chart]"), { xaxis, yaxis2 } = chart._fullLayout;
+                const { x, y } = chart.getBoundingClientRect();
+                return [x + xaxis._offset + xaxis.d2p(index + 1), y + yaxis2._offset + yaxis2.d2p(chart.data[0].y[index])];
+            }""",
+            wanted,
+        )
+        page.mouse.move(spot[0], spot[1] + 2)
+        page.mouse.move(*spot)
+        page.wait_for_timeout(100)
+        if hovered.count():
+            break
+    expect(hovered).to_be_attached()
     page.mouse.click(*spot)
     expect(page.get_by_test_id("token").nth(wanted)).to_have_attribute("aria-selected", "true")
     expect(page.get_by_test_id("inspector")).to_contain_text(f"token {wanted + 1} ")

@@ -1,6 +1,6 @@
 """The rows that are written together: reading their prompts, and one round after another for all of them.
 
-A round drafts K tokens a row with the drafter, scores all of them in one verifier forward, and decides
+A round drafts up to K tokens a row with the drafter, scores all of them in one verifier forward, and decides
 (`specviz.step`). Rows differ in method, lenience, K, length and seed; a row's text depends on none
 of its neighbours. The last token of a row is always still unread by both models: it is the first input of the
 next round, so an accepted block needs no extra "bonus" draw and a rejection no re-reading. Knows rows and rules; does
@@ -24,7 +24,7 @@ from specviz.prefixes import LONGEST, SHORTEST, Prefixes, alike
 from specviz.request import AUTO, MAX_DRAFT_LENGTH
 from specviz.row import Row
 from specviz.slot_model import SlotModel
-from specviz.step import Step
+from specviz.step import Step, asks
 from specviz.threads import budget, limited_to
 from specviz.trace import Round
 from specviz.workspace import single_gpu, workspace
@@ -257,7 +257,7 @@ class Batch:
         """How many tokens each row drafts. A step of the longest is a step for all: who is not verified keeps pace."""
         verified = [row for row in self.rows if row.method.verifies]
         paces = [row.pace for row in verified if row.is_paced]
-        pace = draft_length(costs, paces) if paces else 1
+        pace = draft_length(costs, paces, asks(self._verifier.device)) if paces else 1
         for row in verified:
             row.plan(pace)
         drafted = [row.draft_length for row in verified if row.method.drafts]
@@ -270,8 +270,9 @@ class Batch:
         slow = self._unsettled
         step = Step(self.rows, self._drafter, self._verifier)
         step.run()
-        if step.drafted and slow == self._unsettled:
-            costs.note(step.drafted, step.drafter_seconds, step.seconds - step.drafter_seconds)
+        if step.width and step.passes and slow == self._unsettled:
+            rest = step.seconds - step.drafter_seconds
+            costs.note(step.width, step.passes, step.drafter_seconds, rest)
         results = list(step.rounds())
         for row, outcome in results:
             if isinstance(outcome, Exception):

@@ -37,13 +37,13 @@ class Beliefs:
         top_k: int | Tensor = 0,
         top_p: Number = 1.0,
         q: Tensor | None = None,
+        p: Tensor | None = None,
     ) -> None:
-        """Hold logits [..., V]; `q`, if given, is the distribution the proposals were really drawn from."""
+        """Hold logits [..., V]; `q` and `p`, if given, are the distributions already made of them."""
         self._drafter_logits, self._verifier_logits = drafter_logits, verifier_logits
         self._warp = (temperature, top_k, top_p)
         self._plain = not any(isinstance(w, Tensor) for w in self._warp) and self._warp == (1.0, 0, 1.0)
-        if q is not None:
-            self.__dict__["q"] = q
+        self.__dict__ |= {name: known for name, known in (("q", q), ("p", p)) if known is not None}
 
     @cached_property
     def q(self) -> Tensor:

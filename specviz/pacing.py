@@ -1,16 +1,17 @@
 """How many tokens to draft in the next round, where a request leaves that to the engine.
 
-A round of K proposals takes K drafter passes and one verification, and emits 1 + a + a·b + a·b² + … tokens (K terms),
-where a is the chance that its first proposal is accepted and b that one after an accepted one is. Both chances come from
-the request's own rounds, the costs from the engine's; K is what makes tokens per second largest. Requests that are served
-together share their rounds, and so K. Never changes a text,
-only its speed (law 2 of README). Knows no model and no token.
+A round of K proposals takes K − 1 drafter passes and one verification, and another pass where all these proposals are
+accepted. It emits 1 + a + a·b + a·b² + … tokens (K terms), where a is the chance that its first proposal is accepted and b
+that one after an accepted one is. Both chances come from the request's own rounds, the costs from the engine's; K is what
+makes tokens per second largest. Requests that are served together share their rounds, and so K. Never changes a text, only
+its speed (law 2 of README). Knows no model and no token.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from math import prod
 from statistics import median
 
 from specviz.request import MAX_DRAFT_LENGTH
@@ -18,7 +19,7 @@ from specviz.request import MAX_DRAFT_LENGTH
 _MEMORY = 0.97
 """How much of an observed acceptance is left one observation later: about thirty count."""
 _FIRST_GUESS, _GUESS_WEIGHT = 0.5, 2.0
-"""The acceptance expected before there is any, and how many observations it counts for."""
+"""The acceptance expected before there is any, and for how many observations it counts; it is forgotten like them."""
 _RECENT = 32
 """Rounds whose times are kept: a slow one is forgotten after so many."""
 _USUAL_SLOPE, _SLOPE_WEIGHT = 0.03, 4.0
@@ -38,17 +39,21 @@ class Costs:
         self._passes: deque[float] = deque(maxlen=_RECENT)
         self._rests: deque[tuple[int, float]] = deque(maxlen=_RECENT)
 
-    def note(self, drafted: int, drafter_seconds: float, rest_seconds: float) -> None:
-        """A round of `drafted` drafter passes was measured; `rest_seconds` are verification and decision."""
+    def note(self, width: int, passes: int, drafter_seconds: float, rest_seconds: float) -> None:
+        """A round that verified `width` tokens after so many drafter passes; `rest_seconds` are all but those passes."""
         self.rounds_seen += 1
-        self._passes.append(drafter_seconds / drafted)
-        self._rests.append((drafted, rest_seconds))
+        self._passes.append(drafter_seconds / passes)
+        self._rests.append((width, rest_seconds))
 
-    def rounds(self) -> list[float]:
-        """Expected seconds of a round of 1, 2, … MAX_DRAFT_LENGTH proposals; the rest grows evenly by the token."""
+    def one_pass(self) -> float:
+        """Expected seconds of a drafter pass."""
+        return median(self._passes)
+
+    def rests(self) -> list[float]:
+        """Expected seconds of all but drafting in a round of 1, 2, … MAX_DRAFT_LENGTH proposals: they grow evenly."""
         found: defaultdict[int, list[float]] = defaultdict(list)
-        for drafted, seconds in list(self._rests):
-            found[drafted].append(seconds)
+        for width, seconds in list(self._rests):
+            found[width].append(seconds)
         points = [(length, median(seconds), len(seconds)) for length, seconds in found.items()]
         total = sum(weight for *_, weight in points)
         middle = sum(weight * length for length, _, weight in points) / total
@@ -56,9 +61,8 @@ class Costs:
         rise = sum(weight * (length - middle) * (seconds - level) for length, seconds, weight in points)
         spread = sum(weight * (length - middle) ** 2 for length, _, weight in points)
         slope = max(0.0, (rise + _SLOPE_WEIGHT * _USUAL_SLOPE * level) / (spread + _SLOPE_WEIGHT))
-        one_pass, least = median(self._passes), min(seconds for _, seconds, _ in points)
-        lengths = range(1, MAX_DRAFT_LENGTH + 1)
-        return [n * one_pass + max(level + slope * (n - middle), least / 2) for n in lengths]
+        least = min(seconds for _, seconds, _ in points)
+        return [max(level + slope * (n - middle), least / 2) for n in range(1, MAX_DRAFT_LENGTH + 1)]
 
 
 class Chance:
@@ -66,14 +70,16 @@ class Chance:
 
     def __init__(self) -> None:
         self._hits = self._seen = 0.0
+        self._weight = _GUESS_WEIGHT
 
     def note(self, hit: bool) -> None:
         """It came true, or not."""
         self._hits, self._seen = _MEMORY * self._hits + hit, _MEMORY * self._seen + 1
+        self._weight *= _MEMORY
 
     def estimate(self, guess: float) -> float:
         """The share of hits, drawn towards `guess` while little has been seen."""
-        return (self._hits + _GUESS_WEIGHT * guess) / (self._seen + _GUESS_WEIGHT)
+        return (self._hits + self._weight * guess) / (self._seen + self._weight)
 
 
 class Pace:
@@ -98,10 +104,28 @@ class Pace:
         return expected
 
 
-def draft_length(costs: Costs, paces: Sequence[Pace]) -> int:
-    """K for the next round of these requests, 1 to MAX_DRAFT_LENGTH: served together, they share its passes."""
+def expected_tokens(acceptance: float, draft_length: int) -> float:
+    """Tokens that a round of K proposals emits, each accepted with the same chance: 1 + a + … + a^(K−1)."""
+    return sum(acceptance**step for step in range(draft_length))
+
+
+def expected_passes(acceptance: float, draft_length: int) -> float:
+    """Drafter passes of such a round, whose last is made only where all before were of use: K − 1 + a^(K−1)."""
+    return draft_length - 1 + acceptance ** (draft_length - 1)
+
+
+def draft_length(costs: Costs, paces: Sequence[Pace], asks: bool = True) -> int:
+    """K for the next round of these requests, 1 to MAX_DRAFT_LENGTH: served together, they share its passes.
+
+    `asks`: whether the last pass is left out where no request has a use for it.
+    """
     if costs.rounds_seen < len(_OPENING):
         return _OPENING[costs.rounds_seen]
-    tokens = (sum(expected) for expected in zip(*(pace.tokens() for pace in paces), strict=True))
-    speeds = [emitted / seconds for emitted, seconds in zip(tokens, costs.rounds(), strict=True)]
+    each, one_pass = [pace.tokens() for pace in paces], costs.one_pass()
+    speeds = []
+    for length, rest in enumerate(costs.rests(), 1):
+        passes = float(length)
+        if asks and length > 1:
+            passes -= prod(1 - (tokens[length - 1] - tokens[length - 2]) for tokens in each)
+        speeds.append(sum(tokens[length - 1] for tokens in each) / (passes * one_pass + rest))
     return 1 + speeds.index(max(speeds))

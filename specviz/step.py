@@ -1,4 +1,7 @@
-"""One round of all rows: K drafts, one verification of all of them, the decision, and its record.
+"""One round of all rows: drafts, one verification of all of them, the decision, and its record.
+
+Of its K > 1 proposals a row drafts the last one only when the others are known to be accepted: the verifier reads only
+those, and yet tells the p of all K places. Where no row is that far the pass is left out.
 
 Whatever the device needs is sent before it begins, and the record is read at its end, once; between the two the host only
 queues work. Knows rows, slot models and rules; seats nobody, and ends no run.
@@ -8,9 +11,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import torch
@@ -50,24 +54,42 @@ class Step:
             _Group(list(members), self._drafting, self._verifying, for_drafter, for_verifier)
             for _, members in groupby(by_kind, key=lambda row: (row.method.name, row.truncates))
         ]
+        self._asking = [group for group in self._groups if group.method.drafts]
+        asked = [row for group in self._asking for row in group.rows]
+        self._in_order = for_drafter.taking(self._drafting.rows, asked)
+        self._asks = asks(verifier.device)
         self.drafter_seconds = self.verifier_seconds = self.seconds = 0.0
 
     @property
-    def drafted(self) -> int:
-        """Passes of the drafter that a verification followed; 0 where one of the two does not run."""
-        return self._drafting.steps if self._verifying.rows else 0
+    def width(self) -> int:
+        """Tokens that the verifier read of a row; 0 where it does not run."""
+        return self._verifying.width
+
+    @property
+    def passes(self) -> int:
+        """Passes of the drafter."""
+        return self._drafting.passes
 
     def run(self) -> None:
         """Draft, verify and decide on the device, and read the record back."""
         drafted = self._drafting.run()
-        self._watch.mark()
+        self._watch.mark("drafter")
         verifier_logits = self._verifying.run(drafted)
-        self._watch.mark()
+        self._watch.mark("verifier")
+        for group in self._groups:
+            group.verified(drafted, verifier_logits)
+        if self._drafting.waits:
+            wanted = self._in_order(torch.cat([group.wants_last(drafted) for group in self._asking]))
+            if not self._asks or wanted.any():
+                self._watch.mark()
+                drafted = self._drafting.finish(drafted, wanted)
+                self._watch.mark("drafter")
         readback = Readback()
         for group in self._groups:
-            group.decide(drafted, verifier_logits, readback)
+            group.decide(drafted, readback)
         readback.fetch()
-        self.drafter_seconds, self.verifier_seconds, self.seconds = self._watch.read()
+        spent, self.seconds = self._watch.read()
+        self.drafter_seconds, self.verifier_seconds = spent["drafter"], spent["verifier"]
 
     def rounds(self) -> Iterator[tuple[Row, Round | Exception]]:
         """Each row's round, or why it has none."""
@@ -82,30 +104,40 @@ class Step:
                 yield row, outcome
 
 
+def asks(device: torch.device) -> bool:
+    """Whether a round asks if a last proposal is wanted before it drafts it: not where that means to wait for the device."""
+    return device.type == "cpu"
+
+
 @dataclass(frozen=True)
 class _Drafted:
-    """What the drafter did in a round, in the drafter's order of rows."""
+    """What the drafter did in a round, in the drafter's order of rows; zeros where a row has drafted less than others."""
 
+    counts: Tensor  # [D]
     proposals: Tensor  # [D, K]
     logits: Tensor  # [D, K, V]
     q: Tensor  # [D, K, V]
 
 
 class _Drafting:
-    """The drafter's part of a round: K steps for the rows that draft."""
+    """The drafter's part of a round: what the verifier is to read, and each row's last proposal after that."""
 
     def __init__(self, model: SlotModel, parcel: Parcel) -> None:
         self.rows = rows = list(model.owners)
-        self.steps = max((row.draft_length for row in rows), default=0)
+        self._counts = [row.draft_length for row in rows]
+        judged = any(row.method.verifies for row in rows)
+        self.early = [max(1, count - 1) if judged else count for count in self._counts]
+        self.waits = self.early != self._counts
+        self.steps, self.passes = max(self.early, default=0), 0
         if not rows:
             return
         self._model = model
-        self._counts = [row.draft_length for row in rows]
         self._starts = [len(row.ids) - 1 for row in rows]
         self._tokens = parcel.add([row.ids[-1:] for row in rows])
         self._start = parcel.add([[start] for start in self._starts])
-        self._limit = parcel.add([[count] for count in self._counts])
-        self._coins = parcel.coins(rows, self.steps)
+        self._limit = parcel.add([[count] for count in self.early])
+        self._last = parcel.add([[count - 1] for count in self._counts])
+        self._coins = parcel.coins(rows, max(self._counts))
         self._forbid = parcel.forbidding(rows)
         self._temperature = parcel.agreed([row.request.temperature for row in rows])
         truncating = [row for row in rows if row.truncates]
@@ -113,25 +145,46 @@ class _Drafting:
         self._warp = parcel.warp(truncating) if truncating else None
 
     def run(self) -> _Drafted:
-        """Draft."""
+        """Draft what the verifier is to read; the first proposal in any case."""
         if not self.rows:
-            return _Drafted(torch.empty(0), torch.empty(0), torch.empty(0))
-        tokens, start, limit, coins = (
-            each() for each in (self._tokens, self._start, self._limit, self._coins)
-        )
-        proposals, logits, qs = [], [], []
+            return _Drafted(*(torch.empty(0) for _ in range(4)))
+        tokens, start, limit = self._tokens(), self._start(), self._limit()
+        parts = []
         for step in range(self.steps):
-            valid = None if min(self._counts) > step else limit > step
-            ends = (s + min(step, c - 1) for s, c in zip(self._starts, self._counts, strict=True))
-            step_logits = self._forbid(
-                self._model.forward(tokens, start + step, visible=max(ends) + 1, valid=valid)
-            )
-            q = self._distribution(step_logits)
-            tokens = draw(q, coins[:, step : step + 1, DRAFT])
-            proposals.append(tokens)
-            logits.append(step_logits)
-            qs.append(q)
-        return _Drafted(torch.cat(proposals, 1), torch.cat(logits, 1), torch.cat(qs, 1))
+            valid = None if min(self.early) > step else limit > step
+            ends = (s + min(step, c - 1) for s, c in zip(self._starts, self.early, strict=True))
+            coins = self._coins()[:, step : step + 1]
+            parts.append(self._propose(tokens, start + step, coins, max(ends) + 1, valid))
+            tokens = parts[-1][0]
+        return _Drafted(limit[:, 0], *(torch.cat(part, 1) for part in zip(*parts, strict=True)))
+
+    def finish(self, drafted: _Drafted, wanted: Tensor) -> _Drafted:
+        """Draft the last proposal of the rows [D] that want it and have not drafted it yet."""
+        last = self._last()
+        rows, wanted = torch.arange(len(last), device=last.device), wanted & (last[:, 0] >= drafted.counts)
+        tokens = drafted.proposals.gather(1, (last - 1).clamp_min(0))
+        visible = max(s + c for s, c in zip(self._starts, self._counts, strict=True))
+        coins = self._coins()[rows, last[:, 0]][:, None]
+        proposed = self._propose(tokens, self._start() + last, coins, visible, wanted[:, None])
+
+        def with_last(before: Tensor, values: Tensor) -> Tensor:
+            whole = before.new_zeros(len(before), max(self._counts), *before.shape[2:])
+            whole[:, : self.steps] = before
+            mine = wanted.view(-1, *[1] * (before.dim() - 2))
+            whole[rows, last[:, 0]] = torch.where(mine, values[:, 0], whole[rows, last[:, 0]])
+            return whole
+
+        before = drafted.proposals, drafted.logits, drafted.q
+        return _Drafted(drafted.counts + wanted, *map(with_last, before, proposed))
+
+    def _propose(
+        self, tokens: Tensor, positions: Tensor, coins: Tensor, visible: int, valid: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """One pass: what each row proposes after its token [D, 1], with logits and q [D, 1, V]."""
+        logits = self._forbid(self._model.forward(tokens, positions, visible=visible, valid=valid))
+        self.passes += 1
+        q = self._distribution(logits)
+        return draw(q, coins[..., DRAFT]), logits, q
 
     def _distribution(self, logits: Tensor) -> Tensor:
         """q of all rows [B, n, V], sorting only the rows that truncate."""
@@ -149,10 +202,11 @@ class _Verifying:
         self, model: SlotModel, drafting: _Drafting, for_drafter: Parcel, for_verifier: Parcel
     ) -> None:
         self.rows = rows = list(model.owners)
+        self._counts = [row.draft_length if row.method.drafts else 1 for row in rows]
+        self.width = max(self._counts, default=0)
         if not rows:
             return
         self._model = model
-        self._counts = [row.draft_length if row.method.drafts else 1 for row in rows]
         self._starts = [len(row.ids) - 1 for row in rows]
         self._last = for_verifier.add([row.ids[-1] for row in rows])
         self._start = for_verifier.add([[start] for start in self._starts])
@@ -166,7 +220,7 @@ class _Verifying:
         """Logits [V, n, vocabulary]."""
         if not self.rows:
             return torch.empty(0)
-        device, width = self._model.device, max(self._counts)
+        device, width = self._model.device, self.width
         tokens = torch.zeros(len(self.rows), width, dtype=torch.long, device=device)
         tokens[:, 0] = self._last()
         if width > 1:
@@ -176,6 +230,19 @@ class _Verifying:
         valid = steps < self._limit() if min(self._counts) < width else None
         visible = max(s + c for s, c in zip(self._starts, self._counts, strict=True))
         return self._forbid(self._model.forward(tokens, self._start() + steps, visible=visible, valid=valid))
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """What became of the proposals of a group's rows."""
+
+    drafted: _Drafted
+    counts: Tensor  # [B]
+    proposals: Tensor  # [B, K]
+    ruling: Ruling
+    acceptance: Tensor  # [B, K]
+    accepted: Tensor  # [B]
+    logits: Tensor  # [B, K, V]
 
 
 class _Group:
@@ -199,50 +266,71 @@ class _Group:
             self._steps = max(row.draft_length for row in rows) if self.method.drafts else 1
             self._take_verified = for_verifier.taking(rows, verifying.rows)
             self._coins = for_verifier.coins(rows, self._steps)
-            self._counts = for_verifier.add([row.draft_length for row in rows])
             self._asked = for_verifier.add([[row.request.inspect] for row in rows])
             self._warp = for_verifier.warp(rows)
             self._lenience = for_verifier.agreed([row.run.lenience for row in rows])
 
-    def decide(self, drafted: _Drafted, verifier_logits: Tensor, out: Readback) -> None:
-        """Judge and draw on the device, and queue the record in `out`."""
+    def verified(self, drafted: _Drafted, verifier_logits: Tensor) -> None:
+        """Take note of what the verifier says, and judge what was drafted until then."""
+        if self.method.verifies:
+            self._verifier_logits = self._take_verified(verifier_logits)[:, : self._steps]
+            self._p = distribution(self._verifier_logits, *self._warp())
+        if self.method.drafts and self.method.verifies:
+            self._judged = self._judge(drafted)
+
+    def wants_last(self, drafted: _Drafted) -> Tensor:
+        """Whether each row [B] has accepted all that it has drafted, so that its last proposal will be examined."""
+        if not self.method.verifies:
+            return torch.ones_like(self._take_drafted(drafted.counts), dtype=torch.bool)
+        return (self._judged.accepted == self._judged.counts).to(drafted.counts.device)
+
+    def decide(self, drafted: _Drafted, out: Readback) -> None:
+        """Judge what was drafted, draw on the device, and queue the record in `out`."""
         self._out = out
         if self.method.drafts and self.method.verifies:
-            self._examine(drafted, self._take_verified(verifier_logits))
+            self._examine(self._judged if self._judged.drafted is drafted else self._judge(drafted))
         elif self.method.drafts:
             proposals, logits, q = map(self._take_drafted, (drafted.proposals, drafted.logits, drafted.q))
             self._logits = {"drafter": logits}
             self._keep(proposals=proposals, q=at(q, proposals), pi=at(q, proposals))
             self._keep(**self._most_likely(q=q, pi=q))
         else:
-            self._write(self._take_verified(verifier_logits)[:, :1])
+            self._write()
 
-    def _examine(self, drafted: _Drafted, verifier_logits: Tensor) -> None:
-        """Judge all proposals at once; draw a replacement for the first one rejected."""
-        rows, steps, device = self.rows, self._steps, verifier_logits.device
-        proposals, drafter_logits, q = (
-            self._take_drafted(tensor).to(device)[:, :steps]
+    def _judge(self, drafted: _Drafted) -> _Judged:
+        """Judge all proposals at once."""
+        device = self._verifier_logits.device
+        counts = self._take_drafted(drafted.counts).to(device)
+        proposals, logits, q = (
+            self._take_drafted(tensor).to(device)[:, : self._steps]
             for tensor in (drafted.proposals, drafted.logits, drafted.q)
         )
-        verifier_logits = verifier_logits[:, :steps]
-        coins, counts = self._coins(), self._counts()
-        beliefs = Beliefs(drafter_logits, verifier_logits, *self._warp(), q=q)
+        steps = proposals.shape[1]
+        beliefs = Beliefs(logits, self._verifier_logits[:, :steps], *self._warp(), q=q, p=self._p[:, :steps])
         ruling = rule(self.method, beliefs, self._lenience())
         acceptance = ruling.acceptance(proposals)
-        step = torch.arange(steps, device=device)
-        passed = (coins[..., ACCEPT] < acceptance) & (step < counts[:, None])
-        accepted = passed.cumprod(-1).sum(-1)
+        passed = self._coins()[:, :steps, ACCEPT] < acceptance
+        passed &= torch.arange(steps, device=device) < counts[:, None]
+        return _Judged(drafted, counts, proposals, ruling, acceptance, passed.cumprod(-1).sum(-1), logits)
+
+    def _examine(self, judged: _Judged) -> None:
+        """Draw a replacement for the first proposal of each row that was rejected."""
+        ruling, beliefs, proposals = judged.ruling, judged.ruling.beliefs, judged.proposals
+        counts, accepted, device = judged.counts, judged.accepted, proposals.device
+        steps = proposals.shape[1]
+        coins, step = self._coins()[:, :steps], torch.arange(steps, device=device)
         # Where nothing was rejected the draw at the last place is made all the same, and not used.
         last = torch.minimum(accepted, counts - 1)
-        ending = ruling.take(torch.arange(len(rows), device=device) * steps + last)
+        ending = ruling.take(torch.arange(len(last), device=device) * steps + last)
         redrawn = draw(ending.replacement(), at(coins[..., RESAMPLE], last))
-        self._logits = {"drafter": drafter_logits, "verifier": verifier_logits}
+        self._logits = {"drafter": judged.logits, "verifier": self._verifier_logits}
         self._keep(
+            drafted=counts,
             proposals=proposals,
             q=at(beliefs.q, proposals),
             p=at(beliefs.p, proposals),
             pi=ruling.target(proposals),
-            acceptance=acceptance,
+            acceptance=judged.acceptance,
             accepted=accepted,
             redrawn=redrawn,
             redrawn_q=at(ending.beliefs.q, redrawn),
@@ -251,7 +339,7 @@ class _Group:
         )
         if sides := ruling.test(proposals):
             self._keep(score=sides[0], threshold=sides[1].expand_as(sides[0]))
-        if any(row.request.inspect for row in rows):
+        if any(row.request.inspect for row in self.rows):
             examined = (self._asked() > 0) & (step <= last[:, None])
             self._explain(ruling, proposals, coins[..., ACCEPT], examined)
             if (same := kept(ending)) is not None:
@@ -269,11 +357,10 @@ class _Group:
             whole[where] = values
             self._keep(**{name: whole.unflatten(0, examined.shape)})
 
-    def _write(self, verifier_logits: Tensor) -> None:
+    def _write(self) -> None:
         """The verifier alone: one token a row."""
-        p = distribution(verifier_logits, *self._warp())
+        p, self._logits = self._p, {"verifier": self._verifier_logits}
         redrawn = draw(p, self._coins()[..., RESAMPLE])[:, 0]
-        self._logits = {"verifier": verifier_logits}
         self._keep(redrawn=redrawn, redrawn_p=at(p[:, 0], redrawn), redrawn_pi=at(p[:, 0], redrawn))
         self._keep(**self._most_likely(p=p, pi=p))
 
@@ -307,8 +394,10 @@ class _Group:
     ) -> Round:
         """The round of row number `place`, cut where the text ends."""
         index, position = len(row.run.rounds), len(row.ids)
-        drafted = row.draft_length if self.method.drafts else 0
         examining = self.method.drafts and self.method.verifies
+        drafted = row.draft_length if self.method.drafts else 0
+        if examining:
+            drafted = self._id("drafted", place)
         accepted = self._id("accepted", place) if examining else drafted
         tokens = []
         for step in range(min(accepted + 1, max(drafted, 1))):
@@ -326,6 +415,7 @@ class _Group:
                 row.logits[name].append(logits[place, : len(tokens)].to("cpu", copy=True))
         return Round(
             index=index,
+            draft_length=row.draft_length if self.method.drafts else 0,
             proposals=proposals,
             examined=len(tokens) if examining else 0,
             accepted=sum(token.accepted for token in tokens),
@@ -404,22 +494,20 @@ class _Stopwatch:
         self._device = device
         self._cuda = device.type == "cuda"
         self._begin = time.perf_counter()
-        self._marks: list[Any] = []
+        self._marks: list[tuple[str, Any]] = []
         self.mark()
 
-    def mark(self) -> None:
-        """Mark the end of a part."""
+    def mark(self, part: str = "") -> None:
+        """Mark the end of a part of that name."""
+        now: Any = time.perf_counter()
         if self._cuda:
-            event = torch.cuda.Event(enable_timing=True)
-            event.record(torch.cuda.current_stream(self._device))
-            self._marks.append(event)
-        else:
-            self._marks.append(time.perf_counter())
+            now = torch.cuda.Event(enable_timing=True)
+            now.record(torch.cuda.current_stream(self._device))
+        self._marks.append((part, now))
 
-    def read(self) -> tuple[float, float, float]:
-        """Seconds of the first part, of the second, and of everything until now. Call after the readback."""
-        first, second, third = self._marks
-        total = time.perf_counter() - self._begin
-        if self._cuda:
-            return first.elapsed_time(second) / 1000, second.elapsed_time(third) / 1000, total
-        return second - first, third - second, total
+    def read(self) -> tuple[dict[str, float], float]:
+        """Seconds of the parts of each name, and of everything until now. Call after the readback."""
+        total, spent = time.perf_counter() - self._begin, defaultdict[str, float](float)
+        for (_, begin), (part, end) in pairwise(self._marks):
+            spent[part] += begin.elapsed_time(end) / 1000 if self._cuda else end - begin
+        return spent, total

@@ -20,9 +20,9 @@ from specviz.errors import TraceError, has_half_characters, quoted
 from specviz.files import write_whole
 
 SCHEMA = "specviz-trace"
-VERSION = 3
-READABLE = (2, 3)
-"""Versions that are read; up to 2 the draft length was always a number."""
+VERSION = 4
+READABLE = (2, 3, 4)
+"""Versions that are read; up to 2 the draft length was always a number, up to 3 a round drafted all its K proposals."""
 
 STOP_REASONS = ("eos", "length", "context", "cancelled", "time")
 CUT = ("", "cancelled", "time")
@@ -139,9 +139,19 @@ class Token:
 
 @dataclass(frozen=True)
 class Round:
-    """One round: K proposals, one verification, at most K tokens. Seconds are those of the whole batch's round."""
+    """One round: up to K proposals, one verification, at most K tokens. Seconds are those of the whole batch's round.
+
+    Attributes:
+        draft_length: K. The K-th proposal is drafted only once all before it were accepted, so there are K of them or one
+            less. 0 where the drafter does not run.
+        proposals: what was drafted.
+        examined, accepted: how many of them were.
+        drafter_seconds, verifier_seconds: of the forward passes, and of drawing the proposals.
+        tokens: what was emitted.
+    """
 
     index: int
+    draft_length: int
     proposals: list[Proposal]
     examined: int
     accepted: int
@@ -155,7 +165,7 @@ class Round:
 class Run:
     """One request, served: its settings and everything that was decided.
 
-    `draft_length` is None where it was chosen round by round: then the rounds' proposals tell it.
+    `draft_length` is None where it was chosen round by round: then the rounds tell it.
     `stop_reason` is "eos", "length", "context" (the models' context is full), "cancelled" or "time" (a server's
     deadline passed); "" while it runs. `neighbours` is the most texts of others that a round was shared with.
     `alternatives` are what every token's `what_if` speaks of, this run's own method among them; empty without.
@@ -353,7 +363,7 @@ def parse_trace(lines: Iterable[str]) -> Run:
     header = records[0]
     if records[-1].get("type") != "end":
         raise TraceError("This trace is truncated: its last line, which says how the run ended, is missing.")
-    rounds = [_build(Round, record, "round", number) for number, record in enumerate(records[1:-1], 2)]
+    rounds = [_round(record, header["version"], number) for number, record in enumerate(records[1:-1], 2)]
     if missing := [name for name in _SETTINGS if name not in header]:
         raise TraceError(f"Line 1 of this trace is damaged: {missing[0]!r} is missing.")
     hints = get_type_hints(Run) | ({"draft_length": int} if header["version"] == 2 else {})
@@ -368,6 +378,13 @@ def parse_trace(lines: Iterable[str]) -> Run:
     return run
 
 
+def _round(record: dict[str, Any], version: int, line: int) -> Round:
+    if version < 4 and isinstance(record.get("proposals"), list):
+        record = record | {"draft_length": len(record["proposals"])}
+    round_: Round = _build(Round, record, "round", line)
+    return round_
+
+
 _FOREIGN = "This is not a SpecViz trace: its first line must be the run's own."
 
 
@@ -377,7 +394,7 @@ def _check_header(record: dict[str, Any]) -> None:
     if record.get("version") not in READABLE:
         raise TraceError(
             f"This trace has schema version {quoted(record.get('version'))}; this SpecViz reads versions "
-            f"{' and '.join(map(str, READABLE))}."
+            f"{READABLE[0]} to {READABLE[-1]}."
         )
 
 

@@ -74,7 +74,7 @@ def line(entry: dict[str, Any]) -> str:
 def run_entry(method: str = "cascade_chow", **changes: Any) -> dict[str, Any]:
     """The first line's object."""
     entry = {
-        "type": "run", "schema": "specviz-trace", "version": 3, "specviz": "0.1.0", "pair": "embedded",
+        "type": "run", "schema": "specviz-trace", "version": 4, "specviz": "0.1.0", "pair": "embedded",
         "drafter": "tiny drafter", "verifier": "SmolLM2-135M-Instruct", "method": method, "lenience": 0.3,
         "draft_length": 5, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 0, "max_new_tokens": 256,
         "forbidden_tokens": [], "echo": False, "inspect": 10, "prompt": PROMPT, "prompt_ids": [1, 2, 3],
@@ -113,11 +113,12 @@ def token_entry(text: str, **changes: Any) -> dict[str, Any]:
 
 
 def round_entry(tokens: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
-    """A round's object, in which every token was drafted and examined."""
+    """A round's object, in which every token was drafted and examined, and nothing more was to be drafted."""
     drafts = [token["draft"] or token for token in tokens]
     tokens = [{"round": changes.get("index", 0), **token} for token in tokens]
     entry = {
-        "type": "round", "index": 0, "proposals": [{key: draft[key] for key in ("id", "text", "q")} for draft in drafts],
+        "type": "round", "index": 0, "draft_length": len(tokens),
+        "proposals": [{key: draft[key] for key in ("id", "text", "q")} for draft in drafts],
         "examined": len(tokens), "accepted": sum(token["accepted"] for token in tokens),
         "seconds": 0.2, "drafter_seconds": 0.11, "verifier_seconds": 0.08, "tokens": tokens,
     }  # fmt: skip
@@ -288,10 +289,12 @@ def _add_round(trace: Trace, maker: _Maker, todo: list[tuple[str, str | None]], 
     entry = round_entry(tokens, index=len(trace.rounds))
     if maker.method.endswith("_only"):
         entry["examined"] = 0
-    for text, _ in todo[start + len(tokens) : start + size]:
+    entry["draft_length"] = size = len(todo[start : start + size])
+    drafted = size if len(tokens) == size or not entry["examined"] else max(1, size - 1)
+    for text, _ in todo[start + len(tokens) : start + drafted]:
         entry["proposals"].append({"id": maker.id_of(text), "text": text, "q": maker.probability()})
     if maker.method == "verifier_only":
-        entry["proposals"] = []
+        entry |= {"proposals": [], "draft_length": 0}
     trace.tokens += tokens
     trace.rounds.append(entry)
     trace.lines.append(line(entry))

@@ -13,6 +13,7 @@ from itertools import takewhile
 from typing import Any
 
 from specviz.errors import RequestError
+from specviz.pacing import expected_passes, expected_tokens
 
 
 @dataclass(frozen=True)
@@ -36,20 +37,20 @@ def spread(values: Iterable[float]) -> Spread | None:
     return Spread(middle, low, high, len(found))
 
 
-def expected_tokens(acceptance: float, draft_length: int) -> float:
-    """Tokens that a round of K proposals emits, each accepted with the same chance: 1 + a + … + a^(K−1)."""
-    return sum(acceptance**step for step in range(draft_length))
-
-
 def bound(acceptance: float, drafter_seconds: float, verifier_seconds: Sequence[float]) -> tuple[float, int]:
     """The most that drafting can gain over the verifier alone, by bare forward passes; and the K that gains it.
 
-    A round of K proposals runs the drafter K times and the verifier once over K tokens, `verifier_seconds[K - 1]`.
-    K = 0 is not to draft, and gains 1.
+    A round of K proposals runs the verifier once over K tokens, `verifier_seconds[K - 1]`, and the drafter K times, but
+    for the last time only where all proposals so far were accepted. K = 0 is not to draft, and gains 1.
     """
     gains = [(1.0, 0)]
     gains += [
-        (expected_tokens(acceptance, k) * verifier_seconds[0] / (k * drafter_seconds + seconds), k)
+        (
+            expected_tokens(acceptance, k)
+            * verifier_seconds[0]
+            / (expected_passes(acceptance, k) * drafter_seconds + seconds),
+            k,
+        )
         for k, seconds in enumerate(verifier_seconds, 1)
     ]
     return max(gains)
@@ -101,18 +102,22 @@ class Forwards:
     verifier_bytes: int
     bandwidth: float
 
-    def floor(self, draft_length: int) -> float:
-        """Seconds that a round of K proposals must take to read its bytes; K = 0 is the verifier alone."""
-        return (draft_length * self.drafter_bytes + self.verifier_bytes) / self.bandwidth
+    def floor(self, passes: float) -> float:
+        """Seconds that a round with so many passes of the drafter must take to read its bytes."""
+        return (passes * self.drafter_bytes + self.verifier_bytes) / self.bandwidth
 
 
 @dataclass(frozen=True)
 class Overhead:
-    """Rounds by the clock, and after each its forward passes bare; draft length 0 is the verifier alone."""
+    """Rounds by the clock, and after each its forward passes bare; draft length 0 is the verifier alone.
+
+    `passes` are the drafter's, of each round.
+    """
 
     contender: str
     inspect: int
     draft_length: int
+    passes: list[int]
     round_seconds: list[float]
     bare_seconds: list[float]
 

@@ -19,6 +19,7 @@ from specviz.bench.measurements import Forwards, Overhead, Together
 from specviz.engine import Decided
 from specviz.machine import synchronize
 from specviz.slot_model import SlotModel, position_bytes
+from specviz.step import asks
 from specviz.workspace import Workspace, workspace
 
 _TRIES = 9
@@ -55,13 +56,13 @@ class _Bare:
         self._models[name].forward(tokens, positions, visible=first + count)
 
     @torch.inference_mode()
-    def round(self, draft_length: int, drafts: bool) -> float:
-        """Seconds of a round's forward passes."""
+    def round(self, passes: int, width: int) -> float:
+        """Seconds of a round's forward passes: so many of the drafter, and the verifier's over `width` tokens."""
         synchronize(self.device)
         begin = time.perf_counter()
-        for step in range(draft_length if drafts else 0):
+        for step in range(passes):
             self.forward("drafter", 1, step)
-        self.forward("verifier", draft_length if drafts else 1)
+        self.forward("verifier", width)
         synchronize(self.device)
         return time.perf_counter() - begin
 
@@ -123,6 +124,7 @@ def measure_overhead(
     """
     drafts = contender.options["method"] != "verifier_only"
     length = draft_length if drafts else 0
+    passes: list[int] = []
     rounds: list[float] = []
     bare_rounds: list[float] = []
     torch.set_num_threads(bed.threads)
@@ -132,14 +134,16 @@ def measure_overhead(
         begin = time.perf_counter()
         for event in events:
             seconds = time.perf_counter() - begin
-            if isinstance(event, Decided) and len(event.round.proposals) == length:
+            if isinstance(event, Decided) and event.round.draft_length == length:
                 bare.start = len(prompt) + len(event.run.token_ids) - len(event.round.tokens)
-                taken = bare.round(draft_length, drafts)
+                drafted = len(event.round.proposals) if asks(bed.device) else length
+                taken = bare.round(drafted, length or 1)
                 if event.round.index:  # the first pass of a shape pays for its set-up
+                    passes.append(drafted)
                     rounds.append(seconds)
                     bare_rounds.append(taken)
             begin = time.perf_counter()
-    return Overhead(contender.name, inspect, length, rounds, bare_rounds)
+    return Overhead(contender.name, inspect, length, passes, rounds, bare_rounds)
 
 
 def measure_together(

@@ -227,7 +227,7 @@ def _bounds(bench: Bench) -> Table:
     return Table(
         "How far drafting could carry",
         "With acceptance a, a drafter’s pass of d and a verifier’s pass of v(n) over n tokens, bare and measured in this run, "
-        "no engine gains more than (1 + a + … + a^(K−1)) / (K·d + v(K)) × v(1), at the best K; K = 0 is not to draft. The bound takes every "
+        "such rounds gain no more than (1 + a + … + a^(K−1)) / ((K − 1 + a^(K−1))·d + v(K)) × v(1), at the best K; K = 0 is not to draft. The bound takes every "
         "proposal’s chance to be the mean; where acceptance differs from place to place, choosing K by place can do better.",
         rows,
     )
@@ -311,7 +311,9 @@ def _overheads(bench: Bench) -> Table:
                     for each_of in (each.round_seconds, each.bare_seconds)
                 ),
                 _quartiles(each.share, ".1f", 100),
-                _number(bench.forwards.floor(each.draft_length) if bench.forwards else None, ".1f", 1000),
+                _quartiles(
+                    spread(map(bench.forwards.floor, each.passes)) if bench.forwards else None, ".1f", 1000
+                ),
             )
         )
     return Table(

@@ -1,8 +1,8 @@
 """What a token costs by arithmetic: from the acceptance rate, the draft length and what the two models' passes take.
 
-A round of K proposals takes K drafter passes of c each and one verification of v(K) = 1 + s·(K − 1), in units of a
-verifier pass over one token. With acceptance a, the same at every place, it emits 1 + a + … + a^(K−1) tokens. Knows no
-model and no measurement.
+In units of a verifier pass over one token, a round of K proposals takes K − 1 drafter passes of c each, one verification of
+v(K) = 1 + s·(K − 1), and one drafter pass more where all proposals so far were accepted. With acceptance a, the same at every
+place, that has the chance a^(K−1), and the round emits 1 + a + … + a^(K−1) tokens. Knows no model and no measurement.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.methods import get_method
+from specviz.pacing import expected_passes, expected_tokens
 
 
 @dataclass(frozen=True)
@@ -34,5 +35,5 @@ class CostModel:
         if not rules.verifies:
             return self.drafter
         k = self.draft_length
-        tokens = sum(acceptance_rate**place for place in range(k))
-        return (k * self.drafter + 1 + self.per_token * (k - 1)) / tokens
+        drafting = expected_passes(acceptance_rate, k) * self.drafter
+        return (drafting + 1 + self.per_token * (k - 1)) / expected_tokens(acceptance_rate, k)

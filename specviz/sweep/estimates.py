@@ -123,8 +123,8 @@ def cost_model(settings: Sequence[Setting], timings: Sequence[Timing], draft_len
 
     Every text of both models is held against verifier_only's of the same item, timed at the same temperature:
     its seconds a proposal ÷ the verifier's seconds a token are c; the rest of its rounds, ÷ the same, is
-    v(k) = 1 + s·(k − 1) at the k proposals that its rounds had on average. Of all texts, at all temperatures since the
-    passes are the same, the medians are taken: one text that the machine was slow at then does not count for more.
+    v(K) = 1 + s·(K − 1). Of all texts, at all temperatures since the passes are the same, the medians are taken: one text
+    that the machine was slow at then does not count for more.
     """
     alone: dict[tuple[int, float], list[float]] = defaultdict(list)
     for one in timings:
@@ -138,11 +138,11 @@ def cost_model(settings: Sequence[Setting], timings: Sequence[Timing], draft_len
         unit = alone.get((one.place, setting.temperature))
         if not (method.drafts and method.verifies and unit and one.drafted and one.rounds):
             continue
-        a_token, k = median(unit), one.drafted / one.rounds
+        a_token = median(unit)
         drafting.append(one.drafter_seconds / one.drafted / a_token)
-        if k > 1:
+        if draft_length > 1:
             verification = (one.seconds - one.drafter_seconds) / one.rounds / a_token
-            growth.append((verification - 1) / (k - 1))
+            growth.append((verification - 1) / (draft_length - 1))
     if not drafting:
         return None
     per_token = max(0.0, median(growth)) if growth else 0.0

@@ -449,7 +449,7 @@ def _modelled(results: Results, costs: CostModel | None, machine: str | None) ->
     parts = [
         f"In units of a verifier pass over one token, measured{where}: a drafter pass takes c = {costs.drafter:.3f}, and a "
         f"verification of k tokens v(k) = 1 + {costs.per_token:.3f}·(k − 1). With acceptance a, the same at every place, a "
-        f"round of K = {costs.draft_length} then takes (K·c + v(K)) / (1 + a + … + a^(K−1)) a token: the column “modelled”."
+        f"round of K = {costs.draft_length} then takes ((K − 1 + a^(K−1))·c + v(K)) / (1 + a + … + a^(K−1)) a token: the column “modelled”."
     ]
     rows: list[tuple[str, ...]] = [
         ("T", "settings with both models", "modelled ÷ measured, median (quartiles)", "least", "most")

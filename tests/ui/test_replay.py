@@ -95,22 +95,34 @@ def expected_steps(trace: Trace) -> list[dict[str, Any]]:
             steps.append(base | {"phase": phase} | seen)
 
         start, clock = clock, clock + entry["seconds"]
-        drafted = start + entry["drafter_seconds"]
+        examined = entry["examined"]
+        every, goes_on = proposals, examined > 0 and 1 < len(proposals) == entry.get("draft_length")
+        if goes_on:
+            proposals = every[:-1]
+        drafted = start + entry["drafter_seconds"] * len(proposals) / max(1, len(every))
+        verified = drafted + entry["verifier_seconds"]
         if proposals:
             add("propose", [proposal_card("proposed", each, None, False) for each in proposals], drafted)
-        examined = entry["examined"]
         if examined:
-            states = ["scored"] * examined + ["proposed"] * (len(proposals) - examined)
-            padded = tokens + [None] * (len(proposals) - len(tokens))
+            states = (["scored"] * examined + ["proposed"] * len(proposals))[: len(proposals)]
+            padded = (tokens + [None] * len(proposals))[: len(proposals)]
             cards = [
                 proposal_card(state, each, token, True)
                 for state, each, token in zip(states, proposals, padded, strict=True)
             ]
-            add("verify", cards, drafted + entry["verifier_seconds"])
+            add("verify", cards, verified)
         for place, token in enumerate(tokens if examined else []):
             closing = place == len(tokens) - 1
+            if place == len(proposals):
+                proposals, padded = every, tokens
+                states = ["accepted"] * place + ["scored"]
+                cards = [
+                    proposal_card(state, each, decided, True)
+                    for state, each, decided in zip(states, proposals, padded, strict=True)
+                ]
+                add("extend", cards, start + entry["drafter_seconds"] + entry["verifier_seconds"])
             states = ["accepted"] * place + ["accepted" if token["accepted"] else "rejected"]
-            states += ["scored"] * (examined - place - 1)
+            states += ["scored"] * (min(examined, len(proposals)) - place - 1)
             states += ["unseen" if closing else "proposed"] * (len(proposals) - len(states))
             cards = [
                 proposal_card(state, each, decided, True)
@@ -118,7 +130,7 @@ def expected_steps(trace: Trace) -> list[dict[str, Any]]:
             ]
             if token["accepted"]:
                 shown.append(token["text"])
-                add("accept", cards, clock)
+                add("accept", cards, verified if goes_on and place < len(every) - 1 else clock)
                 continue
             drafts.append(len(shown))
             add("reject", cards, clock)
@@ -141,6 +153,17 @@ FINISHED = {
     method: make_trace(TEXTS, method=method, seed=4, draft_length=4)
     for method in ("cascade_tokenV3", "speed", "verifier_only", "drafter_only")
 }
+
+
+def as_once_written(trace: Trace) -> Trace:
+    """The trace as versions before 4 have it, which do not tell K: all that was drafted was drafted first."""
+    header, *rounds, end = (json.loads(each) for each in trace.lines)
+    for entry in rounds:
+        del entry["draft_length"]
+    return Trace([line(each) for each in (header | {"version": 3}, *rounds, end)], trace.tokens, rounds)
+
+
+FINISHED["before version 4"] = as_once_written(FINISHED["speed"])
 
 
 @pytest.fixture
@@ -209,13 +232,21 @@ def test_sentence_and_figures_go_along(page: Page, alone: Callable[..., None]) -
     first = trace.rounds[0]
     drafted = len(first["proposals"])
     expect(page.get_by_test_id("narration")).to_have_text(
-        f"The drafter proposes {drafted} tokens, one after the other."
+        f"The drafter proposes {drafted - 1} tokens, one after the other."
     )
     assert set(seen(page)["figures"]) == {"–"}
     press(page, "next")
-    expect(page.get_by_test_id("narration")).to_contain_text("in one forward pass")
-    for token in first["tokens"]:
+    expect(page.get_by_test_id("narration")).to_have_text(
+        f"The verifier scores all {drafted - 1} in one forward pass, and the place after them."
+    )
+    assert len(first["tokens"]) == drafted == first["draft_length"] > 2
+    for place, token in enumerate(first["tokens"]):
         press(page, "next")
+        if place == drafted - 1:
+            assert seen(page)["narration"] == (
+                "All are accepted, so the drafter proposes one more, in the place that has been scored already."
+            )
+            press(page, "next")
         found = seen(page)["narration"]
         name = visible((token["draft"] or token)["text"])
         assert f"{name} is {'accepted' if token['accepted'] else 'rejected'}" in found
@@ -274,20 +305,41 @@ def lane(page: Page, name: str) -> Locator:
     return page.locator(f"[data-lane={name}]")
 
 
+def working(trace: Trace, name: str) -> list[tuple[float, float]]:
+    """When a model began to work, and for how long: the drafter a second time where all but the last were accepted."""
+    found, clock = [], 0.0
+    for entry in trace.rounds:
+        drafting, verifying = entry["drafter_seconds"], entry["verifier_seconds"]
+        drafted = len(entry["proposals"])
+        last = drafting / drafted if 1 < drafted == entry["draft_length"] else 0.0
+        if name == "verifier":
+            found.append((clock + drafting - last, verifying))
+        else:
+            found.append((clock, drafting - last))
+            if last:
+                found.append((clock + drafting - last + verifying, last))
+        clock += entry["seconds"]
+    assert name == "verifier" or len(found) > len(trace.rounds)
+    return found
+
+
 def test_lanes_are_drawn_to_the_measured_times(page: Page, alone: Callable[..., None]) -> None:
     trace = FINISHED["speed"]
     alone(trace.value + line({"type": "yardstick", "seconds_per_token": SECONDS, "machine": "2 CPU cores"}))
     total = sum(entry["seconds"] for entry in trace.rounds)
     assert total > SECONDS * len(trace.tokens)  # the clock ends with the run
     for name in ("drafter", "verifier"):
-        widths = (
+        pieces = (
             lane(page, name)
             .locator(".sv-piece")
-            .evaluate_all("nodes => nodes.map(node => parseFloat(node.style.width))")
+            .evaluate_all(
+                "nodes => nodes.map(({ style }) => [parseFloat(style.left), parseFloat(style.width)])"
+            )
         )
-        assert widths == pytest.approx(
-            [100 * entry[f"{name}_seconds"] / total for entry in trace.rounds], rel=1e-4
-        )
+        assert pieces == [
+            pytest.approx([100 * start / total, 100 * length / total], rel=1e-4, abs=1e-4)
+            for start, length in working(trace, name)
+        ]
     press(page, "last")
     whole = f"{SECONDS * len(trace.tokens):.2f} s"
     expect(lane(page, "plain").locator(".sv-lane-sum")).to_have_text(whole)

@@ -565,10 +565,13 @@ def test_the_script_never_turns_text_into_markup() -> None:
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", JS)
 
 
-def drafted(*proposals: int) -> str:
-    """Rounds that drafted so many, and kept one."""
+def drafted(*lengths: int) -> str:
+    """Rounds of such K; in each the first proposal is rejected, and so the K-th never drafted."""
     some = {"id": 9, "text": " a", "q": 0.4}
-    return "".join(line(round_entry([KEPT], proposals=[some] * number)) for number in proposals)
+    return "".join(
+        line(round_entry([KEPT], draft_length=length, proposals=[some] * max(1, length - 1)))
+        for length in lengths
+    )
 
 
 def test_an_automatic_run_tells_its_draft_length_and_when_it_does_not_speculate(
@@ -580,7 +583,7 @@ def test_an_automatic_run_tells_its_draft_length_and_when_it_does_not_speculate(
     alone(automatic)
     expect(figures).to_be_visible()
     update(page, automatic + drafted(4, *[1] * 7))
-    expect(figures.locator("dd")).to_have_text("1.4 now 1")
+    expect(figures.locator("dd")).to_have_text("1.3 now K = 1")
     expect(said).to_be_hidden()
     update(page, automatic + drafted(4, *[1] * 8))
     expect(said).to_contain_text("Not speculating.")

@@ -428,6 +428,31 @@ def test_who_is_not_verified_drafts_no_more_than_those_beside_who_are(engine: En
     assert {len(round_.proposals) for round_ in run.rounds[:-1]} == {3}
 
 
+@pytest.mark.parametrize("method", BOTH)
+def test_the_last_proposal_is_drafted_only_where_all_before_it_were_accepted(
+    engine: Engine, method: str
+) -> None:
+    """Whoever sits beside; and what was drafted is what the trace says, K what was planned."""
+    common = {"prompt": PROMPT, "method": method, "max_new_tokens": 40}
+    requests = [Request(**common, seed=k, draft_length=k) for k in (1, 2, 3, 5, 8)]
+    requests.append(Request(prompt=PROMPT, method="drafter_only", draft_length=4, max_new_tokens=40))
+    alone = [engine.generate(request)[0] for request in requests]
+    unused = 0
+    for runs in (alone, engine.generate(requests)):
+        for request, run in zip(requests[:-1], runs, strict=False):
+            left = 40
+            for round_ in run.rounds:
+                assert round_.draft_length == min(request.draft_length, left)
+                all_but_one = max(1, round_.draft_length - 1)
+                passed = round_.accepted >= all_but_one
+                assert len(round_.proposals) == (round_.draft_length if passed else all_but_one)
+                unused += round_.draft_length - len(round_.proposals)
+                left -= len(round_.tokens)
+        assert runs[-1].draft_utilisation is None
+        assert all(len(round_.proposals) == round_.draft_length for round_ in runs[-1].rounds)
+    assert unused
+
+
 def test_out_of_memory_is_a_sentence_and_the_next_run_works(
     pair: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

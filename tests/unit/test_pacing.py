@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from specviz.pacing import Costs, Pace, draft_length
+from specviz.pacing import Costs, Pace, draft_length, expected_passes, expected_tokens
 from specviz.request import MAX_DRAFT_LENGTH
 
 
@@ -25,16 +25,17 @@ def served(
         length = draft_length(costs, [pace])
         accepted = next((i for i in range(length) if dice.random() >= acceptance), length)
         pace.note(min(accepted + 1, length), accepted)
+        passes = length if accepted >= length - 1 else length - 1
         jitter = 1 + noise * dice.random()
-        costs.note(length, length * drafting * jitter, (verifying + by_token * length) * jitter)
+        costs.note(length, passes, passes * drafting * jitter, (verifying + by_token * length) * jitter)
         chosen.append(length)
     return chosen
 
 
 def speed(length: int, acceptance: float, drafting: float, verifying: float, by_token: float) -> float:
     """Tokens per second at a fixed length, exactly."""
-    tokens = sum(acceptance**place for place in range(length))
-    return tokens / (length * drafting + verifying + by_token * length)
+    seconds = expected_passes(acceptance, length) * drafting + verifying + by_token * length
+    return expected_tokens(acceptance, length) / seconds
 
 
 @pytest.mark.parametrize("acceptance", [0.05, 0.3, 0.5, 0.7, 0.85, 0.95])
@@ -50,13 +51,15 @@ def test_what_it_settles_on_is_within_a_twentieth_of_the_best(
         50:
     ]
     # By tokens over seconds of all its rounds, as a clock would have it.
-    tokens = sum(sum(acceptance**place for place in range(length)) for length in settled)
-    seconds = sum(length * drafting + 1.0 + by_token * length for length in settled)
+    tokens = sum(expected_tokens(acceptance, length) for length in settled)
+    seconds = sum(
+        expected_passes(acceptance, length) * drafting + 1.0 + by_token * length for length in settled
+    )
     assert tokens / seconds > 0.95 * best
 
 
 def test_where_the_drafter_is_hopeless_it_drafts_one() -> None:
-    assert set(served(0.0, drafting=0.15, verifying=1.0, by_token=0.02)[20:]) == {1}
+    assert set(served(0.0, drafting=0.15, verifying=1.0, by_token=0.02)[60:]) == {1}
 
 
 def test_where_the_drafter_is_always_right_it_drafts_as_many_as_it_may() -> None:
@@ -66,7 +69,7 @@ def test_where_the_drafter_is_always_right_it_drafts_as_many_as_it_may() -> None
 def test_it_comes_back_when_the_drafter_is_right_again() -> None:
     pace, costs = Pace(), Costs()
     for length in (4, 2, 1, 1):
-        costs.note(length, 0.1 * length, 1.0)
+        costs.note(length, length, 0.1 * length, 1.0)
     for _ in range(100):
         pace.note(1, 0)
     assert draft_length(costs, [pace]) == 1
@@ -79,18 +82,18 @@ def test_one_slow_round_is_forgotten() -> None:
     pace, costs = Pace(), Costs()
     for _ in range(60):
         pace.note(4, 3)
-    costs.note(8, 0.8, 50.0)
+    costs.note(8, 8, 0.8, 50.0)
     assert draft_length(costs, [pace]) == 2  # the opening is not over
     for _ in range(40):
         length = draft_length(costs, [pace])
-        costs.note(length, 0.1 * length, 1.0)
+        costs.note(length, length, 0.1 * length, 1.0)
     assert draft_length(costs, [pace]) >= 4
 
 
 def test_requests_served_together_draft_what_pays_for_all_of_them() -> None:
     right, wrong, costs = Pace(), Pace(), Costs()
     for length in (4, 2, 1, 1):
-        costs.note(length, 0.1 * length, 1.0 + 0.02 * length)
+        costs.note(length, length, 0.1 * length, 1.0 + 0.02 * length)
     for _ in range(100):
         right.note(8, 8)
         wrong.note(1, 0)
@@ -98,6 +101,30 @@ def test_requests_served_together_draft_what_pays_for_all_of_them() -> None:
     together = draft_length(costs, [right, wrong, wrong, wrong])
     assert alone == (MAX_DRAFT_LENGTH, 1)
     assert alone[1] <= together <= alone[0]
-    expected = [a + 3 * b for a, b in zip(right.tokens(), wrong.tokens(), strict=True)]
-    speeds = [tokens / seconds for tokens, seconds in zip(expected, costs.rounds(), strict=True)]
+    # The one that is right makes the last pass worth while in nearly every round.
+    ours, theirs = right.tokens(), wrong.tokens()
+    speeds = [1 / (0.1 + costs.rests()[0])]
+    for place in range(1, MAX_DRAFT_LENGTH):
+        idle = (1 - ours[place] + ours[place - 1]) * (1 - theirs[place] + theirs[place - 1]) ** 3
+        seconds = 0.1 * (place + 1 - idle) + costs.rests()[place]
+        speeds.append((ours[place] + 3 * theirs[place]) / 4 / seconds)
     assert together == 1 + speeds.index(max(speeds))
+
+
+def test_passes_that_are_made_in_any_case_count_in_full() -> None:
+    """Where it cannot be asked whether the last one is wanted, less is drafted."""
+    pace, costs = Pace(), Costs()
+    for length in (4, 2, 1, 1):
+        costs.note(length, length, 0.5 * length, 1.0)
+    for number in range(200):
+        pace.note(1, number % 5 == 0)
+    assert draft_length(costs, [pace], asks=True) == 2
+    assert draft_length(costs, [pace], asks=False) == 1
+
+
+def test_tokens_and_passes_of_a_round_by_hand() -> None:
+    """At a = 1/2 three proposals give 1 + 1/2 + 1/4 tokens; the third is drafted one time in four."""
+    assert expected_tokens(0.5, 3) == 1.75
+    assert expected_passes(0.5, 3) == 2.25
+    assert [expected_passes(a, 1) for a in (0.0, 1.0)] == [1, 1]
+    assert expected_passes(1.0, 5) == 5

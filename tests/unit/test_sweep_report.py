@@ -221,7 +221,7 @@ def test_table_of_points_and_cost_model() -> None:
         block_efficiency=1.75,
     )
     text = _markdown(_results(*BASELINES, point), costs=COSTS, machine="2 cores")
-    modelled = (3 * 0.2 + 1.2) / 1.75
+    modelled = (2.25 * 0.2 + 1.2) / 1.75
     assert (
         "| OPT | −0.3 | 0.700 (0.650–0.750) ★ | +0.100 (+0.050 to +0.150) | −0.200 (−0.300 to −0.100) | – | – | – | 0.500 "
         f"| 1.75 | 1.20 (1.15–1.25) | {modelled:.2f} |"

@@ -49,6 +49,7 @@ def run() -> Run:
     rounds = [
         Round(
             0,
+            4,
             [Proposal(5, " a", 0.5), Proposal(9, "\n", 0.9), Proposal(7, "b", 1.0)],
             2,
             1,
@@ -57,7 +58,9 @@ def run() -> Run:
             0.2,
             [token(), resampled],
         ),
-        Round(1, [Proposal(5, " a", 0.5)], 1, 1, 0.25, 0.1, 0.1, [token(position=5, round=1, special=True)]),
+        Round(
+            1, 1, [Proposal(5, " a", 0.5)], 1, 1, 0.25, 0.1, 0.1, [token(position=5, round=1, special=True)]
+        ),
     ]
     return Run(
         pair="p", drafter="d", verifier="v", device="cpu", dtype="float32", method="cascade_tokenV3", lenience=0.5,
@@ -84,12 +87,36 @@ def test_a_draft_length_chosen_round_by_round_is_none_and_the_rounds_tell_it() -
     assert replace(chosen, rounds=[]).mean_draft_length is None
 
 
-def test_version_2_is_read_and_written_anew_as_version_3() -> None:
-    """Only version 3 knows a draft length that is chosen; in all else the two agree."""
-    assert parse_trace(change(0, version=2)) == run()
-    assert json.loads(next(parse_trace(change(0, version=2)).lines()))["version"] == 3
+def older(version: int, **values) -> list[str]:
+    """The trace as it was written before version 4: its rounds did not tell K, since they had drafted all K proposals."""
+    header, *rounds, end = change(0, version=version, **values)
+    old = [
+        {key: value for key, value in json.loads(each).items() if key != "draft_length"} for each in rounds
+    ]
+    return [header, *map(json.dumps, old), end]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_older_versions_are_read_and_written_anew_as_version_4(version: int) -> None:
+    found = parse_trace(older(version))
+    assert [r.draft_length for r in found.rounds] == [len(r.proposals) for r in found.rounds]
+    rounds = [
+        replace(r, draft_length=own.draft_length) for r, own in zip(found.rounds, run().rounds, strict=True)
+    ]
+    assert replace(found, rounds=rounds) == run()
+    assert json.loads(next(found.lines()))["version"] == 4
+    assert parse_trace(found.lines()) == found
+
+
+def test_only_from_version_3_on_the_draft_length_may_be_chosen_round_by_round() -> None:
+    assert parse_trace(older(3, draft_length=None)).draft_length is None
     with pytest.raises(TraceError, match="'draft_length' is of the wrong kind"):
-        parse_trace(change(0, version=2, draft_length=None))
+        parse_trace(older(2, draft_length=None))
+
+
+def test_from_version_4_on_a_round_tells_its_draft_length() -> None:
+    with pytest.raises(TraceError, match="'draft_length' is missing"):
+        parse_trace(older(4))
 
 
 def test_rates_are_those_of_the_design() -> None:
@@ -148,7 +175,7 @@ def what_if(**values) -> list[str]:
         (["PK\x03\x04 zip"], "is not JSON"),
         (["[" * 100_000], "is not JSON"),
         (["[1, 2]"], "not a JSON object"),
-        (change(0, version=99), "schema version 99; this SpecViz reads versions 2 and 3"),
+        (change(0, version=99), "schema version 99; this SpecViz reads versions 2 to 4"),
         (change(0, version=1), "schema version 1; this SpecViz reads"),
         (change(0, draft_length="auto"), "'draft_length' is of the wrong kind"),
         (without("draft_length"), "'draft_length' is missing"),
@@ -195,7 +222,7 @@ def test_every_truncation_is_noticed(tmp_path: Path) -> None:
     )
 )
 def test_whatever_stands_in_a_round_only_a_trace_error_comes(value: object) -> None:
-    for name in ("tokens", "proposals", "index", "seconds"):
+    for name in ("tokens", "proposals", "index", "seconds", "draft_length"):
         try:
             parse_trace(change(1, **{name: value}))
         except TraceError:

@@ -13,6 +13,13 @@ function createLanes(section) {
   const total = (round) => Math.max(finite(round.seconds), finite(round.drafter_seconds) + finite(round.verifier_seconds));
   const share = (value) => (span > 0 ? (100 * value) / span : 0) + "%";
 
+  /** When a round's drafting, verification and last proposal ended; each proposal is taken to have cost the same. */
+  function parts(round) {
+    const [drafting, verifying] = [finite(round.drafter_seconds), finite(round.verifier_seconds)];
+    const drafted = drafting * (draftedFirst(round) / Math.max(1, list(round.proposals).length));
+    return [drafted, drafted + verifying, drafting + verifying];
+  }
+
   function piece(round, from, length) {
     const node = el("i", "sv-piece");
     node.style.left = share(from);
@@ -31,10 +38,11 @@ function createLanes(section) {
     span = Math.max(clock, plain ?? 0);
     const busy = { drafter: 0, verifier: 0 };
     for (const name of ["drafter", "verifier"]) {
-      const pieces = rounds.map((round, at) => {
-        const length = finite(round[name + "_seconds"]);
-        busy[name] += length;
-        return length > 0 ? piece(at, starts[at] + (name === "verifier" ? finite(round.drafter_seconds) : 0), length) : null;
+      const pieces = rounds.flatMap((round, at) => {
+        const [drafted, verified, extended] = parts(round);
+        busy[name] += finite(round[name + "_seconds"]);
+        const own = name === "drafter" ? [[0, drafted], [verified, extended]] : [[drafted, verified]];
+        return own.map(([from, to]) => (to > from ? piece(at, starts[at] + from, to - from) : null));
       });
       track(name).replaceChildren(...pieces.filter(Boolean));
       find('[data-lane="' + name + '"] .sv-lane-sum').textContent = busy[name] > 0 ? seconds(busy[name]) : "did not run";
@@ -62,9 +70,10 @@ function createLanes(section) {
   /** Put the cursor where the clock stood at the end of a step. */
   function move(step) {
     const round = rounds[step.round];
-    const drafted = finite(round.drafter_seconds);
-    const phases = { propose: drafted, verify: drafted + finite(round.verifier_seconds) };
-    const clock = starts[step.round] + (phases[step.phase] ?? total(round));
+    const [drafted, verified, extended] = parts(round);
+    const goesOn = step.phase === "accept" && step.place < draftedFirst(round) && extended > verified;
+    const ends = { propose: drafted, verify: verified, extend: extended, accept: goesOn ? verified : total(round) };
+    const clock = starts[step.round] + (ends[step.phase] ?? total(round));
     find(".sv-cursor").style.left = share(clock);
     section.dataset.clock = String(clock);
     find(".sv-clock").textContent = seconds(clock);

@@ -11,19 +11,22 @@ const STEP_PAUSE = 1100; // ms a step stays, at speed 1
  *
  *   propose   the drafter's tokens are there          verify     the verifier has scored them
  *   accept    a coin fell: kept                       reject     a coin fell: thrown out
- *   resample  the replacement is drawn                keep       the rest is kept unexamined
- *   write     the verifier wrote a token itself
+ *   extend    all were kept: one more is drafted      resample   the replacement is drawn
+ *   keep      the rest is kept unexamined             write      the verifier wrote a token itself
  */
 function stepsOf(rounds) {
   const steps = [];
   const unexamined = (token) => token !== undefined && token.accepted && !isExamined(token);
   let before = 0;
-  rounds.forEach(({ tokens, proposals }, round) => {
+  rounds.forEach((each, round) => {
+    const { tokens } = each;
+    const first = draftedFirst(each);
     const add = (phase, place, shown, drafts = shown) =>
       steps.push({ round, phase, place, tokens: before + shown, drafts: before + drafts });
-    if (list(proposals).length > 0) add("propose", 0, 0);
+    if (first > 0) add("propose", 0, 0);
     if (tokens.some(isExamined)) add("verify", 0, 0);
     tokens.forEach((token, place) => {
+      if (place === first && isExamined(token)) add("extend", place, place);
       if (!isExamined(token)) {
         if (!token.accepted) add("write", place, place + 1);
         else if (!unexamined(tokens[place + 1])) add("keep", place, place + 1);

@@ -19,7 +19,7 @@ function isClosing(step, round) {
 function stateOf(place, step, round) {
   const token = round.tokens[place];
   if (step.phase === "propose") return "proposed";
-  if (step.phase === "verify" || place > step.place) {
+  if (step.phase === "verify" || place > step.place || (step.phase === "extend" && place === step.place)) {
     if (isClosing(step, round)) return "unseen";
     return token && isExamined(token) ? "scored" : "proposed";
   }
@@ -52,12 +52,18 @@ function proposalCard(place, step, round) {
   ], fallen && gauge(token));
 }
 
+/** How many proposals there are by this step. */
+function draftedBy(step, round) {
+  const first = draftedFirst(round);
+  return step.place < first ? first : list(round.proposals).length;
+}
+
 /** The cards of a step, from left to right as the tokens stand. */
 function stageNodes(step, round) {
-  const cards = list(round.proposals).map((_, place) => proposalCard(place, step, round));
+  const cards = Array.from({ length: draftedBy(step, round) }, (_, place) => proposalCard(place, step, round));
   const token = round.tokens[step.place];
   const numbers = (who) => [who.q !== null && ["q", number(who.q)], ["p", number(who.p)], ["π", number(who.pi)]];
-  if (step.phase === "accept" || step.phase === "reject") cards[step.place]?.setAttribute("aria-current", "step");
+  if (["accept", "reject", "extend"].includes(step.phase)) cards[step.place]?.setAttribute("aria-current", "step");
   if (step.phase === "resample") cards.splice(step.place + 1, 0, card("drawn", token, numbers(token)));
   if (step.phase === "write") cards.push(card("written", token, numbers(token)));
   cards.find((node) => node.dataset.state === "drawn")?.setAttribute("aria-current", "step");
@@ -66,12 +72,19 @@ function stageNodes(step, round) {
 
 /** What happens in a step, in words; a list of strings and nodes. */
 function narrate(step, round, run) {
-  const drafted = list(round.proposals).length;
+  const drafted = draftedBy(step, round);
   const token = round.tokens[step.place];
   const left = isClosing(step, round) ? Math.max(0, drafted - step.place - 1) : 0;
   const tail = left > 0 ? "the " + (left === 1 ? "one" : left) + " after it " + (left === 1 ? "is" : "are") + " never examined." : "";
   if (step.phase === "propose") return ["The drafter proposes " + count(drafted, "token") + (drafted > 1 ? ", one after the other." : ".")];
-  if (step.phase === "verify") return ["The verifier scores " + (drafted > 1 ? "all " + drafted : "it") + " in one forward pass."];
+  if (step.phase === "verify") {
+    const further = drafted < draftLength(round) || drafted < list(round.proposals).length;
+    return ["The verifier scores " + (drafted > 1 ? "all " + drafted : "it") + " in one forward pass" +
+      (further ? ", and the place after " + (drafted > 1 ? "them." : "it.") : ".")];
+  }
+  if (step.phase === "extend") {
+    return [(drafted > 2 ? "All are accepted" : "It is accepted") + ", so the drafter proposes one more, in the place that has been scored already."];
+  }
   if (step.phase === "keep") return ["Every proposal is kept: nobody examines the drafter."];
   if (step.phase === "write") return ["The verifier writes ", quoted(token), " itself: one forward pass, one token."];
   if (step.phase === "resample") {

@@ -34,8 +34,8 @@ function createStatus(section, running = "running …") {
     else if (entry.type === "error") error = entry;
     else if (entry.type === "round") {
       sums.rounds += 1;
-      sums.now = list(entry.proposals).length;
-      sums.drafted += sums.now;
+      sums.now = draftLength(entry);
+      sums.drafted += list(entry.proposals).length;
       // Where one token is left no round could draft two: that says nothing.
       if (sums.now !== 1) sums.single = 0;
       else if (sums.tokens + 1 < finite(run?.max_new_tokens, Infinity)) sums.single += 1;
@@ -70,7 +70,7 @@ function createStatus(section, running = "running …") {
     }
     cell("drafted").hidden = !isAutomatic();
     if (sums.rounds > 0 && !end && !error) {
-      cell("drafted").querySelector("dd").append(el("small", "", " now " + sums.now));
+      cell("drafted").querySelector("dd").append(el("small", "", " now K = " + sums.now));
     }
     idle.hidden = !isIdle();
     if (end?.neighbours > 0) {

@@ -15,7 +15,7 @@ const CARDS = [
   {
     question: "Why draft several tokens before asking the verifier?",
     said: [
-      "In a round the drafter writes K proposals one after the other. The verifier then reads all K in one forward pass, and they are examined in order up to the first rejection: that one is replaced by a token of the verifier’s choice, and what comes after it is thrown away.",
+      "In a round the drafter writes up to K proposals one after the other. The verifier scores all of their places in one forward pass, and they are examined in order up to the first rejection: that one is replaced by a token of the verifier’s choice, and what comes after it is thrown away. (The last proposal waits until all before it are accepted: its place is scored without it.)",
       "Suppose that each proposal is accepted with probability 0.70. Move K: how many tokens does one verifier call yield?",
     ],
     fragment: roundFragment,

@@ -21,6 +21,13 @@ const count = (n, noun) => n + " " + noun + (n === 1 ? "" : "s");
 /** What a run does while it has no tokens yet: its place in the queue, 0 once it is its turn. */
 const waitingWords = (place) => (finite(place) > 0 ? "waiting, number " + place + " in the queue" : "reading the prompt");
 const isExamined = (token) => Number.isFinite(token.acceptance) && Number.isFinite(token.coin);
+/** A round's K. Traces before version 4 do not tell it: all K proposals were drafted then. */
+const draftLength = (round) => finite(round.draft_length, list(round.proposals).length);
+/** How many proposals were drafted before the verification; the last of K > 1 comes after it, where all others are accepted. */
+function draftedFirst(round) {
+  const drafted = list(round.proposals).length;
+  return drafted > 1 && drafted === round.draft_length && round.tokens.some(isExamined) ? drafted - 1 : drafted;
+}
 const signed = (value, text) => (value < 0 ? "−" : "") + text;
 
 /** A probability or a score with about two significant places, as people write it. */

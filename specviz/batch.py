@@ -19,7 +19,7 @@ import torch
 
 from specviz.cache import power
 from specviz.machine import give_back_memory, spare_memory, synchronize
-from specviz.pacing import UNVERIFIED, Costs, draft_length
+from specviz.pacing import UNVERIFIED, Costs, Stride
 from specviz.prefixes import LONGEST, SHORTEST, Prefixes, alike
 from specviz.request import AUTO, MAX_DRAFT_LENGTH
 from specviz.row import Row
@@ -248,27 +248,36 @@ class Batch:
         """
         seated = len(self._drafter.owners), len(self._verifier.owners)
         costs = self._costs[power(seated[0]), power(seated[1])]
-        self._plan(costs)
-        width = max(row.draft_length for row in self.rows)
+        stride = self._plan(costs)
+        width = stride.length if stride else max(row.draft_length for row in self.rows)
         with limited_to(_deciding_threads(len(self.rows) * width * self.pair.vocabulary_size)):
-            return self._round(costs)
+            return self._round(costs, stride)
 
-    def _plan(self, costs: Costs) -> None:
-        """How many tokens each row drafts. A step of the longest is a step for all: who is not verified keeps pace."""
+    def _plan(self, costs: Costs) -> Stride | None:
+        """How many tokens each row drafts; a stride where that can still change while they are drafted.
+
+        A step of the longest is a step for all: who is not verified keeps pace.
+        """
         verified = [row for row in self.rows if row.method.verifies]
-        paces = [row.pace for row in verified if row.is_paced]
-        pace = draft_length(costs, paces, asks(self._verifier.device)) if paces else 1
+        drafting = self._drafter.owners
+        asked = asks(self._drafter.device) and asks(self._verifier.device)
+        paced = [row for row in drafting if row.is_paced]
+        stride = Stride(costs, [row.pace for row in paced], asked) if paced else None
+        pace = stride.length if stride else 1
+        if not (asked and len(paced) == len(drafting)):
+            stride = None
         for row in verified:
-            row.plan(pace)
+            row.plan(MAX_DRAFT_LENGTH if stride else pace)
         drafted = [row.draft_length for row in verified if row.method.drafts]
         longest = max(drafted, default=1 if verified else UNVERIFIED)
         for row in self.rows:
             if not row.method.verifies:
                 row.plan(longest)
+        return stride
 
-    def _round(self, costs: Costs) -> list[tuple[Row, Round | Exception]]:
+    def _round(self, costs: Costs, stride: Stride | None) -> list[tuple[Row, Round | Exception]]:
         slow = self._unsettled
-        step = Step(self.rows, self._drafter, self._verifier)
+        step = Step(self.rows, self._drafter, self._verifier, stride)
         step.run()
         if step.width and step.passes and slow == self._unsettled:
             rest = step.seconds - step.drafter_seconds
@@ -292,7 +301,7 @@ class Batch:
         run.seconds += round_.seconds
         run.verifier_calls += row.method.verifies
         run.drafter_calls += len(round_.proposals)
-        row.pace.note(round_.examined, round_.accepted)
+        row.pace.note(round_.examined, round_.accepted, row.sure)
         row.ids += [token.id for token in round_.tokens]
         emitted = len(row.ids) - row.prompt_length
         if row.ids[-1] in row.eos:

@@ -53,6 +53,7 @@ class Row:
         self.logits: dict[str, list[Tensor]] = {"drafter": [], "verifier": []}
         self.pace = Pace()
         self.draft_length = 0
+        self.sure: list[float] = []
         prompt = str(pair.tokenizer.decode(prompt_ids)) if request.prompt is None else request.prompt
         self.run = Run(
             pair=pair.key,

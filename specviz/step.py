@@ -22,6 +22,7 @@ from torch import Tensor
 
 from specviz.errors import EngineError
 from specviz.methods import Beliefs, Ruling, rule
+from specviz.pacing import Stride
 from specviz.row import Row
 from specviz.sampling import ACCEPT, DRAFT, RESAMPLE, at, distribution, draw
 from specviz.slot_model import SlotModel
@@ -42,12 +43,18 @@ from specviz.whatif import acceptances, flips, kept, places
 class Step:
     """A round of all rows of two slot models."""
 
-    def __init__(self, rows: list[Row], drafter: SlotModel, verifier: SlotModel) -> None:
-        """Gather all that the round needs; nothing runs yet. How much each row drafts is planned already."""
+    def __init__(
+        self, rows: list[Row], drafter: SlotModel, verifier: SlotModel, stride: Stride | None = None
+    ) -> None:
+        """Gather all that the round needs; nothing runs yet.
+
+        How much each row drafts is planned already; with a `stride`, which all that draft share, it changes with what is
+        drafted.
+        """
         self._watch = _Stopwatch(verifier.device)
         parcels = {model.device: Parcel(model.device) for model in (drafter, verifier)}
         for_drafter, for_verifier = parcels[drafter.device], parcels[verifier.device]
-        self._drafting = _Drafting(drafter, for_drafter)
+        self._drafting = _Drafting(drafter, for_drafter, stride)
         self._verifying = _Verifying(verifier, self._drafting, for_drafter, for_verifier)
         by_kind = sorted(rows, key=lambda row: (row.method.name, row.truncates))
         self._groups = [
@@ -122,45 +129,58 @@ class _Drafted:
 class _Drafting:
     """The drafter's part of a round: what the verifier is to read, and each row's last proposal after that."""
 
-    def __init__(self, model: SlotModel, parcel: Parcel) -> None:
+    def __init__(self, model: SlotModel, parcel: Parcel, stride: Stride | None) -> None:
         self.rows = rows = list(model.owners)
-        self._counts = [row.draft_length for row in rows]
-        judged = any(row.method.verifies for row in rows)
-        self.early = [max(1, count - 1) if judged else count for count in self._counts]
-        self.waits = self.early != self._counts
-        self.steps, self.passes = max(self.early, default=0), 0
+        self._stride = stride
+        self._judged = any(row.method.verifies for row in rows)
+        self._plan()
+        self.passes = 0
         if not rows:
             return
         self._model = model
         self._starts = [len(row.ids) - 1 for row in rows]
         self._tokens = parcel.add([row.ids[-1:] for row in rows])
         self._start = parcel.add([[start] for start in self._starts])
-        self._limit = parcel.add([[count] for count in self.early])
+        self._limit = parcel.add([[count] for count in self._early])
         self._last = parcel.add([[count - 1] for count in self._counts])
         self._coins = parcel.coins(rows, max(self._counts))
         self._forbid = parcel.forbidding(rows)
         self._temperature = parcel.agreed([row.request.temperature for row in rows])
         truncating = [row for row in rows if row.truncates]
+        self._plain = not truncating and all(row.request.temperature == 1 for row in rows)
         self._truncating = parcel.add([place for place, row in enumerate(rows) if row.truncates])
         self._warp = parcel.warp(truncating) if truncating else None
+
+    def _plan(self) -> None:
+        self._counts = [row.draft_length for row in self.rows]
+        self._early = [max(1, count - 1) if self._judged else count for count in self._counts]
+        self.waits = self._early != self._counts
+        self._steps = max(self._early, default=0)
 
     def run(self) -> _Drafted:
         """Draft what the verifier is to read; the first proposal in any case."""
         if not self.rows:
             return _Drafted(*(torch.empty(0) for _ in range(4)))
         tokens, start, limit = self._tokens(), self._start(), self._limit()
-        parts = []
-        for step in range(self.steps):
-            valid = None if min(self.early) > step else limit > step
-            ends = (s + min(step, c - 1) for s, c in zip(self._starts, self.early, strict=True))
+        for row in self.rows:
+            row.sure = []
+        parts: list[tuple[Tensor, Tensor, Tensor]] = []
+        while (step := len(parts)) < self._steps:
+            valid = None if min(self._early) > step else limit > step
+            ends = (s + min(step, c - 1) for s, c in zip(self._starts, self._early, strict=True))
             coins = self._coins()[:, step : step + 1]
             parts.append(self._propose(tokens, start + step, coins, max(ends) + 1, valid))
             tokens = parts[-1][0]
-        return _Drafted(limit[:, 0], *(torch.cat(part, 1) for part in zip(*parts, strict=True)))
+            if self._stride and (length := self._stride.settle([row.sure for row in self.rows])):
+                for row in self.rows:
+                    row.plan(min(length, row.draft_length))
+                self._plan()
+        drafted = (torch.cat(part, 1) for part in zip(*parts, strict=True))
+        return _Drafted(limit[:, 0].clamp_max(self._steps), *drafted)
 
     def finish(self, drafted: _Drafted, wanted: Tensor) -> _Drafted:
         """Draft the last proposal of the rows [D] that want it and have not drafted it yet."""
-        last = self._last()
+        last = self._last().clamp_max(max(self._counts) - 1)
         rows, wanted = torch.arange(len(last), device=last.device), wanted & (last[:, 0] >= drafted.counts)
         tokens = drafted.proposals.gather(1, (last - 1).clamp_min(0))
         visible = max(s + c for s, c in zip(self._starts, self._counts, strict=True))
@@ -169,7 +189,7 @@ class _Drafting:
 
         def with_last(before: Tensor, values: Tensor) -> Tensor:
             whole = before.new_zeros(len(before), max(self._counts), *before.shape[2:])
-            whole[:, : self.steps] = before
+            whole[:, : self._steps] = before
             mine = wanted.view(-1, *[1] * (before.dim() - 2))
             whole[rows, last[:, 0]] = torch.where(mine, values[:, 0], whole[rows, last[:, 0]])
             return whole
@@ -184,7 +204,13 @@ class _Drafting:
         logits = self._forbid(self._model.forward(tokens, positions, visible=visible, valid=valid))
         self.passes += 1
         q = self._distribution(logits)
-        return draw(q, coins[..., DRAFT]), logits, q
+        proposals = draw(q, coins[..., DRAFT])
+        if self._stride:
+            # NaN is reported after the round.
+            q1 = at(q if self._plain else distribution(logits), proposals)
+            for row, sure in zip(self.rows, q1[:, 0].nan_to_num().tolist(), strict=True):
+                row.sure.append(sure)
+        return proposals, logits, q
 
     def _distribution(self, logits: Tensor) -> Tensor:
         """q of all rows [B, n, V], sorting only the rows that truncate."""
@@ -202,8 +228,7 @@ class _Verifying:
         self, model: SlotModel, drafting: _Drafting, for_drafter: Parcel, for_verifier: Parcel
     ) -> None:
         self.rows = rows = list(model.owners)
-        self._counts = [row.draft_length if row.method.drafts else 1 for row in rows]
-        self.width = max(self._counts, default=0)
+        self.width = 0
         if not rows:
             return
         self._model = model
@@ -216,19 +241,24 @@ class _Verifying:
         self._take_drafted = for_drafter.taking(drafted, drafting.rows)
         self._drafted = for_verifier.add([place for place, row in enumerate(rows) if row.method.drafts])
 
+    @property
+    def _counts(self) -> list[int]:
+        return [row.draft_length if row.method.drafts else 1 for row in self.rows]
+
     def run(self, drafted: _Drafted) -> Tensor:
         """Logits [V, n, vocabulary]."""
         if not self.rows:
             return torch.empty(0)
-        device, width = self._model.device, self.width
+        device, counts = self._model.device, self._counts
+        self.width = width = max(counts)
         tokens = torch.zeros(len(self.rows), width, dtype=torch.long, device=device)
         tokens[:, 0] = self._last()
         if width > 1:
             proposals = self._take_drafted(drafted.proposals).to(device)
             tokens[self._drafted(), 1:] = proposals[:, : width - 1]
         steps = torch.arange(width, device=device)
-        valid = steps < self._limit() if min(self._counts) < width else None
-        visible = max(s + c for s, c in zip(self._starts, self._counts, strict=True))
+        valid = steps < self._limit() if min(counts) < width else None
+        visible = max(s + c for s, c in zip(self._starts, counts, strict=True))
         return self._forbid(self._model.forward(tokens, self._start() + steps, visible=visible, valid=valid))
 
 

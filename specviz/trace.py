@@ -169,7 +169,8 @@ class Run:
     `stop_reason` is "eos", "length", "context" (the models' context is full), "cancelled" or "time" (a server's
     deadline passed); "" while it runs. `neighbours` is the most texts of others that a round was shared with.
     `alternatives` are what every token's `what_if` speaks of, this run's own method among them; empty without.
-    `verifier_calls` and `drafter_calls` count forward passes in rounds; reading the prompt is not among them.
+    `verifier_calls` and `drafter_calls` count forward passes in rounds, as far as this run had a use for them; reading the
+    prompt is not among them.
     `drafter_logits` and `verifier_logits` ([tokens, V], on request) are not part of a saved trace.
     """
 

@@ -80,7 +80,7 @@ def _served(file: Path) -> str:
 class TraceView(gr.HTML):
     """Shows one run from its trace, live or whole.
 
-    The value is a string of JSON lines, schema "specviz-trace" version 3 or 2; "" is the empty view. A value that begins
+    The value is a string of JSON lines, schema "specviz-trace", versions 2 to 4; "" is the empty view. A value that begins
     with the one before it is appended to what is shown, any other value starts anew. Lines that cannot be read are
     left out and counted in the view. `select` events carry the pinned token: `index` counts from 0 over the tokens
     of the run, `value` is the token's text. `play` events ask to replay the run.

@@ -126,12 +126,24 @@ def test_whatever_lengths_are_chosen_the_text_is_one(
     fixed = engine.generate([dataclasses.replace(request, draft_length=5) for request in requests])
     chosen = engine.generate(requests)
     dice = random.Random(0)
-    monkeypatch.setattr("specviz.batch.draft_length", lambda *_: dice.randint(1, MAX_DRAFT_LENGTH))
+
+    class Thrown:
+        def __init__(self, *_: object) -> None:
+            self.length = dice.randint(1, MAX_DRAFT_LENGTH)
+
+        def settle(self, sure: list[list[float]]) -> int | None:
+            drafted = len(sure[0])
+            assert len(sure) <= len(requests)
+            assert {len(own) for own in sure} == {drafted}
+            return dice.choice([None, None, drafted + 1, 1 if drafted == 1 else None])
+
+    monkeypatch.setattr("specviz.batch.Stride", Thrown)
     thrown = engine.generate(requests)
     for run, own, wild in zip(fixed, chosen, thrown, strict=True):
         assert own.draft_length is None
         assert [token.id for token in own.tokens] == run.token_ids == wild.token_ids
         assert own.accepted == run.accepted == wild.accepted
+        assert method.endswith("_only") or len({round_.draft_length for round_ in wild.rounds}) > 2
 
 
 def test_neighbours_do_not_show(engine: Engine) -> None:

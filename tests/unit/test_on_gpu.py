@@ -308,7 +308,7 @@ def test_captures_are_no_part_of_a_bare_round(gpu: PretendGpu, pairs: Pairs) -> 
     bare = probes._Bare(bed, list(range(20, 40)), 12, 3)
     gpu.clear()
     for _ in range(4):
-        bare.round(3, drafts=True)
+        bare.round(3, 3)
     assert gpu.replays == 4 * (3 + 1)
     assert len(gpu.notes) == 4 * 2, str(gpu)  # the two waits that are timed between
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from specviz.pacing import Costs, Pace, draft_length, expected_passes, expected_tokens
+from specviz.pacing import Costs, Pace, Stride, expected_passes, expected_tokens
 from specviz.request import MAX_DRAFT_LENGTH
 
 
@@ -22,7 +22,7 @@ def served(
     """The lengths chosen for a request whose proposals are accepted with this chance, at these costs in seconds."""
     dice, pace, costs, chosen = random.Random(0), Pace(), Costs(), []
     for _ in range(rounds):
-        length = draft_length(costs, [pace])
+        length = Stride(costs, [pace]).length
         accepted = next((i for i in range(length) if dice.random() >= acceptance), length)
         pace.note(min(accepted + 1, length), accepted)
         passes = length if accepted >= length - 1 else length - 1
@@ -72,10 +72,10 @@ def test_it_comes_back_when_the_drafter_is_right_again() -> None:
         costs.note(length, length, 0.1 * length, 1.0)
     for _ in range(100):
         pace.note(1, 0)
-    assert draft_length(costs, [pace]) == 1
+    assert Stride(costs, [pace]).length == 1
     for _ in range(60):
         pace.note(1, 1)
-    assert draft_length(costs, [pace]) > 3
+    assert Stride(costs, [pace]).length > 3
 
 
 def test_one_slow_round_is_forgotten() -> None:
@@ -83,11 +83,11 @@ def test_one_slow_round_is_forgotten() -> None:
     for _ in range(60):
         pace.note(4, 3)
     costs.note(8, 8, 0.8, 50.0)
-    assert draft_length(costs, [pace]) == 2  # the opening is not over
+    assert Stride(costs, [pace]).length == 2  # the opening is not over
     for _ in range(40):
-        length = draft_length(costs, [pace])
+        length = Stride(costs, [pace]).length
         costs.note(length, length, 0.1 * length, 1.0)
-    assert draft_length(costs, [pace]) >= 4
+    assert Stride(costs, [pace]).length >= 4
 
 
 def test_requests_served_together_draft_what_pays_for_all_of_them() -> None:
@@ -97,8 +97,8 @@ def test_requests_served_together_draft_what_pays_for_all_of_them() -> None:
     for _ in range(100):
         right.note(8, 8)
         wrong.note(1, 0)
-    alone = draft_length(costs, [right]), draft_length(costs, [wrong])
-    together = draft_length(costs, [right, wrong, wrong, wrong])
+    alone = Stride(costs, [right]).length, Stride(costs, [wrong]).length
+    together = Stride(costs, [right, wrong, wrong, wrong]).length
     assert alone == (MAX_DRAFT_LENGTH, 1)
     assert alone[1] <= together <= alone[0]
     # The one that is right makes the last pass worth while in nearly every round.
@@ -118,8 +118,8 @@ def test_passes_that_are_made_in_any_case_count_in_full() -> None:
         costs.note(length, length, 0.5 * length, 1.0)
     for number in range(200):
         pace.note(1, number % 5 == 0)
-    assert draft_length(costs, [pace], asks=True) == 2
-    assert draft_length(costs, [pace], asks=False) == 1
+    assert Stride(costs, [pace], asks=True).length == 2
+    assert Stride(costs, [pace], asks=False).length == 1
 
 
 def test_tokens_and_passes_of_a_round_by_hand() -> None:
@@ -128,3 +128,71 @@ def test_tokens_and_passes_of_a_round_by_hand() -> None:
     assert expected_passes(0.5, 3) == 2.25
     assert [expected_passes(a, 1) for a in (0.0, 1.0)] == [1, 1]
     assert expected_passes(1.0, 5) == 5
+
+
+def striding(
+    sure: dict[float, float], shares: dict[float, float], rounds: int = 3000
+) -> tuple[float, float, list[int]]:
+    """Tokens a second, of rounds settled by how sure the drafter is and of the best K fixed; and the K of the former.
+
+    Args:
+        sure: the chance that a proposal is accepted, by its q1.
+        shares: how often a proposal has such a q1.
+    """
+    drafting, verifying, by_token = 0.15, 1.0, 0.02
+    dice, pace, costs, chosen = random.Random(1), Pace(), Costs(), []
+    tokens = seconds = 0.0
+    for number in range(rounds):
+        stride, drafted, length = Stride(costs, [pace]), [], None
+        while length is None:
+            (q1,) = dice.choices(list(shares), list(shares.values()))
+            drafted.append((q1, dice.random() < sure[q1]))
+            length = stride.settle([[each for each, _ in drafted]])
+        accepted = next((place for place, (_, good) in enumerate(drafted) if not good), len(drafted))
+        passes = len(drafted)
+        if accepted == passes < length:
+            (q1,) = dice.choices(list(shares), list(shares.values()))
+            drafted.append((q1, dice.random() < sure[q1]))
+            accepted, passes = accepted + drafted[-1][1], length
+        spent = passes * drafting, verifying + by_token * length
+        pace.note(min(accepted + 1, passes), accepted, [each for each, _ in drafted])
+        costs.note(length, passes, *spent)
+        if number >= 100:
+            chosen.append(length)
+            tokens, seconds = tokens + min(accepted + 1, length), seconds + sum(spent)
+    acceptance = sum(shares[q1] * sure[q1] for q1 in shares)
+    best = max(speed(k, acceptance, drafting, verifying, by_token) for k in range(1, MAX_DRAFT_LENGTH + 1))
+    return tokens / seconds, best, chosen
+
+
+def test_a_drafter_that_knows_when_it_is_right_goes_further_when_it_does() -> None:
+    """Better than any fixed K where q1 tells, and hardly worse where it does not."""
+    knowing, best, lengths = striding({0.1: 0.1, 0.9: 0.95}, {0.1: 0.5, 0.9: 0.5})
+    assert knowing > 1.1 * best
+    assert {1, 2} & set(lengths)
+    assert max(lengths) > 4
+    blind, best, _ = striding({0.1: 0.5, 0.9: 0.5}, {0.1: 0.5, 0.9: 0.5})
+    assert blind > 0.97 * best
+
+
+def test_a_hopeless_drafter_however_sure_settles_at_one() -> None:
+    _, _, lengths = striding({0.1: 0.0, 0.9: 0.0}, {0.1: 0.5, 0.9: 0.5}, rounds=400)
+    assert set(lengths) == {1}
+
+
+def test_a_perfect_drafter_however_unsure_goes_as_far_as_it_may() -> None:
+    _, _, lengths = striding({0.1: 1.0}, {0.1: 1.0}, rounds=400)
+    assert set(lengths) == {MAX_DRAFT_LENGTH}
+
+
+def test_where_it_has_seen_nothing_it_believes_the_drafter_a_little() -> None:
+    pace = Pace()
+    assert 0 < pace.of(0.0) < pace.of(0.3) < pace.of(0.6) < pace.of(1.0) < 1
+    for _ in range(50):
+        pace.note(1, 1, [0.1])
+        pace.note(1, 0, [0.95])
+    assert pace.of(0.1) > 0.9
+    assert pace.of(0.95) < 0.1
+    assert pace.of(0.5) == pytest.approx(
+        Pace().of(0.5), rel=0.05
+    )  # half of all first proposals were accepted

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from specviz.packing import PackedLinear, pack
+from specviz.threads import limited_to
 
 
 def model(dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -27,13 +28,16 @@ def test_products_are_the_same_to_float32_rounding(rows: int, monkeypatch: pytes
     assert packed(x).shape == (2, rows, 3)
 
 
-def test_a_row_has_the_same_bits_however_many_are_multiplied_with_it() -> None:
-    for size in (64, 576, 1536, 2049):
-        torch.manual_seed(size)
-        packed, x = PackedLinear(nn.Linear(size, 300)), torch.randn(96, size)
-        alone = torch.cat([packed(row[None]) for row in x])
-        for rows in (2, 3, 8, 33, 96):
-            assert torch.equal(packed(x[:rows]), alone[:rows]), (size, rows)
+@pytest.mark.parametrize(("threads", "most"), [(1, 96), (2, 16), (4, 16)])
+def test_a_row_has_the_same_bits_however_many_are_multiplied_with_it(threads: int, most: int) -> None:
+    """Any number of them on one thread; on more threads as many as a request may have in a round."""
+    with limited_to(threads):
+        for size in (64, 576, 1536, 2049):
+            torch.manual_seed(size)
+            packed, x = PackedLinear(nn.Linear(size, 300)), torch.randn(most, size)
+            alone = torch.cat([packed(row[None]) for row in x])
+            for rows in (2, 3, 8, 13, 16, 33, 96):
+                assert torch.equal(packed(x[:rows]), alone[:rows]), (size, rows)
 
 
 def test_all_layers_are_packed_or_none_and_no_weight_is_kept_twice(monkeypatch: pytest.MonkeyPatch) -> None:

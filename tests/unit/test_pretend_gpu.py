@@ -333,7 +333,17 @@ def check_alike(ours: Any, theirs: Any, tolerance: float = 1e-9) -> None:
 @pytest.fixture
 def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lengths left to the engine depend on the clock; not here, so that rounds are comparable one by one."""
-    monkeypatch.setattr("specviz.batch.draft_length", lambda *_: 6)
+
+    class Six:
+        length = 6
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def settle(self, sure: Sequence[Sequence[float]]) -> int | None:
+            return 6 if len(sure[0]) == 5 else None
+
+    monkeypatch.setattr("specviz.batch.Stride", Six)
 
 
 def check_on_gpu(pair: ModelPair, requests: Sequence[Request], there: ModelPair | None = None) -> list[Run]:

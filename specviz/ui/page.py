@@ -37,7 +37,8 @@ CSS = """
 """
 
 # Outside `css`, which gradio confines to its container. Larger text is for a projector: gradio's own sizes are in
-# pixels, the views' in rem; the browser remembers it.
+# pixels, the views' in rem; the browser remembers it. Gradio's frame around what is being made pulses, for which a browser
+# draws the page sixty times a second: on a machine that also runs the models, text would come later.
 _LARGE = 1.35
 _SIZES = {
     name: float(size.removesuffix("px"))
@@ -45,6 +46,7 @@ _SIZES = {
     if name != "name"
 }
 HEAD = f"""<style>
+.wrap.generating {{ animation: none !important; }}
 :root body.dark {{ --color-accent: var(--primary-500); }}
 @media (max-width: 768px) {{ .specviz-head {{ flex-direction: column !important; }} }}
 @media (max-width: 640px) {{ footer > .divider {{ display: none; }} }}

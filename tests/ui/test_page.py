@@ -145,6 +145,11 @@ def check_inspector(page: Page, run_: Run, index: int) -> None:
     assert any(f"{token.coin:.{places}f}" in shown for places in (2, 3, 4, 5)), (token.coin, shown)
 
 
+ENDLESS = """() => document.getAnimations()
+  .filter((each) => each.playState === "running" && each.effect.getTiming().iterations === Infinity)
+  .map((each) => each.animationName)"""
+
+
 def test_a_real_run_streams_and_shows_its_trace(real: tuple[str, Recorder], page: Page) -> None:
     """At least 80 tokens of the embedded pair: nodes, colours, chart points and numbers are the trace's."""
     address, service = real
@@ -155,6 +160,8 @@ def test_a_real_run_streams_and_shows_its_trace(real: tuple[str, Recorder], page
     page.click("#run")
     expect(tokens(page).nth(5)).to_be_visible(timeout=3 * MINUTES)
     assert page.locator("#run").is_disabled(), "the first tokens came only when the run was over"
+    # What moves for ever keeps the browser drawing, on a machine that has a model to run.
+    assert page.evaluate(ENDLESS) == []
     settle(page, minutes=3)
     trace = parse_trace(service.runs[-1])
     assert len(trace.tokens) >= 80

@@ -54,3 +54,22 @@ def set_number(page: Page, name: str, value: float) -> None:
         if field.input_value() == str(value):
             return
     raise AssertionError(f"{name} does not take {value}")
+
+
+def watch(page: Page, button: str) -> None:
+    """Let the page note in `window.early`, when the first tokens come, whether `button` waits and what moves for ever.
+
+    Asked from outside, a fast run might be over by then.
+    """
+    page.evaluate(
+        """button => {
+            window.early = null;
+            new MutationObserver(() => {
+                if (window.early !== null || document.querySelectorAll("[data-testid=token]").length <= 5) return;
+                const endless = document.getAnimations()
+                    .filter((each) => each.playState === "running" && each.effect.getTiming().iterations === Infinity);
+                window.early = { runs: document.querySelector(button).disabled, moves: endless.map((each) => each.animationName) };
+            }).observe(document.body, { childList: true, subtree: true });
+        }""",
+        button,
+    )

@@ -23,7 +23,7 @@ from specviz.ui.controls import EXAMPLES
 from specviz.ui.page import build_page
 from tests.tiny import tiny_pair
 from tests.traces import make_trace
-from tests.ui.driving import MINUTES, choose, run, set_number, settle, unfold
+from tests.ui.driving import MINUTES, choose, run, set_number, settle, unfold, watch
 
 
 class Recorder(Service):
@@ -145,18 +145,6 @@ def check_inspector(page: Page, run_: Run, index: int) -> None:
     assert any(f"{token.coin:.{places}f}" in shown for places in (2, 3, 4, 5)), (token.coin, shown)
 
 
-WATCH = """() => {
-  window.early = null;
-  new MutationObserver(() => {
-    if (window.early !== null || document.querySelectorAll("[data-testid=token]").length <= 5) return;
-    const endless = document.getAnimations()
-      .filter((each) => each.playState === "running" && each.effect.getTiming().iterations === Infinity);
-    window.early = { runs: document.querySelector("#run").disabled, moves: endless.map((each) => each.animationName) };
-  }).observe(document.body, { childList: true, subtree: true });
-}"""
-"""Notes how the page is when the first tokens come: asked from outside, a fast run might be over by then."""
-
-
 def test_a_real_run_streams_and_shows_its_trace(real: tuple[str, Recorder], page: Page) -> None:
     """At least 80 tokens of the embedded pair: nodes, colours, chart points and numbers are the trace's."""
     address, service = real
@@ -164,7 +152,7 @@ def test_a_real_run_streams_and_shows_its_trace(real: tuple[str, Recorder], page
     open_details(page)
     choose(page, "draft-length", "3")
     set_number(page, "max-new-tokens", 96)
-    page.evaluate(WATCH)
+    watch(page, "#run")
     page.click("#run")
     expect(tokens(page).nth(5)).to_be_visible(timeout=3 * MINUTES)
     settle(page, minutes=3)

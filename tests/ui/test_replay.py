@@ -74,6 +74,14 @@ def proposal_card(
     return [state, visible(proposal["text"]) or f"#{proposal['id']}", rows]
 
 
+def scored_cards(
+    states: list[str], proposals: list[dict[str, Any]], tokens: list[dict[str, Any] | None]
+) -> list[list[Any]]:
+    """The cards of proposals whose verification is over."""
+    every = zip(states, proposals, tokens, strict=True)
+    return [proposal_card(state, proposal, token, True) for state, proposal, token in every]
+
+
 def expected_steps(trace: Trace) -> list[dict[str, Any]]:
     """The steps that a trace must unfold into, and what each must show; told apart from the page's own code."""
     steps: list[dict[str, Any]] = []
@@ -106,28 +114,17 @@ def expected_steps(trace: Trace) -> list[dict[str, Any]]:
         if examined:
             states = (["scored"] * examined + ["proposed"] * len(proposals))[: len(proposals)]
             padded = (tokens + [None] * len(proposals))[: len(proposals)]
-            cards = [
-                proposal_card(state, each, token, True)
-                for state, each, token in zip(states, proposals, padded, strict=True)
-            ]
-            add("verify", cards, verified)
+            add("verify", scored_cards(states, proposals, padded), verified)
         for place, token in enumerate(tokens if examined else []):
             closing = place == len(tokens) - 1
             if place == len(proposals):
                 proposals, padded = every, tokens
-                states = ["accepted"] * place + ["scored"]
-                cards = [
-                    proposal_card(state, each, decided, True)
-                    for state, each, decided in zip(states, proposals, padded, strict=True)
-                ]
+                cards = scored_cards(["accepted"] * place + ["scored"], proposals, padded)
                 add("extend", cards, start + entry["drafter_seconds"] + entry["verifier_seconds"])
             states = ["accepted"] * place + ["accepted" if token["accepted"] else "rejected"]
             states += ["scored"] * (min(examined, len(proposals)) - place - 1)
             states += ["unseen" if closing else "proposed"] * (len(proposals) - len(states))
-            cards = [
-                proposal_card(state, each, decided, True)
-                for state, each, decided in zip(states, proposals, padded, strict=True)
-            ]
+            cards = scored_cards(states, proposals, padded)
             if token["accepted"]:
                 shown.append(token["text"])
                 add("accept", cards, verified if goes_on and place < len(every) - 1 else clock)

@@ -142,17 +142,20 @@ def striding(
     drafting, verifying, by_token = 0.15, 1.0, 0.02
     dice, pace, costs, chosen = random.Random(1), Pace(), Costs(), []
     tokens = seconds = 0.0
+
+    def proposal() -> tuple[float, bool]:
+        (q1,) = dice.choices(list(shares), list(shares.values()))
+        return q1, dice.random() < sure[q1]
+
     for number in range(rounds):
         stride, drafted, length = Stride(costs, [pace]), [], None
         while length is None:
-            (q1,) = dice.choices(list(shares), list(shares.values()))
-            drafted.append((q1, dice.random() < sure[q1]))
+            drafted.append(proposal())
             length = stride.settle([[each for each, _ in drafted]])
         accepted = next((place for place, (_, good) in enumerate(drafted) if not good), len(drafted))
         passes = len(drafted)
         if accepted == passes < length:
-            (q1,) = dice.choices(list(shares), list(shares.values()))
-            drafted.append((q1, dice.random() < sure[q1]))
+            drafted.append(proposal())
             accepted, passes = accepted + drafted[-1][1], length
         spent = passes * drafting, verifying + by_token * length
         pace.note(min(accepted + 1, passes), accepted, [each for each, _ in drafted])

@@ -26,7 +26,7 @@ function stepsOf(rounds) {
     if (first > 0) add("propose", 0, 0);
     if (tokens.some(isExamined)) add("verify", 0, 0);
     tokens.forEach((token, place) => {
-      if (place === first && isExamined(token)) add("extend", place, place);
+      if (place === first && place < list(each.proposals).length) add("extend", place, place);
       if (!isExamined(token)) {
         if (!token.accepted) add("write", place, place + 1);
         else if (!unexamined(tokens[place + 1])) add("keep", place, place + 1);

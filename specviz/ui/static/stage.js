@@ -78,9 +78,8 @@ function narrate(step, round, run) {
   const tail = left > 0 ? "the " + (left === 1 ? "one" : left) + " after it " + (left === 1 ? "is" : "are") + " never examined." : "";
   if (step.phase === "propose") return ["The drafter proposes " + count(drafted, "token") + (drafted > 1 ? ", one after the other." : ".")];
   if (step.phase === "verify") {
-    const further = drafted < draftLength(round) || drafted < list(round.proposals).length;
     return ["The verifier scores " + (drafted > 1 ? "all " + drafted : "it") + " in one forward pass" +
-      (further ? ", and the place after " + (drafted > 1 ? "them." : "it.") : ".")];
+      (drafted < draftLength(round) ? ", and the place after " + (drafted > 1 ? "them." : "it.") : ".")];
   }
   if (step.phase === "extend") {
     return [(drafted > 2 ? "All are accepted" : "It is accepted") + ", so the drafter proposes one more, in the place that has been scored already."];

@@ -7,17 +7,17 @@ import sys
 # a core, and a page always does. Set before torch is imported; whoever sets it otherwise is obeyed.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from specviz import zerogpu
+from specviz.serving import zerogpu
 
 zerogpu.start()  # before torch is imported, too; does nothing elsewhere
 
-from specviz import logs
+from specviz.app.page import build_page, launch
 from specviz.errors import SpecvizError
-from specviz.offer import default_pair
 from specviz.progress import TerminalProgress
-from specviz.service import Service
-from specviz.ui.page import build_page, launch
-from specviz.zerogpu_service import ZeroGpuService
+from specviz.serving import logs
+from specviz.serving.offer import default_pair
+from specviz.serving.service import Service
+from specviz.serving.zerogpu_service import ZeroGpuService
 
 try:
     service = ZeroGpuService() if zerogpu.active() else Service()

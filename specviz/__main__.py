@@ -17,14 +17,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from specviz import __version__, harness_command
-from specviz.bench import command as bench_command
+from specviz import __version__
+from specviz.cli import bench as bench_command
+from specviz.cli import eval as harness_command
+from specviz.cli import loadtest as loadtest_command
+from specviz.cli import sweep as sweep_command
+from specviz.cli.table import print_table
 from specviz.errors import RequestError, SpecvizError, StoppedError
-from specviz.loadtest import command as loadtest_command
 from specviz.progress import TerminalProgress
-from specviz.request import read_draft_length
-from specviz.sweep import command as sweep_command
-from specviz.table import print_table
+from specviz.schema.settings import read_draft_length
 
 _ACCEPTED, _RESAMPLED, _PLAIN = "\x1b[38;5;33m", "\x1b[4;38;5;208m", "\x1b[0m"
 
@@ -181,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _generate(options: argparse.Namespace) -> int:
-    from specviz.request import Request
+    from specviz.schema.settings import Request
 
     request = Request(
         prompt=sys.stdin.read() if options.prompt == "-" else options.prompt,
@@ -198,8 +199,8 @@ def _generate(options: argparse.Namespace) -> int:
         inspect=options.inspect,
     )
     # Both are slow to import, and a request asked wrongly should hear of it at once.
-    from specviz.engine import Decided, Engine, Finished
-    from specviz.pairs import load_pair
+    from specviz.engine.engine import Decided, Engine, Finished
+    from specviz.models.pairs import load_pair
 
     progress = TerminalProgress(sys.stderr)
     pair = load_pair(options.pair, device=options.device, dtype=options.dtype, progress=progress)
@@ -264,8 +265,8 @@ def _interrupt() -> Iterator[threading.Event]:
 
 
 def _distil(options: argparse.Namespace) -> int:
-    from specviz.distill import Plan, distil
-    from specviz.student import Shape
+    from specviz.tools.distill.job import Plan, distil
+    from specviz.tools.distill.student import Shape
 
     plan = Plan(
         verifier=options.pair_verifier,
@@ -310,7 +311,7 @@ def _loadtest(options: argparse.Namespace) -> int:
 
 
 def _pairs(_options: argparse.Namespace) -> int:
-    from specviz.pairs import describe_pairs
+    from specviz.models.pairs import describe_pairs
 
     rows = [("pair", "drafter → verifier", "parameters", "size", "source", "cached", "usable now")]
     for pair in describe_pairs():
@@ -332,8 +333,8 @@ def _pairs(_options: argparse.Namespace) -> int:
 
 
 def _record(options: argparse.Namespace) -> int:
-    from specviz.pairs import load_pair
-    from specviz.record import SHELF, record
+    from specviz.models.pairs import load_pair
+    from specviz.tools.record import SHELF, record
 
     pair = load_pair(options.pair, progress=TerminalProgress(sys.stderr))
     shelf = record(pair, options.folder or SHELF, lambda title: print(title, file=sys.stderr))
@@ -346,7 +347,7 @@ def _record(options: argparse.Namespace) -> int:
 
 
 def _methods(_options: argparse.Namespace) -> int:
-    from specviz.methods import METHODS
+    from specviz.core.methods import METHODS
 
     rows = [("method", "trusts the drafter where", "lenience", "default")]
     for method in METHODS.values():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from specviz.engine import Engine
-from specviz.pairs import DEFAULT_PAIR, load_pair
+from specviz.engine.engine import Engine
+from specviz.models.pairs import DEFAULT_PAIR, load_pair
 
 
 @pytest.fixture(scope="session")

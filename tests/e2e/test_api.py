@@ -23,12 +23,12 @@ from gradio_client.exceptions import AppError
 from mcp import ClientSession
 from mcp.client.streamable_http import streamablehttp_client
 
-from specviz.engine import Event, Waiting
-from specviz.pairs import DEFAULT_PAIR
-from specviz.request import Request
-from specviz.service import Service
-from specviz.ui.api import WORDS
-from specviz.ui.page import build_page, launch
+from specviz.app.api import WORDS
+from specviz.app.page import build_page, launch
+from specviz.engine.engine import Event, Waiting
+from specviz.models.pairs import DEFAULT_PAIR
+from specviz.schema.settings import Request
+from specviz.serving.service import Service
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 ADDRESS = "http://127.0.0.1:7860"

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.engine import Engine
-from specviz.methods import METHODS, Beliefs, rule
-from specviz.packing import PackedLinear
-from specviz.request import Request
-from specviz.sampling import ACCEPT, DRAFT, RESAMPLE, uniforms
-from specviz.slot_model import SlotModel
-from specviz.trace import Run
+from specviz.core.methods import METHODS, Beliefs, rule
+from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, uniforms
+from specviz.engine.engine import Engine
+from specviz.runtime.cpu.packing import PackedLinear
+from specviz.runtime.model_runner import SlotModel
+from specviz.schema.settings import Request
+from specviz.schema.trace import Run
 
 MARGIN = 1e-4
 ROUNDED = 4

@@ -8,11 +8,11 @@ import pytest
 from lm_eval.evaluator import simple_evaluate
 from lm_eval.tasks import TaskManager
 
-from specviz.engine import Engine
-from specviz.harness import HarnessModel
-from specviz.request import Request
-from specviz.sweep.items import ARITHMETIC, Items, load_items
-from tests.harness_task import NAME, forbid_network, local_task
+from specviz.analysis.sweep.items import ARITHMETIC, Items, load_items
+from specviz.engine.engine import Engine
+from specviz.integrations.lm_eval import HarnessModel
+from specviz.schema.settings import Request
+from tests.support.harness_task import NAME, forbid_network, local_task
 
 COUNT = 24
 

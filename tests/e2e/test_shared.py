@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 
-from specviz.engine import Engine
-from specviz.request import Request
-from specviz.shared_engine import SharedEngine
-from specviz.trace import Run
+from specviz.engine.engine import Engine
+from specviz.schema.settings import Request
+from specviz.schema.trace import Run
+from specviz.serving.shared_engine import SharedEngine
 
 PROMPTS = (
     "Why is the sky blue?",

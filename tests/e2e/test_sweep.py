@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from specviz import __main__ as shell
-from specviz.engine import Engine
-from specviz.sweep.items import load_items
-from specviz.sweep.job import Job
-from specviz.sweep.store import SHELF, Store
-from specviz.sweep.unit import Unit
+from specviz.analysis.sweep.items import load_items
+from specviz.analysis.sweep.job import Job
+from specviz.analysis.sweep.store import SHELF, Store
+from specviz.analysis.sweep.unit import Unit
+from specviz.engine.engine import Engine
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = [
@@ -47,7 +47,7 @@ def whole(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a sweep by one process that nobody disturbed."""
     folder = tmp_path_factory.mktemp("sweep") / "whole"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("specviz.pairs.load_pair", lambda *_, **__: engine.pair)
+        patch.setattr("specviz.models.pairs.load_pair", lambda *_, **__: engine.pair)
         assert shell.main(["sweep", "--out", str(folder), *SETTINGS]) == 0
     return folder
 
@@ -88,7 +88,7 @@ def test_a_sweep_killed_three_times_comes_to_the_same_files(
         process.communicate()
         counts.append(len(Store(folder).done()))
     assert 0 < counts[0] < counts[1] < counts[2] < UNITS, counts
-    monkeypatch.setattr("specviz.pairs.load_pair", lambda *_, **__: engine.pair)
+    monkeypatch.setattr("specviz.models.pairs.load_pair", lambda *_, **__: engine.pair)
     assert shell.main(["sweep", "--out", str(folder)]) == 0
     check_same(folder, whole)
 

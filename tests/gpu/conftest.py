@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from specviz.engine import Engine
-from specviz.pairs import DEFAULT_PAIR, load_pair
+from specviz.engine.engine import Engine
+from specviz.models.pairs import DEFAULT_PAIR, load_pair
 
 
 @pytest.fixture(scope="session")

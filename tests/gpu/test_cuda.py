@@ -1,7 +1,7 @@
 """The engine on a real GPU: the laws, captured passes against plain ones, waits, and memory.
 
 The laws are those of the end-to-end tests, on the engine of this folder. What a CPU can show of this path is in
-`tests/unit/test_graphs.py`, on a pretended GPU.
+`tests/unit/runtime/test_graphs.py`, on a pretended GPU.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specviz.engine import Engine
-from specviz.machine import give_back_memory
-from specviz.methods import METHODS
-from specviz.pairs import DEFAULT_PAIR, load_pair
-from specviz.request import Request
-from specviz.shared_engine import SharedEngine
-from specviz.workspace import workspace
+from specviz.core.methods import METHODS
+from specviz.engine.engine import Engine
+from specviz.models.pairs import DEFAULT_PAIR, load_pair
+from specviz.runtime.cuda.workspace import workspace
+from specviz.runtime.machine import give_back_memory
+from specviz.schema.settings import Request
+from specviz.serving.shared_engine import SharedEngine
 from tests.e2e.test_embedded import (  # noqa: F401  (collected here once more)
     PROMPTS,
     check_same,

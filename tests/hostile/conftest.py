@@ -15,13 +15,13 @@ from typing import Any
 import httpx
 import pytest
 
-from specviz.engine import Decided, Event, Finished, Started
-from specviz.request import Request
-from specviz.service import Service
-from specviz.tally import PairTally
-from specviz.trace import Run, parse_trace
-from specviz.ui.page import build_page, launch
-from tests.traces import make_trace
+from specviz.app.page import build_page, launch
+from specviz.engine.engine import Decided, Event, Finished, Started
+from specviz.schema.settings import Request
+from specviz.schema.trace import Run, parse_trace
+from specviz.serving.service import Service
+from specviz.serving.statistics import PairTally
+from tests.support.traces import make_trace
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 

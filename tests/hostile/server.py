@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from specviz.logs import configure
+from specviz.serving.logs import configure
 from tests.hostile.conftest import FakeService, serve
 
 

@@ -9,17 +9,17 @@ from urllib.parse import quote
 import pytest
 from gradio.utils import get_upload_folder
 
-from specviz.ui.view import PLOTLY_JS, sources
+from specviz.app.components.run_view import PLOTLY_JS, sources
 from tests.hostile.conftest import API, Live
 from tests.hostile.test_events import find
-from tests.traces import make_trace
+from tests.support.traces import make_trace
 
 ROOT = Path(__file__).parents[2]
 PRIVATE = (
     *("/etc/passwd", "/etc/hosts", "/proc/self/environ", "/proc/self/cmdline", "/proc/self/cwd/app.py", "/dev/zero"),
     *(str(ROOT / name) for name in ("app.py", "requirements.txt", "README.md", ".gitignore", ".git/config", "assets")),
     *(str(ROOT / "specviz" / name) for name in ("service.py", "ui/page.py", "ui/static", "ui/static/../page.py")),
-    *("app.py", "./app.py", "specviz/service.py", "../main/app.py", ".git/config", "", ".", "..", "/", "~", "~/.ssh"),
+    *("app.py", "./app.py", "specviz/serving/service.py", "../main/app.py", ".git/config", "", ".", "..", "/", "~", "~/.ssh"),
     *("//etc/passwd", "///etc/passwd", "/./etc/passwd", "/etc/../etc/passwd", "file:///etc/passwd", "\\\\host\\share"),
     *("C:\\Windows\\win.ini", "//host/share", "/etc/passwd\0.js", "\0", "%2e%2e/app.py", "a" * 5000, "\ud7ff"),
     *("http://127.0.0.1/", "https://example.com/", "ftp://x/", "data:text/html,x", "javascript:alert(1)"),
@@ -37,7 +37,7 @@ def secrets() -> list[bytes]:
         Path("/etc/passwd"),
         ROOT / "app.py",
         ROOT / "specviz" / "service.py",
-        ROOT / "specviz/ui/page.py",
+        ROOT / "specviz/app/page.py",
     )
     return [file.read_bytes()[:40] for file in files] + [os.environ["PATH"].encode()[:20]]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specviz.ui.guard import MAX_BODY, MAX_UPLOAD_BODY
+from specviz.app.guard import MAX_BODY, MAX_UPLOAD_BODY
 from tests.hostile.conftest import API, Live
 from tests.hostile.conftest import JSON as SAYS_JSON
 
@@ -29,7 +29,7 @@ CLOSED = (
     *(f"{API}/{path}" for path in ("token", "deep_link?session_hash=x", "dev/reload", "runs", "vibe-code", "profiling/traces")),
     *(f"{API}/{path}" for path in ("proxy=https://x.hf.space/", "proxy=http://127.0.0.1/", "stream/a/b/1/playlist.m3u8")),
     *(f"{API}/{path}" for path in ("custom_component/a/client/b/c", "run-history/records", "run-history/buckets", "nothing")),
-    *("/nothing", "/app.py", "/.git/config", "/specviz/ui/page.py", "/gradio_api", f"/x{API}/info"),
+    *("/nothing", "/app.py", "/.git/config", "/specviz/app/page.py", "/gradio_api", f"/x{API}/info"),
 )  # fmt: skip
 """What gradio has beside the page, or has not at all."""
 POSTS = (

@@ -13,7 +13,7 @@ import pytest
 from tests.hostile.conftest import Live
 from tests.hostile.test_events import find
 from tests.hostile.test_files import upload
-from tests.traces import end_entry, line, make_trace, round_entry, run_entry, token_entry
+from tests.support.traces import end_entry, line, make_trace, round_entry, run_entry, token_entry
 
 SCRIPT = "<script>window.__pwned=1</script><img src=x onerror=window.__pwned=1>"
 
@@ -87,7 +87,7 @@ def test_a_hostile_trace_is_one_sentence(live: Live, name: str) -> None:
 
 
 def test_scripts_in_every_text_come_back_as_the_text_they_are(live: Live) -> None:
-    """Law: markup is no damage; it is passed on as data, and shown as text (see tests/ui/test_hostile.py)."""
+    """Law: markup is no damage; it is passed on as data, and shown as text (see tests/browser/test_hostile.py)."""
     [event] = find(live, "upload", "upload")
     texts = {"text": SCRIPT, "label": SCRIPT}
     header = {

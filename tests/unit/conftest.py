@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from tests.tiny import Pairs, tiny_pair
+from tests.support.tiny import Pairs, tiny_pair
 
 if TYPE_CHECKING:
-    from specviz.pairs import ModelPair
-    from tests.pretend_gpu import PretendGpu
+    from specviz.models.pairs import ModelPair
+    from tests.support.pretend_gpu import PretendGpu
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -28,7 +28,7 @@ def one_thread() -> None:
 @pytest.fixture
 def gpu() -> Iterator[PretendGpu]:
     """A pretended GPU, there for the length of the test."""
-    from tests.pretend_gpu import pretend_gpu
+    from tests.support.pretend_gpu import pretend_gpu
 
     with pretend_gpu() as gpu:
         yield gpu

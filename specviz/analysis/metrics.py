@@ -1,0 +1,152 @@
+"""What runs come to, side by side: speed-up, where two texts part and why, how far a text is the verifier's own.
+
+Everything is computed from runs, that is from what was decided and measured; knows no model, no page and no clock.
+The figures of a single run are its own (`Run.acceptance_rate` and so on).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile, zip_longest
+from typing import Any
+
+from specviz.core.methods import get_method
+from specviz.schema.trace import CUT, Draft, Run, Token
+
+BASELINE = "verifier_only"
+"""The method that speed-ups are measured against, and whose text is the verifier's own."""
+
+Sentence = list[Any]
+"""Words (strings) and tokens ({"id", "label"}) in turn: whoever shows it makes white space visible in its own way."""
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first token at which two runs differ, as each of them has it; None where that run had already ended."""
+
+    index: int
+    first: Token | None
+    second: Token | None
+
+
+def name_of(run: Run) -> str:
+    """A run's method and, where it has one, its lenience."""
+    method = get_method(run.method)
+    return f"{method.title} (α\u00a0=\u00a0{run.lenience:g})" if method.has_lenience else method.title
+
+
+def first_divergence(first: Run, second: Run) -> Divergence | None:
+    """Where two runs part; None where they do not, or where one was stopped before they did."""
+    for index, (one, other) in enumerate(zip_longest(first.tokens, second.tokens)):
+        if one is None or other is None:
+            shorter = first if one is None else second
+            return None if shorter.stop_reason in CUT else Divergence(index, one, other)
+        if one.id != other.id:
+            return Divergence(index, one, other)
+    return None
+
+
+def agreement(run: Run, reference: Run) -> int:
+    """How many tokens two runs have in common before they part."""
+    pairs = zip(run.token_ids, reference.token_ids, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def verdict(run: Run, reference: Run) -> str:
+    """Whether a greedy run is the verifier's own text, given that text as a run."""
+    same, whole = agreement(run, reference), first_divergence(run, reference) is None
+    if not whole:
+        return f"agrees for {same} of {len(run.tokens)} tokens"
+    cut = run.stop_reason in CUT or reference.stop_reason in CUT
+    return "identical as far as it came" if cut else "identical to the verifier’s own text"
+
+
+def speed_up(run: Run, baseline: Run) -> float | None:
+    """Tokens per second over the baseline's; None where either wrote nothing."""
+    if not run.tokens_per_second or not baseline.tokens_per_second:
+        return None
+    return run.tokens_per_second / baseline.tokens_per_second
+
+
+def explain(divergence: Divergence, first: Run, second: Run) -> Sentence:
+    """What each of the two rules did where they part, in one sentence."""
+    one, other = divergence.first, divergence.second
+    names = name_of(first), name_of(second)
+    drafts = _examined(one), _examined(other)
+    if one and other and drafts[0] and drafts[1] and drafts[0].id == drafts[1].id:
+        if one.accepted or other.accepted:
+            (keeper, rejecter), put = (names, other) if one.accepted else (names[::-1], one)
+            told = [
+                f"{keeper} kept the draft ",
+                _token(drafts[0]),
+                f"; {rejecter} rejected it and the verifier put ",
+            ]
+            return [*told, _token(put), "."]
+        told = [
+            "Both rejected the draft ",
+            _token(drafts[0]),
+            f", and their rules left different replacements: {names[0]} took ",
+        ]
+        return [*told, _token(one), f", {names[1]} took ", _token(other), "."]
+    return [*_clause(names[0], one), "; ", *_clause(names[1], other), "."]
+
+
+def _examined(token: Token | None) -> Token | Draft | None:
+    """The proposal that was judged where this token stands."""
+    return None if token is None or token.acceptance is None else token.draft or token
+
+
+def _clause(name: str, token: Token | None) -> Sentence:
+    if token is None:
+        return [f"{name} had ended"]
+    if token.draft:
+        return [f"{name} rejected the draft ", _token(token.draft), " and the verifier put ", _token(token)]
+    return [f"{name} {'wrote' if token.acceptance is None else 'kept the draft'} ", _token(token)]
+
+
+def _token(token: Token | Draft) -> dict[str, Any]:
+    return {"id": token.id, "label": token.label if isinstance(token, Token) else token.text}
+
+
+def table(
+    runs: Sequence[Run],
+    alone: Sequence[Run | None],
+    baseline: Run | None,
+    quality: Sequence[float | None],
+) -> list[dict[str, Any]]:
+    """Runs of one batch side by side, a JSON-ready row each.
+
+    Args:
+        runs: the batch; divergences are told against the first.
+        alone: the same requests again, each served by itself; None where that was not measured.
+        baseline: verifier_only with the same settings, served by itself.
+        quality: of each text, the mean log-probability of its tokens under the verifier.
+    """
+    reference = next((run for run in runs if run.method == BASELINE), baseline)
+    return [
+        _row(runs[0], run, lone, baseline, reference) | {"quality": score}
+        for run, lone, score in zip(runs, alone, quality, strict=True)
+    ]
+
+
+def _row(
+    leader: Run, run: Run, alone: Run | None, baseline: Run | None, reference: Run | None
+) -> dict[str, Any]:
+    parting = first_divergence(leader, run)
+    strayed = first_divergence(run, alone) if alone else None
+    own = "the verifier’s own text" if run is reference else None
+    return {
+        "name": name_of(run),
+        "tokens": len(run.tokens),
+        "acceptance_rate": run.acceptance_rate,
+        "block_efficiency": run.block_efficiency,
+        "verifier_calls": run.verifier_calls,
+        "batch_speed": run.tokens_per_second,
+        "alone_speed": alone.tokens_per_second if alone else None,
+        "speed_up": speed_up(alone, baseline) if alone and baseline else None,
+        "verdict": own or verdict(run, reference) if reference and run.temperature == 0 else None,
+        "parts_at": parting.index if parting else None,
+        "parting": explain(parting, leader, run) if parting else None,
+        "strayed_at": strayed.index if strayed else None,
+    }

@@ -1,0 +1,182 @@
+"""The questions of a sweep, and whether an answer is right: the project's own, or those of a JSON lines file.
+
+Knows text only; knows no model, no method and no setting.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Protocol
+
+from specviz.errors import RequestError
+from specviz.resources import ASSETS
+
+BUILT_IN = "built-in"
+ARITHMETIC = "arithmetic"
+"""The kind whose answers are numbers."""
+
+_TASKS = ASSETS / "tasks.jsonl"
+_TEXT = (str, "text with a word in it")
+_FIELDS: dict[str, tuple[type, str]] = {
+    "key": _TEXT,
+    "kind": _TEXT,
+    "prompt": _TEXT,
+    "answers": (list, "a list"),
+    "raw": (bool, "true or false"),
+}
+_WORD = re.compile(r"[^\W_]+")
+_HALF = re.compile("[\ud800-\udfff]")
+# A minus is a sign only where no word or number stands before it: in "7-3" and "7 minus 3" it is not.
+_NUMBER = re.compile(
+    r"(?P<sign>(?<![^\W_])[-−]|(?<!\d )\b(?:minus|negative) )?"
+    r"(?<![^\W_])(?P<number>(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A question.
+
+    Attributes:
+        key: its name; no two of a file share one.
+        kind: what it is about. The answers of "arithmetic" are numbers.
+        prompt: what a user would type.
+        answers: each of them is right; none where there is nothing to check against.
+        raw: the prompt is taken as it is, without the chat template.
+    """
+
+    key: str
+    kind: str
+    prompt: str
+    answers: tuple[str, ...] = ()
+    raw: bool = False
+
+
+class Asked(Protocol):
+    """What a sweep needs of its items: these, or the documents of another library's task."""
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """The questions, in order."""
+
+    def score(self, place: int, text: str) -> float | None:
+        """How right an answer to the item at `place` is, in [0, 1]; None where that is not known."""
+
+
+@dataclass(frozen=True)
+class Items:
+    """Questions, the kinds taken in turn: the first few cover every kind."""
+
+    name: str
+    items: tuple[Item, ...]
+
+    def score(self, place: int, text: str) -> float | None:
+        """Whether `text` answers the item at `place`: 1.0 right, 0.0 wrong, None where it has no answers.
+
+        In "arithmetic" the last number of the text counts: it must equal one of the answers. Signs and thousands
+        commas are read; numbers in words are not. Elsewhere one of the answers must stand in the text as whole
+        words, whatever their case (after Unicode NFKC) and the punctuation around them. What else the text
+        says is not looked at: one that lists many things is right if the answer is among them.
+        """
+        item = self.items[place]
+        if not item.answers:
+            return None
+        if item.kind == ARITHMETIC:
+            number = _last_number(text)
+            return float(number is not None and number in map(_last_number, item.answers))
+        words = _words(text)
+        return float(any(_words(answer) in words for answer in item.answers))
+
+
+def load_items(source: str = BUILT_IN, limit: int = 0) -> Items:
+    """The project's own items, or those of a file with a JSON object {"prompt": ...} on each line.
+
+    A line may also have "answers" (a list of texts), "kind" ("text" unless given), "raw" and "key" ("line-7" and the
+    like unless given); empty lines are passed over.
+
+    Args:
+        source: "built-in", or the path of the file.
+        limit: keep that many; 0 keeps all. Fewer items are always the first of more.
+
+    Raises:
+        RequestError: the file cannot be read, has no items, or has a line that is none; or the limit is below 0.
+    """
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+        raise RequestError("The limit on items must be a whole number of at least 0 (0 keeps all).")
+    path = _TASKS if source == BUILT_IN else Path(source)
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            "The file of items is not UTF-8 text; give one with a JSON object on each line."
+        ) from error
+    except (OSError, ValueError) as error:
+        raise RequestError(
+            f"The file of items cannot be read; give the path of one, or “{BUILT_IN}”."
+        ) from error
+    items = [_item(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not items:
+        raise RequestError('The file of items is empty; it needs a JSON object {"prompt": ...} on each line.')
+    if len({item.key for item in items}) < len(items):
+        raise RequestError("Two items of the file share a key; each needs its own.")
+    in_turn = _in_turn(items)
+    return Items(BUILT_IN if source == BUILT_IN else path.name, tuple(in_turn[: limit or None]))
+
+
+def _in_turn(items: list[Item]) -> list[Item]:
+    """The first of every kind, then the second of every kind, and so on."""
+    kinds: dict[str, list[Item]] = {}
+    for item in items:
+        kinds.setdefault(item.kind, []).append(item)
+    return [item for turn in zip_longest(*kinds.values()) for item in turn if item]
+
+
+def _item(number: int, line: str) -> Item:
+    where = f"Line {number} of the file of items"
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f'{where} is not JSON; it must be an object like {{"prompt": ...}}.') from error
+    if not isinstance(record, dict):
+        raise RequestError(f'{where} is no object; it must be one like {{"prompt": ...}}.')
+    if record.keys() - _FIELDS.keys():
+        raise RequestError(f"{where} has an unknown field; there are only {', '.join(_FIELDS)}.")
+    for name, value in record.items():
+        type_, right = _FIELDS[name]
+        if not isinstance(value, type_) or (type_ is str and not _is_text(value)):
+            raise RequestError(f'{where}: "{name}" must be {right}.')
+    if "prompt" not in record:
+        raise RequestError(f'{where} has no "prompt", the text to ask.')
+    fields: dict[str, Any] = {"key": f"line-{number}", "kind": "text"} | record
+    fields["answers"] = tuple(record.get("answers", ()))
+    if not all(_is_text(answer) for answer in fields["answers"]):
+        raise RequestError(f'{where}: each of the "answers" must be text with a word or a number in it.')
+    if fields["kind"] == ARITHMETIC and None in map(_last_number, fields["answers"]):
+        raise RequestError(f'{where}: each of the "answers" must be a number, written as text.')
+    return Item(**fields)
+
+
+def _is_text(value: object) -> bool:
+    """Whether it is text with a word in it, and without the halves of characters that JSON lets pass."""
+    return isinstance(value, str) and bool(_WORD.search(value)) and not _HALF.search(value)
+
+
+def _words(text: str) -> str:
+    """Its words, caseless, with a space around each."""
+    return f" {' '.join(_WORD.findall(unicodedata.normalize('NFKC', text).casefold()))} "
+
+
+def _last_number(text: str) -> Decimal | None:
+    """The last number of a text; None where there is none."""
+    found = list(_NUMBER.finditer(text))
+    if not found:
+        return None
+    number = Decimal(found[-1]["number"].replace(",", ""))
+    return -number if found[-1]["sign"] else number

@@ -1,0 +1,175 @@
+"""What a sweep found: for each setting its figures with intervals, and what it comes to beside the others.
+
+Plain data, to JSON and back, and as CSV. The figures' names, titles and directions are said here, once. Knows neither
+how anything was measured nor how intervals come about.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from specviz.analysis.sweep.setting import Setting
+from specviz.errors import TraceError
+
+SCHEMA, VERSION = "specviz-sweep", 1
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number that a setting has: how it is called, which way is better, and whether it is quality or cost."""
+
+    title: str
+    is_quality: bool
+    higher_is_better: bool
+    is_share: bool
+    about: str
+
+
+FIGURES: MappingProxyType[str, Figure] = MappingProxyType(
+    {
+        "accuracy": Figure("Task accuracy", True, True, True, "share of the items answered right"),
+        "log_probability": Figure(
+            "Verifier log-probability", True, True, False, "mean log p₁ of a token, natural, at temperature 1"
+        ),
+        "distance": Figure("TV(π, p)", True, False, True, "mean over the positions of a text"),
+        "greedy_agreement": Figure(
+            "Agreement with greedy", True, True, True, "share of the tokens that are the verifier’s favourite"
+        ),
+        "rejection_rate": Figure("Rejection rate", False, False, True, "rejected / examined proposals"),
+        "relative_latency": Figure(
+            "Relative latency", False, False, False, "seconds a token, one request alone, ÷ verifier_only’s"
+        ),
+        "verifier_calls": Figure("Verifier calls per token", False, False, False, "forward passes ÷ tokens"),
+        "block_efficiency": Figure("Block efficiency", False, True, False, "tokens per verifier call"),
+    }
+)
+"""All figures by name, quality first. Not every point has every figure."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting.
+
+    Attributes:
+        samples: texts it stands on.
+        tokens: in them.
+        figures: by the names of `FIGURES`; absent where there is no such number.
+        against_verifier: paired differences to verifier_only at the same temperature, for "accuracy" and
+            "log_probability".
+        against_speed: paired differences to `speed` at this point's rejection rate, interpolated between its
+            leniences; absent where its curve does not reach so far.
+        beats_both: whether a cascade's accuracy is above that of both models alone: "no", "yes", or "surely" where the
+            interval of the difference to the better of them lies above 0 too; "no" for all other methods.
+    """
+
+    setting: Setting
+    samples: int
+    tokens: int
+    figures: Mapping[str, Estimate]
+    against_verifier: Mapping[str, Estimate] = field(default_factory=dict)
+    against_speed: Mapping[str, Estimate] = field(default_factory=dict)
+    beats_both: str = "no"
+
+
+@dataclass(frozen=True)
+class Results:
+    """A whole sweep, or what there is of it so far.
+
+    Attributes:
+        plan: what was asked for, JSON-ready, by the names of `specviz.analysis.sweep.plan.Plan`.
+        drafter, verifier, dtype: of the pair.
+        items: how many.
+        points: in the order of the plan's settings.
+        complete: whether everything that was planned is in it.
+    """
+
+    plan: Mapping[str, Any]
+    drafter: str
+    verifier: str
+    dtype: str
+    items: int
+    points: tuple[Point, ...]
+    complete: bool = True
+
+    @property
+    def temperatures(self) -> list[float]:
+        """Ascending."""
+        return sorted({point.setting.temperature for point in self.points})
+
+    def at(self, temperature: float) -> list[Point]:
+        """The points of one temperature, in order."""
+        return [point for point in self.points if point.setting.temperature == temperature]
+
+    def point(self, temperature: float, method: str, lenience: float = 0.0) -> Point | None:
+        """The point of one setting, if there is one."""
+        wanted = Setting(temperature, method, lenience)
+        return next((point for point in self.points if point.setting == wanted), None)
+
+    def to_json(self) -> str:
+        """As text; the same results give the same text."""
+        record = {"schema": SCHEMA, "version": VERSION} | asdict(self)
+        return json.dumps(record, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+    @staticmethod
+    def from_json(text: str) -> Results:
+        """Read what `to_json` wrote.
+
+        Raises:
+            TraceError: it is something else, damaged, or of another version.
+        """
+        try:
+            record = json.loads(text)
+            if (record.pop("schema"), record.pop("version")) != (SCHEMA, VERSION):
+                raise TraceError(f"These are no results of a sweep of version {VERSION}.")
+            points = tuple(_point(one) for one in record.pop("points"))
+            return Results(**record, points=points)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            if isinstance(error, TraceError):
+                raise
+            raise TraceError("These results of a sweep are damaged or something else.") from error
+
+    def to_csv(self) -> str:
+        """One line a point: setting, texts, and each figure with the ends of its interval."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        head = ["temperature", "method", "lenience", "samples", "tokens", "beats_both"]
+        sides: list[tuple[str, str]] = [("figures", name) for name in FIGURES]
+        sides += [
+            (side, n)
+            for side in ("against_verifier", "against_speed")
+            for n in ("accuracy", "log_probability")
+        ]
+        for side, name in sides:
+            stem = name if side == "figures" else f"{name}_{side}"
+            head += [stem, f"{stem}_low", f"{stem}_high"]
+        writer.writerow(head)
+        for point in self.points:
+            one = point.setting
+            row: list[object] = [one.temperature, one.method, one.lenience, point.samples, point.tokens]
+            row.append(point.beats_both)
+            for side, name in sides:
+                found = getattr(point, side).get(name)
+                row += [found.value, found.low, found.high] if found else ["", "", ""]
+            writer.writerow(row)
+        return out.getvalue()
+
+
+def _point(record: dict[str, Any]) -> Point:
+    for side in ("figures", "against_verifier", "against_speed"):
+        record[side] = {name: Estimate(**one) for name, one in record[side].items()}
+    return Point(**record | {"setting": Setting(**record["setting"])})

@@ -1,0 +1,1 @@
+"""Finished figures, drawn with plotly."""

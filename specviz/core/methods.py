@@ -1,0 +1,463 @@
+"""The nine methods of "Faster Cascades via Speculative Decoding" (Narasimhan et al., ICLR 2025, arXiv 2405.19261).
+
+Pure functions on tensors: q and p are the drafter's and the verifier's distributions at the request's
+temperature, q1 and p1 the same logits at temperature 1, a the lenience (the paper's alpha). Deferral tests use
+q1 and p1; mixing, and OPT's total variation, use q and p. Knows no model, no clock, no random number.
+
+`METHODS` is the one registry: page, shell and docs read names, formulas, sentences and ranges from it.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from specviz.core.sampling import Number, column, distribution, indicator, tensor, total
+from specviz.errors import RequestError, quoted
+
+FLOOR = 1e-10
+"""Smallest denominator of `speed`'s acceptance ratio (as in the paper's published notebook)."""
+
+
+class Beliefs:
+    """What both models hold at the same positions: q, p, q1, p1, each [..., V], computed once and on demand."""
+
+    def __init__(
+        self,
+        drafter_logits: Tensor,
+        verifier_logits: Tensor,
+        temperature: Number = 1.0,
+        top_k: int | Tensor = 0,
+        top_p: Number = 1.0,
+        q: Tensor | None = None,
+        p: Tensor | None = None,
+    ) -> None:
+        """Hold logits [..., V]; `q` and `p`, if given, are the distributions already made of them."""
+        self._drafter_logits, self._verifier_logits = drafter_logits, verifier_logits
+        self._warp = (temperature, top_k, top_p)
+        self._plain = not any(isinstance(w, Tensor) for w in self._warp) and self._warp == (1.0, 0, 1.0)
+        self.__dict__ |= {name: known for name, known in (("q", q), ("p", p)) if known is not None}
+
+    @cached_property
+    def q(self) -> Tensor:
+        """Drafter at the request's temperature, truncated."""
+        return distribution(self._drafter_logits, *self._warp)
+
+    @cached_property
+    def p(self) -> Tensor:
+        """Verifier at the request's temperature, truncated."""
+        return distribution(self._verifier_logits, *self._warp)
+
+    @cached_property
+    def q1(self) -> Tensor:
+        """Drafter at temperature 1, never truncated."""
+        return self.q if self._plain else distribution(self._drafter_logits)
+
+    @cached_property
+    def p1(self) -> Tensor:
+        """Verifier at temperature 1, never truncated."""
+        return self.p if self._plain else distribution(self._verifier_logits)
+
+    @cached_property
+    def best_q(self) -> Tensor:
+        """max q1 [..., 1]: the drafter's confidence."""
+        return self.q1.amax(-1, keepdim=True)
+
+    @cached_property
+    def best_p(self) -> Tensor:
+        """max p1 [..., 1]: the verifier's confidence."""
+        return self.p1.amax(-1, keepdim=True)
+
+    @cached_property
+    def disagreement(self) -> Tensor:
+        """TV(q, p) [..., 1]."""
+        return total_variation(self.q, self.p).unsqueeze(-1)
+
+    def take(self, places: Tensor) -> Beliefs:
+        """The same beliefs at some positions only: `places` [n] in the order of all positions -> [n, V]."""
+        drafter_logits, verifier_logits = self._drafter_logits, self._verifier_logits
+        taken = Beliefs(_take(drafter_logits, places), _take(verifier_logits, places))
+        taken.__dict__ |= {"q": _take(self.q, places), "p": _take(self.p, places)}
+        taken._plain = self._plain
+        return taken
+
+
+def _take(values: Tensor, places: Tensor) -> Tensor:
+    return values.reshape(-1, values.shape[-1]).index_select(0, places)
+
+
+Rule = Callable[[Beliefs, Number], tuple[Tensor, Tensor]]
+"""A deferral rule: (beliefs, a) -> score, threshold. Trust where score >= threshold.
+
+The score is [..., 1] where the drafter is trusted as a whole, [..., V] where each token is judged."""
+
+
+def _as(setting: Number, like: Tensor) -> Tensor:
+    """A setting as `like` counts."""
+    return tensor(setting, like.device, like.dtype)
+
+
+def _chow(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 2
+    return b.best_q, _as(1 - a, b.q1)
+
+
+def _diff(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 5
+    return b.best_q, b.best_p - _as(a, b.p1)
+
+
+def _opt(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 10
+    return b.best_q, b.best_p - _as(a, b.p1) * b.disagreement
+
+
+def _token_v1(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 13
+    return b.q1, b.best_p - _as(a, b.p1)
+
+
+def _token_v2(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 14
+    return b.p1, b.best_p - _as(a, b.p1)
+
+
+def _token_v3(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 15
+    return b.p1, _as(1 - a, b.p1) * b.best_p
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method, as everybody speaks of it.
+
+    `lenience_range` bounds what is valid, `offered_range` what a slider offers; both run from the strict end to
+    the drafter's end. `score_label` and `threshold_label` name the two sides of the deferral test. Methods with
+    no lenience have equal ends.
+    """
+
+    name: str
+    title: str
+    formula: str
+    sentence: str
+    lenience_range: tuple[float, float] = (0.0, 0.0)
+    offered_range: tuple[float, float] = (0.0, 0.0)
+    default_lenience: float = 0.0
+    strict_end: str = ""
+    drafter_end: str = ""
+    score_label: str | None = None
+    threshold_label: str | None = None
+    rule: Rule | None = None
+    drafts: bool = True
+    verifies: bool = True
+
+    @property
+    def has_lenience(self) -> bool:
+        """Whether lenience changes anything."""
+        return self.offered_range[0] < self.offered_range[1]
+
+    def check_lenience(self, lenience: float) -> float:
+        """Return `lenience` as a float, or raise RequestError where it is not a number of the valid range."""
+        low, high = self.lenience_range
+        valid = isinstance(lenience, int | float) and abs(lenience) <= sys.float_info.max
+        valid = valid and low <= lenience <= high
+        if not self.has_lenience:
+            return (
+                0.0
+                if isinstance(lenience, int | float) and lenience == lenience  # all but NaN
+                else self._reject(lenience)
+            )
+        return float(lenience) if valid else self._reject(lenience)
+
+    def _reject(self, lenience: object) -> float:
+        low, high = self.lenience_range
+        if not self.has_lenience:
+            right = "takes no lenience: leave it out"
+        elif math.isfinite(low):
+            right = f"takes a number from {low:g} (strict) to {high:g} (the drafter's)"
+        else:
+            right = "takes any finite number"
+        raise RequestError(f"Lenience {quoted(lenience)} does not fit {self.name}, which {right}.")
+
+
+_CASCADES = (
+    Method(
+        name="cascade_chow",
+        title="Chow",
+        formula="max q₁ ≥ 1 − α",
+        sentence="Trusts the drafter wherever the drafter itself is confident enough, whatever the verifier thinks.",
+        lenience_range=(0.0, 1.0),
+        offered_range=(0.0, 1.0),
+        default_lenience=0.5,
+        strict_end="0: trust only certainty",
+        drafter_end="1: always trust",
+        score_label="max q₁",
+        threshold_label="1 − α",
+        rule=_chow,
+    ),
+    Method(
+        name="cascade_diff",
+        title="Diff",
+        formula="max q₁ ≥ max p₁ − α",
+        sentence="Trusts the drafter wherever its confidence falls short of the verifier's by at most α.",
+        lenience_range=(-1.0, 1.0),
+        offered_range=(-1.0, 1.0),
+        default_lenience=0.1,
+        strict_end="−1: never trust",
+        drafter_end="1: always trust",
+        score_label="max q₁",
+        threshold_label="max p₁ − α",
+        rule=_diff,
+    ),
+    Method(
+        name="cascade_opt",
+        title="OPT",
+        formula="max q₁ ≥ max p₁ − α·TV(q, p)",
+        sentence="Like Diff, with an allowance that grows with the disagreement of the two: exactly where accepting saves rejections.",
+        lenience_range=(-math.inf, math.inf),
+        offered_range=(-5.0, 5.0),
+        default_lenience=0.3,
+        strict_end="−5: hardly ever trust",
+        drafter_end="5: nearly always trust",
+        score_label="max q₁",
+        threshold_label="max p₁ − α·TV",
+        rule=_opt,
+    ),
+    Method(
+        name="cascade_tokenV1",
+        title="Token V1",
+        formula="q₁(v) ≥ max p₁ − α",
+        sentence="Trusts each proposed token whose drafter probability comes within α of the verifier's best.",
+        lenience_range=(-1.0, 1.0),
+        offered_range=(-1.0, 1.0),
+        default_lenience=0.3,
+        strict_end="−1: never trust",
+        drafter_end="1: always trust",
+        score_label="q₁(v)",
+        threshold_label="max p₁ − α",
+        rule=_token_v1,
+    ),
+    Method(
+        name="cascade_tokenV2",
+        title="Token V2",
+        formula="p₁(v) ≥ max p₁ − α",
+        sentence="Trusts each proposed token whose verifier probability comes within α of the verifier's best.",
+        lenience_range=(-1.0, 1.0),
+        offered_range=(-1.0, 1.0),
+        default_lenience=0.2,
+        strict_end="−1: never trust",
+        drafter_end="1: always trust",
+        score_label="p₁(v)",
+        threshold_label="max p₁ − α",
+        rule=_token_v2,
+    ),
+    Method(
+        name="cascade_tokenV3",
+        title="Token V3",
+        formula="p₁(v) ≥ (1 − α)·max p₁",
+        sentence="Trusts each proposed token that the verifier finds at least 1 − α times as likely as its own favourite.",
+        lenience_range=(0.0, 1.0),
+        offered_range=(0.0, 1.0),
+        default_lenience=0.5,
+        strict_end="0: trust only the verifier's favourite",
+        drafter_end="1: always trust",
+        score_label="p₁(v)",
+        threshold_label="(1 − α)·max p₁",
+        rule=_token_v3,
+    ),
+)
+
+METHODS: MappingProxyType[str, Method] = MappingProxyType(
+    {
+        method.name: method
+        for method in (
+            Method(
+                name="drafter_only",
+                title="Drafter only",
+                formula="π = q",
+                sentence="The small model writes alone and the verifier never runs: the fastest text, and the baseline below.",
+                verifies=False,
+            ),
+            Method(
+                name="verifier_only",
+                title="Verifier only",
+                formula="π = p",
+                sentence="The large model writes alone, one forward pass for each token: the baseline that speed-ups are measured against.",
+                drafts=False,
+            ),
+            Method(
+                name="speed",
+                title="Speculative decoding",
+                formula="accept with min(1, p(v) / ((1 − α)·q(v)))",
+                sentence="At α = 0 the text is exactly the verifier's own, only sooner; above 0 it accepts more than it should and drifts towards the drafter.",
+                lenience_range=(0.0, 1.0),
+                offered_range=(0.0, 1.0),
+                default_lenience=0.0,
+                strict_end="0: lossless",
+                drafter_end="1: accept nearly everything",
+            ),
+            *_CASCADES,
+        )
+    }
+)
+"""All nine methods by name, in the order they are shown."""
+
+
+def get_method(name: str) -> Method:
+    """Return the method of that name; RequestError names the known ones otherwise."""
+    if not isinstance(name, str) or name not in METHODS:
+        raise RequestError(f"There is no method {quoted(name)}; the methods are {', '.join(METHODS)}.")
+    return METHODS[name]
+
+
+def total_variation(q: Tensor, p: Tensor) -> Tensor:
+    """TV(q, p) = sum of max(0, q - p) over the vocabulary: [..., V], [..., V] -> [...]."""
+    return total((q - p).clamp_min_(0)).squeeze(-1)
+
+
+def _normalised(mass: Tensor) -> Tensor:
+    """`mass` [..., V] scaled to sum 1; left at zero where there is none."""
+    whole = total(mass)
+    return mass / torch.where(whole > 0, whole, 1.0)
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """One method's view of a set of positions: all that is needed to decide, draw and explain.
+
+    Built by `rule`. Every cascade emits pi = q·1[trusted] + p·deferred, and decodes losslessly towards it; `deferred`
+    [..., 1] is the part of q's mass that is handed to p. What is asked of single tokens needs no further pass over
+    the vocabulary, but for `speed`, whose pi needs one for all.
+    """
+
+    method: Method
+    beliefs: Beliefs
+    lenience: Number
+    score: Tensor | None = None
+    threshold: Tensor | None = None
+    deferred: Tensor | None = None
+
+    def acceptance(self, tokens: Tensor) -> Tensor:
+        """Probability [...] that the proposals `tokens` [...] are accepted."""
+        if not self.method.verifies:
+            return torch.ones_like(self.beliefs.q[..., 0])
+        if not self.method.drafts:
+            return torch.zeros_like(self.beliefs.p[..., 0])
+        return self._acceptance(*self._sides(tokens)).squeeze(-1)
+
+    def target(self, tokens: Tensor | None = None) -> Tensor:
+        """What the method emits: pi [..., V], or the pi [...] of `tokens` [...] alone."""
+        q, p, score = self._sides(tokens)
+        if self.method.name == "speed":
+            pi = q * self._acceptance(q, p, None) + self._kappa * (p - q).clamp_min_(0)
+        else:
+            pi = self._mixture(q, p, score)
+        return pi if tokens is None else pi.squeeze(-1)
+
+    def residual(self) -> Tensor:
+        """What a rejection draws from: [..., V], normalised; all zeros where nothing is left to draw."""
+        q, p, score = self._sides()
+        if not self.method.drafts or not self.method.verifies:
+            return p if self.method.verifies else q
+        return _normalised((self._mixture(q, p, score) - q).clamp_min_(0))
+
+    def replacement(self) -> Tensor:
+        """The residual [..., V]; pi where rounding alone has led to a rejection and it has no mass."""
+        residual = self.residual()
+        return residual + self._mixture(*self._sides()) * (total(residual) <= 0)
+
+    def test(self, tokens: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The two sides of the deferral test for `tokens` [...]: score [...] and threshold [...], or None."""
+        score = self._sides(tokens)[2]
+        if score is None or self.threshold is None:
+            return None
+        return score.squeeze(-1), self.threshold.squeeze(-1)
+
+    def take(self, places: Tensor) -> Ruling:
+        """The same ruling at some positions only: `places` [n] counted through all positions."""
+        lead = self.beliefs.q.shape[:-1]
+
+        def some(values: Tensor | None) -> Tensor | None:
+            return None if values is None else _take(values.expand(*lead, -1), places)
+
+        lenience = self.lenience
+        if isinstance(lenience, Tensor):
+            lenience = _take(lenience.unsqueeze(-1).expand(*lead, -1), places).squeeze(-1)
+        sides = (some(self.score), some(self.threshold), some(self.deferred))
+        return Ruling(self.method, self.beliefs.take(places), lenience, *sides)
+
+    def _sides(self, tokens: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """q, p and score: of the whole vocabulary, or of `tokens` [...] alone as [..., 1]."""
+        q, p, score = self.beliefs.q, self.beliefs.p, self.score
+        if tokens is None:
+            return q, p, score
+        own = tokens.unsqueeze(-1)
+        if score is not None and score.shape[-1] > 1:
+            score = score.gather(-1, own)
+        return q.gather(-1, own), p.gather(-1, own), score
+
+    def _mixture(self, q: Tensor, p: Tensor, score: Tensor | None) -> Tensor:
+        if score is None or self.threshold is None or self.deferred is None:
+            return p if self.method.verifies else q  # for `speed` p, towards which it decodes
+        return indicator(torch.ge, score, self.threshold) * q + p * self.deferred
+
+    def _acceptance(self, q: Tensor, p: Tensor, score: Tensor | None) -> Tensor:
+        if self.method.name == "speed":
+            return (p / (_as(1 - column(self.lenience), q) * q).clamp_min_(FLOOR)).clamp_max_(1)
+        return (self._mixture(q, p, score) / q.clamp_min(torch.finfo(q.dtype).tiny)).clamp_max_(1)
+
+    @cached_property
+    def _kappa(self) -> Tensor:
+        """The share of max(0, p - q) that all rejections of `speed` together emit: [..., 1]."""
+        q, p = self.beliefs.q, self.beliefs.p
+        excess = total((p - q).clamp_min_(0))
+        return (1 - total(self._acceptance(q, p, None).mul_(q))) / torch.where(excess > 0, excess, 1.0)
+
+
+def rule(method: Method, beliefs: Beliefs, lenience: Number) -> Ruling:
+    """Apply a method to beliefs [..., V]; `lenience` is a number or a tensor [...]."""
+    if method.rule is None:
+        return Ruling(method, beliefs, lenience)
+    score, threshold = method.rule(beliefs, column(lenience))
+    threshold = torch.broadcast_tensors(threshold, score[..., :1])[0]
+    deferred = indicator(torch.lt, score, threshold)
+    if score.shape[-1] > 1:
+        # Summed over what is not trusted, so that it is exactly zero where all is trusted.
+        deferred = total(deferred * beliefs.q)
+    return Ruling(method, beliefs, lenience, score, threshold, deferred)
+
+
+def acceptance_and_residual(
+    method: str,
+    drafter_logits: Tensor,
+    verifier_logits: Tensor,
+    tokens: Tensor,
+    *,
+    lenience: Number,
+    temperature: Number,
+) -> tuple[Tensor, Tensor]:
+    """Acceptance probability of each proposal, and the distribution its rejection draws from.
+
+    Args:
+        method: one of `METHODS`.
+        drafter_logits, verifier_logits: [..., V].
+        tokens: the proposals, int64 [...].
+        lenience, temperature: numbers, or tensors [...].
+
+    Returns:
+        acceptance [...] in [0, 1]; residual [..., V], normalised (all zeros where its mass is zero; p for
+        verifier_only, q for drafter_only).
+
+    Raises:
+        RequestError: unknown method.
+    """
+    ruling = rule(get_method(method), Beliefs(drafter_logits, verifier_logits, temperature), lenience)
+    return ruling.acceptance(tokens), ruling.residual()
+
+
+def target_distribution(
+    method: str, drafter_logits: Tensor, verifier_logits: Tensor, *, lenience: Number, temperature: Number
+) -> Tensor:
+    """The distribution pi [..., V] that a method emits; arguments as for `acceptance_and_residual`."""
+    return rule(get_method(method), Beliefs(drafter_logits, verifier_logits, temperature), lenience).target()

@@ -1,0 +1,1 @@
+"""Other libraries driving SpecViz: transformers' `generate`, lm-evaluation-harness."""

@@ -1,0 +1,1 @@
+"""Model pairs: which there are, how they are loaded, and the tokenizer they share."""

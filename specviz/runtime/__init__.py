@@ -1,0 +1,1 @@
+"""Executing a model's forward passes: the model runner, its KV cache, and what makes both fast on a device."""

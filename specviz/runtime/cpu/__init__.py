@@ -1,0 +1,1 @@
+"""Forward passes on a CPU: prepacked products and how many threads they take."""

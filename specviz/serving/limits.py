@@ -1,0 +1,83 @@
+"""How much one visitor, and all of them together, may ask for: sane for a public server, set by the environment.
+
+Knows numbers and their names in the environment; enforcing them is the business of whoever serves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from specviz.errors import RequestError, SpecvizError
+from specviz.schema.settings import Request
+
+PREFIX = "SPECVIZ_"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Each can be set by the environment variable of its name in capitals, such as SPECVIZ_MAX_PROMPT."""
+
+    max_prompt: int = 4000
+    """Characters of a prompt, or ids."""
+    max_new_tokens: int = 512
+    """Tokens of one text."""
+    max_panes: int = 4
+    """Texts of one comparison."""
+    max_trace_bytes: int = 5_000_000
+    """Of a trace that is opened."""
+    rows: int = 32
+    """Texts that are written at once, on each pair."""
+    queue: int = 64
+    """Texts that may wait for their turn, on each pair."""
+    per_visitor: int = 3
+    """Runs that one visitor may have under way or waiting, over all pairs."""
+    seconds: int = 300
+    """From asking to the end of a text; what is there by then is kept."""
+    pairs: int = 2
+    """Model pairs in memory at once; the one not used for longest makes room."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Limits:
+        """The limits that the environment sets, the others as they are here.
+
+        Raises:
+            SpecvizError: a value that is no whole number of at least 1.
+        """
+        found = {}
+        for each in fields(cls):
+            name = PREFIX + each.name.upper()
+            text = (os.environ if environment is None else environment).get(name)
+            if text is None:
+                continue
+            if not (text.isascii() and text.isdigit() and int(text) >= 1):
+                raise SpecvizError(f"{name} is {text!r}; it must be a whole number of at least 1.")
+            found[each.name] = int(text)
+        return cls(**found)
+
+    def check(self, request: Request) -> None:
+        """Whether one text may be asked for.
+
+        Raises:
+            RequestError: it is longer than a visitor may ask for.
+        """
+        texts = [request.prompt or "", *(message["content"] for message in request.messages or ())]
+        length = sum(map(len, texts)) + len(request.token_ids or ())
+        if length > self.max_prompt:
+            raise RequestError(f"The prompt is {length} long; here it may be {self.max_prompt}: shorten it.")
+        if request.max_new_tokens > self.max_new_tokens:
+            raise RequestError(
+                f"{request.max_new_tokens} tokens were asked for; here a text may have {self.max_new_tokens}."
+            )
+
+    def check_panes(self, requests: Sequence[Request]) -> None:
+        """Whether so many texts may be asked for side by side.
+
+        Raises:
+            RequestError: they are too many.
+        """
+        if len(requests) > self.max_panes:
+            raise RequestError(
+                f"{len(requests)} texts were asked for side by side; here it may be {self.max_panes}."
+            )

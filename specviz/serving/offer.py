@@ -1,0 +1,232 @@
+"""Which model pairs this server offers: those of the registry that its hardware can carry, and its owner's own.
+
+Looks at the environment and at how much memory there is, once; asks no hub, loads no model and imports no torch.
+Visitors name a pair by a key of `offered_pairs` and by nothing else: a repository or a folder is the owner's to name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from specviz.errors import SpecvizError
+from specviz.models import hub
+from specviz.models.pairs import DEFAULT_PAIR, PAIRS, HubSource, PairSpec
+from specviz.serving import zerogpu
+
+OFFERED, OWN = "SPECVIZ_PAIRS_OFFERED", "SPECVIZ_OWN_PAIRS"
+
+CPU_PARAMETERS = 2_000_000_000
+"""Of the largest verifier that a CPU is asked to run. Every pass reads all weights: 8 GB of float32, about a second on
+a machine that reads 10 GB/s; beyond that nobody waits for the end of a sentence."""
+HOST_SHARE = 0.5
+"""Of the host's memory, for the weights of one pair: the rest is for a second pair, for texts and for the page."""
+GPU_SHARE = 0.9
+"""Of the memory of all GPUs, likewise; as much as loading takes at most."""
+ZERO_GPU_PAIRS = ("embedded", "embedded-skip", "smollm2")
+"""On ZeroGPU all pairs are loaded at the start, and all are moved to the GPU in every visitor's time: so only a few."""
+
+_FLOAT32, _BFLOAT16 = 4, 2  # bytes of a parameter, on a CPU and on a GPU
+_KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What there is to run on, in bytes of memory; no GPU is 0."""
+
+    host_bytes: int
+    gpu_bytes: int = 0
+    zero_gpu: bool = False
+
+
+@cache
+def offered_pairs() -> dict[str, PairSpec]:
+    """The pairs that visitors may choose from, by key; looked up once for the life of the process.
+
+    Raises:
+        SpecvizError: SPECVIZ_PAIRS_OFFERED or SPECVIZ_OWN_PAIRS cannot be read.
+    """
+    return choose(os.environ, find_hardware(os.environ))
+
+
+def default_pair() -> str:
+    """The key of the pair that the page begins with: the embedded one, or the first of those offered."""
+    offered = offered_pairs()
+    return DEFAULT_PAIR if DEFAULT_PAIR in offered else next(iter(offered))
+
+
+def choose(environment: Mapping[str, str], hardware: Hardware) -> dict[str, PairSpec]:
+    """The pairs to offer on `hardware`; what the owner says in `environment` comes first.
+
+    Raises:
+        SpecvizError: as `offered_pairs`.
+    """
+    own = own_pairs(environment.get(OWN, ""))
+    known = PAIRS | own
+    asked = [key for key in (part.strip() for part in environment.get(OFFERED, "").split(",")) if key]
+    if asked == ["all"]:
+        return known
+    if unknown := [key for key in asked if key not in known]:
+        raise SpecvizError(
+            f'{OFFERED} names {unknown[0]!r}, which is no pair: say "all", or some of {", ".join(known)}.'
+        )
+    if asked:
+        return {key: known[key] for key in asked}
+    return {key: spec for key, spec in PAIRS.items() if _fits(spec, hardware) and _available(spec)} | own
+
+
+def _fits(spec: PairSpec, hardware: Hardware) -> bool:
+    if hardware.zero_gpu:
+        return spec.key in ZERO_GPU_PAIRS
+    if spec.origin == "embedded":
+        return True
+    if hardware.gpu_bytes:
+        return spec.loaded_parameters * _BFLOAT16 <= hardware.gpu_bytes * GPU_SHARE
+    small = spec.verifier_parameters <= CPU_PARAMETERS
+    return small and spec.loaded_parameters * _FLOAT32 <= hardware.host_bytes * HOST_SHARE
+
+
+def _available(spec: PairSpec) -> bool:
+    """Whether the weights may be had at all, as far as that can be said without asking the hub."""
+    if not spec.repositories:
+        return True
+    from huggingface_hub import constants, get_token
+
+    if not constants.HF_HUB_OFFLINE and not (spec.gated and get_token() is None):
+        return True
+    return all(map(hub.is_cached, spec.repositories))
+
+
+# ---- the owner's own pairs ---------------------------------------------------------------------------------
+
+
+def own_pairs(text: str) -> dict[str, PairSpec]:
+    """The pairs that the owner adds: "name=drafter>verifier; …", each model a hub repository or a folder.
+
+    A folder is told by its beginning: "/", "./", "../" or "~". Code that comes with a model is never run.
+
+    Raises:
+        SpecvizError: the text is written otherwise, a name is taken, or a folder holds no model.
+    """
+    found: dict[str, PairSpec] = {}
+    for part in filter(None, (each.strip() for each in text.split(";"))):
+        key, is_named, models = (each.strip() for each in part.partition("="))
+        drafter, is_pair, verifier = (each.strip() for each in models.partition(">"))
+        if not (is_named and is_pair and drafter and verifier and _KEY.fullmatch(key)):
+            raise SpecvizError(
+                f"{OWN} cannot be read: write name=drafter>verifier, with a semicolon between pairs and names of "
+                "small letters, digits, dots and dashes."
+            )
+        if key in PAIRS or key in found or key == "all":
+            raise SpecvizError(f"{OWN}: the name {key!r} is taken; choose another one.")
+        found[key] = _own_pair(key, drafter, verifier)
+    return found
+
+
+def _own_pair(key: str, drafter: str, verifier: str) -> PairSpec:
+    small, large = _source(key, drafter), _source(key, verifier)
+    names = [source.repository.rpartition("/")[2] for source in (small, large)]
+    return PairSpec(
+        key=key,
+        title=f"{names[0]} → {names[1]}",
+        drafter=small,
+        verifier=large,
+        drafter_name=names[0],
+        verifier_name=names[1],
+        drafter_parameters=_parameters(Path(small.repository)),
+        verifier_parameters=_parameters(Path(large.repository)),
+        about="A pair that the owner of this server has added.",
+    )
+
+
+def _source(key: str, model: str) -> HubSource:
+    """A folder's source is its absolute path."""
+    if model.startswith(("/", "./", "../", "~")):
+        folder = Path(model).expanduser().resolve()
+        if not (folder / "config.json").is_file():
+            raise SpecvizError(f"{OWN}: {key} names a folder that holds no model: there is no config.json.")
+        return HubSource(str(folder))
+    if not _REPOSITORY.fullmatch(model):
+        raise SpecvizError(
+            f"{OWN}: {key} names a model that is neither owner/name on the hub nor a folder, which begins with / or ./."
+        )
+    return HubSource(model)
+
+
+def _parameters(folder: Path) -> int:
+    """How many parameters the weights in a folder have, by their size; 0 where there is none to look at."""
+    if not folder.is_absolute():
+        return 0
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0
+    half = str(config.get("dtype") or config.get("torch_dtype")).endswith("16")
+    sizes = [
+        sum(path.stat().st_size for path in folder.glob(kind))
+        for kind in ("*.safetensors", "pytorch_model*.bin")
+    ]
+    return next(filter(None, sizes), 0) // (_BFLOAT16 if half else _FLOAT32)
+
+
+# ---- the hardware ------------------------------------------------------------------------------------------
+
+
+def find_hardware(environment: Mapping[str, str]) -> Hardware:
+    """What this machine, or the container it runs in, has."""
+    if zerogpu.active():
+        return Hardware(host_bytes=0, zero_gpu=True)
+    return Hardware(_host_bytes(), _gpu_bytes(environment))
+
+
+def _host_bytes() -> int:
+    """The machine's memory, or a container's where that is less."""
+    import psutil
+
+    return min([int(psutil.virtual_memory().total), *_cgroup_bytes(_CGROUP_LIMITS)])
+
+
+def _cgroup_bytes(paths: Iterable[str]) -> Iterator[int]:
+    """The limits that are set; "max" is none."""
+    for path in paths:
+        try:
+            text = Path(path).read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
+            continue
+        if text.isdigit():
+            yield int(text)
+
+
+def _gpu_bytes(environment: Mapping[str, str]) -> int:
+    """Memory of all the NVIDIA GPUs that torch would use; asking the driver's own tool spares loading torch."""
+    tool = shutil.which("nvidia-smi", path=environment.get("PATH"))
+    try:
+        if tool is None or "+cpu" in version("torch"):
+            return 0
+        query = [tool, "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"]
+        told = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError, PackageNotFoundError):
+        return 0
+    return read_gpus(told, environment.get("CUDA_VISIBLE_DEVICES"))
+
+
+def read_gpus(told: str, visible: str | None) -> int:
+    """Bytes of the GPUs in lines of "index, uuid, MiB"; `visible` is CUDA_VISIBLE_DEVICES, None where all are."""
+    names = None if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
+    total = 0
+    for line in told.splitlines():
+        index, uuid, memory = (*(part.strip() for part in line.split(",")), "", "", "")[:3]
+        seen = names is None or any(name == index or (name and uuid.startswith(name)) for name in names)
+        if seen and memory.isdigit():
+            total += int(memory) * 2**20
+    return total

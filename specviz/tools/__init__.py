@@ -1,0 +1,1 @@
+"""Jobs around the engine: benchmark, sweep report, load test, distillation, recording."""

@@ -1,0 +1,152 @@
+"""The student of a distillation: its shapes, how each begins as a part of its verifier, and what it learns from.
+
+Knows causal language models; knows no files, no texts and no clock.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from specviz.errors import RequestError
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a student is made of.
+
+    Attributes:
+        layers: indices of verifier layers it begins with, at the verifier's width, from the end where negative; or
+        depth, width: a llama of its own, its embedding the verifier's reduced by singular values.
+        vocabulary: tokens it knows; 0 for all.
+    """
+
+    layers: tuple[int, ...] = ()
+    depth: int = 0
+    width: int = 0
+    vocabulary: int = 0
+
+    @staticmethod
+    def parse(text: str, vocabulary: int) -> Shape:
+        """Read "layers:0,-2,-1" or "narrow:4x256".
+
+        Raises:
+            RequestError: anything else.
+        """
+        kind, _, rest = text.partition(":")
+        try:
+            if kind == "layers":
+                return Shape(layers=tuple(int(part) for part in rest.split(",")), vocabulary=vocabulary)
+            if kind == "narrow":
+                depth, width = (int(part) for part in rest.split("x"))
+                if depth > 0 and width > 0 and width % 64 == 0:
+                    return Shape(depth=depth, width=width, vocabulary=vocabulary)
+        except ValueError:
+            pass
+        raise RequestError(
+            f"{text!r} is no shape: write layers:0,-2,-1 (layers of the verifier) or narrow:4x256 (depth x width, "
+            "a multiple of 64)."
+        )
+
+    def __str__(self) -> str:
+        body = (
+            f"narrow:{self.depth}x{self.width}" if self.width else "layers:" + ",".join(map(str, self.layers))
+        )
+        return f"{body}, {self.vocabulary or 'all'} tokens"
+
+
+def make_student(verifier: Any, shape: Shape, kept: Tensor) -> Any:
+    """A float32 student of `verifier` on the CPU, with weights of its own; its ids are the tokens `kept` [N].
+
+    Raises:
+        RequestError: the shape names a layer that the verifier has not.
+        PairError: the verifier keeps its layers in a way that they cannot be taken from.
+    """
+    embedding = verifier.get_input_embeddings().weight.detach().float().cpu()
+    rows = embedding[kept]
+    if shape.width:
+        return _narrow(verifier, shape, rows)
+    from specviz.models.pairs import (
+        skip_layers,  # a pair can be made of a student, and not only the other way round
+    )
+
+    count = verifier.config.num_hidden_layers
+    if absent := [layer for layer in shape.layers if not -count <= layer < count]:
+        raise RequestError(
+            f"The verifier has no layer {absent[0]}: they are 0 to {count - 1}, or {-count} to -1 from the end."
+        )
+    skipped = set(range(count)) - {layer % count for layer in shape.layers}
+    student = copy.deepcopy(skip_layers(verifier, skipped)).float().cpu()
+    if len(kept) < len(embedding):
+        head = student.get_output_embeddings()
+        student.set_input_embeddings(nn.Embedding.from_pretrained(rows.clone(), freeze=False))
+        small = nn.Linear(rows.shape[1], len(rows), bias=head.bias is not None)
+        small.weight = nn.Parameter(head.weight.detach()[kept].clone())
+        if head.bias is not None:
+            small.bias = nn.Parameter(head.bias.detach()[kept].clone())
+        student.set_output_embeddings(small)
+        student.config.vocab_size = len(rows)
+        student.tie_weights()
+    return student.requires_grad_(True)
+
+
+def _narrow(verifier: Any, shape: Shape, rows: Tensor) -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    source = verifier.config.get_text_config()
+    config = LlamaConfig(
+        vocab_size=len(rows),
+        hidden_size=shape.width,
+        num_hidden_layers=shape.depth,
+        num_attention_heads=max(1, shape.width // 64),
+        num_key_value_heads=max(1, shape.width // 128),
+        head_dim=64,
+        intermediate_size=shape.width * 4,
+        max_position_embeddings=getattr(source, "max_position_embeddings", 2048),
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=True,
+        bos_token_id=source.bos_token_id,
+        eos_token_id=source.eos_token_id,
+        pad_token_id=source.pad_token_id,
+    )
+    student: Any = LlamaForCausalLM(config)
+    centred = rows - rows.mean(0)
+    directions = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(-1)
+    reduced = centred @ directions[:, : shape.width]
+    with torch.no_grad():  # a student wider than its verifier keeps noise in the columns beyond
+        student.get_input_embeddings().weight[:, : reduced.shape[1]] = reduced * (0.05 / reduced.std())
+    return student
+
+
+def beliefs(model: Any, hidden: Tensor, rows: Tensor | None = None) -> Tensor:
+    """Log-probabilities [n, N] that a model's output layer gives to its last hidden states [n, D].
+
+    `rows` [N] are the tokens that count, all by default; the probabilities sum to one over them.
+    """
+    head = model.get_output_embeddings()
+    weight, bias = head.weight, head.bias
+    if rows is not None:
+        weight, bias = weight[rows], None if bias is None else bias[rows]
+    logits = nn.functional.linear(hidden, weight, bias).float()
+    if cap := getattr(model.config.get_text_config(), "final_logit_softcapping", None):
+        logits = cap * torch.tanh(logits / cap)
+    return logits.log_softmax(-1)
+
+
+def divergence(log_q: Tensor, log_p: Tensor, sharpness: float) -> tuple[Tensor, Tensor]:
+    """The loss, and TV(q, p), both means over places; log_q, log_p [n, N].
+
+    The loss is (1 − sharpness)·KL(p ‖ q) + sharpness·TV(q, p). One minus TV is the rate at which lossless decoding
+    accepts (Leviathan et al. 2023, corollary 3.6); KL teaches faster while the two are far apart.
+    """
+    p = log_p.exp()
+    variation = (p - log_q.exp()).clamp_min(0).sum(-1).mean()
+    if sharpness >= 1:
+        return variation, variation.detach()
+    information = (p * (log_p - log_q)).sum(-1).mean()
+    return (1 - sharpness) * information + sharpness * variation, variation.detach()

@@ -1,0 +1,1 @@
+"""A finished sweep as a report."""

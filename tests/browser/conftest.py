@@ -1,0 +1,115 @@
+"""What tests in a real browser share: one Chromium, a page that must stay clean, and a way to serve an app.
+
+A page fails its test if it logs an error, throws, or asks any host but this machine for anything. Tests share one
+page, because opening one takes longer than most tests do; each finds it blank, wide and as good as new.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import gradio as gr
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from specviz.app.page import launch
+from specviz.serving.service import Service
+
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+
+LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+
+
+def _chromium() -> str | None:
+    """The browser to drive: SPECVIZ_CHROMIUM, else the system's, else (None) Playwright's own."""
+    candidates = (os.environ.get("SPECVIZ_CHROMIUM"), "/usr/bin/chromium", shutil.which("chromium"))
+    return next((path for path in candidates if path and Path(path).exists()), None)
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests here; it cannot resolve any host but this machine.
+
+    It ends with them: as long as Playwright is there, nobody else can run an event loop in this thread.
+    """
+    flags = [
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--no-first-run",
+        "--disable-features=BackForwardCache",  # a page that is left is gone
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
+    ]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        flags.append("--no-sandbox")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_chromium(), args=flags)
+        yield browser
+        browser.close()
+
+
+def _is_foreign(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme in {"http", "https", "ws", "wss"} and parts.hostname not in LOOPBACK
+
+
+@pytest.fixture(scope="package")
+def watched(browser: Browser) -> Iterator[tuple[Page, list[str]]]:
+    """The page that tests share, and what went wrong on it."""
+    context = browser.new_context()
+    page = context.new_page()
+    problems: list[str] = []
+    page.on(
+        "console", lambda message: message.type == "error" and problems.append(f"console: {message.text}")
+    )
+    page.on("pageerror", lambda error: problems.append(f"error: {error}"))
+    page.on(
+        "request", lambda request: _is_foreign(request.url) and problems.append(f"request: {request.url}")
+    )
+    yield page, problems
+    context.close()
+
+
+@pytest.fixture
+def page(watched: tuple[Page, list[str]]) -> Iterator[Page]:
+    """A blank page, 1280 wide, that must come through its test without errors and without foreign requests."""
+    page, problems = watched
+    page.set_viewport_size({"width": 1280, "height": 900})
+    problems.clear()
+    yield page
+    found = list(problems)
+    page.goto("about:blank")
+    page.mouse.move(0, 0)
+    page.context.clear_permissions()
+    assert not found, found
+
+
+@pytest.fixture(scope="session")
+def loaded() -> Service:
+    """The one service that loads the embedded pair."""
+    return Service()
+
+
+@pytest.fixture(scope="session")
+def serve() -> Iterator[Callable[[gr.Blocks], str]]:
+    """A function that serves an app in a thread, as the real one is served, on a free port; returns its address."""
+    apps: list[gr.Blocks] = []
+
+    def start(app: gr.Blocks) -> str:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        _, url, _ = launch(
+            app, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True
+        )
+        apps.append(app)
+        return url
+
+    yield start
+    for app in apps:
+        app.close(verbose=False)

@@ -1,0 +1,88 @@
+"""Every tab under axe-core, in light and dark, wide and narrow: no serious fault, nothing wider than the screen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, ViewportSize, expect
+
+from specviz.app.page import build_page
+from specviz.schema.settings import Request
+from tests.browser import test_compare
+from tests.support.traces import make_trace
+
+TABS = ("generate", "compare", "tradeoff", "replay", "playground", "tour")
+WIDE, NARROW = ViewportSize(width=1280, height=900), ViewportSize(width=390, height=844)
+
+
+class Played(test_compare.Script):
+    """Plays back one run, or several side by side."""
+
+    def lines(
+        self, key: str, request: Request, stop: threading.Event, progress: Any = None, *, visitor: str = ""
+    ) -> Iterator[str]:
+        yield from make_trace(stop_reason="eos").lines
+
+
+@pytest.fixture(scope="module")
+def address(serve: Callable[[gr.Blocks], str]) -> str:
+    return serve(build_page(Played()))
+
+
+def show(page: Page, tab: str) -> None:
+    """Open a tab as a link does, and fill it."""
+    expect(page.locator("#run")).to_be_attached(timeout=60_000)
+    if tab == "generate":
+        page.click("#run")
+        expect(page.locator("#view [data-testid=token]").first).to_be_visible(timeout=30_000)
+        page.locator("#view .sv-text .resampled").first.click()
+    elif tab == "compare":
+        page.click("#compare-run")
+        expect(page.locator("#compare-view .sc-table tbody tr").first).to_be_visible(timeout=30_000)
+    elif tab == "replay":
+        expect(page.locator("#replay-view [data-testid=card]").first).to_be_visible(timeout=30_000)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_serious_violation_on_any_tab(browser: Browser, address: str, theme: str) -> None:
+    context = browser.new_context()
+    page, found = context.new_page(), []
+    for tab in TABS:
+        page.set_viewport_size(WIDE)
+        page.goto(f"{address}?tab={tab}&__theme={theme}")
+        show(page, tab)
+        for size in (WIDE, NARROW):
+            page.set_viewport_size(size)
+            page.wait_for_timeout(300)  # the chart follows in a coming frame
+            found += [
+                (tab, size["width"], one["id"], node["target"], node["failureSummary"])
+                for one in Axe().run(page).response["violations"]
+                if one["impact"] in ("serious", "critical")
+                for node in one["nodes"]
+            ]
+            overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert overflow <= 0, f"{tab} is {overflow} pixels wider than a screen of {size['width']}"
+    context.close()
+    assert not found, "\n".join(map(str, found))
+
+
+def test_larger_text_is_larger_everywhere_and_remembered(page: Page, address: str) -> None:
+    """One button for the projector: the views' text, gradio's own and the chart's grow; nothing is cut off."""
+    page.goto(address)
+    show(page, "generate")
+    sizes = """() => ['.sv-text', '#prompt textarea', '.sv-inspector .sv-token-name']
+      .map((at) => parseFloat(getComputedStyle(document.querySelector(at)).fontSize))"""
+    before = page.evaluate(sizes)
+    page.click("#large-type")
+    assert all(new > 1.25 * old for new, old in zip(page.evaluate(sizes), before, strict=True))
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    page.reload()
+    expect(page.locator("html.specviz-large")).to_be_attached()
+    show(page, "generate")
+    page.click("#large-type")
+    assert page.evaluate(sizes) == before

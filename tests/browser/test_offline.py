@@ -1,0 +1,67 @@
+"""The page without any network but its own server: every tab, a run, a replay, a saved page.
+
+That no test in this directory may ask another host for anything is the business of conftest.py; here such requests are
+cut off as well, and the page is used from end to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import gradio as gr
+from playwright.sync_api import Page, Route, expect
+
+from specviz.app.page import build_page
+from tests.browser.conftest import LOOPBACK
+from tests.browser.driving import MINUTES, run
+from tests.hostile.conftest import FakeService
+
+OPENED = {
+    "Compare": "#compare-run",
+    "Trade-off": "#tradeoff-figure .js-plotly-plot",
+    "Replay": "#replay-view .sv-round-words",
+    "Playground": "#playground .specviz > *",
+    "Tour": ".st-tour > *",
+}
+"""Tabs, and what is there once they have been drawn."""
+
+
+def test_the_page_needs_nobody_but_its_own_server(
+    page: Page, serve: Callable[[gr.Blocks], str], tmp_path: Path
+) -> None:
+    """Law: no font, script, picture, manifest or measurement comes from, or goes to, another host."""
+    foreign: list[str] = []
+
+    def cut(route: Route) -> None:
+        if urlsplit(route.request.url).hostname in {*LOOPBACK, None}:
+            route.continue_()
+        else:
+            foreign.append(route.request.url)
+            route.abort()
+
+    page.route("**/*", cut)
+    try:
+        page.goto(serve(build_page(FakeService())))
+        expect(page.locator("#run")).to_be_enabled(timeout=MINUTES)
+        run(page)
+        expect(page.get_by_test_id("token").first).to_be_visible()
+        with page.expect_download() as download:
+            page.locator("#view").get_by_test_id("save-page").click()
+        download.value.save_as(tmp_path / "run.html")
+        for name, drawn in OPENED.items():
+            page.get_by_role("tab", name=name, exact=True).click()
+            expect(page.locator(drawn).first).to_be_visible(timeout=MINUTES)
+        page.get_by_role("tab", name="Replay", exact=True).click()
+        page.locator("#replay-view [data-go=last]").click()
+        expect(page.locator("#replay-view").get_by_test_id("token").first).to_be_visible()
+        for address in page.locator("[src], link[href]").evaluate_all(
+            "all => all.map(each => each.src || each.href)"
+        ):
+            assert urlsplit(address).hostname in {*LOOPBACK, None}, address
+        page.goto((tmp_path / "run.html").as_uri())
+        expect(page.locator(".sv-round-words")).to_be_visible()
+    finally:
+        page.unroute("**/*")
+    assert not foreign

@@ -1,0 +1,344 @@
+"""The playground in a real browser: its rules are those of methods.py, and moving it moves what is shown."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+import torch
+from playwright.sync_api import Locator, Page, expect
+
+from specviz.app.tabs import tour
+from specviz.app.tabs.playground import CSS, JS, TEMPLATE, method_words, playground_tab
+from specviz.core.methods import (
+    METHODS,
+    Beliefs,
+    get_method,
+    rule,
+    target_distribution,
+    total_variation,
+)
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "methods.json").read_text())
+WORDS = ["Canberra", "Sydney", "Melbourne", "Perth", "a", "the"]
+
+RULE = """
+(cases) => cases.map(({method, lenience, temperature, drafter, verifier}) => {
+  const {acceptance, residual, target, acceptanceRate} =
+    SpecViz.ruling(method, SpecViz.beliefs(drafter, verifier, temperature), lenience);
+  return {acceptance, residual, target, acceptanceRate};
+})
+"""
+
+
+@pytest.fixture
+def rules(page: Page) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
+    """methods.js on an empty page: cases in, rulings out."""
+    page.add_script_tag(content=JS)
+    return lambda cases: page.evaluate(RULE, cases)
+
+
+def test_all_golden_cases_agree_to_1e_6(rules: Callable[[list[Any]], list[dict[str, Any]]]) -> None:
+    rows = [(case, row) for case in GOLDEN for row in range(len(case["token"]))]
+    found = rules(
+        [
+            {key: case[key] for key in ("method", "lenience", "temperature")}
+            | {"drafter": case["drafter_logits"][row], "verifier": case["verifier_logits"][row]}
+            for case, row in rows
+        ]
+    )
+    assert len(GOLDEN) == 69
+    assert {case["method"] for case in GOLDEN} == set(METHODS)
+    for (case, row), ruling in zip(rows, found, strict=True):
+        name = f"{case['method']} {case['lenience']} {case['temperature']} {row}"
+        drafter, verifier = (
+            torch.tensor(case[f"{who}_logits"][row], dtype=torch.float64) for who in ("drafter", "verifier")
+        )
+        settings = {"lenience": case["lenience"], "temperature": case["temperature"]}
+        target = target_distribution(case["method"], drafter, verifier, **settings)
+        assert ruling["acceptance"][case["token"][row]] == pytest.approx(case["acceptance"][row], abs=1e-6), (
+            name
+        )
+        assert ruling["residual"] == pytest.approx(case["residual"][row], abs=1e-6), name
+        assert ruling["target"] == pytest.approx(target.tolist(), abs=1e-6), name
+
+
+def test_six_words_agree_with_python_wherever_the_sliders_stand(
+    rules: Callable[[list[Any]], list[dict[str, Any]]],
+) -> None:
+    """Every method, both ends and the middle of its lenience, temperatures 0 to 2, words without any mass too."""
+    dice = random.Random(7)
+    cases = []
+    for name, method in METHODS.items():
+        low, high = method.offered_range
+        for lenience in (low, low + 0.37 * (high - low), high):
+            for temperature in (0, 0.55, 1, 2):
+                drafter, verifier = (
+                    [-math.inf if dice.random() < 0.1 else dice.gauss(0, 2) for _ in WORDS] for _ in range(2)
+                )
+                drafter[0], verifier[1] = 0.1, 0.2
+                cases.append(
+                    {"method": name, "lenience": lenience, "temperature": temperature}
+                    | {"drafter": drafter, "verifier": verifier}
+                )
+    for case, ruling in zip(cases, rules(cases), strict=True):
+        drafter, verifier = (torch.tensor(case[who], dtype=torch.float64) for who in ("drafter", "verifier"))
+        ruled = rule(
+            get_method(case["method"]), Beliefs(drafter, verifier, case["temperature"]), case["lenience"]
+        )
+        acceptance = [float(ruled.acceptance(torch.tensor(word))) for word in range(len(WORDS))]
+        rate = sum(q * a for q, a in zip(ruled.beliefs.q.tolist(), acceptance, strict=True))
+        assert ruling["acceptance"] == pytest.approx(acceptance, abs=1e-9), case
+        assert ruling["residual"] == pytest.approx(ruled.residual().tolist(), abs=1e-9), case
+        assert ruling["target"] == pytest.approx(ruled.target().tolist(), abs=1e-9), case
+        assert ruling["acceptanceRate"] == pytest.approx(rate, abs=1e-9), case
+
+
+@pytest.fixture(scope="module")
+def address(serve: Callable[[gr.Blocks], str]) -> str:
+    with gr.Blocks() as app, gr.Tab("Playground"):
+        playground_tab()
+    return serve(app)
+
+
+@pytest.fixture
+def host(page: Page, address: str) -> Locator:
+    """The playground on its page."""
+    page.goto(address)
+    expect(page.get_by_test_id("outcome")).to_be_visible()
+    return page.locator(".sp-play")
+
+
+def control(host: Locator, name: str) -> Locator:
+    return host.locator(f"[data-control={name}]")
+
+
+def slide(host: Locator, name: str, value: float) -> None:
+    control(host, name).fill(str(value))
+
+
+def bar_values(host: Locator, key: str) -> list[float]:
+    bars = host.locator(f"[data-belief^={key}]")
+    return [float(value) for value in bars.evaluate_all("nodes => nodes.map(n => n.ariaValueNow)")]
+
+
+def exact(host: Locator, what: str) -> list[float]:
+    """The unrounded numbers behind what is shown."""
+    nodes = host.locator(f"[data-{what}]:is([data-exact]), [data-{what}] > dd")
+    return nodes.evaluate_all("nodes => nodes.map(n => Number(n.dataset.exact))")
+
+
+def check_against_python(host: Locator, lenience: float, temperature: float) -> None:
+    """All that is shown is what methods.py says of the q₁ and p₁ that are set."""
+    method = control(host, "method").input_value()
+    drafter, verifier = (
+        torch.tensor(exact(host, f"belief^={key}"), dtype=torch.float64).log() for key in ("q1", "p1")
+    )
+    ruled = rule(get_method(method), Beliefs(drafter, verifier, temperature), lenience)
+    q, p, target = ruled.beliefs.q, ruled.beliefs.p, ruled.target()
+    acceptance = torch.stack([ruled.acceptance(torch.tensor(word)) for word in range(len(WORDS))])
+    rate = (q * acceptance).sum()
+    columns = {"q": q, "p": p, "acceptance": acceptance, "residual": ruled.residual(), "target": target}
+    for key, expected in columns.items():
+        assert exact(host, f"cell={key}") == pytest.approx(expected.tolist(), abs=1e-9), key
+    figures = {"acceptance": rate, "rejection": 1 - rate}
+    figures |= {"tv_p": total_variation(target, p), "tv_q": total_variation(target, q)}
+    for key, expected in figures.items():
+        assert exact(host, f"figure={key}") == [pytest.approx(float(expected), abs=1e-9)], key
+        shown = host.locator(f"[data-figure={key}] dd").inner_text()
+        assert float(shown) == pytest.approx(float(expected), abs=0.0051), key
+
+
+def throws(host: Locator) -> dict[str, tuple[int, int]]:
+    """Accepted and resampled tokens by word."""
+    rows = host.locator("[data-throw]").evaluate_all(
+        "nodes => nodes.map(n => [n.dataset.throw, Number(n.dataset.accepted), Number(n.dataset.resampled)])"
+    )
+    return {word: (accepted, resampled) for word, accepted, resampled in rows}
+
+
+def check_throws(host: Locator) -> None:
+    """A thousand tokens fall where the formula says, within five sigma, each word and each fate."""
+    counts = throws(host)
+    assert list(counts) == WORDS
+    assert sum(map(sum, counts.values())) == 1000
+    shares = {key: exact(host, f"cell={key}") for key in ("q", "acceptance", "target")}
+    for (accepted, resampled), q, acceptance, target in zip(counts.values(), *shares.values(), strict=True):
+        for count, expected in ((accepted + resampled, target), (accepted, q * acceptance)):
+            sigma = math.sqrt(1000 * expected * max(0.0, 1 - expected))
+            assert abs(count - 1000 * expected) <= 5 * sigma + 1e-6
+
+
+def test_dragging_typing_and_keys_move_what_is_shown(page: Page, host: Locator) -> None:
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    before = bar_values(host, "q1")
+    sydney = host.locator("[data-belief=q11]")
+
+    # dragging: the word follows the pointer, the others keep their proportions, the other model is left alone
+    verifier = bar_values(host, "p1")
+    box = sydney.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.66 * box["width"], box["y"] + 5)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] + 50, box["y"] + 5)  # as far as it goes, and back
+    assert bar_values(host, "q1") == [0, 1, 0, 0, 0, 0]
+    page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 5)
+    page.mouse.up()
+    after = bar_values(host, "q1")
+    assert after[1] == pytest.approx(0.4, abs=0.011)
+    assert sum(after) == pytest.approx(1, abs=0.003)
+    assert after[0] / after[2] == pytest.approx(before[0] / before[2], abs=0.05)
+    assert bar_values(host, "p1") == verifier
+    check_against_python(host, 0.5, 1)
+    page.mouse.move(box["x"], box["y"])  # let go is let go
+    assert bar_values(host, "q1") == after
+
+    # keys, on the same bar
+    expect(sydney).to_be_focused()
+    for key, expected in (
+        ("ArrowRight", after[1] + 0.01),
+        ("ArrowDown", after[1]),
+        ("PageUp", after[1] + 0.1),
+        ("End", 1),
+        ("Home", 0),
+        ("PageUp", 0.1),
+    ):
+        page.keyboard.press(key)
+        assert bar_values(host, "q1")[1] == pytest.approx(expected, abs=1e-9), key
+    expect(sydney).to_have_attribute("aria-valuetext", "0.10")
+    check_against_python(host, 0.5, 1)
+
+    # typing; what is out of range is taken as its nearest end, what is no number changes nothing
+    field = host.get_by_label("Perth: verifier p₁ as a number")
+    field.fill("0.25")
+    assert bar_values(host, "p1")[3] == 0.25
+    check_against_python(host, 0.5, 1)
+    field.fill("")
+    assert bar_values(host, "p1")[3] == 0.25
+    field.blur()
+    expect(field).to_have_value("0.25")
+    field.fill("7")
+    field.blur()
+    expect(field).to_have_value("1")
+    assert bar_values(host, "p1") == [0, 0, 0, 1, 0, 0]
+
+    # method, lenience, temperature, cases
+    for case in ("both unsure", "confident and wrong"):
+        host.get_by_role("button", name=case).click()
+        expect(host.get_by_role("button", name=case)).to_have_attribute("aria-pressed", "true")
+        for name, lenience, temperature in (
+            ("cascade_opt", 1.03, 0.7),
+            ("speed", 0.43, 1.3),
+            ("cascade_tokenV1", 0.47, 1),
+            ("verifier_only", 0, 0.5),
+            ("drafter_only", 0, 2),
+            ("cascade_chow", 0.93, 0),
+        ):
+            control(host, "method").select_option(name)
+            if METHODS[name].has_lenience:
+                assert float(control(host, "lenience").input_value()) == METHODS[name].default_lenience
+                slide(host, "lenience", lenience)
+            else:
+                expect(control(host, "lenience")).to_be_disabled()
+            slide(host, "temperature", temperature)
+            check_against_python(host, lenience, temperature)
+            check_throws(host)
+    assert not [url for url in requests if "heartbeat" not in url], requests
+
+
+def test_the_rule_is_said_with_its_numbers_and_throws_can_be_thrown_again(page: Page, host: Locator) -> None:
+    rule_words = host.get_by_test_id("rule")
+    expect(rule_words).to_contain_text("p₁(v) ≥ (1 − α)·max p₁ = 0.40: Canberra.")
+    control(host, "method").select_option("cascade_opt")
+    expect(rule_words).to_have_text("max q₁ = 0.66 ≥ max p₁ − α·TV = 0.61: the drafter is trusted, so π = q.")
+    slide(host, "lenience", 0)
+    expect(rule_words).to_have_text(
+        "max q₁ = 0.66 < max p₁ − α·TV = 0.80: the drafter is not trusted here, so π = p."
+    )
+    # Exactly on the edge, in round numbers that floating point does not have: trusted.
+    control(host, "method").select_option("cascade_chow")
+    for lenience in (0.1, 0.26, 0.34, 0.5, 0.58):
+        host.get_by_label("Sydney: drafter q₁ as a number").fill(f"{1 - lenience:.2f}")
+        slide(host, "lenience", lenience)
+        expect(rule_words).to_contain_text("is trusted")
+        slide(host, "lenience", lenience - 0.01)
+        expect(rule_words).to_contain_text("is not trusted")
+
+    control(host, "method").select_option("speed")
+    host.get_by_role("button", name="confident and wrong").click()
+    seen = [throws(host)]
+    for _ in range(3):
+        host.get_by_test_id("again").click()
+        seen.append(throws(host))
+        check_throws(host)
+    assert len({str(counts) for counts in seen}) == 4
+    slide(host, "lenience", 0.5)
+    slide(host, "lenience", 0)
+    assert throws(host) == seen[-1], "the coins stay until they are thrown again"
+
+
+def test_the_keyboard_reaches_everything_and_everything_has_a_name(page: Page, host: Locator) -> None:
+    control(host, "presets").locator("button").first.focus()
+    reached = set()
+    for _ in range(40):
+        reached.add(
+            page.evaluate(
+                "() => document.activeElement.ariaLabel || (document.activeElement.closest('.sp-play') && document.activeElement.textContent)"
+            )
+        )
+        page.keyboard.press("Tab")
+    assert {"Method", "Lenience α", "Temperature", "Throw again", "verifier sure"} <= reached
+    for word in WORDS:
+        for whose in ("drafter q₁", "verifier p₁"):
+            assert {f"{word}: {whose}", f"{word}: {whose} as a number"} <= reached
+    for slider in host.get_by_role("slider").all():
+        assert slider.get_attribute("aria-valuetext")
+        assert slider.get_attribute("aria-label")
+    for picture in host.get_by_role("img").all():
+        assert re.search(r": \d+ accepted and \d+ resampled", picture.get_attribute("aria-label") or "")
+
+
+def test_nothing_runs_off_a_phone_s_edge(page: Page, host: Locator) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    for temperature in (1, 2):
+        slide(host, "temperature", temperature)
+        edges = host.evaluate(
+            "host => [...host.querySelectorAll('*')].map(n => n.getBoundingClientRect().right - host.getBoundingClientRect().right)"
+        )
+        assert max(edges) <= 1
+
+
+def test_on_a_phone_the_figures_stay_in_sight_above_the_bars(page: Page, address: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto(address)
+    page.locator("[data-belief=p15]").scroll_into_view_if_needed()
+    page.mouse.move(200, 400)
+    page.mouse.wheel(0, 300)
+    page.wait_for_function("scrollY > 200")
+    expect(page.get_by_test_id("figures")).to_be_in_viewport(ratio=1)
+
+
+def test_scripts_and_styles_keep_to_the_house_rules() -> None:
+    for text in (TEMPLATE, CSS, tour.TEMPLATE, tour.CSS):
+        assert not re.search(r"\{\{|\$\{|`|\\", text)
+        assert "value" not in text or text in (CSS, tour.CSS)  # a template with it would be drawn anew
+    for text in (JS, tour.JS):
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", text
+        )
+
+
+def test_the_browser_is_told_what_the_registry_says() -> None:
+    words = method_words()
+    assert list(words) == list(METHODS)
+    assert words["cascade_opt"]["range"] == [-5, 5]
+    assert words["cascade_opt"]["ends"] == ["−5: hardly ever trust", "5: nearly always trust"]
+    assert json.loads(json.dumps(words)) == words

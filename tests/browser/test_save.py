@@ -1,0 +1,131 @@
+"""Saving a run: the trace loads again, and the saved page opens from disk without any network and replays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import gradio as gr
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from specviz.app.components.run_view import TraceView, sources
+from specviz.schema.trace import Run
+from tests.browser.test_replay import WORDS
+from tests.support.traces import Trace, end_entry, line, make_trace, round_entry, run_entry, token_entry
+
+HOSTILE = (
+    "<img src=x onerror=window.pwned=1>",
+    "</script><script>window.pwned=1</script>",
+    "<!--<script>",
+    "${window.pwned=1}{{window.pwned=1}}",
+    "$& $` \u2028 ]]>",
+)
+
+
+def hostile_trace() -> Trace:
+    """Markup wherever a run carries text, and a method that is a path."""
+    run = run_entry("speed", prompt=" ".join(HOSTILE), seed=7, drafter=HOSTILE[0])
+    tokens = [
+        token_entry(
+            text,
+            id=index,
+            accepted=False,
+            coin=0.9,
+            acceptance=0.1,
+            draft={"id": 9, "text": text, "q": 0.2, "p": 0.1, "pi": 0.1},
+        )
+        for index, text in enumerate(HOSTILE)
+    ]
+    rounds = [line(round_entry([token], index=index)) for index, token in enumerate(tokens)]
+    return Trace([line(run), *rounds, line(end_entry(len(rounds), "speed", "length"))], tokens)
+
+
+WHOLE = make_trace(method="cascade_tokenV3", seed=3)
+YARDSTICK = line({"type": "yardstick", "seconds_per_token": 0.05, "machine": "2 CPU cores"})
+
+
+@pytest.fixture(scope="module")
+def address(serve: Callable[[gr.Blocks], str]) -> str:
+    with gr.Blocks() as app:
+        TraceView(WHOLE.value + YARDSTICK, methods=WORDS, elem_id="whole")
+        TraceView(hostile_trace().value, methods=WORDS, replay=True, elem_id="hostile")
+        TraceView(make_trace(stop_reason=None).value, methods=WORDS, elem_id="unfinished")
+    return serve(app)
+
+
+def save(page: Page, view: str, button: str, folder: Path) -> Path:
+    """Press a button of a view's footer; returns the file that comes."""
+    with page.expect_download() as download:
+        page.locator(f"#{view}").get_by_test_id(button).click()
+    expect(page.locator(f"#{view} .sv-saved")).to_have_text("Saved.")
+    file = folder / download.value.suggested_filename
+    download.value.save_as(file)
+    return file
+
+
+def test_a_run_is_saved_as_trace_and_as_a_page_that_replays_from_disk(
+    page: Page, browser: Browser, address: str, tmp_path: Path
+) -> None:
+    page.goto(address)
+    trace = save(page, "whole", "save-trace", tmp_path)
+    assert trace.name == "specviz-cascade_tokenV3-seed0.jsonl"
+    assert trace.read_text(encoding="utf-8") == WHOLE.value
+    assert len(Run.load(trace).tokens) == len(WHOLE.tokens)
+    assert Run.load(save(page, "hostile", "save-trace", tmp_path)).prompt == " ".join(HOSTILE)
+    expect(page.locator("#unfinished .sv-footer")).to_be_hidden()
+    whole = save(page, "whole", "save-page", tmp_path)
+    assert whole.name == "specviz-cascade_tokenV3-seed0.html"
+    hostile = save(page, "hostile", "save-page", tmp_path)
+    page.evaluate("() => { window.fetch = () => Promise.reject(new TypeError()); }")
+    page.locator("#whole").get_by_test_id("save-page").click()
+    expect(page.locator("#whole .sv-saved")).to_contain_text("could not be saved")
+
+    context = browser.new_context(offline=True, color_scheme="dark")
+    saved = context.new_page()
+    problems: list[str] = []
+    saved.on("console", lambda each: each.type in ("error", "warning") and problems.append(each.text))
+    saved.on("pageerror", lambda error: problems.append(str(error)))
+    saved.on("request", lambda each: each.url.startswith("file:") or problems.append(each.url))
+    check_whole(saved, whole)
+    check_hostile(saved, hostile)
+    context.close()
+    assert not problems, problems
+
+
+def check_whole(saved: Page, file: Path) -> None:
+    """The saved run replays, with chart, inspector and the words on its method, in dark and in light."""
+    saved.goto(file.as_uri())
+    expect(saved.locator(".specviz")).to_have_attribute("data-theme", "dark")
+    saved.emulate_media(color_scheme="light")
+    expect(saved.locator(".specviz")).to_have_attribute("data-theme", "light")
+    expect(saved.locator(".sv-round-words")).to_have_text(f"Round 1 of {len(WHOLE.rounds)}")
+    expect(saved.get_by_test_id("save-page")).to_be_hidden()
+    saved.locator("[data-go=last]").click()
+    expect(saved.get_by_test_id("text").locator(".sv-token:visible")).to_have_count(len(WHOLE.tokens))
+    expect(saved.locator(".sv-lanes-note")).to_contain_text("2 CPU cores")
+    saved.wait_for_function(
+        "count => document.querySelector('[data-testid=chart]').data?.[0].x.length === count",
+        arg=len(WHOLE.tokens),
+    )
+    saved.get_by_test_id("token").nth(2).click()
+    expect(saved.get_by_test_id("inspector")).to_contain_text("Token V3: p₁(v) ≥ (1 − α)·max p₁")
+
+
+def check_hostile(saved: Page, file: Path) -> None:
+    """Markup in a run stays text."""
+    saved.goto(file.as_uri())
+    saved.locator("[data-go=last]").click()
+    assert saved.get_by_test_id("token").all_text_contents() == list(HOSTILE)
+    assert saved.locator(".sv-prompt-full").text_content() == " ".join(HOSTILE)
+    assert saved.evaluate("window.pwned") is None
+    assert saved.locator(".specviz :is(img, script)").count() == 0
+
+
+def test_of_the_project_only_the_files_of_the_view_are_served(page: Page, address: str) -> None:
+    found = sources()
+    for file in (found["template"], found["plotly"], *found["styles"], *found["scripts"]):
+        assert page.request.get(f"{address}{file}").ok
+    folder = str(found["template"]).rsplit("/", 1)[0]
+    for beside in ("", "/../view.py", "/../../trace.py", "/../../../app.py"):
+        assert page.request.get(f"{address}{folder}{beside}").status in (403, 404)

@@ -1,0 +1,376 @@
+"""The tab Trade-off in a real browser: the recorded sweep, its points and texts, Compare, and a sweep that streams."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Locator, Page, expect
+
+from specviz.analysis.sweep.cost_model import CostModel
+from specviz.analysis.sweep.items import Item
+from specviz.analysis.sweep.plan import Plan
+from specviz.analysis.sweep.results import Point, Results
+from specviz.analysis.sweep.sample import Sample
+from specviz.app.tabs.compare import compare_tab
+from specviz.app.tabs.playground import method_words
+from specviz.app.tabs.tradeoff import (
+    ITEMS,
+    MAX_METHODS,
+    NOTHING_RECORDED,
+    POINTS,
+    TOKENS,
+    plan_of,
+    tradeoff_tab,
+)
+from specviz.core.methods import METHODS
+from specviz.errors import EngineError, RequestError
+from specviz.schema.settings import Request
+from tests.browser import test_compare
+from tests.browser.driving import MINUTES, choose, run, set_number, settle, unfold
+from tests.unit.app.test_tradeoff_figure import COST_MODEL, made_point
+
+EVIL = "<img src=x onerror=document.title='pwned'>${1+1}{{1+1}}"
+PLAN = Plan(temperatures=(0.0, 0.5), limit=3, trials=2, seed=7, timed=0)
+
+
+@dataclass
+class Recorded:
+    """A sweep as it is told of, with texts that say where they come from."""
+
+    plan: Plan
+    results: Results
+    items: tuple[Item, ...]
+    costs: CostModel | None = None
+
+    def samples(self, setting: int) -> list[Sample]:
+        return [
+            Sample(
+                setting, item, trial, self.plan.seed_of(item, trial), f"{setting}: {self.items[item].key} {trial} {EVIL}",
+                24, 20, 12, 24, 10, float(item == 0), 1.0, -20.0, 12, "length",
+            )
+            for trial in range(self.plan.trials)
+            for item in range(len(self.items))
+        ]  # fmt: skip
+
+
+def made(plan: Plan, points: int | None = None, costs: CostModel | None = None) -> Recorded:
+    """A sweep of a plan, or its first points."""
+    count = plan.limit
+    items = tuple(Item(f"item{at}", "fact", f"Question {at}? {EVIL}") for at in range(count))
+
+    def counted(point: Point) -> Point:
+        return replace(point, samples=count * plan.trials_at(point.setting.temperature))
+
+    found = tuple(counted(made_point(setting)) for setting in plan.settings[:points])
+    results = Results(
+        plan.to_record(), "drafter", "verifier", "float32", count, found, complete=points is None
+    )
+    return Recorded(plan, results, items, costs)
+
+
+class Script(test_compare.Script):
+    """A service without models: a sweep comes forward by a point at a time; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plans: list[tuple[str, Plan]] = []
+        self.failure_after: tuple[int, Exception] | None = None
+        self.steps: threading.Semaphore | None = None  # each lets it come forward by a point
+
+    def sweep(
+        self, key: str, plan: Plan, stop: threading.Event, progress: Any = None, *, visitor: str = ""
+    ) -> Iterator[Recorded]:
+        self.plans.append((key, plan))
+        for points in range(1, len(plan.settings) + 1):
+            if self.failure_after and points > self.failure_after[0]:
+                raise self.failure_after[1]
+            while self.steps and not self.steps.acquire(timeout=0.05):
+                if stop.is_set():
+                    return
+            progress(points / len(plan.settings), "Sweeping")
+            yield made(plan, points)
+
+
+def app(service: Script, recorded: Recorded | None) -> gr.Blocks:
+    with gr.Blocks() as page:
+        with gr.Tabs(selected="tradeoff") as tabs:
+            with gr.Tab("Compare", id="compare"):
+                compare = compare_tab(page, service, method_words())
+            with gr.Tab("Trade-off", id="tradeoff"):
+                tradeoff_tab(page, service, compare, tabs, recorded)
+        page.queue()
+    return page
+
+
+RECORDED = made(PLAN, costs=COST_MODEL)
+
+
+@pytest.fixture(scope="module")
+def served(serve: Callable[[gr.Blocks], str]) -> tuple[str, Script]:
+    service = Script()
+    return serve(app(service, RECORDED)), service
+
+
+@pytest.fixture
+def script(served: tuple[str, Script], page: Page) -> Script:
+    """The tab with a recorded sweep, fresh."""
+    service = served[1]
+    service.asked.clear()
+    service.plans.clear()
+    service.failure_after, service.steps = None, None
+    page.goto(served[0])
+    drawn(page, len(RECORDED.results.at(0.5)))
+    return service
+
+
+INDEXES = "document.querySelector('.sf-chart').data.flatMap((trace) => trace.customdata ?? [])"
+
+
+def drawn(page: Page, count: int) -> None:
+    """Wait until so many points are drawn."""
+    page.wait_for_function(
+        f"(count) => document.querySelector('.sf-chart')?.data && {INDEXES}.length === count", arg=count,
+        timeout=MINUTES,
+    )  # fmt: skip
+
+
+def axis(page: Page, name: str) -> str:
+    return page.evaluate(f"document.querySelector('.sf-chart').layout.{name}axis.title.text")
+
+
+def pick(page: Page, title: str) -> None:
+    """Choose a point from the list."""
+    page.get_by_test_id("figure-points").select_option(title.replace(" α = ", " α\u00a0=\u00a0"))
+
+
+def texts(page: Page) -> Locator:
+    """The rows of texts, without the heading."""
+    return page.locator("#tradeoff-texts").get_by_role("row").filter(has=page.get_by_role("gridcell"))
+
+
+def cells(page: Page, row: int) -> list[str]:
+    return [cell.inner_text().strip() for cell in texts(page).nth(row).get_by_role("gridcell").all()]
+
+
+def test_the_recorded_sweep_is_there_at_once_and_its_axes_move(page: Page, script: Script) -> None:
+    """As many points as the results have at a temperature; each cost, each quality, and costs of one's own."""
+    results = RECORDED.results
+    indexes = page.evaluate(INDEXES)
+    assert sorted(indexes) == [at for at, p in enumerate(results.points) if p.setting.temperature == 0.5]
+    page.locator("#tradeoff-temperature").get_by_label("0", exact=True).check()
+    page.wait_for_function(f"{INDEXES}.includes(0)")
+    drawn(page, len(results.at(0.0)))
+
+    choose(page, "tradeoff-y", "TV(π, p)")
+    page.wait_for_function("document.querySelector('.sf-chart').layout.yaxis.title.text.startsWith('TV')")
+    assert axis(page, "y") == "TV(π, p) (lower is better)"
+    expect(page.locator("#tradeoff-preset")).to_be_hidden()
+    choose(page, "tradeoff-x", "Relative latency, modelled")
+    page.wait_for_function("document.querySelector('.sf-chart').layout.xaxis.title.text.includes('modelled')")
+    drafter = "document.querySelector('.sf-chart').data.find((trace) => trace.name === 'Drafter only').x[0]"
+    assert page.evaluate(drafter) == COST_MODEL.drafter
+    choose(page, "tradeoff-preset", "70B verifier, 1B drafter, GPU")
+    page.wait_for_function(f"{drafter} === 0.02")
+    set_number(page, "tradeoff-c", 0.3)
+    page.wait_for_function(f"{drafter} === 0.3")
+    expect(page.locator("#tradeoff-preset input")).to_have_value("Your own")
+
+
+def test_a_point_shows_its_texts_and_one_of_them_runs_again_in_compare(page: Page, script: Script) -> None:
+    """By pointer and from the list; what a model wrote stays text; Compare gets the same seed and settings and starts."""
+    box = page.evaluate("""() => {
+      const node = document.querySelector('.sf-chart');
+      const trace = node.data.find((each) => each.name === 'Verifier only');
+      const frame = node.getBoundingClientRect(), { xaxis, yaxis } = node._fullLayout;
+      return [frame.x + xaxis._offset + xaxis.l2p(trace.x[0]), frame.y + yaxis._offset + yaxis.l2p(trace.y[0])];
+    }""")
+    page.mouse.move(*box)
+    expect(page.locator(".sf-chart .hovertext")).to_contain_text("Verifier only")
+    page.mouse.click(*box)
+    expect(page.locator("#tradeoff-numbers")).to_contain_text(
+        "Verifier only, temperature 0.5: task accuracy 44.0%"
+    )
+    expect(page.get_by_test_id("figure-points")).to_have_value("Verifier only")
+    page.wait_for_function("document.querySelector('.sf-chart').data.at(-1).name === 'chosen'")
+
+    title = "Token V3, α = 0.999"
+    pick(page, title)
+    expect(page.locator("#tradeoff-numbers")).to_contain_text(title.replace(" = ", "\u00a0=\u00a0"))
+    settings = [setting.title.replace("\u00a0", " ") for setting in PLAN.settings]
+    place = len(settings) - 1 - settings[::-1].index(title)
+    alone = [len(settings) - 1 - settings[::-1].index(name) for name in ("Verifier only", "Drafter only")]
+    expect(texts(page).nth(5)).to_be_visible()
+    wanted = [f"{setting}: item2 1 {EVIL}" for setting in (place, *alone)]
+    assert cells(page, 5) == ["6", f"Question 2? {EVIL}", *(f"✗ {text}" for text in wanted)]
+    assert cells(page, 0)[2] == f"✓ {place}: item0 0 {EVIL}"
+    assert page.title() != "pwned"
+    assert page.locator("#tradeoff-texts img").count() == 0
+
+    button = page.locator("#tradeoff-open")
+    expect(button).to_be_disabled()
+    texts(page).nth(5).get_by_role("gridcell").nth(2).click()
+    expect(button).to_have_text("Open text 6 in Compare")
+    button.click()
+    expect(page.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
+    expect(page.locator("#compare-view [data-pane]").first).to_be_visible(timeout=MINUTES)
+    settle(page, prefix="compare-")
+    key, asked, _ = script.asked[-1]
+    common = {
+        "prompt": RECORDED.items[2].prompt, "temperature": 0.5, "seed": PLAN.seed_of(2, 1), "inspect": 10,
+        "max_new_tokens": PLAN.max_new_tokens, "draft_length": PLAN.draft_length,
+    }  # fmt: skip
+    panes = [("cascade_tokenV3", 0.999), ("verifier_only", 0), ("drafter_only", 0), ("speed", 0)]
+    assert len(script.asked) == 1
+    assert key == "embedded"
+    assert asked == [Request(method=method, lenience=lenience, **common) for method, lenience in panes]
+    assert page.title() != "pwned"
+    run(page, prefix="compare-")
+    assert script.asked[-1][1] == asked, "what the controls show is not what ran"
+
+
+def test_both_downloads_are_what_is_shown(page: Page, script: Script, tmp_path: Path) -> None:
+    """The table is the results’ own CSV to the byte, and the figure is a picture."""
+    with page.expect_download() as download:
+        page.get_by_test_id("save-csv").click()
+    assert download.value.suggested_filename == "specviz-sweep.csv"
+    download.value.save_as(tmp_path / "table.csv")
+    assert (tmp_path / "table.csv").read_bytes().decode() == RECORDED.results.to_csv()
+    with page.expect_download() as download:
+        page.get_by_test_id("save-figure").click()
+    assert download.value.suggested_filename == "specviz-sweep.png"
+    download.value.save_as(tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded_one(
+    page: Page, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Points come while it runs, axes moved meanwhile stay, and every end leaves a page that can sweep again."""
+    unfold(page, "Sweep it yourself")
+    for number, value in {"tradeoff-points": 2, "tradeoff-heat": 1, "tradeoff-limit": 12}.items():
+        set_number(page, number, value)
+    page.get_by_label("Chow", exact=True).check()
+    monkeypatch.setattr("specviz.app.tabs.tradeoff.UPDATE_SECONDS", 0.0)
+    script.steps = threading.Semaphore(2)
+    page.click("#tradeoff-run")
+    said = page.get_by_test_id("figure-said")
+    expect(said).to_contain_text("Sweeping: 24 of 96 texts", timeout=MINUTES)
+    drawn(page, 2)
+    pick(page, "Drafter only")
+    expect(page.locator("#tradeoff-texts [role=grid]")).to_have_attribute("aria-rowcount", "13")
+    choose(page, "tradeoff-y", "TV(π, p)")
+    title = page.locator("#tradeoff-figure .ytitle")
+    expect(title).to_contain_text("TV(π, p)", timeout=MINUTES)
+    script.steps.release()
+    expect(said).to_contain_text("Sweeping: 36 of 96 texts", timeout=MINUTES)
+    assert axis(page, "y").startswith("TV"), "the next point undid what was chosen meanwhile"
+    expect(page.get_by_test_id("figure-points")).to_have_value("Drafter only")
+    page.click("#tradeoff-stop")
+    settle(page, prefix="tradeoff-")
+    expect(said).to_contain_text("Stopped: ")
+    methods = ("speed", "cascade_chow", "cascade_tokenV3")
+    key, plan = script.plans[-1]
+    wanted = Plan(
+        methods=plan.methods, points=2, temperatures=(1.0,), limit=12, max_new_tokens=TOKENS, timed=0
+    )
+    assert (key, plan, set(plan.methods)) == ("embedded", wanted, set(methods))
+
+    script.steps, script.failure_after = None, (3, EngineError("Memory ran out."))
+    run(page, prefix="tradeoff-")
+    expect(page.get_by_test_id("figure-failure")).to_have_text("Memory ran out.")
+    drawn(page, 3)
+    script.failure_after = (0, RuntimeError("secret /home/x.py"))
+    run(page, prefix="tradeoff-")
+    expect(page.get_by_test_id("figure-failure")).to_contain_text("Something broke inside SpecViz")
+    assert "secret" not in page.content()
+    script.failure_after = None
+    run(page, prefix="tradeoff-")
+    expect(page.get_by_test_id("figure-failure")).to_be_hidden()
+    expect(said).to_have_text("Done: 96 of 96 texts.")
+    page.click("#tradeoff-recorded")
+    drawn(page, len(RECORDED.results.at(0.5)))
+    expect(page.locator("#tradeoff-recorded")).to_be_hidden()
+    expect(said).to_be_hidden()
+    for title in ("Diff", "OPT"):
+        page.get_by_label(title, exact=True).check()
+    asked = len(script.plans)
+    run(page, prefix="tradeoff-")
+    expect(page.get_by_test_id("figure-failure")).to_have_text(f"Choose one to {MAX_METHODS} methods.")
+    assert len(script.plans) == asked
+
+
+def test_without_a_recording_a_sentence_says_so_and_one_can_sweep(
+    page: Page, serve: Callable[[gr.Blocks], str]
+) -> None:
+    """A copy without the recorded sweep still has a tab that works."""
+    page.goto(serve(app(Script(), None)))
+    expect(page.get_by_test_id("figure-failure")).to_have_text(NOTHING_RECORDED, timeout=MINUTES)
+    unfold(page, "Sweep it yourself")
+    run(page, prefix="tradeoff-")
+    drawn(page, 8)
+    expect(page.get_by_test_id("figure-failure")).to_be_hidden()
+    expect(page.locator("#tradeoff-recorded")).to_be_hidden()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_serious_violation_and_nothing_wider_than_the_screen(
+    page: Page, served: tuple[str, Script], theme: str
+) -> None:
+    """With a point chosen, the costs shown and the sweep unfolded."""
+    page.goto(f"{served[0]}?__theme={theme}")
+    drawn(page, len(RECORDED.results.at(0.5)))
+    choose(page, "tradeoff-x", "Relative latency, modelled")
+    pick(page, "Speculative decoding, α = 0.2")
+    expect(texts(page).nth(5)).to_be_visible()
+    unfold(page, "Sweep it yourself")
+    found = []
+    for width, height in ((1280, 900), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_timeout(300)  # the figure follows in a coming frame
+        found += [
+            (width, one["id"], node["target"], node["failureSummary"])
+            for one in Axe().run(page).response["violations"]
+            if one["impact"] in ("serious", "critical")
+            for node in one["nodes"]
+        ]
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    assert not found, "\n".join(map(str, found))
+    ink = page.evaluate("document.querySelector('.sf-chart').layout.font.color")
+    assert (ink == "#1f2937") == (theme == "light")
+
+
+def test_without_plotly_the_page_says_so_and_the_table_is_still_there(
+    page: Page, served: tuple[str, Script]
+) -> None:
+    """Points can be chosen from the list though nothing can be drawn."""
+    page.route("**/plotly.min.js", lambda route: route.fulfill(status=200, body=""))
+    page.goto(served[0])
+    expect(page.get_by_test_id("figure-failure")).to_contain_text("could not be loaded", timeout=MINUTES)
+    pick(page, "Verifier only")
+    expect(texts(page).first).to_be_visible()
+    page.unroute("**/plotly.min.js")
+
+
+@pytest.mark.parametrize(
+    ("key", "methods", "points", "limit"),
+    [
+        ("nothing", ["speed"], 3, 8),
+        ("embedded", [], 3, 8),
+        ("embedded", [name for name, method in METHODS.items() if method.has_lenience], 3, 8),
+        ("embedded", ["speed"], POINTS[1] + 1, 8),
+        ("embedded", ["speed"], 3, ITEMS[1] + 1),
+    ],
+)
+def test_more_than_a_visitor_may_have_is_refused(
+    key: str, methods: list[str], points: int, limit: int
+) -> None:
+    """A page for everybody has bounds that its server holds to, whatever the browser sends."""
+    with pytest.raises(RequestError):
+        plan_of(key, methods, points, 0.5, limit)

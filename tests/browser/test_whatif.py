@@ -1,0 +1,232 @@
+"""What if, in a real browser: nine rows with the verdicts of the record, and a slider that changes only what it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from specviz.app.components.run_view import CSS, JS, TEMPLATE
+from specviz.app.tabs.playground import method_words
+from specviz.core.methods import METHODS
+from tests.support.traces import (
+    alternatives,
+    end_entry,
+    line,
+    make_trace,
+    round_entry,
+    run_entry,
+    token_entry,
+    what_if,
+)
+
+METHOD, LENIENCE = "cascade_tokenV2", 0.2
+
+
+def handmade(
+    *tokens: dict[str, Any], method: str = METHOD, lenience: float = LENIENCE, end: bool = True
+) -> str:
+    run = run_entry(method, lenience=lenience, alternatives=alternatives(method, lenience))
+    rounds = "".join(line(round_entry([token], index=index)) for index, token in enumerate(tokens))
+    return line(run) + rounds + (line(end_entry(len(tokens), method, "eos")) if end else "")
+
+
+def kept(text: str, *flips: float, **changes: Any) -> dict[str, Any]:
+    return token_entry(text, coin=0.4, acceptance=0.9, what_if=what_if(METHOD, 0.9, list(flips), **changes))
+
+
+def rejected(text: str, draft: str, *flips: float, same: tuple[float, float]) -> dict[str, Any]:
+    return token_entry(
+        text,
+        accepted=False,
+        coin=0.4,
+        acceptance=0.1,
+        draft={"id": 9, "text": draft, "q": 0.5, "p": 0.1, "pi": 0.05},
+        what_if=what_if(METHOD, 0.1, list(flips), kept=list(same)),
+    )
+
+
+@pytest.fixture
+def show(page: Page) -> Callable[[str], None]:
+    """A function that puts the bare view on the page, once, and shows it a trace."""
+    page.set_content(f"<style>.host {{ {CSS} }}</style><div class='host'>{TEMPLATE}</div>")
+    page.add_script_tag(content=JS)
+    page.evaluate(
+        "methods => { window.view = SpecViz.createTraceView(document.querySelector('.host'), { methods }); }",
+        method_words(),
+    )
+
+    def update(value: str) -> None:
+        page.evaluate("value => view.update(value)", value)
+
+    return update
+
+
+def slide(page: Page, lenience: float) -> None:
+    page.get_by_label("What-if lenience α, as a number").fill(str(lenience))
+
+
+def words(page: Page) -> Locator:
+    return page.get_by_test_id("what-if").get_by_role("status")
+
+
+def marks(page: Page) -> list[str]:
+    """For every draft and token in order: "" as it was, "beyond" greyed, else its new look."""
+    return (
+        page.get_by_test_id("text")
+        .locator(".sv-draft, .sv-token")
+        .evaluate_all(
+            """nodes => nodes.map(node => [...node.classList].filter(name => /^(sw|is)-(?!shown|pinned)/.test(name))
+            .map(name => name.slice(3)).join(" "))"""
+        )
+    )
+
+
+TURNED = "turned"
+
+
+def test_the_slider_changes_the_text_from_the_first_change_on_and_says_what_changed(
+    page: Page, show: Callable[[str], None]
+) -> None:
+    show(
+        handmade(
+            kept("One"),
+            kept(" two", -0.3, -0.1),
+            rejected(" three", " four", 0.55, same=(0.1, 0.7)),
+            kept(" five", 0.3, 0.5),
+            kept(" six"),
+        )
+    )
+    page.evaluate(
+        "() => { window.requests = 0; new PerformanceObserver(() => requests++).observe({type: 'resource'}); }"
+    )
+    figures = page.get_by_test_id("status").inner_text()
+    plain = [""] * 6  # five tokens and, third, a rejected draft
+    expect(words(page)).to_have_text(
+        "This run was made at α = 0.2. Its text is the same from α = 0.1 to 0.3."
+    )
+    assert marks(page) == plain
+    for lenience, marked, sentence in (
+        (0.25, plain, "At α = 0.25 nothing would change: the text is the same from α = 0.1 to 0.3."),
+        (0.3, ["", "", "", "", f"{TURNED} rejected", "beyond"],
+         "At α = 0.3 the text stays the same for 3 tokens; then “␣five” would have been rejected."),
+        (0.5, plain, "At α = 0.5 nothing would change."),
+        (0.6, ["", "", f"{TURNED} kept", "beyond", "beyond", "beyond"],
+         "At α = 0.6 the text stays the same for 2 tokens; then “␣four” would have been kept."),
+        (0.05, ["", "", "", f"{TURNED} redrawn", "beyond", "beyond"],
+         "At α = 0.05 the text stays the same for 2 tokens; then “␣three” may be resampled differently."),
+        (-0.2, ["", f"{TURNED} rejected", "beyond", "beyond", "beyond", "beyond"],
+         "At α = -0.2 the text stays the same for 1 token; then “␣two” would have been rejected."),
+        (-0.3001, ["", "", "", f"{TURNED} redrawn", "beyond", "beyond"],
+         "At α = -0.3 the text stays the same for 2 tokens; then “␣three” may be resampled differently."),
+    ):  # fmt: skip
+        slide(page, lenience)
+        expect(words(page)).to_have_text(sentence.replace("= -", "= −"))
+        assert marks(page) == marked, lenience
+    page.get_by_role("button", name="Reset").click()
+    assert marks(page) == plain
+    expect(page.get_by_label("What-if lenience α, as a number")).to_have_value("0.2")
+    assert page.get_by_test_id("status").inner_text() == figures
+    assert page.evaluate("requests") == 0
+    # The keyboard alone, a step at a time.
+    page.get_by_role("slider").focus()
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    expect(words(page)).to_contain_text("then “␣five” would have been rejected")
+    # What is greyed is no colour and no underline; what turned has an outline and the look of its new verdict.
+    style = "node => { const s = getComputedStyle(node); return [s.textDecorationLine, s.backgroundColor, s.outlineStyle]; }"
+    beyond, turned = page.get_by_test_id("token").nth(4), page.get_by_test_id("token").nth(3)
+    assert beyond.evaluate(style) == ["none", "rgba(0, 0, 0, 0)", "none"]
+    assert turned.evaluate(style)[0] == "line-through"
+    assert turned.evaluate(style)[2] == "dashed"
+    # Another run starts afresh; one that has not ended has no slider yet.
+    growing = handmade(kept("A", 0.5), end=False)
+    show(growing)
+    expect(page.get_by_test_id("what-if")).to_be_hidden()
+    show(growing + line(end_entry(1, METHOD, "length")))
+    slide(page, 0.7)
+    expect(words(page)).to_have_text(
+        "At α = 0.7 the very first token is another matter: “A” would have been rejected."
+    )
+    slide(page, 7)  # beyond the range: its end
+    expect(words(page)).to_contain_text("At α = 1 ")
+
+
+def test_hidden_drafts_show_where_one_would_have_been_kept(page: Page, show: Callable[[str], None]) -> None:
+    show(handmade(rejected(" three", " four", 0.55, same=(0.1, 0.7)), rejected(" a", " b", same=(0.1, 0.7))))
+    page.get_by_test_id("toggle-drafts").uncheck()
+    slide(page, 0.6)
+    expect(page.get_by_test_id("draft").first).to_be_visible()
+    expect(page.get_by_test_id("draft").last).to_be_hidden()
+
+
+@pytest.mark.parametrize("trace", [
+    make_trace(method="drafter_only"), make_trace(method="verifier_only"), make_trace(inspect=0),
+], ids=["drafter_only", "verifier_only", "no inspection"])  # fmt: skip
+def test_without_a_record_there_is_no_slider_and_the_inspector_says_why(
+    page: Page, show: Callable[[str], None], trace: Any
+) -> None:
+    show(trace.value)
+    expect(page.get_by_test_id("what-if")).to_be_hidden()
+    page.get_by_test_id("token").first.click()
+    inspector = page.get_by_test_id("inspector")
+    expect(inspector.locator(".sw-table")).to_have_count(0)
+    inspected = '"inspect": 0' not in trace.lines[0]
+    reason = "only one of the two models ran" if inspected else "Inspection was off"
+    expect(inspector).to_contain_text(reason)
+
+
+def test_the_strip_has_nine_rows_with_the_verdicts_of_the_record(
+    page: Page, show: Callable[[str], None]
+) -> None:
+    trace = make_trace(method="cascade_tokenV3", lenience=0.4)
+    show(trace.value)
+    entry = json.loads(trace.lines[0])
+    for index in (0, 3, 11):
+        token = trace.tokens[index]
+        page.get_by_test_id("token").nth(index).click()
+        rows = page.get_by_test_id("inspector").locator(".sw-table tbody tr")
+        expect(rows).to_have_count(9)
+        for row, one, acceptance in zip(
+            rows.all(), entry["alternatives"], token["what_if"]["acceptance"], strict=True
+        ):
+            expect(row.locator("th")).to_contain_text(METHODS[one["method"]].title)
+            verdict = "accepted" if token["coin"] < acceptance else "rejected"
+            expect(row.locator(".sw-verdict")).to_have_text(("✓" if verdict == "accepted" else "✗") + verdict)
+            fill, bar = (row.locator(name).bounding_box()["width"] for name in (".sw-fill", ".sw-bar"))
+            assert fill / bar == pytest.approx(acceptance, abs=0.02)
+        expect(page.locator(".sw-table .is-own th")).to_have_text("Token V3 this run")
+
+
+def test_the_sentence_says_where_the_verdict_flips(page: Page, show: Callable[[str], None]) -> None:
+    tokens = {
+        "accepted at every lenience": kept("a"),
+        "rejected at every lenience": rejected("b", "x", same=(0.1, 0.7)),
+        "accepted from α = −0.34 on": kept("c", -0.34),
+        "accepted from α = 0.55 on": rejected("d", "x", 0.55, same=(0.1, 0.7)),
+        "accepted up to α = 0.5": kept("e", 0.5),
+        "accepted up to α = 0.3 and from 0.56 on": kept("f", 0.3, 0.56),
+        "accepted up to α = 0.123 and from 0.57 on": rejected("g", "x", 0.12345, 0.57, same=(0.15, 0.3)),
+        "accepted up to α = −0.5 and from −0.1 on": kept("h", -0.5, -0.1),
+    }
+    show(handmade(*tokens.values()))
+    for index, sentence in enumerate(tokens):
+        page.get_by_test_id("token").nth(index).click()
+        expect(page.locator(".sw-own-words")).to_have_text(f"Token V2: {sentence}.")
+
+
+def test_odd_records_break_nothing(page: Page, show: Callable[[str], None]) -> None:
+    odd: list[Any] = [5, [], {"acceptance": 3, "flips": "x", "kept": [1]}, {"acceptance": [None] * 9, "flips": None},
+                      {"acceptance": [0.5] * 9, "flips": [[None, "0.1"]] * 9, "kept": ["a", {}]}]  # fmt: skip
+    run = run_entry(METHOD, alternatives=[None, 3, *alternatives(METHOD, LENIENCE)[2:]])
+    tokens = [token_entry(str(index), what_if=value) for index, value in enumerate(odd)]
+    show(line(run) + line(round_entry(tokens)) + line(end_entry(1, METHOD, "eos")))
+    for index in range(len(odd)):
+        page.get_by_test_id("token").nth(index).click()
+        expect(page.get_by_test_id("inspector").locator("h3")).to_have_text(str(index))
+    expect(page.get_by_test_id("what-if")).to_be_visible()
+    slide(page, 0.9)
+    expect(words(page)).to_contain_text("At α = 0.9")

@@ -1,0 +1,167 @@
+"""A comparison on tiny models: every pane writes what it writes alone, and the table is measured, not made up."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specviz.analysis.comparison import compare, side_by_side
+from specviz.analysis.metrics import table
+from specviz.analysis.quality import log_probabilities, mean_log_probability
+from specviz.engine.engine import Engine, Waiting
+from specviz.errors import EngineError
+from specviz.models.pairs import ModelPair
+from specviz.schema.settings import Request
+from specviz.schema.trace import Run, parse_trace
+from tests.support.tiny import FAMILIES, tiny_pair
+
+PROMPT = "The quick brown fox"
+METHODS = ("verifier_only", "speed", "cascade_tokenV3", "drafter_only")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
+    return tiny_pair("llama", tmp_path_factory.mktemp("tiny"))
+
+
+def requests(*methods: str, **settings: Any) -> list[Request]:
+    options = {"prompt": PROMPT, "seed": 3, "max_new_tokens": 24, "inspect": 2} | settings
+    return [Request(method=method, **options) for method in methods]
+
+
+def told(lines: Iterator[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines if line]
+
+
+def panes_of(entries: list[dict[str, Any]], count: int) -> list[Run]:
+    """The panes' traces, read as any trace is."""
+    return [
+        parse_trace(json.dumps(entry) for entry in entries if entry.get("pane") == pane)
+        for pane in range(count)
+    ]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_every_pane_writes_what_it_writes_alone_and_the_table_says_so(
+    pair: ModelPair, temperature: float
+) -> None:
+    asked = requests(*METHODS, temperature=temperature)
+    entries = told(compare(Engine(pair), asked, threading.Event()))
+    assert entries[0] == {"type": "compare", "panes": 4}
+    runs = panes_of(entries, 4)
+    alone = [Engine(pair).generate(request)[0] for request in asked]
+    assert [run.token_ids for run in runs] == [run.token_ids for run in alone]
+    rows = [entry for entry in entries if entry["type"] == "table"][-1]["rows"]
+    assert [row["strayed_at"] for row in rows] == [None] * 4
+    qualities = [mean_log_probability(pair, run.prompt_ids, run.token_ids) for run in runs]
+    assert [row["quality"] for row in rows] == pytest.approx(qualities)
+    assert all(row["alone_speed"] > 0 and row["speed_up"] > 0 and row["batch_speed"] > 0 for row in rows)
+    assert rows[0]["speed_up"] == 1
+    for row, known in zip(rows, table(runs, [None] * 4, None, [None] * 4), strict=True):
+        same = (
+            "name",
+            "tokens",
+            "acceptance_rate",
+            "block_efficiency",
+            "verifier_calls",
+            "parts_at",
+            "parting",
+        )
+        assert {name: row[name] for name in (*same, "verdict")} == {
+            name: known[name] for name in (*same, "verdict")
+        }
+    if temperature == 0:
+        assert rows[1]["verdict"] == "identical to the verifier’s own text"
+
+
+def test_the_verifier_alone_is_measured_where_no_pane_is_it_and_once(pair: ModelPair) -> None:
+    entries = told(
+        compare(Engine(pair), requests("speed", "cascade_chow", temperature=0.0), threading.Event())
+    )
+    doing = [entry["text"] for entry in entries if entry["type"] == "doing"]
+    assert doing[1:] == ["Measuring the verifier alone", "Measuring pane 1 alone", "Measuring pane 2 alone"]
+    rows = entries[-1]["rows"]
+    assert all(row["speed_up"] > 0 and row["verdict"] for row in rows)
+    entries = told(compare(Engine(pair), requests("speed", "verifier_only"), threading.Event()))
+    doing = [entry["text"] for entry in entries if entry["type"] == "doing"]
+    assert doing[1:] == ["Measuring pane 2 alone", "Measuring pane 1 alone"]
+
+
+def test_without_measuring_there_are_no_speeds_alone(pair: ModelPair) -> None:
+    entries = told(
+        compare(Engine(pair), requests("speed", "verifier_only"), threading.Event(), measure_alone=False)
+    )
+    assert all(row["alone_speed"] is row["speed_up"] is None for row in entries[-1]["rows"])
+    assert all(row["quality"] < 0 for row in entries[-1]["rows"])
+
+
+@pytest.mark.parametrize("before", ["start", "round", "doing"])
+def test_a_stop_ends_everything_and_keeps_what_was_measured(pair: ModelPair, before: str) -> None:
+    stop, entries = threading.Event(), []
+    if before == "start":
+        stop.set()
+    for entry in map(
+        json.loads, filter(None, compare(Engine(pair), requests("speed", "cascade_chow"), stop))
+    ):
+        entries.append(entry)
+        if entry["type"] == before:
+            stop.set()
+    runs = panes_of(entries, 2)
+    assert [run.stop_reason == "cancelled" for run in runs] == [before != "doing"] * 2
+    rows = entries[-1]["rows"] if entries[-1]["type"] == "table" else entries[-2]["rows"]
+    assert [row["tokens"] for row in rows] == [len(run.tokens) for run in runs]
+    assert all(row["alone_speed"] is None for row in rows)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_log_probabilities_are_those_of_a_full_reading(family: str, tmp_path: Path) -> None:
+    """One plain forward pass of the verifier, with no cache and its padding ids cut, gives the same."""
+    pair = tiny_pair(family, tmp_path)
+    run = Engine(pair).generate(Request(prompt=PROMPT, method="drafter_only", max_new_tokens=20, seed=5))[0]
+    prompt, text = run.prompt_ids, run.token_ids
+    ids = torch.tensor([[*prompt, *text]])
+    logits = pair.verifier(input_ids=ids, use_cache=False).logits[..., : pair.vocabulary_size]
+    whole = logits.log_softmax(-1)[0, len(prompt) - 1 : -1].gather(-1, torch.tensor(text)[:, None])[:, 0]
+    # transformers' Gemma 2 takes its attention's softmax in float32, whatever the model's own precision.
+    near = 1e-5 if family == "gemma2" else 1e-9
+    assert log_probabilities(pair, prompt, text) == pytest.approx(whole.tolist(), abs=near)
+    assert mean_log_probability(pair, prompt, text) == pytest.approx(whole.mean().item(), abs=near)
+
+
+def test_long_texts_are_read_in_pieces_and_empty_ones_not_at_all(
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = [5, 9, 17, 40, 3, 21, 8]
+    whole = log_probabilities(pair, [1, 2, 3, 4, 5], text)
+    monkeypatch.setattr("specviz.analysis.quality._CHUNK", 2)
+    assert log_probabilities(pair, [1, 2, 3, 4, 5], text) == pytest.approx(whole, abs=1e-9)
+    assert log_probabilities(pair, [1], text[:1]) == pytest.approx(log_probabilities(pair, [1], text)[:1])
+    assert mean_log_probability(pair, [1, 2], []) is None
+
+
+def test_scoring_that_runs_out_of_memory_is_one_sentence(
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> float:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr("specviz.analysis.comparison.mean_log_probability", full)
+    with pytest.raises(EngineError, match="Memory ran out"):
+        told(compare(Engine(pair), requests("speed", "verifier_only"), threading.Event()))
+
+
+def test_silence_in_the_middle_is_no_waiting_for_a_turn(pair: ModelPair) -> None:
+    """A place in the queue is told until the first pane begins; later a sign of life says nothing."""
+    events = list(Engine(pair).stream(requests("speed", "verifier_only")))
+    told = [
+        json.loads(line) if line else None
+        for line in side_by_side([Waiting(0, 3), *events[:3], Waiting(0, 0), *events[3:]], 2)
+    ]
+    assert [line for line in told if line and line["type"] == "waiting"] == [{"type": "waiting", "place": 3}]
+    assert told.count(None) == 2

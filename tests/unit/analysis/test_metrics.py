@@ -1,0 +1,162 @@
+"""What runs come to, side by side: parting, agreement, speed-up and the table, on runs made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specviz.analysis.metrics import agreement, explain, first_divergence, name_of, speed_up, table, verdict
+from specviz.schema.trace import Run, parse_trace
+from tests.support.traces import end_entry, line, round_entry, run_entry, token_entry
+
+IDS = {"A": 1, " small": 2, " bow": 3, " was": 4, " is": 5, " seen": 6}
+
+
+def kept(text: str) -> dict[str, Any]:
+    """A token that was drafted and accepted."""
+    return token_entry(text, id=IDS[text])
+
+
+def redone(text: str, draft: str) -> dict[str, Any]:
+    """A token in place of a rejected draft."""
+    rejected = {"id": IDS[draft], "text": draft, "q": 0.5, "p": 0.1, "pi": 0.1}
+    return token_entry(text, id=IDS[text], accepted=False, draft=rejected, acceptance=0.2, coin=0.6)
+
+
+def written(text: str, by_drafter: bool = False) -> dict[str, Any]:
+    """A token that nobody examined."""
+    return token_entry(text, id=IDS[text], accepted=by_drafter, acceptance=None, coin=None)
+
+
+def a_run(
+    *tokens: dict[str, Any],
+    method: str = "cascade_chow",
+    stop: str = "length",
+    seconds: float = 1.0,
+    **settings: Any,
+) -> Run:
+    """One run of one round."""
+    examined = sum(token["acceptance"] is not None for token in tokens)
+    ending = end_entry(1, method, stop) | {"seconds": seconds}
+    rounds = [round_entry(list(tokens), examined=examined)] if tokens else []
+    return parse_trace(line(entry) for entry in [run_entry(method, **settings), *rounds, ending])
+
+
+def words(parts: list[Any]) -> str:
+    """A sentence with its tokens in quotes."""
+    return "".join(part if isinstance(part, str) else f"‘{part['label']}’" for part in parts)
+
+
+CHOW, STRICT = "Chow (α\u00a0=\u00a00.3)", "Chow (α\u00a0=\u00a00)"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "index", "said"),
+    [
+        (
+            a_run(kept("A"), kept(" bow"), kept(" was")),
+            a_run(kept("A"), kept(" bow"), redone(" is", " was"), lenience=0.0),
+            2,
+            f"{CHOW} kept the draft ‘ was’; {STRICT} rejected it and the verifier put ‘ is’.",
+        ),
+        (
+            a_run(redone(" small", "A"), kept(" bow")),
+            a_run(kept("A"), kept(" bow"), lenience=0.0),
+            0,
+            f"{STRICT} kept the draft ‘A’; {CHOW} rejected it and the verifier put ‘ small’.",
+        ),
+        (
+            a_run(kept("A"), redone(" is", " was")),
+            a_run(kept("A"), redone(" seen", " was"), lenience=0.0),
+            1,
+            "Both rejected the draft ‘ was’, and their rules left different replacements: "
+            f"{CHOW} took ‘ is’, {STRICT} took ‘ seen’.",
+        ),
+        (
+            a_run(kept("A"), kept(" was")),
+            a_run(written("A"), written(" is"), method="verifier_only"),
+            1,
+            f"{CHOW} kept the draft ‘ was’; Verifier only wrote ‘ is’.",
+        ),
+        (
+            a_run(written("A", by_drafter=True), written(" was", by_drafter=True), method="drafter_only"),
+            a_run(kept("A"), redone(" is", " was")),
+            1,
+            f"Drafter only wrote ‘ was’; {CHOW} rejected the draft ‘ was’ and the verifier put ‘ is’.",
+        ),
+        (
+            a_run(kept("A"), kept(" was")),
+            a_run(kept("A"), stop="eos", lenience=0.0),
+            1,
+            f"{CHOW} kept the draft ‘ was’; {STRICT} had ended.",
+        ),
+    ],
+    ids=["kept or rejected", "rejected or kept", "two replacements", "verifier", "drafter", "ended"],
+)
+def test_two_runs_part_at_the_first_token_that_differs_and_it_is_said_why(
+    first: Run, second: Run, index: int, said: str
+) -> None:
+    divergence = first_divergence(first, second)
+    assert divergence is not None
+    assert divergence.index == index
+    assert words(explain(divergence, first, second)) == said
+
+
+@pytest.mark.parametrize("stop", ["length", "cancelled"])
+def test_runs_that_agree_do_not_part_nor_does_one_that_was_stopped(stop: str) -> None:
+    whole = a_run(kept("A"), redone(" is", " was"), kept(" seen"))
+    assert first_divergence(whole, whole) is None
+    part = a_run(kept("A"), stop="cancelled")
+    assert first_divergence(whole, part) is None
+    assert first_divergence(part, whole) is None
+    assert first_divergence(a_run(stop=stop), a_run(stop=stop)) is None
+
+
+def test_only_ids_count_not_who_wrote_them() -> None:
+    assert first_divergence(a_run(kept(" is")), a_run(redone(" is", " was"))) is None
+
+
+def test_a_name_tells_lenience_where_there_is_one() -> None:
+    assert name_of(a_run(lenience=0.3)) == CHOW
+    assert name_of(a_run(method="verifier_only")) == "Verifier only"
+
+
+def test_the_greedy_verdict_counts_what_agrees() -> None:
+    own = a_run(written("A"), written(" bow"), written(" is"), method="verifier_only")
+    same = a_run(kept("A"), kept(" bow"), redone(" is", " was"))
+    other = a_run(kept("A"), kept(" bow"), kept(" was"))
+    assert verdict(same, own) == "identical to the verifier’s own text"
+    assert verdict(other, own) == "agrees for 2 of 3 tokens"
+    assert verdict(a_run(kept("A"), stop="cancelled"), own) == "identical as far as it came"
+    assert agreement(other, own) == 2
+
+
+def test_speed_up_is_a_ratio_of_tokens_per_second() -> None:
+    slow = a_run(written("A"), written(" is"), method="verifier_only", seconds=2.0)
+    fast = a_run(kept("A"), kept(" is"), seconds=0.5)
+    assert speed_up(fast, slow) == pytest.approx(4.0)
+    assert speed_up(a_run(), slow) is None
+    assert speed_up(fast, a_run()) is None
+
+
+def test_the_table_has_a_row_for_each_run_and_gaps_for_what_was_not_measured() -> None:
+    own = a_run(written("A"), written(" is"), method="verifier_only", temperature=0.0, seconds=2.0)
+    chow = a_run(kept("A"), kept(" was"), temperature=0.0, seconds=1.0)
+    first, second = table([own, chow], [None, None], None, [None, None])
+    assert (first["parts_at"], first["parting"], first["verdict"]) == (None, None, "the verifier’s own text")
+    assert (second["parts_at"], second["verdict"]) == (1, "agrees for 1 of 2 tokens")
+    assert second["batch_speed"] == pytest.approx(2.0)
+    assert second["alone_speed"] is second["speed_up"] is second["quality"] is second["strayed_at"] is None
+
+    alone = a_run(kept("A"), kept(" seen"), temperature=0.0, seconds=0.5)
+    first, second = table([own, chow], [own, alone], own, [-0.5, -2.0])
+    assert first["speed_up"] == pytest.approx(1.0)
+    assert second["speed_up"] == pytest.approx(4.0)
+    assert (first["strayed_at"], second["strayed_at"]) == (None, 1)
+    assert (first["quality"], second["quality"]) == (-0.5, -2.0)
+
+
+def test_above_temperature_zero_there_is_no_verdict() -> None:
+    own = a_run(written("A"), method="verifier_only", temperature=1.0)
+    assert [row["verdict"] for row in table([own, own], [own, own], own, [None, None])] == [None, None]

@@ -1,0 +1,326 @@
+"""The endpoints without a server: what they make of what a client sends, and of what the engine tells."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from specviz.app import api, running
+from specviz.app.api import wire_api
+from specviz.core.methods import METHODS
+from specviz.engine.engine import Decided, Event, Finished, Started, Waiting
+from specviz.errors import PairError, RequestError
+from specviz.models.pairs import PairStatus
+from specviz.schema.settings import Request
+from specviz.schema.trace import Run, parse_trace
+from specviz.serving.offer import offered_pairs
+from specviz.serving.service import Service
+from tests.support.traces import make_trace, story_tokens
+
+
+class Script(Service):
+    """A service without models: tells the same events to everyone, and keeps what it was asked and by whom."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[Event | Waiting] = []
+        self.asked: list[tuple[str, list[Request], str]] = []
+        self.open = 0
+
+    def events(
+        self,
+        key: str,
+        requests: Sequence[Request],
+        stop: threading.Event,
+        progress: Any = None,
+        *,
+        visitor: str = "",
+    ) -> Iterator[Event | Waiting]:
+        self.asked.append((key, list(requests), visitor))
+        self.open += 1
+        try:
+            yield from self.told
+        finally:
+            self.open -= 1
+
+
+@pytest.fixture(scope="module")
+def offered() -> tuple[Script, dict[str, Callable[..., Any]]]:
+    """A service and the endpoints by their names, made once: gradio takes its time."""
+    service = Script()
+    with gr.Blocks(analytics_enabled=False) as page:
+        wire_api(service)
+    return service, {str(fn.api_name): fn.fn for fn in page.fns.values() if fn.fn}
+
+
+@pytest.fixture
+def service(offered: tuple[Script, dict[str, Callable[..., Any]]]) -> Script:
+    service, _ = offered
+    service.told, service.asked, service.open = [], [], 0
+    return service
+
+
+@pytest.fixture
+def endpoint(
+    offered: tuple[Script, dict[str, Callable[..., Any]]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Callable[..., Any]]:
+    """An endpoint by its name; each look at the clock is a second later than the one before."""
+    clock = iter(range(10_000))
+    monkeypatch.setattr(api, "monotonic", lambda: float(next(clock)))
+    return offered[1].__getitem__
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    """A run whose rounds have all been."""
+    return parse_trace(make_trace(story_tokens()[:30], seed=3).lines)
+
+
+WRONG: list[tuple[Any, ...]] = [
+    (None,),
+    (7,),
+    (["Hi"],),
+    ({"a": 1},),
+    ("\ud800",),
+    ("   ",),
+    ("Hi", None),
+    ("Hi", ["speed"]),
+    ("Hi", "nothing"),
+    ("Hi", "speed", "0.5"),
+    ("Hi", "speed", float("nan")),
+    ("Hi", "speed", float("inf")),
+    ("Hi", "speed", 10**400),
+    ("Hi", "speed", True),
+    ("Hi", "speed", 2),
+    ("Hi", "speed", 0, None),
+    ("Hi", "speed", 0, "embedded", "three"),
+    ("Hi", "speed", 0, "embedded", 17),
+    ("Hi", "speed", 0, "embedded", 2.5),
+    ("Hi", "speed", 0, "embedded", "auto", -1),
+    ("Hi", "speed", 0, "embedded", "auto", 10**400),
+    ("Hi", "speed", 0, "embedded", "auto", 1, -1),
+    ("Hi", "speed", 0, "embedded", "auto", 1, 0, 0),
+    ("Hi", "speed", 0, "embedded", "auto", 1, 0, 1, -1),
+    ("Hi", "speed", 0, "embedded", "auto", 1, 0, 1, 2**63),
+    ("Hi", "speed", 0, "embedded", "auto", 1, 0, 1, 0, 0),
+    ("Hi", "speed", 0, "embedded", "auto", 1, 0, 1, 0, 8, 101),
+    ("Hi", "speed", 0, "embedded", "auto", 1, 0, 1, 0, 8, 0, "yes"),
+]
+
+
+@pytest.mark.parametrize("values", WRONG, ids=lambda values: repr(values)[:60])
+def test_a_wrong_value_is_refused_in_a_sentence_and_nothing_is_asked(
+    service: Script, endpoint: Callable, values: tuple[Any, ...]
+) -> None:
+    """Whatever a client sends, it is told what would be right, and no engine sees it."""
+    with pytest.raises(RequestError, match=r"^.{10,299}\.$"):
+        list(endpoint("generate")(*values))
+    assert not service.asked
+
+
+@pytest.mark.parametrize(
+    "panes",
+    [
+        None,
+        "speed",
+        [],
+        [{}],
+        [{}] * 5,
+        [{}, None],
+        [{}, ["speed"]],
+        [{}, {"prompt": "Hi"}],
+        [{}, {"method": None}],
+        [{}, {"lenience": "1"}],
+        [{}, {"draft_length": 1.5}],
+        [{}, {"method": "speed", "lenience": 2}],
+    ],
+    ids=repr,
+)
+def test_wrong_panes_are_refused_in_a_sentence(service: Script, endpoint: Callable, panes: Any) -> None:
+    """A comparison takes two to four panes that say nothing but method, lenience and draft length."""
+    with pytest.raises(RequestError, match=r"^.{10,299}\.$"):
+        list(endpoint("compare")("Hi", panes))
+    assert not service.asked
+
+
+def test_a_pair_that_is_not_offered_is_refused(service: Script, endpoint: Callable) -> None:
+    """Nobody can have a pair loaded that the page does not offer."""
+    with pytest.raises(PairError):
+        list(endpoint("generate")("Hi", "speed", 0, "somebody/else"))
+    assert not service.asked
+
+
+def test_what_is_asked_for_is_what_was_sent(service: Script, endpoint: Callable) -> None:
+    """Values reach the request in the documented order; what is left out has its documented default."""
+    list(endpoint("generate")("Hi", "speed", 0.25, "embedded-skip", 3, 0.5, 7, 0.9, 11, 13, 2))
+    list(endpoint("generate")("Hi"))
+    (key, [full], _), (default_key, [short], _) = service.asked
+    assert key == "embedded-skip"
+    assert full == Request("Hi", None, None, False, "speed", 0.25, 3, 0.5, 7, 0.9, 11, 13, inspect=2)
+    assert default_key == "embedded"
+    assert short == Request("Hi", temperature=0.7)
+
+
+def test_an_answer_tells_the_place_then_the_text_then_the_figures(
+    service: Script, endpoint: Callable, run: Run
+) -> None:
+    """A client learns its place while it waits, then all of the text so far, and at the end what it took."""
+    rounds = list(run.rounds)
+    growing = parse_trace(run.lines())
+    growing.rounds.clear()
+    growing.stop_reason = ""
+
+    def told() -> Iterator[Event | Waiting]:
+        yield Waiting(0, 2)
+        yield Waiting(0, 1)
+        yield Started(0, growing)
+        for each in rounds:
+            growing.rounds.append(each)
+            yield Decided(0, growing, each)
+            yield Waiting(0, 0)  # only a sign of life
+        growing.stop_reason = run.stop_reason
+        yield Finished(0, growing)
+
+    service.told = told()  # type: ignore[assignment]
+    answers = list(endpoint("generate")("Hi", "speed"))
+    assert [answer["place"] for answer in answers[:3]] == [2, 1, None]
+    assert not any(answer["place"] for answer in answers[2:])
+    for before, after in itertools.pairwise(answers):
+        assert after["text"].startswith(before["text"])
+        assert after["accepted"] + after["resampled"] == after["tokens"]
+        assert before["stop_reason"] == ""
+    last = answers[-1]
+    assert last["text"] == run.text
+    assert last["tokens"] == len(run.tokens)
+    assert last["accepted"] == sum(run.accepted)
+    assert last["stop_reason"] == run.stop_reason
+    assert {name: last[name] for name in api.FIGURES} == {name: getattr(run, name) for name in api.FIGURES}
+    assert "trace" not in last
+
+
+def test_the_trace_comes_where_it_is_asked_for(service: Script, endpoint: Callable, run: Run) -> None:
+    """The last answer, and no other, carries the very trace of the run."""
+    service.told = [Started(0, run), Finished(0, run)]
+    *before, last = endpoint("generate")("Hi", "speed", 0, "embedded", "auto", 1, 0, 1, 0, 8, 0, True)
+    assert parse_trace(last["trace"].split("\n")) == run
+    assert not any("trace" in answer for answer in before)
+
+
+def test_answers_come_at_a_bounded_pace(
+    service: Script, endpoint: Callable, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However fast the engine is, a client is told a few times a second, and always of the end."""
+    service.told = [Waiting(0, 1)] * 500 + [Finished(0, run)]
+    clock = iter(range(10_000))
+    monkeypatch.setattr(api, "monotonic", lambda: next(clock) / 100)
+    answers = list(endpoint("generate")("Hi", "speed"))
+    assert len(answers) == pytest.approx(5 / running.UPDATE_SECONDS, rel=0.2)
+    assert answers[-1]["stop_reason"] == run.stop_reason
+
+
+@pytest.mark.parametrize("name", ["generate", "compare"])
+def test_a_client_that_goes_away_ends_its_run(
+    service: Script, endpoint: Callable, run: Run, name: str
+) -> None:
+    """Closing an answer closes the engine's events, which is what ends a run."""
+    service.told = [Started(0, run), Started(1, run), Finished(0, run)]
+    values = ("Hi", [{}, {}]) if name == "compare" else ("Hi",)
+    answers = endpoint(name)(*values)
+    next(answers)
+    assert service.open == 1
+    answers.close()
+    assert service.open == 0
+
+
+def test_a_comparison_tells_where_texts_part(service: Script, endpoint: Callable, run: Run) -> None:
+    """Each pane is told against the first: nothing where the texts are the same, else the token and the reason."""
+    other = parse_trace(make_trace(story_tokens()[3:20], seed=4).lines)
+    service.told = [
+        *(Started(index, each) for index, each in enumerate((run, run, other))),
+        *(Finished(index, each) for index, each in enumerate((run, run, other))),
+    ]
+    *_, last = endpoint("compare")("Hi", [{}, {"method": "speed"}, {"lenience": 0.1, "draft_length": 4}])
+    first, same, apart = last["panes"]
+    assert (first["parts_at"], same["parts_at"], same["parting"]) == (None, None, None)
+    ids = zip(run.token_ids, other.token_ids, strict=False)
+    assert apart["parts_at"] == next(place for place, (one, two) in enumerate(ids) if one != two)
+    assert apart["parting"].endswith(".")
+    [(_, asked, _)] = service.asked
+    assert [each.method for each in asked] == ["cascade_tokenV3", "speed", "cascade_tokenV3"]
+    assert (asked[2].lenience, asked[2].draft_length) == (0.1, 4)
+    assert {(each.prompt, each.temperature, each.seed) for each in asked} == {("Hi", 0.7, 0)}
+
+
+def test_methods_are_the_registry(endpoint: Callable) -> None:
+    """Clients read names and ranges that requests accept; what has no bound, or no lenience, is null."""
+    listed = {method["name"]: method for method in endpoint("methods")()}
+    assert list(listed) == list(METHODS)
+    assert listed["verifier_only"]["lenience_range"] is None
+    assert listed["cascade_opt"]["lenience_range"] == [None, None]
+    assert listed["cascade_diff"]["lenience_range"] == [-1, 1]
+    assert listed["cascade_diff"]["default_lenience"] == METHODS["cascade_diff"].default_lenience
+
+
+def test_pairs_are_asked_about_once_in_a_while(endpoint: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding out what can be used may mean asking the hub: many who ask get one answer, for a while."""
+    asked: list[int] = []
+
+    def describe(_: object) -> list[PairStatus]:
+        asked.append(1)
+        return [PairStatus("embedded", "", "", "", "", 0.0, "", True, False, "no room")]
+
+    monkeypatch.setattr(api, "describe_pairs", describe)
+    monkeypatch.setattr(api, "monotonic", lambda: 0.0)
+    first, second = endpoint("pairs")(), endpoint("pairs")()
+    assert first == second
+    assert [pair["key"] for pair in first] == list(offered_pairs())
+    assert (first[0]["usable"], first[0]["note"]) == (False, "no room")
+    assert len(asked) == 1
+    monkeypatch.setattr(api, "monotonic", lambda: api.PAIRS_SECONDS + 1)
+    endpoint("pairs")()
+    assert len(asked) == 2
+
+
+def asker(session: str | None, **headers: str) -> gr.Request:
+    """Gradio's request, of a session."""
+    request = gr.Request(headers=headers)
+    request.session_hash = session
+    return request
+
+
+def test_a_session_is_one_visitor_and_every_mcp_call_another(service: Script, endpoint: Callable) -> None:
+    """Gradio makes all MCP calls in one session of its own: they must not count as one visitor's."""
+    values = ("Hi", "speed", 0, "embedded", "auto", 1, 0, 1, 0, 8, 0, False)
+    for session, headers in (
+        ("a", {}),
+        ("a", {}),
+        ("b", {"x-gradio-user": "mcp"}),
+        ("b", {"x-gradio-user": "mcp"}),
+    ):
+        list(endpoint("generate")(*values, asker(session, **headers)))
+    first, second, third, fourth = (visitor for *_, visitor in service.asked)
+    assert first == second == "a"
+    assert third != fourth
+    assert third
+    assert fourth
+    assert "b" not in (third, fourth)
+
+
+@pytest.mark.parametrize(
+    ("installed", "asked", "offered"),
+    [(True, None, True), (True, "1", True), (True, "0", False), (False, None, False), (False, "1", False)],
+)
+def test_mcp_is_on_where_it_can_be_unless_it_is_switched_off(
+    monkeypatch: pytest.MonkeyPatch, installed: bool, asked: str | None, offered: bool
+) -> None:
+    """Tools are offered where the package is installed; SPECVIZ_MCP=0 says no."""
+    monkeypatch.setattr(api, "find_spec", lambda _: object() if installed else None)
+    monkeypatch.delenv("SPECVIZ_MCP", raising=False)
+    if asked:
+        monkeypatch.setenv("SPECVIZ_MCP", asked)
+    assert api.offers_mcp() is offered

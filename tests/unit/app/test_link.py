@@ -1,0 +1,171 @@
+"""Links: what a query asks for comes through whole; what is not sound is left out with a sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from urllib.parse import parse_qsl
+
+import pytest
+
+from specviz.app.link import NAMES, Link, Pane, parse_link
+from specviz.app.offered import MAX_PROMPT, Range, ranges
+from specviz.core.methods import METHODS
+from specviz.schema.settings import Request
+
+
+def parsed(query: str) -> Link:
+    return parse_link(parse_qsl(query, keep_blank_values=True))
+
+
+def test_a_link_sets_all_that_it_names() -> None:
+    link = parsed(
+        "tab=generate&pair=gpt2&prompt=Why%3F%0A%26%F0%9F%8C%88&method=cascade_opt&lenience=-2.5&k=7&temperature=0"
+        "&top_k=40&top_p=0.9&tokens=64&seed=123456"
+    )
+    assert link.problems == ()
+    assert link.settings == {
+        "pair": "gpt2",
+        "prompt": "Why?\n&🌈",
+        "method": "cascade_opt",
+        "lenience": -2.5,
+        "draft_length": 7,
+        "temperature": 0.0,
+        "top_k": 40,
+        "top_p": 0.9,
+        "max_new_tokens": 64,
+        "seed": 123456,
+    }
+    assert set(link.settings) == set(NAMES.values())
+    Request(**{name: value for name, value in link.settings.items() if name != "pair"})
+
+
+def test_a_link_asks_for_no_longer_text_than_the_server_writes() -> None:
+    query = [("tokens", "300")]
+    assert parse_link(query, ranges(1024)).settings == {"max_new_tokens": 300}
+    assert parse_link(query, ranges(200)).problems == (
+        "The link’s “tokens” was left out: it must be a whole number from 8 to 200.",
+    )
+    assert ranges(5)["max_new_tokens"] == Range(5, 5, 5, 8, whole=True)
+
+
+def test_panes_come_in_order() -> None:
+    link = parsed(
+        "tab=compare&pane=verifier_only:0:5&pane=speed:0.30000000000000004:16&pane=cascade_diff:-1:auto"
+    )
+    assert link.panes == (
+        Pane("verifier_only", 0.0, 5),
+        Pane("speed", 0.30000000000000004, 16),
+        Pane("cascade_diff", -1.0, "auto"),
+    )
+    assert link.compares
+    assert link.problems == ()
+
+
+def test_a_draft_length_is_automatic_or_a_number() -> None:
+    assert [parsed(f"k={value}").settings["draft_length"] for value in ("auto", "1", "16")] == ["auto", 1, 16]
+    assert parsed("k=17").problems == (
+        "The link’s “k” was left out: it must be auto or a whole number from 1 to 16.",
+    )
+
+
+def test_names_of_others_are_passed_over() -> None:
+    assert parsed("__theme=dark&view=api&utm_source=x&pane2=y") == Link()
+    assert parsed("") == Link()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_lenience_is_judged_by_its_method_wherever_it_stands(method: str) -> None:
+    low, high = METHODS[method].offered_range
+    for query in (f"method={method}&lenience={high:g}", f"lenience={high:g}&method={method}"):
+        assert parsed(query).settings == {"method": method, "lenience": high}
+    if METHODS[method].has_lenience:
+        beyond = parsed(f"lenience={low - 0.5:g}&method={method}")
+        assert beyond.settings == {"method": method}
+        assert len(beyond.problems) == 1
+
+
+HOSTILE = "<script>alert(1)</script>"
+LONG = "x" * (MAX_PROMPT + 1)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "pair=" + HOSTILE,
+        "pair=../../etc/passwd",
+        "pair=someone/else",
+        "method=" + HOSTILE,
+        "method=__class__",
+        "tab=" + HOSTILE,
+        "prompt=",
+        "prompt=%20%0A",
+        "prompt=" + LONG,
+        "lenience=NaN",
+        "lenience=inf",
+        "lenience=1e999",
+        "lenience=0.5;drop",
+        "lenience=-0.1",
+        "method=cascade_chow&lenience=1.01",
+        "k=0",
+        "k=17",
+        "k=5.0",
+        "k=" + "9" * 5000,
+        "k=%EF%BC%95",
+        "k=1_0",
+        "k=05",
+        "k=AUTO",
+        "k=",
+        "k=auto&k=5",
+        "temperature=-1",
+        "temperature=2.01",
+        "temperature=nan",
+        "temperature=0x1",
+        "temperature=",
+        "top_k=-1",
+        "top_k=99999999999",
+        "top_p=0",
+        "top_p=1.1",
+        "tokens=1000000",
+        "tokens=0",
+        "seed=-1",
+        "seed=" + "9" * 400,
+        "seed=1e3",
+        "seed=%201",
+        "seed=1&seed=2",
+        "method=speed&method=speed",
+        "pair=embedded&pair=gpt2",
+        "pane=speed:0:5",
+        "pane=" + "&pane=".join(["speed:0:5"] * 5),
+        "pane=speed:0:5&pane=" + HOSTILE,
+        "pane=speed:0:5&pane=speed:nan:5",
+        "pane=speed:0:5&pane=speed:0:99",
+        "pane=speed:0:5&pane=speed:0:none",
+        "pane=speed:0:5&pane=speed:0",
+        "pane=speed:0:5&pane=speed:0:5:6",
+    ],
+)
+def test_what_is_not_sound_is_left_out_with_a_sentence_that_repeats_none_of_it(query: str) -> None:
+    link = parsed(query)
+    assert len(link.problems) == 1
+    assert link.problems[0].startswith("The link’s “")
+    assert link.problems[0].endswith(".")
+    assert not any(
+        piece in link.problems[0] for piece in (HOSTILE, "passwd", "9999", "xxxx", "drop", "__class__")
+    )
+    assert len(link.problems[0]) < 250
+    sound = {"method"} if query.startswith("method=cascade_chow") else set()
+    assert set(link.settings) == sound
+    assert link.tab is None
+    assert link.panes == ()
+
+
+def test_one_bad_value_does_not_spoil_the_others() -> None:
+    link = parsed("method=nonsense&lenience=0.5&temperature=0.5&seed=x&prompt=hello")
+    assert link.settings == {"temperature": 0.5, "prompt": "hello"}
+    assert len(link.problems) == 3
+
+
+def test_reading_a_link_takes_no_gradio() -> None:
+    code = "import sys, specviz.app.link; sys.exit('gradio' in sys.modules or 'plotly' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

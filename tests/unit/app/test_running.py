@@ -1,0 +1,30 @@
+"""How lines reach a view: all of them, and what went wrong last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from specviz.app.running import grow
+from specviz.errors import EngineError
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (EngineError("Memory ran out."), "Memory ran out."),
+        (ValueError("inside"), "Something broke inside SpecViz"),
+    ],
+)
+def test_what_goes_wrong_is_the_last_line_after_all_that_came_before(error: Exception, message: str) -> None:
+    def lines() -> Iterator[str]:
+        yield '{"type":"run"}\n'
+        raise error
+
+    *_, last = grow(lines)
+    first, failure = last.splitlines()
+    assert first == '{"type":"run"}'
+    assert json.loads(failure)["type"] == "error"
+    assert json.loads(failure)["message"].startswith(message)

@@ -1,0 +1,180 @@
+"""The shell, as people use it: what it prints, where, and with which exit status."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from specviz import __main__ as shell
+from specviz.core.methods import METHODS
+from specviz.models.pairs import PAIRS, ModelPair
+from specviz.schema.trace import Run
+from tests.support.tiny import tiny_pair
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def small_pair(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> ModelPair:
+    """Commands load a tiny pair instead of the embedded one."""
+    pair = tiny_pair("llama", tmp_path_factory.mktemp("pair"))
+    monkeypatch.setattr("specviz.models.pairs.load_pair", lambda *_, **__: pair)
+    return pair
+
+
+def test_text_streams_to_standard_output_and_the_rest_to_standard_error(
+    capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    arguments = ["generate", "hello", "--max-new-tokens", "12", "--seed", "3"]
+    assert shell.main([*arguments, "--trace", str(trace)]) == 0
+    printed = capsys.readouterr()
+    assert shell.main([*arguments, "--json"]) == 0
+    assert printed.out == json.loads(capsys.readouterr().out)["text"] + "\n"
+    assert "12 tokens" in printed.err
+    assert "acceptance rate" in printed.err
+    run = Run.load(trace)
+    assert run.draft_length is None
+    assert f" · proposals a round {run.mean_draft_length:.1f} · " in printed.err
+    assert shell.main([*arguments, "--draft-length", "4"]) == 0
+    assert "proposals a round" not in capsys.readouterr().err
+
+
+def test_json_is_one_object_with_the_fields_of_a_run(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    arguments = [
+        "--method",
+        "cascade_opt",
+        "--lenience",
+        "0.2",
+        "--draft-length",
+        "3",
+        "--temperature",
+        "0.8",
+    ]
+    arguments += [
+        "--top-k",
+        "50",
+        "--top-p",
+        "0.9",
+        "--seed",
+        "7",
+        "--max-new-tokens",
+        "10",
+        "--inspect",
+        "2",
+        "--raw",
+    ]
+    assert shell.main(["generate", "hello", *arguments, "--json", "--trace", str(trace)]) == 0
+    printed, run = json.loads(capsys.readouterr().out), Run.load(trace)
+    assert printed == json.loads(json.dumps(run.summary()))
+    asked = {"method": "cascade_opt", "lenience": 0.2, "draft_length": 3, "temperature": 0.8, "top_k": 50}
+    asked |= {"top_p": 0.9, "seed": 7, "max_new_tokens": 10, "inspect": 2}
+    assert asked.items() <= printed.items()
+
+
+def test_the_prompt_may_come_through_a_pipe(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(" \n"))
+    assert shell.main(["generate", "-"]) == 2
+    assert "The prompt is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--lenience", "2"], "Lenience 2.0 does not fit cascade_tokenV3"),
+        (["--lenience", "nan"], "Lenience nan"),
+        (["--method", "magic"], "There is no method 'magic'"),
+        (["--draft-length", "0"], "from 1 to 16"),
+        (
+            ["--draft-length", "many"],
+            "Draft length is 'many'; it must be a whole number from 1 to 16 (or \"auto\"",
+        ),
+        (["--forbid", "two words"], "each must be exactly one"),
+    ],
+)
+def test_asked_wrongly_is_one_sentence_and_status_2(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture
+) -> None:
+    assert shell.main(["generate", "hello", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert sentence in printed.err
+    assert "Traceback" not in printed.err
+    assert not printed.out
+
+
+def test_an_unwritable_trace_is_one_sentence_and_status_1(
+    capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    assert (
+        shell.main(["generate", "hello", "--max-new-tokens", "2", "--trace", str(tmp_path / "no" / "t")]) == 1
+    )
+    assert "could not be written" in capsys.readouterr().err
+
+
+def test_a_terminal_gets_colours_and_no_escape_sequences_of_the_model(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    shell._write("a\x1b[2Jb\n", True)
+    shell._write("c", False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    shell._write("d", True)
+    assert capsys.readouterr().out == "\x1b[38;5;33ma\\x1b[2Jb\n\x1b[0m\x1b[4;38;5;208mc\x1b[0md"
+
+
+def test_lists_name_all_pairs_and_methods(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specviz.models.hub.reachable", lambda: False)
+    assert shell.main(["pairs"]) == 0
+    listed = capsys.readouterr().out
+    assert [line.split()[0] for line in listed.splitlines()[1:]] == list(PAIRS)
+    assert shell.main(["methods"]) == 0
+    listed = capsys.readouterr().out
+    assert [line.split()[0] for line in listed.splitlines()[1:]] == list(METHODS)
+
+
+def test_an_interrupt_ends_the_run_within_a_round_and_keeps_the_trace(tmp_path: Path) -> None:
+    """Ctrl-C on a real process, in the middle of a run without end."""
+    trace, script = tmp_path / "trace.jsonl", tmp_path / "run.py"
+    script.write_text(
+        "import dataclasses, sys, pathlib\n"
+        "from tests.support.tiny import tiny_pair\n"
+        "import specviz.models.pairs, specviz.__main__ as shell\n"
+        "pair = tiny_pair('llama', pathlib.Path(sys.argv[1]))\n"
+        "pair = dataclasses.replace(pair, eos_token_ids=frozenset(), context_length=10**6)\n"
+        "specviz.models.pairs.load_pair = lambda *_, **__: pair\n"
+        "sys.exit(shell.main(['generate', 'hello', '--max-new-tokens', '100000', '--trace', sys.argv[2]]))\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(script), str(tmp_path / "pair"), str(trace)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.read(20)
+        time.sleep(0.2)
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert Run.load(trace).stop_reason == "cancelled"
+
+
+def test_the_engine_needs_neither_gradio_nor_plotly() -> None:
+    """`specviz` without its page, on a bare machine: importing everything else brings neither in."""
+    code = (
+        "import sys, specviz.engine.engine, specviz.models.pairs, specviz.serving.service, specviz.schema.trace, specviz.__main__\n"
+        "found = {'gradio', 'plotly'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {found}' if found else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -1,0 +1,315 @@
+"""What if: every flip is a change of the verdict as the rules themselves give it, and a second run confirms it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.core.counterfactual import leniences
+from specviz.core.methods import METHODS, acceptance_and_residual
+from specviz.engine.engine import Engine
+from specviz.schema.settings import Request
+from specviz.schema.trace import Run, Token
+from tests.support.tiny import tiny_pair
+
+PROMPT = "The quick brown fox jumps over"
+BOTH = [name for name, method in METHODS.items() if method.drafts and method.verifies]
+TEMPERATURES = (0.0, 0.6, 1.0, 1.5)
+UNBOUNDED = 1e6
+"""How far out the verdicts of a rule whose lenience has no bounds are looked at."""
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    return Engine(tiny_pair("llama", tmp_path_factory.mktemp("pair")), max_rows=64)
+
+
+@pytest.fixture(scope="module")
+def runs(engine: Engine) -> list[Run]:
+    """Runs of every method that examines, at several temperatures, with all that was known at every token."""
+    return engine.generate(
+        [
+            Request(
+                prompt=PROMPT,
+                method=method,
+                temperature=temperature,
+                seed=seed,
+                inspect=1,
+                max_new_tokens=12,
+                return_logits=True,
+            )
+            for seed, temperature in enumerate(TEMPERATURES)
+            for method in BOTH
+        ]
+    )
+
+
+def proposal(token: Token) -> int:
+    return token.draft.id if token.draft else token.id
+
+
+def verdicts(run: Run, place: int, method: str, at: list[float]) -> list[bool]:
+    """Whether the proposal at a place of a run is accepted by a method at each of these leniences: by the rules."""
+    token = run.tokens[place]
+    logits = (side[place].expand(len(at), -1) for side in (run.drafter_logits, run.verifier_logits))
+    acceptance, _ = acceptance_and_residual(
+        method,
+        *logits,
+        torch.full((len(at),), proposal(token)),
+        lenience=torch.tensor(at, dtype=torch.float64),
+        temperature=run.temperature,
+    )
+    return (token.coin < acceptance).tolist()
+
+
+def test_every_flip_is_a_change_of_the_verdict_and_there_is_no_other(runs: list[Run]) -> None:
+    examined, counts = 0, Counter()
+    for run in runs:
+        for place, token in enumerate(run.tokens):
+            examined += 1
+            for index, name in enumerate(METHODS):
+                flips = token.what_if.flips[index]
+                if name not in BOTH:
+                    assert flips == []
+                    continue
+                counts[name, len(flips)] += 1
+                low, high = (max(-UNBOUNDED, min(UNBOUNDED, end)) for end in METHODS[name].lenience_range)
+                tiny = [1e-6 * max(1.0, abs(flip)) for flip in flips]
+                both_sides = [x for flip, e in zip(flips, tiny, strict=True) for x in (flip - e, flip + e)]
+                grid = [low + (high - low) * step / 200 for step in range(201)]
+                if math.isinf(METHODS[name].lenience_range[0]):
+                    grid += [-5 + step / 20 for step in range(201)]
+                # Whatever lies closer to a flip than its own accuracy says nothing.
+                near = [x for x in grid if all(abs(x - f) > e for f, e in zip(flips, tiny, strict=True))]
+                at = sorted({*near, *(min(max(x, low), high) for x in both_sides)})
+                found = verdicts(run, place, name, at)
+                changes = [
+                    (a, b) for (a, b), (x, y) in zip(pairwise(at), pairwise(found), strict=True) if x != y
+                ]
+                assert len(changes) == len(flips), (run.method, place, name, flips, changes)
+                for flip, (before, after) in zip(flips, changes, strict=True):
+                    assert before < flip <= after
+    assert examined >= 200
+    # All shapes were seen: no flip, one, and for every token rule two.
+    assert all(counts[name, 0] and counts[name, 1] for name in BOTH)
+    assert all(counts[name, 2] >= 5 for name in BOTH if "token" in name)
+
+
+def bisect(run: Run, place: int, method: str, low: float, high: float) -> float:
+    """Where the verdict changes between two leniences at which it differs; 32 pieces at a time."""
+    for _ in range(9):
+        at = [low + (high - low) * step / 32 for step in range(33)]
+        found = verdicts(run, place, method, at)
+        assert found[0] != found[-1]
+        change = found.index(found[-1])
+        low, high = at[change - 1], at[change]
+    return high
+
+
+def test_a_single_flip_is_where_bisection_finds_it(runs: list[Run]) -> None:
+    """For at least 200 recorded tokens of the run's own method and of a second one."""
+    found = 0
+    for run in runs:
+        second = BOTH[(BOTH.index(run.method) + 1) % len(BOTH)]
+        for place, token in enumerate(run.tokens):
+            for name in (run.method, second):
+                flips = token.what_if.flips[list(METHODS).index(name)]
+                ends = METHODS[name].lenience_range
+                if len(flips) == 1 and abs(flips[0]) < UNBOUNDED:
+                    low, high = (max(-UNBOUNDED, min(UNBOUNDED, end)) for end in ends)
+                    at = bisect(run, place, name, low, high)
+                    assert at == pytest.approx(flips[0], abs=1e-6 * max(1.0, abs(flips[0])))
+                    found += 1
+    assert found >= 200
+
+
+def test_the_own_method_stands_among_the_nine_with_the_number_that_decided(runs: list[Run]) -> None:
+    for run in runs:
+        own = list(METHODS).index(run.method)
+        assert [one.method for one in run.alternatives] == list(METHODS)
+        assert run.alternatives[own].lenience == run.lenience
+        assert {one.method: one.lenience for one in run.alternatives} == leniences(run.method, run.lenience)
+        for token in run.tokens:
+            assert token.what_if.acceptance[own] == token.acceptance
+
+
+def test_the_nine_verdicts_are_those_of_nine_runs_at_that_position(engine: Engine, runs: list[Run]) -> None:
+    """Each method, run for one token after the same text with the same seed, decides as the strip says."""
+    asked, expected = [], []
+    for run in runs:
+        for place in (1, len(run.tokens) - 1):
+            token = run.tokens[place]
+            for index, one in enumerate(run.alternatives):
+                asked.append(
+                    Request(
+                        token_ids=run.prompt_ids + run.token_ids[:place],
+                        method=one.method,
+                        lenience=one.lenience,
+                        temperature=run.temperature,
+                        seed=run.seed,
+                        max_new_tokens=1,
+                    )
+                )
+                expected.append((one.method, token, token.what_if.acceptance[index]))
+    for run, (method, token, acceptance) in zip(engine.generate(asked), expected, strict=True):
+        [again] = run.tokens
+        assert again.position == token.position
+        assert again.accepted == (token.coin < acceptance), method
+        if method in BOTH:
+            assert (proposal(again), again.coin) == (proposal(token), token.coin)
+            assert again.acceptance == pytest.approx(acceptance, abs=1e-6)  # batched settings are float32
+        elif method == "drafter_only":
+            assert again.id == proposal(token)
+    assert len(asked) >= 9 * 50
+
+
+def first_change(run: Run, lenience: float) -> int | None:
+    """The first token that may differ at another lenience, by what the run recorded."""
+    own = list(METHODS).index(run.method)
+    low, high = sorted((run.lenience, lenience))
+    for place, token in enumerate(run.tokens):
+        crossed = sum(low < flip <= high for flip in token.what_if.flips[own])
+        kept = token.what_if.kept
+        if crossed % 2 or (kept and not kept[0] <= lenience < kept[1]):
+            return place
+    return None
+
+
+def test_a_run_at_another_lenience_is_the_same_up_to_the_first_change(engine: Engine) -> None:
+    """The law behind the what-if slider: recorded numbers foretell where a second run parts from the first."""
+    requests, grid = [], {}
+    for method in BOTH:
+        low, high = METHODS[method].offered_range
+        grid[method] = [low + (high - low) * step / 4 for step in (0, 1, 3, 4)]
+        for seed, temperature in ((0, 1.0), (1, 0.0), (2, 0.7)):
+            base = {"prompt": PROMPT, "method": method, "seed": seed, "temperature": temperature}
+            requests += [Request(**base, inspect=1, max_new_tokens=16)]
+            requests += [Request(**base, lenience=at, max_new_tokens=16) for at in grid[method]]
+    done = iter(engine.generate(requests))
+    parted, flipped, same = 0, 0, 0
+    for method in [method for method in BOTH for _ in range(3)]:
+        run = next(done)
+        for at in grid[method]:
+            other, place = next(done), first_change(run, at)
+            assert other.lenience == at
+            if place is None:
+                same += 1
+                assert (other.token_ids, other.accepted) == (run.token_ids, run.accepted)
+                continue
+            parted += 1
+            assert other.token_ids[:place] == run.token_ids[:place]
+            assert other.accepted[:place] == run.accepted[:place]
+            crossed = run.tokens[place].what_if.flips[list(METHODS).index(method)]
+            if sum(min(run.lenience, at) < flip <= max(run.lenience, at) for flip in crossed) % 2:
+                flipped += 1
+                assert other.tokens[place].accepted != run.tokens[place].accepted
+                assert proposal(other.tokens[place]) == proposal(run.tokens[place])
+            else:
+                assert not other.tokens[place].accepted
+    assert parted >= 50
+    assert flipped >= 40
+    assert same >= 10
+
+
+def test_a_device_that_may_not_look_explains_the_same(
+    engine: Engine, runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Off the CPU every place is explained and searched, since to learn which ones matter would make it wait."""
+    monkeypatch.setattr("specviz.core.counterfactual.places", lambda mask: torch.arange(mask.numel()))
+    monkeypatch.setattr("specviz.engine.step.places", lambda mask: torch.arange(mask.numel()))
+    for run in runs[:: len(BOTH) - 1]:
+        request = Request(
+            prompt=PROMPT,
+            method=run.method,
+            temperature=run.temperature,
+            seed=run.seed,
+            inspect=1,
+            max_new_tokens=12,
+        )
+        for one, other in zip(run.tokens, engine.generate(request)[0].tokens, strict=True):
+            assert one.id == other.id
+            assert one.what_if.acceptance == pytest.approx(other.what_if.acceptance, abs=1e-12)
+            for mine, theirs in zip(one.what_if.flips, other.what_if.flips, strict=True):
+                assert mine == pytest.approx(theirs, abs=1e-12)
+
+
+def test_leniences_of_one_batch_are_told_apart(engine: Engine) -> None:
+    requests = [
+        Request(
+            prompt=PROMPT, method="cascade_tokenV3", lenience=at, seed=3, inspect=inspect, max_new_tokens=12
+        )
+        for at, inspect in ((0.2, 1), (0.8, 0), (0.9, 2))
+    ]
+    together = engine.generate(requests)
+    assert together[1].alternatives == []
+    assert all(token.what_if is None for token in together[1].tokens)
+    for run, request in zip(together, requests, strict=True):
+        for token, alone in zip(run.tokens, engine.generate(request)[0].tokens, strict=True):
+            if token.what_if:
+                assert token.what_if.acceptance == pytest.approx(alone.what_if.acceptance, abs=1e-9)
+                assert token.what_if.kept == pytest.approx(alone.what_if.kept, abs=1e-9)
+                assert token.what_if.flips == [pytest.approx(pair, abs=1e-9) for pair in alone.what_if.flips]
+
+
+@pytest.mark.parametrize("method", ["drafter_only", "verifier_only"])
+def test_where_one_model_alone_ran_nothing_is_known(engine: Engine, method: str) -> None:
+    run = engine.generate(Request(prompt=PROMPT, method=method, inspect=3, max_new_tokens=5))[0]
+    assert run.alternatives == []
+    assert all(token.what_if is None for token in run.tokens)
+
+
+def test_what_if_survives_a_file(runs: list[Run], tmp_path: Path) -> None:
+    run = next(run for run in runs if run.method == "cascade_tokenV3" and not all(run.accepted))
+    run.save(tmp_path / "run.jsonl")
+    loaded = Run.load(tmp_path / "run.jsonl")
+    assert loaded == run
+    assert any(token.what_if.kept for token in loaded.tokens)
+
+
+def beliefs(drafter: list[float], verifier: list[float]) -> tuple[Tensor, Tensor]:
+    return torch.tensor(drafter, dtype=torch.float64).log(), torch.tensor(verifier, dtype=torch.float64).log()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_flips_of_a_case_done_by_hand(dtype: torch.dtype) -> None:
+    from specviz.core.counterfactual import flips
+    from specviz.core.methods import Beliefs
+
+    drafter, verifier = beliefs([0.1, 0.6, 0.3], [0.5, 0.3, 0.2])
+    held = Beliefs(drafter.to(dtype), verifier.to(dtype))
+    tokens, coins = torch.tensor(1), torch.tensor(0.3, dtype=torch.float64)
+    found = [[x for x in pair if math.isfinite(x)] for pair in flips(held, tokens, coins).tolist()]
+    expected = {
+        "drafter_only": [], "verifier_only": [],
+        "speed": [], "cascade_chow": [], "cascade_diff": [], "cascade_opt": [],  # 0.3 < p/q = 1/2
+        # untrusted: p (1 - S) / q = (1 - S) / 2, rejected once S >= 0.4
+        "cascade_tokenV1": [],  # token 1 is trusted first, from 0.5 - 0.6 on
+        "cascade_tokenV2": [],  # token 0 at 0 leaves 0.45, then token 1 itself at 0.2
+        "cascade_tokenV3": [],
+    }  # fmt: skip
+    assert dict(zip(METHODS, found, strict=True)) == expected
+    coins = torch.tensor(0.47, dtype=torch.float64)
+    found = [[x for x in pair if math.isfinite(x)] for pair in flips(held, tokens, coins).tolist()]
+    twice = {"cascade_tokenV2": [0.0, 0.2], "cascade_tokenV3": [0.4]}  # V3 trusts token 0 even at 0
+    for name, pair in zip(METHODS, found, strict=True):
+        assert pair == pytest.approx(twice.get(name, []), abs=1e-6), name
+    coins = torch.tensor(0.8, dtype=torch.float64)
+    found = [[x for x in pair if math.isfinite(x)] for pair in flips(held, tokens, coins).tolist()]
+    once = {
+        "speed": [1 - 0.3 / (0.8 * 0.6)],
+        "cascade_chow": [0.4],
+        "cascade_diff": [-0.1],
+        "cascade_opt": [-0.1 / 0.5],  # TV = 0.3 + 0.1 ... of q over p
+        "cascade_tokenV1": [-0.1],
+        "cascade_tokenV2": [0.2],
+        "cascade_tokenV3": [0.4],
+    }
+    once["cascade_opt"] = [-0.1 / 0.4]
+    for name, pair in zip(METHODS, found, strict=True):
+        assert pair == pytest.approx(once.get(name, []), abs=1e-6), name

@@ -1,0 +1,240 @@
+"""The rules: golden numbers, and the first law (exact) by enumeration over a small vocabulary."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from specviz.core.methods import (
+    METHODS,
+    Beliefs,
+    acceptance_and_residual,
+    get_method,
+    rule,
+    target_distribution,
+)
+from specviz.core.sampling import distribution
+from specviz.errors import RequestError
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "data" / "methods.json").read_text())
+V = 8
+
+
+def leniences(name: str) -> list[float]:
+    """Five leniences over a method's offered range, both ends among them."""
+    low, high = METHODS[name].offered_range
+    return torch.linspace(low, high, 5).tolist() if low < high else [0.0] * 5
+
+
+def logits(seed: int, spread: float = 2.0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    drafter = spread * torch.randn(V, generator=generator, dtype=torch.float64)
+    return drafter, 0.6 * drafter + spread * torch.randn(V, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda c: f"{c['method']}-{c['lenience']}-{c['temperature']}")
+def test_golden_numbers_to_1e_9(case: dict) -> None:
+    def numbers(key: str) -> torch.Tensor:
+        return torch.tensor(case[key], dtype=torch.float64)
+
+    acceptance, residual = acceptance_and_residual(
+        case["method"],
+        numbers("drafter_logits"),
+        numbers("verifier_logits"),
+        torch.tensor(case["token"]),
+        lenience=case["lenience"],
+        temperature=case["temperature"],
+    )
+    assert (acceptance - numbers("acceptance")).abs().max() <= 1e-9
+    assert (residual - numbers("residual")).abs().max() <= 1e-9
+
+
+def test_golden_cases_cover_all_nine_methods() -> None:
+    assert {case["method"] for case in GOLDEN} == set(METHODS)
+    assert len(METHODS) == 9
+
+
+def enumerate_output(name: str, drafter, verifier, lenience: float, temperature: float) -> torch.Tensor:
+    """What is emitted, by going through every proposal the drafter can make and what follows."""
+    q = distribution(drafter, temperature)
+    output = torch.zeros(V, dtype=torch.float64)
+    for token in range(V):
+        acceptance, residual = acceptance_and_residual(
+            name, drafter, verifier, torch.tensor(token), lenience=lenience, temperature=temperature
+        )
+        output[token] += q[token] * acceptance
+        output += q[token] * (1 - acceptance) * residual
+    return output
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("name", METHODS)
+def test_exact_enumerated_output_is_the_target_to_1e_12(name: str, temperature: float) -> None:
+    for seed in range(12):
+        drafter, verifier = logits(seed)
+        for lenience in leniences(name):
+            pi = target_distribution(name, drafter, verifier, lenience=lenience, temperature=temperature)
+            assert (
+                enumerate_output(name, drafter, verifier, lenience, temperature) - pi
+            ).abs().max() <= 1e-12
+            assert abs(pi.sum() - 1) <= 1e-12
+            assert pi.min() >= 0
+
+
+def oracle(name: str, drafter, verifier, a: float, temperature: float) -> torch.Tensor:
+    """The targets written down a second time, plainly, from the definitions; `speed` by its closed form."""
+    q, p = distribution(drafter, temperature), distribution(verifier, temperature)
+    q1, p1 = distribution(drafter), distribution(verifier)
+    if name == "drafter_only":
+        return q
+    if name == "verifier_only":
+        return p
+    if name == "speed":
+        scale = max(1 - a, 1e-10)
+        excess, lack = (q - p / scale).clamp_min(0).sum(), (p - q).clamp_min(0).sum()
+        kappa = excess / lack if lack > 0 else 0.0
+        return torch.where(q <= p, q + kappa * (p - q), torch.minimum(q, p / scale))
+    tv = (q - p).clamp_min(0).sum()
+    whole = {
+        "cascade_chow": q1.max() >= 1 - a,
+        "cascade_diff": q1.max() >= p1.max() - a,
+        "cascade_opt": q1.max() >= p1.max() - a * tv,
+    }
+    if name in whole:
+        return q if whole[name] else p
+    trusted = {
+        "cascade_tokenV1": q1 >= p1.max() - a,
+        "cascade_tokenV2": p1 >= p1.max() - a,
+        "cascade_tokenV3": p1 >= (1 - a) * p1.max(),
+    }[name]
+    return q * trusted + p * (1 - (q * trusted).sum())
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("name", METHODS)
+def test_target_is_the_paper_s(name: str, temperature: float) -> None:
+    for seed in range(12):
+        drafter, verifier = logits(seed)
+        for lenience in leniences(name):
+            pi = target_distribution(name, drafter, verifier, lenience=lenience, temperature=temperature)
+            expected = oracle(name, drafter, verifier, lenience, temperature)
+            assert (pi - expected).abs().max() <= 1e-12
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_rows_with_settings_of_their_own_equal_rows_alone(name: str) -> None:
+    pairs = [logits(seed) for seed in range(4)]
+    drafter, verifier = (torch.stack(side)[:, None].expand(-1, 3, -1) for side in zip(*pairs, strict=True))
+    tokens = torch.tensor([[0, 1, 2]]).expand(4, -1)
+    a = torch.tensor(leniences(name)[:4], dtype=torch.float64)[:, None]
+    t = torch.tensor([0.0, 0.5, 1.0, 2.0], dtype=torch.float64)[:, None]
+    together = acceptance_and_residual(name, drafter, verifier, tokens, lenience=a, temperature=t)
+    for row in range(4):
+        alone = acceptance_and_residual(
+            name, drafter[row], verifier[row], tokens[row], lenience=a[row].item(), temperature=t[row].item()
+        )
+        for one, other in zip(together, alone, strict=True):
+            assert (one[row] - other).abs().max() <= 1e-12
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_asked_of_tokens_and_of_places_is_what_the_whole_says(name: str) -> None:
+    """`target(tokens)` and `take(places)` spare passes over the vocabulary and change no number."""
+    pairs = [logits(seed) for seed in range(6)]
+    drafter, verifier = (torch.stack(side).view(2, 3, V) for side in zip(*pairs, strict=True))
+    tokens = torch.tensor([[0, 1, 2], [3, 4, 5]])
+    a = torch.tensor(leniences(name)[1:3], dtype=torch.float64)[:, None]
+    for lenience in (a, a[0].item()):
+        ruling = rule(METHODS[name], Beliefs(drafter, verifier, 0.8), lenience)
+        places = torch.tensor([4, 0])
+        taken = ruling.take(places)
+        some = tokens.flatten()[places]
+        assert torch.equal(ruling.target(tokens), ruling.target().gather(-1, tokens[..., None])[..., 0])
+        assert torch.equal(taken.acceptance(some), ruling.acceptance(tokens).flatten()[places])
+        for whole, part in ((ruling.target(), taken.target()), (ruling.residual(), taken.residual())):
+            assert torch.equal(whole.flatten(0, 1)[places], part)
+        for whole, part in zip(ruling.test(tokens) or (), taken.test(some) or (), strict=True):
+            assert torch.equal(whole.flatten()[places], part)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_decision_has_the_same_bits_whatever_is_beside_it(name: str) -> None:
+    """Other places, other rows and other threads: in float32, over a vocabulary large enough to be split up."""
+    generator = torch.Generator().manual_seed(5)
+    drafter = 3 * torch.randn(4, 49152, generator=generator)
+    verifier = 0.8 * drafter + torch.randn(4, 49152, generator=generator)
+    tokens = drafter.argmax(-1)
+    found = []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            for shape in ((1, 1), (1, 2), (1, 4), (2, 2)):
+                count = shape[0] * shape[1]
+                sides = (side[:count].view(*shape, -1) for side in (drafter, verifier))
+                ruling = rule(METHODS[name], Beliefs(*sides), METHODS[name].default_lenience)
+                mine = tokens[:count].view(shape)
+                numbers = [
+                    ruling.acceptance(mine),
+                    ruling.target(mine),
+                    ruling.target(),
+                    ruling.replacement(),
+                ]
+                found.append([number[0, 0] for number in [*numbers, *(ruling.test(mine) or ())]])
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+def test_token_v3_is_not_lossless_at_its_strict_end() -> None:
+    drafter, verifier = logits(3)
+    q, p = distribution(drafter), distribution(verifier)
+    best = p.argmax()
+    pi = target_distribution("cascade_tokenV3", drafter, verifier, lenience=0.0, temperature=1.0)
+    assert (pi - p).clamp_min(0).sum() == pytest.approx((q[best] * (1 - p[best])).item(), abs=1e-12)
+
+
+def test_speed_ignores_lenience_at_temperature_0() -> None:
+    for seed in range(5):
+        drafter, verifier = logits(seed)
+        for lenience in (0.0, 0.5, 1.0):
+            pi = target_distribution("speed", drafter, verifier, lenience=lenience, temperature=0.0)
+            assert torch.equal(pi, distribution(verifier, 0.0))
+
+
+def test_a_rejection_of_what_is_fully_trusted_has_nothing_to_draw() -> None:
+    drafter, verifier = logits(1)
+    acceptance, residual = acceptance_and_residual(
+        "cascade_tokenV2", drafter, verifier, torch.tensor(2), lenience=1.0, temperature=1.0
+    )
+    assert acceptance == 1
+    assert not residual.any()
+
+
+@pytest.mark.parametrize("name", [n for n in METHODS if METHODS[n].has_lenience])
+@pytest.mark.parametrize("lenience", [float("nan"), float("inf"), 1.01, -1.01, "0.5", None])
+def test_lenience_out_of_range_is_refused_with_a_sentence(name: str, lenience: object) -> None:
+    method = get_method(name)
+    if name == "cascade_opt" and lenience in (1.01, -1.01):
+        assert method.check_lenience(lenience) == lenience
+        return
+    with pytest.raises(RequestError, match=rf"does not fit {name}, which takes"):
+        method.check_lenience(lenience)
+
+
+def test_unknown_method_names_the_known_ones() -> None:
+    with pytest.raises(RequestError, match="drafter_only, verifier_only, speed, cascade_chow"):
+        get_method("cascade_magic")
+
+
+def test_registry_is_complete_for_page_shell_and_docs() -> None:
+    for method in METHODS.values():
+        assert method.title
+        assert method.formula
+        assert method.sentence.endswith(".")
+        low, high = method.offered_range
+        assert low <= method.default_lenience <= high
+        assert bool(method.strict_end) == bool(method.drafter_end) == method.has_lenience
+        assert (method.rule is None) == (method.score_label is None) == (method.threshold_label is None)

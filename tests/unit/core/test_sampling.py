@@ -1,0 +1,124 @@
+"""Coins and draws: what the second and fourth law rest on."""
+
+import pytest
+import torch
+
+from specviz.core.sampling import distribution, draw, total, uniforms
+
+THREADS = (1, 2)
+"""So many threads at least, for whatever is summed differently by more than one."""
+VOCABULARY = 49152
+"""Larger than what torch sums by one thread at a time."""
+
+
+def test_draw_is_the_inverse_cdf() -> None:
+    probabilities = torch.tensor([0.0, 0.25, 0.0, 0.5, 0.25, 0.0], dtype=torch.float64)
+    for uniform, token in [(0.0, 1), (0.2499, 1), (0.25, 3), (0.7499, 3), (0.75, 4), (1 - 2**-53, 4)]:
+        assert draw(probabilities, torch.tensor(uniform, dtype=torch.float64)) == token
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_draw_never_takes_a_token_of_probability_zero(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.rand(64, 5000, generator=generator, dtype=dtype)
+    weights[:, ::3] = 0
+    weights[:, -7:] = 0
+    probabilities = weights / weights.sum(-1, keepdim=True)
+    for uniform in (0.0, 0.5, 1 - 2**-53):
+        tokens = draw(probabilities, torch.full((64,), uniform, dtype=torch.float64))
+        assert (probabilities.gather(1, tokens[:, None]) > 0).all()
+
+
+def test_draw_follows_the_probabilities() -> None:
+    probabilities = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    coins = uniforms(7, 0, 40_000)[:, 0]
+    counts = torch.bincount(draw(probabilities.expand(40_000, 4), coins), minlength=4) / 40_000
+    assert (counts - probabilities).abs().max() < 0.01
+
+
+def test_coins_of_a_position_depend_on_seed_and_position_alone() -> None:
+    table = uniforms(5, 0, 300)
+    assert torch.equal(uniforms(5, 100, 120), table[100:120])
+    assert torch.equal(uniforms(5, 0, 1000)[:300], table)
+    assert not torch.equal(uniforms(6, 0, 300), table)
+    assert table.min() >= 0
+    assert table.max() < 1
+
+
+def test_coins_are_those_of_every_version() -> None:
+    """Saved traces must be reproducible: the table is part of the format."""
+    assert uniforms(0, 0, 1).tolist() == [[0.6369616873214543, 0.2697867137638703, 0.04097352393619469]]
+
+
+def test_temperature_0_is_one_hot_at_the_first_argmax() -> None:
+    logits = torch.tensor([[1.0, 3.0, 3.0, 0.0]])
+    assert distribution(logits, 0).tolist() == [[0, 1, 0, 0]]
+    mixed = distribution(logits.expand(2, -1), torch.tensor([0.0, 1.0]))
+    assert mixed[0].tolist() == [0, 1, 0, 0]
+    assert torch.equal(mixed[1], torch.softmax(logits[0], -1))
+
+
+def test_top_k_and_top_p_keep_the_most_probable() -> None:
+    logits = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64).log()
+    assert distribution(logits, top_k=2).tolist() == pytest.approx([4 / 7, 3 / 7, 0, 0])
+    assert distribution(logits, top_p=0.65).tolist() == pytest.approx([4 / 7, 3 / 7, 0, 0])
+    assert distribution(logits, top_p=0.75).tolist() == pytest.approx([4 / 9, 3 / 9, 2 / 9, 0])
+    assert distribution(logits, top_p=1e-9).tolist() == [1, 0, 0, 0]
+    assert distribution(logits, top_k=99).tolist() == pytest.approx([0.4, 0.3, 0.2, 0.1])
+    # top-p is taken of what top-k left: 4/7 alone does not reach 0.6 of it.
+    assert distribution(logits, top_k=2, top_p=0.6).tolist() == pytest.approx([4 / 7, 3 / 7, 0, 0])
+    assert distribution(logits, top_k=2, top_p=0.5).tolist() == [1, 0, 0, 0]
+
+
+def test_truncation_agrees_with_transformers() -> None:
+    from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+    logits = torch.randn(6, 500, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for temperature, k, p in [(0.7, 40, 0.9), (1.3, 7, 0.5), (1.0, 500, 0.95)]:
+        scores = logits
+        for warper in (TemperatureLogitsWarper(temperature), TopKLogitsWarper(k), TopPLogitsWarper(p)):
+            scores = warper(None, scores)
+        ours = distribution(logits, temperature, k, p)
+        assert (ours - scores.softmax(-1)).abs().max() < 1e-12
+
+
+def test_rows_with_truncations_of_their_own_equal_rows_alone() -> None:
+    logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    together = distribution(logits, 1.0, torch.tensor([0, 5, 9]), torch.tensor([0.8, 1.0, 0.6]))
+    for row, (k, p) in enumerate([(0, 0.8), (5, 1.0), (9, 0.6)]):
+        assert (together[row] - distribution(logits[row], 1.0, k, p)).abs().max() < 1e-7
+
+
+@pytest.mark.parametrize("settings", [{"top_p": 0.9}, {"top_k": 40}, {"top_k": 300, "top_p": 0.8}])
+def test_truncation_by_the_leading_tokens_is_the_one_by_sorting_all(
+    settings: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Peaked, flat and tied distributions: those whose leading tokens do not suffice are sorted after all."""
+    logits = torch.randn(8, 5000, generator=torch.Generator().manual_seed(2))
+    logits *= torch.tensor([0.0, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 9.0])[:, None]
+    logits[3:5] = logits[3:5].round()
+    quick = distribution(logits, **settings)
+    monkeypatch.setattr("specviz.core.sampling._LEADING", 5000)
+    assert torch.equal(quick, distribution(logits, **settings))
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.7}, {"top_p": 0.9}, {"top_k": 40, "top_p": 0.9}])
+def test_a_distribution_has_the_same_bits_whatever_is_beside_it(settings: dict) -> None:
+    logits = 3 * torch.randn(4, VOCABULARY, generator=torch.Generator().manual_seed(3))
+    found = []
+    before = torch.get_num_threads()
+    try:
+        for threads in THREADS:
+            torch.set_num_threads(threads)
+            for count in (1, 2, 4):
+                probabilities = distribution(logits[None, :count], **settings)
+                token = draw(probabilities, torch.full((1, count), 0.4, dtype=torch.float64))
+                found.append((probabilities[0, 0], total(probabilities)[0, 0], token[0, 0]))
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+def test_half_precision_is_computed_in_float32() -> None:
+    assert distribution(torch.zeros(2, 4, dtype=torch.bfloat16)).dtype == torch.float32

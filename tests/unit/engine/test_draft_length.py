@@ -1,0 +1,201 @@
+"""The draft length that is chosen: the one that pays, whatever drafting and verifying cost."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from specviz.engine.draft_length import Costs, Pace, Stride, expected_passes, expected_tokens
+from specviz.schema.settings import MAX_DRAFT_LENGTH
+
+
+def served(
+    acceptance: float,
+    *,
+    drafting: float,
+    verifying: float,
+    by_token: float,
+    rounds: int = 200,
+    noise: float = 0.0,
+) -> list[int]:
+    """The lengths chosen for a request whose proposals are accepted with this chance, at these costs in seconds."""
+    dice, pace, costs, chosen = random.Random(0), Pace(), Costs(), []
+    for _ in range(rounds):
+        length = Stride(costs, [pace]).length
+        accepted = next((i for i in range(length) if dice.random() >= acceptance), length)
+        pace.note(min(accepted + 1, length), accepted)
+        passes = length if accepted >= length - 1 else length - 1
+        jitter = 1 + noise * dice.random()
+        costs.note(length, passes, passes * drafting * jitter, (verifying + by_token * length) * jitter)
+        chosen.append(length)
+    return chosen
+
+
+def speed(length: int, acceptance: float, drafting: float, verifying: float, by_token: float) -> float:
+    """Tokens per second at a fixed length, exactly."""
+    seconds = expected_passes(acceptance, length) * drafting + verifying + by_token * length
+    return expected_tokens(acceptance, length) / seconds
+
+
+@pytest.mark.parametrize("acceptance", [0.05, 0.3, 0.5, 0.7, 0.85, 0.95])
+@pytest.mark.parametrize(
+    ("drafting", "by_token"), [(0.1, 0.0), (0.15, 0.02), (0.15, 0.3), (0.02, 0.05), (0.8, 0.02)]
+)
+def test_what_it_settles_on_is_within_a_twentieth_of_the_best(
+    acceptance: float, drafting: float, by_token: float
+) -> None:
+    costs = (acceptance, drafting, 1.0, by_token)
+    best = max(speed(length, *costs) for length in range(1, MAX_DRAFT_LENGTH + 1))
+    settled = served(acceptance, drafting=drafting, verifying=1.0, by_token=by_token, rounds=400, noise=0.3)[
+        50:
+    ]
+    # By tokens over seconds of all its rounds, as a clock would have it.
+    tokens = sum(expected_tokens(acceptance, length) for length in settled)
+    seconds = sum(
+        expected_passes(acceptance, length) * drafting + 1.0 + by_token * length for length in settled
+    )
+    assert tokens / seconds > 0.95 * best
+
+
+def test_where_the_drafter_is_hopeless_it_drafts_one() -> None:
+    assert set(served(0.0, drafting=0.15, verifying=1.0, by_token=0.02)[60:]) == {1}
+
+
+def test_where_the_drafter_is_always_right_it_drafts_as_many_as_it_may() -> None:
+    assert set(served(1.0, drafting=0.05, verifying=1.0, by_token=0.01)[40:]) == {MAX_DRAFT_LENGTH}
+
+
+def test_it_comes_back_when_the_drafter_is_right_again() -> None:
+    pace, costs = Pace(), Costs()
+    for length in (4, 2, 1, 1):
+        costs.note(length, length, 0.1 * length, 1.0)
+    for _ in range(100):
+        pace.note(1, 0)
+    assert Stride(costs, [pace]).length == 1
+    for _ in range(60):
+        pace.note(1, 1)
+    assert Stride(costs, [pace]).length > 3
+
+
+def test_one_slow_round_is_forgotten() -> None:
+    pace, costs = Pace(), Costs()
+    for _ in range(60):
+        pace.note(4, 3)
+    costs.note(8, 8, 0.8, 50.0)
+    assert Stride(costs, [pace]).length == 2  # the opening is not over
+    for _ in range(40):
+        length = Stride(costs, [pace]).length
+        costs.note(length, length, 0.1 * length, 1.0)
+    assert Stride(costs, [pace]).length >= 4
+
+
+def test_requests_served_together_draft_what_pays_for_all_of_them() -> None:
+    right, wrong, costs = Pace(), Pace(), Costs()
+    for length in (4, 2, 1, 1):
+        costs.note(length, length, 0.1 * length, 1.0 + 0.02 * length)
+    for _ in range(100):
+        right.note(8, 8)
+        wrong.note(1, 0)
+    alone = Stride(costs, [right]).length, Stride(costs, [wrong]).length
+    together = Stride(costs, [right, wrong, wrong, wrong]).length
+    assert alone == (MAX_DRAFT_LENGTH, 1)
+    assert alone[1] <= together <= alone[0]
+    # The one that is right makes the last pass worth while in nearly every round.
+    ours, theirs = right.tokens(), wrong.tokens()
+    speeds = [1 / (0.1 + costs.rests()[0])]
+    for place in range(1, MAX_DRAFT_LENGTH):
+        idle = (1 - ours[place] + ours[place - 1]) * (1 - theirs[place] + theirs[place - 1]) ** 3
+        seconds = 0.1 * (place + 1 - idle) + costs.rests()[place]
+        speeds.append((ours[place] + 3 * theirs[place]) / 4 / seconds)
+    assert together == 1 + speeds.index(max(speeds))
+
+
+def test_passes_that_are_made_in_any_case_count_in_full() -> None:
+    """Where it cannot be asked whether the last one is wanted, less is drafted."""
+    pace, costs = Pace(), Costs()
+    for length in (4, 2, 1, 1):
+        costs.note(length, length, 0.5 * length, 1.0)
+    for number in range(200):
+        pace.note(1, number % 5 == 0)
+    assert Stride(costs, [pace], asks=True).length == 2
+    assert Stride(costs, [pace], asks=False).length == 1
+
+
+def test_tokens_and_passes_of_a_round_by_hand() -> None:
+    """At a = 1/2 three proposals give 1 + 1/2 + 1/4 tokens; the third is drafted one time in four."""
+    assert expected_tokens(0.5, 3) == 1.75
+    assert expected_passes(0.5, 3) == 2.25
+    assert [expected_passes(a, 1) for a in (0.0, 1.0)] == [1, 1]
+    assert expected_passes(1.0, 5) == 5
+
+
+def striding(
+    sure: dict[float, float], shares: dict[float, float], rounds: int = 3000
+) -> tuple[float, float, list[int]]:
+    """Tokens a second, of rounds settled by how sure the drafter is and of the best K fixed; and the K of the former.
+
+    Args:
+        sure: the chance that a proposal is accepted, by its q1.
+        shares: how often a proposal has such a q1.
+    """
+    drafting, verifying, by_token = 0.15, 1.0, 0.02
+    dice, pace, costs, chosen = random.Random(1), Pace(), Costs(), []
+    tokens = seconds = 0.0
+
+    def proposal() -> tuple[float, bool]:
+        (q1,) = dice.choices(list(shares), list(shares.values()))
+        return q1, dice.random() < sure[q1]
+
+    for number in range(rounds):
+        stride, drafted, length = Stride(costs, [pace]), [], None
+        while length is None:
+            drafted.append(proposal())
+            length = stride.settle([[each for each, _ in drafted]])
+        accepted = next((place for place, (_, good) in enumerate(drafted) if not good), len(drafted))
+        passes = len(drafted)
+        if accepted == passes < length:
+            drafted.append(proposal())
+            accepted, passes = accepted + drafted[-1][1], length
+        spent = passes * drafting, verifying + by_token * length
+        pace.note(min(accepted + 1, passes), accepted, [each for each, _ in drafted])
+        costs.note(length, passes, *spent)
+        if number >= 100:
+            chosen.append(length)
+            tokens, seconds = tokens + min(accepted + 1, length), seconds + sum(spent)
+    acceptance = sum(shares[q1] * sure[q1] for q1 in shares)
+    best = max(speed(k, acceptance, drafting, verifying, by_token) for k in range(1, MAX_DRAFT_LENGTH + 1))
+    return tokens / seconds, best, chosen
+
+
+def test_a_drafter_that_knows_when_it_is_right_goes_further_when_it_does() -> None:
+    """Better than any fixed K where q1 tells, and hardly worse where it does not."""
+    knowing, best, lengths = striding({0.1: 0.1, 0.9: 0.95}, {0.1: 0.5, 0.9: 0.5})
+    assert knowing > 1.1 * best
+    assert {1, 2} & set(lengths)
+    assert max(lengths) > 4
+    blind, best, _ = striding({0.1: 0.5, 0.9: 0.5}, {0.1: 0.5, 0.9: 0.5})
+    assert blind > 0.97 * best
+
+
+def test_a_hopeless_drafter_however_sure_settles_at_one() -> None:
+    _, _, lengths = striding({0.1: 0.0, 0.9: 0.0}, {0.1: 0.5, 0.9: 0.5}, rounds=400)
+    assert set(lengths) == {1}
+
+
+def test_a_perfect_drafter_however_unsure_goes_as_far_as_it_may() -> None:
+    _, _, lengths = striding({0.1: 1.0}, {0.1: 1.0}, rounds=400)
+    assert set(lengths) == {MAX_DRAFT_LENGTH}
+
+
+def test_where_it_has_seen_nothing_it_believes_the_drafter_a_little() -> None:
+    pace = Pace()
+    assert 0 < pace.of(0.0) < pace.of(0.3) < pace.of(0.6) < pace.of(1.0) < 1
+    for _ in range(50):
+        pace.note(1, 1, [0.1])
+        pace.note(1, 0, [0.95])
+    assert pace.of(0.1) > 0.9
+    assert pace.of(0.95) < 0.1
+    assert pace.of(0.5) == pytest.approx(
+        Pace().of(0.5), rel=0.05
+    )  # half of all first proposals were accepted

@@ -1,0 +1,498 @@
+"""The engine against the laws, on tiny random models in float64, where the laws hold to the last token."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from specviz.core.methods import METHODS
+from specviz.core.sampling import ACCEPT, distribution
+from specviz.engine.batch import PREFILL_CHUNK
+from specviz.engine.engine import Decided, Engine, Finished, Started
+from specviz.errors import EngineError, RequestError
+from specviz.models.pairs import ModelPair
+from specviz.runtime.prefix_cache import SHORTEST
+from specviz.schema.settings import MAX_DRAFT_LENGTH, Request
+from specviz.schema.trace import Run
+from tests.support.reference import reference
+from tests.support.tiny import FAMILIES, tiny_pair
+
+PROMPT = "The quick brown fox jumps over"
+BOTH = [name for name, method in METHODS.items() if method.drafts and method.verifies]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
+    return tiny_pair("llama", tmp_path_factory.mktemp("pair"))
+
+
+@pytest.fixture(scope="module")
+def engine(pair: ModelPair) -> Engine:
+    return Engine(pair)
+
+
+def one(engine: Engine, **settings) -> Run:
+    [run] = engine.generate(Request(**{"prompt": PROMPT, "max_new_tokens": 40} | settings))
+    return run
+
+
+def endless(pair: ModelPair) -> ModelPair:
+    """The same pair with no end-of-sequence token."""
+    return dataclasses.replace(pair, eos_token_ids=frozenset())
+
+
+def check_against_reference(pair: ModelPair, run: Run, count: int, tolerance: float = 1e-9) -> None:
+    steps = reference(pair, run.prompt_ids, run.method, run.lenience, run.temperature, run.seed, count)
+    assert run.token_ids == [step.token for step in steps]
+    for token, step in zip(run.tokens, steps, strict=True):
+        assert token.accepted == step.accepted
+        assert (token.draft.id if token.draft else None) == step.draft
+        for name in ("acceptance", "coin", "q", "p", "pi"):
+            assert getattr(token, name) == pytest.approx(getattr(step, name), abs=tolerance), name
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_shown_is_what_ran(pair: ModelPair, engine: Engine, method: str, temperature: float) -> None:
+    """Text, colours and every number equal a plain recomputation, position by position."""
+    for seed in (0, 1):
+        run = one(
+            engine, method=method, temperature=temperature, seed=seed, draft_length=4, max_new_tokens=24
+        )
+        check_against_reference(pair, run, 24)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_equals_full_recomputation(family: str, tmp_path: Path) -> None:
+    """Slot cache, positions, masks and sliding windows: three rows of different length, with rollbacks."""
+    pair = endless(tiny_pair(family, tmp_path))
+    prompts = ["a", PROMPT, PROMPT + " the lazy dog, and the dog does not mind"]
+    requests = [
+        Request(prompt=prompt, raw=True, method="speed", seed=seed, draft_length=k, max_new_tokens=20)
+        for prompt, seed, k in zip(prompts, (0, 1, 2), (3, 5, 1), strict=True)
+    ]
+    runs = Engine(pair).generate(requests)
+    for run in runs:
+        # transformers' Gemma 2 takes its attention's softmax in float32, whatever the model's own precision.
+        check_against_reference(pair, run, 20, tolerance=1e-6 if family == "gemma2" else 1e-9)
+    assert 0 < sum(sum(run.accepted) for run in runs) < 60
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_is_greedy_in_every_family(family: str, tmp_path: Path) -> None:
+    pair = tiny_pair(family, tmp_path)
+    requests = [
+        Request(prompt=PROMPT, raw=True, method=method, lenience=0, temperature=0, max_new_tokens=32)
+        for method in ("speed", "verifier_only")
+    ]
+    speculative, plain = Engine(pair).generate(requests)
+    real = pair.vocabulary_size
+    ids = torch.tensor([speculative.prompt_ids])
+    theirs = pair.verifier.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=32,
+        suppress_tokens=list(range(real, pair.verifier.config.vocab_size)),
+        pad_token_id=0,
+    )[0, ids.shape[1] :].tolist()
+    assert speculative.token_ids == plain.token_ids == theirs
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_block_does_not_show(engine: Engine, method: str) -> None:
+    for seed in range(3):
+        runs = engine.generate(
+            [
+                Request(prompt=PROMPT, method=method, seed=seed, draft_length=k, max_new_tokens=64)
+                for k in (1, 2, 3, 5, 8, 16)
+            ]
+        )
+        assert len({tuple(run.token_ids) for run in runs}) == 1
+        assert len({tuple(run.accepted) for run in runs}) == 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_whatever_lengths_are_chosen_the_text_is_one(
+    engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 2 for draft_length="auto": by its own choice, and at lengths thrown by dice."""
+    requests = [Request(prompt=PROMPT, method=method, seed=seed, max_new_tokens=40) for seed in (0, 1)]
+    fixed = engine.generate([dataclasses.replace(request, draft_length=5) for request in requests])
+    chosen = engine.generate(requests)
+    dice = random.Random(0)
+
+    class Thrown:
+        def __init__(self, *_: object) -> None:
+            self.length = dice.randint(1, MAX_DRAFT_LENGTH)
+
+        def settle(self, sure: list[list[float]]) -> int | None:
+            drafted = len(sure[0])
+            assert len(sure) <= len(requests)
+            assert {len(own) for own in sure} == {drafted}
+            return dice.choice([None, None, drafted + 1, 1 if drafted == 1 else None])
+
+    monkeypatch.setattr("specviz.engine.batch.Stride", Thrown)
+    thrown = engine.generate(requests)
+    for run, own, wild in zip(fixed, chosen, thrown, strict=True):
+        assert own.draft_length is None
+        assert [token.id for token in own.tokens] == run.token_ids == wild.token_ids
+        assert own.accepted == run.accepted == wild.accepted
+        assert method.endswith("_only") or len({round_.draft_length for round_ in wild.rounds}) > 2
+
+
+def test_neighbours_do_not_show(engine: Engine) -> None:
+    wanted = Request(prompt=PROMPT, method="cascade_opt", seed=4, max_new_tokens=40, top_p=0.9, inspect=3)
+    alone = engine.generate(wanted)[0]
+    others = [
+        Request(
+            prompt="x",
+            method=method,
+            seed=seed,
+            temperature=0.5 * (seed % 4),
+            draft_length=1 + seed,
+            max_new_tokens=5 + 7 * seed,
+        )
+        for seed, method in enumerate(METHODS)
+    ]
+    for neighbours in (others[:1], others[1:4], others):
+        assert [t.id for t in engine.generate([*neighbours, wanted])[-1].tokens] == alone.token_ids
+    # Two rows only: the others wait, so this one joins late and rows move as they leave.
+    runs = Engine(engine.pair, max_rows=2).generate([*others, wanted, *others])
+    assert runs[9].token_ids == alone.token_ids
+    assert [run.token_ids for run in runs[:9]] == [run.token_ids for run in runs[10:]]
+    for mine, other in zip(runs[9].tokens, alone.tokens, strict=True):
+        assert mine.acceptance == pytest.approx(other.acceptance, abs=1e-9)
+        assert [likely.id for likely in mine.top.pi] == [likely.id for likely in other.top.pi]
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2"])
+def test_what_prompts_have_in_common_is_read_once(family: str, tmp_path: Path) -> None:
+    """Texts are as if each had read all of its prompt; both models read the common part a single time."""
+    pair = tiny_pair(family, tmp_path)
+    common = list(range(40, 41 + SHORTEST))
+    prompts = [[*common, 7, 8, 9], [*common, 7], common, [*common, 5, 6, 7, 8, 9, 10], common]
+    requests = [
+        Request(token_ids=ids, method=method, seed=seed, max_new_tokens=12, temperature=0.8)
+        for seed, (ids, method) in enumerate(zip(prompts, ("speed", *BOTH), strict=False))
+    ]
+    alone = [Engine(pair).generate(request)[0] for request in requests]
+    read = {"drafter": 0, "verifier": 0}
+
+    def count(name: str):
+        def hook(_module, _arguments, named):
+            read[name] += named["input_ids"].numel()
+
+        return hook
+
+    hooks = [
+        getattr(pair, name).base_model.register_forward_pre_hook(count(name), with_kwargs=True)
+        for name in read
+    ]
+    batch = Engine(pair).stream(requests)
+    try:
+        for _ in requests:
+            assert isinstance(next(batch), Started)
+        # All but the last token of the shortest prompt is common to all; the rest is as wide as the longest has it.
+        assert read == dict.fromkeys(read, SHORTEST + len(requests) * 6)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    texts = {event.index: event.run.token_ids for event in batch if isinstance(event, Finished)}
+    assert [texts[index] for index in range(len(requests))] == [run.token_ids for run in alone]
+
+
+@pytest.mark.parametrize("method", BOTH)
+def test_settings_of_neighbours_do_not_show(engine: Engine, method: str) -> None:
+    """Rows of one method that differ in temperature, lenience and top-p are decided with their own, to the last bits."""
+    common = {"prompt": PROMPT, "method": method, "max_new_tokens": 12}
+    mine = Request(**common, seed=3, temperature=0.7, top_p=0.93, lenience=0.1)
+    beside = [
+        Request(**common, seed=s, temperature=1.1, lenience=0.2 + 0.1 * s, top_k=20 * s) for s in range(3)
+    ]
+    alone, together = engine.generate(mine)[0], engine.generate([*beside, mine])[-1]
+    for one, other in zip(alone.tokens, together.tokens, strict=True):
+        assert (one.id, one.coin) == (other.id, other.coin)
+        for name in ("acceptance", "q", "p", "pi"):
+            assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-12, abs=1e-14)
+
+
+def test_methods_side_by_side_share_their_coins(engine: Engine) -> None:
+    runs = engine.generate([Request(prompt=PROMPT, method=m, seed=9, max_new_tokens=30) for m in BOTH])
+    coins = [{token.position: token.coin for token in run.tokens} for run in runs]
+    for position in set.intersection(*(set(own) for own in coins)):
+        assert len({own[position] for own in coins}) == 1
+    # Where two rules with the same text so far part, one kept the very proposal that the other rejected.
+    for run in runs[1:]:
+        for a, b in zip(runs[0].tokens, run.tokens, strict=False):
+            if a.id != b.id:
+                proposals = {token.id if token.accepted else token.draft.id for token in (a, b)}
+                assert len(proposals) == 1
+                break
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_calls_are_rounds_not_tokens(pair: ModelPair, engine: Engine, method: str) -> None:
+    counts = {"drafter": 0, "verifier": 0}
+
+    def count(name: str):
+        def hook(*_):
+            counts[name] += 1
+
+        return hook
+
+    hooks = [getattr(pair, name).base_model.register_forward_hook(count(name)) for name in counts]
+    try:
+        run = one(engine, method=method, draft_length=4)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    rule, rounds = METHODS[method], len(run.rounds)
+    assert counts["verifier"] == (rounds + 1 if rule.verifies else 0)
+    assert counts["drafter"] == (sum(len(r.proposals) for r in run.rounds) + 1 if rule.drafts else 0)
+    assert run.verifier_calls == (rounds if rule.verifies else 0)
+    assert run.drafter_calls == sum(len(r.proposals) for r in run.rounds)
+    if method == "cascade_tokenV3":
+        assert rounds < len(run.tokens)
+
+
+def test_nothing_past_the_end(pair: ModelPair, engine: Engine) -> None:
+    """An end-of-sequence inside a block ends the text there, for every K, and is the last token."""
+    base = one(Engine(endless(pair)), method="speed", draft_length=5, max_new_tokens=60)
+    inside = next(r for r in base.rounds if r.accepted >= 3).tokens[1]
+    first = base.token_ids.index(inside.id)
+    ending = Engine(dataclasses.replace(pair, eos_token_ids=frozenset([inside.id])))
+    for k in (1, 2, 5, 16):
+        run = one(ending, method="speed", draft_length=k, max_new_tokens=60)
+        assert run.token_ids == base.token_ids[: first + 1]
+        assert run.stop_reason == "eos"
+        assert sum(r.examined for r in run.rounds) == len(run.tokens)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_max_new_tokens_is_exact(pair: ModelPair, method: str) -> None:
+    for count in (1, 2, 7):
+        run = one(Engine(endless(pair)), method=method, draft_length=5, max_new_tokens=count)
+        assert len(run.tokens) == count
+        assert run.stop_reason == "length"
+
+
+def test_a_full_context_ends_the_run(pair: ModelPair) -> None:
+    small = dataclasses.replace(endless(pair), context_length=40)
+    run = one(Engine(small), method="speed", max_new_tokens=500)
+    assert len(run.prompt_ids) + len(run.tokens) == 40
+    assert run.stop_reason == "context"
+
+
+def test_a_prompt_of_a_context_is_read_in_pieces(pair: ModelPair) -> None:
+    ids = torch.randint(
+        1, pair.vocabulary_size, (PREFILL_CHUNK - 7,), generator=torch.Generator().manual_seed(0)
+    )
+    pair_ = dataclasses.replace(endless(pair), context_length=512)
+    import specviz.engine.batch
+
+    runs = {}
+    for chunk in (PREFILL_CHUNK, 100):
+        specviz.engine.batch.PREFILL_CHUNK = chunk
+        try:
+            [runs[chunk]] = Engine(pair_).generate(
+                Request(token_ids=ids.tolist(), method="speed", max_new_tokens=5)
+            )
+        finally:
+            specviz.engine.batch.PREFILL_CHUNK = PREFILL_CHUNK
+    assert runs[100].token_ids == runs[PREFILL_CHUNK].token_ids
+
+
+def test_stop_ends_all_runs_within_a_round_and_says_so(engine: Engine) -> None:
+    stop = threading.Event()
+    requests = [Request(prompt=PROMPT, seed=seed, max_new_tokens=60) for seed in range(3)]
+    events = []
+    for event in Engine(engine.pair, max_rows=2).stream(requests, stop=stop):
+        events.append(event)
+        if isinstance(event, Decided) and event.index == 1:
+            stop.set()
+    finished = [event for event in events if isinstance(event, Finished)]
+    assert sorted(event.index for event in finished) == [0, 1, 2]
+    assert {event.run.stop_reason for event in finished} == {"cancelled"}
+    assert sum(isinstance(event, Decided) for event in events) == 2
+    whole = engine.generate(requests[0])[0]
+    stopped = next(event.run for event in finished if event.index == 0)
+    assert stopped.token_ids == whole.token_ids[: len(stopped.tokens)]
+
+
+def test_events_come_as_things_happen(engine: Engine) -> None:
+    events = list(
+        engine.stream([Request(prompt=PROMPT, max_new_tokens=9), Request(prompt="b", max_new_tokens=2)])
+    )
+    for index in (0, 1):
+        own = [event for event in events if event.index == index]
+        assert isinstance(own[0], Started)
+        assert all(isinstance(event, Decided) for event in own[1:-1])
+        assert isinstance(own[-1], Finished)
+        assert [event.round for event in own[1:-1]] == own[-1].run.rounds
+
+
+def test_forbidden_tokens_are_never_drafted_nor_emitted(engine: Engine) -> None:
+    free = one(engine, method="speed", seed=2)
+    forbidden = list(dict.fromkeys(free.token_ids))[:5]
+    run = one(engine, method="speed", seed=2, forbidden_tokens=forbidden, inspect=20)
+    seen = set(run.token_ids) | {p.id for r in run.rounds for p in r.proposals}
+    seen |= {likely.id for t in run.tokens for side in (t.top.q, t.top.p, t.top.pi) for likely in side}
+    assert not seen & set(forbidden)
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "sentence"),
+    [
+        (["jumps over the"], "tokens; each must be exactly one"),
+        ([""], "is 0 tokens"),
+        ([10**6], "ids run from 0 to"),
+        ([-1], "is no id"),
+    ],
+)
+def test_a_forbidden_token_must_be_one_id(engine: Engine, forbidden: list, sentence: str) -> None:
+    with pytest.raises(RequestError, match=sentence):
+        engine.stream(Request(prompt=PROMPT, forbidden_tokens=forbidden))
+
+
+def test_a_prompt_longer_than_the_context_is_refused(pair: ModelPair) -> None:
+    small = dataclasses.replace(pair, context_length=5)
+    with pytest.raises(RequestError, match=r"The prompt has \d+ tokens; this pair's context holds 5"):
+        Engine(small).stream(Request(prompt=PROMPT))
+
+
+def test_ids_outside_the_vocabulary_are_refused(engine: Engine) -> None:
+    with pytest.raises(RequestError, match="is no id of this pair"):
+        engine.stream(Request(token_ids=[1, engine.pair.vocabulary_size]))
+
+
+def test_messages_need_a_chat_model(engine: Engine, tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "hello"}]
+    with pytest.raises(RequestError, match="no chat template"):
+        engine.stream(Request(messages=messages))
+    chat = Engine(tiny_pair("llama", tmp_path, chat=True))
+    by_messages, by_prompt, raw = chat.generate(
+        [Request(messages=messages), Request(prompt="hello"), Request(prompt="hello", raw=True)]
+    )
+    assert by_messages.token_ids == by_prompt.token_ids
+    assert len(raw.prompt_ids) < len(by_prompt.prompt_ids)
+
+
+def test_inspection_is_the_top_of_all_three_distributions(pair: ModelPair, engine: Engine) -> None:
+    run = one(engine, method="cascade_tokenV3", temperature=0.8, inspect=4, return_logits=True)
+    assert run.drafter_logits.shape == run.verifier_logits.shape == (len(run.tokens), pair.vocabulary_size)
+    for index, token in enumerate(run.tokens):
+        for side, logits in ((token.top.q, run.drafter_logits), (token.top.p, run.verifier_logits)):
+            expected = distribution(logits[index], 0.8).topk(4)
+            assert [likely.id for likely in side] == expected.indices.tolist()
+            assert [likely.probability for likely in side] == pytest.approx(
+                expected.values.tolist(), abs=1e-9
+            )
+        assert len(token.top.pi) == 4
+    assert one(engine, inspect=0).tokens[0].top is None
+    assert one(engine, method="drafter_only", inspect=2).tokens[0].top.p is None
+    assert one(engine, method="verifier_only", inspect=2).tokens[0].top.q is None
+
+
+def test_text_is_the_decoded_ids_with_spaces_and_newlines(engine: Engine) -> None:
+    tokenizer = engine.pair.tokenizer
+    for seed in range(4):
+        run = one(engine, seed=seed)
+        whole = tokenizer.decode(run.token_ids, skip_special_tokens=True)
+        assert whole.rstrip("\ufffd").startswith(run.text.rstrip("\ufffd"))
+        assert one(engine, seed=seed, echo=True).text == PROMPT + run.text
+
+
+def test_never_half_a_character(engine: Engine) -> None:
+    from specviz.models.tokenizer import Detokenizer
+
+    tokenizer = engine.pair.tokenizer
+    text = "naïve 日本 🎉\n\n  end"
+    ids = tokenizer(text)["input_ids"]
+    detokenizer = Detokenizer(tokenizer, [])
+    pieces = [detokenizer.push(token) for token in ids]
+    assert "".join(pieces) == text
+    assert "" in pieces
+    assert not any("\ufffd" in piece for piece in pieces)
+
+
+def test_runs_say_which_trust_test_was_made(engine: Engine) -> None:
+    for name in BOTH:
+        for token in one(engine, method=name).tokens:
+            if METHODS[name].rule is None:
+                assert token.rule is None
+            else:
+                assert token.rule.trusted == (token.rule.score >= token.rule.threshold)
+
+
+def test_who_is_not_verified_drafts_no_more_than_those_beside_who_are(engine: Engine) -> None:
+    """A pass of the drafter is a pass for all rows: whom nobody verifies has eight a round alone, and else keeps pace."""
+
+    alone = Request(prompt=PROMPT, method="drafter_only", max_new_tokens=24)
+    beside = Request(prompt=PROMPT, method="speed", draft_length=3, max_new_tokens=60)
+    assert len(engine.generate(alone)[0].rounds[0].proposals) == 8
+    run, _ = engine.generate([alone, beside])
+    assert {len(round_.proposals) for round_ in run.rounds[:-1]} == {3}
+
+
+@pytest.mark.parametrize("method", BOTH)
+def test_the_last_proposal_is_drafted_only_where_all_before_it_were_accepted(
+    engine: Engine, method: str
+) -> None:
+    """Whoever sits beside; and what was drafted is what the trace says, K what was planned."""
+    common = {"prompt": PROMPT, "method": method, "max_new_tokens": 40}
+    requests = [Request(**common, seed=k, draft_length=k) for k in (1, 2, 3, 5, 8)]
+    requests.append(Request(prompt=PROMPT, method="drafter_only", draft_length=4, max_new_tokens=40))
+    alone = [engine.generate(request)[0] for request in requests]
+    unused = 0
+    for runs in (alone, engine.generate(requests)):
+        for request, run in zip(requests[:-1], runs, strict=False):
+            left = 40
+            for round_ in run.rounds:
+                assert round_.draft_length == min(request.draft_length, left)
+                all_but_one = max(1, round_.draft_length - 1)
+                passed = round_.accepted >= all_but_one
+                assert len(round_.proposals) == (round_.draft_length if passed else all_but_one)
+                unused += round_.draft_length - len(round_.proposals)
+                left -= len(round_.tokens)
+        assert runs[-1].draft_utilisation is None
+        assert all(len(round_.proposals) == round_.draft_length for round_ in runs[-1].rounds)
+    assert unused
+
+
+def test_out_of_memory_is_a_sentence_and_the_next_run_works(
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(pair)
+    before = one(engine).token_ids
+    with monkeypatch.context() as patch:
+
+        def fail(*_, **__):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+        patch.setattr(pair.verifier, "forward", fail)
+        with pytest.raises(EngineError, match="Memory ran out with 1 request"):
+            one(engine)
+    assert one(engine).token_ids == before
+
+
+def test_numbers_that_are_not_finite_are_a_sentence(tmp_path: Path) -> None:
+    pair = tiny_pair("llama", tmp_path)
+    with torch.no_grad():
+        pair.verifier.get_output_embeddings().weight[3] = float("nan")
+    with pytest.raises(EngineError, match="not finite"):
+        one(Engine(pair))
+
+
+def test_a_coin_is_the_one_of_its_seed_and_position(engine: Engine) -> None:
+    from specviz.core.sampling import uniforms
+
+    run = one(engine, seed=11)
+    table = uniforms(11, 0, 200)
+    for token in run.tokens:
+        assert token.coin == table[token.position, ACCEPT].item()

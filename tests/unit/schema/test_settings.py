@@ -1,0 +1,74 @@
+"""Bad input gets a sentence that says what is right."""
+
+import math
+
+import pytest
+
+from specviz.core.methods import METHODS
+from specviz.errors import RequestError, SpecvizError
+from specviz.schema.settings import Request
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"prompt": ""}, "The prompt is empty"),
+        ({"prompt": " \n\t "}, "The prompt is empty"),
+        ({"prompt": 3}, "must be text"),
+        ({"prompt": "a\ud800b"}, "half a character"),
+        ({"prompt": None}, "Give exactly one of prompt, messages and token_ids; none came"),
+        ({"token_ids": [1]}, "prompt and token_ids came"),
+        ({"prompt": None, "token_ids": []}, "at least one token"),
+        ({"prompt": None, "token_ids": [1, -1]}, "whole numbers of at least 0"),
+        ({"prompt": None, "token_ids": [True]}, "whole numbers"),
+        ({"prompt": None, "messages": []}, "at least one entry"),
+        ({"prompt": None, "messages": "hi"}, "must be a list"),
+        ({"prompt": None, "messages": [{"role": "user"}]}, "must be a list"),
+        ({"method": "nonsense"}, "the methods are drafter_only"),
+        ({"method": ["speed"]}, "There is no method \\['speed'\\]"),
+        ({"method": "x" * 1000}, "There is no method 'x{58}…"),
+        ({"lenience": 10**400}, "does not fit"),
+        ({"temperature": 10**400}, "a number of at least 0"),
+        ({"seed": -(10**5000)}, "a number of very many digits; it must be"),
+        ({"lenience": 1.5}, "from 0 \\(strict\\) to 1"),
+        ({"lenience": math.nan}, "Lenience nan does not fit"),
+        ({"method": "cascade_diff", "lenience": -1.5}, "from -1"),
+        ({"method": "cascade_opt", "lenience": math.inf}, "any finite number"),
+        ({"method": "drafter_only", "lenience": math.nan}, "takes no lenience"),
+        ({"draft_length": 0}, "Draft length is 0; it must be a whole number from 1 to 16"),
+        ({"draft_length": 17}, "from 1 to 16"),
+        ({"draft_length": 2.5}, "whole number"),
+        ({"draft_length": True}, "whole number"),
+        ({"draft_length": None}, "whole number"),
+        (
+            {"draft_length": "Auto"},
+            "Draft length is 'Auto'; .* \\(or \"auto\", which chooses it for each round\\)",
+        ),
+        ({"temperature": -0.1}, "at least 0"),
+        ({"temperature": math.nan}, "Temperature is nan"),
+        ({"temperature": math.inf}, "Temperature is inf"),
+        ({"top_p": 0}, "above 0 and at most 1"),
+        ({"top_p": 1.1}, "above 0 and at most 1"),
+        ({"top_p": math.nan}, "above 0 and at most 1"),
+        ({"top_k": -1}, "0 keeps all"),
+        ({"seed": -1}, "Seed is -1"),
+        ({"seed": 1.5}, "whole number"),
+        ({"max_new_tokens": 0}, "at least 1"),
+        ({"inspect": 101}, "from 0 to 100"),
+    ],
+)
+def test_bad_input_is_refused_with_a_sentence(settings: dict, sentence: str) -> None:
+    with pytest.raises(RequestError, match=sentence) as caught:
+        Request(**{"prompt": "hello"} | settings)
+    assert isinstance(caught.value, SpecvizError)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_lenience_left_out_is_the_method_s_default(name: str) -> None:
+    assert Request(prompt="hello", method=name).lenience == METHODS[name].default_lenience
+
+
+def test_the_draft_length_is_chosen_unless_it_is_given() -> None:
+    assert Request(prompt="hello").draft_length == "auto"
+    assert Request(prompt="hello", draft_length="auto") == Request(prompt="hello")
+    assert Request(prompt="hello", draft_length=16).draft_length == 16

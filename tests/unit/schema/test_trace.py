@@ -1,0 +1,251 @@
+"""Traces: what is saved is what ran, and what is loaded was checked."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specviz.core.methods import METHODS
+from specviz.errors import TraceError
+from specviz.schema.trace import (
+    Alternative,
+    Draft,
+    Likely,
+    Proposal,
+    Round,
+    RuleTest,
+    Run,
+    Token,
+    Top,
+    WhatIf,
+    parse_trace,
+)
+from tests.support.traces import make_trace
+
+
+def token(**changes) -> Token:
+    values = {
+        "id": 5, "text": " a", "label": " a", "position": 3, "round": 0, "accepted": True, "special": False,
+        "draft": None, "q": 0.5, "p": 0.25, "pi": 0.25, "acceptance": 0.5, "coin": 0.1,
+        "rule": RuleTest(0.25, 0.5, False), "top": None, "what_if": WhatIf([0.5, 1.0], [[0.1, 0.4], []], None),
+    }  # fmt: skip
+    return Token(**values | changes)
+
+
+def run() -> Run:
+    likely = [Likely(5, " a", 0.5), Likely(6, "</script>${x}{{y}}\u2028", 0.25)]
+    resampled = token(
+        accepted=False,
+        position=4,
+        text="",
+        label="\ufffd",
+        draft=Draft(9, "\n", 0.9, 0.1, 0.1),
+        top=Top(likely, None, likely),
+        what_if=WhatIf([0.1, 1.0], [[0.75], []], [0.25, 0.625]),
+    )
+    rounds = [
+        Round(
+            0,
+            4,
+            [Proposal(5, " a", 0.5), Proposal(9, "\n", 0.9), Proposal(7, "b", 1.0)],
+            2,
+            1,
+            0.5,
+            0.2,
+            0.2,
+            [token(), resampled],
+        ),
+        Round(
+            1, 1, [Proposal(5, " a", 0.5)], 1, 1, 0.25, 0.1, 0.1, [token(position=5, round=1, special=True)]
+        ),
+    ]
+    return Run(
+        pair="p", drafter="d", verifier="v", device="cpu", dtype="float32", method="cascade_tokenV3", lenience=0.5,
+        draft_length=3, temperature=1.0, top_k=0, top_p=1.0, seed=0, max_new_tokens=3, forbidden_tokens=[], echo=False,
+        inspect=2, prompt="hé\n", prompt_ids=[1, 2, 3],
+        alternatives=[Alternative("cascade_tokenV3", 0.5), Alternative("drafter_only", 0.0)], rounds=rounds, stop_reason="length", seconds=1.0,
+        prefill_seconds=0.25, verifier_calls=2, drafter_calls=4,
+    )  # fmt: skip
+
+
+def test_save_and_load_round_trip(tmp_path: Path) -> None:
+    original = run()
+    original.save(tmp_path / "trace.jsonl")
+    loaded = Run.load(tmp_path / "trace.jsonl")
+    assert loaded == original
+    assert list(loaded.lines()) == list(original.lines())
+    assert [p.name for p in tmp_path.iterdir()] == ["trace.jsonl"]
+
+
+def test_a_draft_length_chosen_round_by_round_is_none_and_the_rounds_tell_it() -> None:
+    chosen = replace(run(), draft_length=None)
+    assert parse_trace(chosen.lines()) == chosen
+    assert chosen.mean_draft_length == 2
+    assert replace(chosen, rounds=[]).mean_draft_length is None
+
+
+def older(version: int, **values) -> list[str]:
+    """The trace as it was written before version 4: its rounds did not tell K, since they had drafted all K proposals."""
+    header, *rounds, end = change(0, version=version, **values)
+    old = [
+        {key: value for key, value in json.loads(each).items() if key != "draft_length"} for each in rounds
+    ]
+    return [header, *map(json.dumps, old), end]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_older_versions_are_read_and_written_anew_as_version_4(version: int) -> None:
+    found = parse_trace(older(version))
+    assert [r.draft_length for r in found.rounds] == [len(r.proposals) for r in found.rounds]
+    rounds = [
+        replace(r, draft_length=own.draft_length) for r, own in zip(found.rounds, run().rounds, strict=True)
+    ]
+    assert replace(found, rounds=rounds) == run()
+    assert json.loads(next(found.lines()))["version"] == 4
+    assert parse_trace(found.lines()) == found
+
+
+def test_only_from_version_3_on_the_draft_length_may_be_chosen_round_by_round() -> None:
+    assert parse_trace(older(3, draft_length=None)).draft_length is None
+    with pytest.raises(TraceError, match="'draft_length' is of the wrong kind"):
+        parse_trace(older(2, draft_length=None))
+
+
+def test_from_version_4_on_a_round_tells_its_draft_length() -> None:
+    with pytest.raises(TraceError, match="'draft_length' is missing"):
+        parse_trace(older(4))
+
+
+def test_rates_are_those_of_the_design() -> None:
+    figures = run()
+    assert figures.acceptance_rate == 2 / 3
+    assert figures.draft_utilisation == 2 / 4
+    assert figures.block_efficiency == 3 / 2
+    assert figures.tokens_per_second == 3.0
+    assert figures.accepted == [True, False, True]
+    assert figures.text == " a a"
+
+
+def test_summary_is_json_with_the_fields_of_a_run() -> None:
+    summary = json.loads(json.dumps(run().summary(), allow_nan=False))
+    assert {
+        "text",
+        "token_ids",
+        "accepted",
+        "acceptance_rate",
+        "draft_utilisation",
+        "block_efficiency",
+    } <= set(summary)
+    assert {"verifier_calls", "drafter_calls", "tokens_per_second", "stop_reason", "rounds", "method"} <= set(
+        summary
+    )
+
+
+def lines() -> list[str]:
+    return list(run().lines())
+
+
+def change(line: int, **values) -> list[str]:
+    changed = lines()
+    changed[line] = json.dumps(json.loads(changed[line]) | values)
+    return changed
+
+
+def without(name: str) -> list[str]:
+    header = json.loads(lines()[0])
+    del header[name]
+    return [json.dumps(header), *lines()[1:]]
+
+
+def what_if(**values) -> list[str]:
+    tokens = json.loads(lines()[1])["tokens"]
+    tokens[0]["what_if"] |= values
+    return change(1, tokens=tokens)
+
+
+@pytest.mark.parametrize(
+    ("damaged", "sentence"),
+    [
+        ([], "not a SpecViz trace"),
+        (["{}"], "not a SpecViz trace"),
+        (['{"some": "json"}', '{"lines": 1}'], "not a SpecViz trace"),
+        (["PK\x03\x04 zip"], "is not JSON"),
+        (["[" * 100_000], "is not JSON"),
+        (["[1, 2]"], "not a JSON object"),
+        (change(0, version=99), "schema version 99; this SpecViz reads versions 2 to 4"),
+        (change(0, version=1), "schema version 1; this SpecViz reads"),
+        (change(0, draft_length="auto"), "'draft_length' is of the wrong kind"),
+        (without("draft_length"), "'draft_length' is missing"),
+        (change(0, schema="other"), "not a SpecViz trace"),
+        (lines()[:-1], "truncated: its last line"),
+        ([*lines()[:-1], lines()[-1][:20]], "Line 4 of this trace is not JSON"),
+        (change(0, prompt_ids=["1"]), "Line 1 of this trace is damaged: 'prompt_ids'"),
+        (change(0, lenience="0.5"), "'lenience' is of the wrong kind"),
+        (change(0, seed=True), "'seed' is of the wrong kind"),
+        (change(1, tokens=[{}]), "Line 2 of this trace is damaged: 'id' is missing"),
+        (change(1, tokens=None), "'tokens' is of the wrong kind"),
+        (change(2, examined=float("nan")), "'examined'"),
+        (change(2, seconds=float("inf")), "'seconds'"),
+        (change(0, alternatives=[]), "'what_if' does not fit"),
+        (change(0, alternatives=[{"method": "cascade_tokenV3", "lenience": 0.5}]), "'what_if' does not fit"),
+        (change(0, alternatives=[{"method": "speed"}]), "'lenience' is missing"),
+        (change(0, method="speed"), "'what_if' does not fit"),
+        (what_if(acceptance=[0.5]), "'what_if' does not fit"),
+        (what_if(flips=[[0.1]]), "'what_if' does not fit"),
+        (what_if(flips=[[None], []]), "'flips' is of the wrong kind"),
+        (what_if(kept=[0.1]), "'what_if' does not fit"),
+        (change(3, stop_reason="tired"), "'tired' is no reason to stop"),
+        ([lines()[0], lines()[3], *lines()[1:]], "may only be rounds"),
+    ],
+)
+def test_foreign_truncated_or_damaged_gets_a_sentence(damaged: list[str], sentence: str) -> None:
+    with pytest.raises(TraceError, match=sentence):
+        parse_trace(damaged)
+
+
+def test_every_truncation_is_noticed(tmp_path: Path) -> None:
+    whole = "".join(lines())
+    for length in range(0, len(whole) - 1, 97):
+        (tmp_path / "t").write_text(whole[:length], encoding="utf-8")
+        with pytest.raises(TraceError):
+            Run.load(tmp_path / "t")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
+        lambda x: st.lists(x) | st.dictionaries(st.text(), x),
+    )
+)
+def test_whatever_stands_in_a_round_only_a_trace_error_comes(value: object) -> None:
+    for name in ("tokens", "proposals", "index", "seconds", "draft_length"):
+        try:
+            parse_trace(change(1, **{name: value}))
+        except TraceError:
+            continue
+
+
+def test_unreadable_files_get_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\x01")
+    for name in ("missing", "binary", "."):
+        with pytest.raises(TraceError, match="must be a UTF-8 text file"):
+            Run.load(tmp_path / name)
+
+
+def test_a_trace_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    with pytest.raises(TraceError, match="could not be written"):
+        run().save(tmp_path / "target")
+    assert [p.name for p in tmp_path.iterdir()] == ["target"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_traces_made_for_the_view_s_tests_are_traces(method: str) -> None:
+    made = make_trace(method=method, stop_reason="eos")
+    loaded = parse_trace(made.lines)
+    assert loaded.text == made.text
+    assert [json.loads(one) for one in loaded.lines()] == [json.loads(one) for one in made.lines]

@@ -1,0 +1,233 @@
+"""The service: several pairs in memory, each visitor within limits, and nobody frozen by what others load."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from specviz.engine.engine import Decided, Engine, Finished
+from specviz.errors import BusyError, NoRoomError, PairError, RequestError, SpecvizError
+from specviz.models.pairs import ModelPair, PairSpec
+from specviz.schema.settings import Request
+from specviz.schema.trace import parse_trace
+from specviz.serving.limits import Limits
+from specviz.serving.service import Service
+from tests.support.tiny import tiny_pair
+
+FIRST, SECOND, THIRD = "embedded", "embedded-skip", "gpt2"
+"""Keys of the registry; behind each stands a tiny pair here."""
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
+    pair = tiny_pair("llama", tmp_path_factory.mktemp("service"))
+    return replace(pair, eos_token_ids=frozenset(), context_length=4000)
+
+
+class Loads:
+    """In place of `load_pair`: what was loaded, what shall fail, and what a load has to wait for."""
+
+    def __init__(self, pair: ModelPair) -> None:
+        self.pair = pair
+        self.keys: list[str] = []
+        self.failures: dict[str, list[Exception]] = {}
+        self.gates: dict[str, threading.Event] = {}
+
+    def __call__(self, spec: PairSpec, progress: Callable[[float, str], None]) -> ModelPair:
+        key = spec.key
+        self.keys.append(key)
+        progress(0.5, f"Loading {key}")
+        if gate := self.gates.get(key):
+            assert gate.wait(30)
+        if self.failures.get(key):
+            raise self.failures[key].pop(0)
+        return replace(self.pair, key=key)
+
+
+@pytest.fixture
+def loads(tiny: ModelPair, monkeypatch: pytest.MonkeyPatch) -> Loads:
+    loads = Loads(tiny)
+    monkeypatch.setattr("specviz.models.pairs.load_pair", loads)
+    return loads
+
+
+@pytest.fixture
+def service(loads: Loads) -> Iterator[Service]:
+    service = Service(Limits(per_visitor=2, max_new_tokens=3000))
+    yield service
+    service.close()
+
+
+def ask(**more: Any) -> Request:
+    return Request(**{"token_ids": [10, 20, 30], "max_new_tokens": 8, "seed": 1} | more)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    for _ in range(3000):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never came")
+
+
+def texts(service: Service, key: str, *requests: Request, **more: Any) -> list[list[int]]:
+    events = service.events(key, requests or (ask(),), threading.Event(), **more)
+    return [event.run.token_ids for event in events if isinstance(event, Finished)]
+
+
+def test_pairs_are_loaded_once_and_the_one_not_used_for_longest_makes_room(
+    service: Service, loads: Loads, tiny: ModelPair
+) -> None:
+    expected = [Engine(tiny).generate(ask())[0].token_ids]
+    for key in (FIRST, SECOND, FIRST, THIRD, FIRST):
+        assert texts(service, key) == expected
+    assert loads.keys == [FIRST, SECOND, THIRD]
+    assert {tally.pair: tally.loaded for tally in service.status()} == {
+        FIRST: True,
+        SECOND: False,
+        THIRD: True,
+    }
+    texts(service, SECOND)
+    assert loads.keys == [FIRST, SECOND, THIRD, SECOND]
+    # What was counted before a pair was unloaded still counts.
+    assert {tally.pair: tally.finished["length"] for tally in service.status()} == {
+        FIRST: 3,
+        SECOND: 2,
+        THIRD: 1,
+    }
+
+
+def test_an_unloaded_pair_leaves_no_thread(service: Service, loads: Loads) -> None:
+    texts(service, FIRST)
+    count = threading.active_count()
+    for key in (SECOND, THIRD, FIRST, SECOND):
+        texts(service, key)
+    assert threading.active_count() == count + 1
+    service.close()
+    assert threading.active_count() == count - 1
+
+
+def test_a_load_does_not_stop_those_who_run(service: Service, loads: Loads) -> None:
+    """While a second pair is being loaded, a run on the first goes on, and who waits hears how far it is."""
+    loads.gates[SECOND] = threading.Event()
+    running = service.events(FIRST, [ask(max_new_tokens=3000)], threading.Event())
+    next(running)
+    told: list[str] = []
+    loader = threading.Thread(
+        target=lambda: texts(service, SECOND, progress=lambda _, text: told.append(text))
+    )
+    follower = threading.Thread(
+        target=lambda: texts(service, SECOND, progress=lambda _, text: told.append(f"too: {text}"))
+    )
+    loader.start()
+    wait_until(lambda: SECOND in loads.keys)
+    follower.start()
+    assert sum(isinstance(next(running), Decided) for _ in range(20)) >= 19
+    wait_until(lambda: f"too: Loading {SECOND}" in told)
+    assert f"Loading {SECOND}" in told
+    loads.gates[SECOND].set()
+    loader.join(30)
+    follower.join(30)
+    running.close()
+    assert loads.keys.count(SECOND) == 1
+
+
+def test_pairs_in_use_are_not_unloaded(service: Service, loads: Loads) -> None:
+    running = [service.events(key, [ask(max_new_tokens=3000)], threading.Event()) for key in (FIRST, SECOND)]
+    for each in running:
+        next(each)
+    with pytest.raises(BusyError, match=r"while SmolLM2 .* are in use"):
+        texts(service, THIRD)
+    running[0].close()
+    assert len(texts(service, THIRD)) == 1
+    assert {tally.pair for tally in service.status() if tally.loaded} == {SECOND, THIRD}
+    running[1].close()
+
+
+def test_where_memory_is_short_all_who_are_idle_make_room(service: Service, loads: Loads) -> None:
+    texts(service, FIRST)
+    loads.failures[SECOND] = [NoRoomError("It does not fit into memory.")]
+    assert len(texts(service, SECOND)) == 1
+    assert [tally.pair for tally in service.status() if tally.loaded] == [SECOND]
+    loads.failures[THIRD] = [NoRoomError("It does not fit into memory."), NoRoomError("It still does not.")]
+    with pytest.raises(NoRoomError, match="still"):
+        texts(service, THIRD)
+    assert len(texts(service, THIRD)) == 1
+
+
+@pytest.mark.parametrize("sentence", ["The disk is full.", "The files are damaged.", "The hub is down."])
+def test_a_load_that_fails_is_its_sentence_and_the_next_one_tries_afresh(
+    service: Service, loads: Loads, sentence: str
+) -> None:
+    """Whoever else waits for the same pair tries it too; runs on another pair go on."""
+    running = service.events(FIRST, [ask(max_new_tokens=3000)], threading.Event())
+    next(running)
+    loads.failures[SECOND] = [PairError(sentence)]
+    with pytest.raises(PairError, match=sentence):
+        texts(service, SECOND)
+    assert any(isinstance(next(running), Decided) for _ in range(10))
+    assert len(texts(service, SECOND)) == 1
+    running.close()
+
+
+def test_one_visitor_may_have_so_many_runs_and_no_more(service: Service) -> None:
+    stop = threading.Event()
+    running = [service.events(FIRST, [ask(max_new_tokens=3000)], stop, visitor="one") for _ in range(2)]
+    for each in running:
+        next(each)
+    with pytest.raises(BusyError, match="with 2 runs already"):
+        texts(service, FIRST, visitor="one")
+    assert len(texts(service, FIRST, visitor="another")) == 1
+    running[0].close()
+    assert len(texts(service, FIRST, visitor="one")) == 1
+    stop.set()
+    list(running[1])
+    assert not service._visits
+
+
+def test_what_is_longer_than_a_visitor_may_ask_is_refused_before_anything_loads(
+    service: Service, loads: Loads
+) -> None:
+    with pytest.raises(RequestError, match="is 4001 long; here it may be 4000"):
+        texts(service, FIRST, Request(prompt="x" * 4001))
+    with pytest.raises(RequestError, match="a text may have 3000"):
+        texts(service, FIRST, ask(max_new_tokens=3001))
+    with pytest.raises(RequestError, match="5 texts were asked for side by side"):
+        list(service.compare_lines(FIRST, [ask()] * 5, threading.Event()))
+    with pytest.raises(PairError, match="no model pair of that name"):
+        texts(service, "../../etc/passwd")
+    assert loads.keys == []
+    assert service.status() == []
+
+
+def test_lines_are_the_trace_of_the_run(service: Service, tiny: ModelPair) -> None:
+    lines = list(service.lines(FIRST, ask(inspect=3), threading.Event()))
+    told = [line for line in lines if line and '"waiting"' not in line]
+    assert parse_trace(told).token_ids == Engine(tiny).generate(ask())[0].token_ids
+
+
+def test_a_dead_engine_is_replaced(service: Service, loads: Loads) -> None:
+    texts(service, FIRST)
+    with service.engine(FIRST) as engine:
+        engine.close()
+    assert not service.healthy
+    assert len(texts(service, FIRST)) == 1
+    assert service.healthy
+    service.close()
+    assert not service.healthy
+    with pytest.raises(PairError, match="being stopped"):
+        texts(service, FIRST)
+
+
+def test_limits_come_from_the_environment() -> None:
+    limits = Limits.from_environment({"SPECVIZ_MAX_PROMPT": "100", "SPECVIZ_ROWS": "4", "OTHER": "x"})
+    assert limits == Limits(max_prompt=100, rows=4)
+    assert Limits.from_environment({}) == Limits()
+    for wrong in ("0", "-1", "many", "", "1e3", "٣"):
+        with pytest.raises(SpecvizError, match=r"SPECVIZ_QUEUE is .* at least 1"):
+            Limits.from_environment({"SPECVIZ_QUEUE": wrong})

@@ -1,0 +1,282 @@
+"""ZeroGPU: nothing elsewhere, sane durations, and the real decorator of the `spaces` package around a real run.
+
+There is no GPU here. The package's own parts that need one, and the service that lends it, are stood in for: moving
+tensors puts the CPU's back in their place. The forked worker, its queues, pickling and closing are the package's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specviz.errors import PairError
+from specviz.models.pairs import PAIRS
+from specviz.schema.settings import Request
+from specviz.schema.trace import Run, parse_trace
+from specviz.serving import zerogpu
+from tests.support.tiny import tiny_pair
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_elsewhere_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without ZeroGPU a function stays the very same function, and loading goes on in several threads."""
+    monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
+    zerogpu.start()
+    assert not zerogpu.active()
+    assert zerogpu.on_gpu(test_sizes, lambda: 60) is test_sizes
+    assert "HF_DEACTIVATE_ASYNC_LOAD" not in os.environ
+
+
+@pytest.mark.parametrize(("said", "found"), [("true", True), ("1", True), ("false", False), ("", False)])
+def test_told_by_the_environment_and_the_package(
+    said: str, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZeroGPU is where the environment says so and the package is there; either alone is not enough."""
+    monkeypatch.setenv("SPACES_ZERO_GPU", said)
+    assert zerogpu.active() is found
+    monkeypatch.setattr(zerogpu, "find_spec", lambda name: None)
+    assert not zerogpu.active()
+
+
+def asked(tokens: int, characters: int, texts: int, parameters: int) -> int:
+    return zerogpu.seconds(
+        [Request(prompt="x" * characters, max_new_tokens=tokens)] * texts, parameters=parameters
+    )
+
+
+SIZES = st.tuples(
+    st.integers(1, 4000), st.integers(1, 8000), st.integers(1, 8), st.integers(0, 70_000_000_000)
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(SIZES, SIZES)
+def test_more_work_never_gets_less_time(one: tuple[int, ...], other: tuple[int, ...]) -> None:
+    """The time asked for is whole, within its bounds, and grows with each of tokens, prompt, texts and parameters."""
+    more = tuple(map(max, one, other))
+    assert all(isinstance(asked(*each), int) for each in (one, more))
+    assert zerogpu.LEAST <= asked(*one) <= asked(*more) <= zerogpu.MOST
+
+
+def test_sizes() -> None:
+    """Each of the four counts; a short text on a small pair is cheap, the longest on a large one asks for the most."""
+    base = asked(128, 100, 1, 2_000_000_000)
+    assert base < min(
+        asked(256, 100, 1, 2_000_000_000),
+        asked(128, 8000, 1, 2_000_000_000),
+        asked(128, 100, 4, 2_000_000_000),
+        asked(128, 100, 1, 8_000_000_000),
+    )
+    assert asked(16, 100, 1, 150_000_000) == zerogpu.LEAST
+    assert asked(512, 4000, 4, PAIRS["qwen2.5"].loaded_parameters) == zerogpu.MOST
+    message = [{"role": "user", "content": "x" * 8000}]
+    assert zerogpu.seconds([Request(messages=message)], 2_000_000_000) == asked(128, 8000, 1, 2_000_000_000)
+
+
+def test_a_pair_that_cannot_be_had_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """A hub that is down at the start costs the pair, not the server; the log names the pair and no more."""
+
+    def loader(key: str) -> str:
+        if key == "smollm2":
+            raise PairError("/secret/path")
+        return key.upper()
+
+    assert zerogpu.load(["embedded", "smollm2"], loader) == {"embedded": "EMBEDDED"}  # type: ignore[arg-type]
+    [record] = caplog.records
+    assert record.fields == {"pair": "smollm2", "error": "PairError"}  # type: ignore[attr-defined]
+    assert "secret" not in caplog.text
+
+
+# Run in a process of its own: `spaces` patches torch for good.
+_SERVER = """
+import json, multiprocessing, os, sys, threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+here = Path(sys.argv[1])
+paths, busy = [], []
+
+class Lender(BaseHTTPRequestHandler):
+    def do_POST(self):
+        paths.append(self.path)
+        schedule = self.path.startswith("/schedule")
+        lent = {"idle": False, "nvidiaIndex": 0, "nvidiaUUID": "none", "allowToken": "t"}
+        body = json.dumps(lent).encode() if schedule else b""
+        self.send_response(503 if schedule and busy else 200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+server = ThreadingHTTPServer(("127.0.0.1", 0), Lender)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+(here / "cgroup").write_text("0::/space")
+os.environ |= {
+    "SPACES_ZERO_GPU": "true",
+    "SPACES_ZERO_DEVICE_API_URL": f"http://127.0.0.1:{server.server_port}",
+    "ZEROGPU_PROC_SELF_CGROUP_PATH": str(here / "cgroup"),
+}
+from specviz.serving import zerogpu
+assert "torch" not in sys.modules
+
+import torch
+torch.set_num_threads(1)
+if torch.version.cuda is None:  # what a build of torch without CUDA lacks
+    torch.version.cuda, torch._C._cuda_init, torch.cuda._is_in_bad_fork = "12.8", None, bool
+zerogpu.start()
+import spaces.zero.torch
+from spaces.zero.torch.patching import cuda_aliases
+
+def move(callback=None):
+    for shown, original in cuda_aliases.items():
+        shown.data = original
+
+spaces.zero.torch.init, spaces.zero.torch.move = lambda uuid: None, move
+
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from specviz.errors import RequestError, SpecvizError
+from specviz.models.pairs import pair_from_models
+from specviz.schema.settings import Request
+
+drafter, verifier = (
+    AutoModelForCausalLM.from_pretrained(here / name, dtype=torch.float64, device_map={"": torch.device("cuda")})
+    for name in ("drafter", "verifier")
+)
+pair = pair_from_models(drafter, verifier, AutoTokenizer.from_pretrained(here / "verifier"))
+before = str(pair.device)
+closed = multiprocessing.Value("i", 0)
+
+def write(request):
+    yield os.getpid()
+    yield str(pair.device)
+    yield pair.generate(request.prompt, seed=request.seed, max_new_tokens=request.max_new_tokens).text
+
+def endless(request):
+    try:
+        while True:
+            yield "on"
+    finally:
+        closed.value = 1
+
+def refused(request):
+    yield "begun"
+    raise RequestError("The prompt is too long: shorten it.")
+
+def dies(request):
+    yield "begun"
+    os._exit(1)
+
+def breaks(request):
+    yield "begun"
+    raise ValueError("not for the page")
+
+def duration(request):
+    return zerogpu.seconds([request], 1_000_000)
+
+runs = {f.__name__: zerogpu.on_gpu(f, duration) for f in (write, endless, refused, dies, breaks)}
+request = Request(prompt="The quick brown fox", seed=3, max_new_tokens=12)
+
+def outcome(name):
+    items = []
+    try:
+        items.extend(runs[name](request))
+    except SpecvizError as error:
+        return items, type(error).__name__, str(error)
+    return items, "", ""
+
+from specviz.serving import zerogpu_service
+from specviz.engine.engine import Decided, Finished
+from specviz.schema.trace import parse_trace
+
+zerogpu_service._held["embedded"] = pair
+service = zerogpu_service.ZeroGpuService()
+stop = threading.Event()
+lines = list(service.lines("embedded", request, stop))
+panes = [json.loads(line) for line in service.compare_lines("embedded", [request, request], stop)]
+rounds, ends = 0, []
+for event in service.events("embedded", [Request(prompt="The quick", seed=3, max_new_tokens=400)], stop):
+    rounds += isinstance(event, Decided)
+    if rounds == 2:
+        stop.set()
+    if isinstance(event, Finished):
+        ends.append((event.run.stop_reason, len(event.run.tokens)))
+try:
+    next(service.sweep("embedded", None))
+except RequestError as error:
+    swept = str(error)
+
+worker, device, text = outcome("write")[0]
+run = runs["endless"](request)
+first = next(run)
+run.close()
+found = {
+    "before": before, "forked": worker != os.getpid(), "device": device, "text": text,
+    "first": first, "closed": closed.value,
+    "lines": lines, "panes": panes, "stopped": ends, "rounds": rounds, "swept": swept,
+    "finished": service.status()[0].finished,
+    **{name: outcome(name) for name in ("refused", "dies", "breaks")},
+}
+busy.append(True)
+found["busy"] = outcome("write")
+found["paths"] = [path for path in paths if path.startswith(("/schedule", "/release"))]
+(here / "found.json").write_text(json.dumps(found))
+"""
+
+
+def test_through_the_real_decorator(tmp_path: Path) -> None:
+    """A run in the package's own forked worker writes what it writes here; its end, failure and refusal are told."""
+    pair = tiny_pair("llama", tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", _SERVER, str(tmp_path)],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads((tmp_path / "found.json").read_text())
+
+    expected = pair.generate("The quick brown fox", seed=3, max_new_tokens=12)
+    assert isinstance(expected, Run)
+    assert found["before"] == "cuda:0"  # as it seems before there is a GPU
+    assert found["forked"]
+    assert found["device"] == "cpu"  # what stood in for the GPU
+    assert found["text"] == expected.text
+    # The service: a run, two side by side, one that is stopped; a GPU for each.
+    assert parse_trace(found["lines"]).token_ids == expected.token_ids
+    written = {0: "", 1: ""}
+    for line in found["panes"]:
+        for token in line.get("tokens", ()):
+            written[line["pane"]] += token["text"]
+    assert set(written.values()) == {expected.text}
+    assert found["panes"][-1]["type"] == "table"
+    [[reason, count]] = found["stopped"]
+    assert (reason, found["rounds"]) == ("cancelled", 2)
+    assert 0 < count < 400
+    assert "longer than a GPU is lent" in found["swept"]
+    assert found["finished"] == {"length": 3, "cancelled": 1}
+    assert (found["first"], found["closed"]) == ("on", 1)
+    assert found["refused"] == [["begun"], "RequestError", "The prompt is too long: shorten it."]
+    for broken in ("dies", "breaks"):
+        items, kind, sentence = found[broken]
+        assert (items, kind) == (["begun"], "EngineError")
+        assert "broke off" in sentence
+        assert "not for the page" not in sentence
+    assert found["busy"][:2] == [[], "BusyError"]
+    assert "No GPU" in found["busy"][2]
+    assert f"durationSeconds={zerogpu.LEAST}" in found["paths"][0]
+    # Every GPU that was lent is given back.
+    assert sum(path.startswith("/release") for path in found["paths"]) == 8

@@ -1,0 +1,150 @@
+"""Distillation end to end on a tiny verifier, and the small vocabulary a student may have."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from specviz.engine.engine import Engine
+from specviz.errors import RequestError, StoppedError
+from specviz.models.pairs import pair_from_models
+from specviz.models.small_vocabulary import SmallVocabulary
+from specviz.schema.settings import Request
+from specviz.tools.distill import job as distill
+from specviz.tools.distill.job import Plan, distil
+from specviz.tools.distill.student import Shape, divergence, make_student
+from tests.support.tiny import tiny_model, tiny_tokenizer
+
+PLAN = Plan(
+    verifier="tiny",
+    shape=Shape(depth=1, width=64, vocabulary=200),
+    tokens=12_000,
+    answer_tokens=48,
+    rows=64,
+    passes=6,
+    batch_tokens=1024,
+    learning_rate=3e-3,
+)
+
+
+@pytest.fixture(scope="module")
+def verifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny verifier of three layers with padded logits and a chat template."""
+    directory = tmp_path_factory.mktemp("verifier")
+    tokenizer = tiny_tokenizer(directory, chat=True)
+    size, end = len(tokenizer), tokenizer.eos_token_id
+    tiny_model(
+        "llama", size + 7, 2, directory, layers=3, dtype=torch.float32, eos_token_id=end, loud_from=size
+    )
+    return directory
+
+
+@pytest.fixture(autouse=True)
+def found(verifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiny verifier takes the place of a pair's, and a few of the prompts that of all."""
+    from specviz.models.pairs import _read_tokenizer
+
+    def load(_key: str, device: str = "auto", dtype: str = "auto", prepack: bool = True) -> tuple[Any, Any]:
+        model = AutoModelForCausalLM.from_pretrained(verifier, dtype=torch.float32)
+        return model.eval().requires_grad_(False), _read_tokenizer(str(verifier), online=False)
+
+    monkeypatch.setattr(distill, "load_verifier", load)
+    monkeypatch.setattr(distill, "prompts", lambda part: _prompts(part)[:12])
+
+
+_prompts = distill.prompts
+
+
+def test_the_student_comes_to_agree_with_its_verifier(tmp_path: Path) -> None:
+    """Broken off and gone on with, it ends with a student that is accepted more often than at its start."""
+    stages: list[str] = []
+    stop = threading.Event()
+
+    def interrupt(_fraction: float, text: str) -> None:
+        stages.append(text)
+        if "step 40 of" in text:
+            stop.set()
+
+    with pytest.raises(StoppedError, match="same settings"):
+        distil(PLAN, tmp_path, progress=interrupt, stop=stop)
+    written = sorted((tmp_path / "texts").iterdir())
+    times = [file.stat().st_mtime_ns for file in written]
+    stages.clear()
+    report = distil(PLAN, tmp_path, progress=lambda _fraction, text: stages.append(text))
+    assert "step 41 of" in next(text for text in stages if "step" in text), "training goes on where it was"
+    assert [file.stat().st_mtime_ns for file in written] == times, "texts are not written twice"
+    [start] = report["start"].values()
+    assert report["held_out"]["lossless, T = 1"] > start + 0.1
+    assert report["tokens"] >= PLAN.tokens
+    assert not list(tmp_path.rglob("*.part"))
+
+    drafter = AutoModelForCausalLM.from_pretrained(tmp_path / "student", dtype=torch.float32)
+    assert drafter.config.vocab_size == 200
+    assert drafter.config.num_hidden_layers == 1
+    assert json.loads((tmp_path / "student" / "report.json").read_text()) == report
+    card = (tmp_path / "student" / "README.md").read_text()
+    assert f"{report['held_out']['lossless, T = 1']:.3f}" in card
+    assert "Apache-2.0" in card
+
+    with pytest.raises(RequestError, match="other settings"):
+        distil(Plan(verifier="tiny", shape=PLAN.shape), tmp_path)
+
+
+def test_a_small_vocabulary_never_shows_in_the_text(verifier: Path, tmp_path: Path) -> None:
+    """A drafter that knows fewer tokens reads all of them, proposes only its own, and leaves greedy text alone."""
+    model, tokenizer = distill.load_verifier("tiny")
+    embedding = model.get_input_embeddings().weight
+    counts = torch.arange(len(embedding))  # the rare ones are the letters
+    vocabulary = SmallVocabulary.of(counts, 100, list(tokenizer.all_special_ids), embedding)
+    assert len(vocabulary.kept) == 100
+    assert set(tokenizer.all_special_ids) <= set(vocabulary.kept.tolist())
+    assert torch.equal(vocabulary.kept[vocabulary.reads[vocabulary.kept]], vocabulary.kept)
+    vocabulary.save(tmp_path)
+    loaded = SmallVocabulary.load(tmp_path)
+    assert loaded is not None
+    assert torch.equal(loaded.reads, vocabulary.reads)
+    drafter = make_student(model, Shape(layers=(0, 1), vocabulary=100), loaded.kept)
+    loaded.widen(drafter)
+    engine = Engine(pair_from_models(drafter, model, tokenizer))
+    common: dict[str, Any] = {"prompt": "The quick café", "temperature": 0.0, "max_new_tokens": 60}
+    [fast, plain] = engine.generate(
+        [Request(method=m, lenience=0, **common) for m in ("speed", "verifier_only")]
+    )
+    assert fast.token_ids == plain.token_ids
+    proposed = {p.id for r in fast.rounds for p in r.proposals}
+    assert proposed <= set(vocabulary.kept.tolist())
+    assert not set(plain.token_ids) <= proposed
+
+
+@pytest.mark.parametrize("text", ["", "layers:", "narrow:4", "narrow:0x64", "narrow:2x65", "wide:3"])
+def test_a_shape_that_cannot_be_read_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(RequestError, match="is no shape"):
+        Shape.parse(text, 0)
+
+
+def test_layers_count_from_either_end_and_must_be_there(verifier: Path) -> None:
+    model, tokenizer = distill.load_verifier("tiny")
+    known = torch.arange(len(tokenizer))
+    first, last = (
+        make_student(model, Shape.parse(text, 0), known) for text in ("layers:0,2", "layers:-3,-1")
+    )
+    assert first.config.num_hidden_layers == last.config.num_hidden_layers == 2
+    assert all(map(torch.equal, first.state_dict().values(), last.state_dict().values()))
+    for text in ("layers:0,3", "layers:-4"):
+        with pytest.raises(RequestError, match="has no layer"):
+            make_student(model, Shape.parse(text, 0), known)
+
+
+def test_the_loss_ends_as_total_variation() -> None:
+    p, q = torch.tensor([[0.5, 0.5, 0.0001]]), torch.tensor([[0.9, 0.05, 0.05]])
+    p, q = p / p.sum(), q / q.sum()
+    loss, variation = divergence(q.log(), p.log(), sharpness=1.0)
+    assert float(loss) == pytest.approx(float((p - q).abs().sum() / 2)) == pytest.approx(float(variation))
+    mixed, _ = divergence(q.log(), p.log(), sharpness=0.0)
+    assert float(mixed) == pytest.approx(float((p * (p / q).log()).sum()))

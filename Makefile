@@ -1,5 +1,6 @@
 # make run: set everything up and serve the page. make test: set everything up, browser included, and test it all.
-# PYTHON picks the interpreter (3.10 to 3.13), VENV the virtual environment; HOST and PORT where the page is served.
+# make lint: what CI checks besides the tests. PYTHON picks the interpreter (3.10 to 3.13), VENV the virtual environment;
+# HOST and PORT where the page is served.
 PYTHON ?= python3
 VENV ?= .venv
 export PORT ?= 7860
@@ -19,6 +20,7 @@ lint: $(TEST_READY)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -27,9 +29,10 @@ $(RUN_READY): requirements.txt | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet -r requirements.txt
 	touch $@
 
+# The package as an editable install: the command `specviz` is there, and what is tested is the checkout.
 # A browser: Debian's Chromium where apt-get can install it, Playwright's own elsewhere.
-$(TEST_READY): requirements.txt tests/requirements.txt | $(VENV)/bin/python
-	$(VENV)/bin/python -m pip install --quiet -r tests/requirements.txt
+$(TEST_READY): requirements.txt pyproject.toml | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet --editable '.[test]'
 	VENV=$(VENV) tests/install-browser
 	touch $@ $(RUN_READY)
 

@@ -1,17 +1,38 @@
-"""SpecViz: speculative cascades, exact, fast, and visible token by token."""
+"""SpecViz: speculative cascades, exact, fast, and visible token by token.
 
+What is named here is public. Each name is imported when it is first asked for, so that `import specviz` brings no torch.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specviz.core.methods import METHODS
+    from specviz.engine.pair import load_pair, pair_from_models
+    from specviz.integrations.transformers import cascade_generate
+    from specviz.schema.settings import Request
+    from specviz.schema.trace import Run
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
-    from specviz.integrations.transformers import cascade_generate as cascade_generate
+__all__ = ["METHODS", "Request", "Run", "cascade_generate", "load_pair", "pair_from_models"]
+
+_MODULES = {
+    "METHODS": "specviz.core.methods",
+    "Request": "specviz.schema.settings",
+    "Run": "specviz.schema.trace",
+    "cascade_generate": "specviz.integrations.transformers",
+    "load_pair": "specviz.engine.pair",
+    "pair_from_models": "specviz.engine.pair",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """`cascade_generate`, loaded when first asked for: it brings torch and transformers."""
-    if name != "cascade_generate":
+    """A public name, from the module that defines it (PEP 562)."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from specviz.integrations.transformers import cascade_generate
+    return getattr(import_module(_MODULES[name]), name)
 
-    return cascade_generate
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

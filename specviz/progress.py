@@ -9,6 +9,15 @@ Progress = Callable[[float, str], None]
 """Called as work goes on with the fraction done, in [0, 1], and a few words on what is being done."""
 
 
+def silent(fraction: float, text: str) -> None:
+    """The progress of a caller who wants to hear of none."""
+
+
+def part(report: Progress, start: float, end: float) -> Progress:
+    """The progress of a part of the work: its 0 to 1 is `start` to `end` of `report`."""
+    return lambda fraction, text: report(start + (end - start) * fraction, text)
+
+
 class TerminalProgress:
     """One line that is written over on a terminal; one line for each new stage anywhere else."""
 

@@ -1,4 +1,4 @@
-"""For all tests, before anything is imported: threads that do not spin (see app.py), and all pairs on offer."""
+"""For all tests, before anything is imported: threads that do not spin (see specviz/app/server.py), and all pairs on offer."""
 
 import os
 

@@ -1,10 +1,9 @@
-"""Several requests side by side: one batch, then each alone, told line by line.
+"""Several requests side by side: one batch, then each alone, as lines of JSON.
 
-The lines are JSON objects: {"type": "compare", "panes"} first; every line of a pane's trace with its "pane";
-{"type": "doing", "text"} before something is measured, and an empty line, which asks to show what has come;
-{"type": "said", "text"} where that could not be; {"type": "waiting", "place"} and an empty line while there is no free row;
-{"type": "table", "rows"} as often as there is more to say, the last one counts. Knows the engine and the metrics;
-knows no page.
+The lines are objects: {"type": "compare", "panes"} first; every line of a pane's trace with its "pane"; {"type":
+"doing", "text"} before something is measured, and an empty line, which asks to show what has come so far; {"type": "said",
+"text"} where that could not be measured; {"type": "waiting", "place"} and an empty line while the requests are queued;
+{"type": "table", "rows"} whenever more is known, each replacing the one before. Knows engines and metrics; knows no page.
 """
 
 from __future__ import annotations
@@ -14,135 +13,131 @@ import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specviz.analysis.metrics import BASELINE, table
 from specviz.analysis.quality import mean_log_probability
-from specviz.engine.engine import Decided, Engine, Event, Finished, Waiting
+from specviz.engine.engine import BaseEngine
+from specviz.engine.events import Decided, Event, Finished, Waiting
 from specviz.errors import EngineError, is_out_of_memory
 from specviz.schema.settings import Request
-from specviz.schema.trace import CUT, Run, end_line, header_line, round_line
+from specviz.schema.trace import CUT, Run
+from specviz.schema.trace_file import end_line, header_line, round_line
 
-if TYPE_CHECKING:
-    from specviz.serving.shared_engine import SharedEngine
-
-
-_COMPANY = "Others’ texts are being written too: what each pane takes alone cannot be measured just now."
+_SHARED = "Others’ texts are being written too: what each pane takes alone cannot be measured just now."
 
 
 def compare(
-    engine: Engine | SharedEngine,
+    engine: BaseEngine,
     requests: Sequence[Request],
     stop: threading.Event,
     *,
     measure_alone: bool = True,
     **more: Any,
 ) -> Iterator[str]:
-    """Serve all requests as one batch, then say how they compare; yields lines.
+    """Serve all requests as one batch, then compare them; yields lines.
 
     Args:
         engine: serves the batch, and then each request by itself.
-        requests: one a pane; their settings but method, lenience and draft length should agree.
+        requests: one a pane; they should differ in method, lenience and draft length only.
         stop: ends the run, or the measuring, before the next round.
-        measure_alone: serve each request again by itself, and verifier_only unless it is among them: speeds that
-            are nobody else's. What was measured before a stop is kept; what others shared is not counted.
-        more: what else `engine.stream` takes.
+        measure_alone: serve each request again by itself, and verifier_only unless it is among them: their speeds
+            are free of the other panes' load. What was measured before a stop is kept; a run that shared rounds
+            with others' is not counted.
+        more: further arguments of `engine.stream`.
 
     Raises:
         RequestError, BusyError, EngineError: as `engine.stream` does.
     """
     runs = yield from side_by_side(engine.stream(requests, stop=stop, **more), len(requests))
-    measured = _Measured(engine, runs, more)
     if stop.is_set():
         return
+    alone: list[Run | None] = [None] * len(runs)
+    baseline = None
     yield from doing("Asking the verifier how likely it finds each text")
-    measured.score()
-    yield measured.line()
-    if not measure_alone:
-        return
-    for place, request in measured.order(requests):
-        yield from doing(f"Measuring {'the verifier' if place is None else f'pane {place + 1}'} alone")
-        outcome = yield from measured.serve(place, request, stop)
-        if outcome == "company":
-            yield record("said", text=_COMPANY)
-        if outcome:
+    quality = _quality(engine, runs)
+    yield record("table", rows=table(runs, alone, baseline, quality))
+    for pane, request in _order(requests) if measure_alone else ():
+        yield from doing(f"Measuring {'the verifier' if pane is None else f'pane {pane + 1}'} alone")
+        # Without inspection, which would cost time.
+        run = yield from _measure(engine.stream(replace(request, inspect=0), stop=stop, **more))
+        if run is None:
             return
-        yield measured.line()
+        if request.method == BASELINE:
+            baseline = baseline or run
+        if pane is not None:
+            alone[pane] = run
+        yield record("table", rows=table(runs, alone, baseline, quality))
+
+
+def trace_lines(events: Iterable[Event | Waiting], runs: dict[int, Run]) -> Iterator[tuple[int | None, str]]:
+    """The lines of runs' traces as they are written, each with its run's index; None with lines of the queue.
+
+    Runs are put into `runs` as they begin.
+    """
+    for event in events:
+        if isinstance(event, Waiting):
+            yield from ((None, line) for line in ([""] if runs else waiting(event.queue_position)))
+            continue
+        if event.index not in runs:  # also after a stop before the start
+            runs[event.index] = event.run
+            yield event.index, header_line(event.run)
+        if isinstance(event, Decided):
+            yield event.index, round_line(event.round)
+        elif isinstance(event, Finished):
+            yield event.index, end_line(event.run)
 
 
 def side_by_side(events: Iterable[Event | Waiting], count: int) -> Generator[str, None, list[Run]]:
-    """The lines of `count` runs as they are written, then what they say of each other; returns the runs."""
+    """The lines of `count` runs as they are written, then a first table; returns the runs."""
     runs: dict[int, Run] = {}
-    for event in events:
-        if isinstance(event, Waiting):
-            yield from [""] if runs else waiting(event.place)
-            continue
-        if event.index not in runs:  # also where a stop came before the start
-            if not runs:
-                yield record("compare", panes=count)
-            runs[event.index] = event.run
-            yield tagged(event.index, header_line(event.run))
-        if isinstance(event, Decided):
-            yield tagged(event.index, round_line(event.round))
-        elif isinstance(event, Finished):
-            yield tagged(event.index, end_line(event.run))
+    opening = record("compare", panes=count)
+    for index, line in trace_lines(events, runs):
+        if index is not None:
+            yield from [opening] if opening else []
+            opening = ""
+        yield line if index is None else tagged(index, line)
     written = [runs[index] for index in range(count)]
     nothing = [None] * count
     yield record("table", rows=table(written, nothing, None, nothing))
     return written
 
 
-class _Measured:
-    """What is known so far of the runs of one batch."""
+def _quality(engine: BaseEngine, runs: Sequence[Run]) -> list[float | None]:
+    """The quality of every text under the verifier."""
+    try:
+        # One at a time, so that others' rounds run in between.
+        scores = (partial(mean_log_probability, engine.pair, run.prompt_ids, run.token_ids) for run in runs)
+        return [engine.call(each) for each in scores]
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise EngineError("Memory ran out while the texts were scored: ask for fewer tokens.") from error
+        raise
 
-    def __init__(self, engine: Engine | SharedEngine, runs: list[Run], more: dict[str, Any]) -> None:
-        self._engine, self._more = engine, more
-        self._runs = runs
-        self._alone: list[Run | None] = [None] * len(runs)
-        self._quality: list[float | None] = [None] * len(runs)
-        self._baseline: Run | None = None
 
-    def line(self) -> str:
-        """The table as it stands."""
-        return record("table", rows=table(self._runs, self._alone, self._baseline, self._quality))
+def _order(requests: Sequence[Request]) -> list[tuple[int | None, Request]]:
+    """Panes and requests to be measured alone, the baseline first, so that every later row is complete.
 
-    def score(self) -> None:
-        """Quality of every text under the verifier."""
-        pair, runs = self._engine.pair, self._runs
-        try:
-            # One at a time, so that others' rounds come between.
-            asked = (partial(mean_log_probability, pair, run.prompt_ids, run.token_ids) for run in runs)
-            self._quality = [self._engine.call(each) for each in asked]
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise EngineError(
-                    "Memory ran out while the texts were scored: ask for fewer tokens."
-                ) from error
-            raise
+    Pane None is the baseline where no pane is.
+    """
+    panes = sorted(range(len(requests)), key=lambda pane: requests[pane].method != BASELINE)
+    order: list[tuple[int | None, Request]] = [(pane, requests[pane]) for pane in panes]
+    if requests[panes[0]].method != BASELINE:
+        order.insert(0, (None, replace(requests[0], method=BASELINE, lenience=0.0)))
+    return order
 
-    def order(self, requests: Sequence[Request]) -> list[tuple[int | None, Request]]:
-        """Who is measured alone, the baseline first: with it every further row is complete. Place None is no pane."""
-        places = sorted(range(len(requests)), key=lambda place: requests[place].method != BASELINE)
-        order: list[tuple[int | None, Request]] = [(place, requests[place]) for place in places]
-        if requests[places[0]].method != BASELINE:
-            order.insert(0, (None, replace(requests[0], method=BASELINE, lenience=0.0)))
-        return order
 
-    def serve(self, place: int | None, request: Request, stop: threading.Event) -> Generator[str, None, str]:
-        """Serve one request by itself, without inspection, which would cost time. Returns "" where it was measured,
-        else what came between: "stop" or "company"."""
-        for event in self._engine.stream(replace(request, inspect=0), stop=stop, **self._more):
-            if isinstance(event, Waiting):
-                yield ""
-            elif event.run.neighbours:
-                return "company"
-            elif isinstance(event, Finished) and event.run.stop_reason not in CUT:
-                if request.method == BASELINE:
-                    self._baseline = self._baseline or event.run
-                if place is not None:
-                    self._alone[place] = event.run
-                return ""
-        return "stop"
+def _measure(events: Iterable[Event | Waiting]) -> Generator[str, None, Run | None]:
+    """A request served by itself; returns its run, None where it was stopped or shared rounds with others'."""
+    for event in events:
+        if isinstance(event, Waiting):
+            yield ""
+        elif event.run.neighbours:
+            yield record("said", text=_SHARED)
+            return None
+        elif isinstance(event, Finished) and event.run.stop_reason not in CUT:
+            return event.run
+    return None
 
 
 def tagged(pane: int, line: str) -> str:
@@ -151,13 +146,13 @@ def tagged(pane: int, line: str) -> str:
 
 
 def waiting(place: int) -> Iterator[str]:
-    """There is no free row yet; `place` is the one in the queue."""
+    """The requests are queued at position `place`."""
     yield record("waiting", place=place)
     yield ""
 
 
 def doing(text: str) -> Iterator[str]:
-    """What is going on until the next table."""
+    """What is being done until the next table."""
     yield record("doing", text=text)
     yield ""
 

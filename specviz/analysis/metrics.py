@@ -1,7 +1,7 @@
-"""What runs come to, side by side: speed-up, where two texts part and why, how far a text is the verifier's own.
+"""Runs side by side: speed-up, where and why two texts diverge, how much of a text is the verifier's own.
 
 Everything is computed from runs, that is from what was decided and measured; knows no model, no page and no clock.
-The figures of a single run are its own (`Run.acceptance_rate` and so on).
+The figures of a single run are `Run`'s own (`Run.acceptance_rate` and so on).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from specviz.core.methods import get_method
 from specviz.schema.trace import CUT, Draft, Run, Token
 
 BASELINE = "verifier_only"
-"""The method that speed-ups are measured against, and whose text is the verifier's own."""
+"""The method that speed-ups are relative to, and whose text is the verifier's own."""
 
 Sentence = list[Any]
-"""Words (strings) and tokens ({"id", "label"}) in turn: whoever shows it makes white space visible in its own way."""
+"""Words (strings) and tokens ({"id", "label"}) in turn: the page shows white space in tokens in its own way."""
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first token at which two runs differ, as each of them has it; None where that run had already ended."""
+    """The first token at which two runs differ, in each of them; None if that run had already ended."""
 
     index: int
     first: Token | None
@@ -37,7 +37,7 @@ def name_of(run: Run) -> str:
 
 
 def first_divergence(first: Run, second: Run) -> Divergence | None:
-    """Where two runs part; None where they do not, or where one was stopped before they did."""
+    """Where two runs diverge; None if they do not, or if one was cut off before they did."""
     for index, (one, other) in enumerate(zip_longest(first.tokens, second.tokens)):
         if one is None or other is None:
             shorter = first if one is None else second
@@ -48,7 +48,7 @@ def first_divergence(first: Run, second: Run) -> Divergence | None:
 
 
 def agreement(run: Run, reference: Run) -> int:
-    """How many tokens two runs have in common before they part."""
+    """How many tokens two runs have in common before they diverge."""
     pairs = zip(run.token_ids, reference.token_ids, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
@@ -63,37 +63,37 @@ def verdict(run: Run, reference: Run) -> str:
 
 
 def speed_up(run: Run, baseline: Run) -> float | None:
-    """Tokens per second over the baseline's; None where either wrote nothing."""
+    """Tokens per second over the baseline's; None if either wrote nothing."""
     if not run.tokens_per_second or not baseline.tokens_per_second:
         return None
     return run.tokens_per_second / baseline.tokens_per_second
 
 
 def explain(divergence: Divergence, first: Run, second: Run) -> Sentence:
-    """What each of the two rules did where they part, in one sentence."""
+    """What each of the two rules did where the texts diverge, in one sentence."""
     one, other = divergence.first, divergence.second
     names = name_of(first), name_of(second)
     drafts = _examined(one), _examined(other)
     if one and other and drafts[0] and drafts[1] and drafts[0].id == drafts[1].id:
         if one.accepted or other.accepted:
-            (keeper, rejecter), put = (names, other) if one.accepted else (names[::-1], one)
-            told = [
-                f"{keeper} kept the draft ",
+            (accepting, rejecting), put = (names, other) if one.accepted else (names[::-1], one)
+            sentence = [
+                f"{accepting} kept the draft ",
                 _token(drafts[0]),
-                f"; {rejecter} rejected it and the verifier put ",
+                f"; {rejecting} rejected it and the verifier put ",
             ]
-            return [*told, _token(put), "."]
-        told = [
+            return [*sentence, _token(put), "."]
+        sentence = [
             "Both rejected the draft ",
             _token(drafts[0]),
             f", and their rules left different replacements: {names[0]} took ",
         ]
-        return [*told, _token(one), f", {names[1]} took ", _token(other), "."]
+        return [*sentence, _token(one), f", {names[1]} took ", _token(other), "."]
     return [*_clause(names[0], one), "; ", *_clause(names[1], other), "."]
 
 
 def _examined(token: Token | None) -> Token | Draft | None:
-    """The proposal that was judged where this token stands."""
+    """The draft token that was examined at this token's position."""
     return None if token is None or token.acceptance is None else token.draft or token
 
 
@@ -118,8 +118,8 @@ def table(
     """Runs of one batch side by side, a JSON-ready row each.
 
     Args:
-        runs: the batch; divergences are told against the first.
-        alone: the same requests again, each served by itself; None where that was not measured.
+        runs: the batch; divergences are from the first.
+        alone: the same requests again, each served by itself; None if that was not measured.
         baseline: verifier_only with the same settings, served by itself.
         quality: of each text, the mean log-probability of its tokens under the verifier.
     """

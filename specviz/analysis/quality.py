@@ -1,21 +1,22 @@
-"""How likely the verifier finds a text: its log-probability, token by token, at temperature 1.
+"""How good texts are by the verifier's own measure: log-probabilities, and how close a run kept to its distribution.
 
-One teacher-forced reading of a finished text, whoever wrote it; `read_logits` is that reading, by either model. Knows
-a pair's models; knows no method and no run.
+`read_logits` is a teacher-forced pass over a finished text, by either model, whichever method wrote it. Knows runs
+and a pair's models; knows no task and no sweep.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from specviz.runtime.model_runner import SlotModel
-
-if TYPE_CHECKING:
-    from specviz.models.pairs import ModelPair
+from specviz.core.methods import Distributions, Target, get_method, total_variation
+from specviz.core.sampling import at
+from specviz.models.pair import ModelPair
+from specviz.runtime.model_runner import ModelRunner
+from specviz.schema.trace import Run
 
 _CHUNK = 128
 """Tokens scored in one forward pass: bounds the memory that logits take."""
@@ -28,36 +29,36 @@ def read_logits(
     prompt_ids: Sequence[int],
     token_ids: Sequence[int],
 ) -> Iterator[Tensor]:
-    """Let one of a pair's models read a text; yields its logits [n, V] at the places that predict `token_ids`.
+    """Run one of a pair's models over a text; yields its logits [n, V] at the positions that predict `token_ids`.
 
-    Chunk by chunk, in order, on the model's device; the rows of all chunks are as many as `token_ids`. Nothing is
-    yielded for an empty text.
+    Chunk by chunk, in order, on the model's device; all chunks together have one row a token. Nothing is yielded for
+    an empty text.
 
     Args:
-        pair: whose models.
-        model: which of them reads.
+        pair: the models.
+        model: which of them.
         prompt_ids: at least one.
-        token_ids: what follows the prompt; all but the last are read too.
+        token_ids: the text after the prompt; all but the last are inputs too.
     """
     if not token_ids:
         return
-    reader = SlotModel(getattr(pair, model), pair.vocabulary_size)
+    reader = ModelRunner(getattr(pair, model), pair.vocabulary_size)
     ids = torch.tensor([[*prompt_ids, *token_ids[:-1]]], device=reader.device)
-    places = torch.arange(ids.shape[1], device=reader.device)[None]
+    positions = torch.arange(ids.shape[1], device=reader.device)[None]
     start, end = len(prompt_ids) - 1, ids.shape[1]
     reader.admit([ids], end)
     for first in range(0, start, _CHUNK):
         last = min(first + _CHUNK, start)
-        reader.read(ids[:, first:last], places[:, first:last], visible=last)
+        reader.read(ids[:, first:last], positions[:, first:last], visible=last)
     for first in range(start, end, _CHUNK):
         last = min(first + _CHUNK, end)
-        logits = reader.forward(ids[:, first:last], places[:, first:last], visible=last)[0]
-        # At least float32: a half has three places, too few for a mean of small differences.
+        logits = reader.forward(ids[:, first:last], positions[:, first:last], visible=last)[0]
+        # At least float32: half precision has three digits, too few for a mean of small differences.
         yield logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def log_probabilities(pair: ModelPair, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> list[float]:
-    """Log-probability (natural) of each of `token_ids` after the prompt and those before it; padding ids have none."""
+    """Log-probability (natural) of each of `token_ids`, given the prompt and the tokens before it; padding ids are excluded."""
     scores: list[float] = []
     for logits in read_logits(pair, "verifier", prompt_ids, token_ids):
         wanted = torch.tensor(token_ids[len(scores) : len(scores) + len(logits)], device=logits.device)
@@ -71,3 +72,42 @@ def mean_log_probability(
     """Mean log-probability per token; None for an empty text."""
     scores = log_probabilities(pair, prompt_ids, token_ids)
     return sum(scores) / len(scores) if scores else None
+
+
+class Fidelity(NamedTuple):
+    """Sums over a text's tokens.
+
+    Attributes:
+        distance: of TV(pi, p), both with the run's temperature, top-k and top-p.
+        log_probability: of log p1(token), natural.
+        greedy: number of tokens with the highest verifier logit.
+    """
+
+    distance: float
+    log_probability: float
+    greedy: int
+
+
+@torch.inference_mode()
+def fidelity(run: Run, pair: ModelPair) -> Fidelity:
+    """Measure a finished run that kept its logits (`Request.return_logits`).
+
+    Only where the verifier never ran is the text scored afterwards.
+    """
+    method = get_method(run.method)
+    tokens = torch.tensor(run.token_ids)
+    drafter: Tensor | None = run.drafter_logits
+    verifier: Tensor | None = run.verifier_logits
+    if not method.verifies:
+        read = list(read_logits(pair, "verifier", run.prompt_ids, run.token_ids))
+        verifier = torch.cat([logits.cpu() for logits in read]) if read else None
+    if verifier is None:
+        return Fidelity(0.0, 0.0, 0)
+    wide = verifier.to(torch.promote_types(verifier.dtype, torch.float32))
+    distance = 0.0
+    if drafter is not None:
+        distributions = Distributions(drafter, verifier, *run.warp)
+        pi = Target.of(method, distributions, run.lenience).pi()
+        distance = float(total_variation(pi, distributions.p).double().sum())
+    likely = at(wide.log_softmax(-1), tokens).double().sum()
+    return Fidelity(distance, float(likely), int((wide.argmax(-1) == tokens).sum()))

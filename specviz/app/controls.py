@@ -1,4 +1,4 @@
-"""The controls that several tabs have: what they are called, what they range over, what they say.
+"""The controls that several tabs have: their labels, ranges and hints.
 
 Everything about methods and pairs is read from their registries. Knows no run and no view. `prefix` keeps the ids of
 one tab's controls apart from another's.
@@ -6,23 +6,19 @@ one tab's controls apart from another's.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
 from gradio.components import Component
 
-from specviz.app.link import NAMES
-from specviz.app.offered import DRAFT_LENGTHS, MAX_SEED, RANGES, Range, ranges
-from specviz.app.running import QUIET
+from specviz.app.link import DRAFT_LENGTHS, NAMES, ranged
+from specviz.app.running import QUIET, page_script
 from specviz.core.methods import METHODS, get_method
-from specviz.schema.settings import Request
+from specviz.schema.settings import MAX_SEED, SETTINGS, Setting
 from specviz.serving.limits import Limits
 from specviz.serving.offer import default_pair, offered_pairs
-
-DEFAULT_METHOD = Request(prompt="-").method
 
 EXAMPLES = {
     "A story": "Write a short story about a lighthouse keeper who finds a message in a bottle.",
@@ -31,26 +27,6 @@ EXAMPLES = {
     "Arithmetic": "A train travels 60 miles in 1.5 hours. What is its average speed? Show your steps.",
 }
 """Prompts to begin with, by the names on their buttons; the first one is filled in."""
-
-
-# Made in the browser, of what the controls show. After the settings may come the number of panes, and three values
-# for each of them.
-_COPY_LINK = """async (...values) => {
-  const address = new URL(location.pathname, location.origin);
-  const add = (name, value) => value !== null && value !== "" && address.searchParams.append(name, String(value));
-  add("tab", TAB);
-  const names = NAMES;
-  names.forEach((name, at) => add(name, values[at]));
-  const [count, ...panes] = values.slice(names.length);
-  for (let at = 0; at < count; at += 1) add("pane", panes.slice(3 * at, 3 * at + 3).join(":"));
-  let label = "Link, copied";
-  try {
-    await navigator.clipboard.writeText(address.href);
-  } catch {
-    label = "Link: copy it from here, the browser does not let this page do it";
-  }
-  return { __type__: "update", value: address.href, label, visible: true };
-}"""
 
 
 def prompt_box(prefix: str = "") -> gr.Textbox:
@@ -85,7 +61,7 @@ def run_buttons(prefix: str = "") -> tuple[gr.Button, gr.Button]:
 def method_dropdown(name: str, elem_id: str, **more: Any) -> gr.Dropdown:
     """All methods by their titles; `name` is chosen."""
     titles = [(method.title, key) for key, method in METHODS.items()]
-    return gr.Dropdown(titles, value=name, elem_id=elem_id, **{"label": "Method"} | more)
+    return gr.Dropdown(titles, value=name, elem_id=elem_id, **{"label": SETTINGS["method"].title} | more)
 
 
 def describe_method(name: str) -> str:
@@ -112,7 +88,7 @@ def lenience_slider(name: str, value: float | None = None, **more: Any) -> gr.Sl
         high,
         value=value,
         step=step,
-        label="Lenience α",
+        label=SETTINGS["lenience"].title,
         info=ends,
         interactive=method.has_lenience,
         **more,
@@ -124,12 +100,17 @@ def draft_length_dropdown(elem_id: str, info: str | None = None) -> gr.Dropdown:
     automatic, *numbers = DRAFT_LENGTHS
     choices: list[Any] = [("automatic", automatic), *((str(number), number) for number in numbers)]
     return gr.Dropdown(
-        choices, value=automatic, label="Draft length K", info=info, filterable=False, elem_id=elem_id
+        choices,
+        value=automatic,
+        label=SETTINGS["draft_length"].title,
+        info=info,
+        filterable=False,
+        elem_id=elem_id,
     )
 
 
 def pair_dropdown(prefix: str = "") -> gr.Dropdown:
-    """The model pairs that this server offers; says of each where its weights come from."""
+    """The model pairs that this server offers; each with where its weights come from."""
     offered, chosen = offered_pairs(), default_pair()
     pair = gr.Dropdown(
         [(spec.title, key) for key, spec in offered.items()],
@@ -142,51 +123,36 @@ def pair_dropdown(prefix: str = "") -> gr.Dropdown:
     return pair
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How tokens are drawn, how many at most, and with which coins."""
+def sampling_controls(limits: Limits, prefix: str = "", tokens: int | None = None) -> dict[str, Component]:
+    """How tokens are drawn, how many at most, and with which coins; by the names of a `Request`.
 
-    temperature: gr.Slider
-    top_k: gr.Number
-    top_p: gr.Slider
-    max_new_tokens: gr.Slider
-    seed: gr.Number
-
-    @property
-    def settings(self) -> dict[str, Component]:
-        """All of them by the names of a `Request`."""
-        return {part.name: getattr(self, part.name) for part in fields(self)}
-
-
-def sampling_controls(limits: Limits, prefix: str = "", tokens: int | None = None) -> Sampling:
-    """The controls of `Sampling`, the button for a new seed among them; no text longer than `limits` can be chosen."""
-    offered = ranges(limits.max_new_tokens)
-    temperature = _slider(offered["temperature"], "Temperature", "0 is greedy.", f"{prefix}temperature")
-    top_k = _whole("top_k", "top-k", "0 keeps all tokens.", f"{prefix}top-k")
-    top_p = _slider(offered["top_p"], "top-p", "1 keeps all tokens.", f"{prefix}top-p")
-    wanted = offered["max_new_tokens"]
-    most = _slider(wanted, "Most tokens to write", None, f"{prefix}max-new-tokens", tokens)
+    No text longer than `limits` can be chosen; `tokens` are chosen to begin with.
+    """
+    offered = ranged(limits.max_new_tokens)
+    if tokens is not None:
+        most = offered["max_new_tokens"]
+        offered["max_new_tokens"] = replace(most, default=min(tokens, limits.max_new_tokens))
+    seed = offered.pop("seed")
+    controls = {name: _number_control(each, prefix) for name, each in offered.items()}
     with gr.Row(equal_height=True):
-        seed = _whole("seed", "Seed", "Same seed, same text.", f"{prefix}seed")
+        controls["seed"] = _number_control(seed, prefix)
         new_seed = gr.Button("New seed", elem_id=f"{prefix}new-seed")
-    new_seed.click(None, None, seed, js=f"() => Math.floor(Math.random() * {MAX_SEED})", **QUIET)
-    return Sampling(temperature, top_k, top_p, most, seed)
+    js = f"() => Math.floor(Math.random() * {MAX_SEED})"
+    new_seed.click(None, None, controls["seed"], js=js, **QUIET)
+    return controls
 
 
-def _slider(offered: Range, label: str, info: str | None, name: str, value: float | None = None) -> gr.Slider:
-    return gr.Slider(
-        offered.low,
-        offered.high,
-        value=offered.start if value is None else min(value, offered.high),
-        step=offered.step,
-        label=label,
-        info=info,
-        elem_id=name,
-    )
-
-
-def _whole(setting: str, label: str, info: str, name: str) -> gr.Number:
-    return gr.Number(RANGES[setting].start, label=label, info=info, precision=0, elem_id=name)
+def _number_control(setting: Setting, prefix: str) -> Component:
+    """A slider where the setting has a step, else a box for a whole number."""
+    shown: dict[str, Any] = {
+        "value": setting.default,
+        "label": setting.title,
+        "info": f"{setting.hint[0].upper()}{setting.hint[1:]}." if setting.hint else None,
+        "elem_id": f"{prefix}{setting.name.replace('_', '-')}",
+    }
+    if setting.step is None:
+        return gr.Number(precision=0, **shown)
+    return gr.Slider(*setting.offered, step=setting.step, **shown)
 
 
 def link_button(
@@ -199,6 +165,5 @@ def link_button(
     short = {setting: name for name, setting in NAMES.items()}
     button = gr.Button("Copy link", size="sm", elem_id=f"{prefix}copy-link")
     shown = gr.Textbox(visible=False, interactive=False, lines=1, max_lines=3, elem_id=f"{prefix}link")
-    names = json.dumps([short[name] for name in settings])
-    script = _COPY_LINK.replace("TAB", json.dumps(tab)).replace("NAMES", names)
-    button.click(None, [*settings.values(), *panes], shown, js=script, **QUIET)
+    js = page_script("copy_link", TAB=tab, NAMES=[short[name] for name in settings])
+    button.click(None, [*settings.values(), *panes], shown, js=js, **QUIET)

@@ -1,7 +1,8 @@
-"""What the server takes from strangers: which addresses it answers, how much it reads, and what it says of a failure.
+"""The guard: what the server answers at all, how much it reads of a request, and how a failure is answered.
 
-Around gradio's own app, which answers more than this page needs, and tells failures with what was sent. Knows
-gradio's addresses; knows nothing of the page, its events and the service.
+Around gradio's own app, which answers more addresses than this page needs and repeats what was sent when it fails, ASGI
+middleware; within it Blocks, whose every event fails in one sentence that repeats nothing. Knows gradio's addresses and
+events in general; knows none of the page's own, nor the service.
 """
 
 from __future__ import annotations
@@ -10,23 +11,22 @@ import contextlib
 import json
 import logging
 import re
+from collections.abc import Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, cast
 
 import gradio as gr
-import gradio.state_holder
 from fastapi.exceptions import RequestValidationError
-from gradio.route_utils import API_PREFIX
-from gradio.state_holder import SessionState
-from gradio.utils import get_upload_folder, is_in_or_equal
-from gradio_client.utils import traverse
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from specviz.compat import gradio as compat
 from specviz.errors import SpecvizError
 
 log = logging.getLogger(__name__)
@@ -34,165 +34,35 @@ log = logging.getLogger(__name__)
 MAX_BODY = 2_000_000
 """Bytes of a request, other than of an upload."""
 MAX_UPLOAD_BODY = 9_000_000
-"""Bytes of an upload, whatever else is in it than the file."""
+"""Bytes of an upload's request: its file and whatever else is in it."""
 
+FAILED = "Something broke inside SpecViz and this was not done; the next request should work."
+MAX_SENTENCE = 300
+"""Characters of an answer to a failed event."""
+
+failed_status: ContextVar[dict[str, int] | None] = ContextVar("failed_status", default=None)
+"""Where the HTTP status for a failed event's answer is put, under "status"; the guard around the app sets it."""
 UNFIT = "This server cannot make sense of the request; nothing was done."
-BROKEN = "Something broke inside SpecViz and this was not done; the next request should work."
 
-# Of gradio's addresses those that a page, a client or an assistant needs. What is left out: recording the screen,
-# fetching from other servers, the editor, other people's run histories, and links that keep a session on disk.
-_PAGE = r"|config|theme\.css|favicon\.ico|manifest\.json|robots\.txt|pwa_icon|assets/.+|static/.+|svelte/.+|mcp(/.*)?"
-_API = (
-    r"info|openapi\.json|app_id|login_check|user|startup-events|theme\.css|reset|cancel|queue/(join|data|status)|"
-    r"heartbeat/[^/]+|run/[^/]+|api/[^/]+|call/[^/]+(/[^/]+){0,2}|upload|upload_progress|mcp(/.*)?|"
-    r"file=(?!\w{2,}:).*"
+_OWN_ADDRESSES = ("healthz", "metrics")
+_ANSWERED = re.compile(
+    rf"/({'|'.join(['', *compat.PAGE_ADDRESSES, *_OWN_ADDRESSES])}|{compat.API_PREFIX.strip('/')}/({'|'.join(compat.API_ADDRESSES)}))/?",
+    re.DOTALL,
 )
-_ANSWERED = re.compile(rf"/({_PAGE}|healthz|metrics|{API_PREFIX.strip('/')}/({_API}))/?", re.DOTALL)
+_EVENT = re.compile(compat.EVENT_ADDRESS)
 _HOST = re.compile(r"[\w.-]{1,253}(:[0-9]{1,5})?|\[[0-9a-fA-F:.]{2,45}\](:[0-9]{1,5})?", re.ASCII)
 _SCHEME = re.compile(r"https?|wss?", re.ASCII)
 _RANGE = re.compile(r"bytes=[0-9]{0,18}-[0-9]{0,18}", re.ASCII)
-_QUEUED = re.compile(r"/(run|api)/[^/]+/?$")
-
-_failing: ContextVar[dict[str, int] | None] = ContextVar("failing", default=None)
-"""The status that a failed event's answer is to have, told by the page to the guard around it."""
 
 
-def guarded(app_kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
-    """`app_kwargs` for gradio's `launch`, with the guard around the app."""
-    given = app_kwargs or {}
-    return given | {
-        "middleware": [Middleware(Guard), *given.get("middleware", ())],
-        "exception_handlers": {RequestValidationError: _unfit} | given.get("exception_handlers", {}),
-    }
-
-
-class Session(SessionState):
-    """What gradio keeps of a session, without what it keeps for links to a session, which are not served here.
-
-    That would be every value that the page was ever given in it: prompts, traces, up to a megabyte for each visitor.
-    """
-
-    @property
-    def config_values(self) -> dict[int, Any]:
-        """Nothing; what is put in is gone."""
-        return {}
-
-    @config_values.setter
-    def config_values(self, values: dict[int, Any]) -> None:
-        pass
-
-    def _update_value_in_config(self, key: int, value: Any) -> None:
-        pass
-
-
-gradio.state_holder.SessionState = Session  # type: ignore[misc]
-
-
-class GuardedBlocks(gr.Blocks):
-    """Blocks whose events fail in a sentence: nothing of what was sent is printed or told to anyone."""
-
-    def get_block_name(self) -> str:
-        """That of the class above: the browser knows no other."""
-        return "blocks"
-
-    def queue(self, *args: Any, **options: Any) -> GuardedBlocks:
-        """gradio's queue, which goes on where gradio's own would stop for everybody: at a session that has just gone."""
-        super().queue(*args, **options)
-        # Figures for a page that is not served here: after every event a table of the last ten thousand.
-        self._queue.ANALYTICS_MAX_EVENTS = 1
-        self._queue.compute_analytics_summary = lambda records: {}  # type: ignore[method-assign]
-        send = self._queue.send_message
-
-        def send_if_there(event: Any, message: Any) -> None:
-            try:
-                send(event, message)
-            except KeyError:
-                event.alive = False
-
-        self._queue.send_message = send_if_there  # type: ignore[method-assign, assignment]
-        return self
-
-    async def preprocess_data(self, block_fn: Any, inputs: list[Any], *more: Any, **options: Any) -> Any:
-        """The values for an event's function.
-
-        Raises:
-            gr.Error: they are not what the event takes.
-        """
-        try:
-            _refuse(inputs)
-            for block, value in zip(block_fn.inputs, inputs, strict=False):
-                _check_given(block, value)
-            return await super().preprocess_data(block_fn, inputs, *more, **options)
-        except gr.Error:
-            raise
-        except Exception:
-            raise _told(422, "The values sent do not fit this event.") from None
-
-    async def process_api(self, block_fn: Any, *args: Any, **options: Any) -> dict[str, Any]:
-        """Serve one event.
-
-        Raises:
-            gr.Error: it failed; a failure of our own is in the log.
-        """
-        try:
-            if block_fn.fn is None:
-                raise gr.Error("This event is the browser's own.")
-            _check_chosen(block_fn, options.get("event_data"))
-            return await super().process_api(block_fn, *args, **options)
-        except gr.Error as error:
-            raise _told(422, str(error.message)[:300]) from None
-        except SpecvizError as error:
-            raise _told(422, str(error)[:300]) from None
-        except Exception as error:
-            log.error("an event failed", exc_info=error)
-            raise _told(500, BROKEN) from None
-
-
-def _refuse(inputs: list[Any]) -> None:
-    """What gradio would take and then break on, or do for a stranger.
-
-    Raises:
-        gr.Error: there is half a character in them, which no answer can repeat; or a file that was not uploaded: gradio
-            fetches one from an address, and takes those that it serves for the page.
-    """
-    try:
-        json.dumps(inputs, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise gr.Error("The text has half a character in it (a lone surrogate).") from None
-    traverse(inputs, _check_file, lambda part: isinstance(part, dict) and "path" in part)
-
-
-def _check_file(file: dict[str, Any]) -> dict[str, Any]:
-    path = Path(str(file["path"]))
-    if not (path.is_absolute() and path.is_file() and is_in_or_equal(path, get_upload_folder())):
-        raise gr.Error("A file must be uploaded before it is used.")
-    return file
-
-
-def _check_given(block: Any, value: Any) -> None:
-    """That one of the choices is given: gradio lets none, and a list, through, which no control of the page sends."""
-    one = isinstance(block, gr.Dropdown | gr.Radio | gr.Dataset) and not getattr(block, "multiselect", False)
-    if one and (value is None or isinstance(value, list)):
-        raise gr.Error("One of the choices must be given.")
-
-
-def _check_chosen(block_fn: Any, event: gr.EventData | None) -> None:
-    """That whoever says that something was chosen says what."""
-    said = event._data if event is not None else None
-    told = isinstance(said, dict) and {"index", "value"} <= said.keys()
-    if not told and any(name == "select" for _, name in block_fn.targets):
-        raise gr.Error("What was chosen must be said.")
-
-
-def _told(status: int, sentence: str) -> gr.Error:
-    failing = _failing.get()
-    if failing is not None:
-        failing["status"] = status
-    return gr.Error(sentence, print_exception=False)
+def guarded(routes: Sequence[BaseRoute]) -> dict[str, Any]:
+    """The options of gradio's app that put the guard around it, and `routes` before gradio's own, which match any path."""
+    handlers = {RequestValidationError: _unfit}
+    return {"routes": routes, "middleware": [Middleware(Guard)], "exception_handlers": handlers}
 
 
 class Guard:
-    """ASGI middleware: refuses what nobody needs, stops reading at a limit, and turns failures into answers."""
+    """ASGI middleware: refuses addresses that nobody needs, stops reading at a limit, and turns failures into answers."""
 
     def __init__(self, app: ASGIApp) -> None:
         """Around `app`."""
@@ -206,24 +76,24 @@ class Guard:
         if refusal := _refused(scope):
             await refusal(scope, receive, send)
             return
-        answer = _Answer(scope, receive, send)
-        failing: dict[str, int] = {}
-        token = _failing.set(failing)
+        exchange = _Exchange(scope, receive, send)
+        token = failed_status.set(exchange.failing)
         try:
-            await self._app(scope, answer.receive, lambda message: answer.send(message, failing))
+            await self._app(scope, exchange.receive, exchange.send)
         except Exception as error:
-            await answer.fail(error)
+            await exchange.fail(error)
         finally:
-            _failing.reset(token)
+            failed_status.reset(token)
 
 
-class _Answer:
+class _Exchange:
     """One request as it is read and answered."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope, self._receive, self._send = scope, receive, send
         self._left = _most(scope)
         self._begun = False
+        self.failing: dict[str, int] = {}
 
     async def receive(self) -> Message:
         message = await self._receive()
@@ -232,30 +102,28 @@ class _Answer:
             raise _TooLargeError
         return message
 
-    async def send(self, message: Message, failing: dict[str, int]) -> None:
+    async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._begun = True
-            # gradio answers 500 to whatever went wrong in an event.
-            if message["status"] == 500 and "status" in failing and _QUEUED.search(self._scope["path"]):
-                message = {**message, "status": failing["status"]}
+            if message["status"] == 500 and _EVENT.search(self._scope["path"]):
+                message = {**message, **self.failing}
         await self._send(message)
 
     async def fail(self, error: Exception) -> None:
-        """Answer in gradio's stead."""
-        if not self._begun:
-            status, sentence = 400, UNFIT
-            if isinstance(error, _TooLargeError):
-                status, sentence = 413, f"A request may have {_most(self._scope)} bytes here."
-            elif not isinstance(error, HTTPException):
-                log.warning("a request failed in gradio", exc_info=error)
-            await _says(status, sentence)(self._scope, self._receive, self._send)
-        else:
-            if not isinstance(
-                error, HTTPException
-            ):  # gradio ends the stream of a session that it does not know so
-                log.warning("an answer broke off", exc_info=error)
+        """Answer in place of gradio, or end the answer that it has begun."""
+        too_large = isinstance(error, _TooLargeError) and not self._begun
+        if not too_large and not isinstance(
+            error, HTTPException
+        ):  # which ends the stream of an unknown session
+            log.warning(
+                "an answer broke off" if self._begun else "a request failed in gradio", exc_info=error
+            )
+        if self._begun:
             with contextlib.suppress(Exception):
                 await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        else:
+            answer = _too_large(self._scope) if too_large else _answer(400, UNFIT)
+            await answer(self._scope, self._receive, self._send)
 
 
 class _TooLargeError(Exception):
@@ -263,45 +131,118 @@ class _TooLargeError(Exception):
 
 
 def _most(scope: Scope) -> int:
+    """Bytes that the body of a request may have."""
     return MAX_UPLOAD_BODY if scope["path"].rstrip("/").endswith("/upload") else MAX_BODY
 
 
 def _refused(scope: Scope) -> Response | None:
-    """The answer to a request that gradio is not to see, if it is one."""
+    """The answer to a request that gradio must not see; None where it may."""
     path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
     if not _ANSWERED.fullmatch(path) or "\0" in path:
         return JSONResponse({"detail": "Not Found"}, 404)
-    headers: dict[bytes, list[bytes]] = {}
-    for name, value in scope["headers"]:
-        headers.setdefault(name, []).append(value)
-    for name, pattern in ((b"host", _HOST), (b"x-forwarded-host", _HOST), (b"x-forwarded-proto", _SCHEME)):
-        for value in headers.get(name, ()):
-            if not all(pattern.fullmatch(part.strip()) for part in value.decode("latin-1").split(",")):
-                return _says(400, f"The header {name.decode()} is not what it should be.")
-    # Of these gradio's own proxies and readers expect a certain form, and break on any other.
+    headers = Headers(scope=scope)
+    for name, pattern in (("host", _HOST), ("x-forwarded-host", _HOST), ("x-forwarded-proto", _SCHEME)):
+        parts = [part.strip() for value in headers.getlist(name) for part in value.split(",")]
+        if not all(map(pattern.fullmatch, parts)):
+            return _answer(400, f"The header {name} is not what it should be.")
+    # Gradio expects these in a certain form, and fails on any other.
     scope["headers"] = [
         (name, value)
         for name, value in scope["headers"]
         if name != b"x-gradio-server"
         and not (name == b"range" and not _RANGE.fullmatch(value.decode("latin-1")))
     ]
-    lengths = headers.get(b"content-length", [b"0"])
-    if not lengths[0].isdigit() or int(lengths[0][:20]) > _most(scope):
-        return _says(413, f"A request may have {_most(scope)} bytes here.")
+    length = headers.get("content-length", "0")
+    if not length.isdecimal() or int(length[:20]) > _most(scope):
+        return _too_large(scope)
     return None
 
 
-def _says(status: int, sentence: str) -> JSONResponse:
+def _too_large(scope: Scope) -> JSONResponse:
+    return _answer(413, f"A request may have {_most(scope)} bytes here.")
+
+
+def _answer(status: int, sentence: str) -> JSONResponse:
     return JSONResponse({"detail": sentence}, status, {"Connection": "close"} if status == 413 else None)
 
 
 async def _unfit(request: Request, error: Exception) -> Response:
-    """What is wrong with a body or a query, without repeating any of it."""
+    """Answer 422: what is wrong with a body or a query, without repeating any of it."""
     found = cast(RequestValidationError, error).errors()[:3]
     said = [f"{'.'.join(str(part)[:40] for part in each['loc'])}: {each['type']}" for each in found]
-    return _says(
-        422,
-        f"The request is not what this address takes ({'; '.join(said)}).".encode(
-            "ascii", "replace"
-        ).decode(),
-    )
+    sentence = f"The request is not what this address takes ({'; '.join(said)})."
+    return _answer(422, sentence.encode("ascii", "replace").decode())
+
+
+class GuardedBlocks(compat.LastingBlocks):
+    """Blocks whose events refuse what no control of a page sends."""
+
+    async def preprocess_data(self, block_fn: Any, inputs: list[Any], *more: Any, **options: Any) -> Any:
+        """The values for an event's function.
+
+        Raises:
+            gr.Error: they are not what the event takes.
+        """
+        try:
+            _check_inputs(inputs)
+            for block, value in zip(block_fn.inputs, inputs, strict=False):
+                _check_choice(block, value)
+            return await super().preprocess_data(block_fn, inputs, *more, **options)
+        except gr.Error:
+            raise
+        except Exception:
+            raise _failure(422, "The values sent do not fit this event.") from None
+
+    async def process_api(self, block_fn: Any, *args: Any, **options: Any) -> dict[str, Any]:
+        """Serve one event.
+
+        Raises:
+            gr.Error: it failed; a failure of our own is in the log.
+        """
+        try:
+            if compat.runs_in_browser(block_fn):
+                raise gr.Error("This event is the browser's own.")
+            if compat.is_selection(block_fn) and compat.selection(options.get("event_data")) is None:
+                raise gr.Error("What was chosen must be said.")
+            return await super().process_api(block_fn, *args, **options)
+        except gr.Error as error:
+            raise _failure(422, str(error.message)) from None
+        except SpecvizError as error:
+            raise _failure(422, str(error)) from None
+        except Exception as error:
+            log.error("an event failed", exc_info=error)
+            raise _failure(500, FAILED) from None
+
+
+def _check_inputs(inputs: list[Any]) -> None:
+    """Refuse what gradio would take and then fail on, or do for a stranger.
+
+    Raises:
+        gr.Error: a lone surrogate is in them, which no answer can repeat; or a file that was not uploaded: gradio
+            fetches one from an address, and takes those that it serves for the page.
+    """
+    try:
+        json.dumps(inputs, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise gr.Error("The text has half a character in it (a lone surrogate).") from None
+    compat.check_files(inputs, _check_file)
+
+
+def _check_file(file: dict[str, Any]) -> None:
+    path = Path(str(file["path"]))
+    if not (path.is_absolute() and path.is_file() and compat.is_uploaded(path)):
+        raise gr.Error("A file must be uploaded before it is used.")
+
+
+def _check_choice(block: Any, value: Any) -> None:
+    """Refuse no choice at all, and a list of them: gradio lets both through, which no control of the page sends."""
+    one = isinstance(block, gr.Dropdown | gr.Radio | gr.Dataset) and not getattr(block, "multiselect", False)
+    if one and (value is None or isinstance(value, list)):
+        raise gr.Error("One of the choices must be given.")
+
+
+def _failure(status: int, sentence: str) -> gr.Error:
+    failing = failed_status.get()
+    if failing is not None:
+        failing["status"] = status
+    return gr.Error(sentence[:MAX_SENTENCE], print_exception=False)

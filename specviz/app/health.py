@@ -1,21 +1,21 @@
-"""/healthz and /metrics: how the server is, for machines. In numbers and names of pairs: no text, no path, no version."""
+"""/healthz and /metrics: the server's health for machines, in numbers and names of pairs: no text, no path, no version."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
+import torch
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from specviz.serving.service import Service
-from specviz.serving.statistics import PairTally
-
-if TYPE_CHECKING:
-    from prometheus_client import Metric
+from specviz.serving.statistics import EngineStatistics
 
 _FRESH = {"Cache-Control": "no-store"}
 
@@ -28,14 +28,14 @@ COUNTERS = {
     "busy_seconds": ("specviz_busy_seconds", "Seconds spent reading prompts and in rounds."),
     "waited_seconds": ("specviz_waiting_seconds", "Seconds that texts waited for their turn, all together."),
 }
-"""By the names of a `PairTally`; they grow as long as the server runs, and end in _total where they are read."""
+"""By the names of `EngineStatistics`; they grow as long as the server runs, and end in _total in the exposition."""
 GAUGES = {
     "running": ("specviz_texts_running", "Texts being written now."),
     "waiting": ("specviz_texts_waiting", "Texts that wait for their turn now."),
     "max_rows": ("specviz_rows", "Texts that can be written at once."),
     "loaded": ("specviz_pair_loaded", "Whether the pair is in memory."),
 }
-"""By the names of a `PairTally`."""
+"""By the names of `EngineStatistics`."""
 
 
 def health_routes(service: Service) -> list[BaseRoute]:
@@ -44,12 +44,12 @@ def health_routes(service: Service) -> list[BaseRoute]:
     def health(request: Request) -> Response:
         """200 while the service can write texts, 503 once it was closed or an engine's thread has died."""
         try:
-            tallies, healthy = service.status(), service.healthy
-        except Exception:  # whatever it is, the answer is no
-            tallies, healthy = [], False
+            statistics, healthy = service.status(), service.healthy
+        except Exception:  # for any reason: the answer is no
+            statistics, healthy = [], False
         pairs = {
-            tally.pair: {"loaded": tally.loaded, "running": tally.running, "waiting": tally.waiting}
-            for tally in tallies
+            each.pair: {"loaded": each.loaded, "running": each.running, "waiting": each.waiting}
+            for each in statistics
         }
         content = {"status": "ok" if healthy else "down", "pairs": pairs}
         return JSONResponse(content, 200 if healthy else 503, _FRESH)
@@ -61,16 +61,12 @@ def health_routes(service: Service) -> list[BaseRoute]:
 
 
 def _metrics_route(service: Service) -> Route:
-    from prometheus_client import CollectorRegistry, ProcessCollector
-    from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-    from prometheus_client.registry import Collector
-
-    class Tallies(Collector):
+    class EngineCollector(Collector):
         def collect(self) -> Iterator[Metric]:
-            yield from _metrics(service.status())
+            return _metrics(service.status())
 
     registry = CollectorRegistry()
-    registry.register(Tallies())
+    registry.register(EngineCollector())
     ProcessCollector(registry=registry)  # resident memory, processor time, open files; on Linux only
 
     def metrics(request: Request) -> Response:
@@ -79,34 +75,24 @@ def _metrics_route(service: Service) -> Route:
     return Route("/metrics", metrics)
 
 
-def _metrics(tallies: list[PairTally]) -> Iterator[Metric]:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
+def _metrics(statistics: list[EngineStatistics]) -> Iterator[Metric]:
     finished = CounterMetricFamily(
         "specviz_texts_finished", "Texts that ended, by why.", labels=["pair", "reason"]
     )
-    for tally in tallies:
-        for reason, count in sorted(dict(tally.finished).items()):
-            finished.add_metric([tally.pair, reason], count)
+    for each in statistics:
+        for reason, count in sorted(dict(each.finished).items()):
+            finished.add_metric([each.pair, reason], count)
     yield finished
-    kinds: Any = ((COUNTERS, CounterMetricFamily), (GAUGES, GaugeMetricFamily))
-    for told, kind in kinds:
-        for field, (name, words) in told.items():
+    for metrics, kind in ((COUNTERS, CounterMetricFamily), (GAUGES, GaugeMetricFamily)):
+        for field, (name, words) in metrics.items():
             family = kind(name, words, labels=["pair"])
-            for tally in tallies:
-                family.add_metric([tally.pair], getattr(tally, field))
+            for each in statistics:
+                family.add_metric([each.pair], getattr(each, field))
             yield family
     memory = GaugeMetricFamily(
         "specviz_accelerator_memory_bytes", "Memory reserved on an accelerator.", labels=["device"]
     )
-    for device, held in _accelerators():
-        memory.add_metric([device], held)
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        for index in range(torch.cuda.device_count()):
+            memory.add_metric([f"cuda:{index}"], torch.cuda.memory_reserved(index))
     yield memory
-
-
-def _accelerators() -> Iterator[tuple[str, int]]:
-    """Accelerators and the bytes reserved on each, if torch is there already and has any in use."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-        for place in range(torch.cuda.device_count()):
-            yield f"cuda:{place}", torch.cuda.memory_reserved(place)

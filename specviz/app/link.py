@@ -9,30 +9,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from specviz.app.offered import DRAFT_LENGTHS, MAX_PROMPT, PANES, RANGES, Range
 from specviz.core.methods import METHODS
-from specviz.schema.settings import AUTO, Request
+from specviz.schema.settings import AUTO, DEFAULT_METHOD, MAX_DRAFT_LENGTH, SETTINGS, Setting
 from specviz.serving.offer import offered_pairs
 
 TABS = ("generate", "compare", "tradeoff", "replay", "playground", "tour")
-NAMES = {
-    "pair": "pair",
-    "prompt": "prompt",
-    "method": "method",
-    "lenience": "lenience",
-    "k": "draft_length",
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "tokens": "max_new_tokens",
-    "seed": "seed",
+NAMES = {"pair": "pair", "prompt": "prompt"} | {
+    each.query: each.name for each in SETTINGS.values() if each.query
 }
 """The names in a query, and what they set; beside them `tab`, and `pane` as often as there are panes."""
+OMITTED: dict[str, Any] = {"temperature": 0.7}
+"""What a link leaves out means this. The page's own links name every setting; older ones by hand relied on these defaults."""
 
-_METHOD = Request(prompt="-").method
+MAX_PROMPT = 4000
+"""Characters of a prompt that a link may carry."""
+PANES = (2, 3, 4)
+"""How many runs may stand side by side."""
+DRAFT_LENGTHS = (AUTO, *range(1, MAX_DRAFT_LENGTH + 1))
+"""What a draft length may be; the first one is what a control begins with."""
+
 _NUMBER = re.compile(r"-?[0-9]{1,12}([.][0-9]{1,20})?")
 
 
@@ -55,20 +53,37 @@ class Link:
     problems: tuple[str, ...] = ()
 
     @property
+    def meant(self) -> dict[str, Any]:
+        """The settings, and what goes without saying once there are any."""
+        return OMITTED | self.settings if self.settings or self.panes else {}
+
+    @property
     def compares(self) -> bool:
         """Whether the settings are meant for the tab Compare."""
         return self.tab == "compare" or bool(self.panes)
 
 
+def ranged(most_tokens: int | None = None) -> dict[str, Setting]:
+    """The settings that controls and links range over, where a text may have so many tokens; in the order of the controls."""
+    found = {name: each for name, each in SETTINGS.items() if each.offered}
+    found["seed"] = found.pop("seed")  # last, beside its button
+    if most_tokens is not None:
+        tokens = found["max_new_tokens"]
+        low, default = min(tokens.offered[0], most_tokens), min(tokens.default, most_tokens)
+        found["max_new_tokens"] = replace(tokens, offered=(low, most_tokens), default=default)
+    return found
+
+
 class _UnfitError(ValueError):
-    """A value that is left out; its text says what would be right."""
+    """A value that is left out; its message is what would be right."""
 
 
-def parse_link(query: Iterable[tuple[str, str]], offered: Mapping[str, Range] = RANGES) -> Link:
+def parse_link(query: Iterable[tuple[str, str]], most_tokens: int | None = None) -> Link:
     """Read the query of an opened link, in order; names that are not the page's own are passed over.
 
-    `offered` are the ranges of the controls, by the names of a `Request`.
+    `most_tokens` are those that a text may have here.
     """
+    offered = ranged(most_tokens)
     given: dict[str, list[str]] = {}
     for name, value in query:
         if name in NAMES or name in ("tab", "pane"):
@@ -78,7 +93,7 @@ def parse_link(query: Iterable[tuple[str, str]], offered: Mapping[str, Range] = 
     # A lenience is judged by its method: after it.
     for name in sorted(given, key=lambda name: name == "lenience"):
         try:
-            method = found.get("method", None if "method" in given else _METHOD)
+            method = found.get("method", None if "method" in given else DEFAULT_METHOD)
             found[name] = _read(name, given[name], method, offered)
         except _UnfitError as unfit:
             problems.append(f"The link’s “{name}” was left out: {unfit}.")
@@ -86,19 +101,15 @@ def parse_link(query: Iterable[tuple[str, str]], offered: Mapping[str, Range] = 
     return Link(found.get("tab"), settings, found.get("pane", ()), tuple(problems))
 
 
-def _read(name: str, values: list[str], method: str | None, offered: Mapping[str, Range]) -> Any:
+def _read(name: str, values: list[str], method: str | None, offered: Mapping[str, Setting]) -> Any:
     """The value of a name, checked."""
     if name == "pane":
         return _panes(values)
     if len(values) > 1:
         raise _UnfitError("it is given more than once")
     value = values[0]
-    if name == "tab":
-        return _one_of(value, TABS)
-    if name == "pair":
-        return _one_of(value, offered_pairs())
-    if name == "method":
-        return _one_of(value, METHODS)
+    if name in ("tab", "pair", "method"):
+        return _one_of(value, {"tab": TABS, "pair": offered_pairs(), "method": METHODS}[name])
     if name == "prompt":
         return _prompt(value)
     if name == "lenience":
@@ -122,11 +133,13 @@ def _prompt(value: str) -> str:
     return value
 
 
-def _number(offered: Range, value: str) -> float:
+def _number(setting: Setting, value: str) -> float:
     """A number in the range of a control."""
-    if not _NUMBER.fullmatch(value) or not offered.holds(float(value)) or (offered.whole and "." in value):
-        raise _UnfitError(f"it must be {offered}")
-    return int(value) if offered.whole else float(value)
+    low, high = setting.offered
+    whole = setting.is_whole
+    if not _NUMBER.fullmatch(value) or not low <= float(value) <= high or (whole and "." in value):
+        raise _UnfitError(f"it must be a {'whole number' if whole else 'number'} from {low:g} to {high:.10g}")
+    return int(value) if whole else float(value)
 
 
 def _draft_length(value: str) -> int | Literal["auto"]:

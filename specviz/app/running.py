@@ -1,6 +1,6 @@
-"""How a run reaches the browser: its stop flag, the pace of its updates, and failures told in a sentence.
+"""How a run reaches the browser: its Run and Stop, how often its view is updated, and failures as one sentence.
 
-Knows sessions, and lines of a view; knows neither the controls of a tab nor what the lines say.
+Knows browser sessions and the lines of a view; knows neither the controls of a tab nor what the lines say.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 from gradio.components import Component
 
+from specviz.compat.gradio import then_always
 from specviz.errors import BROKEN, SpecvizError
-from specviz.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -25,94 +27,85 @@ UPDATE_SECONDS = 0.2
 UPDATES_A_SECOND = 40
 """Of all views together, at most: where many stream at once, each is updated less often."""
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-"""How small events are wired: at once, without a spinner, and for nobody but the page."""
-
-# On a phone the view lies below the controls: whoever presses Run wants to see it.
-_SCROLL_TO_VIEW = """() => {
-  const view = document.getElementById(NAME);
-  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  if (innerWidth < 768) view.scrollIntoView({ behavior: calm ? "auto" : "smooth" });
-}"""
-
+"""How small events are wired: at once, without a spinner, and for the page alone."""
 
 _SESSIONS = 10_000
-"""Of which the stop flags are kept."""
+"""Sessions whose stop flags are kept."""
+_streams: set[object] = set()
+"""The answers that stream now."""
+
+
+def page_script(name: str, **values: Any) -> str:
+    """The function in `static/page/<name>.js`, for an event's `js`; words in capitals in it are replaced by `values`."""
+    script = (Path(__file__).parent / "static/page" / f"{name}.js").read_text(encoding="utf-8")
+    script = script[script.index("*/") + 2 :].strip()  # gradio expects a function from the first character on
+    for word, value in values.items():
+        script = script.replace(word, json.dumps(value))
+    return script
+
+
+def session_of(request: gr.Request | None) -> str:
+    """Gradio's name of the browser session that asks; "" where there is none."""
+    return (request.session_hash if request else None) or ""
 
 
 class Stops:
-    """One stop flag for each browser session that runs or waits."""
+    """One stop flag for each browser session that has a run, waiting or streaming."""
 
     def __init__(self) -> None:
         self._flags: dict[str, threading.Event] = {}
 
-    def arm(self, session: str) -> threading.Event:
-        """A fresh flag for a session's next run."""
-        while len(self._flags) >= _SESSIONS:  # whoever makes up sessions shall not fill the memory
+    def arm(self, request: gr.Request) -> threading.Event:
+        """A fresh flag for the session's next run."""
+        while len(self._flags) >= _SESSIONS:  # made-up sessions must not fill the memory
             self._flags.pop(next(iter(self._flags)), None)
-        flag = self._flags[session] = threading.Event()
+        flag = self._flags[session_of(request)] = threading.Event()
         return flag
 
-    def stop(self, session: str) -> None:
-        """Ask the session's run, waiting or streaming, to end."""
-        if flag := self._flags.get(session):
+    def flag(self, request: gr.Request) -> threading.Event:
+        """The flag of the session's run."""
+        return self._flags.get(session_of(request)) or self.arm(request)
+
+    def stop(self, request: gr.Request) -> None:
+        """Ask the session's run to end."""
+        if flag := self._flags.get(session_of(request)):
             flag.set()
 
-    def flag(self, session: str) -> threading.Event:
-        """The flag the session's run looks at."""
-        return self._flags.get(session) or self.arm(session)
-
-    def forget(self, session: str) -> None:
+    def forget(self, request: gr.Request) -> None:
         """The session is gone: its run ends too."""
-        self.stop(session)
-        self._flags.pop(session, None)
-
-
-def session_of(request: gr.Request | None) -> str:
-    """The browser session that asks, by gradio's own name for it; "" where there is none."""
-    return (request.session_hash if request else None) or ""
-
-
-Lines = Callable[..., Iterator[str]]
-"""Serves a run: (stop, progress, visitor, *values of the inputs) -> the lines that a view shows."""
+        self.stop(request)
+        self._flags.pop(session_of(request), None)
 
 
 def wire_run(
     page: gr.Blocks,
-    lines: Lines,
+    run: Callable[..., Iterator[Any]],
     *,
     triggers: Sequence[Any],
     buttons: tuple[gr.Button, gr.Button],
     inputs: list[Component],
     view: gr.HTML,
+    more_outputs: Sequence[Component] = (),
 ) -> None:
-    """Let `triggers` run `lines` on the values of `inputs` and stream them into `view`; `buttons` are Run and Stop."""
+    """Let `triggers` start `run` and stream what it yields into `view`; `buttons` are Run and Stop.
 
-    def updates(stop: threading.Event, progress: Progress, visitor: str, *values: Any) -> Iterator[str]:
-        return grow(lambda: lines(stop, progress, visitor, *values))
+    A run and its Stop meet through a flag of the browser session's own.
 
-    wire_updates(page, updates, triggers=triggers, buttons=buttons, inputs=inputs, outputs=[view], view=view)
-
-
-def wire_updates(
-    page: gr.Blocks,
-    updates: Callable[..., Iterator[Any]],
-    *,
-    triggers: Sequence[Any],
-    buttons: tuple[gr.Button, gr.Button],
-    inputs: list[Component],
-    outputs: list[Component],
-    view: gr.HTML,
-) -> None:
-    """Let `triggers` run `updates` and stream what they yield into `outputs`; `buttons` are Run and Stop.
-
-    `updates` is called as (stop, progress, visitor, *values of the inputs) and must not raise. `view`, one of the outputs, is
-    emptied first and brought into sight. A run and its Stop meet through a flag of the browser session's own.
+    Args:
+        page: whose sessions stop their runs when they leave.
+        run: called as (stop, progress, visitor, *values of the inputs); yields values of the view, or lists of values
+            where there are more outputs. Must not raise: gradio would leave the buttons as they are during a run.
+        triggers: events that start a run.
+        buttons: Run and Stop.
+        inputs: whose values `run` gets.
+        view: emptied first and brought into sight.
+        more_outputs: that `run` sets beside the view.
     """
     stops = Stops()
-    run, stop = buttons
+    start, stop = buttons
 
     def begin(request: gr.Request) -> tuple[gr.Button, gr.Button, str]:
-        stops.arm(session_of(request))
+        stops.arm(request)
         return gr.Button(interactive=False), gr.Button(interactive=True), ""
 
     def serve(
@@ -120,50 +113,41 @@ def wire_updates(
         *values: Any,
         progress: gr.Progress = gr.Progress(),  # noqa: B008
     ) -> Iterator[Any]:
-        def told(fraction: float, text: str) -> None:
+        def report(fraction: float, text: str) -> None:
             progress(fraction, desc=text)
 
-        visitor = session_of(request)
-        yield from updates(stops.flag(visitor), told, visitor, *values)
+        yield from run(stops.flag(request), report, session_of(request), *values)
 
     def end() -> tuple[gr.Button, gr.Button]:
         return gr.Button(interactive=True), gr.Button(interactive=False)
 
-    def halt(request: gr.Request) -> None:
-        stops.stop(session_of(request))
-
-    def leave(request: gr.Request) -> None:
-        stops.forget(session_of(request))
-
-    scroll = _SCROLL_TO_VIEW.replace("NAME", json.dumps(view.elem_id))
-    asked = gr.on(triggers, begin, None, [run, stop, view], js=scroll, **QUIET)
-    ran = asked.then(
+    scroll = page_script("scroll_to_view", NAME=view.elem_id)
+    begun = gr.on(triggers, begin, None, [start, stop, view], js=scroll, **QUIET)
+    ran = begun.then(
         serve,
         inputs,
-        outputs,
+        [view, *more_outputs],
         show_progress_on=view,
-        concurrency_limit=None,  # the engine has a queue of its own, and tells everybody's place
+        concurrency_limit=None,  # the scheduler has a queue of its own, in which users see their position
         api_visibility="private",
     )
-    # In gradio 6.31 what `then` adds is left out after a failure, such as a full queue.
-    ran.then(end, None, [run, stop], **QUIET)
-    ran.failure(end, None, [run, stop], **QUIET)
-    stop.click(halt, None, None, **QUIET)
-    page.unload(leave)
+    then_always(ran, end, None, [start, stop], **QUIET)
+    stop.click(stops.stop, None, None, **QUIET)
+    page.unload(stops.forget)
 
 
-def grow(lines: Callable[[], Iterator[str]]) -> Iterator[str]:
-    """Yield all lines so far, at most every `UPDATE_SECONDS`, at an empty line, and once more at the end.
+def grow(lines: Callable[..., Iterator[str]], *values: Any) -> Iterator[str]:
+    """Yield all lines of `lines(*values)` so far, at most every `UPDATE_SECONDS`, at an empty line, and once more at the end.
 
-    What goes wrong becomes a last line of type "error" for the view. (Raised, it would be a toast that fades, and
-    gradio would leave the buttons as they are while a run is on.)
+    An error, also one raised by the call itself, becomes a last line of type "error" for the view. (Raised, it would be a toast
+    that fades.)
     """
     value, shown = "", 0.0
-    with Streaming() as streaming:
+    with streaming() as pause:
         try:
-            for line in lines():
+            for line in lines(*values):
                 value += line
-                if not line or time.monotonic() - shown >= streaming.pause:
+                if not line or time.monotonic() - shown >= pause():
                     yield value
                     shown = time.monotonic()
         except Exception as error:
@@ -171,32 +155,19 @@ def grow(lines: Callable[[], Iterator[str]]) -> Iterator[str]:
     yield value
 
 
-class Streaming:
-    """One of the answers that stream now, from its beginning to its end."""
-
-    _lock = threading.Lock()
-    _count = 0
-
-    def __enter__(self) -> Streaming:
-        self._add(1)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._add(-1)
-
-    @property
-    def pause(self) -> float:
-        """Least seconds between two of its updates."""
-        return max(UPDATE_SECONDS, Streaming._count / UPDATES_A_SECOND)
-
-    @staticmethod
-    def _add(number: int) -> None:
-        with Streaming._lock:
-            Streaming._count += number
+@contextmanager
+def streaming() -> Iterator[Callable[[], float]]:
+    """One of the answers that stream now, from its beginning to its end: gives the least seconds between two updates of it."""
+    key = object()
+    _streams.add(key)
+    try:
+        yield lambda: max(UPDATE_SECONDS, len(_streams) / UPDATES_A_SECOND)
+    finally:
+        _streams.remove(key)
 
 
 def in_a_sentence(error: Exception) -> str:
-    """What people are told of an error; one that was not raised on purpose goes to the log."""
+    """The sentence shown for an error; one that was not raised on purpose is logged."""
     if isinstance(error, SpecvizError):
         return str(error)
     log.error("a run failed", exc_info=error)

@@ -19,31 +19,29 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from specviz.core.sampling import Number, column, distribution, indicator, tensor, total
+from specviz.core.sampling import Number, Warp, column, distribution, indicator, tensor, total
 from specviz.errors import RequestError, quoted
 
 FLOOR = 1e-10
-"""Smallest denominator of `speed`'s acceptance ratio (as in the paper's published notebook)."""
+"""Smallest denominator of `speed`'s acceptance ratio, as in the paper's published notebook."""
 
 
-class Beliefs:
-    """What both models hold at the same positions: q, p, q1, p1, each [..., V], computed once and on demand."""
+class Distributions:
+    """Both models' distributions at the same positions: q, p, q1, p1, each [..., V], computed once and on demand."""
 
     def __init__(
         self,
         drafter_logits: Tensor,
         verifier_logits: Tensor,
-        temperature: Number = 1.0,
-        top_k: int | Tensor = 0,
-        top_p: Number = 1.0,
+        *warp: Number,
         q: Tensor | None = None,
         p: Tensor | None = None,
     ) -> None:
-        """Hold logits [..., V]; `q` and `p`, if given, are the distributions already made of them."""
+        """From logits [..., V] and a `Warp`; `q` and `p`, where given, are the distributions already computed from them."""
         self._drafter_logits, self._verifier_logits = drafter_logits, verifier_logits
-        self._warp = (temperature, top_k, top_p)
-        self._plain = not any(isinstance(w, Tensor) for w in self._warp) and self._warp == (1.0, 0, 1.0)
-        self.__dict__ |= {name: known for name, known in (("q", q), ("p", p)) if known is not None}
+        self._warp = Warp(*warp)
+        self._plain = not any(isinstance(each, Tensor) for each in warp) and self._warp == Warp()
+        self.__dict__ |= {name: given for name, given in (("q", q), ("p", p)) if given is not None}
 
     @cached_property
     def q(self) -> Tensor:
@@ -66,71 +64,71 @@ class Beliefs:
         return self.p if self._plain else distribution(self._verifier_logits)
 
     @cached_property
-    def best_q(self) -> Tensor:
+    def max_q1(self) -> Tensor:
         """max q1 [..., 1]: the drafter's confidence."""
         return self.q1.amax(-1, keepdim=True)
 
     @cached_property
-    def best_p(self) -> Tensor:
+    def max_p1(self) -> Tensor:
         """max p1 [..., 1]: the verifier's confidence."""
         return self.p1.amax(-1, keepdim=True)
 
     @cached_property
-    def disagreement(self) -> Tensor:
+    def total_variation(self) -> Tensor:
         """TV(q, p) [..., 1]."""
         return total_variation(self.q, self.p).unsqueeze(-1)
 
-    def take(self, places: Tensor) -> Beliefs:
-        """The same beliefs at some positions only: `places` [n] in the order of all positions -> [n, V]."""
+    def select(self, indices: Tensor) -> Distributions:
+        """These distributions at some positions only: `indices` [n] into all positions, flattened -> [n, V]."""
         drafter_logits, verifier_logits = self._drafter_logits, self._verifier_logits
-        taken = Beliefs(_take(drafter_logits, places), _take(verifier_logits, places))
-        taken.__dict__ |= {"q": _take(self.q, places), "p": _take(self.p, places)}
-        taken._plain = self._plain
-        return taken
+        selected = Distributions(_select(drafter_logits, indices), _select(verifier_logits, indices))
+        selected.__dict__ |= {"q": _select(self.q, indices), "p": _select(self.p, indices)}
+        selected._plain = self._plain
+        return selected
 
 
-def _take(values: Tensor, places: Tensor) -> Tensor:
-    return values.reshape(-1, values.shape[-1]).index_select(0, places)
+def _select(values: Tensor, indices: Tensor) -> Tensor:
+    return values.reshape(-1, values.shape[-1]).index_select(0, indices)
 
 
-Rule = Callable[[Beliefs, Number], tuple[Tensor, Tensor]]
-"""A deferral rule: (beliefs, a) -> score, threshold. Trust where score >= threshold.
+Rule = Callable[[Distributions, Number], tuple[Tensor, Tensor]]
+"""A deferral rule: (distributions, a) -> score, threshold. Trust where score >= threshold.
 
 The score is [..., 1] where the drafter is trusted as a whole, [..., V] where each token is judged."""
 
 
 def _as(setting: Number, like: Tensor) -> Tensor:
-    """A setting as `like` counts."""
+    """A setting in the dtype and on the device of `like`."""
     return tensor(setting, like.device, like.dtype)
 
 
-def _chow(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 2
-    return b.best_q, _as(1 - a, b.q1)
+def _chow(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:  # equation 2
+    return b.max_q1, _as(1 - a, b.q1)
 
 
-def _diff(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 5
-    return b.best_q, b.best_p - _as(a, b.p1)
+def _diff(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:  # equation 5
+    return b.max_q1, b.max_p1 - _as(a, b.p1)
 
 
-def _opt(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 10
-    return b.best_q, b.best_p - _as(a, b.p1) * b.disagreement
+def _opt(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:  # equation 10
+    return b.max_q1, b.max_p1 - _as(a, b.p1) * b.total_variation
 
 
-def _token_v1(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 13
-    return b.q1, b.best_p - _as(a, b.p1)
+def _token_v1(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:  # equation 13
+    return b.q1, b.max_p1 - _as(a, b.p1)
 
 
-def _token_v2(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 14
-    return b.p1, b.best_p - _as(a, b.p1)
+def _token_v2(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:  # equation 14
+    return b.p1, b.max_p1 - _as(a, b.p1)
 
 
-def _token_v3(b: Beliefs, a: Number) -> tuple[Tensor, Tensor]:  # equation 15
-    return b.p1, _as(1 - a, b.p1) * b.best_p
+def _token_v3(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:  # equation 15
+    return b.p1, _as(1 - a, b.p1) * b.max_p1
 
 
 @dataclass(frozen=True)
 class Method:
-    """One method, as everybody speaks of it.
+    """One method of the registry: its rule, and how it is named, written and explained.
 
     `lenience_range` bounds what is valid, `offered_range` what a slider offers; both run from the strict end to
     the drafter's end. `score_label` and `threshold_label` name the two sides of the deferral test. Methods with
@@ -317,38 +315,52 @@ def total_variation(q: Tensor, p: Tensor) -> Tensor:
 
 
 def _normalised(mass: Tensor) -> Tensor:
-    """`mass` [..., V] scaled to sum 1; left at zero where there is none."""
+    """`mass` [..., V] scaled to sum 1; all zeros stay zeros."""
     whole = total(mass)
     return mass / torch.where(whole > 0, whole, 1.0)
 
 
 @dataclass(frozen=True)
-class Ruling:
-    """One method's view of a set of positions: all that is needed to decide, draw and explain.
+class Target:
+    """What a method decodes towards at a set of positions, and with it acceptance and residual.
 
-    Built by `rule`. Every cascade emits pi = q·1[trusted] + p·deferred, and decodes losslessly towards it; `deferred`
-    [..., 1] is the part of q's mass that is handed to p. What is asked of single tokens needs no further pass over
-    the vocabulary, but for `speed`, whose pi needs one for all.
+    Built by `Target.of`. A cascade emits pi(v) = q(v)·1[v trusted] + p(v)·deferred and decodes losslessly towards it:
+    accept v with min(1, pi(v)/q(v)), otherwise draw from the residual max(0, pi - q), normalised. `deferred` [..., 1] is the
+    mass of q on tokens that are not trusted, which goes to p. `speed` accepts by a ratio of its own and keeps the
+    residual of p. Values of single tokens need no pass over the vocabulary, except for pi of `speed`.
     """
 
     method: Method
-    beliefs: Beliefs
+    distributions: Distributions
     lenience: Number
     score: Tensor | None = None
     threshold: Tensor | None = None
     deferred: Tensor | None = None
 
-    def acceptance(self, tokens: Tensor) -> Tensor:
-        """Probability [...] that the proposals `tokens` [...] are accepted."""
-        if not self.method.verifies:
-            return torch.ones_like(self.beliefs.q[..., 0])
-        if not self.method.drafts:
-            return torch.zeros_like(self.beliefs.p[..., 0])
-        return self._acceptance(*self._sides(tokens)).squeeze(-1)
+    @staticmethod
+    def of(method: Method, distributions: Distributions, lenience: Number) -> Target:
+        """Apply a method's deferral rule to distributions [..., V]; `lenience` is a number or a tensor [...]."""
+        if method.rule is None:
+            return Target(method, distributions, lenience)
+        score, threshold = method.rule(distributions, column(lenience))
+        threshold = torch.broadcast_tensors(threshold, score[..., :1])[0]
+        deferred = indicator(torch.lt, score, threshold)
+        if score.shape[-1] > 1:
+            # Summed over the tokens that are not trusted, so that it is exactly zero where all are.
+            deferred = total(deferred * distributions.q)
+        return Target(method, distributions, lenience, score, threshold, deferred)
 
-    def target(self, tokens: Tensor | None = None) -> Tensor:
-        """What the method emits: pi [..., V], or the pi [...] of `tokens` [...] alone."""
-        q, p, score = self._sides(tokens)
+    def acceptance(self, tokens: Tensor) -> Tensor:
+        """Probability [...] that draft tokens `tokens` [...] are accepted."""
+        if not self.method.verifies:
+            return torch.ones_like(self.distributions.q[..., 0])
+        if not self.method.drafts:
+            return torch.zeros_like(self.distributions.p[..., 0])
+        return self._acceptance(*self._values(tokens)).squeeze(-1)
+
+    def pi(self, tokens: Tensor | None = None) -> Tensor:
+        """The distribution the method emits: pi [..., V], or pi(v) [...] of `tokens` [...] alone."""
+        q, p, score = self._values(tokens)
         if self.method.name == "speed":
             pi = q * self._acceptance(q, p, None) + self._kappa * (p - q).clamp_min_(0)
         else:
@@ -356,40 +368,40 @@ class Ruling:
         return pi if tokens is None else pi.squeeze(-1)
 
     def residual(self) -> Tensor:
-        """What a rejection draws from: [..., V], normalised; all zeros where nothing is left to draw."""
-        q, p, score = self._sides()
+        """The distribution a rejection draws from: [..., V], normalised; all zeros where it has no mass."""
+        q, p, score = self._values()
         if not self.method.drafts or not self.method.verifies:
             return p if self.method.verifies else q
         return _normalised((self._mixture(q, p, score) - q).clamp_min_(0))
 
     def replacement(self) -> Tensor:
-        """The residual [..., V]; pi where rounding alone has led to a rejection and it has no mass."""
+        """The residual [..., V]; pi where it has no mass, which only rounding can lead to."""
         residual = self.residual()
-        return residual + self._mixture(*self._sides()) * (total(residual) <= 0)
+        return residual + self._mixture(*self._values()) * (total(residual) <= 0)
 
-    def test(self, tokens: Tensor) -> tuple[Tensor, Tensor] | None:
-        """The two sides of the deferral test for `tokens` [...]: score [...] and threshold [...], or None."""
-        score = self._sides(tokens)[2]
+    def deferral_test(self, tokens: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Score [...] and threshold [...] of `tokens` [...]: trusted where score >= threshold. None without a rule."""
+        score = self._values(tokens)[2]
         if score is None or self.threshold is None:
             return None
         return score.squeeze(-1), self.threshold.squeeze(-1)
 
-    def take(self, places: Tensor) -> Ruling:
-        """The same ruling at some positions only: `places` [n] counted through all positions."""
-        lead = self.beliefs.q.shape[:-1]
+    def select(self, indices: Tensor) -> Target:
+        """The target at some positions only: `indices` [n] into all positions, flattened."""
+        lead = self.distributions.q.shape[:-1]
 
-        def some(values: Tensor | None) -> Tensor | None:
-            return None if values is None else _take(values.expand(*lead, -1), places)
+        def select(values: Tensor | None) -> Tensor | None:
+            return None if values is None else _select(values.expand(*lead, -1), indices)
 
         lenience = self.lenience
         if isinstance(lenience, Tensor):
-            lenience = _take(lenience.unsqueeze(-1).expand(*lead, -1), places).squeeze(-1)
-        sides = (some(self.score), some(self.threshold), some(self.deferred))
-        return Ruling(self.method, self.beliefs.take(places), lenience, *sides)
+            lenience = _select(lenience.unsqueeze(-1).expand(*lead, -1), indices).squeeze(-1)
+        parts = (select(self.score), select(self.threshold), select(self.deferred))
+        return Target(self.method, self.distributions.select(indices), lenience, *parts)
 
-    def _sides(self, tokens: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _values(self, tokens: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
         """q, p and score: of the whole vocabulary, or of `tokens` [...] alone as [..., 1]."""
-        q, p, score = self.beliefs.q, self.beliefs.p, self.score
+        q, p, score = self.distributions.q, self.distributions.p, self.score
         if tokens is None:
             return q, p, score
         own = tokens.unsqueeze(-1)
@@ -399,7 +411,7 @@ class Ruling:
 
     def _mixture(self, q: Tensor, p: Tensor, score: Tensor | None) -> Tensor:
         if score is None or self.threshold is None or self.deferred is None:
-            return p if self.method.verifies else q  # for `speed` p, towards which it decodes
+            return p if self.method.verifies else q  # for `speed` p, towards which its residual leads
         return indicator(torch.ge, score, self.threshold) * q + p * self.deferred
 
     def _acceptance(self, q: Tensor, p: Tensor, score: Tensor | None) -> Tensor:
@@ -410,22 +422,9 @@ class Ruling:
     @cached_property
     def _kappa(self) -> Tensor:
         """The share of max(0, p - q) that all rejections of `speed` together emit: [..., 1]."""
-        q, p = self.beliefs.q, self.beliefs.p
+        q, p = self.distributions.q, self.distributions.p
         excess = total((p - q).clamp_min_(0))
         return (1 - total(self._acceptance(q, p, None).mul_(q))) / torch.where(excess > 0, excess, 1.0)
-
-
-def rule(method: Method, beliefs: Beliefs, lenience: Number) -> Ruling:
-    """Apply a method to beliefs [..., V]; `lenience` is a number or a tensor [...]."""
-    if method.rule is None:
-        return Ruling(method, beliefs, lenience)
-    score, threshold = method.rule(beliefs, column(lenience))
-    threshold = torch.broadcast_tensors(threshold, score[..., :1])[0]
-    deferred = indicator(torch.lt, score, threshold)
-    if score.shape[-1] > 1:
-        # Summed over what is not trusted, so that it is exactly zero where all is trusted.
-        deferred = total(deferred * beliefs.q)
-    return Ruling(method, beliefs, lenience, score, threshold, deferred)
 
 
 def acceptance_and_residual(
@@ -437,12 +436,12 @@ def acceptance_and_residual(
     lenience: Number,
     temperature: Number,
 ) -> tuple[Tensor, Tensor]:
-    """Acceptance probability of each proposal, and the distribution its rejection draws from.
+    """Acceptance probability of each draft token, and the distribution its rejection draws from.
 
     Args:
         method: one of `METHODS`.
         drafter_logits, verifier_logits: [..., V].
-        tokens: the proposals, int64 [...].
+        tokens: the draft tokens, int64 [...].
         lenience, temperature: numbers, or tensors [...].
 
     Returns:
@@ -452,12 +451,14 @@ def acceptance_and_residual(
     Raises:
         RequestError: unknown method.
     """
-    ruling = rule(get_method(method), Beliefs(drafter_logits, verifier_logits, temperature), lenience)
-    return ruling.acceptance(tokens), ruling.residual()
+    distributions = Distributions(drafter_logits, verifier_logits, temperature)
+    target = Target.of(get_method(method), distributions, lenience)
+    return target.acceptance(tokens), target.residual()
 
 
 def target_distribution(
     method: str, drafter_logits: Tensor, verifier_logits: Tensor, *, lenience: Number, temperature: Number
 ) -> Tensor:
     """The distribution pi [..., V] that a method emits; arguments as for `acceptance_and_residual`."""
-    return rule(get_method(method), Beliefs(drafter_logits, verifier_logits, temperature), lenience).target()
+    distributions = Distributions(drafter_logits, verifier_logits, temperature)
+    return Target.of(get_method(method), distributions, lenience).pi()

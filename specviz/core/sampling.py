@@ -8,19 +8,33 @@ which method ran beside it. Knows no method, no model and no request.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 Number = float | Tensor
-"""A setting: one number for all rows, or a tensor [...] with one value for each distribution [..., V]."""
+"""A setting: one number for the whole batch, or a tensor [...] with one value for each distribution [..., V]."""
 
 _LEADING = 256
-"""As many of the most probable tokens are looked at before all are sorted to truncate a distribution."""
+"""Most probable tokens to try before the whole vocabulary is sorted for top-k or top-p."""
 
 DRAFT, ACCEPT, RESAMPLE = range(3)
-"""Columns of the table of uniforms: the drafter's draw, the acceptance coin, the verifier's draw."""
+"""Columns of the table of uniforms: the drafter's draw, the acceptance coin, the draw from the residual."""
+
+
+class Warp(NamedTuple):
+    """What turns logits into a request's distribution: arguments of `distribution`, each a number or a tensor [...]."""
+
+    temperature: Number = 1.0
+    top_k: Number = 0
+    top_p: Number = 1.0
+
+    @property
+    def truncates(self) -> bool:
+        """Whether tokens are cut off; only for a warp of plain numbers."""
+        return self[1:] != Warp()[1:]
 
 
 def column(setting: Number) -> Number:
@@ -29,9 +43,9 @@ def column(setting: Number) -> Number:
 
 
 def tensor(setting: Number, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """A setting as a tensor, rounded only now: one number for all rows and one for each then do the same.
+    """A setting as a tensor, rounded only here, so that one number for all rows and one a row give the same bits.
 
-    A number is filled in on the device: to send it the host would wait.
+    A number is filled in on the device: copying it there would make the host wait.
     """
     if isinstance(setting, Tensor):
         return setting.to(device, dtype)
@@ -39,26 +53,24 @@ def tensor(setting: Number, device: torch.device, dtype: torch.dtype) -> Tensor:
 
 
 def at(values: Tensor, tokens: Tensor) -> Tensor:
-    """What `values` [..., V] say of `tokens` [...]: [...]."""
+    """`values` [..., V] at `tokens` [...]: [...]."""
     return values.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
 
 def total(values: Tensor) -> Tensor:
-    """The sum of `values` [..., V] over the vocabulary, [..., 1]: the same bits whatever is summed beside it."""
+    """Batch-invariant sum of `values` [..., V] over the vocabulary: [..., 1]."""
     if values.shape[:-1].numel() == 1:
-        # One sum alone torch would split among threads, and add up in another order; of two it gives each to one.
+        # torch splits a single sum among threads and so changes its order; with two sums each thread takes one.
         return values.expand(2, *values.shape).sum(-1, keepdim=True)[0]
     return values.sum(-1, keepdim=True)
 
 
 def indicator(comparison: Callable[..., Tensor], left: Tensor, right: Tensor) -> Tensor:
-    """1 where the comparison holds, else 0: as numbers, which multiply several times faster than booleans."""
+    """1 where the comparison holds, else 0, in the dtype of `left`: multiplies several times faster than booleans."""
     return comparison(left, right, out=left.new_empty(0))
 
 
-def distribution(
-    logits: Tensor, temperature: Number = 1.0, top_k: int | Tensor = 0, top_p: Number = 1.0
-) -> Tensor:
+def distribution(logits: Tensor, temperature: Number = 1.0, top_k: Number = 0, top_p: Number = 1.0) -> Tensor:
     """Probabilities of `logits` [..., V] at a temperature, truncated to top-k, then top-p.
 
     Args:
@@ -86,15 +98,15 @@ def _one_hot_argmax(logits: Tensor) -> Tensor:
     return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
 
 
-def _truncate(probabilities: Tensor, top_k: int | Tensor, top_p: Number) -> Tensor:
-    """Zero what lies outside top-k and, of the rest, outside top-p; renormalise. Ties keep the lower id."""
+def _truncate(probabilities: Tensor, top_k: Number, top_p: Number) -> Tensor:
+    """Zero tokens outside top-k, then outside top-p of what remains, and renormalise. Ties keep the lower id."""
     flat = probabilities.reshape(-1, probabilities.shape[-1])
     settings = (tensor(top_k, flat.device, torch.int64), tensor(top_p, flat.device, flat.dtype))
     limit, bound = (
         each.unsqueeze(-1).expand(*probabilities.shape[:-1], 1).reshape(-1, 1) for each in settings
     )
     if flat.device.type == "cpu" and flat.shape[-1] > _LEADING:
-        # Sorting a vocabulary takes a hundred times as long as finding the few tokens that are mostly kept.
+        # Sorting a vocabulary takes a hundred times as long as finding its few most probable tokens.
         kept, complete = _kept(flat, flat.topk(_LEADING).indices.sort(-1).values, limit, bound)
         rest = (~complete).nonzero()[:, 0]
         if len(rest):
@@ -109,10 +121,10 @@ def _all_ids(flat: Tensor) -> Tensor:
 
 
 def _kept(flat: Tensor, ids: Tensor, limit: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
-    """What is kept of distributions [n, V], were there only the tokens `ids` [n, m], the most probable ones.
+    """Truncate distributions [n, V] by looking only at `ids` [n, m], their most probable tokens.
 
-    Returns it as [n, V], not renormalised, and [n]: whether no token beyond `ids` would have been kept, nor have
-    changed what is.
+    Returns the kept probabilities [n, V], not renormalised, and bool [n]: False where a token outside `ids` could have
+    been kept or have changed the result.
     """
     ordered, order = torch.sort(flat.gather(-1, ids), dim=-1, descending=True, stable=True)
     rank = torch.arange(ids.shape[-1], device=ids.device)
@@ -127,9 +139,9 @@ def _kept(flat: Tensor, ids: Tensor, limit: Tensor, bound: Tensor) -> tuple[Tens
 
 
 def uniforms(seed: int, start: int, stop: int) -> Tensor:
-    """The coins of positions start..stop-1 for a seed: float64 [stop - start, 3] in [0, 1).
+    """The uniforms of positions start..stop-1 for a seed: float64 [stop - start, 3] in [0, 1).
 
-    Columns are `DRAFT`, `ACCEPT`, `RESAMPLE`. A position's coins depend on the seed and the position alone.
+    Columns are `DRAFT`, `ACCEPT`, `RESAMPLE`. They depend on the seed and the absolute position alone (laws 2 to 4).
     """
     generator = np.random.Generator(np.random.PCG64(seed))
     return torch.from_numpy(generator.random((stop, 3))[start:])

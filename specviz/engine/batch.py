@@ -1,10 +1,7 @@
-"""The rows that are written together: reading their prompts, and one round after another for all of them.
+"""A batch: the sequences that are decoded together, prefilled first, then one round after another for all of them.
 
-A round drafts up to K tokens a row with the drafter, scores all of them in one verifier forward, and decides
-(`specviz.engine.step`). Rows differ in method, lenience, K, length and seed; a row's text depends on none
-of its neighbours. The last token of a row is always still unread by both models: it is the first input of the
-next round, so an accepted block needs no extra "bonus" draw and a rejection no re-reading. Knows rows and rules; does
-not know who waits for a row, nor why one leaves.
+Sequences differ in method, lenience, K, length and seed; none of this shows in another's text (law 3). Knows sequences and the
+two models' runners; does not know who waits for admission, nor why a sequence is removed.
 """
 
 from __future__ import annotations
@@ -12,57 +9,59 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import torch
 
-from specviz.engine.draft_length import UNVERIFIED, Costs, Stride
-from specviz.engine.sequence import Row
-from specviz.engine.step import Step, asks
+from specviz.engine.draft_length import AcceptanceHistory, AdaptiveDraftLength, RoundCosts
+from specviz.engine.plan import RoundPlan, plan_round
+from specviz.engine.record import Outcome
+from specviz.engine.round import run_round
+from specviz.engine.sequence import Sequence
+from specviz.models.pair import ModelPair
 from specviz.runtime.cpu.threads import budget, limited_to
 from specviz.runtime.cuda.workspace import single_gpu, workspace
 from specviz.runtime.kv_cache import power
-from specviz.runtime.machine import give_back_memory, spare_memory, synchronize
-from specviz.runtime.model_runner import SlotModel
-from specviz.runtime.prefix_cache import LONGEST, SHORTEST, Prefixes, alike
+from specviz.runtime.memory import give_back_memory, spare_memory, synchronize
+from specviz.runtime.model_runner import ModelRunner
+from specviz.runtime.prefix_cache import LONGEST, SHORTEST, PrefixCache, common_length
 from specviz.schema.settings import AUTO, MAX_DRAFT_LENGTH
-from specviz.schema.trace import Round
-
-if TYPE_CHECKING:
-    from specviz.models.pairs import ModelPair
 
 log = logging.getLogger(__name__)
 
 _WARM_LENGTH, _WARM_WIDTHS = 512, (1, 2, 4, 8, 16)
-"""Positions, and tokens verified at once, of the passes that are captured ahead: those of one visitor's short text."""
-_AHEAD, _AHEAD_ROWS, _AHEAD_LENGTH = 0.1, (8, 4, 2, 1), 1024
-"""Of the memory that is spare on a GPU, what buffers may take before anybody asks; and for how many rows of what length,
-since captures are lost when buffers grow."""
-_SHARE = 0.9
-"""Of the memory that is spare on a GPU, what rows may be promised."""
-_WORK, _MORE_WORK = 48, 96
-"""Bytes that a round takes for each token of the vocabulary at each proposal: logits, distributions, running sums; and where
-they are sorted or inspected."""
-_MANY = 1 << 22
+"""Positions, and tokens verified at once, of the passes that are captured ahead: those of one short text."""
+_AHEAD_SHARE, _AHEAD_SLOTS, _AHEAD_LENGTH = 0.1, (8, 4, 2, 1), 1024
+"""The share of a GPU's spare memory that buffers may take ahead, and for how many slots of what length: captures are lost
+when buffers grow."""
+_ADMISSION_SHARE = 0.9
+"""The share of a GPU's spare memory that sequences may be admitted to."""
+_ROUND_BYTES, _ROUND_BYTES_MORE = 48, 96
+"""Bytes a round takes for each draft token and token of the vocabulary: logits, distributions, cumulative sums; more where they
+are sorted or inspected."""
+_MANY_NUMBERS = 1 << 22
 """Numbers in a round's distributions from which on deciding takes more than one thread."""
 PREFILL_CHUNK = 512
-"""Prompt tokens read in one forward pass: bounds memory, and the time until a stop is noticed."""
+"""Prompt tokens read in one forward pass: bounds memory, and the time until an abort is noticed."""
 
-CostTable = defaultdict[tuple[int, int], Costs]
-"""What rounds took, by how many rows drafted and how many were verified, to the next power of two."""
+CostTable = defaultdict[tuple[int, int], RoundCosts]
+"""Costs of rounds, by how many sequences drafted and how many were verified, to the next power of two."""
+
+
+PrefixCaches = tuple[PrefixCache, PrefixCache]
+"""Of drafter and verifier."""
 
 
 class Batch:
-    """Rows that share their forward passes."""
+    """Sequences that share their forward passes."""
 
-    rows: list[Row]
+    sequences: list[Sequence]
 
     def __init__(
         self,
         pair: ModelPair,
         costs: CostTable,
-        known: tuple[Prefixes, Prefixes] | None = None,
+        prefixes: PrefixCaches | None = None,
         *,
         apart: bool = False,
     ) -> None:
@@ -70,278 +69,243 @@ class Batch:
 
         Args:
             pair: whose models it runs.
-            costs: what rounds have taken, to be looked up and added to.
-            known: what drafter and verifier have read lately, likewise.
-            apart: it is one beside another, which is there to last: it leaves the models' workspaces alone.
+            costs: of rounds, read and updated.
+            prefixes: prefix caches, read and updated; None for none.
+            apart: a short-lived batch beside another one, whose workspaces it leaves alone.
         """
         self.pair = pair
         self._costs = costs
-        self._known = known or (None, None)
+        self._prefixes = prefixes
         self._gpu = None if apart else single_gpu(pair.verifier)
-        self.rows = []
+        self.sequences = []
         self._drafter, self._verifier = (
-            SlotModel(model, pair.vocabulary_size, None if apart else workspace(model))
+            ModelRunner(model, pair.vocabulary_size, None if apart else workspace(model))
             for model in (pair.drafter, pair.verifier)
         )
 
     @property
     def longest(self) -> int:
-        """Positions the longest row may come to need."""
-        return max((row.prompt_length + row.limit for row in self.rows), default=0)
+        """Positions the longest sequence may come to need."""
+        return max((sequence.length_limit for sequence in self.sequences), default=0)
 
-    def room_for(self, rows: Sequence[Row]) -> int:
-        """How many of `rows`, the first ones, the GPU's memory has room for beside those here.
+    # ---- memory --------------------------------------------------------------------------------------------
 
-        At least one where nobody is here, for then waiting is of no use. All of them off a single GPU.
+    def room_for(self, sequences: list[Sequence]) -> int:
+        """How many of `sequences`, the first ones, fit into the GPU's memory beside those already here.
+
+        At least one if the batch is empty, since waiting would not help. All of them if not on a single GPU.
         """
         if self._gpu is None:
-            return len(rows)
-        spare = _SHARE * spare_memory(self._gpu)
-        for count in range(len(rows), 0, -1):
-            if self._need(rows[:count]) <= spare:
+            return len(sequences)
+        spare = _ADMISSION_SHARE * spare_memory(self._gpu)
+        for count in range(len(sequences), 0, -1):
+            if self._bytes_needed(sequences[:count]) <= spare:
                 return count
-        if self.rows:
+        if self.sequences:
             return 0
-        self.economise()
+        self.free_memory()
         return 1
 
-    def _need(self, rows: Sequence[Row]) -> int:
-        """Bytes that seating rows would take: buffers here, buffers to read them in, and a round's distributions."""
-        longest = max(row.prompt_length + row.limit for row in rows)
-        stretch = min(PREFILL_CHUNK, max(row.prompt_length for row in rows))
+    def _bytes_needed(self, sequences: list[Sequence]) -> int:
+        """Bytes that admitting sequences would take: slots, buffers to prefill them in, and a round's distributions."""
+        longest = max(sequence.length_limit for sequence in sequences)
+        chunk = min(PREFILL_CHUNK, max(sequence.prompt_length for sequence in sequences))
         drafting, verifying = (
-            sum(getattr(row.method, name) for row in rows) for name in ("drafts", "verifies")
+            sum(getattr(sequence.method, name) for sequence in sequences) for name in ("drafts", "verifies")
         )
-        seats = 0
+        slots = 0
         for model, count in ((self._drafter, drafting), (self._verifier, verifying)):
-            seats += model.growth(count, max(longest, self.longest))
-            seats += count * (longest * model.position_bytes + stretch * model.reading_bytes(longest))
-        return seats + sum(map(_work, [*self.rows, *rows])) * self.pair.vocabulary_size
+            slots += model.growth(count, max(longest, self.longest))
+            slots += count * (longest * model.position_bytes + chunk * model.reading_bytes(longest))
+        return slots + sum(map(_round_bytes, [*self.sequences, *sequences])) * self.pair.vocabulary_size
 
-    def read(self, rows: list[Row], chunk: int | None = None) -> Iterator[None]:
-        """Seat rows and read all of their prompts but the last token, in passes of `chunk` tokens a row.
+    def free_memory(self) -> bool:
+        """Free captured passes, and capture none until the batch is empty; returns True if any were freed."""
+        kept = [workspace(model) for model in (self.pair.drafter, self.pair.verifier)]
+        freed = [each.free_memory() for each in kept if each]
+        if any(freed):
+            log.warning("memory ran out: forward passes are not captured for a while")
+            give_back_memory()
+        return any(freed)
 
-        Yields after every pass but the last: between two of them anything else may be done.
+    # ---- prefill -------------------------------------------------------------------------------------------
+
+    def read(self, sequences: list[Sequence], chunk: int | None = None) -> Iterator[None]:
+        """Prefill: admit sequences and read their prompts but the last token, `chunk` tokens a pass.
+
+        Yields after every pass but the last, so that other work can be done in between.
         """
-        self.rows += rows
-        passes = self._passes(rows, chunk or PREFILL_CHUNK)
-        left = True
-        while left:
+        self.sequences += sequences
+        passes = self._prefill(sequences, chunk or PREFILL_CHUNK)
+        more = True
+        while more:
             begin = time.perf_counter()
             with torch.inference_mode():
-                left = next(passes, False)
+                more = next(passes, False)
             synchronize(self._verifier.device)
-            for row in rows:
-                row.run.prefill_seconds += time.perf_counter() - begin
-                row.run.seconds = row.run.prefill_seconds
-            if left:
+            for sequence in sequences:
+                sequence.run.prefill_seconds += time.perf_counter() - begin
+                sequence.run.seconds = sequence.run.prefill_seconds
+            if more:
                 yield
 
-    def _passes(self, rows: list[Row], chunk: int) -> Iterator[bool]:
-        """Each step is one pass."""
-        of_drafter, of_verifier = self._known
-        drafting = [row for row in rows if row.method.drafts]
-        yield from self._prefill(self._drafter, drafting, chunk, of_drafter)
-        verifying = [row for row in rows if row.method.verifies]
-        yield from self._prefill(self._verifier, verifying, chunk, of_verifier)
+    def _prefill(self, sequences: list[Sequence], chunk: int) -> Iterator[bool]:
+        """Yields True after each pass."""
+        of_drafter, of_verifier = self._prefixes or (None, None)
+        drafting = [sequence for sequence in sequences if sequence.method.drafts]
+        yield from self._prefill_one(self._drafter, drafting, chunk, of_drafter)
+        verifying = [sequence for sequence in sequences if sequence.method.verifies]
+        yield from self._prefill_one(self._verifier, verifying, chunk, of_verifier)
 
-    def _prefill(
-        self, model: SlotModel, rows: list[Row], chunk: int, known: Prefixes | None
+    def _prefill_one(
+        self, model: ModelRunner, sequences: list[Sequence], chunk: int, prefixes: PrefixCache | None
     ) -> Iterator[bool]:
-        if not rows:
+        """Read the prompts with one model: their common beginning once, from the prefix cache if it is there."""
+        if not sequences:
             return
-        places = model.admit(list(rows), self.longest)
-        counts = [row.prompt_length - 1 for row in rows]
-        shared = _common([row.ids[:count] for row, count in zip(rows, counts, strict=True)])
-        first, begin = places.start, rows[0].ids[:shared]
-        prefix, start = known.find(begin) if known else (None, 0)
+        slots = model.admit(list(sequences), self.longest)
+        counts = [sequence.prompt_length - 1 for sequence in sequences]
+        prompts = [sequence.ids[:count] for sequence, count in zip(sequences, counts, strict=True)]
+        shared = common_length(min(prompts), max(prompts))
+        first, beginning = slots.start, prompts[0][:shared]
+        prefix, start = prefixes.find(beginning) if prefixes else (None, 0)
         if prefix:
-            model.restore(first, prefix.states, start)
-        if len(rows) > 1 and shared >= SHORTEST:
-            yield from self._read(model, rows[:1], slice(first, first + 1), start, [shared], chunk)
+            model.restore(first, prefix.saved, start)
+        if len(sequences) > 1 and shared >= SHORTEST:
+            yield from _read(model, sequences[:1], slice(first, first + 1), start, [shared], chunk)
             start = shared
-        if len(rows) > 1 and start:
-            model.spread(places, start)
-        yield from self._read(model, rows, places, start, counts, chunk)
-        if known and known.wants(begin):
-            kept = begin[:LONGEST]
-            known.keep(kept, model.save(first, len(kept)))
-
-    def _read(
-        self, model: SlotModel, rows: list[Row], places: slice, start: int, counts: list[int], chunk: int
-    ) -> Iterator[bool]:
-        """Read the ids of rows from `start` on, as many as `counts` says in all."""
-        for first in range(start, max(counts), chunk):
-            last = min(first + chunk, max(counts))
-            padded = [row.ids[first : min(last, count)] for row, count in zip(rows, counts, strict=True)]
-            tokens = torch.tensor(
-                [ids + [0] * (last - first - len(ids)) for ids in padded], device=model.device
-            )
-            positions = torch.arange(first, last, device=model.device).expand(len(rows), -1)
-            valid = None
-            if min(counts) < last:
-                valid = positions < torch.tensor(counts, device=model.device)[:, None]
-            model.read(tokens, positions, visible=last, valid=valid, rows=places)
-            yield True
+        if len(sequences) > 1 and start:
+            model.broadcast(slots, start)
+        yield from _read(model, sequences, slots, start, counts, chunk)
+        if prefixes and prefixes.wants(beginning):
+            kept = beginning[:LONGEST]
+            prefixes.keep(kept, model.save(first, len(kept)))
 
     @torch.inference_mode()
     def warm_up(self) -> Iterator[None]:
-        """Capture ahead, on a GPU, what one short text needs; yields after each pass. Only while nobody is here."""
-        if self.rows or self._gpu is None:
+        """On a GPU, capture ahead the passes that one short text needs; yields after each. Only while the batch is empty."""
+        if self.sequences or self._gpu is None:
             return
-        models, most = (self._drafter, self._verifier), _AHEAD * spare_memory(self._gpu)
-        for rows in _AHEAD_ROWS:
-            if sum(model.growth(rows, _AHEAD_LENGTH) for model in models) <= most:
+        models, most = (self._drafter, self._verifier), _AHEAD_SHARE * spare_memory(self._gpu)
+        for slots in _AHEAD_SLOTS:
+            if sum(model.growth(slots, _AHEAD_LENGTH) for model in models) <= most:
                 for model in models:
-                    model.reserve(rows, _AHEAD_LENGTH)
+                    model.reserve(slots, _AHEAD_LENGTH)
                 break
         for model, widths in zip(models, ((1,), _WARM_WIDTHS), strict=True):
             yield from model.warm_up(1, _WARM_LENGTH, widths)
 
-    def economise(self) -> bool:
-        """Make room in a GPU's memory at the cost of speed: no captured passes until this is empty. Whether there were any."""
-        kept = [workspace(model) for model in (self.pair.drafter, self.pair.verifier)]
-        found = [each.save() for each in kept if each]
-        if any(found):
-            log.warning("memory ran out: forward passes are not captured for a while")
-            give_back_memory()
-        return any(found)
+    # ---- who is in it --------------------------------------------------------------------------------------
 
     @torch.inference_mode()
     def take(self, other: Batch) -> None:
-        """Let all rows of another batch of the same pair go on here; the other is empty then."""
+        """Take over all sequences of another batch of the same pair; the other is empty then."""
         try:
-            self._drafter.take(other._drafter)
-            self._verifier.take(other._verifier)
+            self._drafter.merge(other._drafter)
+            self._verifier.merge(other._verifier)
         except Exception:
-            for row in other.rows:
-                self._drafter.drop(row)
-                self._verifier.drop(row)
+            for sequence in other.sequences:
+                self._drafter.release(sequence)
+                self._verifier.release(sequence)
             raise
-        self.rows += other.rows
-        other.rows = []
+        self.sequences += other.sequences
+        other.sequences = []
 
     @torch.inference_mode()
     def split(self) -> list[Batch]:
-        """Each row in a batch of its own; this one is empty then."""
+        """Move each sequence into a batch of its own; this one is empty then."""
         alone = []
-        for row in self.rows:
+        for sequence in self.sequences:
             batch = Batch(self.pair, self._costs, apart=True)
-            batch.rows = [row]
-            batch._drafter.copy(row, self._drafter)
-            batch._verifier.copy(row, self._verifier)
+            batch.sequences = [sequence]
+            batch._drafter.copy(sequence, self._drafter)
+            batch._verifier.copy(sequence, self._verifier)
             alone.append(batch)
         self.clear()
         return alone
 
+    @torch.inference_mode()
+    def remove(self, sequence: Sequence) -> None:
+        """Free a sequence's slots."""
+        self.sequences.remove(sequence)
+        self._drafter.release(sequence)
+        self._verifier.release(sequence)
+
     def clear(self) -> None:
-        """Let all rows go, and all memory."""
-        self.rows = []
+        """Remove all sequences and free all memory."""
+        self.sequences = []
         self._drafter.clear()
         self._verifier.clear()
 
-    @torch.inference_mode()
-    def step(self) -> list[tuple[Row, Round | Exception]]:
-        """One round for every row: what it decided, or why the row cannot go on. Rows that are over leave the batch.
-
-        A forward pass that fails raises what it raised, and all rows are as they were: the step can be tried again.
-        """
-        seated = len(self._drafter.owners), len(self._verifier.owners)
-        costs = self._costs[power(seated[0]), power(seated[1])]
-        stride = self._plan(costs)
-        width = stride.length if stride else max(row.draft_length for row in self.rows)
-        with limited_to(_deciding_threads(len(self.rows) * width * self.pair.vocabulary_size)):
-            return self._round(costs, stride)
-
-    def _plan(self, costs: Costs) -> Stride | None:
-        """How many tokens each row drafts; a stride where that can still change while they are drafted.
-
-        A step of the longest is a step for all: who is not verified keeps pace.
-        """
-        verified = [row for row in self.rows if row.method.verifies]
-        drafting = self._drafter.owners
-        asked = asks(self._drafter.device) and asks(self._verifier.device)
-        paced = [row for row in drafting if row.is_paced]
-        stride = Stride(costs, [row.pace for row in paced], asked) if paced else None
-        pace = stride.length if stride else 1
-        if not (asked and len(paced) == len(drafting)):
-            stride = None
-        for row in verified:
-            row.plan(MAX_DRAFT_LENGTH if stride else pace)
-        drafted = [row.draft_length for row in verified if row.method.drafts]
-        longest = max(drafted, default=1 if verified else UNVERIFIED)
-        for row in self.rows:
-            if not row.method.verifies:
-                row.plan(longest)
-        return stride
-
-    def _round(self, costs: Costs, stride: Stride | None) -> list[tuple[Row, Round | Exception]]:
-        slow = self._unsettled
-        step = Step(self.rows, self._drafter, self._verifier, stride)
-        step.run()
-        if step.width and step.passes and slow == self._unsettled:
-            rest = step.seconds - step.drafter_seconds
-            costs.note(step.width, step.passes, step.drafter_seconds, rest)
-        results = list(step.rounds())
-        for row, outcome in results:
-            if isinstance(outcome, Exception):
-                self._drop(row)
-            else:
-                self._record(row, outcome)
-        return sorted(results, key=lambda result: result[0].index)
-
-    @property
-    def _unsettled(self) -> int:
-        """Passes so far that say nothing of what others will take."""
-        return self._drafter.unsettled + self._verifier.unsettled
-
-    def _record(self, row: Row, round_: Round) -> None:
-        run = row.run
-        run.rounds.append(round_)
-        run.seconds += round_.seconds
-        run.verifier_calls += row.method.verifies
-        run.drafter_calls += len(round_.proposals)
-        row.pace.note(round_.examined, round_.accepted, row.sure)
-        row.ids += [token.id for token in round_.tokens]
-        emitted = len(row.ids) - row.prompt_length
-        if row.ids[-1] in row.eos:
-            run.stop_reason = "eos"
-        elif emitted == row.limit:
-            run.stop_reason = "length" if emitted == row.request.max_new_tokens else "context"
-        if run.stop_reason:
-            if row.request.return_logits:
-                run.drafter_logits, run.verifier_logits = (
-                    torch.cat(parts) if parts else None
-                    for parts in (row.logits["drafter"], row.logits["verifier"])
-                )
-            self._drop(row)
+    # ---- decode --------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def dismiss(self) -> list[Row]:
-        """Let rows go whose run was ended by whoever looks on; returns them."""
-        ended = [row for row in self.rows if row.run.stop_reason]
-        for row in ended:
-            self._drop(row)
-        return ended
+    def step(self) -> list[Outcome]:
+        """One round for every sequence; finished and failed ones leave the batch.
 
-    def _drop(self, row: Row) -> None:
-        self.rows.remove(row)
-        self._drafter.drop(row)
-        self._verifier.drop(row)
+        A forward pass that fails raises its error and changes no sequence, so the step can be tried again.
+        """
+        costs = self._costs[power(len(self._drafter.owners)), power(len(self._verifier.owners))]
+
+        def choose(histories: list[AcceptanceHistory], skips_last_pass: bool) -> AdaptiveDraftLength:
+            return AdaptiveDraftLength(costs, histories, skips_last_pass)
+
+        plan = plan_round(self.sequences, self._drafter, self._verifier, choose)
+        numbers = len(self.sequences) * plan.width * self.pair.vocabulary_size
+        # Waking threads takes longer than arithmetic on a few vocabularies.
+        with limited_to(1 if numbers < _MANY_NUMBERS else budget()):
+            outcomes = self._run(plan, costs)
+        for outcome in outcomes:
+            self._update(outcome)
+        return sorted(outcomes, key=lambda outcome: outcome.sequence.index)
+
+    def _run(self, plan: RoundPlan, costs: RoundCosts) -> list[Outcome]:
+        uncaptured = self._drafter.uncaptured + self._verifier.uncaptured
+        result = run_round(plan, self._drafter, self._verifier)
+        captured = uncaptured == self._drafter.uncaptured + self._verifier.uncaptured
+        if result.width and result.passes and captured:
+            drafting = result.seconds.drafter
+            costs.update(result.width, result.passes, drafting, result.seconds.total - drafting)
+        for outcome in result.outcomes:
+            outcome.sequence.run.seconds += result.seconds.total if outcome.error is None else 0.0
+        return result.outcomes
+
+    def _update(self, outcome: Outcome) -> None:
+        """Append a round's tokens to its sequence and its record to the run."""
+        sequence, run = outcome.sequence, outcome.sequence.run
+        if outcome.error is not None:
+            self.remove(sequence)
+            return
+        if outcome.round is not None:
+            run.rounds.append(outcome.round)
+        run.verifier_calls += sequence.method.verifies
+        run.drafter_calls += outcome.drafted
+        sequence.acceptance_history.update(outcome.examined, outcome.accepted, outcome.confidences)
+        if sequence.append(outcome.token_ids):
+            sequence.keep_logits()
+            self.remove(sequence)
 
 
-def _deciding_threads(numbers: int) -> int:
-    """Threads for arithmetic on so many numbers: waking others takes longer than a few vocabularies."""
-    return 1 if numbers < _MANY else budget()
+def _read(
+    model: ModelRunner, sequences: list[Sequence], slots: slice, start: int, counts: list[int], chunk: int
+) -> Iterator[bool]:
+    """Read the sequences' tokens from `start` on, up to `counts` of each, `chunk` a pass; yields True after each pass."""
+    for first in range(start, max(counts), chunk):
+        last = min(first + chunk, max(counts))
+        rows = [
+            sequence.ids[first : min(last, count)] for sequence, count in zip(sequences, counts, strict=True)
+        ]
+        tokens = torch.tensor([ids + [0] * (last - first - len(ids)) for ids in rows], device=model.device)
+        positions = torch.arange(first, last, device=model.device).expand(len(sequences), -1)
+        valid = None
+        if min(counts) < last:
+            valid = positions < torch.tensor(counts, device=model.device)[:, None]
+        model.read(tokens, positions, visible=last, valid=valid, slots=slots)
+        yield True
 
 
-def _work(row: Row) -> int:
-    """Bytes that a row's part of a round takes, for each token of the vocabulary."""
-    asked = row.request.draft_length
-    each = _MORE_WORK if row.truncates or row.request.inspect else _WORK
+def _round_bytes(sequence: Sequence) -> int:
+    """Bytes that a sequence's part of a round takes for each token of the vocabulary."""
+    asked = sequence.request.draft_length
+    each = _ROUND_BYTES_MORE if sequence.warp.truncates or sequence.request.inspect else _ROUND_BYTES
     return each * (MAX_DRAFT_LENGTH if asked == AUTO else asked)
-
-
-def _common(sequences: Sequence[list[int]]) -> int:
-    """How many ids all sequences begin with alike."""
-    return alike(min(sequences), max(sequences))

@@ -1,155 +1,181 @@
-"""The generator for one caller: serves its requests as one batch and tells what happens as it happens.
+"""The generator for one caller: serves its requests as one batch and streams events as they happen.
 
-Knows requests, pairs and batches; knows no page and no file, and nobody but the one who asks. Many who ask at once
-share an engine of `specviz.serving.shared_engine`, which tells the same events.
+Knows requests, pairs and batches; knows no page and no file, and no other caller. Callers who share a pair ask an engine of
+`specviz.serving.shared_engine`, which streams the same events.
 """
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, TypeVar
 
 from specviz.engine.batch import Batch, CostTable
-from specviz.engine.draft_length import Costs
-from specviz.engine.sequence import Row
+from specviz.engine.draft_length import RoundCosts
+from specviz.engine.events import Decided, Event, Finished, Started, Stream, Waiting, finished
+from specviz.engine.record import Outcome
+from specviz.engine.scheduler import Scheduler, SequenceGroup
+from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError, is_out_of_memory
-from specviz.models.tokenizer import Labels
+from specviz.models.tokenizer import TokenLabels
 from specviz.schema.settings import Request
-from specviz.schema.trace import Round, Run
+from specviz.schema.trace import Run
 
 if TYPE_CHECKING:
-    from specviz.models.pairs import ModelPair
+    from specviz.models.pair import ModelPair
+
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """A request has not been admitted yet; `place` 1 is the next, 0 is being read. Only shared engines tell it."""
+class BaseEngine(ABC):
+    """What an engine can be asked for, whether one caller has it or many share it."""
 
-    index: int
-    place: int
+    pair: ModelPair
 
+    @abstractmethod
+    def stream(
+        self,
+        requests: Request | SequenceOf[Request],
+        *,
+        stop: threading.Event | None = None,
+        visitor: str = "",
+    ) -> Stream[Event | Waiting]:
+        """Serve requests as one group; the stream yields events as they happen.
 
-@dataclass(frozen=True)
-class Started:
-    """A request was admitted and its prompt read."""
+        Closing the stream, dropping it, or setting `stop` ends all runs before the next round; with `stop`, as with
+        `Stream.abort`, their `Finished` events still come, with stop_reason "cancelled". Either way their slots are free.
 
-    index: int
-    run: Run
+        Args:
+            requests: to be served together; indices of events count them.
+            stop: ends them all.
+            visitor: who asks, under any name; engines that are shared give each visitor an equal share.
 
+        Raises:
+            RequestError: at once, before anything runs, if any request does not fit the pair.
+            EngineError: while streaming; memory ran out, or a model returned numbers that are not finite.
+        """
 
-@dataclass(frozen=True)
-class Decided:
-    """A round of a request is over; `run` already holds it."""
-
-    index: int
-    run: Run
-    round: Round
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A request is over; `run.stop_reason` says why."""
-
-    index: int
-    run: Run
-
-
-Event = Started | Decided | Finished
-
-
-class Engine:
-    """Serves requests on one model pair."""
-
-    def __init__(self, pair: ModelPair, *, max_rows: int = 32) -> None:
-        """Serve up to `max_rows` requests at once; further ones wait for a row."""
-        self.pair = pair
-        self.max_rows = max_rows
-        self._labels = Labels(pair.tokenizer)
-        self._costs: CostTable = defaultdict(Costs)
+    @abstractmethod
+    def call(self, function: Callable[[], T]) -> T:
+        """Returns `function()`, called while nothing else runs on the pair's models."""
 
     def generate(
-        self, requests: Request | Sequence[Request], *, stop: threading.Event | None = None
+        self, requests: Request | SequenceOf[Request], *, stop: threading.Event | None = None
     ) -> list[Run]:
         """Serve all requests and return their runs in order. `stop` and errors are as for `stream`."""
         return finished(self.stream(requests, stop=stop))
 
-    def stream(
-        self, requests: Request | Sequence[Request], *, stop: threading.Event | None = None
-    ) -> Iterator[Event]:
-        """Serve requests as one batch, yielding what happens as it happens.
 
-        Closing the iterator, or setting `stop`, ends all runs before the next round; with `stop` their
-        `Finished` events still come, with stop_reason "cancelled". Either way all memory is freed. One run alone ends
-        with its round when a `stop_reason` is set on it, between two events.
+class Engine(BaseEngine):
+    """Serves requests on one model pair, for one caller."""
 
-        Raises:
-            RequestError: at once, before anything runs, if any request does not fit the pair.
-            EngineError: memory ran out, or a model returned numbers that are not finite.
+    def __init__(self, pair: ModelPair, *, max_rows: int = 32, records: bool = True) -> None:
+        """Serve up to `max_rows` requests at once; further ones wait for a slot.
+
+        Without `records` runs hold no rounds and no tokens: `Decided` tells the token ids alone.
         """
+        self.pair = pair
+        self.max_rows = max_rows
+        self._records = records
+        self._labels = TokenLabels(pair.tokenizer)
+        self._costs: CostTable = defaultdict(RoundCosts)
+
+    def stream(
+        self,
+        requests: Request | SequenceOf[Request],
+        *,
+        stop: threading.Event | None = None,
+        visitor: str = "",
+    ) -> Stream[Event]:
+        """As `BaseEngine.stream`; `visitor` changes nothing."""
         requests = [requests] if isinstance(requests, Request) else list(requests)
-        rows = [Row(index, request, self.pair, self._labels) for index, request in enumerate(requests)]
-        return self._serve(rows, stop or threading.Event())
+        sequences = [
+            Sequence(index, request, self.pair, self._labels, records=self._records)
+            for index, request in enumerate(requests)
+        ]
+        group = SequenceGroup(sequences, visitor, (stop or threading.Event()).is_set)
+        return _EngineStream(group, self._serve(group))
 
     def call(self, function: Callable[[], T]) -> T:
-        """What `function` gives: work on the pair's models that is no generating."""
+        """As `BaseEngine.call`."""
         return function()
 
-    def _serve(self, waiting: list[Row], stop: threading.Event) -> Iterator[Event]:
+    def _serve(self, group: SequenceGroup[Sequence]) -> Iterator[Event]:
         batch = Batch(self.pair, self._costs)
+        scheduler: Scheduler[Sequence] = Scheduler(self.max_rows)
+        scheduler.submit(group)
         try:
-            while waiting or batch.rows:
-                if stop.is_set():
-                    for row in [*batch.rows, *waiting]:
-                        row.run.stop_reason = "cancelled"
-                        yield Finished(row.index, row.run)
-                    return
-                free = min(self.max_rows - len(batch.rows), len(waiting))
-                if free:
-                    free = batch.room_for(waiting[:free])
-                joining, waiting = waiting[:free], waiting[free:]
-                if joining:
-                    for _ in batch.read(joining):
-                        if stop.is_set():
+            while scheduler.groups:
+                for sequence, reason in scheduler.leaving(0.0):
+                    if sequence in batch.sequences:
+                        batch.remove(sequence)
+                    scheduler.finish(sequence)
+                    sequence.run.stop_reason = reason
+                    yield Finished(sequence.index, sequence.run)
+                if admitted := scheduler.admit(batch.room_for):
+                    for _ in batch.read(admitted):
+                        if group.stopped():
                             break
-                    yield from (Started(row.index, row.run) for row in joining)
-                    continue
-                for row, outcome in _round(batch):
-                    if isinstance(outcome, Exception):
-                        raise outcome
-                    yield Decided(row.index, row.run, outcome)
-                    if row not in batch.rows:
-                        yield Finished(row.index, row.run)
-                yield from (Finished(row.index, row.run) for row in batch.dismiss())
+                    scheduler.prefilled()
+                    yield from (Started(sequence.index, sequence.run) for sequence in admitted)
+                elif scheduler.decoding:
+                    yield from _rounds(batch, scheduler)
         except Exception as error:
             if is_out_of_memory(error):
-                raise out_of_memory(len(batch.rows), batch.longest) from error
+                raise out_of_memory(len(batch.sequences), batch.longest) from error
             raise
+        finally:
+            batch.clear()
 
 
-def _round(batch: Batch) -> list[tuple[Row, Round | Exception]]:
-    """One round; a second time where memory runs out and there is something to spare."""
-    try:
-        return batch.step()
-    except Exception as error:
-        if not (is_out_of_memory(error) and batch.economise()):
-            raise
-    return batch.step()
+class _EngineStream(Stream[Event]):
+    """Drives the engine: events are made by `next`. Dropping it closes the generator, and that clears the batch."""
+
+    def __init__(self, group: SequenceGroup[Sequence], events: Iterator[Event]) -> None:
+        self._group, self._events = group, events
+
+    def __next__(self) -> Event:
+        return next(self._events)
+
+    def close(self) -> None:
+        self._events.close()  # type: ignore[attr-defined]
+
+    def abort(self, index: int | None = None, reason: str = "cancelled") -> None:
+        self._group.abort(index, reason)
 
 
-def finished(events: Iterable[Event | Waiting]) -> list[Run]:
-    """The runs that have ended when all is told, in the order of their requests."""
-    runs = {event.index: event.run for event in events if isinstance(event, Finished)}
-    return [runs[index] for index in sorted(runs)]
+def _rounds(batch: Batch, scheduler: Scheduler[Sequence]) -> Iterator[Event]:
+    """One step's events."""
+    for outcome in step(batch, batch.free_memory):
+        sequence = outcome.sequence
+        if (error := outcome.error) is not None:
+            try:
+                raise error
+            finally:
+                del error, outcome  # its traceback has this frame: a cycle would keep the sequences
+        yield Decided(sequence.index, sequence.run, outcome.round, outcome.token_ids)
+        if sequence not in batch.sequences:
+            scheduler.finish(sequence)
+            yield Finished(sequence.index, sequence.run)
 
 
-def out_of_memory(rows: int, longest: int) -> EngineError:
-    """The sentence for memory that ran out."""
+def step(batch: Batch, free_memory: Callable[[], bool]) -> list[Outcome]:
+    """One step of a batch; again where memory runs out, for as long as `free_memory` frees any."""
+    while True:
+        try:
+            return batch.step()
+        except Exception as error:
+            if not (is_out_of_memory(error) and free_memory()):
+                raise
+
+
+def out_of_memory(count: int, longest: int) -> EngineError:
+    """The sentence for memory that ran out with `count` sequences, the longest of `longest` tokens."""
     return EngineError(
-        f"Memory ran out with {rows} request(s) of up to {longest} tokens at once: "
+        f"Memory ran out with {count} request(s) of up to {longest} tokens at once: "
         "ask for fewer tokens, a shorter prompt or fewer runs."
     )

@@ -1,77 +1,73 @@
-"""One request being served: its tokens so far, its coins, its decoder, and the run that it becomes.
+"""A sequence: one request being served, its tokens so far, its coins, and the run it becomes.
 
-Knows the request and the tokenizer; knows no model's forward pass and no other row.
+Knows the request and the tokenizer; knows no forward pass and no other sequence.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import torch
 from torch import Tensor
 
 from specviz.core.counterfactual import leniences
 from specviz.core.methods import Method, get_method
-from specviz.core.sampling import uniforms
-from specviz.engine.draft_length import Pace
+from specviz.core.sampling import Warp, uniforms
+from specviz.engine.draft_length import AcceptanceHistory
 from specviz.errors import RequestError
-from specviz.models.tokenizer import Detokenizer, Labels, encode_prompt, forbidden_ids
+from specviz.models.pair import ModelPair
+from specviz.models.tokenizer import Detokenizer, TokenLabels, encode_prompt, forbidden_ids
 from specviz.schema.settings import AUTO, Request
 from specviz.schema.trace import Alternative, Run
 
-if TYPE_CHECKING:
-    from specviz.models.pairs import ModelPair
 
+class Sequence:
+    """A request being served.
 
-class Row:
-    """A request being served: its tokens so far, its coins, its decoder, its run."""
+    Attributes:
+        index: of the request among those asked for together.
+        ids: prompt and emitted tokens. The last one has not been read by either model yet: it is the first input of the next
+            round, so that an accepted block needs no bonus token and a rejection no second reading.
+        coins: uniforms of all its positions, float64 [positions, 3].
+        banned: ids that are never drafted nor emitted.
+        warp: temperature and truncation of its distributions.
+        records: whether rounds and tokens are recorded in `run`; False keeps the token ids alone.
+    """
 
-    def __init__(self, index: int, request: Request, pair: ModelPair, labels: Labels) -> None:
+    def __init__(
+        self, index: int, request: Request, pair: ModelPair, labels: TokenLabels, *, records: bool = True
+    ) -> None:
+        """Encode the prompt.
+
+        Raises:
+            RequestError: a prompt that does not fit the pair's vocabulary or context, or banned tokens that are none.
+        """
         prompt_ids = encode_prompt(pair.tokenizer, request)
-        if outside := [i for i in prompt_ids if i >= pair.vocabulary_size]:
-            raise RequestError(
-                f"Token {outside[0]} is no id of this pair; ids run from 0 to {pair.vocabulary_size - 1}."
-            )
-        room = pair.context_length - len(prompt_ids)
-        if room < 1:
-            raise RequestError(
-                f"The prompt has {len(prompt_ids)} tokens; this pair's context holds {pair.context_length}, and at "
-                f"least one must be left for the answer: shorten the prompt to {pair.context_length - 1} tokens."
-            )
+        room = _room(prompt_ids, pair)
         self.index = index
         self.request = request
         self.method: Method = get_method(request.method)
+        self.warp = Warp(*request.warp)
         self.labels = labels
-        self.eos = pair.eos_token_ids
+        self.records = records
+        self.eos_token_ids = pair.eos_token_ids
         self.ids = list(prompt_ids)
         self.prompt_length = len(prompt_ids)
         self.limit = min(request.max_new_tokens, room)
         self.coins = uniforms(request.seed, 0, self.prompt_length + self.limit).numpy()
         self.detokenizer = Detokenizer(pair.tokenizer, prompt_ids)
-        self.forbidden = forbidden_ids(pair.tokenizer, request.forbidden_tokens, pair.vocabulary_size)
-        if len(self.forbidden) == pair.vocabulary_size:
+        self.banned = forbidden_ids(pair.tokenizer, request.forbidden_tokens, pair.vocabulary_size)
+        if len(self.banned) == pair.vocabulary_size:
             raise RequestError("All tokens are forbidden: leave at least one to write with.")
         self.logits: dict[str, list[Tensor]] = {"drafter": [], "verifier": []}
-        self.pace = Pace()
-        self.draft_length = 0
-        self.sure: list[float] = []
+        self.acceptance_history = AcceptanceHistory()
         prompt = str(pair.tokenizer.decode(prompt_ids)) if request.prompt is None else request.prompt
-        self.run = Run(
+        self.run = Run.for_request(
+            request,
             pair=pair.key,
             drafter=pair.drafter_name,
             verifier=pair.verifier_name,
             device=str(pair.device),
             dtype=str(pair.dtype).removeprefix("torch."),
-            method=request.method,
-            lenience=float(request.lenience or 0.0),
-            draft_length=None if request.draft_length == AUTO else request.draft_length,
-            temperature=float(request.temperature),
-            top_k=request.top_k,
-            top_p=float(request.top_p),
-            seed=request.seed,
-            max_new_tokens=request.max_new_tokens,
-            forbidden_tokens=self.forbidden,
-            echo=request.echo,
-            inspect=request.inspect,
+            forbidden_tokens=self.banned,
             prompt=prompt,
             prompt_ids=list(prompt_ids),
             alternatives=self._alternatives(),
@@ -84,21 +80,57 @@ class Row:
         return [Alternative(name, lenience) for name, lenience in asked.items()]
 
     @property
-    def left(self) -> int:
-        """Tokens it may still emit."""
-        return self.prompt_length + self.limit - len(self.ids)
+    def position(self) -> int:
+        """Of its last token."""
+        return len(self.ids) - 1
 
     @property
-    def is_paced(self) -> bool:
+    def length_limit(self) -> int:
+        """Positions it may come to need."""
+        return self.prompt_length + self.limit
+
+    @property
+    def emitted(self) -> int:
+        """Tokens emitted so far."""
+        return len(self.ids) - self.prompt_length
+
+    @property
+    def tokens_left(self) -> int:
+        """Tokens it may still emit."""
+        return self.length_limit - len(self.ids)
+
+    @property
+    def chooses_draft_length(self) -> bool:
         """Whether its draft length is chosen round by round."""
         return self.request.draft_length == AUTO and self.method.drafts and self.method.verifies
 
-    def plan(self, pace: int) -> None:
-        """Set `draft_length`, the proposals of its next round, to `pace` if that is left to the engine; never past the end."""
-        wanted = self.request.draft_length
-        self.draft_length = min(pace if wanted == AUTO else wanted, self.left)
+    def append(self, token_ids: list[int]) -> bool:
+        """Add a round's tokens; sets the run's stop reason and returns True where they end it."""
+        self.ids += token_ids
+        if self.ids[-1] in self.eos_token_ids:
+            self.run.stop_reason = "eos"
+        elif self.emitted == self.limit:
+            self.run.stop_reason = "length" if self.emitted == self.request.max_new_tokens else "context"
+        return bool(self.run.stop_reason)
 
-    @property
-    def truncates(self) -> bool:
-        """Whether top-k or top-p is asked for."""
-        return self.request.top_k > 0 or self.request.top_p < 1
+    def keep_logits(self) -> None:
+        """Give both models' logits at all emitted positions to the run, where the request asked for them."""
+        if self.request.return_logits:
+            self.run.drafter_logits, self.run.verifier_logits = (
+                torch.cat(parts) if parts else None for parts in self.logits.values()
+            )
+
+
+def _room(prompt_ids: list[int], pair: ModelPair) -> int:
+    """Positions that the pair's context leaves after a prompt."""
+    if outside := [i for i in prompt_ids if i >= pair.vocabulary_size]:
+        raise RequestError(
+            f"Token {outside[0]} is no id of this pair; ids run from 0 to {pair.vocabulary_size - 1}."
+        )
+    room = pair.context_length - len(prompt_ids)
+    if room < 1:
+        raise RequestError(
+            f"The prompt has {len(prompt_ids)} tokens; this pair's context holds {pair.context_length}, and at "
+            f"least one must be left for the answer: shorten the prompt to {pair.context_length - 1} tokens."
+        )
+    return room

@@ -1,25 +1,29 @@
-"""`generate(custom_generate=cascade_generate)`: what transformers asks for becomes requests, tokens its sequences.
+"""`generate(custom_generate=cascade_generate)`: transformers' arguments become requests, tokens become its sequences.
 
 Knows transformers' generation and the engine; works on ids alone and knows no tokenizer, no text and no page.
 """
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import cache
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from torch import LongTensor, Tensor
-from transformers import GenerationMixin, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    StoppingCriteriaList,
+)
 from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.logits_process import (
     LogitNormalization,
@@ -27,32 +31,25 @@ from transformers.generation.logits_process import (
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
+from transformers.generation.streamers import BaseStreamer
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from specviz.engine.engine import Decided, Engine, Event, Started
+from specviz.compat.transformers import attention_of, eos_ids, generate_arguments, padding_id
+from specviz.engine.engine import Engine
+from specviz.engine.events import Decided, Event, Stream
 from specviz.errors import RequestError
-from specviz.models.pairs import ModelPair, _context_length, _output_size
+from specviz.models.pair import ModelPair, context_length, output_size
 from specviz.runtime import attention
 from specviz.schema.settings import AUTO, Request
-from specviz.schema.trace import Run
-
-if TYPE_CHECKING:
-    from transformers import (
-        GenerationConfig,
-        LogitsProcessorList,
-        PreTrainedTokenizerBase,
-        StoppingCriteriaList,
-    )
-    from transformers.generation.streamers import BaseStreamer
 
 _SEEDS = 1 << 62
 _OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 _WARPERS = (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
-"""What a request knows as well, in the order in which it applies them."""
+"""The processors that a request can express, in the order in which it applies them."""
 _ATTENTIONS = ("eager", "sdpa", attention.NAME)
-"""Those that take a mask of one's own, which rows at different positions need."""
+"""Those that take custom masks, which a batch of sequences at different positions needs."""
 _OF_NO_EFFECT = ("use_cache", "logits_to_keep", "cache_position")
-"""What `generate` tells a decoding loop about its forward passes; the engine makes its own."""
+"""Keyword arguments that configure forward passes; the engine runs its own."""
 
 
 def cascade_generate(
@@ -75,7 +72,7 @@ def cascade_generate(
     transformers calls this with what it made of the arguments of `generate`. do_sample, temperature, top_k and top_p
     (and nothing else that changes probabilities), max_new_tokens, max_length, eos_token_id, pad_token_id,
     num_return_sequences, streamer, stopping_criteria and return_dict_in_generate mean what they mean there; without
-    do_sample the temperature is 0. Texts to stop at are given as `stopping_criteria=[StopStringCriteria(tokenizer,
+    do_sample the temperature is 0. Stop strings are given as `stopping_criteria=[StopStringCriteria(tokenizer,
     [...])]`: for `stop_strings` transformers wants a tokenizer that it does not take together with a function.
 
     Neither model is changed. The drafter must have the verifier's tokenizer, which cannot be checked here.
@@ -90,31 +87,29 @@ def cascade_generate(
         method: one of `specviz.core.methods.METHODS`.
         lenience: within the method's range; None takes the method's default.
         draft_length: 1 to 16, or "auto"; never changes the text.
-        seed: row n has the coins of seed + n; None draws it from torch's generator, where anything is drawn at all.
-        streamer: gets the tokens [B] of one place after another as soon as all rows have them, then its end.
+        seed: sequence n has the coins of seed + n; None draws one from torch's generator if do_sample is set.
+        streamer: gets the tokens [B] of one position after another as soon as all sequences have them, then its end.
         model_kwargs: attention_mask, and what `generate` itself adds.
 
     Returns:
-        Prompts and new tokens, int64 [B, n + new], rows that ended before others filled with pad_token_id; or, where
-        return_dict_in_generate asks for it, an output with these `sequences`.
+        Prompts and new tokens, int64 [B, n + new], padded with pad_token_id after a sequence's end; or, with
+        return_dict_in_generate, an output with these `sequences`.
 
     Raises:
-        RequestError: something is asked for that this cannot do, a value is out of its range, or there is no room for
-            so many tokens.
-        PairError: a model does not say how many positions it can read.
+        RequestError: an unsupported argument, a value out of range, or more tokens than the context length.
+        PairError: a model does not state its context length.
         EngineError: as the engine does.
     """
-    # transformers (up to 5.23 at least) hands a function neither of the two, though `generate` takes them.
-    caller = _generate_frame()
-    streamer = caller.get("streamer") if streamer is None else streamer
-    _check_mode(generation_config, caller.get("assistant_model"))
+    arguments = generate_arguments()
+    streamer = arguments.get("streamer") if streamer is None else streamer
+    _check_mode(generation_config, arguments.get("assistant_model"))
     _check_inputs(input_ids, model_kwargs)
     pair = _pair(drafter, verifier, generation_config)
 
     samples = bool(generation_config.do_sample)
     if seed is None:
         seed = int(torch.randint(_SEEDS, ()).item()) if samples else 0
-    asked = Request(
+    template = Request(
         token_ids=[0],
         method=method,
         lenience=lenience,
@@ -124,13 +119,13 @@ def cascade_generate(
         **_warp(logits_processor, samples),
     )
     prompts = _unpadded(input_ids, model_kwargs.get("attention_mask"))
-    requests = [replace(asked, token_ids=ids, seed=seed + place) for place, ids in enumerate(prompts)]
-    if (longest := max(map(len, prompts)) + asked.max_new_tokens) > pair.context_length:
+    requests = [replace(template, token_ids=ids, seed=seed + index) for index, ids in enumerate(prompts)]
+    if (longest := max(map(len, prompts)) + template.max_new_tokens) > pair.context_length:
         raise RequestError(
             f"Prompt and new tokens come to {longest}; these two models read {pair.context_length}: ask for fewer "
             "with max_new_tokens, or shorten the prompt."
         )
-    with closing(cast(Any, Engine(pair, max_rows=len(requests)).stream(requests))) as events:
+    with closing(Engine(pair, max_rows=len(requests), records=False).stream(requests)) as events:
         padding = _padding(generation_config, stopping_criteria)
         sequences = _columns(events, input_ids, stopping_criteria, padding, streamer)
     if streamer is not None:
@@ -141,52 +136,41 @@ def cascade_generate(
 
 
 def _columns(
-    events: Iterator[Event],
+    events: Stream[Event],
     sequences: Tensor,
     criteria: StoppingCriteriaList,
     padding: int | None,
     streamer: BaseStreamer | None,
 ) -> Tensor:
-    """`sequences` [B, n] and what is decided for them, column by column, until the criteria have ended all rows.
+    """`sequences` [B, n] and the decoded tokens, column by column, until the criteria have ended all of them.
 
-    Rows advance at their own pace, criteria and streamers see them in step. A row that has ended is filled with
-    `padding`, or goes on while others do where that is None, both as in transformers.
+    Sequences advance independently; criteria and streamers see them in lockstep. One that has ended is padded with
+    `padding`, or goes on as long as others do if that is None, both as in transformers.
     """
-    rows = range(len(sequences))
-    runs: dict[int, Run] = {}
-    decided: list[deque[int]] = [deque() for _ in rows]
-    going = [True for _ in rows]
+    batch = range(len(sequences))
+    pending: list[deque[int]] = [deque() for _ in batch]
+    is_running = [True for _ in batch]
     ended = torch.zeros(len(sequences), dtype=torch.bool, device=sequences.device)
     for event in events:
-        if isinstance(event, Started):
-            runs[event.index] = event.run
         if not isinstance(event, Decided):
             continue
-        decided[event.index] += [token.id for token in event.round.tokens]
-        while all(decided[row] or not going[row] for row in rows):
-            column = torch.tensor([decided[row].popleft() if going[row] else padding for row in rows])
+        pending[event.index] += event.token_ids
+        while all(pending[i] or not is_running[i] for i in batch):
+            column = torch.tensor([pending[i].popleft() if is_running[i] else padding for i in batch])
             sequences = torch.cat([sequences, column.to(sequences)[:, None]], dim=-1)
             ended = ended | criteria(sequences, None)
             if streamer is not None:
                 streamer.put(column)
-            over = ended.tolist()
-            if all(over):
+            has_ended = ended.tolist()
+            if all(has_ended):
                 return sequences
-            if padding is not None:
-                for row in rows:
-                    if going[row] and over[row]:
-                        going[row] = False
-                        runs[row].stop_reason = runs[row].stop_reason or "cancelled"
+            if padding is None:
+                continue
+            for i in batch:
+                if is_running[i] and has_ended[i]:
+                    is_running[i] = False
+                    events.abort(i)
     return sequences
-
-
-def _generate_frame() -> Mapping[str, Any]:
-    """The variables of the `generate` that called; none where nothing of that name did."""
-    code = inspect.unwrap(GenerationMixin.generate).__code__
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code is not code:
-        frame = frame.f_back
-    return frame.f_locals if frame is not None else {}
 
 
 def _check_mode(config: GenerationConfig, assistant: Any) -> None:
@@ -205,7 +189,7 @@ def _check_mode(config: GenerationConfig, assistant: Any) -> None:
 
 
 def _check_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
-    """Refuse what would change the models' reading: their input is ids, from the first position on."""
+    """Raise RequestError for any model input other than ids at the positions from 0 on."""
     given = {name: value for name, value in model_kwargs.items() if value is not None}
     for name in (*_OF_NO_EFFECT, "attention_mask"):
         given.pop(name, None)
@@ -227,7 +211,7 @@ def _check_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
 
 
 def _warp(processors: LogitsProcessorList, samples: bool) -> dict[str, Any]:
-    """Temperature, top-k and top-p of a request that does what these processors do."""
+    """Temperature, top-k and top-p of the request that is equivalent to these processors."""
     # Normalised logits have the same probabilities.
     warpers = [it for it in processors if not isinstance(it, LogitNormalization)]
     foreign = [type(it).__name__ for it in warpers if type(it) not in _WARPERS]
@@ -244,27 +228,24 @@ def _warp(processors: LogitsProcessorList, samples: bool) -> dict[str, Any]:
             "Temperature, top-k and top-p are applied once each, in this order: set them by temperature, top_k and "
             "top_p, not as logits processors beside these."
         )
-    names = [("temperature", "top_k", "top_p")[place] for place in order]
+    names = [("temperature", "top_k", "top_p")[index] for index in order]
     return {name: getattr(it, name) for name, it in zip(names, warpers, strict=True)}
 
 
 def _unpadded(input_ids: Tensor, mask: Tensor | None) -> list[list[int]]:
-    """Every prompt's own ids."""
+    """The ids of every prompt without its padding."""
     if mask is None:
         return input_ids.tolist()
     return [ids[own].tolist() for ids, own in zip(input_ids, mask.bool(), strict=True)]
 
 
 def _padding(config: GenerationConfig, criteria: StoppingCriteriaList) -> int | None:
-    """What fills rows that have ended; transformers fills them only where some id ends a text."""
-    padding = config._pad_token_tensor
-    if padding is None or not any(hasattr(it, "eos_token_id") for it in criteria):
-        return None
-    return int(padding.item())
+    """The id that fills ended sequences; transformers pads only where a criterion has EOS ids."""
+    return padding_id(config) if any(hasattr(it, "eos_token_id") for it in criteria) else None
 
 
 def _pair(drafter: PreTrainedModel | None, verifier: PreTrainedModel, config: GenerationConfig) -> ModelPair:
-    """The two models as they are, by their ids alone."""
+    """A pair of the two unchanged models, without a tokenizer."""
     if not isinstance(drafter, PreTrainedModel):
         raise RequestError(
             "There is no drafter: give a loaded model as drafter=, smaller than the verifier and with its tokenizer."
@@ -273,14 +254,13 @@ def _pair(drafter: PreTrainedModel | None, verifier: PreTrainedModel, config: Ge
     for name, model in models.items():
         if model.config.is_encoder_decoder:
             raise RequestError(f"The {name} has an encoder: a speculative cascade takes decoder-only models.")
-        if (own := model.config._attn_implementation) not in _ATTENTIONS:
+        if (own := attention_of(model)) not in _ATTENTIONS:
             raise RequestError(
-                f"The {name}'s attention is {own}, in which rows cannot stand at different positions: load it with "
+                f"The {name}'s attention is {own}, in which sequences cannot stand at different positions: load it with "
                 'attn_implementation="sdpa" or "eager".'
             )
     if drafter.device.type != verifier.device.type:
         raise RequestError("Drafter and verifier are on different devices: put both on one.")
-    ends = config._eos_token_tensor
     drafter_name, verifier_name = (type(model).__name__ for model in models.values())
     return ModelPair(
         key="custom",
@@ -290,14 +270,14 @@ def _pair(drafter: PreTrainedModel | None, verifier: PreTrainedModel, config: Ge
         tokenizer=_no_tokenizer(),
         drafter_name=drafter_name,
         verifier_name=verifier_name,
-        vocabulary_size=min(map(_output_size, models.values())),
-        context_length=min(_context_length(model, f"The {name}") for name, model in models.items()),
-        eos_token_ids=frozenset() if ends is None else frozenset(ends.tolist()),
+        vocabulary_size=min(map(output_size, models.values())),
+        context_length=min(context_length(model, f"The {name}") for name, model in models.items()),
+        eos_token_ids=eos_ids(config),
         is_chat=False,
     )
 
 
 @cache
 def _no_tokenizer() -> PreTrainedTokenizerBase:
-    """Stands where a pair's tokenizer does: it finds no text in any id. Traces would name tokens; here are none."""
+    """A tokenizer that decodes every id to nothing: a pair has one, for the texts of traces, which nobody reads here."""
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(BPE()))

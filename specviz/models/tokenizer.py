@@ -1,6 +1,6 @@
-"""Between text and tokens: prompts to ids, ids to text as they come, and names for single tokens.
+"""Between text and tokens: prompts to ids, ids to text one at a time, and labels of single tokens.
 
-Knows the tokenizer and nothing of models or methods.
+Knows tokenizers and requests, and nothing of models or methods.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from specviz.errors import RequestError
 from specviz.schema.settings import Request
 
 _CONTEXT_IDS = 8
-"""Prompt ids the incremental decoder sees before the first new token, so that leading spaces survive."""
+"""Number of prompt ids that the incremental decoder starts from, so that leading spaces survive."""
 
 
 def encode_prompt(tokenizer: Any, request: Request) -> list[int]:
-    """The ids a request starts from: through the chat template for chat models, as they are otherwise.
+    """The ids of a request's prompt, put into the chat template if the models have one.
 
     Raises:
         RequestError: messages for a model without a chat template, or a prompt that comes to no token at all.
@@ -64,8 +64,8 @@ def forbidden_ids(tokenizer: Any, forbidden: Sequence[str | int], vocabulary_siz
     return sorted(set(ids))
 
 
-class Labels:
-    """Names for single tokens, spaces kept, remembered. Bytes that are no character alone show as U+FFFD."""
+class TokenLabels:
+    """Labels of single tokens, spaces included, cached. Bytes that are no character alone become U+FFFD."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.special = frozenset(tokenizer.all_special_ids)
@@ -74,14 +74,14 @@ class Labels:
         prefix = tokenizer.decode(anchor)
 
         @lru_cache(maxsize=65536)
-        def name(token: int) -> str:
+        def label(token: int) -> str:
             return tokenizer.decode([*anchor, token], clean_up_tokenization_spaces=False)[len(prefix) :]
 
-        self._name = name
+        self._label = label
 
     def __call__(self, token: int) -> str:
         """The token's own text."""
-        return self._name(token)
+        return self._label(token)
 
 
 class Detokenizer:
@@ -96,5 +96,5 @@ class Detokenizer:
         self._stream = DecodeStream(ids=list(prompt_ids[-_CONTEXT_IDS:]), skip_special_tokens=True)
 
     def push(self, token: int) -> str:
-        """Text that `token` completes."""
+        """The text that `token` completes, which may be empty."""
         return self._stream.step(self._tokenizer, token) or ""

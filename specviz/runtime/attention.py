@@ -1,36 +1,36 @@
-"""Attention for a handful of queries over a slot cache: torch's fused kernel, asked in fixed shapes.
+"""Attention for a few queries over a KV cache: torch's fused kernel, called in batch-invariant shapes.
 
-Query heads that share a key-value head become rows of one product, so keys and values are never repeated. On the CPU,
-with four rows or more, and a number of keys that is a multiple of 64, the kernel gives a query the same bits whatever else is
-computed with it: other queries, other rows of the batch, keys that the mask hides. Knows no cache and no request.
+Query heads that share a key-value head become rows of one product, so keys and values are never repeated. On the CPU, with
+four rows or more and a number of keys that is a multiple of 64, a query's bits do not depend on the other queries, the rest
+of the batch, or masked keys. Knows no cache and no request.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+
+from specviz.compat.transformers import ProcessSwitch, attention_of, sdpa_attention_forward, sdpa_mask
 
 NAME = "specviz_grouped"
 _LEAST = 4
-"""With fewer rows the CPU's kernel multiplies in another order."""
+"""With fewer rows the CPU kernel sums in another order."""
 
 
 def group(model: PreTrainedModel) -> None:
-    """Let a model on one device whose attention is torch's own use `grouped_attention`; leave any other as it is.
+    """Let a model on one device that uses torch's attention use `grouped_attention`; any other stays as it is.
 
-    So too where scores are softcapped (Gemma 2), of which torch's kernel knows nothing.
+    Models with softcapped scores (Gemma 2) stay too: torch's kernel has no softcap.
     """
-    in_one_place = len({parameter.device for parameter in model.parameters()}) == 1
+    on_one_device = len({parameter.device for parameter in model.parameters()}) == 1
     softcapped = getattr(model.config.get_text_config(), "attn_logit_softcapping", None)
-    if in_one_place and not softcapped and model.config._attn_implementation == "sdpa":
-        # cuDNN's kernel plans anew for every number of rows and keys, which are ever others here: tens of milliseconds.
-        torch.backends.cuda.enable_cudnn_sdp(False)
+    if on_one_device and not softcapped and attention_of(model) == "sdpa":
         model.set_attn_implementation(NAME)
 
 
@@ -45,23 +45,37 @@ def grouped_attention(
 ) -> tuple[Tensor, None]:
     """transformers' attention interface: query [B, H, n, D], key and value [B, G, T, D] -> [B, n, H, D].
 
-    A mask of `grouped_mask` is added to the scores; with any other, or none, this is transformers' own function.
+    A mask from `grouped_mask` is added to the scores; with any other mask, or none, this is transformers' own function.
     """
+    without_cudnn = _without_cudnn if query.is_cuda else nullcontext()
     if attention_mask is None or not attention_mask.is_floating_point():
-        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
+        with without_cudnn:
+            return sdpa_attention_forward(
+                module, query, key, value, attention_mask, scaling=scaling, **options
+            )
     batch, heads, tokens, size = query.shape
     rows = heads // key.shape[1] * tokens
     query = query.reshape(batch, key.shape[1], rows, size)
     if rows < _LEAST:
         query = functional.pad(query, (0, 0, 0, _LEAST - rows))
-    mixed = functional.scaled_dot_product_attention(query, key, value, attention_mask, scale=scaling)
+    with without_cudnn:
+        mixed = functional.scaled_dot_product_attention(query, key, value, attention_mask, scale=scaling)
     return mixed[:, :, :rows].reshape(batch, heads, tokens, -1).transpose(1, 2).contiguous(), None
 
 
-def staircase(length: int, window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """What is added to scores of keys at distances length - 1, …, 0, then of keys further on: [2 · length].
+def _disable_cudnn() -> Callable[[], None]:
+    """cuDNN plans anew, for tens of milliseconds, at every new number of rows and keys, which vary all the time here."""
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    return lambda: torch.backends.cuda.enable_cudnn_sdp(before)
 
-    0 for a key that is seen, which lies at or before its query and, where there is a `window`, within that.
+
+_without_cudnn = ProcessSwitch(_disable_cudnn)
+
+
+def mask_band(length: int, window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """One row of a causal mask, [2 · length]: added to the scores of keys at distances length - 1, …, 0 before the query,
+    then of keys after it. 0 where a key is seen (within the `window`, if there is one), −inf elsewhere.
     """
     bias = torch.full((2 * length,), -torch.inf, dtype=dtype, device=device)
     bias[max(0, length - (window or length)) : length] = 0.0
@@ -69,15 +83,15 @@ def staircase(length: int, window: int | None, dtype: torch.dtype, device: torch
 
 
 def key_heads(config: Any) -> int:
-    """Key-value heads of a layer: as many as query heads where a config names none."""
+    """Key-value heads of a layer: as many as query heads where the config does not say."""
     return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
 
 
-def grouped_mask(stairs: Tensor, positions: Tensor, visible: int, config: Any) -> Tensor:
-    """The mask [B, 1, rows, visible] that `grouped_attention` takes, for queries at `positions` [B, n]."""
+def grouped_mask(band: Tensor, positions: Tensor, visible: int, config: Any) -> Tensor:
+    """The mask [B, 1, rows, visible] of `grouped_attention` for queries at `positions` [B, n], cut from a `mask_band`."""
     rows = positions.repeat(1, config.num_attention_heads // key_heads(config))
     rows = functional.pad(rows, (0, max(0, _LEAST - rows.shape[1])))
-    return stairs.unfold(0, visible, 1)[len(stairs) // 2 - 1 - rows][:, None]
+    return band.unfold(0, visible, 1)[len(band) // 2 - 1 - rows][:, None]
 
 
 AttentionInterface.register(NAME, grouped_attention)

@@ -1,201 +1,234 @@
-"""A key-value cache where every row stands at its own position.
+"""A KV cache in which every slot stands at its own position.
 
-Keys and values live in fixed [rows, heads, length + 1, size] buffers. A forward pass writes each token at its own
-absolute position and attends to what lies at or before it, so taking tokens back costs nothing: the next write
-lands on the stale slots, and until then the mask hides them. Padding goes to the scratch slot behind the last
-position, which no mask ever shows. Knows no model, no method, no request and no randomness.
+Keys and values live in fixed [slots, heads, length + 1, size] buffers. A forward pass writes each token at its own absolute
+position and attends to positions at or before it, so rollback is free: the next write overwrites rejected tokens, and the
+mask hides them until then. Padding goes to the scratch position behind the last one, which no mask shows. Knows no model, no
+method, no request and no randomness.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from transformers import Cache
-from transformers.cache_utils import CacheLayerMixin
+
+from specviz.compat.transformers import CacheLayerMixin
 
 GRAIN = 64
-"""Buffers grow, and are seen, in steps of this many positions."""
-_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""The integers as wide as a number of so many bytes."""
+"""Buffers grow, and passes see them, in steps of this many positions."""
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integer dtypes by their bytes."""
+
+KeyValues = list[tuple[Tensor, Tensor]]
+"""Keys and values of one sequence in every layer, [heads, positions, size] each."""
 
 
-Saved = list[tuple[Tensor, Tensor]]
-"""Keys and values of one row in every layer, [heads, positions, size] each."""
+@dataclass
+class _State:
+    """What all layers share: the buffers' size, and where the next pass writes. (Layers don't refer to the cache: a cycle
+    would keep its memory until a garbage collection.)"""
+
+    slots: int = 0
+    length: int = 0
+    target: slice = field(default_factory=lambda: slice(0, 0))
+    index: Tensor = field(default_factory=lambda: torch.empty(0))
+    visible: int = 0
 
 
-class SlotLayer(CacheLayerMixin):
-    """One layer's keys and values; created when its layer first runs, on that layer's device."""
+class KVCacheLayer(CacheLayerMixin):
+    """One layer's keys and values; allocated when its layer first runs, on that layer's device."""
 
     is_sliding = False
     keys: Tensor
     values: Tensor
 
-    def __init__(self, cache: SlotCache) -> None:
+    def __init__(self, state: _State) -> None:
         super().__init__()
-        self._cache = cache
+        self._state = state
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Allocate zeros (never garbage: a masked NaN would still spoil a row) for the cache's whole capacity."""
-        self.keys, self.values = self._empty(key_states), self._empty(value_states)
+        """Allocate zeros for the whole capacity (not garbage: a masked NaN would still spoil its slot)."""
+        self.keys, self.values = self._zeros(key_states), self._zeros(value_states)
         self.dtype, self.device = key_states.dtype, key_states.device
         self.is_initialized = True
 
-    def _empty(self, like: Tensor) -> Tensor:
+    def _zeros(self, like: Tensor) -> Tensor:
         _, heads, _, size = like.shape
-        return like.new_zeros(self._cache.rows, heads, self._cache.length + 1, size)
+        return like.new_zeros(self._state.slots, heads, self._state.length + 1, size)
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Write [B, H, n, D] states at the positions the cache was aimed at; return all visible ones."""
+        """Write [B, H, n, D] states where `KVCache.write_to` said; return all visible ones."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        target, visible = self._cache.target, self._cache.visible
-        index = self._cache.index.to(key_states.device)[:, None, :, None]
+        state = self._state
+        index = state.index.to(key_states.device)[:, None, :, None]
         result = []
         for buffer, states in ((self.keys, key_states), (self.values, value_states)):
-            rows = buffer[target]
-            # Moved as bits: on the CPU torch scatters half precision by copying the whole buffer.
-            bits = _BITS[states.element_size()]
-            rows.view(bits).scatter_(2, index.expand_as(states), states.view(bits))
-            result.append(rows[:, :, :visible])
+            slots = buffer[state.target]
+            # Scattered as integers: on the CPU torch scatters half precision by copying the whole buffer.
+            bits = _INTEGERS[states.element_size()]
+            slots.view(bits).scatter_(2, index.expand_as(states), states.view(bits))
+            result.append(slots[:, :, : state.visible])
         return result[0], result[1]
 
-    def resize(self, rows: int, length: int) -> None:
-        """Move into larger buffers; the old scratch slot is left behind."""
+    def resize(self, slots: int, length: int) -> None:
+        """Move into larger buffers; the old scratch position is left behind."""
         if not self.is_initialized:
             return
         for name in ("keys", "values"):
             old = getattr(self, name)
-            # Larger already where memory ran out while the other layers moved.
+            # Larger already where memory ran out while the other layers were moved.
             new = old.new_zeros(
-                max(rows, old.shape[0]), old.shape[1], max(length + 1, old.shape[2]), old.shape[3]
+                max(slots, old.shape[0]), old.shape[1], max(length + 1, old.shape[2]), old.shape[3]
             )
             new[: old.shape[0], :, : old.shape[2] - 1] = old[:, :, :-1]
             setattr(self, name, new)
 
     def move(self, source: int, target: int) -> None:
-        """Copy one row over another."""
+        """Copy one slot over another."""
         if self.is_initialized:
             self.keys[target], self.values[target] = self.keys[source], self.values[source]
 
-    def copy(self, source: SlotLayer, rows: slice, start: int, length: int) -> None:
-        """Take over rows of another cache's layer, from row `start` on, with their first `length` positions."""
+    def copy(self, source: KVCacheLayer, slots: slice, start: int, length: int) -> None:
+        """Copy slots of another cache's layer to slot `start` and following, their first `length` positions."""
         if not source.is_initialized:
             return
         if not self.is_initialized:
             self.lazy_initialization(source.keys, source.values)
-        self.keys[start : start + rows.stop - rows.start, :, :length] = source.keys[rows, :, :length]
-        self.values[start : start + rows.stop - rows.start, :, :length] = source.values[rows, :, :length]
+        self.keys[start : start + slots.stop - slots.start, :, :length] = source.keys[slots, :, :length]
+        self.values[start : start + slots.stop - slots.start, :, :length] = source.values[slots, :, :length]
 
-    def spread(self, rows: slice, length: int) -> None:
-        """Copy the first `length` positions of the first of these rows to all of them."""
+    def broadcast(self, slots: slice, length: int) -> None:
+        """Copy the first `length` positions of the first of these slots to all of them."""
         if self.is_initialized:
             for buffer in (self.keys, self.values):
-                buffer[rows, :, :length] = buffer[rows.start, :, :length].clone()
+                buffer[slots, :, :length] = buffer[slots.start, :, :length].clone()
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Visible length and offset. (Masks are made by the slot model; transformers only asks.)"""
-        return self._cache.visible, 0
+        """Visible length and offset; transformers asks, but the model runner makes the masks."""
+        return self._state.visible, 0
 
     def get_seq_length(self) -> int:
-        """Rows have no common length: positions are always given."""
+        """0: slots have no common length, positions are always given."""
         return 0
 
     def get_max_length(self) -> int:
         """Positions the buffers hold now."""
-        return self._cache.length
+        return self._state.length
 
 
-class SlotCache(Cache):
-    """A transformers cache of `SlotLayer`s. `aim` says where the next forward pass writes and what it sees."""
+class KVCache(Cache):
+    """A transformers cache of `KVCacheLayer`s; `write_to` says where the next forward pass writes and what it sees."""
 
-    layers: list[SlotLayer]  # type: ignore[assignment]
+    layers: list[KVCacheLayer]  # type: ignore[assignment]
 
     def __init__(
-        self, grain: int = GRAIN, doubles: bool = False, moved: Callable[[], None] = lambda: None
+        self, grain: int = GRAIN, doubles: bool = False, on_move: Callable[[], None] = lambda: None
     ) -> None:
         """No buffers yet.
 
         Args:
             grain: positions by which buffers grow.
-            doubles: whether rows grow to the next power of two.
-            moved: called before buffers are replaced by larger ones.
+            doubles: whether slots grow to the next power of two.
+            on_move: called before buffers are replaced or freed.
         """
-        super().__init__(layer_class_to_replicate=cast("type[SlotLayer]", partial(SlotLayer, self)))
-        self._grain, self._doubles, self._moved = grain, doubles, moved
-        self.rows = self.length = self.visible = 0
-        self.target = slice(0, 0)
-        self.index = torch.empty(0)
-        self.stairs: dict[tuple[int, int | None], Tensor] = {}
-        """What masks are cut from, by length and window; as long-lived as the buffers, since captured passes read it."""
+        self._state = _State()
+        super().__init__(
+            layer_class_to_replicate=cast("type[KVCacheLayer]", partial(KVCacheLayer, self._state))
+        )
+        self._grain, self._doubles, self._on_move = grain, doubles, on_move
+        self.mask_bands: dict[tuple[int, int | None], Tensor] = {}
+        """What masks are cut from, by length and window; lives as long as the buffers, since captured passes read it."""
 
-    def reserve(self, rows: int, length: int, fresh: bool = False) -> None:
-        """Make room for `rows` rows of `length` positions each; `fresh` where nothing is kept of what lies there."""
-        rows, length = self._enough(rows, length, fresh)
-        if rows < self.rows or length < self.length:
-            self.forget()
-        if (rows, length) != (self.rows, self.length):
-            self._moved()
+    @property
+    def slots(self) -> int:
+        """Slots the buffers hold now."""
+        return self._state.slots
+
+    @property
+    def length(self) -> int:
+        """Positions of a slot that the buffers hold now; also the scratch position's index."""
+        return self._state.length
+
+    def reserve(self, slots: int, length: int, fresh: bool = False) -> None:
+        """Make room for `slots` slots of `length` positions each; `fresh` if their contents need not be kept."""
+        slots, length = self._capacity(slots, length, fresh)
+        if slots < self.slots or length < self.length:
+            self.free()
+        if (slots, length) != (self.slots, self.length):
+            self._on_move()
             for layer in self.layers:
-                layer.resize(rows, length)
-            self.rows, self.length = rows, length
+                layer.resize(slots, length)
+            self._state.slots, self._state.length = slots, length
 
-    def growth(self, rows: int, length: int, fresh: bool = False) -> int:
-        """By how many positions, of all rows together, the buffers would grow to make that room."""
-        rows, length = self._enough(rows, length, fresh)
-        return rows * (length + 1) - self.rows * (self.length + 1)
+    def growth(self, slots: int, length: int, fresh: bool = False) -> int:
+        """Positions, of all slots together, by which the buffers would grow to make that room."""
+        slots, length = self._capacity(slots, length, fresh)
+        return slots * (length + 1) - self.slots * (self.length + 1)
 
-    def _enough(self, rows: int, length: int, fresh: bool) -> tuple[int, int]:
-        """Rows and positions as buffers are made: fewer than there are only where much more would be made than is needed."""
-        rows, length = power(rows) if self._doubles else rows, -(-length // self._grain) * self._grain
-        grown = max(rows, self.rows), max(length, self.length)
-        if fresh and grown != (self.rows, self.length) and grown[0] * grown[1] > 2 * rows * length:
-            return rows, length
+    def _capacity(self, slots: int, length: int, fresh: bool) -> tuple[int, int]:
+        """The size buffers get; smaller than now only if nothing is kept and less than half would be needed."""
+        slots, length = power(slots) if self._doubles else slots, -(-length // self._grain) * self._grain
+        grown = max(slots, self.slots), max(length, self.length)
+        if fresh and grown != (self.slots, self.length) and grown[0] * grown[1] > 2 * slots * length:
+            return slots, length
         return grown
 
-    def forget(self) -> None:
+    def free(self) -> None:
         """Free the buffers."""
-        self._moved()
+        self._on_move()
         self.layers.clear()
-        self.stairs.clear()
-        self.rows = self.length = 0
+        self.mask_bands.clear()
+        self._state.slots = self._state.length = 0
 
-    def restore(self, row: int, states: Saved, length: int) -> None:
-        """Write the first `length` positions of what was saved into a row."""
-        self._grow_to(len(states))
-        for layer, (keys, values) in zip(self.layers, states, strict=True):
+    def write_to(self, slots: slice, index: Tensor, visible: int) -> None:
+        """Let the next forward pass run on `slots`, write at positions `index` [B, n], and see `visible` positions."""
+        self._state.target, self._state.index, self._state.visible = slots, index, visible
+
+    def save(self, slot: int, length: int) -> KeyValues:
+        """A copy of the first `length` positions of a slot."""
+        return [
+            (layer.keys[slot, :, :length].clone(), layer.values[slot, :, :length].clone())
+            for layer in self.layers
+        ]
+
+    def restore(self, slot: int, saved: KeyValues, length: int) -> None:
+        """Write the first `length` positions of what `save` returned into a slot."""
+        self._grow_to(len(saved))
+        for layer, (keys, values) in zip(self.layers, saved, strict=True):
             if not layer.is_initialized:
                 layer.lazy_initialization(keys[None], values[None])
-            layer.keys[row, :, :length], layer.values[row, :, :length] = keys[:, :length], values[:, :length]
+            layer.keys[slot, :, :length], layer.values[slot, :, :length] = (
+                keys[:, :length],
+                values[:, :length],
+            )
 
     def _grow_to(self, layers: int) -> None:
         while len(self.layers) < layers:
-            self.layers.append(SlotLayer(self))
+            self.layers.append(KVCacheLayer(self._state))
 
-    def copy(self, other: SlotCache, rows: slice, start: int) -> None:
-        """Take over rows of another cache, which is no longer than this one, from row `start` on."""
+    def copy(self, other: KVCache, slots: slice, start: int) -> None:
+        """Copy slots of another cache, no longer than this one, to slot `start` and following."""
         self._grow_to(len(other.layers))
         for layer, source in zip(self.layers, other.layers, strict=False):
-            layer.copy(source, rows, start, other.length)
-
-    def aim(self, target: slice, index: Tensor, visible: int) -> None:
-        """Let the next forward pass run on rows `target`, write at `index` [B, n], and see `visible` positions."""
-        self.target, self.index, self.visible = target, index, visible
+            layer.copy(source, slots, start, other.length)
 
     def move(self, source: int, target: int) -> None:
-        """Copy row `source` over row `target` in all layers."""
+        """Copy slot `source` over slot `target` in all layers."""
         for layer in self.layers:
             layer.move(source, target)
 
-    def spread(self, rows: slice, length: int) -> None:
-        """Copy the first `length` positions of the first of these rows to all of them, in all layers."""
+    def broadcast(self, slots: slice, length: int) -> None:
+        """Copy the first `length` positions of the first of these slots to all of them, in all layers."""
         for layer in self.layers:
-            layer.spread(rows, length)
+            layer.broadcast(slots, length)
 
 
 def power(count: int) -> int:
-    """The next power of two; 0 for none."""
+    """The next power of two; 0 for 0."""
     return 1 << (count - 1).bit_length() if count else 0

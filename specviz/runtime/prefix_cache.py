@@ -1,7 +1,8 @@
-"""What both models have read lately: prompts that begin alike, as all of a chat template do, are read once.
+"""The prefix cache of one model: keys and values of recent prompts' beginnings, so that a shared one (such as a chat
+template's) is prefilled once.
 
-Holds keys and values of a few beginnings, and knows when two begin alike; knows no request and no text. On the CPU a token
-read once has the very bits it would have again (law 3 of README).
+Knows token ids, keys and values; knows no request and no text. On the CPU a restored position has the bits that prefilling it
+again would give (law 3).
 """
 
 from __future__ import annotations
@@ -10,47 +11,53 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specviz.runtime.kv_cache import Saved
+from specviz.runtime.kv_cache import KeyValues
 
-MOST = 8
-"""Beginnings kept, for each model."""
+CAPACITY = 8
+"""Prefixes kept."""
 LONGEST = 256
 """Tokens kept of each."""
 SHORTEST = 16
-"""Fewer tokens are sooner read again."""
+"""Shorter prefixes are prefilled again sooner than restored."""
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """The beginning of a prompt, read."""
+    """The beginning of a prompt, and its keys and values."""
 
     ids: list[int]
-    states: Saved
+    saved: KeyValues
 
 
-class Prefixes:
-    """Beginnings that one model has read, the latest first."""
+class PrefixCache:
+    """Prefixes that one model has read, the latest first."""
 
     def __init__(self) -> None:
-        self._kept: deque[Prefix] = deque(maxlen=MOST)
+        self._kept: deque[Prefix] = deque(maxlen=CAPACITY)
 
     def find(self, ids: Sequence[int]) -> tuple[Prefix | None, int]:
-        """What has most of the beginning of `ids`, and how many tokens that is; None and 0 where it is hardly any."""
-        best = max(self._kept, key=lambda prefix: alike(prefix.ids, ids), default=None)
-        length = alike(best.ids, ids) if best else 0
+        """The prefix that shares most with the beginning of `ids`, and how many tokens; None and 0 below `SHORTEST`."""
+        best = max(self._kept, key=lambda prefix: common_length(prefix.ids, ids), default=None)
+        length = common_length(best.ids, ids) if best else 0
         return (best, length) if length >= SHORTEST else (None, 0)
 
     def wants(self, ids: Sequence[int]) -> bool:
-        """Whether keeping the beginning of `ids` would add anything."""
+        """Whether `keep` would add to what is cached of `ids`."""
         count = min(len(ids), LONGEST)
         return count >= SHORTEST and self.find(ids)[1] < count
 
-    def keep(self, ids: Sequence[int], states: Saved) -> None:
-        """Keep a beginning, in place of the oldest."""
-        self._kept.appendleft(Prefix(list(ids), states))
+    def keep(self, ids: Sequence[int], saved: KeyValues) -> None:
+        """Add a prefix; the oldest one is dropped when the cache is full."""
+        self._kept.appendleft(Prefix(list(ids), saved))
+
+    def clear(self) -> bool:
+        """Free all prefixes; returns True if there were any."""
+        found = bool(self._kept)
+        self._kept.clear()
+        return found
 
 
-def alike(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many ids two sequences begin with alike."""
-    parts = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return next(parts, min(len(one), len(other)))
+def common_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many ids two lists have in common at their beginning."""
+    differences = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differences, min(len(one), len(other)))

@@ -1,94 +1,256 @@
-"""What is asked for: one prompt and how to continue it. Checked here, once, in sentences.
+"""What a request may ask for: one model of its settings, checked here, once, in sentences.
 
-Knows the methods' ranges and nothing of models: whether a prompt fits a context is the engine's to say.
+The shell's options, the endpoints' parameters, the page's controls, links and traces take names, types, defaults, bounds and
+words from `Settings`. Knows no model: whether a prompt fits a context is checked by the engine.
 """
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
+from typing import Any, Literal, get_type_hints
 
-from specviz.core.methods import get_method
 from specviz.errors import RequestError, has_half_characters, quoted
 
 AUTO: Literal["auto"] = "auto"
 """The draft length that is chosen round by round."""
 MAX_DRAFT_LENGTH = 16
 MAX_INSPECT = 100
+MAX_SEED = 2**31 - 1
+"""The largest seed that the page offers; a request takes any."""
+DEFAULT_METHOD = "cascade_tokenV3"
+
+
+def read_draft_length(text: str) -> int | str:
+    """A draft length as it is typed: a whole number where it is one; anything else is left to the request's check."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
 
 
 @dataclass(frozen=True)
-class Request:
-    """One request to an engine. Exactly one of `prompt`, `messages`, `token_ids` is given.
+class Setting:
+    """How one setting is named, explained, bounded and shown.
 
     Attributes:
-        prompt: text; wrapped as a user's turn where the pair is a chat model, unless `raw`.
-        messages: a conversation, [{"role": ..., "content": ...}, ...], for chat models.
-        token_ids: the exact ids to continue.
-        raw: take `prompt` as it is, without the chat template.
-        method: one of `specviz.core.methods.METHODS`.
-        lenience: within the method's range; None takes the method's default.
-        draft_length: K, proposals per round, 1 to 16; or "auto", which chooses it for each round. Never changes the
-            text, only the speed.
-        temperature: >= 0; 0 is greedy.
-        top_k: keep the k most probable tokens; 0 keeps all.
-        top_p: in (0, 1]; 1 keeps all.
-        seed: >= 0; the text depends on it alone.
-        max_new_tokens: >= 1.
-        forbidden_tokens: ids, or strings that are one token each; never drafted, never emitted.
-        echo: the run's text begins with the prompt.
-        return_logits: the run keeps both models' logits at every emitted position.
-        inspect: record this many of the most probable tokens of q, p and pi for every token.
-
-    Raises:
-        RequestError: for any value out of its range, with a sentence that says what is right.
+        help: one sentence, for shell and endpoints.
+        label: what it is called in sentences, where that is not its name.
+        low, high: the smallest and the largest number that is valid; None is no bound. Only numbers have `low`.
+        excludes_low: `low` itself is not valid.
+        word: a value that is valid beside the numbers.
+        hint: what a value means that is worth knowing.
+        title: the label of its control, where that is not `label`.
+        offered: the smallest and the largest number that control and link range over; empty where it has another control.
+        step: of its slider; without one the control is a box for a number.
+        query: its name in a link, where that is not its own; None keeps it out of links.
+        option: the shell's option, where that is not made of its name; None keeps it out of the shell.
+        metavar: how the shell calls its value.
+        parse: reads it from the shell's word.
+        endpoints: which take it; "pane" stands for each pane of `compare`.
+        warps: it makes distributions of logits, as the field of that name of `specviz.core.sampling.Warp` does.
+        added: after traces of version 4, so that older ones lack it and mean its default.
+        name, kind, default: of its field; `kind` is the type in which clients give it, where that is not the field's.
     """
+
+    help: str
+    label: str = ""
+    low: float | None = None
+    high: float | None = None
+    excludes_low: bool = False
+    word: str | None = None
+    hint: str = ""
+    title: str = ""
+    offered: tuple[float, ...] = ()
+    step: float | None = None
+    query: str | None = ""
+    option: str | None = ""
+    metavar: str | None = None
+    parse: Callable[[str], Any] | None = None
+    endpoints: tuple[str, ...] = ("generate", "compare")
+    warps: bool = False
+    added: bool = False
+    name: str = ""
+    kind: Any = None
+    default: Any = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its numbers are whole."""
+        return self.kind is not float
+
+    @property
+    def bounds(self) -> str:
+        """The numbers that are valid, in words."""
+        if self.high is None:
+            return f"of at least {self.low:g}"
+        if self.excludes_low:
+            return f"above {self.low:g} and at most {self.high:g}"
+        return f"from {self.low:g} to {self.high:g}"
+
+    def check(self, value: object) -> None:
+        """Raises RequestError where `value` is out of range, with a sentence that says what is right."""
+        if self.low is None or (self.word and value == self.word) or self._holds(value):
+            return
+        number = "a whole number" if self.is_whole else "a number"
+        hint = f" ({self.hint})" if self.hint else ""
+        raise RequestError(f"{self.label} is {quoted(value)}; it must be {number} {self.bounds}{hint}.")
+
+    def _holds(self, value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int if self.is_whole else int | float):
+            return False
+        finite = self.is_whole or abs(value) <= sys.float_info.max  # false for NaN
+        low = self.low or 0
+        above = value > low if self.excludes_low else value >= low
+        return finite and above and (self.high is None or value <= self.high)
+
+
+def _setting(default: Any, help_: str, **more: Any) -> Any:
+    return field(default=default, metadata={"setting": Setting(help_, **more)})
+
+
+@dataclass
+class Settings:
+    """How to continue a prompt. Fields are in the order in which they may be given; new ones are added at the end."""
+
+    method: str = _setting(
+        DEFAULT_METHOD, "One of those that `methods` lists.", label="Method", endpoints=("generate", "pane")
+    )
+    lenience: float | None = _setting(
+        None,
+        "How far the drafter is trusted, within the method's range; by default the method's own.",
+        label="Lenience",
+        title="Lenience α",
+        endpoints=("generate", "pane"),
+    )
+    draft_length: int | Literal["auto"] = _setting(
+        AUTO,
+        'Draft tokens in a round, 1 to 16 or "auto"; changes the speed, never the text.',
+        label="Draft length",
+        low=1,
+        high=MAX_DRAFT_LENGTH,
+        word=AUTO,
+        title="Draft length K",
+        hint=f'or "{AUTO}", which chooses it for each round',
+        query="k",
+        metavar="K",
+        kind=int | str,
+        parse=read_draft_length,
+        endpoints=("generate", "pane"),
+    )
+    temperature: float = _setting(
+        1.0,
+        "From 0; 0 is greedy.",
+        label="Temperature",
+        low=0,
+        hint="0 is greedy",
+        offered=(0, 2),
+        step=0.05,
+        warps=True,
+    )
+    top_k: int = _setting(
+        0,
+        "Keep the k most probable tokens; 0 keeps all.",
+        low=0,
+        hint="0 keeps all tokens",
+        title="top-k",
+        offered=(0, 1_000_000),
+        warps=True,
+    )
+    top_p: float = _setting(
+        1.0,
+        "Keep the most probable tokens up to this probability together, above 0; 1 keeps all.",
+        low=0,
+        high=1,
+        excludes_low=True,
+        hint="1 keeps all tokens",
+        title="top-p",
+        offered=(0.05, 1),
+        step=0.05,
+        warps=True,
+    )
+    seed: int = _setting(
+        0,
+        "From 0; the same seed and the same settings give the same text.",
+        label="Seed",
+        low=0,
+        hint="same seed, same text",
+        offered=(0, MAX_SEED),
+    )
+    max_new_tokens: int = _setting(
+        128,
+        "Most tokens to write, from 1.",
+        low=1,
+        title="Most tokens to write",
+        offered=(8, 512),
+        step=8,
+        query="tokens",
+    )
+    forbidden_tokens: Sequence[str | int] = _setting(
+        (),
+        "A token never to write; repeatable.",
+        query=None,
+        option="--forbid",
+        metavar="TOKEN",
+        kind=list[str],
+        endpoints=(),
+    )
+    echo: bool = _setting(False, "The text begins with the prompt.", query=None, option=None, endpoints=())
+    inspect: int = _setting(
+        0,
+        "So many of the most probable tokens are recorded at every token of the trace, 0 to 100.",
+        low=0,
+        high=MAX_INSPECT,
+        query=None,
+        metavar="N",
+        endpoints=("generate",),
+    )
+
+    @property
+    def warp(self) -> tuple[Any, ...]:
+        """What makes distributions of logits, in the order of `specviz.core.sampling.Warp`."""
+        return tuple(getattr(self, name) for name in _WARPS)
+
+
+def _registered() -> dict[str, Setting]:
+    hints = get_type_hints(Settings)
+    found = {}
+    for each in fields(Settings):
+        name, own = each.name, each.metadata["setting"]
+        label = own.label or name
+        words = {"label": label, "title": own.title or label, "query": name if own.query == "" else own.query}
+        words["option"] = f"--{name.replace('_', '-')}" if own.option == "" else own.option
+        found[name] = replace(own, name=name, kind=own.kind or hints[name], default=each.default, **words)
+    return found
+
+
+SETTINGS: dict[str, Setting] = _registered()
+"""Every setting by its name, in the order of the fields."""
+_WARPS = tuple(name for name, each in SETTINGS.items() if each.warps)
+
+
+def arguments(endpoint: str) -> list[str]:
+    """The names of the arguments of the endpoint "generate" or "compare", in the order in which they may be given; a new setting comes last."""
+    names = [name for name, each in SETTINGS.items() if endpoint in each.endpoints]
+    if endpoint == "compare":
+        return ["prompt", "panes", "pair", *names]
+    names.insert(names.index("draft_length"), "pair")
+    names.insert(names.index("inspect") + 1, "trace")
+    return ["prompt", *names]
+
+
+@dataclass
+class Prompt:
+    """What is to be continued: exactly one of `prompt`, `messages`, `token_ids`."""
 
     prompt: str | None = None
     messages: Sequence[Mapping[str, str]] | None = None
     token_ids: Sequence[int] | None = None
     raw: bool = False
-    method: str = "cascade_tokenV3"
-    lenience: float | None = None
-    draft_length: int | Literal["auto"] = AUTO
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
-    max_new_tokens: int = 128
-    forbidden_tokens: Sequence[str | int] = field(default=())
-    echo: bool = False
-    return_logits: bool = False
-    inspect: int = 0
 
-    def __post_init__(self) -> None:
-        method = get_method(self.method)
-        lenience = method.default_lenience if self.lenience is None else self.lenience
-        object.__setattr__(self, "lenience", method.check_lenience(lenience))
-        if self.draft_length != AUTO:
-            _whole(
-                "Draft length",
-                self.draft_length,
-                1,
-                MAX_DRAFT_LENGTH,
-                'or "auto", which chooses it for each round',
-            )
-        _number("Temperature", self.temperature, 0, math.inf, "a number of at least 0 (0 is greedy)")
-        _whole("top_k", self.top_k, 0, None, "0 keeps all tokens")
-        _number("top_p", self.top_p, 0, 1, "a number above 0 and at most 1 (1 keeps all tokens)")
-        if self.top_p <= 0:
-            raise RequestError(
-                f"top_p is {quoted(self.top_p)}; it must be above 0 and at most 1 (1 keeps all tokens)."
-            )
-        _whole("Seed", self.seed, 0, None)
-        _whole("max_new_tokens", self.max_new_tokens, 1, None)
-        _whole("inspect", self.inspect, 0, MAX_INSPECT)
-        self._check_prompt()
-
-    def _check_prompt(self) -> None:
+    def check_prompt(self) -> None:
+        """Raises RequestError where there is nothing to continue, or more than one thing."""
         given = [name for name in ("prompt", "messages", "token_ids") if getattr(self, name) is not None]
         if len(given) != 1:
             raise RequestError(
@@ -99,59 +261,73 @@ class Request:
                 raise RequestError("The prompt must be text.")
             if not self.prompt.strip():
                 raise RequestError("The prompt is empty: write what the models should answer or continue.")
-        if self.messages is not None:
-            fit = not isinstance(self.messages, str | bytes) and all(
-                isinstance(m, Mapping)
-                and isinstance(m.get("role"), str)
-                and isinstance(m.get("content"), str)
-                for m in self.messages
+        if self.messages is not None and not _is_conversation(self.messages):
+            raise RequestError(
+                'messages must be a list of {"role": ..., "content": ...} with at least one entry.'
             )
-            if not fit or not self.messages:
-                raise RequestError(
-                    'messages must be a list of {"role": ..., "content": ...} with at least one entry.'
-                )
-        said = [self.prompt or "", *(message["content"] for message in self.messages or ())]
-        if any(map(has_half_characters, said)):
-            raise RequestError("The prompt has half a character in it (a lone surrogate): leave that out.")
         if self.token_ids is not None:
             if not self.token_ids:
                 raise RequestError("token_ids is empty: there must be at least one token to continue.")
-            if not all(_is_whole(i) and i >= 0 for i in self.token_ids):
+            if not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in self.token_ids):
                 raise RequestError("token_ids must be whole numbers of at least 0.")
+        texts = [self.prompt or "", *(message["content"] for message in self.messages or ())]
+        if any(map(has_half_characters, texts)):
+            raise RequestError("The prompt has half a character in it (a lone surrogate): leave that out.")
 
 
-def read_draft_length(text: str) -> int | str:
-    """A draft length as it is typed: a whole number where there is one; what else is said, a request judges."""
-    try:
-        return int(text)
-    except ValueError:
-        return text
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _whole(name: str, value: object, low: int, high: int | None, hint: str = "") -> None:
-    if (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and value >= low
-        and (high is None or value <= high)
-    ):
-        return
-    bounds = f"of at least {low}" if high is None else f"from {low} to {high}"
-    raise RequestError(
-        f"{name} is {quoted(value)}; it must be a whole number {bounds}{f' ({hint})' if hint else ''}."
+def _is_conversation(messages: object) -> bool:
+    return (
+        isinstance(messages, Sequence)
+        and not isinstance(messages, str | bytes)
+        and len(messages) > 0
+        and all(
+            isinstance(m, Mapping) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str)
+            for m in messages
+        )
     )
 
 
-def _number(name: str, value: object, low: float, high: float, right: str) -> None:
-    if (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and abs(value) <= sys.float_info.max
-        and low <= value <= high
-    ):
-        return
-    raise RequestError(f"{name} is {quoted(value)}; it must be {right}.")
+@dataclass(unsafe_hash=True)
+class Request(Settings, Prompt):
+    """One request to an engine. It cannot be changed; `dataclasses.replace` makes another.
+
+    Attributes:
+        prompt: text; wrapped as a user's turn where the pair is a chat model, unless `raw`.
+        messages: a conversation, [{"role": ..., "content": ...}, ...], for chat models.
+        token_ids: the exact ids to continue.
+        raw: take `prompt` as it is, without the chat template.
+        method: one of `specviz.core.methods.METHODS`.
+        lenience: within the method's range; None takes the method's default.
+        draft_length: K, draft tokens per round, 1 to 16; or "auto", which chooses it for each round. Never changes
+            the text, only the speed.
+        temperature: >= 0; 0 is greedy.
+        top_k: keep the k most probable tokens; 0 keeps all.
+        top_p: in (0, 1]; 1 keeps all.
+        seed: >= 0; the text depends on it alone.
+        max_new_tokens: >= 1.
+        forbidden_tokens: ids, or strings that are one token each; never drafted, never emitted.
+        echo: the run's text begins with the prompt.
+        inspect: record this many of the most probable tokens of q, p and pi for every token.
+        return_logits: the run keeps both models' logits at every emitted position.
+
+    Raises:
+        RequestError: for any value out of its range, with a sentence that says what is right.
+    """
+
+    return_logits: bool = False
+
+    def __post_init__(self) -> None:
+        from specviz.core.methods import get_method  # brings torch, which the shell's --help can do without
+
+        method = get_method(self.method)
+        lenience = method.default_lenience if self.lenience is None else self.lenience
+        object.__setattr__(self, "lenience", method.check_lenience(lenience))
+        for name, setting in SETTINGS.items():
+            setting.check(getattr(self, name))
+        self.check_prompt()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Not `frozen=True`: a run has the same settings, can change in other ways, and could not inherit them then.
+        if name in self.__dict__:
+            raise FrozenInstanceError(f"A request cannot be changed: {name!r} is set already.")
+        super().__setattr__(name, value)

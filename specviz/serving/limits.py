@@ -1,6 +1,6 @@
-"""How much one visitor, and all of them together, may ask for: sane for a public server, set by the environment.
+"""How much one visitor, and all visitors together, may ask for: sane for a public server, set by the environment.
 
-Knows numbers and their names in the environment; enforcing them is the business of whoever serves.
+Knows numbers and their names in the environment, and checks single requests; counts no visitors and no queue.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class Limits:
     max_trace_bytes: int = 5_000_000
     """Of a trace that is opened."""
     rows: int = 32
-    """Texts that are written at once, on each pair."""
+    """Sequences that decode at once, on each pair."""
     queue: int = 64
-    """Texts that may wait for their turn, on each pair."""
+    """Sequences that may wait for a slot, on each pair."""
     per_visitor: int = 3
-    """Runs that one visitor may have under way or waiting, over all pairs."""
+    """Runs of one visitor at a time, decoding or queued, over all pairs."""
     seconds: int = 300
-    """From asking to the end of a text; what is there by then is kept."""
+    """From a request to the end of its text; what is there by then is kept."""
     pairs: int = 2
-    """Model pairs in memory at once; the one not used for longest makes room."""
+    """Model pairs in memory at once; the least recently used one is unloaded first."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Limits:
@@ -57,7 +57,7 @@ class Limits:
         return cls(**found)
 
     def check(self, request: Request) -> None:
-        """Whether one text may be asked for.
+        """Check one request.
 
         Raises:
             RequestError: it is longer than a visitor may ask for.
@@ -72,7 +72,7 @@ class Limits:
             )
 
     def check_panes(self, requests: Sequence[Request]) -> None:
-        """Whether so many texts may be asked for side by side.
+        """Check how many requests may be compared.
 
         Raises:
             RequestError: they are too many.

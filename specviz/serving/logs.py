@@ -1,7 +1,7 @@
-"""What the server writes about itself: one JSON object a line, or plain lines on a terminal. Never anybody's text.
+"""Logs: one JSON object a line, or plain lines on a terminal. Never a prompt or a generated text.
 
-Messages of exceptions are left out, our own too, since they may repeat what was typed; their types and where they were
-raised are kept. Of libraries only warnings are written, and of these only what the library's authors wrote. Knows
+Messages of exceptions are left out, our own too, since they may repeat user input; their types and frames are kept. Of
+libraries only warnings are logged, and of these only the template, which the library's authors wrote. Knows
 logging; knows nothing of models, pages and requests.
 """
 
@@ -30,9 +30,9 @@ MAX_CAUSES, MAX_FRAMES = 4, 12
 
 
 def configure(stream: TextIO | None = None, environment: Mapping[str, str] | None = None) -> None:
-    """Let all loggers of this process write to `stream`, by default stderr; a second call replaces the first.
+    """Send all logs of this process to `stream`, by default stderr; a second call replaces the first.
 
-    SPECVIZ_LOG is "json" or "text" (by default text on a terminal, JSON elsewhere), SPECVIZ_LOG_LEVEL the least level
+    SPECVIZ_LOG is "json" or "text" (by default text on a terminal, JSON elsewhere), SPECVIZ_LOG_LEVEL the lowest level
     of our own loggers (by default INFO).
 
     Raises:
@@ -56,9 +56,7 @@ def configure(stream: TextIO | None = None, environment: Mapping[str, str] | Non
     logging.getLogger(OURS).setLevel(level)
     # uvicorn gives its loggers handlers of their own whenever a server starts, but leaves filters in place.
     _filter_only("uvicorn.error", lambda record: handler.filter(record) and handler.handle(record) and False)
-    _filter_only(
-        "uvicorn.access", lambda record: False
-    )  # addresses with their queries: links carry prompts there
+    _filter_only("uvicorn.access", lambda record: False)  # addresses with queries: links carry prompts there
     threading.excepthook = _thread_failed
 
 
@@ -67,20 +65,20 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line without its end."""
-        told: dict[str, Any] = {
+        line: dict[str, Any] = {
             "time": _time(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
             "event": event(record),
         }
-        told |= {name: value for name, value in fields(record).items() if name not in told}
+        line |= {name: value for name, value in fields(record).items() if name not in line}
         if failure := error(record):
-            told["error"] = failure
-        return json.dumps(told, allow_nan=False)
+            line["error"] = failure
+        return json.dumps(line, allow_nan=False)
 
 
 class TextFormatter(logging.Formatter):
-    """The same for people."""
+    """The same as readable text."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line; an exception adds a line for each of its frames."""
@@ -98,12 +96,12 @@ def is_ours(record: logging.LogRecord) -> bool:
 
 
 def event(record: logging.LogRecord) -> str:
-    """What happened. Of a library's record its template, without what was filled in; or else where it was written."""
+    """The message. Of a library's record its template, without its arguments; where there are none, where it was logged."""
     if is_ours(record):
         text = record.getMessage()
     elif record.args and isinstance(record.msg, str):
         text = record.msg
-    else:  # whether somebody's text is in it cannot be told
+    else:  # user input may have been formatted into it
         text = f"a message of {record.module}:{record.lineno}"
     return _line(text)
 
@@ -117,17 +115,17 @@ def fields(record: logging.LogRecord) -> dict[str, Any]:
 def error(record: logging.LogRecord) -> list[dict[str, Any]]:
     """A record's exception and what caused it: types, and file, line and function of their frames."""
     found, seen = record.exc_info[1] if record.exc_info else None, []
-    told: list[dict[str, Any]] = []
-    while found is not None and found not in seen and len(told) < MAX_CAUSES:
+    failures: list[dict[str, Any]] = []
+    while found is not None and found not in seen and len(failures) < MAX_CAUSES:
         seen.append(found)
         frames = [
             f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}"
             for frame, line in traceback.walk_tb(found.__traceback__)
         ]
         kind = type(found)
-        told.append({"type": f"{kind.__module__}.{kind.__qualname__}", "frames": frames[-MAX_FRAMES:]})
+        failures.append({"type": f"{kind.__module__}.{kind.__qualname__}", "frames": frames[-MAX_FRAMES:]})
         found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
-    return told
+    return failures
 
 
 def _one_of(known: tuple[str, ...], name: str, value: str) -> str:
@@ -148,7 +146,7 @@ def _filter_only(name: str, passes: Any) -> None:
 
 
 def _thread_failed(failure: Any) -> None:
-    """Python's own words on a thread that failed would have the exception's message."""
+    """In place of Python's own hook, which prints the exception's message."""
     if failure.exc_type is not SystemExit:
         caught = (failure.exc_type, failure.exc_value, failure.exc_traceback)
         name = failure.thread.name if failure.thread else ""
@@ -161,7 +159,7 @@ def _time(record: logging.LogRecord) -> datetime:
 
 
 def _line(text: str) -> str:
-    """Its first line, cut and printable: nobody adds lines to a log by what they send."""
+    """Its first line, cut and printable: user input cannot add lines to a log."""
     first = (text.splitlines() or [""])[0][:MAX_TEXT]
     return "".join(each if each.isprintable() else "?" for each in first)
 

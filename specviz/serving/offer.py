@@ -1,7 +1,7 @@
-"""Which model pairs this server offers: those of the registry that its hardware can carry, and its owner's own.
+"""Which model pairs this server offers: those of the registry that fit its hardware, and its owner's own.
 
-Looks at the environment and at how much memory there is, once; asks no hub, loads no model and imports no torch.
-Visitors name a pair by a key of `offered_pairs` and by nothing else: a repository or a folder is the owner's to name.
+Reads the environment and the size of memory once; asks no hub, loads no model and imports no torch. Visitors choose a
+pair by a key of `offered_pairs` only: repositories and folders are for the owner to name.
 """
 
 from __future__ import annotations
@@ -11,22 +11,25 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import psutil
+
 from specviz.errors import SpecvizError
 from specviz.models import hub
-from specviz.models.pairs import DEFAULT_PAIR, PAIRS, HubSource, PairSpec
+from specviz.models.registry import DEFAULT_PAIR, PAIRS, HubSource, PairSpec
 from specviz.serving import zerogpu
 
 OFFERED, OWN = "SPECVIZ_PAIRS_OFFERED", "SPECVIZ_OWN_PAIRS"
 
 CPU_PARAMETERS = 2_000_000_000
 """Of the largest verifier that a CPU is asked to run. Every pass reads all weights: 8 GB of float32, about a second on
-a machine that reads 10 GB/s; beyond that nobody waits for the end of a sentence."""
+a machine that reads 10 GB/s; slower than that is no use to a reader."""
 HOST_SHARE = 0.5
 """Of the host's memory, for the weights of one pair: the rest is for a second pair, for texts and for the page."""
 GPU_SHARE = 0.9
@@ -42,7 +45,7 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 @dataclass(frozen=True)
 class Hardware:
-    """What there is to run on, in bytes of memory; no GPU is 0."""
+    """Memory in bytes; 0 GPU bytes where there is no GPU."""
 
     host_bytes: int
     gpu_bytes: int = 0
@@ -66,7 +69,7 @@ def default_pair() -> str:
 
 
 def choose(environment: Mapping[str, str], hardware: Hardware) -> dict[str, PairSpec]:
-    """The pairs to offer on `hardware`; what the owner says in `environment` comes first.
+    """The pairs to offer on `hardware`; what `environment` sets overrides that.
 
     Raises:
         SpecvizError: as `offered_pairs`.
@@ -97,10 +100,10 @@ def _fits(spec: PairSpec, hardware: Hardware) -> bool:
 
 
 def _available(spec: PairSpec) -> bool:
-    """Whether the weights may be had at all, as far as that can be said without asking the hub."""
+    """Whether the weights can be downloaded or are cached, as far as that is known without asking the hub."""
     if not spec.repositories:
         return True
-    from huggingface_hub import constants, get_token
+    from huggingface_hub import constants, get_token  # slow to import
 
     if not constants.HF_HUB_OFFLINE and not (spec.gated and get_token() is None):
         return True
@@ -113,7 +116,7 @@ def _available(spec: PairSpec) -> bool:
 def own_pairs(text: str) -> dict[str, PairSpec]:
     """The pairs that the owner adds: "name=drafter>verifier; …", each model a hub repository or a folder.
 
-    A folder is told by its beginning: "/", "./", "../" or "~". Code that comes with a model is never run.
+    A folder begins with "/", "./", "../" or "~". Code that comes with a model is never run.
 
     Raises:
         SpecvizError: the text is written otherwise, a name is taken, or a folder holds no model.
@@ -164,7 +167,7 @@ def _source(key: str, model: str) -> HubSource:
 
 
 def _parameters(folder: Path) -> int:
-    """How many parameters the weights in a folder have, by their size; 0 where there is none to look at."""
+    """Parameters of the weights in a folder, from the files' size; 0 where that is unknown."""
     if not folder.is_absolute():
         return 0
     try:
@@ -183,7 +186,7 @@ def _parameters(folder: Path) -> int:
 
 
 def find_hardware(environment: Mapping[str, str]) -> Hardware:
-    """What this machine, or the container it runs in, has."""
+    """The memory of this machine, or of the container it runs in."""
     if zerogpu.active():
         return Hardware(host_bytes=0, zero_gpu=True)
     return Hardware(_host_bytes(), _gpu_bytes(environment))
@@ -191,20 +194,11 @@ def find_hardware(environment: Mapping[str, str]) -> Hardware:
 
 def _host_bytes() -> int:
     """The machine's memory, or a container's where that is less."""
-    import psutil
-
-    return min([int(psutil.virtual_memory().total), *_cgroup_bytes(_CGROUP_LIMITS)])
-
-
-def _cgroup_bytes(paths: Iterable[str]) -> Iterator[int]:
-    """The limits that are set; "max" is none."""
-    for path in paths:
-        try:
-            text = Path(path).read_text(encoding="ascii").strip()
-        except (OSError, ValueError):
-            continue
-        if text.isdigit():
-            yield int(text)
+    found = [int(psutil.virtual_memory().total)]
+    for path in _CGROUP_LIMITS:
+        with suppress(OSError, ValueError):  # not there, or "max"
+            found.append(int(Path(path).read_text(encoding="ascii")))
+    return min(found)
 
 
 def _gpu_bytes(environment: Mapping[str, str]) -> int:
@@ -214,17 +208,17 @@ def _gpu_bytes(environment: Mapping[str, str]) -> int:
         if tool is None or "+cpu" in version("torch"):
             return 0
         query = [tool, "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"]
-        told = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+        listing = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError, PackageNotFoundError):
         return 0
-    return read_gpus(told, environment.get("CUDA_VISIBLE_DEVICES"))
+    return read_gpus(listing, environment.get("CUDA_VISIBLE_DEVICES"))
 
 
-def read_gpus(told: str, visible: str | None) -> int:
+def read_gpus(listing: str, visible: str | None) -> int:
     """Bytes of the GPUs in lines of "index, uuid, MiB"; `visible` is CUDA_VISIBLE_DEVICES, None where all are."""
     names = None if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
     total = 0
-    for line in told.splitlines():
+    for line in listing.splitlines():
         index, uuid, memory = (*(part.strip() for part in line.split(",")), "", "", "")[:3]
         seen = names is None or any(name == index or (name and uuid.startswith(name)) for name in names)
         if seen and memory.isdigit():

@@ -1,4 +1,4 @@
-"""The loaded pairs, shared by all visitors: loads them when asked for, and serves requests on them.
+"""The loaded pairs, shared by all visitors: loads them on demand, and serves requests on them.
 
 The page's only door to models and engines. Knows limits and visitors (as opaque names); knows no page; imports torch
 only when there is work.
@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 from specviz.errors import BusyError, NoRoomError, PairError, SpecvizError
 from specviz.progress import Progress
 from specviz.schema.settings import Request
-from specviz.schema.trace import end_line, header_line, round_line
+from specviz.serving import offer
 from specviz.serving.limits import Limits
-from specviz.serving.statistics import PairTally
+from specviz.serving.statistics import EngineStatistics
 
 if TYPE_CHECKING:
-    from specviz.analysis.sweep.plan import Plan
-    from specviz.analysis.sweep.store import Recorded
-    from specviz.engine.engine import Event, Waiting
+    from specviz.analysis.sweep.folder import Recorded
+    from specviz.analysis.sweep.grid import SweepGrid
+    from specviz.engine.events import Event, Waiting
     from specviz.serving.shared_engine import SharedEngine
 
 _POLL_SECONDS = 0.2
@@ -39,8 +39,8 @@ class Service:
     def __init__(self, limits: Limits | None = None) -> None:
         """Serve within `limits`, by default those of the environment."""
         self.limits = limits or Limits.from_environment()
-        self._places: dict[str, _Place] = {}
-        self._tallies: dict[str, PairTally] = {}
+        self._entries: dict[str, _Entry] = {}
+        self._statistics: dict[str, EngineStatistics] = {}
         self._visits: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._closed = False
@@ -48,23 +48,23 @@ class Service:
     @property
     def healthy(self) -> bool:
         """Whether requests can be served: not closed, and every engine alive."""
-        engines = [place.engine for place in list(self._places.values())]
+        engines = [entry.engine for entry in list(self._entries.values())]
         return not self._closed and all(engine.is_alive for engine in engines if engine)
 
-    def status(self) -> list[PairTally]:
-        """What has been done and is being done on each pair that was ever asked for."""
-        return [replace(tally, finished=Counter(tally.finished)) for tally in list(self._tallies.values())]
+    def status(self) -> list[EngineStatistics]:
+        """A copy of the statistics of each pair that was ever asked for."""
+        return [replace(each, finished=Counter(each.finished)) for each in list(self._statistics.values())]
 
     def close(self) -> None:
         """End all runs and all engines, and free the models."""
         with self._lock:
             self._closed = True
-            places, self._places = list(self._places.values()), {}
-        for place in places:
-            self._unload(place)
+            entries, self._entries = list(self._entries.values()), {}
+        for entry in entries:
+            self._unload(entry)
 
     def warm_up(self, key: str, progress: Progress | None = None) -> threading.Thread:
-        """Load a pair in the background. A failure is left for the first request to hear of."""
+        """Load a pair in the background. The first request raises what went wrong."""
 
         def load() -> None:
             try:
@@ -93,11 +93,11 @@ class Service:
             key: of the pair.
             requests: texts to write side by side.
             stop: ends them before the next round.
-            progress: told how far loading is.
-            visitor: whoever asks, under any name; "" is nobody in particular, who may ask for any number.
+            progress: called with how far loading is.
+            visitor: who asks, under any name; "" is nobody in particular, who may ask for any number.
 
         Yields:
-            What happens as it happens, `Waiting` for a row among it; closing the iterator ends all runs.
+            Events as they happen, `Waiting` among them; closing the iterator ends all runs.
 
         Raises:
             RequestError, BusyError, PairError, EngineError: it is too much or does not fit; loading or writing failed.
@@ -116,23 +116,12 @@ class Service:
     ) -> Iterator[str]:
         """Serve one request; yields its trace line by line, as rounds are decided. Arguments and errors as for `events`.
 
-        While it waits for its turn, {"type": "waiting", "place"} comes and an empty line, which asks to show it.
+        While it is queued, {"type": "waiting", "place"} comes and an empty line, which asks to show it.
         """
-        from specviz.analysis.comparison import waiting
-        from specviz.engine.engine import Decided, Finished, Waiting
+        from specviz.analysis.comparison import trace_lines  # slow to import
 
-        begun = False
-        for event in self.events(key, [request], stop, progress, visitor=visitor):
-            if isinstance(event, Waiting):
-                yield from [""] if begun else waiting(event.place)
-                continue
-            if not begun:  # also where a stop came before the start
-                yield header_line(event.run)
-                begun = True
-            if isinstance(event, Decided):
-                yield round_line(event.round)
-            elif isinstance(event, Finished):
-                yield end_line(event.run)
+        events = self.events(key, [request], stop, progress, visitor=visitor)
+        yield from (line for _, line in trace_lines(events, {}))
 
     def compare_lines(
         self,
@@ -148,16 +137,16 @@ class Service:
 
         Arguments and errors as for `events`.
         """
+        from specviz.analysis.comparison import compare  # slow to import
+
         self.limits.check_panes(requests)
         with self._visit(visitor, requests), self.engine(key, progress) as engine:
-            from specviz.analysis.comparison import compare
-
             yield from compare(engine, requests, stop, measure_alone=measure_alone, visitor=visitor)
 
     def sweep(
         self,
         key: str,
-        plan: Plan,
+        plan: SweepGrid,
         stop: threading.Event,
         progress: Progress | None = None,
         *,
@@ -167,14 +156,13 @@ class Service:
 
         Arguments and errors as for `events`.
         """
-        with self._visit(visitor, ()), self.engine(key, progress) as engine:
-            from specviz.analysis.sweep.items import load_items
-            from specviz.analysis.sweep.job import Job
-            from specviz.analysis.sweep.sample import Sample
-            from specviz.analysis.sweep.store import Recorded
+        from specviz.analysis.sweep.folder import Recorded  # slow to import, as is the sweep
+        from specviz.analysis.sweep.items import load_items
+        from specviz.analysis.sweep.sweep import Sweep
 
-            job = Job(plan, engine.pair, load_items(plan.prompts, plan.limit), engine=engine)
-            samples: list[Sample] = []
+        with self._visit(visitor, ()), self.engine(key, progress) as engine:
+            job = Sweep(plan, engine.pair, load_items(plan.prompts, plan.limit), engine=engine)
+            samples = []
             for count, unit in enumerate(job.units, 1):
                 found = job.samples(unit, stop)
                 if found is None:
@@ -206,114 +194,111 @@ class Service:
 
     @contextmanager
     def engine(self, key: str, progress: Progress | None = None) -> Iterator[SharedEngine]:
-        """The engine of a pair, which is not unloaded meanwhile; loads it where it is not there, others go on.
+        """The engine of a pair, which is not unloaded meanwhile; a pair is loaded while others go on.
 
         Raises:
             PairError: the pair cannot be had. The next call tries afresh.
             BusyError: as many pairs are in use as may be in memory.
         """
-        place = self._seat(key)
+        entry = self._enter(key)
         try:
-            while not place.lock.acquire(timeout=_POLL_SECONDS):
+            while not entry.lock.acquire(timeout=_POLL_SECONDS):
                 if progress:
-                    progress(*place.loading)
+                    progress(*entry.loading)
             try:
-                if place.engine is None or not place.engine.is_alive:
-                    place.engine = self._load(key, place, progress)
+                if entry.engine is None or not entry.engine.is_alive:
+                    entry.engine = self._load(key, entry, progress)
             finally:
-                place.lock.release()
-            yield place.engine
+                entry.lock.release()
+            yield entry.engine
         finally:
             with self._lock:
-                place.users -= 1
-                place.used = time.monotonic()
-                if place.engine is None and not place.users and self._places.get(key) is place:
-                    del self._places[key]
+                entry.users -= 1
+                entry.used = time.monotonic()
+                if entry.engine is None and not entry.users and self._entries.get(key) is entry:
+                    del self._entries[key]
 
-    def _seat(self, key: str) -> _Place:
-        """The place of a pair, with one more user; another pair is unloaded where there is none."""
-        from specviz.serving.offer import offered_pairs
-
-        offered = offered_pairs()
+    def _enter(self, key: str) -> _Entry:
+        """The entry of a pair, with one more user; unloads another pair where too many would be in memory."""
+        offered = offer.offered_pairs()
         unloaded = None
         if key not in offered:
             raise PairError(f"There is no model pair of that name here: known are {', '.join(offered)}.")
         with self._lock:
             if self._closed:
                 raise PairError("The server is being stopped.")
-            if key not in self._places:
-                if len(self._places) >= self.limits.pairs:
-                    idle = [each for each in self._places.values() if not each.users]
+            if key not in self._entries:
+                if len(self._entries) >= self.limits.pairs:
+                    idle = [each for each in self._entries.values() if not each.users]
                     if not idle:
-                        titles = " and ".join(offered[each].title for each in self._places)
+                        titles = " and ".join(offered[each].title for each in self._entries)
                         raise BusyError(
                             f"SpecViz is busy: no other model pair can be loaded while {titles} are in use. "
                             "Choose one of these, or try again later."
                         )
                     unloaded = min(idle, key=lambda each: each.used)
-                    del self._places[unloaded.key]
-                self._places[key] = _Place(key)
-            place = self._places[key]
-            place.users += 1
+                    del self._entries[unloaded.key]
+                self._entries[key] = _Entry(key)
+            entry = self._entries[key]
+            entry.users += 1
         if unloaded:
             self._unload(unloaded)
-        return place
+        return entry
 
-    def _load(self, key: str, place: _Place, progress: Progress | None) -> SharedEngine:
+    def _load(self, key: str, entry: _Entry, progress: Progress | None) -> SharedEngine:
         def report(fraction: float, text: str) -> None:
-            place.loading = (fraction, text)
+            entry.loading = (fraction, text)
             if progress:
                 progress(fraction, text)
 
         report(0.0, "Loading the models")
-        from specviz.models.pairs import load_pair
-        from specviz.serving.offer import offered_pairs
+        from specviz.models.loading import load_pair  # slow to import, as is the engine
         from specviz.serving.shared_engine import SharedEngine
 
-        spec = offered_pairs()[key]
+        spec = offer.offered_pairs()[key]
         try:
             pair = load_pair(spec, progress=report)
         except NoRoomError:
-            if not self._make_room():
+            if not self._unload_idle():
                 raise
             pair = load_pair(spec, progress=report)
         limits = self.limits
-        tally = self._tallies.setdefault(key, PairTally(key, limits.rows))
-        tally.loaded = True
+        statistics = self._statistics.setdefault(key, EngineStatistics(key, limits.rows))
+        statistics.loaded = True
         engine = SharedEngine(
-            pair, max_rows=limits.rows, queue=limits.queue, seconds=limits.seconds, tally=tally
+            pair, max_rows=limits.rows, queue=limits.queue, seconds=limits.seconds, statistics=statistics
         )
         try:
             engine.warm_up(report)
-        except Exception as error:  # texts come without that, or tell themselves what is wrong
-            told = {"pair": key, "error": type(error).__name__}
-            log.warning("a pair was not made ready ahead", extra={"fields": told})
+        except Exception as error:  # requests are served without that too, or raise what is wrong
+            fields = {"pair": key, "error": type(error).__name__}
+            log.warning("a pair was not made ready ahead", extra={"fields": fields})
         return engine
 
-    def _make_room(self) -> bool:
-        """Unload every pair that nobody uses; whether there was any."""
+    def _unload_idle(self) -> bool:
+        """Unload every pair that nobody uses; returns True if any was."""
         with self._lock:
-            idle = [place for place in self._places.values() if not place.users]
-            for place in idle:
-                del self._places[place.key]
-        for place in idle:
-            self._unload(place)
+            idle = [entry for entry in self._entries.values() if not entry.users]
+            for entry in idle:
+                del self._entries[entry.key]
+        for entry in idle:
+            self._unload(entry)
         return bool(idle)
 
-    def _unload(self, place: _Place) -> None:
-        with place.lock:
-            if place.engine:
-                place.engine.close()
-                place.engine.tally.loaded = False
-                place.engine = None
-        from specviz.models.pairs import release_memory
+    def _unload(self, entry: _Entry) -> None:
+        with entry.lock:
+            if entry.engine:
+                entry.engine.close()
+                entry.engine.statistics.loaded = False
+                entry.engine = None
+        from specviz.models.loading import release_memory  # slow to import
 
         release_memory()
 
 
 @dataclass(eq=False)
-class _Place:
-    """Room in memory for one pair."""
+class _Entry:
+    """One pair that is in memory, or on its way there."""
 
     key: str
     engine: SharedEngine | None = None

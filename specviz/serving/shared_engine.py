@@ -1,55 +1,61 @@
-"""One engine for all who ask at once: a thread that serves one pair, letting requests join and leave between rounds.
+"""One engine for all callers: a thread that serves one pair, letting requests join and leave between steps.
 
-Whoever waits is told their place; rows are given out fairly; a request that fails takes nobody with it. Knows
-requests, visitors (as opaque names), clocks and batches; knows no page, and decides nothing about a text: that is the
-same alone or in company (law 3 of README).
+The scheduler decides what is admitted and what leaves; the thread carries that out: prefills, steps and publishes events,
+so that a request that fails takes no other with it. Knows batches, visitors (as opaque names) and clocks; knows no page,
+and decides nothing about a text: that is the same alone or in company (law 3).
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as SequenceOf
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from specviz.engine.batch import Batch, CostTable
-from specviz.engine.draft_length import Costs
-from specviz.engine.engine import Decided, Event, Finished, Started, Waiting, finished, out_of_memory
-from specviz.engine.sequence import Row
+from specviz.engine.draft_length import RoundCosts
+from specviz.engine.engine import BaseEngine, out_of_memory, step
+from specviz.engine.events import Decided, Event, Finished, Started, Stream, Waiting
+from specviz.engine.record import Outcome
+from specviz.engine.scheduler import Scheduler, SequenceGroup
+from specviz.engine.sequence import Sequence
 from specviz.errors import BROKEN, BusyError, EngineError, SpecvizError, is_out_of_memory
-from specviz.models.tokenizer import Labels
+from specviz.models.pair import ModelPair
+from specviz.models.tokenizer import TokenLabels
 from specviz.progress import Progress
-from specviz.runtime.machine import give_back_memory
-from specviz.runtime.prefix_cache import Prefixes
+from specviz.runtime.memory import give_back_memory
+from specviz.runtime.prefix_cache import PrefixCache
 from specviz.schema.settings import Request
-from specviz.schema.trace import Round, Run
-from specviz.serving.statistics import PairTally
-
-if TYPE_CHECKING:
-    from specviz.models.pairs import ModelPair
+from specviz.serving.statistics import EngineStatistics
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+EventQueue = SimpleQueue[Event | Waiting | Exception]
 
 CHUNK = 128
-"""Prompt tokens of a row that are read between two rounds of the others."""
-_BEAT = 1.0
-"""Seconds of silence after which whoever listens hears that it still waits, and can notice that its client has gone."""
-_GRACE = 60.0
-"""Seconds past its deadline after which a request no longer believes that the thread will answer."""
+"""Prompt tokens of a sequence that are read between two steps of the others."""
 _IDLE = 2.0
-"""Seconds without work after which memory that is free is given back to the system."""
+"""Seconds without work after which free memory is given back to the system."""
+_BEAT = 1.0
+"""Seconds of silence after which `Waiting` is repeated, so that a caller can notice that its client has gone."""
+_GRACE = 60.0
+"""Seconds past its deadline after which a stream gives up on the engine's thread."""
 _STOPPED = "The server has ended this run because it is being stopped."
 
 
-class SharedEngine:
+_encoding = threading.Lock()
+"""Held while prompts are encoded: a fast tokenizer must not be set up by two threads at once."""
+
+
+class SharedEngine(BaseEngine):
     """Serves requests from many threads on one pair."""
 
     def __init__(
@@ -59,32 +65,33 @@ class SharedEngine:
         max_rows: int = 32,
         queue: int = 64,
         seconds: float = 300,
-        tally: PairTally | None = None,
+        statistics: EngineStatistics | None = None,
     ) -> None:
         """Start the thread.
 
         Args:
             pair: what to serve on; nobody else may run its models at the same time.
-            max_rows: texts written at once.
-            queue: texts that may wait beyond these.
-            seconds: from asking to the end of a text; what there is by then is kept.
-            tally: where to count.
+            max_rows: sequences that decode at once.
+            queue: sequences that may wait beyond these.
+            seconds: from the start of a stream to the end of its texts; what there is by then is kept.
+            statistics: where to count.
         """
         self.pair = pair
         self.max_rows, self.queue, self.seconds = max_rows, queue, seconds
-        self.tally = tally or PairTally(pair.key, max_rows)
-        self._labels = Labels(pair.tokenizer)
-        self._costs: CostTable = defaultdict(Costs)
-        self._known = (Prefixes(), Prefixes())
+        self.statistics = statistics or EngineStatistics(pair.key, max_rows)
+        self._labels = TokenLabels(pair.tokenizer)
+        self._costs: CostTable = defaultdict(RoundCosts)
+        self._prefix_caches = (PrefixCache(), PrefixCache())
         self._batch = Batch(pair, self._costs)
-        self._reading: _Reading | None = None
-        self._arrived: list[_Ticket] = []
-        self._tickets: list[_Ticket] = []
-        self._of: dict[Row, _Ticket] = {}
-        self._work: SimpleQueue[_Work] = SimpleQueue()
-        self._numbers = itertools.count()
-        self._changed = threading.Condition()
-        self._closing, self._tidy = False, True
+        self._prefill: _Prefill | None = None
+        self._scheduler: Scheduler[Sequence] = Scheduler(max_rows, queue)
+        self._queues: dict[SequenceGroup[Sequence], EventQueue] = {}
+        self._lock = threading.RLock()
+        """Held wherever the scheduler is read or changed, never while a model runs."""
+        self._inbox: SimpleQueue[_Call | None] = SimpleQueue()
+        """What wakes the thread. A `SimpleQueue`, which finalizers may put into."""
+        self._calls: deque[_Call] = deque()
+        self._closing, self._used = False, False
         self._thread = threading.Thread(target=self._run, name=f"specviz-engine-{pair.key}", daemon=True)
         self._thread.start()
 
@@ -95,71 +102,77 @@ class SharedEngine:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody is being served or waits."""
-        return not (self._arrived or self._tickets) and self._work.empty()
+        """Whether nothing is being served and nothing waits."""
+        return not self._scheduler.groups and self._inbox.empty()
 
     def close(self) -> None:
         """End all runs as cancelled, and the thread; all memory but the models' is free then."""
-        with self._changed:
+        with self._lock:
             self._closing = True
-            self._changed.notify_all()
+        self.wake()
         self._thread.join()
 
-    # ---- for those who ask, from any thread ----------------------------------------------------------------
+    # ---- for callers, from any thread ------------------------------------------------------------------------
 
     def stream(
         self,
-        requests: Request | Sequence[Request],
+        requests: Request | SequenceOf[Request],
         *,
         stop: threading.Event | None = None,
         visitor: str = "",
-    ) -> Iterator[Event | Waiting]:
-        """Serve requests of one visitor, yielding what happens as it happens; as `Engine.stream`.
+    ) -> SharedStream:
+        """As `BaseEngine.stream`, for one visitor of many.
 
-        `Waiting` comes whenever a place in the queue changes, and at least once a second while nothing else does.
-        A deadline ends a run with stop_reason "time".
+        `Waiting` comes whenever the queue position changes, and at least once a second while nothing else does.
+        A deadline, counted from the first `next`, ends a run with stop_reason "time".
 
         Raises:
             RequestError: at once, if a request does not fit the pair.
-            BusyError: at once, if too many wait; later, if the deadline passes before there was a free row.
+            BusyError: at once or at the first `next`, if too many wait; later, if the deadline passes before there was a
+                free slot.
             EngineError: memory ran out, a model failed on this very request, or the engine was closed.
         """
         requests = [requests] if isinstance(requests, Request) else list(requests)
-        rows = [_row(index, request, self.pair, self._labels) for index, request in enumerate(requests)]
-        now = time.monotonic()
-        ticket = _Ticket(
-            next(self._numbers), visitor, rows, stop or threading.Event(), now, now + self.seconds
-        )
-        if not rows:
-            return iter(())
-        with self._changed:
-            if self._closing:
-                raise EngineError(_STOPPED)
-            waiting = self.tally.waiting + sum(len(each.rows) for each in self._arrived)
-            free = max(0, self.max_rows - self.tally.running)
-            if waiting and waiting + len(rows) > free + self.queue:
-                self.tally.refused += len(rows)
-                raise BusyError("SpecViz is busy and its queue is full: try again in a minute.")
-            self._arrived.append(ticket)
-            self._changed.notify_all()
-        return self._listen(ticket)
+        with _encoding:
+            sequences = [Sequence(*each, self.pair, self._labels) for each in enumerate(requests)]
+        group = SequenceGroup(sequences, visitor, (stop or threading.Event()).is_set)
+        with self._lock:
+            self._check_open(len(sequences))
+        return SharedStream(self, group)
 
-    def generate(
-        self, requests: Request | Sequence[Request], *, stop: threading.Event | None = None
-    ) -> list[Run]:
-        """Serve all requests and return their runs in order. `stop` and errors are as for `stream`."""
-        return finished(self.stream(requests, stop=stop))
+    def submit(self, group: SequenceGroup[Sequence], events: EventQueue) -> None:
+        """Queue a group, whose events go to `events`. For `SharedStream`.
+
+        Raises:
+            BusyError, EngineError: as `stream`.
+        """
+        with self._lock:
+            self._check_open(len(group.sequences))
+            self._scheduler.submit(group, time.monotonic(), self.seconds)
+            self._queues[group] = events
+            self._count()
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the thread look for what has changed. Takes no lock."""
+        self._inbox.put(None)
 
     def call(self, function: Callable[[], T]) -> T:
-        """What `function` gives, done between two rounds: work on the pair's models that is no generating."""
-        work = _Work(function)
-        with self._changed:
+        """Returns `function()`, called by the thread between two steps.
+
+        Raises:
+            EngineError: the engine was closed.
+        """
+        call = _Call(function)
+        with self._lock:
             if self._closing:
                 raise EngineError(_STOPPED)
-            self._work.put(work)
-            self._changed.notify_all()
-        result: T = work.result.result()  # type: ignore[assignment]
-        return result
+            self._inbox.put(call)
+        try:
+            result: T = call.result.result()  # type: ignore[assignment]
+            return result
+        finally:
+            del call  # an exception's traceback has this frame: a cycle would keep both
 
     def warm_up(self, progress: Progress) -> None:
         """Make the first text as fast as the next ones, where the device needs time for that: see `Batch.warm_up`."""
@@ -170,29 +183,17 @@ class SharedEngine:
 
         self.call(capture)
 
-    def _listen(self, ticket: _Ticket) -> Iterator[Event | Waiting]:
-        place, left = 0, len(ticket.rows)
+    def _check_open(self, count: int) -> None:
+        """Whether `count` more sequences may come; counts a refusal."""
+        if self._closing:
+            raise EngineError(_STOPPED)
         try:
-            while left:
-                try:
-                    event = ticket.events.get(timeout=_BEAT)
-                except Empty:
-                    if not self.is_alive or time.monotonic() > ticket.deadline + _GRACE:
-                        raise EngineError(
-                            "The engine does not answer: this run has ended; the next one should work."
-                        ) from None
-                    event = Waiting(0, place)
-                if isinstance(event, Exception):
-                    raise event
-                place = event.place if isinstance(event, Waiting) else 0
-                left -= isinstance(event, Finished)
-                yield event
-        finally:
-            ticket.gone = True
-            with self._changed:
-                self._changed.notify_all()
+            self._scheduler.check_capacity(count)
+        except BusyError:
+            self.statistics.refused += count
+            raise
 
-    # ---- the thread ----------------------------------------------------------------------------------------
+    # ---- the thread ------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -202,304 +203,326 @@ class SharedEngine:
                     self._turn()
                 except Exception as error:
                     log.error("the engine starts anew", exc_info=error)
-                    self._end_all(EngineError(BROKEN))
-                self.tally.busy_seconds += time.monotonic() - begin
+                    self._fail_all(BROKEN)
+                self.statistics.busy_seconds += time.monotonic() - begin
         finally:
-            with self._changed:
+            with self._lock:
                 self._closing = True
-                self._arrive()
-                self._end_all(EngineError(_STOPPED))
-                while not self._work.empty():
-                    self._work.get().result.set_exception(EngineError(_STOPPED))
+                self._fail_all(_STOPPED)
+            self._receive()
+            for call in self._calls:
+                call.result.set_exception(EngineError(_STOPPED))
 
     def _await_work(self) -> bool:
-        """Wait until there is something to do; False when the engine is being closed."""
-        while True:
-            with self._changed:
-                if self._changed.wait_for(self._has_work, None if self._tidy else _IDLE):
-                    self._arrive()
-                    self._tidy = False
-                    return not self._closing
-            give_back_memory()
-            self._tidy = True
+        """Block until there is something to do; False when the engine is being closed."""
+        while not (self._closing or self._scheduler.groups or self._calls):
+            try:
+                self._receive(block=True)
+                self._used = True
+            except Empty:
+                give_back_memory()
+                self._used = False
+        return not self._closing
 
-    def _has_work(self) -> bool:
-        return bool(self._closing or self._arrived or self._tickets or not self._work.empty())
-
-    def _arrive(self) -> None:
-        for ticket in self._arrived:
-            self._tickets.append(ticket)
-            self._of |= dict.fromkeys(ticket.rows, ticket)
-            self.tally.waiting += len(ticket.rows)
-        self._arrived.clear()
+    def _receive(self, block: bool = False) -> None:
+        """Take what the inbox holds. Blocks for the first of it, if asked to, and raises Empty where memory should be given back."""
+        if block and (call := self._inbox.get(timeout=_IDLE if self._used else None)):
+            self._calls.append(call)
+        while not self._inbox.empty():
+            if call := self._inbox.get():
+                self._calls.append(call)
 
     def _turn(self) -> None:
-        """One turn: what others asked for between rounds, who leaves, who joins, and a round."""
-        while not self._work.empty():
-            self._work.get().do()
+        """Functions to call between steps, ends, admissions, a chunk of prefill, a step."""
+        self._receive()
+        while self._calls:
+            self._calls.popleft().run()
         self._leave()
         self._admit()
-        self._read()
+        self._advance_prefill()
         self._step()
-        self.tally.running = len(self._batch.rows) + len(self._reading.rows if self._reading else [])
-        self.tally.waiting = sum(len(ticket.waiting) for ticket in self._tickets)
+        self._count()
+
+    def _count(self) -> None:
+        self.statistics.running, self.statistics.waiting = self._scheduler.running, self._scheduler.waiting
 
     def _leave(self) -> None:
-        """Let go whoever stopped, has gone, or is out of time."""
+        """End sequences that were aborted, and those past their deadline."""
         now = time.monotonic()
-        for ticket in list(self._tickets):
-            reason = "cancelled" if ticket.gone or ticket.stop.is_set() else ""
-            if not reason and now > ticket.deadline:
-                if len(ticket.waiting) == len(ticket.rows):
-                    self._fail(
-                        ticket,
-                        BusyError(
-                            f"SpecViz was too busy: nothing was free for {self.seconds:g} seconds. "
-                            "Try again in a minute."
-                        ),
-                    )
-                    continue
-                reason = "time"
-            if reason:
-                for row in ticket.left:
-                    row.run.stop_reason = reason
-                self._dismiss(ticket)
-
-    def _dismiss(self, ticket: _Ticket) -> None:
-        """Let go a ticket's rows whose runs have ended, wherever they are."""
-        self._batch.dismiss()
-        if self._reading and self._reading.ticket is ticket:
-            self._reading = None
-        for row in [row for row in ticket.left if row.run.stop_reason]:
-            self._finish(ticket, row)
+        with self._lock:
+            for sequence, reason in self._scheduler.leaving(now):
+                sequence.run.stop_reason = reason
+                self._finish(sequence)
+            for group, error in self._scheduler.unserved(now):
+                self._fail(group, error)
 
     def _admit(self) -> None:
-        """Give free rows to those who have fewest, the first come first; one ticket's are read at a time."""
-        order = self._order()
-        if self._reading is None and order:
-            running = Counter(self._of[row].visitor for row in self._batch.rows)
-            visitors = {ticket.visitor for ticket in self._tickets}
-            share = max(1, self.max_rows // len(visitors))
-            free = self.max_rows - len(self._batch.rows)
-            ticket = next((ticket for ticket, _ in order if running[ticket.visitor] < share), None)
-            count = 0
-            if ticket and free > 0:
-                count = min(free, share - running[ticket.visitor], len(ticket.waiting))
-                count = self._batch.room_for(ticket.waiting[:count])
-            if ticket and count:
-                rows, ticket.waiting = ticket.waiting[:count], ticket.waiting[count:]
-                ticket.place = 0
-                self.tally.waited_seconds += count * (time.monotonic() - ticket.asked)
-                self._reading = self._to_read(ticket, rows)
-                order = self._order()
-        places: dict[int, int] = {}
-        for place, (ticket, _) in enumerate(order, 1):
-            places.setdefault(ticket.number, place)
-        for ticket in self._tickets:
-            place = places.get(ticket.number, 0)
-            if place and place != ticket.place and len(ticket.waiting) == len(ticket.rows):
-                ticket.events.put(Waiting(ticket.waiting[0].index, place))
-            ticket.place = place
+        """Begin to prefill what the scheduler admits, and publish queue positions."""
+        with self._lock:
+            admitted = self._scheduler.admit(self._batch.room_for)
+            if admitted:
+                arrival = self._group(admitted[0]).arrival
+                self.statistics.waited_seconds += len(admitted) * (time.monotonic() - arrival)
+                self._prefill = self._new_prefill(admitted)
+            for group, position in self._scheduler.queue_positions():
+                self._queues[group].put(Waiting(group.waiting[0].index, position))
+            self._count()
 
-    def _to_read(self, ticket: _Ticket, rows: list[Row]) -> _Reading:
-        return _Reading(ticket, rows, Batch(self.pair, self._costs, self._known, apart=True))
+    def _new_prefill(self, sequences: list[Sequence], cached: bool = True) -> _Prefill:
+        caches = self._prefix_caches if cached else None
+        batch = Batch(self.pair, self._costs, caches, apart=True)
+        return _Prefill(sequences, batch, batch.read(sequences, CHUNK if self._batch.sequences else None))
 
-    def _order(self) -> list[tuple[_Ticket, Row]]:
-        """Rows that wait, the next one first: whoever has fewest goes before, then whoever came before."""
-        seated = Counter(self._of[row].visitor for row in self._batch.rows)
-        if self._reading:
-            seated[self._reading.ticket.visitor] += len(self._reading.rows)
-        ranked = []
-        for ticket in self._tickets:
-            for row in ticket.waiting:
-                ranked.append((seated[ticket.visitor], ticket.number, ticket, row))
-                seated[ticket.visitor] += 1
-        ranked.sort(key=lambda each: each[:2])
-        return [(ticket, row) for *_, ticket, row in ranked]
-
-    def _read(self) -> None:
-        """Read one stretch of the joining prompts, and let the rows join when they are read."""
-        if (reading := self._reading) is None:
+    def _advance_prefill(self) -> None:
+        """Read one chunk of the joining prompts; the sequences join the batch when all is read."""
+        if (prefill := self._prefill) is None:
             return
         try:
-            if reading.go_on(CHUNK if self._batch.rows else None):
+            if next(prefill.passes, prefill) is None:
                 return
-            self._batch.take(reading.batch)
+            self._batch.take(prefill.batch)
         except Exception as error:
-            self._reading = None
-            if is_out_of_memory(error) and self._batch.economise():
-                self._reading = self._to_read(reading.ticket, reading.rows)
+            self._prefill, longest = None, prefill.batch.longest
+            prefill.batch.clear()
+            if is_out_of_memory(error) and self._free_memory():
+                # Without the prefix caches: what a second failure would find in them, this try would have put there.
+                self._prefill = self._new_prefill(prefill.sequences, cached=False)
             else:
-                self._fail(reading.ticket, self._told(error, len(reading.rows), reading.batch.longest))
+                self._fail(
+                    self._group(prefill.sequences[0]),
+                    self._explained(error, len(prefill.sequences), longest),
+                )
             return
-        self._reading = None
-        for row in reading.rows:
-            reading.ticket.events.put(Started(row.index, row.run))
+        self._prefill = None
+        with self._lock:
+            self._scheduler.prefilled()
+        for sequence in prefill.sequences:
+            self._publish(sequence, Started(sequence.index, sequence.run))
 
     def _step(self) -> None:
-        """One round for all rows; where it fails, each row tries it alone."""
-        if not self._batch.rows:
+        """One step for all sequences; where it fails, each tries it alone."""
+        if not self._batch.sequences:
             return
         try:
-            results = self._batch.step()
+            results = step(self._batch, self._free_memory)
         except Exception as error:
             if is_out_of_memory(error):
-                # Memory is everybody's: speed makes room, then the longest text; and the round is tried again.
-                if self._batch.economise():
-                    return
-                row = max(self._batch.rows, key=lambda row: (row.prompt_length + row.limit, row.index))
-                told = out_of_memory(len(self._batch.rows), self._batch.longest)
-                self._fail(self._of[row], told)
+                self._fail_longest()
                 return
-            log.error("a round failed; its rows go on one by one", exc_info=error)
+            log.error("a step failed; its sequences go on one by one", exc_info=error)
             results = self._step_alone()
-        self.tally.rounds += 1
-        own = Counter(self._of[row] for row, _ in results)
-        for row, outcome in results:
-            if (ticket := self._of.get(row)) is None:  # a row beside it has failed just now
+        self.statistics.rounds += 1
+        own = Counter(self._group(outcome.sequence) for outcome in results)
+        for outcome in results:
+            sequence = outcome.sequence
+            if (group := self._scheduler.group_of(sequence)) is None:  # one of its group has failed just now
                 continue
-            if isinstance(outcome, Exception):
-                self._fail(ticket, self._told(outcome, 1, row.prompt_length + row.limit))
+            if outcome.error is not None:
+                self._fail(group, self._explained(outcome.error, 1, sequence.length_limit))
             else:
-                row.run.neighbours = max(row.run.neighbours, len(results) - own[ticket])
-                self.tally.count(outcome)
-                ticket.events.put(Decided(row.index, row.run, outcome))
-                if row.run.stop_reason:
-                    self._finish(ticket, row)
+                sequence.run.neighbours = max(sequence.run.neighbours, len(results) - own[group])
+                self.statistics.count(len(outcome.token_ids), outcome.examined, outcome.accepted)
+                self._publish(
+                    sequence, Decided(sequence.index, sequence.run, outcome.round, outcome.token_ids)
+                )
+                if sequence.run.stop_reason:
+                    self._finish(sequence)
 
-    def _step_alone(self) -> list[tuple[Row, Round | Exception]]:
-        results: list[tuple[Row, Round | Exception]] = []
+    def _step_alone(self) -> list[Outcome]:
+        results: list[Outcome] = []
         for batch in self._batch.split():
-            row = batch.rows[0]
+            sequence, longest = batch.sequences[0], batch.longest
             try:
                 results += batch.step()
                 self._batch.take(batch)
-            except Exception as error:
-                results.append((row, error))
+            except Exception as error:  # itself, it would make a cycle with this frame
+                results.append(Outcome(sequence, [], error=self._explained(error, 1, longest)))
         return results
 
-    def _told(self, error: Exception, rows: int, longest: int) -> EngineError:
-        """The sentence for whatever went wrong for somebody's rows alone."""
+    def _free_memory(self) -> bool:
+        """Free what only makes texts faster: prefix caches, then captured passes. Returns True if any was freed."""
+        cleared = [cache.clear() for cache in self._prefix_caches]
+        if any(cleared):
+            log.warning("memory ran out: prefix caches were cleared")
+            give_back_memory()
+            return True
+        return self._batch.free_memory()
+
+    def _fail_longest(self) -> None:
+        """Memory is everybody's: the longest sequence makes room, and the step is tried again."""
+        longest = max(self._batch.sequences, key=lambda sequence: (sequence.length_limit, sequence.index))
+        self._fail(self._group(longest), out_of_memory(len(self._batch.sequences), self._batch.longest))
+
+    def _explained(self, error: Exception, count: int, longest: int) -> EngineError:
+        """An error of our own for what went wrong with some sequences alone."""
         if isinstance(error, EngineError):
-            return error
+            return EngineError(str(error))
         if is_out_of_memory(error):
-            return out_of_memory(rows, longest)
+            return out_of_memory(count, longest)
         log.error("a request failed", exc_info=error)
         return EngineError(
             "A model failed on this request and the run has ended; others are not affected. Try other settings."
         )
 
-    def _fail(self, ticket: _Ticket, error: SpecvizError) -> None:
-        """End a ticket with an error, and none beside it."""
-        for row in ticket.left:
-            row.run.stop_reason = "failed"
-        self._batch.dismiss()
-        if self._reading and self._reading.ticket is ticket:
-            self._reading = None
-        for row in list(ticket.left):
-            self._finish(ticket, row, told=False)
-        ticket.events.put(error)
+    # ---- ends ------------------------------------------------------------------------------------------------
 
-    def _finish(self, ticket: _Ticket, row: Row, told: bool = True) -> None:
-        """A run is over."""
-        run = row.run
-        ticket.left.remove(row)
-        del self._of[row]
-        if row in ticket.waiting:
-            ticket.waiting.remove(row)
-        self.tally.finished[run.stop_reason] += 1
-        if told:
-            ticket.events.put(Finished(row.index, run))
-        if not ticket.left:
-            self._tickets.remove(ticket)
-        log.info(
-            "text finished",
-            extra={
-                "fields": {
-                    "pair": self.pair.key,
-                    "method": run.method,
-                    "lenience": run.lenience,
-                    "temperature": run.temperature,
-                    "stop_reason": run.stop_reason,
-                    "prompt_tokens": row.prompt_length,
-                    "tokens": len(row.ids) - row.prompt_length,
-                    "rounds": len(run.rounds),
-                    "acceptance_rate": run.acceptance_rate,
-                    "seconds": round(time.monotonic() - ticket.asked, 3),
-                    "neighbours": run.neighbours,
-                }
-            },
-        )
+    def _fail(self, group: SequenceGroup[Sequence], error: SpecvizError) -> None:
+        """End a group with an error, and none beside it."""
+        events = self._queues[group]
+        for sequence in list(group.unfinished):
+            sequence.run.stop_reason = "failed"
+            self._finish(sequence, published=False)
+        events.put(error)
 
-    def _end_all(self, error: EngineError) -> None:
-        """Nobody may wait for what will not come."""
-        for ticket in list(self._tickets):
-            self._fail(ticket, error)
+    def _fail_all(self, sentence: str) -> None:
+        """No caller may wait for what will not come."""
+        with self._lock:
+            for group in list(self._scheduler.groups):
+                self._fail(group, EngineError(sentence))
+            self._scheduler = Scheduler(self.max_rows, self.queue)
+            self._queues.clear()
+            self._count()
         self._batch.clear()
-        self._reading = None
-        self.tally.running = self.tally.waiting = 0
+        self._prefill = None
+
+    def _finish(self, sequence: Sequence, published: bool = True) -> None:
+        """A run is over, for the reason it says: its slot is free."""
+        if sequence in self._batch.sequences:
+            self._batch.remove(sequence)
+        if self._prefill and sequence in self._prefill.sequences:
+            self._prefill = None
+        self.statistics.finished[sequence.run.stop_reason] += 1
+        if published:
+            self._publish(sequence, Finished(sequence.index, sequence.run))
+        with self._lock:
+            group = self._scheduler.finish(sequence)
+            if not group.unfinished:
+                del self._queues[group]
+        self._log(sequence, group)
+
+    def _publish(self, sequence: Sequence, event: Event) -> None:
+        self._queues[self._group(sequence)].put(event)
+
+    def _group(self, sequence: Sequence) -> SequenceGroup[Sequence]:
+        """The group of a sequence that is not over."""
+        group = self._scheduler.group_of(sequence)
+        assert group is not None
+        return group
+
+    def _log(self, sequence: Sequence, group: SequenceGroup[Sequence]) -> None:
+        run = sequence.run
+        fields = {
+            "pair": self.pair.key,
+            "method": run.method,
+            "lenience": run.lenience,
+            "temperature": run.temperature,
+            "stop_reason": run.stop_reason,
+            "prompt_tokens": sequence.prompt_length,
+            "tokens": sequence.emitted,
+            "rounds": len(run.rounds),
+            "acceptance_rate": run.acceptance_rate,
+            "seconds": round(time.monotonic() - group.arrival, 3),
+            "neighbours": run.neighbours,
+        }
+        log.info("text finished", extra={"fields": fields})
+
+
+class SharedStream(Stream[Event | Waiting]):
+    """Events of one group: submits it on the first `next`, and aborts when it is closed or dropped.
+
+    The engine refers to the group and the queue alone, never to this.
+    """
+
+    def __init__(self, engine: SharedEngine, group: SequenceGroup[Sequence]) -> None:
+        self._engine, self._group = engine, group
+        self._events: EventQueue = SimpleQueue()
+        self._unfinished = len(group.sequences)
+        self._queue_position = 0
+        self._finalizer: weakref.finalize | None = None
+        """Set once submitted."""
+
+    def __next__(self) -> Event | Waiting:
+        if not self._unfinished:
+            raise StopIteration
+        try:
+            if self._finalizer is None:
+                self._submit()
+            event = self._receive()
+        except BaseException:
+            self.close()
+            raise
+        if isinstance(event, Exception):
+            self._end()
+            try:
+                raise event
+            finally:
+                del event  # its traceback has this frame: a cycle would keep both
+        self._queue_position = event.queue_position if isinstance(event, Waiting) else 0
+        # It is 0 already where another thread closed this.
+        self._unfinished = max(0, self._unfinished - isinstance(event, Finished))
+        if not self._unfinished:
+            self._end()
+        return event
+
+    def close(self) -> None:
+        """As `Stream.close`."""
+        self._unfinished = 0
+        if self._finalizer:
+            self._finalizer()
+
+    def abort(self, index: int | None = None, reason: str = "cancelled") -> None:
+        """As `Stream.abort`."""
+        self._group.abort(index, reason)
+        self._engine.wake()
+
+    def _submit(self) -> None:
+        self._engine.submit(self._group, self._events)
+        self._finalizer = weakref.finalize(self, _abandon, self._engine, self._group)
+        self._finalizer.atexit = False
+
+    def _receive(self) -> Event | Waiting | Exception:
+        try:
+            return self._events.get(timeout=_BEAT)
+        except Empty:
+            if not self._engine.is_alive or time.monotonic() > self._group.deadline + _GRACE:
+                raise EngineError(
+                    "The engine does not answer: this run has ended; the next one should work."
+                ) from None
+            return Waiting(0, self._queue_position)
+
+    def _end(self) -> None:
+        """Nothing is left to abort."""
+        self._unfinished = 0
+        if self._finalizer:
+            self._finalizer.detach()
+
+
+def _abandon(engine: SharedEngine, group: SequenceGroup[Sequence]) -> None:
+    """May run in any thread at any moment: takes no lock."""
+    group.abort()
+    engine.wake()
 
 
 @dataclass(eq=False)
-class _Ticket:
-    """What one visitor asked for at once."""
+class _Prefill:
+    """Sequences of a group whose prompts are being read, in a batch apart: what fails here, fails alone."""
 
-    number: int
-    visitor: str
-    rows: list[Row]
-    stop: threading.Event
-    asked: float
-    deadline: float
-    gone: bool = False
-    """Nobody listens any more."""
-    place: int = 0
-    """In the queue, as last told."""
-    waiting: list[Row] = field(init=False)
-    """Rows that have no place in a batch yet."""
-    left: list[Row] = field(init=False)
-    """Rows that are not over."""
-    events: SimpleQueue[Event | Waiting | Exception] = field(default_factory=SimpleQueue)
-
-    def __post_init__(self) -> None:
-        self.waiting, self.left = list(self.rows), list(self.rows)
+    sequences: list[Sequence]
+    batch: Batch
+    passes: Iterator[None]
 
 
-class _Reading:
-    """Rows of a ticket whose prompts are being read, apart from the others: what fails here, fails alone."""
-
-    def __init__(self, ticket: _Ticket, rows: list[Row], batch: Batch) -> None:
-        self.ticket, self.rows, self.batch = ticket, rows, batch
-        self._passes: Iterator[None] | None = None
-
-    def go_on(self, chunk: int | None) -> bool:
-        """Read on; whether more is left."""
-        if self._passes is None:
-            self._passes = self.batch.read(self.rows, chunk)
-        return next(self._passes, _OVER) is not _OVER
-
-
-_OVER = object()
-
-
-class _Work:
-    """Something to be done on the thread, and what came of it."""
+class _Call:
+    """A function to be called by the thread, and its result."""
 
     def __init__(self, function: Callable[[], object]) -> None:
         self._function = function
         self.result: Future[object] = Future()
 
-    def do(self) -> None:
-        """Do it."""
+    def run(self) -> None:
+        """Call it."""
         try:
             self.result.set_result(self._function())
         except BaseException as error:
             self.result.set_exception(error)
-
-
-_encoding = threading.Lock()
-
-
-def _row(index: int, request: Request, pair: ModelPair, labels: Labels) -> Row:
-    """A row, made by one thread at a time: a fast tokenizer must not be set up by two at once."""
-    with _encoding:
-        return Row(index, request, pair, labels)
+            del self  # the error's traceback has this frame: a cycle would keep both

@@ -1,8 +1,8 @@
 """ZeroGPU, where a Space gets a GPU for the time of one call: what runs there, for how long, and how it fails.
 
-There a decorated generator runs in a forked process that alone has the GPU. Its arguments, and what it yields, are
-pickled; models are those loaded before the page was launched, by the very thread that imported `spaces`. Elsewhere all
-of this does nothing and imports nothing. Knows requests and sizes; knows neither engine nor page.
+There a decorated generator runs in a forked process that alone has the GPU. Its arguments and items are pickled; models are
+those loaded before the page was launched, by the very thread that imported `spaces`. Elsewhere all of this does nothing and
+imports nothing. Knows requests and sizes; knows neither engine nor page.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from specviz.errors import BusyError, EngineError, SpecvizError
 
 if TYPE_CHECKING:  # so that `start` comes before torch
-    from specviz.models.pairs import ModelPair
+    from specviz.models.pair import ModelPair
     from specviz.schema.settings import Request
 
 log = logging.getLogger(__name__)
@@ -29,10 +29,10 @@ T = TypeVar("T")
 
 LEAST, MOST = 15, 80
 """Seconds that are ever asked for. On today's GPUs the `spaces` package asks for half as much again: 120 for 80, which
-is what a visitor without an account was last said to have for a whole day."""
+was last documented as the daily quota of a visitor without an account."""
 
-# No GPU was at hand to measure these: they are meant to be too long rather than too short. What is too long costs a
-# place in the queue, and is not charged; what is too short ends the run.
+# Not measured on ZeroGPU: meant to be too long rather than too short. Too long costs priority in the queue, and is not
+# charged; too short ends the run.
 _START = 8.0  # a new worker: forking, CUDA, the first kernels
 _MOVED = 2e9  # bytes of weights a second, from disk to the GPU
 _READ = 5e11  # bytes of weights a second, in a pass
@@ -48,19 +48,19 @@ def active() -> bool:
 
 
 def start() -> None:
-    """Get ready for ZeroGPU, where it is; to be called first, in the main thread, before torch is imported."""
+    """Prepare for ZeroGPU, where it is active; to be called first, in the main thread, before torch is imported."""
     if active():
         # Only the thread that imports `spaces` is shown a GPU before there is one; transformers loads in several.
         os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
         # A worker lives for one call: captures would cost more of the visitor's time than they save.
         os.environ.setdefault("SPECVIZ_GRAPHS", "0")
-        import spaces  # noqa: F401
+        import spaces  # noqa: F401  # an optional package
 
 
 def load(keys: Iterable[str], loader: Callable[[str], ModelPair]) -> dict[str, ModelPair]:
-    """All pairs, loaded for the workers to come; to be called by the thread of `start`, before the page is launched.
+    """Load all pairs for later workers; to be called by the thread of `start`, before the page is launched.
 
-    A pair that cannot be had is left out, and logged.
+    A pair that cannot be loaded is left out, and logged.
     """
     pairs = {}
     for key in keys:
@@ -93,7 +93,7 @@ def _characters(request: Request) -> int:
 
 @dataclass(frozen=True)
 class _Failure:
-    """One of our own errors on its way out of a worker, which would tell only its type."""
+    """One of our own errors on its way out of a worker, which passes on only the types of exceptions."""
 
     error: SpecvizError
 
@@ -102,7 +102,7 @@ def on_gpu(function: Callable[P, Iterator[T]], duration: Callable[P, int]) -> Ca
     """A generator function that runs with a GPU where ZeroGPU is active, and `function` itself elsewhere.
 
     To be made at import time, before the page is launched, of a function of a module: arguments and items are pickled.
-    `duration` is called with the same arguments and says for how many seconds. Whoever calls has to be in the context
+    `duration` is called with the same arguments and says for how many seconds. The caller has to be in the context
     of the visitor's event, whose quota it is. Closing the iterator ends the run after its next item.
 
     Raises, when iterated:
@@ -112,7 +112,7 @@ def on_gpu(function: Callable[P, Iterator[T]], duration: Callable[P, int]) -> Ca
     """
     if not active():
         return function
-    import spaces
+    import spaces  # an optional package
 
     @wraps(function)
     def work(*args: P.args, **kwargs: P.kwargs) -> Iterator[T | _Failure]:
@@ -130,9 +130,7 @@ def on_gpu(function: Callable[P, Iterator[T]], duration: Callable[P, int]) -> Ca
         try:
             for item in items:
                 if isinstance(item, _Failure):
-                    failure = (
-                        item.error
-                    )  # raised when the worker has ended in its own way, and can be used again
+                    failure = item.error  # raised once the worker has ended by itself and can be used again
                 else:
                     yield item
         except Exception as error:

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 MINUTES = 60_000
 
 
-def settle(page: Page, minutes: float = 1, prefix: str = "") -> None:
+def wait_for_end(page: Page, minutes: float = 1, prefix: str = "") -> None:
     """Wait until the run is over and the buttons say so."""
     expect(page.locator(f"#{prefix}stop")).to_be_disabled(timeout=minutes * MINUTES)
     expect(page.locator(f"#{prefix}run")).to_be_enabled(timeout=MINUTES)
@@ -29,7 +29,7 @@ def run(page: Page, minutes: float = 1, prefix: str = "") -> None:
     )
     page.click(f"#{prefix}run")
     page.wait_for_function("window.ended", timeout=minutes * MINUTES)
-    settle(page, minutes, prefix)
+    wait_for_end(page, minutes, prefix)
 
 
 def unfold(page: Page, words: str) -> None:

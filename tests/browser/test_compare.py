@@ -1,4 +1,4 @@
-"""The tab Compare in a real browser: panes, their table, the places where texts part, and one real run of four."""
+"""The tab Compare in a real browser: panes, their table, the tokens at which texts diverge, and one real run of four."""
 
 from __future__ import annotations
 
@@ -98,12 +98,12 @@ class Recorder(Service):
     def __init__(self, loaded: Service) -> None:
         super().__init__()
         self.engine = loaded.engine  # type: ignore[method-assign]
-        self.told: list[str] = []
+        self.lines_sent: list[str] = []
 
     def compare_lines(self, *values: Any, **options: Any) -> Iterator[str]:
-        self.told = []
+        self.lines_sent = []
         for each in super().compare_lines(*values, **options):
-            self.told.append(each)
+            self.lines_sent.append(each)
             yield each
 
 
@@ -301,7 +301,7 @@ def test_panes_stand_side_by_side_on_a_desk_and_in_a_column_on_a_phone(page: Pag
 def test_four_real_panes_write_what_each_writes_alone(
     serve: Callable[[gr.Blocks], str], page: Page, loaded: Service
 ) -> None:
-    """One run of the embedded pair: four methods in one batch; each pane's text is that of the method run alone."""
+    """Law 3: one run of the embedded pair: four methods in one batch; each pane's text is that of the method run alone."""
     service = Recorder(loaded)
     open_tab(page, serve(build_page(service)))
     unfold(page, "Sampling, seed")
@@ -319,7 +319,6 @@ def test_four_real_panes_write_what_each_writes_alone(
             method=chosen.method,
             lenience=chosen.lenience,
             draft_length=chosen.draft_length,
-            temperature=0.7,
             max_new_tokens=24,
         )
         with service.engine("embedded") as engine:

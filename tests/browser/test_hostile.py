@@ -20,7 +20,7 @@ SCRIPT = "<script>window.__pwned=1</script><img src=x onerror=window.__pwned=1><
 def test_no_script_in_prompt_query_or_trace_runs(
     page: Page, serve: Callable[[gr.Blocks], str], tmp_path: Path
 ) -> None:
-    """Law: neither a link, nor a prompt, nor a trace somebody else made runs anything in a reader's browser."""
+    """Neither a link, nor a prompt, nor a trace somebody else made runs anything in a reader's browser."""
     dialogs: list[str] = []
     page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
     address = serve(build_page(FakeService()))

@@ -31,7 +31,7 @@ OPENED = {
 def test_the_page_needs_nobody_but_its_own_server(
     page: Page, serve: Callable[[gr.Blocks], str], tmp_path: Path
 ) -> None:
-    """Law: no font, script, picture, manifest or measurement comes from, or goes to, another host."""
+    """No font, script, picture, manifest or measurement comes from, or goes to, another host."""
     foreign: list[str] = []
 
     def cut(route: Route) -> None:

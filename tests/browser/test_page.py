@@ -21,7 +21,7 @@ from specviz.schema.trace import Run, parse_trace
 from specviz.serving.limits import Limits
 from specviz.serving.service import Service
 from specviz.serving.shared_engine import SharedEngine
-from tests.browser.driving import MINUTES, choose, run, set_number, settle, unfold, watch
+from tests.browser.driving import MINUTES, choose, run, set_number, unfold, wait_for_end, watch
 from tests.support.tiny import tiny_pair
 from tests.support.traces import make_trace
 
@@ -74,7 +74,7 @@ class Script(Service):
 
 
 class Slow(Service):
-    """A real engine with one row on a tiny pair, whose verifier takes as long as it is told to."""
+    """A real engine with one row on a tiny pair, whose verifier takes a set time."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(Limits(rows=1, queue=1))
@@ -142,11 +142,11 @@ def check_inspector(page: Page, run_: Run, index: int) -> None:
     expect(inspector).to_contain_text("accepted" if token.accepted else "resampled by the verifier")
     assert token.coin is not None
     shown = inspector.inner_text()
-    assert any(f"{token.coin:.{places}f}" in shown for places in (2, 3, 4, 5)), (token.coin, shown)
+    assert any(f"{token.coin:.{digits}f}" in shown for digits in (2, 3, 4, 5)), (token.coin, shown)
 
 
 def test_a_real_run_streams_and_shows_its_trace(real: tuple[str, Recorder], page: Page) -> None:
-    """At least 80 tokens of the embedded pair: nodes, colours, chart points and numbers are the trace's."""
+    """Law 7: at least 80 tokens of the embedded pair: nodes, colours, chart points and numbers are the trace's."""
     address, service = real
     open_page(page, address)
     open_details(page)
@@ -155,7 +155,7 @@ def test_a_real_run_streams_and_shows_its_trace(real: tuple[str, Recorder], page
     watch(page, "#run")
     page.click("#run")
     expect(tokens(page).nth(5)).to_be_visible(timeout=3 * MINUTES)
-    settle(page, minutes=3)
+    wait_for_end(page, minutes=3)
     early = page.evaluate("window.early")
     assert early["runs"], "the first tokens came only when the run was over"
     # What moves for ever keeps the browser drawing, on a machine that has a model to run.
@@ -188,12 +188,13 @@ def test_a_real_run_streams_and_shows_its_trace(real: tuple[str, Recorder], page
 def test_stop_ends_a_real_run_within_a_round_and_the_next_run_works(
     real: tuple[str, Recorder], page: Page
 ) -> None:
+    """Law 6: nothing past the end."""
     address, service = real
     open_page(page, address)
     page.click("#run")
     expect(tokens(page).nth(3)).to_be_visible(timeout=2 * MINUTES)
     page.click("#stop")
-    settle(page)
+    wait_for_end(page)
     stopped = parse_trace(service.runs[-1])
     assert stopped.stop_reason == "cancelled"
     assert service.rounds_after_stop <= 1
@@ -210,11 +211,12 @@ def test_stop_ends_a_real_run_within_a_round_and_the_next_run_works(
 
 
 def test_nothing_comes_after_a_stop(page: Page, script: Script) -> None:
+    """Law 6: nothing past the end."""
     script.pause = 0.3
     page.click("#run")
     expect(tokens(page).nth(2)).to_be_visible()
     page.click("#stop")
-    settle(page)
+    wait_for_end(page)
     assert script.active == 0
     seen = tokens(page).count()
     page.wait_for_timeout(700)
@@ -335,7 +337,7 @@ def test_bad_input_is_one_sentence_and_asks_nothing(page: Page, script: Script) 
 def test_who_comes_second_waits_and_whom_a_full_queue_turns_away_can_try_again(
     page: Page, browser: Browser, serve: Callable[[gr.Blocks], str], tmp_path: Path
 ) -> None:
-    """One row, and room for one in the queue: the first runs, the second is told its place, the third is turned away."""
+    """One row, and room for one in the queue: the first runs, the second sees its position, the third is turned away."""
     service = Slow(tmp_path)
     address = serve(build_page(service))
     context = browser.new_context()
@@ -357,16 +359,16 @@ def test_who_comes_second_waits_and_whom_a_full_queue_turns_away_can_try_again(
     expect(tokens(waiting).nth(0)).to_be_visible()
     service.pause = 0.0
     for each in (page, waiting, late):
-        settle(each)
+        wait_for_end(each)
     run(late)
     assert tokens(late).all_text_contents() == tokens(waiting).all_text_contents()
     # A stop is heard in the queue too.
     queue_up()
     waiting.click("#stop")
-    settle(waiting)
+    wait_for_end(waiting)
     expect(tokens(waiting)).to_have_count(0)
     service.pause = 0.0
-    settle(page)
+    wait_for_end(page)
     assert tokens(page).all_text_contents() == tokens(late).all_text_contents()
     context.close()
     service.close()
@@ -402,7 +404,7 @@ def test_loading_shows_how_far_it_is(page: Page, script: Script, monkeypatch: py
     page.click("#run")
     expect(page.locator("#view")).to_contain_text("Downloading the models", timeout=15_000)
     seen.set()
-    settle(page)
+    wait_for_end(page)
 
 
 def test_on_a_phone_a_run_scrolls_its_text_into_sight(

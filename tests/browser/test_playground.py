@@ -15,13 +15,13 @@ import pytest
 import torch
 from playwright.sync_api import Locator, Page, expect
 
-from specviz.app.tabs import tour
-from specviz.app.tabs.playground import CSS, JS, TEMPLATE, method_words, playground_tab
+from specviz.app.components.lessons import Playground, Tour
+from specviz.app.components.scripted_html import method_words
 from specviz.core.methods import (
     METHODS,
-    Beliefs,
+    Distributions,
+    Target,
     get_method,
-    rule,
     target_distribution,
     total_variation,
 )
@@ -32,7 +32,7 @@ WORDS = ["Canberra", "Sydney", "Melbourne", "Perth", "a", "the"]
 RULE = """
 (cases) => cases.map(({method, lenience, temperature, drafter, verifier}) => {
   const {acceptance, residual, target, acceptanceRate} =
-    SpecViz.ruling(method, SpecViz.beliefs(drafter, verifier, temperature), lenience);
+    SpecViz.ruling(method, SpecViz.distributions(drafter, verifier, temperature), lenience);
   return {acceptance, residual, target, acceptanceRate};
 })
 """
@@ -41,11 +41,12 @@ RULE = """
 @pytest.fixture
 def rules(page: Page) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
     """methods.js on an empty page: cases in, rulings out."""
-    page.add_script_tag(content=JS)
+    page.add_script_tag(content=Playground.JS)
     return lambda cases: page.evaluate(RULE, cases)
 
 
 def test_all_golden_cases_agree_to_1e_6(rules: Callable[[list[Any]], list[dict[str, Any]]]) -> None:
+    """Law 1: exact."""
     rows = [(case, row) for case in GOLDEN for row in range(len(case["token"]))]
     found = rules(
         [
@@ -90,21 +91,23 @@ def test_six_words_agree_with_python_wherever_the_sliders_stand(
                 )
     for case, ruling in zip(cases, rules(cases), strict=True):
         drafter, verifier = (torch.tensor(case[who], dtype=torch.float64) for who in ("drafter", "verifier"))
-        ruled = rule(
-            get_method(case["method"]), Beliefs(drafter, verifier, case["temperature"]), case["lenience"]
+        ruled = Target.of(
+            get_method(case["method"]),
+            Distributions(drafter, verifier, case["temperature"]),
+            case["lenience"],
         )
         acceptance = [float(ruled.acceptance(torch.tensor(word))) for word in range(len(WORDS))]
-        rate = sum(q * a for q, a in zip(ruled.beliefs.q.tolist(), acceptance, strict=True))
+        rate = sum(q * a for q, a in zip(ruled.distributions.q.tolist(), acceptance, strict=True))
         assert ruling["acceptance"] == pytest.approx(acceptance, abs=1e-9), case
         assert ruling["residual"] == pytest.approx(ruled.residual().tolist(), abs=1e-9), case
-        assert ruling["target"] == pytest.approx(ruled.target().tolist(), abs=1e-9), case
+        assert ruling["target"] == pytest.approx(ruled.pi().tolist(), abs=1e-9), case
         assert ruling["acceptanceRate"] == pytest.approx(rate, abs=1e-9), case
 
 
 @pytest.fixture(scope="module")
 def address(serve: Callable[[gr.Blocks], str]) -> str:
     with gr.Blocks() as app, gr.Tab("Playground"):
-        playground_tab()
+        Playground(elem_id="playground")
     return serve(app)
 
 
@@ -141,8 +144,8 @@ def check_against_python(host: Locator, lenience: float, temperature: float) -> 
     drafter, verifier = (
         torch.tensor(exact(host, f"belief^={key}"), dtype=torch.float64).log() for key in ("q1", "p1")
     )
-    ruled = rule(get_method(method), Beliefs(drafter, verifier, temperature), lenience)
-    q, p, target = ruled.beliefs.q, ruled.beliefs.p, ruled.target()
+    ruled = Target.of(get_method(method), Distributions(drafter, verifier, temperature), lenience)
+    q, p, target = ruled.distributions.q, ruled.distributions.p, ruled.pi()
     acceptance = torch.stack([ruled.acceptance(torch.tensor(word)) for word in range(len(WORDS))])
     rate = (q * acceptance).sum()
     columns = {"q": q, "p": p, "acceptance": acceptance, "residual": ruled.residual(), "target": target}
@@ -327,10 +330,13 @@ def test_on_a_phone_the_figures_stay_in_sight_above_the_bars(page: Page, address
 
 
 def test_scripts_and_styles_keep_to_the_house_rules() -> None:
-    for text in (TEMPLATE, CSS, tour.TEMPLATE, tour.CSS):
+    for text in (Playground.TEMPLATE, Playground.CSS, Tour.TEMPLATE, Tour.CSS):
         assert not re.search(r"\{\{|\$\{|`|\\", text)
-        assert "value" not in text or text in (CSS, tour.CSS)  # a template with it would be drawn anew
-    for text in (JS, tour.JS):
+        assert "value" not in text or text in (
+            Playground.CSS,
+            Tour.CSS,
+        )  # a template with it would be drawn anew
+    for text in (Playground.JS, Tour.JS):
         assert not re.search(
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", text
         )

@@ -12,12 +12,13 @@ import gradio as gr
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from specviz.app.components.run_view import CSS, JS, TEMPLATE, TraceView
+from specviz.analysis.recorded_runs import RecordedRuns, read_recorded_runs
+from specviz.app.components.trace_view import TraceView
 from specviz.app.tabs.replay import recorded_value, replay_tab
 from specviz.core.methods import METHODS
-from specviz.schema.trace import VERSION, Run
+from specviz.schema.trace import Run
+from specviz.schema.trace_file import VERSION
 from specviz.serving.limits import Limits
-from specviz.tools.record import Shelf, open_shelf
 from tests.support.traces import Trace, line, make_trace
 
 WORDS = {
@@ -49,7 +50,7 @@ SEEN = """() => {
 
 
 def number(value: float | None) -> str:
-    """A probability as the page writes it, told here a second time."""
+    """A probability as the page writes it, written here a second time."""
     if value is None:
         return "–"
     if value == 0:
@@ -83,7 +84,7 @@ def scored_cards(
 
 
 def expected_steps(trace: Trace) -> list[dict[str, Any]]:
-    """The steps that a trace must unfold into, and what each must show; told apart from the page's own code."""
+    """The steps that a trace must unfold into, and what each must show; independent of the page's own code."""
     steps: list[dict[str, Any]] = []
     shown: list[str] = []
     drafts: list[int] = []
@@ -115,25 +116,25 @@ def expected_steps(trace: Trace) -> list[dict[str, Any]]:
             states = (["scored"] * examined + ["proposed"] * len(proposals))[: len(proposals)]
             padded = (tokens + [None] * len(proposals))[: len(proposals)]
             add("verify", scored_cards(states, proposals, padded), verified)
-        for place, token in enumerate(tokens if examined else []):
-            closing = place == len(tokens) - 1
-            if place == len(proposals):
+        for offset, token in enumerate(tokens if examined else []):
+            closing = offset == len(tokens) - 1
+            if offset == len(proposals):
                 proposals, padded = every, tokens
-                cards = scored_cards(["accepted"] * place + ["scored"], proposals, padded)
+                cards = scored_cards(["accepted"] * offset + ["scored"], proposals, padded)
                 add("extend", cards, start + entry["drafter_seconds"] + entry["verifier_seconds"])
-            states = ["accepted"] * place + ["accepted" if token["accepted"] else "rejected"]
-            states += ["scored"] * (min(examined, len(proposals)) - place - 1)
+            states = ["accepted"] * offset + ["accepted" if token["accepted"] else "rejected"]
+            states += ["scored"] * (min(examined, len(proposals)) - offset - 1)
             states += ["unseen" if closing else "proposed"] * (len(proposals) - len(states))
             cards = scored_cards(states, proposals, padded)
             if token["accepted"]:
                 shown.append(token["text"])
-                add("accept", cards, verified if goes_on and place < len(every) - 1 else clock)
+                add("accept", cards, verified if goes_on and offset < len(every) - 1 else clock)
                 continue
             drafts.append(len(shown))
             add("reject", cards, clock)
             shown.append(token["text"])
             drawn = ["drawn", visible(token["label"]), {key: number(token[name]) for key, name in FIGURES}]
-            add("resample", [*cards[: place + 1], drawn, *cards[place + 1 :]], clock)
+            add("resample", [*cards[: offset + 1], drawn, *cards[offset + 1 :]], clock)
         if not examined and proposals:
             shown.extend(token["text"] for token in tokens)
             add("keep", [proposal_card("kept", each, None, False) for each in proposals], clock)
@@ -169,8 +170,10 @@ def alone(page: Page) -> Callable[..., None]:
 
     def show(value: str, width: int = 1280) -> None:
         page.set_viewport_size({"width": width, "height": 900})
-        page.set_content(f"<style>.host {{ {CSS} }}</style><div class='host'>{TEMPLATE}</div>")
-        page.add_script_tag(content=JS)
+        page.set_content(
+            f"<style>.host {{ {TraceView.CSS} }}</style><div class='host'>{TraceView.TEMPLATE}</div>"
+        )
+        page.add_script_tag(content=TraceView.JS)
         page.evaluate(
             """([methods, value]) => {
                 window.view = SpecViz.createTraceView(document.querySelector(".host"), { methods, replay: true });
@@ -204,6 +207,7 @@ def check(found: dict[str, Any], wanted: dict[str, Any]) -> None:
 def test_every_step_shows_what_the_trace_says_forwards_and_back(
     page: Page, alone: Callable[..., None], method: str
 ) -> None:
+    """Law 7: what is shown is what ran."""
     trace = FINISHED[method]
     wanted = expected_steps(trace)
     alone(trace.value)
@@ -237,9 +241,9 @@ def test_sentence_and_figures_go_along(page: Page, alone: Callable[..., None]) -
         f"The verifier scores all {drafted - 1} in one forward pass, and the place after them."
     )
     assert len(first["tokens"]) == drafted == first["draft_length"] > 2
-    for place, token in enumerate(first["tokens"]):
+    for offset, token in enumerate(first["tokens"]):
         press(page, "next")
-        if place == drafted - 1:
+        if offset == drafted - 1:
             assert seen(page)["narration"] == (
                 "All are accepted, so the drafter proposes one more, in the place that has been scored already."
             )
@@ -379,7 +383,7 @@ def test_odd_rounds_break_nothing(page: Page, alone: Callable[..., None]) -> Non
 
 # ---- the tab
 
-SHELF: Shelf = open_shelf()
+SHELF: RecordedRuns = read_recorded_runs()
 
 
 @pytest.fixture(scope="module")
@@ -389,7 +393,7 @@ def address(serve: Callable[[gr.Blocks], str]) -> str:
         with gr.Tab("Generate", id="generate"):
             view = TraceView(FINISHED["speed"].value, methods=WORDS, offers_replay=True, elem_id="view")
         with gr.Tab("Replay", id="replay"):
-            replay_tab(WORDS).take(view, tabs)
+            replay_tab(view, tabs)
     return serve(app)
 
 

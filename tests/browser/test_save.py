@@ -9,7 +9,7 @@ import gradio as gr
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from specviz.app.components.run_view import TraceView, sources
+from specviz.app.components.trace_view import TraceView, sources
 from specviz.schema.trace import Run
 from tests.browser.test_replay import WORDS
 from tests.support.traces import Trace, end_entry, line, make_trace, round_entry, run_entry, token_entry

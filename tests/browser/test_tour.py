@@ -12,8 +12,8 @@ import torch
 from playwright.sync_api import Browser, Locator, Page, expect
 from torch import Tensor
 
-from specviz.app.tabs.tour import JS, tour_tab
-from specviz.core.methods import Beliefs, Ruling, get_method, rule, total_variation
+from specviz.app.components.lessons import Tour
+from specviz.core.methods import Distributions, Target, get_method, total_variation
 
 CARDS = 9
 WRONG = ([0.16, 0.66, 0.1, 0.04, 0.02, 0.02], [0.8, 0.1, 0.04, 0.02, 0.02, 0.02])
@@ -25,15 +25,15 @@ CANBERRA, SYDNEY = 0, 1
 Case = tuple[list[float], list[float]]
 
 
-def ruled(case: Case, method: str, lenience: float, temperature: float = 1.0) -> Ruling:
+def ruled(case: Case, method: str, lenience: float, temperature: float = 1.0) -> Target:
     """What methods.py makes of a case."""
     drafter, verifier = (torch.tensor(one, dtype=torch.float64).log() for one in case)
-    return rule(get_method(method), Beliefs(drafter, verifier, temperature), lenience)
+    return Target.of(get_method(method), Distributions(drafter, verifier, temperature), lenience)
 
 
-def acceptance_rate(ruling: Ruling) -> float:
+def acceptance_rate(ruling: Target) -> float:
     words = torch.arange(len(WRONG[0]))
-    q = ruling.beliefs.q
+    q = ruling.distributions.q
     return float((q * torch.stack([ruling.acceptance(word) for word in words])).sum())
 
 
@@ -42,14 +42,14 @@ def distance(a: Tensor, b: Tensor) -> float:
 
 
 def said(value: float) -> str:
-    """A number as the page writes it, about two significant places."""
+    """A number as the page writes it, about two significant digits."""
     return f"{value:.2f}" if value >= 0.0995 else f"{value:#.2g}"
 
 
 @pytest.fixture(scope="module")
 def address(serve: Callable[[gr.Blocks], str]) -> str:
     with gr.Blocks() as app, gr.Tab("Tour"):
-        tour_tab()
+        Tour(elem_id="tour")
     return serve(app)
 
 
@@ -76,18 +76,18 @@ def test_a_round_yields_a_geometric_sum(answers: list[str]) -> None:
 
 def test_speed_at_0_is_the_verifier_and_the_drafter_costs_only_acceptance(answers: list[str]) -> None:
     lossless, lossy = ruled(WRONG, "speed", 0), ruled(WRONG, "speed", 0.5)
-    q, p = lossless.beliefs.q, lossless.beliefs.p
-    assert distance(lossless.target(), p) == pytest.approx(0, abs=1e-12)
+    q, p = lossless.distributions.q, lossless.distributions.p
+    assert distance(lossless.pi(), p) == pytest.approx(0, abs=1e-12)
     assert acceptance_rate(lossless) == pytest.approx(1 - distance(q, p))
     assert f"1 − TV(q, p) = {said(acceptance_rate(lossless))}." in answers[1]
     assert f"At α = 0.5 it is {said(acceptance_rate(lossy))}" in answers[1]
-    assert f"TV(π, p) = {said(distance(lossy.target(), p))}." in answers[1]
+    assert f"TV(π, p) = {said(distance(lossy.pi(), p))}." in answers[1]
 
 
 def test_chow_flips_where_the_answer_says(answers: list[str]) -> None:
     below, above = ruled(WRONG, "cascade_chow", 0.3399), ruled(WRONG, "cascade_chow", 0.3401)
-    assert torch.equal(below.target(), below.beliefs.p)
-    assert torch.equal(above.target(), above.beliefs.q)
+    assert torch.equal(below.pi(), below.distributions.p)
+    assert torch.equal(above.pi(), above.distributions.q)
     assert "1 − max q₁ = 1 − 0.66 = 0.34." in answers[2]
     assert f"the acceptance rate is {said(acceptance_rate(below))}." in answers[2]
     assert "sure of Sydney, the verifier of Canberra" in answers[2]
@@ -95,23 +95,23 @@ def test_chow_flips_where_the_answer_says(answers: list[str]) -> None:
 
 def test_chow_defers_and_diff_does_not_where_both_are_unsure(answers: list[str]) -> None:
     chow, diff = ruled(UNSURE, "cascade_chow", 0.1), ruled(UNSURE, "cascade_diff", 0.1)
-    assert torch.equal(chow.target(), chow.beliefs.p)
-    assert torch.equal(diff.target(), diff.beliefs.q)
+    assert torch.equal(chow.pi(), chow.distributions.p)
+    assert torch.equal(diff.pi(), diff.distributions.q)
     assert "max q₁ = 0.30, far below Chow’s 1 − α = 0.90." in answers[3]
     assert "max p₁ − α = 0.28 − 0.10 = 0.18" in answers[3]
     sure = ruled(SURE, "cascade_diff", 0.1)
-    assert torch.equal(sure.target(), sure.beliefs.p)
+    assert torch.equal(sure.pi(), sure.distributions.p)
     assert "max p₁ = 0.95, Diff would want max q₁ ≥ 0.85" in answers[3]
 
 
 @pytest.mark.parametrize(("case", "gap", "tv"), [(WRONG, 0.14, 0.64), (AGREED, 0.02, 0.02)])
 def test_opt_tips_where_the_answer_says(answers: list[str], case: Case, gap: float, tv: float) -> None:
-    b = ruled(case, "cascade_opt", 0).beliefs
+    b = ruled(case, "cascade_opt", 0).distributions
     assert float(b.p1.max() - b.q1.max()) == pytest.approx(gap)
     assert distance(b.q, b.p) == pytest.approx(tv)
     below, above = (ruled(case, "cascade_opt", gap / tv + step) for step in (-0.001, 0.001))
-    assert torch.equal(below.target(), b.p)
-    assert torch.equal(above.target(), b.q)
+    assert torch.equal(below.pi(), b.p)
+    assert torch.equal(above.pi(), b.q)
     assert 1 - acceptance_rate(below) == pytest.approx(tv), "the share that would be rejected"
     assert f"α = {said(gap)} / {said(tv)} = {said(gap / tv)}." in answers[4]
 
@@ -124,7 +124,7 @@ def test_token_rules_trust_the_words_the_answer_names(answers: list[str]) -> Non
         assert float(ruling.acceptance(torch.tensor(word))) == 1
     assert "q₁(v) ≥ 0.40 and trusts Sydney:" in answers[5]
     assert "p₁(v) ≥ 0.48 and trusts Canberra." in answers[5]
-    shares = [said(float(ruling.target()[SYDNEY])) for ruling in (first, third)]
+    shares = [said(float(ruling.pi()[SYDNEY])) for ruling in (first, third)]
     assert f"π(Sydney) is {shares[0]} under V1 and {shares[1]} under V3" in answers[5]
     rates = [said(acceptance_rate(ruling)) for ruling in (first, third)]
     assert f"The acceptance rates, {rates[0]} and {rates[1]}," in answers[5]
@@ -132,9 +132,9 @@ def test_token_rules_trust_the_words_the_answer_names(answers: list[str]) -> Non
 
 def test_the_ends_are_what_the_answer_says(answers: list[str]) -> None:
     end = ruled(WRONG, "cascade_tokenV3", 0)
-    q, p = end.beliefs.q, end.beliefs.p
-    assert distance(end.target(), p) == pytest.approx(0.16 * (1 - 0.8))
-    assert f"q(a)·(1 − p(a)) = 0.16 × (1 − 0.80) = {said(distance(end.target(), p))}." in answers[6]
+    q, p = end.distributions.q, end.distributions.p
+    assert distance(end.pi(), p) == pytest.approx(0.16 * (1 - 0.8))
+    assert f"q(a)·(1 − p(a)) = 0.16 × (1 − 0.80) = {said(distance(end.pi(), p))}." in answers[6]
     for method, strict in (
         ("speed", 0),
         ("cascade_diff", -1),
@@ -143,25 +143,25 @@ def test_the_ends_are_what_the_answer_says(answers: list[str]) -> None:
     ):
         for case in (WRONG, UNSURE, AGREED, SURE, ([1.0, 0, 0, 0, 0, 0], SURE[1])):
             ruling = ruled(case, method, strict)
-            assert torch.allclose(ruling.target(), ruling.beliefs.p, atol=1e-12), method
+            assert torch.allclose(ruling.pi(), ruling.distributions.p, atol=1e-12), method
     certain = ruled(([0.0, 1, 0, 0, 0, 0], WRONG[1]), "cascade_chow", 0)
-    assert torch.equal(certain.target(), certain.beliefs.q)
+    assert torch.equal(certain.pi(), certain.distributions.q)
     generator = torch.Generator().manual_seed(3)
     for case in [WRONG, AGREED, *torch.rand((100, 2, 6), generator=generator).square().tolist()]:
         never, always = (ruled(case, "cascade_opt", a) for a in (-1.001, 1.001))
-        assert torch.equal(never.target(), never.beliefs.p)
-        assert torch.equal(always.target(), always.beliefs.q)
+        assert torch.equal(never.pi(), never.distributions.p)
+        assert torch.equal(always.pi(), always.distributions.q)
     for method in ("chow", "diff", "tokenV1", "tokenV2", "tokenV3"):
-        assert torch.equal(ruled(WRONG, f"cascade_{method}", 1).target(), q), method
+        assert torch.equal(ruled(WRONG, f"cascade_{method}", 1).pi(), q), method
 
 
 def test_at_temperature_0_speed_ignores_lenience_and_the_cascades_do_not(answers: list[str]) -> None:
     for lenience in (0, 0.3, 0.99, 1):
         ruling = ruled(WRONG, "speed", lenience, 0)
         assert float(ruling.acceptance(torch.tensor(SYDNEY))) == 0
-        assert int(ruling.target().argmax()) == CANBERRA
+        assert int(ruling.pi().argmax()) == CANBERRA
         assert float(ruled(AGREED, "speed", lenience, 0).acceptance(torch.tensor(CANBERRA))) == 1
-    assert [int(ruled(WRONG, "cascade_chow", a, 0).target().argmax()) for a in (0.339, 0.341)] == [
+    assert [int(ruled(WRONG, "cascade_chow", a, 0).pi().argmax()) for a in (0.339, 0.341)] == [
         CANBERRA,
         SYDNEY,
     ]
@@ -171,8 +171,8 @@ def test_at_temperature_0_speed_ignores_lenience_and_the_cascades_do_not(answers
 
 
 def test_with_the_same_coins_only_the_rule_changes_a_token(page: Page, answers: list[str]) -> None:
-    """The counts in the answer, from coins drawn in the browser and decisions made in Python."""
-    page.add_script_tag(content=JS.replace("return { createTour", "return { coinsOf, createTour"))
+    """Law 4: the counts in the answer, from coins drawn in the browser and decisions made in Python."""
+    page.add_script_tag(content=Tour.JS.replace("return { createTour", "return { coinsOf, createTour"))
     coins = torch.tensor(page.evaluate("() => SpecViz.coinsOf(1, 1000)"), dtype=torch.float64)
     assert coins.min() >= 0
     assert coins.max() < 1
@@ -182,7 +182,7 @@ def test_with_the_same_coins_only_the_rule_changes_a_token(page: Page, answers: 
 
     def throw(method: str, lenience: float) -> Tensor:
         ruling = ruled(WRONG, method, lenience)
-        drafted = draws(ruling.beliefs.q, coins[:, 0])
+        drafted = draws(ruling.distributions.q, coins[:, 0])
         accepted = coins[:, 1] < torch.stack([ruling.acceptance(word) for word in drafted])
         return torch.where(accepted, drafted, draws(ruling.residual(), coins[:, 2]))
 

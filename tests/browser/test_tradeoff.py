@@ -14,37 +14,30 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
 from specviz.analysis.sweep.cost_model import CostModel
+from specviz.analysis.sweep.grid import SweepGrid
 from specviz.analysis.sweep.items import Item
-from specviz.analysis.sweep.plan import Plan
 from specviz.analysis.sweep.results import Point, Results
 from specviz.analysis.sweep.sample import Sample
 from specviz.app.tabs.compare import compare_tab
-from specviz.app.tabs.playground import method_words
-from specviz.app.tabs.tradeoff import (
-    ITEMS,
-    MAX_METHODS,
-    NOTHING_RECORDED,
-    POINTS,
-    TOKENS,
-    plan_of,
-    tradeoff_tab,
-)
+from specviz.app.tabs.tradeoff import tradeoff_tab
+from specviz.app.tabs.tradeoff_controls import ITEMS, MAX_METHODS, POINTS, TOKENS, plan_of
+from specviz.app.tabs.tradeoff_events import NOTHING_RECORDED
 from specviz.core.methods import METHODS
 from specviz.errors import EngineError, RequestError
 from specviz.schema.settings import Request
 from tests.browser import test_compare
-from tests.browser.driving import MINUTES, choose, run, set_number, settle, unfold
+from tests.browser.driving import MINUTES, choose, run, set_number, unfold, wait_for_end
 from tests.unit.app.test_tradeoff_figure import COST_MODEL, made_point
 
 EVIL = "<img src=x onerror=document.title='pwned'>${1+1}{{1+1}}"
-PLAN = Plan(temperatures=(0.0, 0.5), limit=3, trials=2, seed=7, timed=0)
+PLAN = SweepGrid(temperatures=(0.0, 0.5), limit=3, trials=2, seed=7, timed=0)
 
 
 @dataclass
 class Recorded:
-    """A sweep as it is told of, with texts that say where they come from."""
+    """A sweep with texts that say where they come from."""
 
-    plan: Plan
+    plan: SweepGrid
     results: Results
     items: tuple[Item, ...]
     costs: CostModel | None = None
@@ -60,7 +53,7 @@ class Recorded:
         ]  # fmt: skip
 
 
-def made(plan: Plan, points: int | None = None, costs: CostModel | None = None) -> Recorded:
+def made(plan: SweepGrid, points: int | None = None, costs: CostModel | None = None) -> Recorded:
     """A sweep of a plan, or its first points."""
     count = plan.limit
     items = tuple(Item(f"item{at}", "fact", f"Question {at}? {EVIL}") for at in range(count))
@@ -80,12 +73,12 @@ class Script(test_compare.Script):
 
     def __init__(self) -> None:
         super().__init__()
-        self.plans: list[tuple[str, Plan]] = []
+        self.plans: list[tuple[str, SweepGrid]] = []
         self.failure_after: tuple[int, Exception] | None = None
         self.steps: threading.Semaphore | None = None  # each lets it come forward by a point
 
     def sweep(
-        self, key: str, plan: Plan, stop: threading.Event, progress: Any = None, *, visitor: str = ""
+        self, key: str, plan: SweepGrid, stop: threading.Event, progress: Any = None, *, visitor: str = ""
     ) -> Iterator[Recorded]:
         self.plans.append((key, plan))
         for points in range(1, len(plan.settings) + 1):
@@ -102,7 +95,7 @@ def app(service: Script, recorded: Recorded | None) -> gr.Blocks:
     with gr.Blocks() as page:
         with gr.Tabs(selected="tradeoff") as tabs:
             with gr.Tab("Compare", id="compare"):
-                compare = compare_tab(page, service, method_words())
+                compare = compare_tab(page, service)
             with gr.Tab("Trade-off", id="tradeoff"):
                 tradeoff_tab(page, service, compare, tabs, recorded)
         page.queue()
@@ -204,12 +197,12 @@ def test_a_point_shows_its_texts_and_one_of_them_runs_again_in_compare(page: Pag
     pick(page, title)
     expect(page.locator("#tradeoff-numbers")).to_contain_text(title.replace(" = ", "\u00a0=\u00a0"))
     settings = [setting.title.replace("\u00a0", " ") for setting in PLAN.settings]
-    place = len(settings) - 1 - settings[::-1].index(title)
+    index = len(settings) - 1 - settings[::-1].index(title)
     alone = [len(settings) - 1 - settings[::-1].index(name) for name in ("Verifier only", "Drafter only")]
     expect(texts(page).nth(5)).to_be_visible()
-    wanted = [f"{setting}: item2 1 {EVIL}" for setting in (place, *alone)]
+    wanted = [f"{setting}: item2 1 {EVIL}" for setting in (index, *alone)]
     assert cells(page, 5) == ["6", f"Question 2? {EVIL}", *(f"✗ {text}" for text in wanted)]
-    assert cells(page, 0)[2] == f"✓ {place}: item0 0 {EVIL}"
+    assert cells(page, 0)[2] == f"✓ {index}: item0 0 {EVIL}"
     assert page.title() != "pwned"
     assert page.locator("#tradeoff-texts img").count() == 0
 
@@ -220,7 +213,7 @@ def test_a_point_shows_its_texts_and_one_of_them_runs_again_in_compare(page: Pag
     button.click()
     expect(page.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
     expect(page.locator("#compare-view [data-pane]").first).to_be_visible(timeout=MINUTES)
-    settle(page, prefix="compare-")
+    wait_for_end(page, prefix="compare-")
     key, asked, _ = script.asked[-1]
     common = {
         "prompt": RECORDED.items[2].prompt, "temperature": 0.5, "seed": PLAN.seed_of(2, 1), "inspect": 10,
@@ -257,7 +250,7 @@ def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded
     for number, value in {"tradeoff-points": 2, "tradeoff-heat": 1, "tradeoff-limit": 12}.items():
         set_number(page, number, value)
     page.get_by_label("Chow", exact=True).check()
-    monkeypatch.setattr("specviz.app.tabs.tradeoff.UPDATE_SECONDS", 0.0)
+    monkeypatch.setattr("specviz.app.tabs.tradeoff_events.UPDATE_SECONDS", 0.0)
     script.steps = threading.Semaphore(2)
     page.click("#tradeoff-run")
     said = page.get_by_test_id("figure-said")
@@ -273,11 +266,11 @@ def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded
     assert axis(page, "y").startswith("TV"), "the next point undid what was chosen meanwhile"
     expect(page.get_by_test_id("figure-points")).to_have_value("Drafter only")
     page.click("#tradeoff-stop")
-    settle(page, prefix="tradeoff-")
+    wait_for_end(page, prefix="tradeoff-")
     expect(said).to_contain_text("Stopped: ")
     methods = ("speed", "cascade_chow", "cascade_tokenV3")
     key, plan = script.plans[-1]
-    wanted = Plan(
+    wanted = SweepGrid(
         methods=plan.methods, points=2, temperatures=(1.0,), limit=12, max_new_tokens=TOKENS, timed=0
     )
     assert (key, plan, set(plan.methods)) == ("embedded", wanted, set(methods))

@@ -12,7 +12,8 @@ import gradio as gr
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from specviz.app.components.run_view import CSS, JS, PLOTLY_JS, TEMPLATE, TraceView
+from specviz.app.components.scripted_html import PLOTLY_JS
+from specviz.app.components.trace_view import TraceView
 from tests.support.traces import Trace, end_entry, line, make_trace, round_entry, run_entry, token_entry
 
 METHODS = {
@@ -100,10 +101,12 @@ def alone(page: Page) -> Callable[..., None]:
     """A function that puts the bare view on an empty page, without gradio, and shows it a trace."""
 
     def show(value: str = "", plotly: bool = False) -> None:
-        page.set_content(f"<style>.host {{ {CSS} }}</style><div class='host'>{TEMPLATE}</div>")
+        page.set_content(
+            f"<style>.host {{ {TraceView.CSS} }}</style><div class='host'>{TraceView.TEMPLATE}</div>"
+        )
         if plotly:
             page.add_script_tag(path=PLOTLY_JS)
-        page.add_script_tag(content=JS)
+        page.add_script_tag(content=TraceView.JS)
         page.evaluate(
             """(methods) => {
                 window.selected = [];
@@ -147,6 +150,7 @@ def one_round(*tokens: dict[str, Any], method: str = "cascade_chow", **run: Any)
 def test_a_streamed_run_has_a_node_and_a_chart_point_for_every_token_and_the_traces_figures(
     page: Page, address: str
 ) -> None:
+    """Law 7: what is shown is what ran."""
     open_with(page, address, "whole", len(WHOLE.tokens))
     assert shown_text(page) == WHOLE.text
     fates = ["accepted" if token["accepted"] else "resampled" for token in WHOLE.tokens]
@@ -557,12 +561,14 @@ def test_a_trace_with_a_script_tag_passes_without_a_warning() -> None:
 
 
 def test_the_template_and_the_style_pass_gradios_templating_untouched() -> None:
-    assert not re.search(r"\{\{|\$\{|`|\\", TEMPLATE + CSS)
-    assert "value" not in TEMPLATE
+    assert not re.search(r"\{\{|\$\{|`|\\", TraceView.TEMPLATE + TraceView.CSS)
+    assert "value" not in TraceView.TEMPLATE
 
 
 def test_the_script_never_turns_text_into_markup() -> None:
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", JS)
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", TraceView.JS
+    )
 
 
 def drafted(*lengths: int) -> str:
@@ -577,7 +583,7 @@ def drafted(*lengths: int) -> str:
 def test_an_automatic_run_tells_its_draft_length_and_when_it_does_not_speculate(
     page: Page, alone: Callable[..., None]
 ) -> None:
-    """Eight rounds of one proposal count as settled, unless they were forced, or asked for, or nothing is examined."""
+    """Eight rounds of one proposal count as not speculating, unless they were forced, or asked for, or nothing is examined."""
     automatic = line(run_entry(draft_length=None, max_new_tokens=12))
     figures, said = figure(page, "drafted"), page.get_by_test_id("not-speculating")
     alone(automatic)
@@ -623,8 +629,8 @@ def test_who_waits_reads_the_place_in_the_queue_and_who_had_company_that_there_w
 ) -> None:
     """Lines of type "waiting" come before the run's own and belong to no trace; the end line says how many wrote beside."""
 
-    def waiting(place: int) -> str:
-        return json.dumps({"type": "waiting", "place": place}) + "\n"
+    def waiting(position: int) -> str:
+        return json.dumps({"type": "waiting", "place": position}) + "\n"
 
     alone(waiting(3))
     status = page.locator('[data-figure="stop"]')

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from specviz.app.components.run_view import CSS, JS, TEMPLATE
-from specviz.app.tabs.playground import method_words
+from specviz.app.components.scripted_html import method_words
+from specviz.app.components.trace_view import TraceView
 from specviz.core.methods import METHODS
 from tests.support.traces import (
     alternatives,
@@ -52,8 +52,10 @@ def rejected(text: str, draft: str, *flips: float, same: tuple[float, float]) ->
 @pytest.fixture
 def show(page: Page) -> Callable[[str], None]:
     """A function that puts the bare view on the page, once, and shows it a trace."""
-    page.set_content(f"<style>.host {{ {CSS} }}</style><div class='host'>{TEMPLATE}</div>")
-    page.add_script_tag(content=JS)
+    page.set_content(
+        f"<style>.host {{ {TraceView.CSS} }}</style><div class='host'>{TraceView.TEMPLATE}</div>"
+    )
+    page.add_script_tag(content=TraceView.JS)
     page.evaluate(
         "methods => { window.view = SpecViz.createTraceView(document.querySelector('.host'), { methods }); }",
         method_words(),

@@ -3,7 +3,8 @@
 import pytest
 
 from specviz.engine.engine import Engine
-from specviz.models.pairs import DEFAULT_PAIR, load_pair
+from specviz.models.loading import load_pair
+from specviz.models.registry import DEFAULT_PAIR
 
 
 @pytest.fixture(scope="session")

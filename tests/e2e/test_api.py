@@ -25,8 +25,8 @@ from mcp.client.streamable_http import streamablehttp_client
 
 from specviz.app.api import WORDS
 from specviz.app.page import build_page, launch
-from specviz.engine.engine import Event, Waiting
-from specviz.models.pairs import DEFAULT_PAIR
+from specviz.engine.events import Event, Waiting
+from specviz.models.registry import DEFAULT_PAIR
 from specviz.schema.settings import Request
 from specviz.serving.service import Service
 

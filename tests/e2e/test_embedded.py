@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.core.methods import METHODS, Beliefs, rule
+from specviz.core.methods import METHODS, Distributions, Target
 from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, uniforms
 from specviz.engine.engine import Engine
 from specviz.runtime.cpu.packing import PackedLinear
-from specviz.runtime.model_runner import SlotModel
+from specviz.runtime.model_runner import ModelRunner
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 
@@ -66,10 +66,12 @@ def margin(engine: Engine, request: Request, index: int) -> float:
     if request.temperature == 0:
         return min(float(side.topk(2).values.diff().abs()) for side in logits if side is not None)
     drafter, verifier = (side if side is not None else logits[1 - i] for i, side in enumerate(logits))
-    ruling = rule(METHODS[request.method], Beliefs(drafter, verifier, request.temperature), run.lenience)
+    ruling = Target.of(
+        METHODS[request.method], Distributions(drafter, verifier, request.temperature), run.lenience
+    )
     margins = []
     if ruling.method.drafts:
-        margins.append(_to_boundary(ruling.beliefs.q, u[DRAFT]))
+        margins.append(_to_boundary(ruling.distributions.q, u[DRAFT]))
     if ruling.method.verifies:
         margins.append(_to_boundary(ruling.residual(), u[RESAMPLE]))
     if ruling.method.drafts and ruling.method.verifies:
@@ -109,7 +111,7 @@ def check_same(engine: Engine, request: Request, runs: Sequence[Run], names: Seq
 
 
 def test_the_block_does_not_show(engine: Engine) -> None:
-    """Nine methods, two seeds: one and the same text for K = 1, 2, 3, 5, 8, 16, and where K is chosen as it goes."""
+    """Law 2: nine methods, two seeds: one and the same text for K = 1, 2, 3, 5, 8, 16, and where K is chosen as it goes."""
     requests = [
         Request(prompt=PROMPTS[6], method=method, seed=seed, max_new_tokens=TOKENS)
         for method in METHODS
@@ -128,7 +130,7 @@ def test_the_block_does_not_show(engine: Engine) -> None:
 
 
 def test_a_token_has_the_same_bits_in_any_block_and_any_batch(engine: Engine) -> None:
-    """Both models' logits, for blocks of 1 to 16 tokens, alone and as one of five rows at other positions."""
+    """Laws 2 and 3: both models' logits, for blocks of 1 to 16 tokens, alone and as one of five rows at other positions."""
     if not isinstance(engine.pair.verifier.get_output_embeddings(), PackedLinear):
         return  # plain weights round as they please
     torch.manual_seed(0)
@@ -137,7 +139,7 @@ def test_a_token_has_the_same_bits_in_any_block_and_any_batch(engine: Engine) ->
 
         def logits(block: int, rows: int, model: Any = model, texts: torch.Tensor = texts) -> torch.Tensor:
             slot, starts = (
-                SlotModel(model, engine.pair.vocabulary_size),
+                ModelRunner(model, engine.pair.vocabulary_size),
                 100 - 10 * torch.arange(rows)[:, None],
             )
             slot.admit(list(range(rows)), 116)
@@ -158,7 +160,7 @@ def test_a_token_has_the_same_bits_in_any_block_and_any_batch(engine: Engine) ->
 
 
 def test_neighbours_do_not_show(engine: Engine) -> None:
-    """Nine methods, each alone, then all nine together, beside three different neighbours in turn."""
+    """Law 3: nine methods, each alone, then all nine together, beside three different neighbours in turn."""
     requests = [
         Request(prompt=PROMPTS[7], method=method, seed=1, max_new_tokens=TOKENS // 2) for method in METHODS
     ]
@@ -199,7 +201,7 @@ def transformers_greedy(engine: Engine, prompts: list[list[int]]) -> list[list[i
 
 
 def test_greedy_is_greedy(engine: Engine) -> None:
-    """T = 0: lossless speculative decoding, verifier_only and transformers' greedy `generate`, 20 prompts."""
+    """Law 5 at T = 0: lossless speculative decoding, verifier_only and transformers' greedy `generate`, 20 prompts."""
     requests = [
         Request(prompt=prompt, method=method, lenience=0, temperature=0, max_new_tokens=TOKENS)
         for method in ("speed", "verifier_only")

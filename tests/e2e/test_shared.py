@@ -30,8 +30,8 @@ def asked(number: int) -> Request:
     )
 
 
-def test_a_dozen_who_come_and_go_get_the_texts_of_their_requests_alone(engine: Engine) -> None:
-    """Law 3, with prompts that are read beside other people's rounds, and whose beginning was read before."""
+def test_a_dozen_requests_that_join_and_leave_get_the_texts_they_get_alone(engine: Engine) -> None:
+    """Law 3, with prompts prefilled between others' steps, some of them from the prefix cache."""
     shared = SharedEngine(engine.pair, max_rows=8)
     found: dict[int, Run] = {}
 

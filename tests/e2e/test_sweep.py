@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from specviz import __main__ as shell
+from specviz.analysis.sweep.folder import SHELF, SweepFolder
+from specviz.analysis.sweep.grid import Unit
 from specviz.analysis.sweep.items import load_items
-from specviz.analysis.sweep.job import Job
-from specviz.analysis.sweep.store import SHELF, Store
-from specviz.analysis.sweep.unit import Unit
+from specviz.analysis.sweep.sweep import Sweep
 from specviz.engine.engine import Engine
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ def whole(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a sweep by one process that nobody disturbed."""
     folder = tmp_path_factory.mktemp("sweep") / "whole"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("specviz.models.pairs.load_pair", lambda *_, **__: engine.pair)
+        patch.setattr("specviz.models.loading.load_pair", lambda *_, **__: engine.pair)
         assert shell.main(["sweep", "--out", str(folder), *SETTINGS]) == 0
     return folder
 
@@ -79,28 +79,28 @@ def test_a_sweep_killed_three_times_comes_to_the_same_files(
     part = folder / "part-0.jsonl"
     counts = []
     for settings in (SETTINGS, [], []):
-        before = len(Store(folder).done())
+        before = len(SweepFolder(folder).done())
         process = started([sys.executable, "-m", "specviz", "sweep", "--out", str(folder), *settings])
-        while process.poll() is None and not (part.exists() and len(Store(folder).done()) > before):
+        while process.poll() is None and not (part.exists() and len(SweepFolder(folder).done()) > before):
             time.sleep(0.02)
         time.sleep(chance.random() / 2)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
-        counts.append(len(Store(folder).done()))
+        counts.append(len(SweepFolder(folder).done()))
     assert 0 < counts[0] < counts[1] < counts[2] < UNITS, counts
-    monkeypatch.setattr("specviz.models.pairs.load_pair", lambda *_, **__: engine.pair)
+    monkeypatch.setattr("specviz.models.loading.load_pair", lambda *_, **__: engine.pair)
     assert shell.main(["sweep", "--out", str(folder)]) == 0
     check_same(folder, whole)
 
 
 def test_the_recorded_texts_come_out_again(engine: Engine) -> None:
     """An item of the project's own sweep, at all its settings: the texts and their figures are the recorded ones."""
-    store = Store(SHELF)
+    store = SweepFolder(SHELF)
     header = store.header()
     assert header is not None
-    job = Job(header.plan, engine.pair, load_items())
+    sweep = Sweep(header.plan, engine.pair, load_items())
     unit = Unit(0, 5, 0.5)
-    found = job.samples(unit, threading.Event())
+    found = sweep.samples(unit, threading.Event())
     places = {one.setting for one in found}
     recorded = [one for one in store.samples() if one.item == unit.item and one.setting in places]
     differing = [one.text for one, other in zip(found, recorded, strict=True) if one.text != other.text]

@@ -16,9 +16,10 @@ import torch
 
 from specviz.core.methods import METHODS
 from specviz.engine.engine import Engine
-from specviz.models.pairs import DEFAULT_PAIR, load_pair
+from specviz.models.loading import load_pair
+from specviz.models.registry import DEFAULT_PAIR
 from specviz.runtime.cuda.workspace import workspace
-from specviz.runtime.machine import give_back_memory
+from specviz.runtime.memory import give_back_memory
 from specviz.schema.settings import Request
 from specviz.serving.shared_engine import SharedEngine
 from tests.e2e.test_embedded import (  # noqa: F401  (collected here once more)
@@ -104,6 +105,7 @@ def shared(engine: Engine) -> Iterator[SharedEngine]:
 
 
 def test_a_shared_engine_writes_what_each_gets_alone(engine: Engine, shared: SharedEngine) -> None:
+    """Law 3: neighbours do not show."""
     requests = mixed(18)
     shared.warm_up(lambda fraction, text: None)
     for request, run in zip(requests, shared.generate(requests), strict=True):

@@ -16,11 +16,11 @@ import httpx
 import pytest
 
 from specviz.app.page import build_page, launch
-from specviz.engine.engine import Decided, Event, Finished, Started
+from specviz.engine.events import Decided, Event, Finished, Started
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
 from specviz.serving.service import Service
-from specviz.serving.statistics import PairTally
+from specviz.serving.statistics import EngineStatistics
 from tests.support.traces import make_trace
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -37,7 +37,7 @@ class FakeService(Service):
         self.asked: list[Request] = []
         self.active = 0
         self.pause = 0.0
-        self.tallies = [PairTally("embedded", 32, loaded=True)]
+        self.statistics = [EngineStatistics("embedded", 32, loaded=True)]
 
     def _run(self, request: Request) -> Run:
         run = parse_trace(make_trace(stop_reason="eos").lines)
@@ -86,8 +86,8 @@ class FakeService(Service):
     def sweep(self, *given: Any, **more: Any) -> Iterator[Any]:
         yield from ()
 
-    def status(self) -> list[PairTally]:
-        return self.tallies
+    def status(self) -> list[EngineStatistics]:
+        return self.statistics
 
 
 @dataclass
@@ -112,8 +112,8 @@ class Live:
         self.sent.add(request[:5000].decode("latin-1"))
         parts = httpx.URL(self.address)
         answer = b""
-        place = (parts.host, parts.port or 80)
-        with socket.create_connection(place, timeout=10) as connection, contextlib.suppress(ConnectionError):
+        target = (parts.host, parts.port or 80)
+        with socket.create_connection(target, timeout=10) as connection, contextlib.suppress(ConnectionError):
             connection.sendall(request)
             while len(answer) < 4096 and (more := connection.recv(4096)):
                 answer += more

@@ -1,4 +1,4 @@
-"""Hostile data for every event of the page and every endpoint, whoever they were meant for."""
+"""Hostile data for every event of the page and every endpoint, whatever they were meant for."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ def dependencies(live: Live) -> list[dict[str, Any]]:
 
 def find(live: Live, elem_id: str, name: str = "") -> list[dict[str, Any]]:
     """The events of a component, or those that put something into it."""
-    [place] = [c["id"] for c in live.page.config["components"] if c["props"].get("elem_id") == elem_id]
+    [block] = [c["id"] for c in live.page.config["components"] if c["props"].get("elem_id") == elem_id]
     if name:
-        return [d for d in dependencies(live) if any(tuple(t) == (place, name) for t in d["targets"])]
-    return [d for d in dependencies(live) if place in d["outputs"]]
+        return [d for d in dependencies(live) if any(tuple(t) == (block, name) for t in d["targets"])]
+    return [d for d in dependencies(live) if block in d["outputs"]]
 
 
 def run_of_generate(live: Live) -> tuple[int, list[Any]]:
     """The event that writes a text on the tab Generate, and its data as the page would send it."""
-    [place] = [c["id"] for c in live.page.config["components"] if c["props"].get("elem_id") == "prompt"]
-    event = next(d for d in find(live, "view") if d["queue"] and place in d["inputs"])
+    [block] = [c["id"] for c in live.page.config["components"] if c["props"].get("elem_id") == "prompt"]
+    event = next(d for d in find(live, "view") if d["queue"] and block in d["inputs"])
     values = {c["id"]: c["props"].get("value") for c in live.page.config["components"]}
     return event["id"], [values[each] for each in event["inputs"]]
 
 
 def test_every_event_answers_hostile_data_with_a_4xx_and_a_sentence(live: Live) -> None:
-    """Law: no event of the page answers 5xx or with words of Python, whatever is sent as its values."""
+    """No event of the page answers 5xx or with words of Python, whatever is sent as its values."""
     before = len(live.sent)
     for event in dependencies(live):
         for value in VALUES:
             data = [value] * len(event["inputs"])
             if event["queue"]:
-                told = live.event(event["id"], data, event_data=value)
-                sentence = "" if told["success"] else told["output"]["error"]
-                refused = not told["success"]
+                result = live.event(event["id"], data, event_data=value)
+                sentence = "" if result["success"] else result["output"]["error"]
+                refused = not result["success"]
             else:
                 body = {"fn_index": event["id"], "data": data, "session_hash": "guest", "event_data": value}
                 sent = json.dumps(body)
@@ -70,7 +70,7 @@ def test_every_event_answers_hostile_data_with_a_4xx_and_a_sentence(live: Live) 
 
 
 def test_indices_that_no_event_has_are_refused(live: Live) -> None:
-    """Law: an event that is not there is a 4xx."""
+    """An event that is not there is a 4xx."""
     for index in (-1, 10**6, 10**30, "x", None, 1.5, [], True):
         for session in ("guest", "\ud800", "", None, "x" * 100_000):
             body = json.dumps({"fn_index": index, "data": [], "session_hash": session})
@@ -88,21 +88,21 @@ def stream(live: Live, session: str, into: list[str]) -> None:
 
 
 def test_no_session_sees_or_stops_the_run_of_another(live: Live) -> None:
-    """Law: what A is shown never reaches B, and B's Stop ends B's run alone."""
+    """What A is shown never reaches B, and B's Stop ends B's run alone."""
     index, data = run_of_generate(live)
-    prompt = next(place for place, value in enumerate(data) if isinstance(value, str) and len(value) > 40)
+    prompt = next(number for number, value in enumerate(data) if isinstance(value, str) and len(value) > 40)
     [halt] = find(live, "stop", "click")
-    told: dict[str, list[str]] = {"alice": [], "bob": []}
+    streams: dict[str, list[str]] = {"alice": [], "bob": []}
     live.service.pause = 0.02
     try:
         readers = []
-        for name, lines in told.items():
+        for name, lines in streams.items():
             data[prompt] = f"of {name} alone"
             body = {"fn_index": index, "data": data, "session_hash": name}
             assert live.send("POST", f"{API}/queue/join", json=body).status_code == 200
             readers.append(threading.Thread(target=stream, args=(live, name, lines)))
             readers[-1].start()
-        while not all(any(f"of {name} alone" in line for line in lines) for name, lines in told.items()):
+        while not all(any(f"of {name} alone" in line for line in lines) for name, lines in streams.items()):
             time.sleep(0.01)
         body = {"fn_index": halt["id"], "data": [], "session_hash": "bob"}
         assert live.send("POST", f"{API}/run/predict", json=body).status_code == 200
@@ -110,7 +110,7 @@ def test_no_session_sees_or_stops_the_run_of_another(live: Live) -> None:
             reader.join()
     finally:
         live.service.pause = 0.0
-    shown = {name: "\n".join(lines) for name, lines in told.items()}
+    shown = {name: "\n".join(lines) for name, lines in streams.items()}
     assert "of alice alone" in shown["alice"]
     assert "of bob alone" in shown["bob"]
     assert "of bob alone" not in shown["alice"]
@@ -120,24 +120,24 @@ def test_no_session_sees_or_stops_the_run_of_another(live: Live) -> None:
 
 
 def test_what_one_session_set_is_not_what_another_one_sees(live: Live) -> None:
-    """Law: the state of a tab belongs to its session."""
+    """The state of a tab belongs to its session."""
     [heat] = find(live, "tradeoff-temperature", "input")
     [preset] = find(live, "tradeoff-preset", "input")
     mine = live.event(heat["id"], [None, 1.0], "carol")
     assert "recorded 1\\" in json.dumps(mine)
     for session, temperature in (("carol", "1"), ("dave", "0.5")):
-        told = live.event(preset["id"], [None, "A drafter that costs nothing"], session)
-        assert told["success"], told
-        assert f'"key": "recorded {temperature}"' in str(told["output"]["data"][-1])
+        result = live.event(preset["id"], [None, "A drafter that costs nothing"], session)
+        assert result["success"], result
+        assert f'"key": "recorded {temperature}"' in str(result["output"]["data"][-1])
 
 
 def test_of_what_a_visitor_wrote_and_read_nothing_is_kept(live: Live) -> None:
-    """Law: when a run is over the server has neither its prompt nor its text; gradio would keep both for the session."""
+    """When a run is over the server has neither its prompt nor its text; gradio would keep both for the session."""
     index, data = run_of_generate(live)
-    prompt = next(place for place, value in enumerate(data) if isinstance(value, str) and len(value) > 40)
+    prompt = next(number for number, value in enumerate(data) if isinstance(value, str) and len(value) > 40)
     data[prompt] = "a secret of frank's alone"
-    told = live.event(index, data, "frank")
-    assert told["success"], told
+    result = live.event(index, data, "frank")
+    assert result["success"], result
     state = live.page.state_holder.session_data["frank"]
     assert state.config_values == {}
     assert list(state.components) == []
@@ -145,11 +145,11 @@ def test_of_what_a_visitor_wrote_and_read_nothing_is_kept(live: Live) -> None:
 
 
 def test_nobody_is_served_any_more_and_no_thread_is_left(live: Live) -> None:
-    """Law: a run ends when its event does, also where nobody listens to it."""
+    """A run ends when its event does, also where nobody listens to it."""
     index, data = run_of_generate(live)
     before = {each.name for each in threading.enumerate() if each.name.startswith("specviz")}
-    told = live.event(index, data, "erin")
-    assert told["success"], told
+    result = live.event(index, data, "erin")
+    assert result["success"], result
     deadline = time.monotonic() + 10
     while (
         live.service.active

@@ -9,7 +9,8 @@ from urllib.parse import quote
 import pytest
 from gradio.utils import get_upload_folder
 
-from specviz.app.components.run_view import PLOTLY_JS, sources
+from specviz.app.components.scripted_html import PLOTLY_JS
+from specviz.app.components.trace_view import sources
 from tests.hostile.conftest import API, Live
 from tests.hostile.test_events import find
 from tests.support.traces import make_trace
@@ -18,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PRIVATE = (
     *("/etc/passwd", "/etc/hosts", "/proc/self/environ", "/proc/self/cmdline", "/proc/self/cwd/app.py", "/dev/zero"),
     *(str(ROOT / name) for name in ("app.py", "requirements.txt", "README.md", ".gitignore", ".git/config", "assets")),
-    *(str(ROOT / "specviz" / name) for name in ("service.py", "ui/page.py", "ui/static", "ui/static/../page.py")),
+    *(str(ROOT / "specviz" / name) for name in ("serving/service.py", "app/page.py", "app/static", "app/static/../page.py")),
     *("app.py", "./app.py", "specviz/serving/service.py", "../main/app.py", ".git/config", "", ".", "..", "/", "~", "~/.ssh"),
     *("//etc/passwd", "///etc/passwd", "/./etc/passwd", "/etc/../etc/passwd", "file:///etc/passwd", "\\\\host\\share"),
     *("C:\\Windows\\win.ini", "//host/share", "/etc/passwd\0.js", "\0", "%2e%2e/app.py", "a" * 5000, "\ud7ff"),
@@ -36,7 +37,7 @@ def secrets() -> list[bytes]:
     files = (
         Path("/etc/passwd"),
         ROOT / "app.py",
-        ROOT / "specviz" / "service.py",
+        ROOT / "specviz/serving/service.py",
         ROOT / "specviz/app/page.py",
     )
     return [file.read_bytes()[:40] for file in files] + [os.environ["PATH"].encode()[:20]]
@@ -44,7 +45,7 @@ def secrets() -> list[bytes]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_path_leads_out_of_what_the_page_is_made_of(live: Live, shape: str) -> None:
-    """Law: neither absolute, relative, encoded nor foreign paths give a file that is not the page's own."""
+    """Neither absolute, relative, encoded nor foreign paths give a file that is not the page's own."""
     hidden = secrets()
     for path in PRIVATE:
         for sent in (quote(path, "/:~.", errors="replace"), quote(path, safe="")):
@@ -56,7 +57,7 @@ def test_no_path_leads_out_of_what_the_page_is_made_of(live: Live, shape: str) -
 
 
 def test_a_link_among_the_uploads_leads_nowhere(live: Live) -> None:
-    """Law: a symbolic link is judged by where it leads."""
+    """A symbolic link is judged by where it leads."""
     folder = Path(get_upload_folder())
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / f"hostile-link-{os.getpid()}"
@@ -68,7 +69,7 @@ def test_a_link_among_the_uploads_leads_nowhere(live: Live) -> None:
 
 
 def test_the_files_of_the_page_are_served_whole_and_in_parts(live: Live) -> None:
-    """Law: what the page is made of comes, and a folder lists nothing."""
+    """What the page is made of comes, and a folder lists nothing."""
     found = sources()
     for path in (found["plotly"], found["template"], *found["scripts"], *found["styles"]):
         assert live.send("GET", f"/{path}").status_code == 200
@@ -89,7 +90,7 @@ def upload(live: Live, name: str, content: bytes) -> str:
     ["../../x", "..\\..\\x", "/etc/x", "a/b/c", "C:\\x", ".bashrc", "n" * 400, "\u202egpj.exe", "%2e%2e%2fx", "<b>.html", "con"],
 )  # fmt: skip
 def test_the_name_of_a_file_leads_nowhere(live: Live, name: str) -> None:
-    """Law: a file that is sent lies in a folder of its own among the uploads, whatever it is called."""
+    """A file that is sent lies in a folder of its own among the uploads, whatever it is called."""
     content = f"content of {name}".encode()
     path = Path(upload(live, name, content))
     assert path.resolve().parents[1] == Path(get_upload_folder()).resolve()
@@ -99,7 +100,7 @@ def test_the_name_of_a_file_leads_nowhere(live: Live, name: str) -> None:
 
 
 def test_uploads_that_are_none_are_refused(live: Live) -> None:
-    """Law: the same for forms that are none; 4xx in a sentence."""
+    """The same for forms that are none; 4xx in a sentence."""
     for how in (
         {"files": {"files": ("..", b"x")}},
         {"files": {"other": ("a", b"b")}, "data": {"files": "text"}},
@@ -113,7 +114,7 @@ def test_uploads_that_are_none_are_refused(live: Live) -> None:
 
 
 def test_only_an_uploaded_file_is_opened_and_no_file_of_the_page_is_deleted(live: Live) -> None:
-    """Law: a trace is read from among the uploads alone; gradio would let the page's own files, and addresses, through."""
+    """A trace is read from among the uploads alone; gradio would let the page's own files, and addresses, through."""
     [event] = find(live, "upload", "upload")
     words = str(sources()["template"]).split("file=")[1]
     paths = [
@@ -131,18 +132,18 @@ def test_only_an_uploaded_file_is_opened_and_no_file_of_the_page_is_deleted(live
     for path in paths:
         for file in ({"path": path}, {"path": path, "url": path, "is_stream": True}):
             data = [file | {"meta": {"_type": "gradio.FileData"}}]
-            told = live.event(event["id"], data)
-            assert not told["success"]
-            assert "root:" not in str(told)
+            result = live.event(event["id"], data)
+            assert not result["success"]
+            assert "root:" not in str(result)
     assert Path(words).exists()
     assert PLOTLY_JS.exists()
 
 
 def test_a_sound_trace_is_taken_and_its_file_is_gone(live: Live) -> None:
-    """Law: what is fit is still served, and not kept."""
+    """What is fit is still served, and not kept."""
     [event] = find(live, "upload", "upload")
     path = upload(live, "run.jsonl", make_trace().value.encode())
-    told = live.event(event["id"], [{"path": path, "meta": {"_type": "gradio.FileData"}}])
-    assert told["success"]
-    assert "The run in the file you uploaded." in str(told["output"]["data"])
+    result = live.event(event["id"], [{"path": path, "meta": {"_type": "gradio.FileData"}}])
+    assert result["success"]
+    assert "The run in the file you uploaded." in str(result["output"]["data"])
     assert not Path(path).exists()

@@ -43,10 +43,10 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Live, Path
 
 
 def test_nothing_of_what_is_sent_is_printed_or_logged(apart: tuple[Live, Path]) -> None:
-    """Law: no prompt, query, header, body, file or file's name reaches the log, whatever breaks."""
+    """No prompt, query, header, body, file or file's name reaches the log, whatever breaks."""
     live, output = apart
     index, data = run_of_generate(live)
-    at = next(place for place, value in enumerate(data) if isinstance(value, str) and len(value) > 40)
+    at = next(number for number, value in enumerate(data) if isinstance(value, str) and len(value) > 40)
     for prompt in (MARKER, f"fail {MARKER}"):
         data[at] = prompt
         assert live.event(index, data)["success"]
@@ -97,5 +97,5 @@ def test_nothing_of_what_is_sent_is_printed_or_logged(apart: tuple[Live, Path]) 
     written = output.read_text()
     assert MARKER not in written
     events = [json.loads(line)["event"] for line in written.splitlines() if line.startswith("{")]
-    assert "a run failed" in events, "what breaks inside is still told"
+    assert "a run failed" in events, "what breaks inside is still logged"
     assert "Traceback" not in written

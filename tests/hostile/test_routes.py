@@ -89,7 +89,7 @@ def check(answer: Any) -> None:
 
 
 def test_what_is_open_answers_and_what_is_not_needed_is_not_found(live: Live) -> None:
-    """Law: of gradio's addresses only those answer that the page and its clients need."""
+    """Of gradio's addresses only those answer that the page and its clients need."""
     for path in OPEN:
         assert live.send("GET", path).status_code == 200, path
     for path in CLOSED:
@@ -99,7 +99,7 @@ def test_what_is_open_answers_and_what_is_not_needed_is_not_found(live: Live) ->
 
 
 def test_every_route_of_the_app_is_either_open_or_not_found_for_strangers(live: Live) -> None:
-    """Law: whatever addresses a later gradio adds, they are refused until somebody opens them."""
+    """Whatever addresses a later gradio adds, they are refused until somebody opens them."""
     refused = 0
     for route in live.page.app.routes:
         path = str(getattr(route, "path", "")).replace("{path:path}", "x")
@@ -115,7 +115,7 @@ def test_every_route_of_the_app_is_either_open_or_not_found_for_strangers(live: 
 
 @pytest.mark.parametrize("path", POSTS)
 def test_bodies_that_are_not_what_an_address_takes_are_4xx(live: Live, path: str) -> None:
-    """Law: no body makes an address answer 5xx, and none is repeated in the answer."""
+    """No body makes an address answer 5xx, and none is repeated in the answer."""
     for body in BODIES:
         answer = live.send("POST", f"{API}/{path}", content=body, headers=SAYS_JSON)
         check(answer)
@@ -144,14 +144,14 @@ FIELDS = (
 def test_no_body_of_right_names_and_wrong_values_is_a_5xx(
     live: Live, path: str, body: dict[str, Any]
 ) -> None:
-    """Law: the same for whatever Hypothesis thinks of."""
+    """The same for whatever Hypothesis thinks of."""
     sent = json.dumps(body)
     check(live.send("POST", f"{API}/{path}", content=sent, headers=SAYS_JSON))
 
 
 @pytest.mark.parametrize("headers", HEADERS)
 def test_headers_that_no_client_sends_break_nothing(live: Live, headers: dict[str, bytes]) -> None:
-    """Law: no header makes the page, a file or an event answer 5xx."""
+    """No header makes the page, a file or an event answer 5xx."""
     for method, path in (
         ("GET", "/"),
         ("GET", "/config"),
@@ -162,7 +162,7 @@ def test_headers_that_no_client_sends_break_nothing(live: Live, headers: dict[st
 
 
 def test_queries_that_no_client_sends_break_nothing(live: Live) -> None:
-    """Law: the same for queries; nobody's deep link is read."""
+    """The same for queries; nobody's deep link is read."""
     for query in (
         "page=x",
         "page=%00",
@@ -181,7 +181,7 @@ def test_queries_that_no_client_sends_break_nothing(live: Live) -> None:
 
 
 def test_what_is_no_http_is_answered_or_dropped(live: Live) -> None:
-    """Law: bytes that are no request get a 4xx or nothing at all."""
+    """Bytes that are no request get a 4xx or nothing at all."""
     host = b"Host: 127.0.0.1\r\n"
     for request in (
         b"\0\0\0\0\r\n\r\n",
@@ -199,7 +199,7 @@ def test_what_is_no_http_is_answered_or_dropped(live: Live) -> None:
 
 
 def test_a_body_is_read_up_to_a_limit(live: Live) -> None:
-    """Law: nobody fills the server's memory with one request, said beforehand or not."""
+    """Nobody fills the server's memory with one request, said beforehand or not."""
     for path, limit in (("queue/join", MAX_BODY), ("upload", MAX_UPLOAD_BODY)):
         kind = {
             "content-type": "application/json" if limit == MAX_BODY else "multipart/form-data; boundary=x"
@@ -210,5 +210,5 @@ def test_a_body_is_read_up_to_a_limit(live: Live) -> None:
             b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\n",
             *[b"y" * 100_000] * (limit // 100_000 + 1),
         )
-        told = live.send("POST", f"{API}/{path}", content=iter(parts), headers=kind)
-        assert told.status_code in (400, 413)
+        result = live.send("POST", f"{API}/{path}", content=iter(parts), headers=kind)
+        assert result.status_code in (400, 413)

@@ -73,12 +73,12 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_trace_is_one_sentence(live: Live, name: str) -> None:
-    """Law: a file is either understood or refused in one short sentence, and the server goes on."""
+    """A file is either understood or refused in one short sentence, and the server goes on."""
     [event] = find(live, "upload", "upload")
     path = upload(live, "run.jsonl", HOSTILE[name])
-    told = live.event(event["id"], [{"path": path, "meta": {"_type": "gradio.FileData"}}])
-    assert told["success"], told
-    answer = json.loads(told["output"]["data"][0].splitlines()[0])
+    result = live.event(event["id"], [{"path": path, "meta": {"_type": "gradio.FileData"}}])
+    assert result["success"], result
+    answer = json.loads(result["output"]["data"][0].splitlines()[0])
     if name == "huge whole" and answer["type"] == "run":  # any whole number is one
         return
     assert answer["type"] == "error"
@@ -87,7 +87,7 @@ def test_a_hostile_trace_is_one_sentence(live: Live, name: str) -> None:
 
 
 def test_scripts_in_every_text_come_back_as_the_text_they_are(live: Live) -> None:
-    """Law: markup is no damage; it is passed on as data, and shown as text (see tests/browser/test_hostile.py)."""
+    """Markup is no damage; it is passed on as data, and shown as text (see tests/browser/test_hostile.py)."""
     [event] = find(live, "upload", "upload")
     texts = {"text": SCRIPT, "label": SCRIPT}
     header = {
@@ -100,11 +100,11 @@ def test_scripts_in_every_text_come_back_as_the_text_they_are(live: Live) -> Non
     }
     header |= {"alternatives": []}
     path = upload(live, "run.jsonl", run(header=header, token=texts | {"what_if": None}))
-    told = live.event(event["id"], [{"path": path, "meta": {"_type": "gradio.FileData"}}])
-    first = json.loads(told["output"]["data"][0].splitlines()[0])
+    result = live.event(event["id"], [{"path": path, "meta": {"_type": "gradio.FileData"}}])
+    first = json.loads(result["output"]["data"][0].splitlines()[0])
     assert first.get("prompt") == SCRIPT, first
 
 
 def test_the_lines_made_here_are_those_of_a_trace() -> None:
-    """Law: what the changed fields are put into is sound; else nothing would be tested above."""
+    """What the changed fields are put into is sound; else nothing would be tested above."""
     assert line(json.loads(run().splitlines()[0])) == line(run_entry("speed"))

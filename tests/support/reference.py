@@ -1,84 +1,38 @@
-"""The generator written down a second time, slowly and plainly: no cache, no block, one position after another.
-
-Each position recomputes both models on the whole text. What the engine does in blocks must equal this.
-"""
+"""`specviz.core.reference` on a pair's models."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 
-from specviz.core.methods import METHODS, acceptance_and_residual, target_distribution
-from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, distribution, uniforms
-from specviz.models.pairs import ModelPair
-
-
-@dataclass
-class Step:
-    """What was decided at one position."""
-
-    token: int
-    accepted: bool
-    draft: int | None
-    acceptance: float | None
-    coin: float | None
-    q: float | None
-    p: float | None
-    pi: float
-
-
-def pick(probabilities: torch.Tensor, uniform: float) -> int:
-    """Inverse-CDF draw by walking along the vocabulary."""
-    total = 0.0
-    for token, probability in enumerate(probabilities.tolist()):
-        total += probability
-        if uniform < total:
-            return token
-    return int(probabilities.nonzero()[-1])
+from specviz.core import reference as plain
+from specviz.core.reference import Decision
+from specviz.models.pair import ModelPair
 
 
 @torch.inference_mode()
 def reference(
     pair: ModelPair, ids: list[int], method: str, lenience: float, temperature: float, seed: int, count: int
-) -> list[Step]:
+) -> list[Decision]:
     """Up to `count` positions after `ids`, ending after an end-of-sequence token."""
-    coins = uniforms(seed, 0, len(ids) + count)
-    rule, steps, ids = METHODS[method], [], list(ids)
 
-    def last(model: torch.nn.Module) -> torch.Tensor:
-        return model(input_ids=torch.tensor([ids])).logits[0, -1, : pair.vocabulary_size]
+    def next_logits(model: torch.nn.Module) -> plain.NextLogits:
+        def run(ids: Sequence[int]) -> torch.Tensor:
+            return model(input_ids=torch.tensor([list(ids)])).logits[0, -1, : pair.vocabulary_size]
 
-    for _ in range(count):
-        u = coins[len(ids)].tolist()
-        drafter, verifier = last(pair.drafter), last(pair.verifier)
-        q, p = distribution(drafter, temperature), distribution(verifier, temperature)
-        pi = target_distribution(method, drafter, verifier, lenience=lenience, temperature=temperature)
-        draft, acceptance = pick(q, u[DRAFT]), None
-        if not rule.drafts:
-            token, accepted, draft = pick(p, u[RESAMPLE]), False, None
-        elif not rule.verifies:
-            token, accepted = draft, True
-        else:
-            kept, residual = acceptance_and_residual(
-                method, drafter, verifier, torch.tensor(draft), lenience=lenience, temperature=temperature
-            )
-            acceptance = kept.item()
-            accepted = u[ACCEPT] < acceptance
-            token = draft if accepted else pick(residual, u[RESAMPLE])
-        steps.append(
-            Step(
-                token,
-                accepted,
-                None if accepted else draft,
-                acceptance,
-                None if acceptance is None else u[ACCEPT],
-                q[token].item() if rule.drafts else None,
-                p[token].item() if rule.verifies else None,
-                pi[token].item(),
-            )
+        return run
+
+    return list(
+        plain.generate(
+            next_logits(pair.drafter),
+            next_logits(pair.verifier),
+            ids,
+            method=method,
+            lenience=lenience,
+            temperature=temperature,
+            seed=seed,
+            max_new_tokens=count,
+            eos_token_ids=pair.eos_token_ids,
         )
-        ids.append(token)
-        if token in pair.eos_token_ids:
-            break
-    return steps
+    )

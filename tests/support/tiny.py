@@ -15,10 +15,10 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from specviz.models.pairs import ModelPair, pair_from_models
-from specviz.models.smollm2 import quiet_transformers
+from specviz.compat.transformers import quiet_transformers
+from specviz.engine.pair import Pair, pair_from_models
 
-Pairs = Callable[..., ModelPair]
+Pairs = Callable[..., Pair]
 """What gives a tiny pair of a family."""
 FAMILIES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "gpt2", "opt", "gpt-neox")
 END = "<|end|>"
@@ -64,7 +64,7 @@ def tiny_model(
     _fill(model, seed)
     if loud_from is not None:
         model.get_output_embeddings().weight.data[loud_from:] *= 10
-    with quiet_transformers():
+    with quiet_transformers:
         model.save_pretrained(directory)
         return AutoModelForCausalLM.from_pretrained(directory, dtype=dtype).eval()
 
@@ -100,7 +100,7 @@ def tiny_pair(
     verifier_seed: int = 2,
     chat: bool = False,
     dtype: torch.dtype = torch.float64,
-) -> ModelPair:
+) -> Pair:
     """A pair of one family and one tokenizer; the checkpoints lie in `directory`/drafter and /verifier.
 
     Both vocabularies are padded beyond the tokenizer's ids, each by its own amount, with padding that scores

@@ -16,7 +16,7 @@ import torch
 from tests.support.tiny import Pairs, tiny_pair
 
 if TYPE_CHECKING:
-    from specviz.models.pairs import ModelPair
+    from specviz.models.pair import ModelPair
     from tests.support.pretend_gpu import PretendGpu
 
 

@@ -1,4 +1,4 @@
-"""The questions of a sweep, and whether an answer is right: the project's own, or those of a JSON lines file.
+"""The questions of a sweep, and whether an answer is correct: the project's own, or those of a JSON lines file.
 
 Knows text only; knows no model, no method and no setting.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from specviz.errors import RequestError
 from specviz.resources import ASSETS
@@ -31,7 +31,7 @@ _FIELDS: dict[str, tuple[type, str]] = {
     "raw": (bool, "true or false"),
 }
 _WORD = re.compile(r"[^\W_]+")
-_HALF = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 # A minus is a sign only where no word or number stands before it: in "7-3" and "7 minus 3" it is not.
 _NUMBER = re.compile(
     r"(?P<sign>(?<![^\W_])[-−]|(?<!\d )\b(?:minus|negative) )?"
@@ -45,11 +45,11 @@ class Item:
     """A question.
 
     Attributes:
-        key: its name; no two of a file share one.
-        kind: what it is about. The answers of "arithmetic" are numbers.
+        key: its name, unique in a file.
+        kind: its category. The answers of "arithmetic" are numbers.
         prompt: what a user would type.
-        answers: each of them is right; none where there is nothing to check against.
-        raw: the prompt is taken as it is, without the chat template.
+        answers: each of them is correct; none if there is nothing to check against.
+        raw: whether the prompt is used as it is, without the chat template.
     """
 
     key: str
@@ -59,33 +59,22 @@ class Item:
     raw: bool = False
 
 
-class Asked(Protocol):
-    """What a sweep needs of its items: these, or the documents of another library's task."""
-
-    @property
-    def items(self) -> tuple[Item, ...]:
-        """The questions, in order."""
-
-    def score(self, place: int, text: str) -> float | None:
-        """How right an answer to the item at `place` is, in [0, 1]; None where that is not known."""
-
-
 @dataclass(frozen=True)
 class Items:
-    """Questions, the kinds taken in turn: the first few cover every kind."""
+    """Questions with their kinds interleaved, so that the first few cover every kind."""
 
     name: str
     items: tuple[Item, ...]
 
-    def score(self, place: int, text: str) -> float | None:
-        """Whether `text` answers the item at `place`: 1.0 right, 0.0 wrong, None where it has no answers.
+    def score(self, index: int, text: str) -> float | None:
+        """Whether `text` answers the item at `index`: 1.0 if right, 0.0 if wrong, None if it has no answers.
 
         In "arithmetic" the last number of the text counts: it must equal one of the answers. Signs and thousands
         commas are read; numbers in words are not. Elsewhere one of the answers must stand in the text as whole
-        words, whatever their case (after Unicode NFKC) and the punctuation around them. What else the text
-        says is not looked at: one that lists many things is right if the answer is among them.
+        words, whatever their case (after Unicode NFKC) and the punctuation around them. The rest of the text
+        is ignored: one that lists many things is right if the answer is among them.
         """
-        item = self.items[place]
+        item = self.items[index]
         if not item.answers:
             return None
         if item.kind == ARITHMETIC:
@@ -99,11 +88,11 @@ def load_items(source: str = BUILT_IN, limit: int = 0) -> Items:
     """The project's own items, or those of a file with a JSON object {"prompt": ...} on each line.
 
     A line may also have "answers" (a list of texts), "kind" ("text" unless given), "raw" and "key" ("line-7" and the
-    like unless given); empty lines are passed over.
+    like unless given); empty lines are ignored.
 
     Args:
         source: "built-in", or the path of the file.
-        limit: keep that many; 0 keeps all. Fewer items are always the first of more.
+        limit: keep that many; 0 keeps all. A smaller limit keeps the first items of a larger one.
 
     Raises:
         RequestError: the file cannot be read, has no items, or has a line that is none; or the limit is below 0.
@@ -126,11 +115,11 @@ def load_items(source: str = BUILT_IN, limit: int = 0) -> Items:
         raise RequestError('The file of items is empty; it needs a JSON object {"prompt": ...} on each line.')
     if len({item.key for item in items}) < len(items):
         raise RequestError("Two items of the file share a key; each needs its own.")
-    in_turn = _in_turn(items)
-    return Items(BUILT_IN if source == BUILT_IN else path.name, tuple(in_turn[: limit or None]))
+    interleaved = _interleaved(items)
+    return Items(BUILT_IN if source == BUILT_IN else path.name, tuple(interleaved[: limit or None]))
 
 
-def _in_turn(items: list[Item]) -> list[Item]:
+def _interleaved(items: list[Item]) -> list[Item]:
     """The first of every kind, then the second of every kind, and so on."""
     kinds: dict[str, list[Item]] = {}
     for item in items:
@@ -164,8 +153,8 @@ def _item(number: int, line: str) -> Item:
 
 
 def _is_text(value: object) -> bool:
-    """Whether it is text with a word in it, and without the halves of characters that JSON lets pass."""
-    return isinstance(value, str) and bool(_WORD.search(value)) and not _HALF.search(value)
+    """Whether it is text with a word in it, and without lone surrogates, which JSON allows."""
+    return isinstance(value, str) and bool(_WORD.search(value)) and not _SURROGATE.search(value)
 
 
 def _words(text: str) -> str:
@@ -174,7 +163,7 @@ def _words(text: str) -> str:
 
 
 def _last_number(text: str) -> Decimal | None:
-    """The last number of a text; None where there is none."""
+    """The last number of a text; None if there is none."""
     found = list(_NUMBER.finditer(text))
     if not found:
         return None

@@ -1,6 +1,6 @@
-"""What a sweep found: for each setting its figures with intervals, and what it comes to beside the others.
+"""What a sweep found: for each setting its figures with intervals, and how it compares with the others.
 
-Plain data, to JSON and back, and as CSV. The figures' names, titles and directions are said here, once. Knows neither
+Plain data, to JSON and back, and as CSV. The one source of the figures' names, titles and directions. Knows neither
 how anything was measured nor how intervals come about.
 """
 
@@ -9,20 +9,21 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
-from specviz.analysis.sweep.setting import Setting
+from specviz.analysis.sweep.grid import Setting
 from specviz.errors import TraceError
 
 SCHEMA, VERSION = "specviz-sweep", 1
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number that a setting has: how it is called, which way is better, and whether it is quality or cost."""
+    """A number of a setting: its title, which direction is better, and whether it is quality or cost."""
 
     title: str
     is_quality: bool
@@ -51,6 +52,9 @@ FIGURES: MappingProxyType[str, Figure] = MappingProxyType(
 )
 """All figures by name, quality first. Not every point has every figure."""
 
+COMPARED = ("accuracy", "log_probability")
+"""Figures whose paired differences between settings are estimated."""
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -63,14 +67,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Point:
-    """One setting.
+    """One setting's figures.
 
     Attributes:
-        samples: texts it stands on.
-        tokens: in them.
+        samples: texts they are estimated from.
+        tokens: in these texts.
         figures: by the names of `FIGURES`; absent where there is no such number.
-        against_verifier: paired differences to verifier_only at the same temperature, for "accuracy" and
-            "log_probability".
+        against_verifier: paired differences to verifier_only at the same temperature, of the figures in `COMPARED`.
         against_speed: paired differences to `speed` at this point's rejection rate, interpolated between its
             leniences; absent where its curve does not reach so far.
         beats_both: whether a cascade's accuracy is above that of both models alone: "no", "yes", or "surely" where the
@@ -88,10 +91,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Results:
-    """A whole sweep, or what there is of it so far.
+    """A whole sweep, or the part of it that is done.
 
     Attributes:
-        plan: what was asked for, JSON-ready, by the names of `specviz.analysis.sweep.plan.Plan`.
+        plan: what was asked for, JSON-ready, by the names of `specviz.analysis.sweep.grid.SweepGrid`.
         drafter, verifier, dtype: of the pair.
         items: how many.
         points: in the order of the plan's settings.
@@ -132,41 +135,45 @@ class Results:
         Raises:
             TraceError: it is something else, damaged, or of another version.
         """
-        try:
-            record = json.loads(text)
-            if (record.pop("schema"), record.pop("version")) != (SCHEMA, VERSION):
-                raise TraceError(f"These are no results of a sweep of version {VERSION}.")
-            points = tuple(_point(one) for one in record.pop("points"))
-            return Results(**record, points=points)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            if isinstance(error, TraceError):
-                raise
-            raise TraceError("These results of a sweep are damaged or something else.") from error
+
+        def build(record: dict[str, Any]) -> Results:
+            return Results(**record | {"points": tuple(map(_point, record["points"]))})
+
+        return read_record(text, SCHEMA, VERSION, build)
 
     def to_csv(self) -> str:
         """One line a point: setting, texts, and each figure with the ends of its interval."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        head = ["temperature", "method", "lenience", "samples", "tokens", "beats_both"]
-        sides: list[tuple[str, str]] = [("figures", name) for name in FIGURES]
-        sides += [
-            (side, n)
+        sides = {name: ("figures", name) for name in FIGURES}
+        sides |= {
+            f"{name}_{side}": (side, name)
             for side in ("against_verifier", "against_speed")
-            for n in ("accuracy", "log_probability")
-        ]
-        for side, name in sides:
-            stem = name if side == "figures" else f"{name}_{side}"
-            head += [stem, f"{stem}_low", f"{stem}_high"]
-        writer.writerow(head)
+            for name in COMPARED
+        }
+        ends = {"": "value", "_low": "low", "_high": "high"}
+        head = ["temperature", "method", "lenience", "samples", "tokens", "beats_both"]
+        out = io.StringIO()
+        writer = csv.DictWriter(
+            out, head + [stem + end for stem in sides for end in ends], lineterminator="\n"
+        )
+        writer.writeheader()
         for point in self.points:
-            one = point.setting
-            row: list[object] = [one.temperature, one.method, one.lenience, point.samples, point.tokens]
-            row.append(point.beats_both)
-            for side, name in sides:
-                found = getattr(point, side).get(name)
-                row += [found.value, found.low, found.high] if found else ["", "", ""]
+            row = {name: getattr(point, name) for name in head[3:]} | asdict(point.setting)
+            for stem, (side, name) in sides.items():
+                if found := getattr(point, side).get(name):
+                    row |= {stem + end: getattr(found, field) for end, field in ends.items()}
             writer.writerow(row)
         return out.getvalue()
+
+
+def read_record(text: str, schema: str, version: int, build: Callable[[dict[str, Any]], T]) -> T:
+    """What `build` makes of a JSON object that names this schema and version; TraceError if it is something else."""
+    try:
+        record = json.loads(text)
+        if (record.pop("schema"), record.pop("version")) == (schema, version):
+            return build(record)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise TraceError(f"This {schema} is damaged or something else.") from error
+    raise TraceError(f"This is no {schema} of version {version}.")
 
 
 def _point(record: dict[str, Any]) -> Point:

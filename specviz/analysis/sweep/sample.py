@@ -1,4 +1,4 @@
-"""What a sweep keeps of one text: how it came about and how good it is; and what one text took. Plain records.
+"""What a sweep keeps of one text: its origin, counts and quality; and of a timed one, its costs. Plain records.
 
 Knows no model and no statistics.
 """
@@ -13,16 +13,16 @@ class Sample:
     """One text: an item asked once at one setting.
 
     Attributes:
-        setting, item, trial: which setting and item of the plan, by their places there; counted from 0.
-        seed: of the coins; the same for all settings.
+        setting, item, trial: indices of the setting, the item and the trial.
+        seed: of its coins; the same for all settings.
         text: the answer.
         tokens: emitted, an end-of-text marker included.
-        examined, accepted, drafted: proposals. Zero examined where only one model ran.
+        examined, accepted, drafted: draft tokens. None are examined where only one model ran.
         verifier_calls: forward passes in rounds.
         score: of the task, in [0, 1]; None where the item has no answer to check against.
         distance: sum over the tokens of TV(pi, p), at the temperature of the run.
         log_probability: sum over the tokens of log p1(token), natural, at temperature 1.
-        greedy: tokens that are the verifier's own favourite at their place.
+        greedy: tokens that are the verifier's most probable at their position.
         stop_reason: as a run's.
     """
 
@@ -45,14 +45,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class Timing:
-    """What one text took, served by itself; seconds of its rounds, reading the prompt left out.
+    """The costs of one text served by itself; seconds of its rounds, without the prefill.
 
-    `place` counts the items that were timed.
+    `item` is the index of its item in the sweep, `index` that among the timed items.
     """
 
     setting: int
     item: int
-    place: int
+    index: int
     tokens: int
     seconds: float
     drafted: int

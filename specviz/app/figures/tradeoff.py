@@ -1,7 +1,7 @@
 """Quality against cost as a figure: one curve a method over its leniences, both models alone, the Pareto front.
 
-Light on white, as documents want it; `DARK` says which colour takes the place of which on a dark page. Knows results
-and plotly; knows neither how anything was measured nor the page.
+And one point as a sentence. Light on white, for documents; `DARK` maps its colours to those of a dark page. Knows results and plotly; knows neither
+how anything was measured nor the page.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import plotly.graph_objects as go
 
 from specviz.analysis.sweep.cost_model import CostModel
 from specviz.analysis.sweep.results import FIGURES, Estimate, Point, Results
-from specviz.app.figures.tradeoff_words import COMPARED, differences, estimate
 from specviz.core.methods import METHODS
 from specviz.errors import RequestError
 
+COMPARED = ("accuracy", "log_probability")
+"""The figures of which differences from other methods are known."""
 MODELLED = "modelled_latency"
 """The cost that is not measured but follows from the rejection rate."""
 COSTS: dict[str, str] = {
@@ -31,7 +32,7 @@ QUALITIES: dict[str, str] = {name: figure.title for name, figure in FIGURES.item
 """What may stand on the y axis, by name."""
 
 _INK, _MUTED, _GRID, _PAPER = "#1f2937", "#5b6472", "#e2e5ea", "#ffffff"
-# Okabe and Ito's colours, which the colour-blind tell apart; what is drawn in grey are the two models alone.
+# Okabe and Ito's colours, which the colour-blind tell apart; the two models alone are grey.
 _LOOKS = {
     "speed": ("#000000", "circle"),
     "cascade_chow": ("#e69f00", "square"),
@@ -63,12 +64,12 @@ _SWAPS = {
     "#d55e00": "#ff8a3d",
 }
 DARK: dict[str, str] = _SWAPS | {_faint(light): _faint(dark) for light, dark in _SWAPS.items()}
-"""Colours of the figure that a dark page cannot show, and what it shows instead."""
+"""Colours of the figure that a dark page cannot show, and those it shows instead."""
 
 
 @dataclass(frozen=True)
-class _Place:
-    """A point in the plane; `index` is its place in the results."""
+class _Mark:
+    """A point in the plane; `index` is its index in the results."""
 
     index: int
     point: Point
@@ -86,7 +87,7 @@ def figure(
 ) -> go.Figure:
     """The points of one temperature.
 
-    Each trace of points has their places in `results.points` as `customdata` and their titles as `text`. A point that
+    Each trace of points has their indices in `results.points` as `customdata` and their titles as `text`. A point that
     lacks either figure is left out; where none is left, the figure says so.
 
     Args:
@@ -94,39 +95,36 @@ def figure(
         temperature: one of `results.temperatures`.
         x: one of `COSTS`.
         y: one of `QUALITIES`.
-        costs: what "modelled_latency" is computed with.
+        costs: of the models that "modelled_latency" is computed for.
 
     Raises:
-        RequestError: an axis there is not, or "modelled_latency" without costs.
+        RequestError: an unknown axis, or "modelled_latency" without costs.
     """
     if x not in COSTS or y not in QUALITIES:
         raise RequestError(f"The axes are one of {', '.join(COSTS)}, and one of {', '.join(QUALITIES)}.")
     if x == MODELLED and costs is None:
         raise RequestError(f"{MODELLED} needs the costs to compute it with.")
-    places = [
-        _Place(index, point, across, point.figures[y])
+    marks = [
+        _Mark(index, point, across, point.figures[y])
         for index, point in enumerate(results.points)
         if point.setting.temperature == temperature
         and (across := cost(point, x, costs))
         and y in point.figures
     ]
     plot = go.Figure()
-    _front(plot, places, FIGURES[y].higher_is_better)
+    _front(plot, marks, FIGURES[y].higher_is_better)
     if x == MODELLED:
-        _measured(plot, places)
+        _measured(plot, marks)
+    marks.sort(key=lambda mark: mark.point.setting.lenience)
     for name, (colour, symbol) in _LOOKS.items():
-        own = sorted(
-            (place for place in places if place.point.setting.method == name),
-            key=lambda place: place.point.setting.lenience,
-        )
-        if own:
+        if own := [mark for mark in marks if mark.point.setting.method == name]:
             _curve(plot, own, colour, symbol, (x, y))
-    _alone(plot, places, (x, y))
+    _alone(plot, marks, (x, y))
     for beats, (symbol, words) in _STARS.items():
-        if any(place.point.beats_both == beats for place in places):
+        if any(mark.point.beats_both == beats for mark in marks):
             marker = {"symbol": symbol, "size": 12, "color": _INK}
             plot.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=words, hoverinfo="skip")
-    _dress(plot, (x, y), results, temperature, empty=not places)
+    _dress(plot, (x, y), results, temperature, empty=not marks)
     return plot
 
 
@@ -144,17 +142,17 @@ def cost(point: Point, x: str, costs: CostModel | None = None) -> Estimate | Non
     return Estimate(value, min(one, other), max(one, other))
 
 
-def _front(plot: go.Figure, places: list[_Place], higher: bool) -> None:
-    """The points that no other point outdoes: at most their cost and at least their quality."""
-    front: list[_Place] = []
+def _front(plot: go.Figure, marks: list[_Mark], higher: bool) -> None:
+    """The Pareto front: the points that no other point beats in cost and quality."""
     sign = -1 if higher else 1
-    for place in sorted(places, key=lambda place: (place.x.value, sign * place.y.value)):
-        if not front or sign * place.y.value < sign * front[-1].y.value:
-            front.append(place)
+    front: list[tuple[float, float]] = []
+    for x, y in sorted((mark.x.value, sign * mark.y.value) for mark in marks):
+        if not front or y < sign * front[-1][1]:
+            front.append((x, sign * y))
     if len(front) > 1:
         plot.add_scatter(
-            x=[place.x.value for place in front],
-            y=[place.y.value for place in front],
+            x=[x for x, _ in front],
+            y=[y for _, y in front],
             mode="lines",
             line={"color": _GRID, "width": 9, "shape": "hv"},
             name="best at its cost",
@@ -162,14 +160,14 @@ def _front(plot: go.Figure, places: list[_Place], higher: bool) -> None:
         )
 
 
-def _measured(plot: go.Figure, places: list[_Place]) -> None:
-    """Where the points lie by what was measured, beside where the arithmetic puts them: a line from one to the other."""
+def _measured(plot: go.Figure, marks: list[_Mark]) -> None:
+    """A line from each modelled point to where its measured latency is."""
     across: list[float | None] = []
     up: list[float | None] = []
-    for place in places:
-        if found := place.point.figures.get("relative_latency"):
-            across += [place.x.value, found.value, None]
-            up += [place.y.value, place.y.value, None]
+    for mark in marks:
+        if found := mark.point.figures.get("relative_latency"):
+            across += [mark.x.value, found.value, None]
+            up += [mark.y.value, mark.y.value, None]
     if across:
         plot.add_scatter(
             x=across,
@@ -183,9 +181,9 @@ def _measured(plot: go.Figure, places: list[_Place]) -> None:
         )
 
 
-def _curve(plot: go.Figure, places: list[_Place], colour: str, symbol: str, axes: tuple[str, str]) -> None:
-    method = METHODS[places[0].point.setting.method]
-    stars = [_STARS.get(place.point.beats_both) for place in places]
+def _curve(plot: go.Figure, marks: list[_Mark], colour: str, symbol: str, axes: tuple[str, str]) -> None:
+    method = METHODS[marks[0].point.setting.method]
+    stars = [_STARS.get(mark.point.beats_both) for mark in marks]
     look: dict[str, Any] = {
         "mode": "lines+markers",
         "name": method.title,
@@ -195,7 +193,7 @@ def _curve(plot: go.Figure, places: list[_Place], colour: str, symbol: str, axes
     # The legend would show the first point's symbol, which may be a star.
     plot.add_scatter(x=[None], y=[None], marker={"color": colour, "symbol": symbol, "size": 8}, **look)
     plot.add_scatter(
-        **_points(places, axes),
+        **_points(marks, axes, colour),
         **look,
         showlegend=False,
         marker={
@@ -205,55 +203,53 @@ def _curve(plot: go.Figure, places: list[_Place], colour: str, symbol: str, axes
             "opacity": 1,
             "line": {"width": 0},
         },
-        error_x=_bars([place.x for place in places], _faint(colour)),
-        error_y=_bars([place.y for place in places], _faint(colour)),
     )
 
 
-def _alone(plot: go.Figure, places: list[_Place], axes: tuple[str, str]) -> None:
+def _alone(plot: go.Figure, marks: list[_Mark], axes: tuple[str, str]) -> None:
     """Both models alone, and how good each is all the way across."""
     for name, symbol in _ALONE.items():
-        own = [place for place in places if place.point.setting.method == name]
-        for place in own:
+        own = [mark for mark in marks if mark.point.setting.method == name]
+        for mark in own:
             line = {"color": _MUTED, "width": 1, "dash": "dash"}
             plot.add_shape(
-                type="line", xref="paper", x0=0, x1=1, y0=place.y.value, y1=place.y.value,
+                type="line", xref="paper", x0=0, x1=1, y0=mark.y.value, y1=mark.y.value,
                 line=line, opacity=0.6, layer="below",
             )  # fmt: skip
         if own:
             plot.add_scatter(
-                **_points(own, axes),
+                **_points(own, axes, _MUTED),
                 mode="markers",
                 name=METHODS[name].title,
                 marker={"color": _MUTED, "symbol": symbol, "size": 15, "line": {"color": _PAPER, "width": 1}},
-                error_x=_bars([place.x for place in own], _faint(_MUTED)),
-                error_y=_bars([place.y for place in own], _faint(_MUTED)),
             )
 
 
-def _points(places: list[_Place], axes: tuple[str, str]) -> dict[str, Any]:
+def _points(marks: list[_Mark], axes: tuple[str, str], colour: str) -> dict[str, Any]:
     return {
-        "x": [place.x.value for place in places],
-        "y": [place.y.value for place in places],
-        "customdata": [place.index for place in places],
-        "text": [place.point.setting.title for place in places],
-        "hovertext": [_hover(place, axes) for place in places],
+        "x": [mark.x.value for mark in marks],
+        "y": [mark.y.value for mark in marks],
+        "customdata": [mark.index for mark in marks],
+        "text": [mark.point.setting.title for mark in marks],
+        "hovertext": [_hover(mark, axes) for mark in marks],
         "hovertemplate": "%{hovertext}<extra></extra>",
+        "error_x": _bars([mark.x for mark in marks], _faint(colour)),
+        "error_y": _bars([mark.y for mark in marks], _faint(colour)),
     }
 
 
-def _hover(place: _Place, axes: tuple[str, str]) -> str:
+def _hover(mark: _Mark, axes: tuple[str, str]) -> str:
     x, y = axes
-    point = place.point
+    point = mark.point
     lines = [
         f"<b>{point.setting.title}</b>",
-        f"{QUALITIES[y]} {estimate(y, place.y)}",
-        f"{COSTS[x]} {estimate(x, place.x)}",
+        f"{QUALITIES[y]} {estimate(y, mark.y)}",
+        f"{COSTS[x]} {estimate(x, mark.x)}",
         f"{point.samples:,} texts, {point.tokens:,} tokens",
     ]
     compared = y if y in COMPARED else COMPARED[0]
-    if told := differences(point, compared):
-        lines += [f"{FIGURES[compared].title}:", *told]
+    if found := differences(point, compared):
+        lines += [f"{FIGURES[compared].title}:", *found]
     return "<br>".join(lines)
 
 
@@ -298,10 +294,8 @@ def _dress(
             "x": 0.015,
             "xanchor": "left",
         },
-        xaxis=axis | _scale(x) | {"title": {"text": f"{COSTS[x]} (lower is cheaper)", "font": {"size": 12}}},
-        yaxis=axis
-        | _scale(y)
-        | {"title": {"text": f"{QUALITIES[y]} ({better} is better)", "font": {"size": 12}}},
+        xaxis=axis | _axis(x, f"{COSTS[x]} (lower is cheaper)"),
+        yaxis=axis | _axis(y, f"{QUALITIES[y]} ({better} is better)"),
         legend={"orientation": "h", "x": 0, "y": -0.16, "yanchor": "top", "font": {"size": 12}},
         hovermode="closest",
         hoverlabel={"bgcolor": _PAPER, "bordercolor": _MUTED, "font": {"color": _INK}, "align": "left"},
@@ -312,5 +306,69 @@ def _dress(
         plot.add_annotation(text=words, showarrow=False, xref="paper", yref="paper", x=0.5, y=0.5)
 
 
-def _scale(name: str) -> dict[str, Any]:
-    return {"tickformat": ".0%"} if name in FIGURES and FIGURES[name].is_share else {"tickformat": ".3~g"}
+def _axis(name: str, title: str) -> dict[str, Any]:
+    share = name in FIGURES and FIGURES[name].is_share
+    return {"tickformat": ".0%" if share else ".3~g", "title": {"text": title, "font": {"size": 12}}}
+
+
+# ---- in words
+
+
+def number(name: str, value: float, difference: bool = False) -> str:
+    """A figure's value: shares in percent, their differences in points, others with two decimals."""
+    if name in FIGURES and FIGURES[name].is_share:
+        text = f"{abs(100 * value):.1f}" + ("" if difference else "%")
+    else:
+        text = f"{abs(value):.2f}"
+    sign = "" if float(text.rstrip("%")) == 0 else "−" if value < 0 else "+" if difference else ""
+    return sign + text
+
+
+def estimate(name: str, found: Estimate, difference: bool = False) -> str:
+    """A figure's value and its 95 % interval, where that has any width."""
+    value = number(name, found.value, difference)
+    if difference and FIGURES[name].is_share:
+        value += " points"
+    if found.low == found.high:
+        return value
+    return f"{value} ({number(name, found.low, difference)} to {number(name, found.high, difference)})"
+
+
+def differences(point: Point, name: str) -> list[str]:
+    """One of `COMPARED`: its differences from the verifier alone, and from `speed` at equal rejection rate."""
+    against = (
+        (point.against_verifier, METHODS["verifier_only"].title),
+        (point.against_speed, f"{METHODS['speed'].title} at this rejection rate"),
+    )
+    return [
+        f"{estimate(name, side[name], difference=True)} against {title}"
+        for side, title in against
+        if name in side
+    ]
+
+
+def sentence(point: Point) -> str:
+    """All figures of a point, in one paragraph of plain text."""
+    figures = [
+        f"{_within(figure.title)} {estimate(name, point.figures[name])}"
+        for name, figure in FIGURES.items()
+        if name in point.figures
+    ]
+    parts = [
+        f"{point.setting.title}, temperature {point.setting.temperature:g}: {', '.join(figures)}; "
+        f"from {point.samples:,} texts of {point.tokens:,} tokens in all."
+    ]
+    for name in COMPARED:
+        if found := differences(point, name):
+            parts.append(f"{FIGURES[name].title}: {'; '.join(found)}.")
+    if point.beats_both == "surely":
+        parts.append("It is more accurate than either model alone, by more than chance explains.")
+    elif point.beats_both == "yes":
+        parts.append("It is more accurate than either model alone, by no more than chance may explain.")
+    parts.append("In brackets: 95% intervals.")
+    return " ".join(parts)
+
+
+def _within(title: str) -> str:
+    """A title as written inside a sentence; one that begins with two capitals is a name."""
+    return title if title[:2].isupper() else title[:1].lower() + title[1:]

@@ -1,49 +1,39 @@
 """The tab Replay: a run step by step, from the recorded ones, from the tab Generate, or from a file.
 
 Knows traces and where they come from; needs no model, and draws nothing itself. An uploaded file is untrusted: it is
-read up to a limit, checked, written anew from what was understood, and not kept.
+read up to a limit, checked, written anew from what was parsed, and not kept.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from gradio.blocks import Block
 from gradio.data_classes import FileData, ListFiles
-from gradio.utils import get_upload_folder, is_in_or_equal
 
-from specviz.app.components.run_view import TraceView
+from specviz.analysis.recorded_runs import RecordedRuns, read_recorded_runs
+from specviz.app.components.trace_view import TraceView
+from specviz.app.guard import MAX_SENTENCE
 from specviz.app.running import QUIET, error_line
+from specviz.compat.gradio import UploadButton, is_uploaded
 from specviz.errors import SpecvizError, TraceError
 from specviz.schema.trace import Run, parse_trace
 from specviz.serving.limits import Limits
-from specviz.tools.record import Shelf, open_shelf
-
-MAX_SENTENCE = 300
-"""Characters of an error sentence; some of it may come from the file."""
 
 _JUST_MADE = "The run that the tab Generate showed when you asked for its replay."
 
 _UPLOADED = "The run in the file you uploaded."
 
 
-class TraceUpload(gr.UploadButton):
-    """A button that takes one file and gives its first `limit` + 1 bytes; the file itself is gone by then."""
-
-    is_template = True
+class TraceUpload(UploadButton):
+    """Gives the first `limit` + 1 bytes of the uploaded file; the file itself is gone by then."""
 
     def __init__(self, label: str, *, limit: int = Limits.max_trace_bytes, **kwargs: Any) -> None:
         """Take files of up to `limit` bytes."""
         super().__init__(label, **kwargs)
         self.limit = limit
-
-    def get_config(self, cls: type[Block] | None = None) -> dict[str, Any]:
-        """Gradio's own settings, which it finds by the names of a constructor's parameters: those of the class above."""
-        return super().get_config(cls or gr.UploadButton)
 
     def preprocess(self, payload: ListFiles | FileData | None) -> bytes | None:
         """Read and delete the file; None where it cannot be read."""
@@ -51,36 +41,28 @@ class TraceUpload(gr.UploadButton):
             payload = payload.root[0] if payload.root else None
         if payload is None:
             return None
-        path = Path(payload.path)  # gradio has made sure that it lies among its uploads
+        path = Path(payload.path)
         try:
             with path.open("rb") as file:
                 return file.read(self.limit + 1)
         except OSError:
             return None
         finally:
-            if is_in_or_equal(path, get_upload_folder()):  # a page may also name a file that is served to it
+            if is_uploaded(path):  # a page may also name a file that is served to it
                 path.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True)
-class Replay:
-    """The tab's parts that others may speak to."""
+def replay_tab(made: TraceView, tabs: gr.Tabs, limit: int = Limits.max_trace_bytes) -> None:
+    """Build the tab's content, inside the caller's `gr.Tab`.
 
-    view: TraceView
-    recorded: gr.Dropdown
-    story: gr.Markdown
-
-    def take(self, view: TraceView, tabs: gr.Tabs) -> None:
-        """Let the run of another view be replayed here when it asks for it; the page then turns to this tab."""
-        js = f"(trace) => [trace, null, {json.dumps(_JUST_MADE)}]"
-        handed = view.play(None, view, [self.view, self.recorded, self.story], js=js, **QUIET)
-        handed.then(lambda: gr.Tabs(selected="replay"), None, tabs, **QUIET)
-
-
-def replay_tab(methods: dict[str, dict[str, Any]], limit: int = Limits.max_trace_bytes) -> Replay:
-    """Build the tab's content; `methods` is what the view says of each method, `limit` the bytes of an upload."""
-    shelf = open_shelf()
+    Args:
+        made: a view that may ask to have its run replayed here, which turns the page to this tab.
+        tabs: those of the page.
+        limit: the bytes that an upload may have.
+    """
+    shelf = read_recorded_runs()
     first = shelf.runs[0]
+    stories = {run.key: run.story for run in shelf.runs}
     with gr.Row():
         with gr.Column(scale=3, min_width=320):
             recorded = gr.Dropdown(
@@ -93,10 +75,9 @@ def replay_tab(methods: dict[str, dict[str, Any]], limit: int = Limits.max_trace
             upload = TraceUpload("Upload a saved trace", limit=limit, size="sm", elem_id="upload")
         with gr.Column(scale=4, min_width=320):
             story = gr.Markdown(first.story, elem_id="story")
-    view = TraceView(recorded_value(shelf, first.key), methods=methods, replay=True, elem_id="replay-view")
+    view = TraceView(recorded_value(shelf, first.key), replay=True, elem_id="replay-view")
 
     def choose(key: str) -> tuple[str, str]:
-        stories = {run.key: run.story for run in shelf.runs}
         return recorded_value(shelf, key), stories.get(key, "")
 
     def receive(content: bytes | None) -> tuple[str, None, str]:
@@ -108,11 +89,13 @@ def replay_tab(methods: dict[str, dict[str, Any]], limit: int = Limits.max_trace
     # Not `change`: a choice that is taken back because another run came must not fetch anything.
     recorded.input(choose, recorded, [view, story], **QUIET)
     upload.upload(receive, upload, [view, recorded, story], **QUIET)
-    return Replay(view, recorded, story)
+    js = f"(trace) => [trace, null, {json.dumps(_JUST_MADE)}]"
+    copied = made.play(None, made, [view, recorded, story], js=js, **QUIET)
+    copied.then(lambda: gr.Tabs(selected="replay"), None, tabs, **QUIET)
 
 
-def recorded_value(shelf: Shelf, key: str) -> str:
-    """A recorded run for the view, with what the verifier alone takes; or the error's line."""
+def recorded_value(shelf: RecordedRuns, key: str) -> str:
+    """A recorded run for the view, with the verifier's own speed; or the line of an error."""
     try:
         trace = "".join(shelf.load(key).lines())
     except SpecvizError as error:

@@ -1,8 +1,7 @@
-"""What a model on a GPU keeps from batch to batch: buffers for keys and values, and the passes captured over them.
+"""A model's workspace on a GPU: a KV cache that outlives batches, and the passes captured over its buffers.
 
-Captured passes know their buffers by address, so these outlive the batch that needed them and grow in large steps.
-One batch at a time has a model's workspace; any other makes do with buffers of its own. Knows models and buffers; knows
-no row.
+Captured passes hold their buffers by address, so these outlive a batch and grow in large steps. One batch at a time uses a
+model's workspace; others allocate buffers of their own. Knows models and buffers; knows no sequence.
 """
 
 from __future__ import annotations
@@ -14,49 +13,51 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
-from specviz.runtime.cuda.graphs import Graphs, enabled
-from specviz.runtime.kv_cache import SlotCache
+from specviz.compat.transformers import attention_of
+from specviz.runtime.cuda.graphs import Graphs, capturing_allowed
+from specviz.runtime.kv_cache import KVCache
 
 _GRAIN = 512
-"""Positions by which buffers grow that are captured."""
+"""Positions by which captured buffers grow."""
 
 
 class Workspace:
-    """Buffers and captured passes of one model."""
+    """KV cache and captured passes of one model."""
 
     def __init__(self) -> None:
         self.graphs = Graphs()
-        self.cache = SlotCache(grain=_GRAIN, doubles=True, moved=self.graphs.clear)
+        self.cache = KVCache(grain=_GRAIN, doubles=True, on_move=self.graphs.clear)
         self._holder: Any = None
 
-    def lend(self, holder: object) -> bool:
-        """Give it to `holder` until that gives it back or is gone; False where somebody else has it."""
+    def acquire(self, holder: object) -> bool:
+        """Reserve it for `holder` until `release` or until that is collected; returns False if another holds it."""
         if not self.is_free_for(holder):
             return False
         self._holder = weakref.ref(holder)
         return True
 
     def is_free_for(self, holder: object) -> bool:
-        """Whether `holder` has it, or could have it."""
+        """Whether `holder` holds it or could acquire it."""
         return self._holder is None or self._holder() in (None, holder)
 
-    def give_back(self) -> None:
-        """Whoever had it is done."""
+    def release(self) -> None:
+        """End the holder's use; passes may be captured again."""
         self._holder = None
-        self.graphs.spend()
+        self.graphs.resume()
 
-    def save(self) -> bool:
-        """Free what can be done without; whether that was anything."""
-        found = self.graphs.save()
+    def free_memory(self) -> bool:
+        """Free captured passes, and the buffers if they are not in use; returns True if any were freed."""
+        found = self.graphs.suspend()
         if self._holder is None or self._holder() is None:
-            found = self.cache.rows > 0 or found
-            self.cache.forget()
+            found = self.cache.slots > 0 or found
+            self.cache.free()
         return found
 
 
 def single_gpu(model: nn.Module) -> torch.device | None:
-    """The one GPU that a model lies on; None off GPUs, and for a model on several."""
+    """The one GPU that a model is on; None for a model elsewhere or on several devices."""
     devices = {parameter.device for parameter in model.parameters()}
     return next((it for it in devices if it.type == "cuda"), None) if len(devices) == 1 else None
 
@@ -65,25 +66,24 @@ _workspaces: WeakKeyDictionary[nn.Module, tuple[object, Workspace]] = WeakKeyDic
 
 
 def workspace(model: nn.Module) -> Workspace | None:
-    """The workspace of a model; None where passes are not captured: off a single GPU, or switched off.
+    """The workspace of a model; None where passes are not captured: not on a single GPU, or switched off.
 
-    A new one where the model's tensors have moved since, or its attention is another: captures would know the old ones.
+    A new one where the model's tensors have moved or its attention has changed since: captures would use the old ones.
     """
-    if single_gpu(model) is None or not enabled():
+    if single_gpu(model) is None or not capturing_allowed():
         return None
     signature = _signature(model)
     before, kept = _workspaces.get(model, (None, None))
     if kept is None or before != signature:
         if kept is not None:
-            kept.save()
+            kept.free_memory()
         kept = Workspace()
         _workspaces[model] = signature, kept
-        # Buffers refer to one another: they would wait for a garbage collection.
-        weakref.finalize(model, kept.cache.forget).atexit = False
+        weakref.finalize(model, kept.cache.free).atexit = False
     return kept
 
 
 def _signature(model: nn.Module) -> object:
-    """What captures of a model's passes depend on."""
-    attention = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    """What captured passes of a model depend on."""
+    attention = attention_of(model) if isinstance(model, PreTrainedModel) else None
     return attention, tuple(tensor.data_ptr() for tensor in chain(model.parameters(), model.buffers()))

@@ -1,1 +1,1 @@
-"""The benchmark: everybody on the same weights, prompts, seeds and threads, in one run. See `job`, where it begins."""
+"""The benchmark: contenders on the same weights, prompts, seeds and threads, in one run. Begins in `benchmark`."""

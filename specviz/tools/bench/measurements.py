@@ -1,66 +1,59 @@
-"""What a benchmark measured, and what follows from it: medians, ratios pair by pair, bounds and floors.
+"""What a benchmark measured, and what follows from it: speeds, ratios pair by pair, bounds and floors.
 
-Arithmetic on numbers that were measured, to JSON and back. Knows no model, no clock and no layout.
+Arithmetic on measured numbers, to JSON and back. Knows no model, no clock and no layout.
 """
 
 from __future__ import annotations
 
 import json
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from specviz.analysis.statistics import Quartiles, quartiles
 from specviz.engine.draft_length import expected_passes, expected_tokens
 from specviz.errors import RequestError
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Median and quartiles of a number of values."""
-
-    median: float
-    low: float
-    high: float
-    count: int
-
-
-def spread(values: Iterable[float]) -> Spread | None:
-    """Median and quartiles (linear between neighbours); None of nothing."""
-    found = sorted(values)
-    if not found:
-        return None
-    if len(found) == 1:
-        return Spread(found[0], found[0], found[0], 1)
-    low, middle, high = statistics.quantiles(found, n=4, method="inclusive")
-    return Spread(middle, low, high, len(found))
-
-
 def bound(acceptance: float, drafter_seconds: float, verifier_seconds: Sequence[float]) -> tuple[float, int]:
-    """The most that drafting can gain over the verifier alone, by bare forward passes; and the K that gains it.
+    """The largest possible speed-up over the verifier alone, by bare forward passes; and the K that reaches it.
 
-    A round of K proposals runs the verifier once over K tokens, `verifier_seconds[K - 1]`, and the drafter K times, but
-    for the last time only where all proposals so far were accepted. K = 0 is not to draft, and gains 1.
+    A round of K draft tokens runs the verifier once over K tokens, `verifier_seconds[K - 1]`, and the drafter K times, but
+    the last time only if all before were accepted. K = 0 is not to draft, with a speed-up of 1.
     """
     gains = [(1.0, 0)]
-    gains += [
-        (
-            expected_tokens(acceptance, k)
-            * verifier_seconds[0]
-            / (expected_passes(acceptance, k) * drafter_seconds + seconds),
-            k,
-        )
-        for k, seconds in enumerate(verifier_seconds, 1)
-    ]
+    for k, seconds in enumerate(verifier_seconds, 1):
+        round_seconds = expected_passes(acceptance, k) * drafter_seconds + seconds
+        gains.append((expected_tokens(acceptance, k) * verifier_seconds[0] / round_seconds, k))
     return max(gains)
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One run of one contender.
+class Measured:
+    """One run: its text and its costs.
 
-    `memory` is the most bytes taken at once beyond what the process held before; None where nobody tells.
+    Attributes:
+        token_ids: the new ids.
+        seconds: from the call to its end, prefill included.
+        first_token_seconds: from the call until the first new id is streamed; None if nothing streams.
+        rounds: forward passes of the verifier that gave new ids.
+        examined, accepted: draft tokens; None if the contender does not report them.
+    """
+
+    token_ids: list[int]
+    seconds: float
+    first_token_seconds: float | None
+    rounds: int
+    examined: int | None = None
+    accepted: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample(Measured):
+    """One run of one contender in a benchmark.
+
+    `memory` is the peak in bytes beyond what the process held before; None where it cannot be measured.
     """
 
     contender: str
@@ -68,30 +61,24 @@ class Sample:
     kind: str
     temperature: float
     repetition: int
-    token_ids: list[int]
-    seconds: float
-    first_token_seconds: float | None
-    rounds: int
-    examined: int | None
-    accepted: int | None
     memory: int | None
 
     @property
     def speed(self) -> float:
-        """Tokens a second, reading the prompt included."""
+        """Tokens a second, prefill included."""
         return len(self.token_ids) / self.seconds
 
     @property
-    def place(self) -> tuple[int, float, int]:
+    def key(self) -> tuple[int, float, int]:
         """What two runs must share to be compared: prompt, temperature, repetition."""
         return self.prompt, self.temperature, self.repetition
 
 
 @dataclass(frozen=True)
 class Forwards:
-    """Bare forward passes at one cache length, and what they read.
+    """Bare forward passes at one cache length, and the bytes they read.
 
-    `verifier_seconds[n - 1]` is a pass over n tokens. Bytes are of weights and of keys and values; `bandwidth` in bytes
+    `verifier_seconds[n - 1]` is a pass over n tokens. Bytes are those of weights and KV cache; `bandwidth` in bytes
     a second.
     """
 
@@ -103,13 +90,13 @@ class Forwards:
     bandwidth: float
 
     def floor(self, passes: float) -> float:
-        """Seconds that a round with so many passes of the drafter must take to read its bytes."""
+        """Seconds that a round with this many drafter passes needs to read its bytes."""
         return (passes * self.drafter_bytes + self.verifier_bytes) / self.bandwidth
 
 
 @dataclass(frozen=True)
 class Overhead:
-    """Rounds by the clock, and after each its forward passes bare; draft length 0 is the verifier alone.
+    """Rounds, each timed whole and followed by its forward passes bare; draft length 0 is the verifier alone.
 
     `passes` are the drafter's, of each round.
     """
@@ -122,9 +109,9 @@ class Overhead:
     bare_seconds: list[float]
 
     @property
-    def share(self) -> Spread | None:
-        """The part of a round that is not its forward passes, round by round."""
-        return spread(1 - b / r for r, b in zip(self.round_seconds, self.bare_seconds, strict=True))
+    def share(self) -> Quartiles | None:
+        """The share of a round that is not its forward passes, round by round."""
+        return quartiles(1 - b / r for r, b in zip(self.round_seconds, self.bare_seconds, strict=True))
 
 
 @dataclass(frozen=True)
@@ -137,14 +124,14 @@ class Together:
     together: list[float]
 
     @property
-    def gain(self) -> Spread | None:
-        """Several over one, pair by pair."""
-        return spread(many / one for one, many in zip(self.alone, self.together, strict=True))
+    def gain(self) -> Quartiles | None:
+        """Speed of several over speed of one, pair by pair."""
+        return quartiles(many / one for one, many in zip(self.alone, self.together, strict=True))
 
 
-@dataclass(frozen=True)
-class Party:
-    """A contender as the report tells of it; `absent` says why it did not take part, or not to the end."""
+@dataclass
+class Participant:
+    """A contender in the report; `absent` says why it did not take part, or not to the end."""
 
     name: str
     about: str
@@ -154,7 +141,7 @@ class Party:
 
 
 @dataclass
-class Bench:
+class Measurements:
     """One benchmark: where, when and how it was run, and everything measured."""
 
     pair: str
@@ -176,53 +163,45 @@ class Bench:
     seed: int
     notes: list[str]
     prompts: list[str]
-    parties: list[Party] = field(default_factory=list)
+    parties: list[Participant] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     forwards: Forwards | None = None
     overheads: list[Overhead] = field(default_factory=list)
     together: list[Together] = field(default_factory=list)
-    ended: int = 0  # runs in which an end-of-text token was written and passed over
+    ended: int = 0  # runs in which an end-of-text token was written and ignored
     complete: bool = False
     seconds: float = 0.0
 
     @property
-    def present(self) -> list[Party]:
+    def present(self) -> list[Participant]:
         """The contenders that were measured."""
         names = {sample.contender for sample in self.samples}
         return [party for party in self.parties if party.name in names]
 
     def of(self, contender: str, temperature: float | None = None, kind: str | None = None) -> list[Sample]:
         """A contender's runs."""
-        return [
-            sample
-            for sample in self.samples
-            if sample.contender == contender
-            and temperature in (None, sample.temperature)
-            and kind in (None, sample.kind)
-        ]
+        runs = (sample for sample in self.samples if sample.contender == contender)
+        return [s for s in runs if temperature in (None, s.temperature) and kind in (None, s.kind)]
 
     def speed(
         self, contender: str, temperature: float | None = None, kind: str | None = None
-    ) -> Spread | None:
+    ) -> Quartiles | None:
         """Tokens a second."""
-        return spread(sample.speed for sample in self.of(contender, temperature, kind))
+        return quartiles(sample.speed for sample in self.of(contender, temperature, kind))
 
     def ratios(
         self, ours: str, theirs: str, temperature: float | None = None, kind: str | None = None
     ) -> list[float]:
         """Speed over speed, of every pair of runs that share prompt, temperature and repetition."""
-        others = {sample.place: sample.speed for sample in self.of(theirs, temperature, kind)}
-        return [
-            sample.speed / others[sample.place]
-            for sample in self.of(ours, temperature, kind)
-            if sample.place in others
-        ]
+        others = {sample.key: sample.speed for sample in self.of(theirs, temperature, kind)}
+        runs = self.of(ours, temperature, kind)
+        return [sample.speed / others[sample.key] for sample in runs if sample.key in others]
 
     def acceptance(self, contender: str, temperature: float, kind: str | None = None) -> float | None:
-        """Accepted / examined proposals of all runs together; None where they were not told."""
-        told = [s for s in self.of(contender, temperature, kind) if s.examined]
-        examined = sum(s.examined or 0 for s in told)
-        return sum(s.accepted or 0 for s in told) / examined if examined else None
+        """Accepted / examined draft tokens of all runs together; None where the contender does not report them."""
+        counted = [s for s in self.of(contender, temperature, kind) if s.examined]
+        examined = sum(s.examined or 0 for s in counted)
+        return sum(s.accepted or 0 for s in counted) / examined if examined else None
 
     def block_efficiency(self, contender: str, temperature: float) -> float | None:
         """Tokens for each forward pass of the verifier."""
@@ -231,39 +210,31 @@ class Bench:
         return sum(len(sample.token_ids) for sample in samples) / rounds if rounds else None
 
     def agreement(self, contender: str, reference: str) -> tuple[int, int, float] | None:
-        """Of the greedy texts: how many are the reference's, of how many, and the shortest common beginning's share."""
-        theirs = {sample.place: sample.token_ids for sample in self.of(reference, 0.0)}
+        """Of the greedy texts: how many equal the reference's, of how many, and the least share of a common prefix."""
+        theirs = {sample.key: sample.token_ids for sample in self.of(reference, 0.0)}
         shares = [
-            common(sample.token_ids, theirs[sample.place]) / max(1, len(sample.token_ids))
+            common_prefix(sample.token_ids, theirs[sample.key]) / max(1, len(sample.token_ids))
             for sample in self.of(contender, 0.0)
-            if sample.place in theirs
+            if sample.key in theirs
         ]
         return (sum(share == 1 for share in shares), len(shares), min(shares)) if shares else None
 
-    def best_fixed(
-        self, names: Sequence[str], temperature: float, kind: str | None = None
-    ) -> tuple[str, Spread] | None:
-        """The fastest of several contenders, by its median."""
-        found = [(name, self.speed(name, temperature, kind)) for name in names]
-        known = [(name, speed) for name, speed in found if speed]
-        return max(known, key=lambda each: each[1].median) if known else None
 
-
-def common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many ids two texts share before they part."""
+def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many ids two texts share before they diverge."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 SCHEMA = "specviz-bench"
 
 
-def to_json(benches: Sequence[Bench]) -> str:
-    """All that was measured, as one JSON object."""
+def to_json(benches: Sequence[Measurements]) -> str:
+    """Everything measured, as one JSON object."""
     body = {"schema": SCHEMA, "version": 1, "benches": [asdict(bench) for bench in benches]}
     return json.dumps(body, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
 
-def from_json(text: str) -> list[Bench]:
+def from_json(text: str) -> list[Measurements]:
     """The benchmarks of a file.
 
     Raises:
@@ -273,17 +244,13 @@ def from_json(text: str) -> list[Bench]:
         body = json.loads(text)
         if body["schema"] != SCHEMA or body["version"] != 1:
             raise ValueError
-        return [_bench(raw) for raw in body["benches"]]
+        return [Measurements(**raw | _parts(raw)) for raw in body["benches"]]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise RequestError("This is no file of measurements: give one that `bench --json` wrote.") from error
 
 
-def _bench(raw: dict[str, Any]) -> Bench:
-    parts: dict[str, Any] = {
-        "parties": [Party(**each) for each in raw["parties"]],
-        "samples": [Sample(**each) for each in raw["samples"]],
-        "forwards": Forwards(**raw["forwards"]) if raw["forwards"] else None,
-        "overheads": [Overhead(**each) for each in raw["overheads"]],
-        "together": [Together(**each) for each in raw["together"]],
-    }
-    return Bench(**raw | parts)
+def _parts(raw: dict[str, Any]) -> dict[str, Any]:
+    """The records among a benchmark's fields."""
+    kinds = {"parties": Participant, "samples": Sample, "overheads": Overhead, "together": Together}
+    lists = {name: [kind(**each) for each in raw[name]] for name, kind in kinds.items()}
+    return {**lists, "forwards": Forwards(**raw["forwards"]) if raw["forwards"] else None}

@@ -1,22 +1,23 @@
-"""Pairs with random weights at real models' shapes: what a pair costs, without fetching it.
+"""Pairs with random weights at real models' shapes: measures the cost of a pair without downloading it.
 
 Layers, widths, heads and vocabularies are those of the models' public configs; weights and tokenizer are not. Such a
-pair writes nothing of sense, but reads as many bytes a round as the real one. Random models agree the more the
-hotter they are sampled, so a temperature stands in for how well a drafter knows its verifier. Knows no clock.
+pair writes nonsense, but reads as many bytes a round as the real one. The acceptance rate of random models grows with
+the temperature, so that choosing a temperature chooses the acceptance rate. Knows no clock.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from specviz.errors import PairError, RequestError
-from specviz.models.pairs import ModelPair, pair_from_models
+from specviz.engine.engine import Engine
+from specviz.errors import PairError, RequestError, is_out_of_memory
+from specviz.models.pair import ModelPair, pair_from_models
 from specviz.progress import Progress
 from specviz.schema.settings import Request
 
@@ -26,24 +27,18 @@ if TYPE_CHECKING:
 END = "<|end|>"
 _COLDEST, _HOTTEST = 0.02, 50.0
 _ROUNDS = 3
-"""Short runs that a temperature is sought with; each text is written at the temperature that the last one gave."""
+"""Short runs of the search for a temperature; each is sampled at the temperature that the last one gave."""
 
 
-def _shape(
-    family: str, sizes: tuple[int, int, int, int, int, int], tied: bool, **more: Any
-) -> dict[str, Any]:
-    hidden, layers, heads, shared_heads, inner, vocabulary = sizes
-    return {
-        "family": family,
-        "hidden_size": hidden,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": shared_heads,
-        "intermediate_size": inner,
-        "vocab_size": vocabulary,
-        "tie_word_embeddings": tied,
-        "max_position_embeddings": 8192,
-    } | more
+_SIZES = (
+    *("hidden_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "intermediate_size", "vocab_size"),
+)
+
+
+def _shape(family: str, sizes: Sequence[int], tied: bool, **more: Any) -> dict[str, Any]:
+    more |= {"tie_word_embeddings": tied, "max_position_embeddings": 8192}
+    return {"family": family, **dict(zip(_SIZES, sizes, strict=True)), **more}
 
 
 _GEMMA2 = {"head_dim": 256, "query_pre_attn_scalar": 256, "sliding_window": 4096}
@@ -61,17 +56,11 @@ SHAPES: dict[str, dict[str, Any]] = {
 """Shapes by name: the arguments of a transformers config, and its family."""
 
 
-def shape_pair(
-    drafter: str,
-    verifier: str,
-    device: torch.device,
-    dtype: torch.dtype,
-    tune: Callable[[Any], None] | None = None,
-) -> ModelPair:
+def shape_pair(drafter: str, verifier: str, device: torch.device, dtype: torch.dtype) -> ModelPair:
     """A pair of two shapes with seeded random weights, made on the device itself.
 
-    Both get the smaller of the two vocabularies, so that everyone can verify one with the other (real pairs' differ by
-    padding). `tune` is called with each model, as loading a real pair would.
+    Both get the smaller of the two vocabularies, so that every contender can verify one with the other (those of
+    real pairs differ by padding).
 
     Raises:
         RequestError: no such shape.
@@ -82,15 +71,9 @@ def shape_pair(
             raise RequestError(f"There is no shape {name!r}: known are {', '.join(SHAPES)}.")
     size = min(SHAPES[name]["vocab_size"] for name in (drafter, verifier))
 
-    def make(seed: int, name: str) -> PreTrainedModel:
-        model = _random_model(name, size, seed, device, dtype)
-        if tune:
-            tune(model)
-        return model
-
     return pair_from_models(
-        make(1, drafter),
-        make(2, verifier),
+        _random_model(drafter, size, 1, device, dtype),
+        _random_model(verifier, size, 2, device, dtype),
         _tokenizer(size),
         key=f"{drafter} → {verifier}",
         title=f"random weights at the shapes of {drafter} → {verifier}",
@@ -116,13 +99,9 @@ def _random_model(
 ) -> PreTrainedModel:
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from specviz.errors import is_out_of_memory
-
-    sizes = SHAPES[name] | {"vocab_size": vocabulary_size}
+    sizes = {**SHAPES[name], "vocab_size": vocabulary_size}
     special = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-    config = AutoConfig.for_model(
-        sizes["family"], **{k: v for k, v in sizes.items() if k != "family"}, **special
-    )
+    config = AutoConfig.for_model(sizes.pop("family"), **sizes, **special)
     torch.manual_seed(seed)
     try:
         with torch.device(device):
@@ -135,7 +114,7 @@ def _random_model(
 
 
 def _tokenizer(size: int) -> PreTrainedTokenizerBase:
-    """Reads bytes; all other ids have names and nothing more."""
+    """Encodes bytes; all other ids have a name only."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -154,7 +133,7 @@ def agreement(drafter: Tensor, verifier: Tensor, temperature: float) -> float:
 
 
 def temperature_for(drafter: Tensor, verifier: Tensor, acceptance: float) -> float:
-    """The temperature at which logits [n, V] of both models agree that much, by bisection."""
+    """The temperature at which `agreement` of logits [n, V] is `acceptance`, by bisection."""
     cold, hot = _COLDEST, _HOTTEST
     for _ in range(24):
         middle = (cold * hot) ** 0.5
@@ -166,21 +145,12 @@ def temperature_for(drafter: Tensor, verifier: Tensor, acceptance: float) -> flo
 
 
 def find_temperature(pair: ModelPair, acceptance: float, progress: Progress) -> float:
-    """A temperature at which lossless speculative decoding accepts about `acceptance` of its proposals."""
-    from specviz.engine.engine import Engine
-
+    """A temperature at which lossless speculative decoding accepts about `acceptance` of its draft tokens."""
     engine, temperature = Engine(pair), 1.0
+    asked = Request(token_ids=list(range(1, 9)), max_new_tokens=24, return_logits=True)
+    asked = replace(asked, method="speed", lenience=0.0, draft_length=4)
     for number in range(_ROUNDS):
         progress(number / _ROUNDS, f"Seeking a temperature: {temperature:.3g}")
-        request = Request(
-            token_ids=list(range(1, 9)),
-            method="speed",
-            lenience=0.0,
-            draft_length=4,
-            temperature=temperature,
-            max_new_tokens=24,
-            return_logits=True,
-        )
-        run = engine.generate(request)[0]
+        run = engine.generate(replace(asked, temperature=temperature))[0]
         temperature = round(temperature_for(run.drafter_logits, run.verifier_logits, acceptance), 3)
     return temperature

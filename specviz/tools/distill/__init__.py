@@ -1,1 +1,1 @@
-"""Distilling a drafter from a verifier's own texts. See `job`, where it begins."""
+"""Distilling a drafter from its verifier's own texts."""

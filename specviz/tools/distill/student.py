@@ -1,4 +1,4 @@
-"""The student of a distillation: its shapes, how each begins as a part of its verifier, and what it learns from.
+"""The student of a distillation: its initial weights, which are the verifier's, and its loss.
 
 Knows causal language models; knows no files, no texts and no clock.
 """
@@ -6,74 +6,28 @@ Knows causal language models; knows no files, no texts and no clock.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from specviz.errors import RequestError
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a student is made of.
-
-    Attributes:
-        layers: indices of verifier layers it begins with, at the verifier's width, from the end where negative; or
-        depth, width: a llama of its own, its embedding the verifier's reduced by singular values.
-        vocabulary: tokens it knows; 0 for all.
-    """
-
-    layers: tuple[int, ...] = ()
-    depth: int = 0
-    width: int = 0
-    vocabulary: int = 0
-
-    @staticmethod
-    def parse(text: str, vocabulary: int) -> Shape:
-        """Read "layers:0,-2,-1" or "narrow:4x256".
-
-        Raises:
-            RequestError: anything else.
-        """
-        kind, _, rest = text.partition(":")
-        try:
-            if kind == "layers":
-                return Shape(layers=tuple(int(part) for part in rest.split(",")), vocabulary=vocabulary)
-            if kind == "narrow":
-                depth, width = (int(part) for part in rest.split("x"))
-                if depth > 0 and width > 0 and width % 64 == 0:
-                    return Shape(depth=depth, width=width, vocabulary=vocabulary)
-        except ValueError:
-            pass
-        raise RequestError(
-            f"{text!r} is no shape: write layers:0,-2,-1 (layers of the verifier) or narrow:4x256 (depth x width, "
-            "a multiple of 64)."
-        )
-
-    def __str__(self) -> str:
-        body = (
-            f"narrow:{self.depth}x{self.width}" if self.width else "layers:" + ",".join(map(str, self.layers))
-        )
-        return f"{body}, {self.vocabulary or 'all'} tokens"
+from specviz.models.layer_skip import skip_layers
+from specviz.tools.distill.settings import Shape
 
 
 def make_student(verifier: Any, shape: Shape, kept: Tensor) -> Any:
-    """A float32 student of `verifier` on the CPU, with weights of its own; its ids are the tokens `kept` [N].
+    """A float32 student of `verifier` on the CPU that shares no weights with it; its ids are the tokens `kept` [N].
 
     Raises:
-        RequestError: the shape names a layer that the verifier has not.
-        PairError: the verifier keeps its layers in a way that they cannot be taken from.
+        RequestError: the shape names a layer that the verifier does not have.
+        PairError: the verifier's layers cannot be found.
     """
     embedding = verifier.get_input_embeddings().weight.detach().float().cpu()
     rows = embedding[kept]
     if shape.width:
         return _narrow(verifier, shape, rows)
-    from specviz.models.pairs import (
-        skip_layers,  # a pair can be made of a student, and not only the other way round
-    )
-
     count = verifier.config.num_hidden_layers
     if absent := [layer for layer in shape.layers if not -count <= layer < count]:
         raise RequestError(
@@ -85,9 +39,7 @@ def make_student(verifier: Any, shape: Shape, kept: Tensor) -> Any:
         head = student.get_output_embeddings()
         student.set_input_embeddings(nn.Embedding.from_pretrained(rows.clone(), freeze=False))
         small = nn.Linear(rows.shape[1], len(rows), bias=head.bias is not None)
-        small.weight = nn.Parameter(head.weight.detach()[kept].clone())
-        if head.bias is not None:
-            small.bias = nn.Parameter(head.bias.detach()[kept].clone())
+        small.load_state_dict({name: value[kept] for name, value in head.state_dict().items()})
         student.set_output_embeddings(small)
         student.config.vocab_size = len(rows)
         student.tie_weights()
@@ -95,8 +47,6 @@ def make_student(verifier: Any, shape: Shape, kept: Tensor) -> Any:
 
 
 def _narrow(verifier: Any, shape: Shape, rows: Tensor) -> Any:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     source = verifier.config.get_text_config()
     config = LlamaConfig(
         vocab_size=len(rows),
@@ -118,15 +68,15 @@ def _narrow(verifier: Any, shape: Shape, rows: Tensor) -> Any:
     centred = rows - rows.mean(0)
     directions = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(-1)
     reduced = centred @ directions[:, : shape.width]
-    with torch.no_grad():  # a student wider than its verifier keeps noise in the columns beyond
+    with torch.no_grad():  # if wider than its verifier, a student keeps noise in the other columns
         student.get_input_embeddings().weight[:, : reduced.shape[1]] = reduced * (0.05 / reduced.std())
     return student
 
 
-def beliefs(model: Any, hidden: Tensor, rows: Tensor | None = None) -> Tensor:
+def distributions(model: Any, hidden: Tensor, rows: Tensor | None = None) -> Tensor:
     """Log-probabilities [n, N] that a model's output layer gives to its last hidden states [n, D].
 
-    `rows` [N] are the tokens that count, all by default; the probabilities sum to one over them.
+    `rows` [N] are the ids to normalise over, by default all.
     """
     head = model.get_output_embeddings()
     weight, bias = head.weight, head.bias
@@ -139,7 +89,7 @@ def beliefs(model: Any, hidden: Tensor, rows: Tensor | None = None) -> Tensor:
 
 
 def divergence(log_q: Tensor, log_p: Tensor, sharpness: float) -> tuple[Tensor, Tensor]:
-    """The loss, and TV(q, p), both means over places; log_q, log_p [n, N].
+    """The loss, and TV(q, p), both means over positions; log_q, log_p [n, N].
 
     The loss is (1 − sharpness)·KL(p ‖ q) + sharpness·TV(q, p). One minus TV is the rate at which lossless decoding
     accepts (Leviathan et al. 2023, corollary 3.6); KL teaches faster while the two are far apart.

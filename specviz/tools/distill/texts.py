@@ -1,4 +1,4 @@
-"""What a verifier writes when nobody gives it a data set: its own user turns, and answers to them and to our prompts.
+"""Self-generated training texts: a verifier's own user turns, and its answers to them and to our prompts.
 
 User turns are sampled after the chat template's user header, as in Magpie (Xu et al. 2024). Knows pairs and the
 engine; knows nothing of students and training.
@@ -7,34 +7,32 @@ engine; knows nothing of students and training.
 from __future__ import annotations
 
 import json
-import os
 import random
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from specviz.engine.engine import Engine
+from specviz.files import write_whole
+from specviz.models.pair import ModelPair
 from specviz.resources import ASSETS
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 
-if TYPE_CHECKING:
-    from specviz.models.pairs import ModelPair
-
 PROMPTS = ASSETS / "prompts.json"
 TEMPERATURES = (1.0, 1.0, 0.7, 0.0)
-"""Answers are written at these in turn: drafting must work for all of them, and sampling is hardest."""
+"""Of the answers in turn: drafting must work at all of them, and sampling is hardest."""
 USER_TOKENS = 48
-"""A user turn that has not ended by then is thrown away."""
+"""A user turn that has not ended by then is discarded."""
 _MARK = "\u2603"
 
 
 def prompts(part: str) -> list[str]:
-    """Our own prompts: "train", or "held_out", which no training ever sees."""
+    """Our own prompts: "train", or "held_out", which are never trained on."""
     return [
         prompt for kind in json.loads(PROMPTS.read_text(encoding="utf-8")).values() for prompt in kind[part]
     ]
@@ -42,14 +40,14 @@ def prompts(part: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Texts:
-    """What the verifier wrote: sequences of ids, and from where on each is its own."""
+    """Sequences of ids, and the index in each at which the verifier's own text starts."""
 
     sequences: list[list[int]]
     starts: list[int]
 
     @property
     def written(self) -> int:
-        """Tokens the verifier wrote."""
+        """Number of tokens that the verifier wrote."""
         return sum(len(s) - start for s, start in zip(self.sequences, self.starts, strict=True))
 
     def __add__(self, other: Texts) -> Texts:
@@ -58,14 +56,12 @@ class Texts:
 
     def save(self, path: Path) -> None:
         """Write to a safetensors file, whole or not at all."""
-        partial = path.with_suffix(".part")
         tensors = {
             "tokens": torch.tensor([t for s in self.sequences for t in s], dtype=torch.int32),
             "lengths": torch.tensor([len(s) for s in self.sequences], dtype=torch.int32),
             "starts": torch.tensor(self.starts, dtype=torch.int32),
         }
-        save_file(tensors, partial)
-        os.replace(partial, path)
+        write_whole(path, save(tensors))
 
     @staticmethod
     def load(path: Path) -> Texts:
@@ -76,7 +72,7 @@ class Texts:
 
 
 def _user_header(tokenizer: Any) -> list[int]:
-    """Ids of the chat template up to where a user begins to speak."""
+    """Ids of the chat template up to the content of a user turn."""
     text = tokenizer.apply_chat_template([{"role": "user", "content": _MARK}], tokenize=False)
     return list(tokenizer(text.partition(_MARK)[0], add_special_tokens=False)["input_ids"])
 
@@ -86,20 +82,19 @@ def write_texts(
     count: int,
     seed: int,
     *,
-    rows: int,
     answer_tokens: int,
     stop: threading.Event | None = None,
 ) -> Texts:
-    """Let the verifier write: half of `count` answers are to its own user turns, half to our prompts.
+    """Let the verifier write `count` answers in one batch: half to its own user turns, half to our prompts.
 
-    A base model, which has no chat template, continues our prompts. `stop` leaves the texts broken off.
+    A base model, which has no chat template, continues our prompts. A set `stop` aborts the texts.
     """
-    engine = Engine(pair, max_rows=rows)
-    chance = random.Random(seed)
+    engine = Engine(pair, max_rows=count)
+    draw = random.Random(seed)
 
-    def write(asked: list[dict[str, Any]], **options: Any) -> list[Run]:
+    def write(prompts: list[dict[str, Any]], **options: Any) -> list[Run]:
         requests = [
-            Request(**one, method="verifier_only", seed=chance.getrandbits(32), **options) for one in asked
+            Request(**each, method="verifier_only", seed=draw.getrandbits(32), **options) for each in prompts
         ]
         return engine.generate(requests, stop=stop)
 
@@ -109,8 +104,8 @@ def write_texts(
         turns = write([{"token_ids": header}] * (count // 2), temperature=1.0, max_new_tokens=USER_TOKENS)
         asked = [{"prompt": turn.text} for turn in turns if turn.stop_reason == "eos" and turn.text.strip()]
     own = prompts("train")
-    asked += [{"prompt": chance.choice(own)} for _ in range(count - len(asked))]
-    for index, one in enumerate(asked):
-        one["temperature"] = TEMPERATURES[index % len(TEMPERATURES)]
+    asked += [{"prompt": draw.choice(own)} for _ in range(count - len(asked))]
+    for index, each in enumerate(asked):
+        each["temperature"] = TEMPERATURES[index % len(TEMPERATURES)]
     runs = write(asked, max_new_tokens=answer_tokens)
     return Texts([run.prompt_ids + run.token_ids for run in runs], [len(run.prompt_ids) for run in runs])

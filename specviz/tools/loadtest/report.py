@@ -1,222 +1,161 @@
-"""A load test as people read it: tables, Markdown, and JSON. Every figure comes from what was measured.
-
-Knows how to lay out what a job measured; measures nothing.
-"""
+"""A load test's report: tables, Markdown and JSON. Knows measurements; measures nothing."""
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from specviz.tools.loadtest.job import Measured
-from specviz.tools.loadtest.visit import FAILED, FINISHED, OUTCOMES, REFUSED, Visit
+import numpy as np
 
-NONE = "–"
+from specviz.tools.loadtest.load_test import Measurements
+from specviz.tools.loadtest.visitor import FAILED, FINISHED, OUTCOMES, REFUSED, Visit
+from specviz.tools.templates import NONE, Rows, Table, Templates
+
 _MOST_LISTED = 20
-_WAITED, _FIRST, _WHOLE = "waiting for its turn", "to the first token", "a whole text"
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Seconds: the median, the 95th percentile and the maximum of `count`."""
-
-    count: int
-    median: float
-    p95: float
-    maximum: float
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table with a heading; the first row names the columns."""
-
-    title: str
-    rows: list[tuple[str, ...]]
-
-
-def spread(values: Sequence[float]) -> Spread | None:
-    """The spread of values, by the nearest rank; None of none."""
-    found = sorted(values)
-    if not found:
+def percentiles(values: Sequence[float]) -> dict[str, float] | None:
+    """Count, median, 95th percentile and maximum, by nearest rank: values that were measured. None without values."""
+    if not values:
         return None
-    at = [found[math.ceil(share * len(found)) - 1] for share in (0.5, 0.95)]
-    return Spread(len(found), at[0], at[1], found[-1])
+    median, p95, maximum = map(float, np.percentile(values, (50, 95, 100), method="inverted_cdf"))
+    return {"count": len(values), "median": median, "p95": p95, "maximum": maximum}
 
 
-def times(visits: Sequence[Visit]) -> dict[str, Spread | None]:
-    """How long visitors waited, by what for; of a whole text only where it was read to its end."""
+def times(visits: Sequence[Visit]) -> dict[str, dict[str, float] | None]:
+    """Waiting times by what was waited for; whole texts are those read to their end."""
     return {
-        _WAITED: spread([visit.waited for visit in visits if visit.waited is not None]),
-        _FIRST: spread([visit.first_token for visit in visits if visit.first_token is not None]),
-        _WHOLE: spread([visit.seconds for visit in visits if visit.outcome == FINISHED]),
+        "waiting for its turn": percentiles([v.waited for v in visits if v.waited is not None]),
+        "to the first token": percentiles([v.first_token for v in visits if v.first_token is not None]),
+        "a whole text": percentiles([v.seconds for v in visits if v.outcome == FINISHED]),
     }
 
 
 def outcomes(visits: Sequence[Visit]) -> dict[str, int]:
-    """Requests by what came of them."""
+    """Number of requests by outcome."""
     found = Counter(visit.outcome for visit in visits)
     return {name: found[name] for name in OUTCOMES if found[name]}
 
 
 def sentences(visits: Sequence[Visit], outcome: str) -> dict[str, int]:
-    """What the server said to those with this outcome, most often first; numbers in it do not count."""
-    said = Counter(re.sub(r"\d+", "#", _plain(visit.why)) for visit in visits if visit.outcome == outcome)
-    return dict(said.most_common())
+    """The server's sentences for an outcome, most frequent first; those that differ in a number count as one."""
+    found = Counter(re.sub(r"\d+", "#", _printable(v.why)) for v in visits if v.outcome == outcome)
+    return dict(found.most_common())
 
 
-def speed(visits: Sequence[Visit]) -> float | None:
-    """Tokens a second of visitors who were served one after another, from asking to the end."""
-    seconds = sum(visit.seconds for visit in visits)
-    return sum(visit.tokens for visit in visits) / seconds if seconds else None
+def _printable(text: str) -> str:
+    """A server's sentence without escape sequences."""
+    return "".join(c if c.isprintable() else " " for c in text)[:200]
 
 
-def throughput(measured: Measured) -> float | None:
-    """Tokens a second of all visitors together, while new requests were asked."""
-    return measured.tokens / measured.seconds if measured.seconds else None
+def speeds(measurements: Measurements) -> dict[str, float | None]:
+    """Tokens a second: of all visitors together while requests were sent, and of one alone from sending to the end."""
+
+    def alone(visits: Sequence[Visit]) -> float | None:
+        seconds = sum(visit.seconds for visit in visits)
+        return sum(visit.tokens for visit in visits) / seconds if seconds else None
+
+    return {
+        "all": measurements.tokens / measurements.seconds if measurements.seconds else None,
+        "alone": alone(measurements.alone),
+        "alone_again": alone(measurements.again),
+    }
 
 
-def tables(measured: Measured) -> list[Table]:
-    """All tables that have something to say."""
-    found = [
-        Table("Requests by what came of them", _outcomes(measured)),
-        Table("Seconds", _seconds(measured)),
-        Table("Tokens a second", _speeds(measured)),
-        Table("The server's process", _footprints(measured)),
-        Table("Processor seconds during the load", _processor(measured)),
-    ]
-    return [table for table in found if len(table.rows) > 1]
+def tables(measurements: Measurements) -> list[Table]:
+    """All tables that are not empty."""
+    visits, together, alone, again = measurements.visits, *speeds(measurements).values()
+    came: Rows = [("outcome", "requests", "of")]
+    for outcome, count in outcomes(visits).items():
+        said = sentences(visits, outcome) if outcome in (REFUSED, FAILED) else {}
+        came += [(outcome, str(count), ""), *(("", str(number), each) for each, number in said.items())]
+    waits: Rows = [("", "texts", "median", "95th percentile", "maximum")]
+    for suffix, group in (
+        ("", visits),
+        (", alone", measurements.alone),
+        (", alone again", measurements.again),
+    ):
+        for name, found in times(group).items():
+            if found:
+                texts, *values = found.values()
+                waits.append((name + suffix, str(texts), *map(_fixed, values)))
+    rates: Rows = [("", "tokens/s"), ("all visitors together", _fixed(together, 1))]
+    rates.append(("one visitor alone", _fixed(alone, 1)))
+    if measurements.again:
+        rates.append(("one visitor alone, after the load", _fixed(again, 1)))
+    rates.append(("together ÷ alone", _fixed(together / alone if together and alone else None)))
+    process: Rows = [("when", "memory, MiB", "threads")]
+    for when, at in measurements.footprints.items():
+        process.append((when, _fixed(at.memory / 2**20, 0), str(at.threads)))
+    spent: Rows = [("", "seconds", "of one core")]
+    own, server = measurements.own_processor_seconds, measurements.server_processor_seconds
+    for name, seconds in (("the visitors", own), ("the server", server)):
+        if seconds is not None and measurements.last:
+            spent.append((name, _fixed(seconds, 1), f"{seconds / measurements.last:.0%}"))
+    every = (
+        Table("Requests by what came of them", came),
+        Table("Seconds", waits),
+        Table("Tokens a second", rates),
+        Table("The server's process", process),
+        Table("Processor seconds during the load", spent),
+    )
+    return [table for table in every if len(table.rows) > 1]
 
 
-def verdict(measured: Measured) -> list[str]:
-    """What must be said first: how many, how long, and whether all was well."""
-    plan, visits = measured.plan, measured.visits
-    way = "page" if plan.through == "page" else "API"
+def verdict(measurements: Measurements) -> list[str]:
+    """What comes first: how many, how long, and whether all was well."""
+    scenario, visits = measurements.scenario, measurements.visits
+    way = "page" if scenario.through == "page" else "API"
     lines = [
-        f"{plan.users} visitors through the {way}, {len(visits)} requests in {measured.last:.0f} s; they thought for "
-        f"{plan.think:g} s on average; {len(measured.alone)} distinct requests; seed {plan.seed}."
+        f"{scenario.users} visitors through the {way}, {len(visits)} requests in {measurements.last:.0f} s; they thought "
+        f"for {scenario.think:g} s on average; {len(measurements.alone)} distinct requests; seed {scenario.seed}."
     ]
-    if not measured.complete:
+    if not measurements.complete:
         lines.append("Incomplete: broken off before the end.")
     lines.append(_list("Wrong texts", [visit for visit in visits if visit.wrong]))
     lines.append(_list("Errors", [visit for visit in visits if visit.outcome == FAILED]))
-    if measured.again:
-        off = [visit for visit in measured.again if visit.wrong or visit.outcome == FAILED]
+    if measurements.again:
+        off = [visit for visit in measurements.again if visit.wrong or visit.outcome == FAILED]
         lines.append(_list("Wrong or failed when asked alone again", off))
     return lines
 
 
-def markdown(measured: Measured, command: str, date: str, machine: str) -> str:
-    """The report; `command` is what was typed, `machine` what both server and visitors ran on."""
-    head, *rest = verdict(measured)
-    parts = [
-        "# Load test",
-        f"`{command}`, {date}, {machine}.",
-        head,
-        "\n".join(f"- {line}" for line in rest),
-        "Every text is compared with the same request asked alone before the load: whole texts must be the same, "
-        "those broken off must be a beginning of it. Seconds count from asking, as a visitor sees them.",
-    ]
-    for table in tables(measured):
-        parts += [f"## {table.title}", _pipes(table.rows)]
-    return "\n\n".join(parts) + "\n"
+def markdown(measurements: Measurements, **about: str) -> str:
+    """The report; `about`: the `command` that was typed, the `date`, the `machine` of both server and visitors."""
+    verdicts = verdict(measurements)
+    return _TEMPLATES.render("report.md.j2", verdict=verdicts, tables=tables(measurements), **about)
 
 
-def to_json(measured: Measured, command: str, date: str, machine: str) -> str:
-    """Everything that was measured, and what follows from it. No text is in it."""
-    follows: dict[str, Any] = {
-        "outcomes": outcomes(measured.visits),
-        "refused": sentences(measured.visits, REFUSED),
-        "errors": sentences(measured.visits, FAILED),
-        "wrong": [visit.number for visit in measured.visits if visit.wrong],
-        "times": {name: found and asdict(found) for name, found in times(measured.visits).items()},
-        "times_alone": {name: found and asdict(found) for name, found in times(measured.alone).items()},
-        "tokens_per_second": {
-            "all": throughput(measured),
-            "alone": speed(measured.alone),
-            "alone_again": speed(measured.again),
-        },
+def to_json(measurements: Measurements, **about: str) -> str:
+    """Everything that was measured, and what follows from it; `about` as for `markdown`. Contains no text."""
+    visits, measured = measurements.visits, asdict(measurements)
+    report: dict[str, Any] = {
+        **about,
+        "outcomes": outcomes(visits),
+        "refused": sentences(visits, REFUSED),
+        "errors": sentences(visits, FAILED),
+        "wrong": [visit.number for visit in visits if visit.wrong],
+        "times": times(visits),
+        "times_alone": times(measurements.alone),
+        "tokens_per_second": speeds(measurements),
+        "plan": measured.pop("scenario"),
     }
-    told = {"command": command, "date": date, "machine": machine} | follows | asdict(measured)
-    return json.dumps(told, indent=1) + "\n"
-
-
-def _outcomes(measured: Measured) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("outcome", "requests", "of")]
-    for name, count in outcomes(measured.visits).items():
-        said = sentences(measured.visits, name) if name in (REFUSED, FAILED) else {}
-        rows.append((name, str(count), ""))
-        rows += [("", str(often), sentence) for sentence, often in said.items()]
-    return rows
-
-
-def _seconds(measured: Measured) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("", "texts", "median", "95th percentile", "maximum")]
-    for who, visits in (
-        ("", measured.visits),
-        (", alone", measured.alone),
-        (", alone again", measured.again),
-    ):
-        for name, found in times(visits).items():
-            if found:
-                figures = (found.median, found.p95, found.maximum)
-                rows.append((name + who, str(found.count), *(f"{figure:.2f}" for figure in figures)))
-    return rows
-
-
-def _speeds(measured: Measured) -> list[tuple[str, ...]]:
-    together, alone, again = throughput(measured), speed(measured.alone), speed(measured.again)
-    rows: list[tuple[str, ...]] = [
-        ("", "tokens/s"),
-        ("all visitors together", _figure(together)),
-        ("one visitor alone", _figure(alone)),
-    ]
-    if measured.again:
-        rows.append(("one visitor alone, after the load", _figure(again)))
-    rows.append(("together ÷ alone", _figure(together / alone if together and alone else None, 2)))
-    return rows
-
-
-def _footprints(measured: Measured) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("when", "memory, MiB", "threads")]
-    for when, found in measured.footprints.items():
-        rows.append((when, f"{found.memory / 2**20:.0f}", str(found.threads)))
-    return rows
-
-
-def _processor(measured: Measured) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("", "seconds", "of one core")]
-    for name, seconds in (
-        ("the visitors", measured.own_processor_seconds),
-        ("the server", measured.server_processor_seconds),
-    ):
-        if seconds is not None and measured.last:
-            rows.append((name, f"{seconds:.1f}", f"{seconds / measured.last:.0%}"))
-    return rows
+    return json.dumps(report | measured, indent=1) + "\n"
 
 
 def _list(name: str, visits: Sequence[Visit]) -> str:
-    if not visits:
-        return f"{name}: 0."
     shown = [f"{visit.number} (request {visit.request})" for visit in visits[:_MOST_LISTED]]
     more = ["…"] if len(visits) > _MOST_LISTED else []
-    return f"{name}: {len(visits)}: {', '.join(shown + more)}."
+    return f"{name}: {len(visits)}{': ' if visits else ''}{', '.join(shown + more)}."
 
 
-def _figure(value: float | None, digits: int = 1) -> str:
+def _fixed(value: float | None, digits: int = 2) -> str:
     return NONE if value is None else f"{value:.{digits}f}"
 
 
-def _plain(text: str) -> str:
-    """A server's sentence for a terminal, where an escape sequence would do harm."""
-    return "".join(c if c.isprintable() else " " for c in text)[:200]
-
-
-def _pipes(rows: Sequence[tuple[str, ...]]) -> str:
-    head, *body = rows
-    lines = [head, tuple("---" for _ in head), *body]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines)
+_TEMPLATES = Templates(Path(__file__).parent / "templates")

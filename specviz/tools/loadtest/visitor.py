@@ -1,6 +1,6 @@
-"""One simulated visitor: thinks, asks, reads, loses patience, comes back. Knows tabs; knows no protocol.
+"""One simulated visitor: thinks, asks, reads, loses patience, comes back. Knows clients; knows no protocol.
 
-Everything it decides comes from its own seed.
+Every decision comes from the visitor's own seed.
 """
 
 from __future__ import annotations
@@ -14,139 +14,161 @@ from dataclasses import dataclass
 
 from specviz.errors import BusyError, EngineError, SpecvizError
 from specviz.schema.settings import Request
-from specviz.tools.loadtest import visit as outcomes
-from specviz.tools.loadtest.plan import Plan
-from specviz.tools.loadtest.tab import Seen, Tab
-from specviz.tools.loadtest.visit import Visit
+from specviz.tools.loadtest.client import Client, Received
+from specviz.tools.loadtest.scenario import Scenario
+
+READ, CANCEL, CLOSE, KILL = "read", "cancel", "close", "kill"
+"""Intents: read to the end; or, midway, press Stop, close the tab, lose the connection."""
+FINISHED, LATE, CANCELLED, CLOSED = "finished", "out of time", "cancelled", "closed"
+KILLED, REFUSED, FAILED, UNFINISHED = "killed", "refused", "failed", "unfinished"
+OUTCOMES = (FINISHED, LATE, CANCELLED, CLOSED, KILLED, REFUSED, FAILED, UNFINISHED)
+"""Outcomes; "out of time" is the server's time limit, "unfinished" means that the load test itself was stopped."""
 
 PATIENCE_SECONDS = 900.0
-"""For one text, after which the server counts as hung."""
-_AT_ONCE = 0.25
-"""The share of those who lose patience that do so before there is a token."""
-_WHOLE = ("eos", "length", "context")
+"""Time limit for one text, after which the server counts as hung."""
+_SHARE_BEFORE_FIRST_TOKEN = 0.25
+"""Share of those who break off that do so before the first token."""
+_COMPLETE = ("eos", "length", "context")
 
 
-@dataclass(frozen=True)
-class Text:
-    """A text as it was written alone."""
+@dataclass
+class Visit:
+    """One request of one visitor and its outcome. Holds no text.
 
-    text: str
-    tokens: int
+    Attributes:
+        number: counts the requests from 1 on.
+        user: the visitor's number.
+        request: index among the distinct requests.
+        intent: what the visitor means to do.
+        asked: seconds from the beginning of the load to sending.
+        outcome: one of `OUTCOMES`.
+        why: the server's stop reason, its sentence, or the type of the exception.
+        waited: seconds from sending until the text left the queue (on the page: and its prompt was prefilled), or None.
+        first_token: seconds from sending to the first token, or None.
+        seconds: from sending to the end.
+        tokens: that were received.
+        wrong: the text differs from the one written alone, or is no prefix of it where it was broken off.
+    """
+
+    number: int
+    user: int
+    request: int
+    intent: str
+    asked: float = 0.0
+    outcome: str = UNFINISHED
+    why: str = ""
+    waited: float | None = None
+    first_token: float | None = None
+    seconds: float = 0.0
+    tokens: int = 0
+    wrong: bool = False
 
 
 class Visitor:
-    """A visitor; `opened` makes a new tab, with a session of its own."""
+    """A visitor; `connect` makes a client with a new session, `on_tokens` gets the number of new tokens."""
 
     def __init__(
-        self, number: int, plan: Plan, requests: Sequence[Request], opened: Callable[[], Tab]
+        self,
+        number: int,
+        scenario: Scenario,
+        requests: Sequence[Request],
+        connect: Callable[[], Client],
+        on_tokens: Callable[[int], None] = lambda count: None,
     ) -> None:
         self.number = number
-        self._plan, self._requests, self._opened = plan, requests, opened
-        self._random = random.Random(f"{plan.seed} {number}")
-        self._tab: Tab | None = None
-        self._begin, self._seen = 0.0, Seen()
+        self._scenario, self._requests = scenario, requests
+        self._connect, self._on_tokens = connect, on_tokens
+        self._random = random.Random(f"{scenario.seed} {number}")
+        self._client: Client | None = None
+        self._begin, self._received = 0.0, Received()
 
     def think(self) -> float:
         """Seconds until the next request."""
-        return self._random.expovariate(1 / self._plan.think) if self._plan.think else 0.0
+        return self._random.expovariate(1 / self._scenario.think) if self._scenario.think else 0.0
 
     def choose(self, number: int) -> Visit:
-        """What to ask for next, and what to do then."""
-        plan = self._plan
-        at = self._random.randrange(len(self._requests))
-        shares = {outcomes.CANCEL: plan.cancel, outcomes.CLOSE: plan.close, outcomes.KILL: plan.kill}
-        shares[outcomes.READ] = 1 - sum(shares.values())
+        """The next request, and what to do with it."""
+        scenario = self._scenario
+        request = self._random.randrange(len(self._requests))
+        shares = {CANCEL: scenario.cancel, CLOSE: scenario.close, KILL: scenario.kill}
+        shares[READ] = 1 - sum(shares.values())
         (intent,) = self._random.choices(list(shares), list(shares.values()))
-        return Visit(number, self.number, at, intent)
+        return Visit(number, self.number, request, intent)
 
-    async def visit(
-        self, visit: Visit, alone: Text | None, arrived: Callable[[int], None] = lambda tokens: None
-    ) -> str:
-        """Carry out what was chosen and note what came of it; returns the text that was seen.
+    async def visit(self, visit: Visit, expected: Received | None) -> Received:
+        """Carry out a visit and fill in its outcome; returns what was received.
 
-        `alone` is what must come out, None if that is not known yet; `arrived` is told of tokens as they come.
+        `expected` is what was received alone, None before it is known.
         """
-        self._begin, self._seen = time.perf_counter(), Seen()
+        self._begin, self._received = time.perf_counter(), Received()
         try:
-            reading = self._read(visit, self._patience(visit, alone), arrived)
-            await asyncio.wait_for(reading, PATIENCE_SECONDS)
-            self._conclude(visit)
+            await asyncio.wait_for(self._read(visit, self._patience(visit, expected)), PATIENCE_SECONDS)
         except Exception as error:
-            visit.outcome = outcomes.REFUSED if isinstance(error, BusyError) else outcomes.FAILED
-            visit.why = _in_words(error)
-            if not isinstance(error, SpecvizError):  # whoever reads a sentence still has the page before them
+            visit.outcome = REFUSED if isinstance(error, BusyError) else FAILED
+            visit.why = str(error) if isinstance(error, SpecvizError) else type(error).__name__
+            if isinstance(error, asyncio.TimeoutError):
+                visit.why = f"no end after {PATIENCE_SECONDS:g} seconds"
+            if not isinstance(error, SpecvizError):  # after a sentence of the server the page is still usable
                 await self.leave()
         except asyncio.CancelledError:
             await self.leave()
             raise
         finally:
             visit.seconds = time.perf_counter() - self._begin
-        text = self._seen.text
-        if alone:
-            whole = visit.outcome == outcomes.FINISHED
-            visit.wrong = text != alone.text if whole else not alone.text.startswith(text)
-        return text
+        if expected:
+            text, is_whole = self._received.text, visit.outcome == FINISHED
+            visit.wrong = text != expected.text if is_whole else not expected.text.startswith(text)
+        return self._received
 
     async def leave(self, *, abruptly: bool = False) -> None:
-        """Close the tab, if one is open."""
-        tab, self._tab = self._tab, None
-        if tab:
-            await tab.leave(abruptly=abruptly)
+        """Close the client, if there is one."""
+        client, self._client = self._client, None
+        if client:
+            await client.close(abruptly=abruptly)
 
-    def _patience(self, visit: Visit, alone: Text | None) -> int | None:
-        """Tokens after which a visitor breaks off, 0 is at once; None reads to the end."""
-        if visit.intent == outcomes.READ or alone is None:
+    def _patience(self, visit: Visit, expected: Received | None) -> int | None:
+        """Tokens after which the visitor breaks off, 0 for at once; None reads to the end."""
+        if visit.intent == READ or expected is None:
             return None
-        if self._random.random() < _AT_ONCE:
+        if self._random.random() < _SHARE_BEFORE_FIRST_TOKEN:
             return 0
-        return 1 + self._random.randrange(max(1, alone.tokens - 1))
+        return 1 + self._random.randrange(max(1, expected.tokens - 1))
 
-    async def _read(self, visit: Visit, patience: int | None, arrived: Callable[[int], None]) -> None:
-        if self._tab is None:
-            self._tab = self._opened()
-            await self._tab.open()
-            self._begin = time.perf_counter()  # opening the page is no part of asking
-        tab = self._tab
-        async with aclosing(tab.ask(self._requests[visit.request])) as stream:
-            async for self._seen in stream:
-                self._note(visit, arrived)
-                if patience is None or self._seen.tokens < patience or self._seen.stop_reason:
+    async def _read(self, visit: Visit, patience: int | None) -> None:
+        """Ask, and read until the text ends or the visitor breaks off."""
+        if self._client is None:
+            self._client = self._connect()
+            await self._client.open()
+            self._begin = time.perf_counter()  # opening the page does not count
+        client = self._client
+        async with aclosing(client.ask(self._requests[visit.request])) as stream:
+            async for self._received in stream:
+                self._measure(visit)
+                if patience is None or self._received.tokens < patience or self._received.stop_reason:
                     continue
                 patience = None
-                if visit.intent == outcomes.CANCEL:
-                    await tab.stop()
+                if visit.intent == CANCEL:
+                    await client.stop()
                     continue
-                visit.outcome = outcomes.KILLED if visit.intent == outcomes.KILL else outcomes.CLOSED
-                await self.leave(abruptly=visit.intent == outcomes.KILL)  # while the stream is still open
+                visit.outcome = KILLED if visit.intent == KILL else CLOSED
+                await self.leave(abruptly=visit.intent == KILL)  # while the stream is still open
                 return
-
-    def _note(self, visit: Visit, arrived: Callable[[int], None]) -> None:
-        now, seen = time.perf_counter() - self._begin, self._seen
-        if seen.started and visit.waited is None:
-            visit.waited = now
-        if seen.tokens and visit.first_token is None:
-            visit.first_token = now
-        if seen.tokens > visit.tokens:
-            arrived(seen.tokens - visit.tokens)
-            visit.tokens = seen.tokens
-
-    def _conclude(self, visit: Visit) -> None:
-        if visit.outcome in (outcomes.KILLED, outcomes.CLOSED):
-            return
-        visit.why = self._seen.stop_reason
-        if visit.why in _WHOLE:
-            visit.outcome = outcomes.FINISHED
+        visit.why = self._received.stop_reason
+        if visit.why in _COMPLETE:
+            visit.outcome = FINISHED
         elif visit.why == "time":
-            visit.outcome = outcomes.LATE
-        elif visit.why == "cancelled" and visit.intent == outcomes.CANCEL:
-            visit.outcome = outcomes.CANCELLED
+            visit.outcome = LATE
+        elif visit.why == "cancelled" and visit.intent == CANCEL:
+            visit.outcome = CANCELLED
         else:
             raise EngineError(f"The text ended as {visit.why!r}, which nobody asked for.")
 
-
-def _in_words(error: Exception) -> str:
-    if isinstance(error, asyncio.TimeoutError):
-        return f"no end after {PATIENCE_SECONDS:g} seconds"
-    if isinstance(error, SpecvizError):
-        return str(error)
-    return type(error).__name__  # of a connection that failed, or of an answer that makes no sense
+    def _measure(self, visit: Visit) -> None:
+        now, received = time.perf_counter() - self._begin, self._received
+        if received.started and visit.waited is None:
+            visit.waited = now
+        if received.tokens and visit.first_token is None:
+            visit.first_token = now
+        if received.tokens > visit.tokens:
+            self._on_tokens(received.tokens - visit.tokens)
+            visit.tokens = received.tokens

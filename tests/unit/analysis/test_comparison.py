@@ -14,9 +14,10 @@ import torch
 from specviz.analysis.comparison import compare, side_by_side
 from specviz.analysis.metrics import table
 from specviz.analysis.quality import log_probabilities, mean_log_probability
-from specviz.engine.engine import Engine, Waiting
+from specviz.engine.engine import Engine
+from specviz.engine.events import Waiting
 from specviz.errors import EngineError
-from specviz.models.pairs import ModelPair
+from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
 from tests.support.tiny import FAMILIES, tiny_pair
@@ -51,6 +52,7 @@ def panes_of(entries: list[dict[str, Any]], count: int) -> list[Run]:
 def test_every_pane_writes_what_it_writes_alone_and_the_table_says_so(
     pair: ModelPair, temperature: float
 ) -> None:
+    """Law 3: neighbours do not show."""
     asked = requests(*METHODS, temperature=temperature)
     entries = told(compare(Engine(pair), asked, threading.Event()))
     assert entries[0] == {"type": "compare", "panes": 4}

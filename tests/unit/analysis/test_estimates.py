@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specviz.analysis.sweep import estimates
-from specviz.analysis.sweep.cost_model import CostModel
-from specviz.analysis.sweep.results import FIGURES, Estimate, Point, Results
+from specviz.analysis.sweep import bootstrap, estimates
+from specviz.analysis.sweep.cost_model import CostModel, fit_cost_model
+from specviz.analysis.sweep.grid import Setting, SweepGrid
+from specviz.analysis.sweep.results import COMPARED, FIGURES, Estimate, Point, Results
 from specviz.analysis.sweep.sample import Sample, Timing
-from specviz.analysis.sweep.setting import Setting, grid
 from specviz.core.methods import METHODS
 
 VERIFIER, DRAFTER = Setting(1.0, "verifier_only", 0.0), Setting(1.0, "drafter_only", 0.0)
@@ -41,15 +41,17 @@ def _sample(setting: int, item: int, **values: Any) -> Sample:
     return Sample(setting=setting, item=item, **usual | values)
 
 
-def _timing(setting: int, place: int, **values: Any) -> Timing:
+def _timing(setting: int, index: int, **values: Any) -> Timing:
     usual = {"tokens": 10, "seconds": 1.0, "drafted": 0, "drafter_seconds": 0.0, "rounds": 10}
-    return Timing(setting=setting, item=place, place=place, **usual | values)
+    return Timing(setting=setting, item=index, index=index, **usual | values)
 
 
 def _results(
     settings: Sequence[Setting], samples: Sequence[Sample], items: int, timings: Sequence[Timing] = ()
 ) -> Results:
-    return estimates.results({}, "drafter", "verifier", "float32", settings, items, samples, timings)
+    points = estimates.estimate_points(settings, items, samples)
+    found = Results({}, "drafter", "verifier", "float32", items, points)
+    return estimates.with_latency(found, settings, timings) if timings else found
 
 
 def _only(found: Results, setting: Setting) -> Point:
@@ -188,7 +190,7 @@ def test_differences_are_paired() -> None:
     found = _results(settings, samples, items)
     accuracy = _only(found, VERIFIER).figures["accuracy"]
     assert accuracy.high - accuracy.low > 0.2
-    assert _only(found, settings[1]).against_verifier == dict.fromkeys(estimates.COMPARED, _exactly(0.0))
+    assert _only(found, settings[1]).against_verifier == dict.fromkeys(COMPARED, _exactly(0.0))
     assert _only(found, CASCADE).against_verifier["log_probability"] == _exactly(-0.5)
     assert _only(found, VERIFIER).against_verifier == {}
 
@@ -270,8 +272,8 @@ def test_equal_rejection_in_every_replicate() -> None:
         rejected[one.setting, one.item] = 1 - one.accepted / one.examined
         score[one.setting, one.item] = one.score or 0.0
     gaps = []
-    for weights in np.random.RandomState(estimates.SEED).multinomial(
-        items, [1 / items] * items, estimates.REPLICATES
+    for weights in np.random.RandomState(bootstrap.SEED).multinomial(
+        items, [1 / items] * items, bootstrap.REPLICATES
     ):
         rate, value = rejected @ weights / items, score @ weights / items
         curve = sorted(zip(rate[:4], value[:4], strict=True))
@@ -341,7 +343,7 @@ def test_one_item_has_no_width() -> None:
 
 def test_order_does_not_matter() -> None:
     """The same samples and timings in any order give the same file, to the last letter; so does reading it back."""
-    settings = grid(list(METHODS), [0.0, 1.0])
+    settings = SweepGrid(temperatures=(0.0, 1.0)).settings
     samples = _noisy(settings, items=12, trials=2)
     draw = random.Random(2)
     timings = [_timing(s, p, seconds=draw.random()) for s in range(len(settings)) for p in range(3)]
@@ -401,9 +403,9 @@ def test_cost_model_by_hand() -> None:
         rounds = {"drafted": 12, "rounds": 4, "drafter_seconds": 12 * 0.2 * speed}
         hiccup = 100.0 if place == 2 else 0.0
         timings.append(_timing(2, place, seconds=(12 * 0.2 + 4 * 1.2) * speed + hiccup, tokens=9, **rounds))
-    assert estimates.cost_model(settings, timings, 3) == CostModel(drafter=0.2, per_token=0.1, draft_length=3)
-    assert estimates.cost_model(settings, [one for one in timings if one.setting != 2], 3) is None
-    assert estimates.cost_model(settings, [one for one in timings if one.setting != 0], 3) is None
+    assert fit_cost_model(settings, timings, 3) == CostModel(drafter=0.2, per_token=0.1, draft_length=3)
+    assert fit_cost_model(settings, [one for one in timings if one.setting != 2], 3) is None
+    assert fit_cost_model(settings, [one for one in timings if one.setting != 0], 3) is None
 
 
 def test_cost_model_of_single_proposals_and_of_cheap_verifications() -> None:
@@ -413,5 +415,5 @@ def test_cost_model_of_single_proposals_and_of_cheap_verifications() -> None:
             _timing(0, 0, seconds=10.0),
             _timing(1, 0, seconds=rounds * 0.5, drafted=12, rounds=rounds, drafter_seconds=rounds * 0.1),
         ]
-        costs = estimates.cost_model([VERIFIER, CASCADE], timings, draft_length)
+        costs = fit_cost_model([VERIFIER, CASCADE], timings, draft_length)
         assert costs == CostModel(pytest.approx(rounds * 0.1 / 12, rel=1e-5), 0.0, draft_length)

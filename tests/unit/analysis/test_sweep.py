@@ -11,28 +11,25 @@ import pytest
 import torch
 
 from specviz import __main__ as shell
-from specviz.analysis.sweep.fidelity import fidelity
-from specviz.analysis.sweep.header import Header
+from specviz.analysis.quality import fidelity
+from specviz.analysis.sweep.folder import SHELF, Header, Recorded, SweepFolder, open_recorded
+from specviz.analysis.sweep.grid import LENIENCES, Setting, SweepGrid, Unit
 from specviz.analysis.sweep.items import Item, Items, load_items
-from specviz.analysis.sweep.job import Job
-from specviz.analysis.sweep.plan import Plan
 from specviz.analysis.sweep.sample import Sample
-from specviz.analysis.sweep.setting import LENIENCES, Setting, grid
-from specviz.analysis.sweep.store import SHELF, Recorded, Store, open_recorded
-from specviz.analysis.sweep.unit import Unit
-from specviz.cli.sweep import report
+from specviz.analysis.sweep.sweep import Sweep
+from specviz.cli.sweep_job import report
 from specviz.core.methods import METHODS, acceptance_and_residual
 from specviz.core.sampling import distribution
 from specviz.engine.engine import Engine
 from specviz.errors import RequestError, TraceError
-from specviz.models.pairs import ModelPair
+from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
-from specviz.tools.sweep.picture import Picture
+from specviz.tools.sweep.report import Picture
 from tests.support.tiny import tiny_pair
 
 REPORT = Path(__file__).parents[3] / "docs" / "results.md"
 PROMPTS = ("The quick brown fox", "A small drafter", "def add(a, b):")
-SMALL = Plan(points=2, temperatures=(0.0, 0.8), trials=2, max_new_tokens=6, timed=1, seed=5)
+SMALL = SweepGrid(points=2, temperatures=(0.0, 0.8), trials=2, max_new_tokens=6, timed=1, seed=5)
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +54,12 @@ def test_every_curve_runs_from_its_strict_end_to_the_drafters() -> None:
 
 
 def test_a_grid_has_both_models_and_every_setting_once() -> None:
-    settings = grid(["cascade_opt"], [1, 0.0, 1.0], points=3)
+    settings = SweepGrid(methods=("cascade_opt",), temperatures=(1, 0.0, 1.0), points=3).settings
     assert settings[:2] == [Setting(0.0, "drafter_only", 0.0), Setting(0.0, "verifier_only", 0.0)]
     opt = [one.lenience for one in settings if one.method == "cascade_opt" and one.temperature == 1]
     assert opt == [-5, 0.2, 5]
     assert len(set(settings)) == len(settings) == 2 * (2 + 3)
-    chosen = grid(["speed", "cascade_diff"], [1], leniences=[-0.5, 0.5])
+    chosen = SweepGrid(methods=("speed", "cascade_diff"), temperatures=(1,), leniences=(-0.5, 0.5)).settings
     assert [(one.method, one.lenience) for one in chosen[2:]] == [
         ("speed", 0.5),
         ("cascade_diff", -0.5),
@@ -85,9 +82,9 @@ def test_a_grid_has_both_models_and_every_setting_once() -> None:
         ({"max_new_tokens": True}, "whole number"),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused_in_a_sentence(settings: dict, sentence: str) -> None:
+def test_a_grid_that_cannot_be_is_refused_in_a_sentence(settings: dict, sentence: str) -> None:
     with pytest.raises(RequestError, match=sentence):
-        Plan(**settings)
+        SweepGrid(**settings)
 
 
 def test_a_header_is_read_as_it_was_written(items: Items) -> None:
@@ -108,11 +105,11 @@ def test_a_header_is_read_as_it_was_written(items: Items) -> None:
 
 
 def test_a_text_of_a_sweep_is_that_of_a_request_alone(pair: ModelPair, items: Items) -> None:
-    """Neighbours do not show, here with a prompt that is read once for all settings; counts are the run's own."""
-    job = Job(SMALL, pair, items)
-    assert len(job.units) == len(PROMPTS) * (1 + 2)
+    """Law 3: neighbours do not show, here with a prompt that is read once for all settings; counts are the run's own."""
+    sweep = Sweep(SMALL, pair, items)
+    assert len(sweep.units) == len(PROMPTS) * (1 + 2)
     unit = Unit(1, 2, 0.8)
-    samples = job.samples(unit, threading.Event())
+    samples = sweep.samples(unit, threading.Event())
     assert samples is not None
     settings = [setting for setting in SMALL.settings if setting.temperature == 0.8]
     for setting, sample in zip(settings, samples, strict=True):
@@ -138,9 +135,9 @@ def test_a_text_of_a_sweep_is_that_of_a_request_alone(pair: ModelPair, items: It
 def test_a_stopped_unit_is_none(pair: ModelPair, items: Items) -> None:
     stop = threading.Event()
     stop.set()
-    job = Job(SMALL, pair, items)
-    assert job.samples(job.units[0], stop) is None
-    assert list(job.timings(job.timed(), stop)) == []
+    sweep = Sweep(SMALL, pair, items)
+    assert sweep.samples(sweep.units[0], stop) is None
+    assert list(sweep.timings(sweep.timed(), stop)) == []
 
 
 # --- fidelity
@@ -170,11 +167,11 @@ def enumerated(
 @pytest.mark.parametrize("method", METHODS)
 def test_fidelity_is_that_of_enumerated_outcomes(pair: ModelPair, items: Items, method: str) -> None:
     """TV(pi, p), log p1 and the favourite of every position of a sweep's texts, against plain recomputation."""
-    plan = Plan(methods=(method,), temperatures=(0.0, 0.8), points=3, limit=2, max_new_tokens=4)
-    job = Job(plan, pair, Items("two", items.items[:2]))
-    for unit in job.units:
-        for sample in job.samples(unit, threading.Event()) or []:
-            setting = job.settings[sample.setting]
+    grid = SweepGrid(methods=(method,), temperatures=(0.0, 0.8), points=3, limit=2, max_new_tokens=4)
+    sweep = Sweep(grid, pair, Items("two", items.items[:2]))
+    for unit in sweep.units:
+        for sample in sweep.samples(unit, threading.Event()) or []:
+            setting = sweep.settings[sample.setting]
             [run] = Engine(pair).generate(
                 Request(
                     prompt=PROMPTS[unit.item],
@@ -202,11 +199,13 @@ def test_fidelity_is_that_of_enumerated_outcomes(pair: ModelPair, items: Items, 
 )
 def test_a_sweeps_mean_distance_is_the_expected_one(pair: ModelPair, method: str, lenience: float) -> None:
     """Over all texts of two tokens, gone through with their probabilities: the sweep's mean lies where it must."""
-    plan = Plan(methods=(method,), leniences=(lenience,), temperatures=(1.0,), trials=120, max_new_tokens=2)
-    job = Job(plan, pair, Items("one", (Item("k", "text", PROMPTS[0]),)))
-    samples = [one for unit in job.units for one in job.samples(unit, threading.Event()) or []]
+    grid = SweepGrid(
+        methods=(method,), leniences=(lenience,), temperatures=(1.0,), trials=120, max_new_tokens=2
+    )
+    sweep = Sweep(grid, pair, Items("one", (Item("k", "text", PROMPTS[0]),)))
+    samples = [one for unit in sweep.units for one in sweep.samples(unit, threading.Event()) or []]
     setting = Setting(1.0, method, lenience)
-    own = [one.distance for one in samples if job.settings[one.setting] == setting]
+    own = [one.distance for one in samples if sweep.settings[one.setting] == setting]
     ids = pair.tokenizer(PROMPTS[0])["input_ids"]
     first, p, _ = enumerated(pair, ids, setting)
     expected = 0.5 * float((first - p).abs().sum())
@@ -234,7 +233,7 @@ def test_the_drafters_own_text_is_read_by_the_verifier(pair: ModelPair) -> None:
 @pytest.fixture
 def command(pair: ModelPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """The command `sweep` on the tiny pair and three items."""
-    monkeypatch.setattr("specviz.models.pairs.load_pair", lambda *_, **__: pair)
+    monkeypatch.setattr("specviz.models.loading.load_pair", lambda *_, **__: pair)
     asked = tmp_path / "asked.jsonl"
     asked.write_text("".join(json.dumps({"prompt": one, "answers": ["e"]}) + "\n" for one in PROMPTS))
     settings = [
@@ -267,14 +266,14 @@ def kill_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a sweep die while it does its unit number `count` + 1."""
     done = []
 
-    def samples(job: Job, unit: Unit, stop: threading.Event) -> list[Sample] | None:
+    def samples(sweep: Sweep, unit: Unit, stop: threading.Event) -> list[Sample] | None:
         if len(done) == count:
             raise Killed
         done.append(unit)
-        return whole(job, unit, stop)
+        return whole(sweep, unit, stop)
 
-    whole = Job.samples
-    monkeypatch.setattr(Job, "samples", samples)
+    whole = Sweep.samples
+    monkeypatch.setattr(Sweep, "samples", samples)
 
 
 def test_a_sweep_that_was_killed_three_times_comes_to_the_same_files(
@@ -297,7 +296,7 @@ def test_a_sweep_that_was_killed_three_times_comes_to_the_same_files(
     assert command(broken, plain=True) == 0
     for name in ("plan.json", "results.json", "samples.jsonl.gz"):
         assert (broken / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
-    samples = list(Store(broken).samples())
+    samples = list(SweepFolder(broken).samples())
     assert len(samples) == 3 * (6 + 2 * 6)
     assert samples == sorted(set(samples))
     assert not list(broken.glob("part-*"))
@@ -309,7 +308,7 @@ def test_a_finished_sweep_is_reported_without_its_models(
 ) -> None:
     assert command(tmp_path / "sweep") == 0
     monkeypatch.setattr(
-        "specviz.models.pairs.load_pair", lambda *_, **__: pytest.fail("nothing is to be loaded")
+        "specviz.models.loading.load_pair", lambda *_, **__: pytest.fail("nothing is to be loaded")
     )
     report, points = tmp_path / "report.md", tmp_path / "points.csv"
     assert command(tmp_path / "sweep", "--markdown", str(report), "--csv", str(points), plain=True) == 0
@@ -318,7 +317,7 @@ def test_a_finished_sweep_is_reported_without_its_models(
     assert points.read_text() == recorded.results.to_csv()
     text = report.read_text()
     assert "python -m specviz sweep --methods speed cascade_tokenV3 --points 2" in text
-    for place, setting in enumerate(Store(tmp_path / "sweep").header().plan.settings):  # type: ignore[union-attr]
+    for place, setting in enumerate(SweepFolder(tmp_path / "sweep").header().plan.settings):  # type: ignore[union-attr]
         point = recorded.results.points[place]
         assert point.setting == setting
         assert "relative_latency" in point.figures
@@ -369,18 +368,18 @@ def test_stop_keeps_what_is_done(
 ) -> None:
     done = []
 
-    def samples(job: Job, unit: Unit, stop: threading.Event) -> list[Sample] | None:
+    def samples(sweep: Sweep, unit: Unit, stop: threading.Event) -> list[Sample] | None:
         done.append(unit)
         if len(done) == 3:
             stop.set()
-        return whole(job, unit, stop)
+        return whole(sweep, unit, stop)
 
-    whole = Job.samples
+    whole = Sweep.samples
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Job, "samples", samples)
+        patch.setattr(Sweep, "samples", samples)
         assert command(tmp_path / "sweep") == 130
     assert "goes on from here" in capsys.readouterr().err
-    assert set(Store(tmp_path / "sweep").done()) == set(done[:2])
+    assert set(SweepFolder(tmp_path / "sweep").done()) == set(done[:2])
     assert command(tmp_path / "sweep", plain=True) == 0
 
 
@@ -441,7 +440,7 @@ def test_the_recorded_sweep_is_whole(shelf: Recorded) -> None:
 
 
 def test_the_recorded_results_are_those_of_the_recorded_texts() -> None:
-    store = Store(SHELF)
+    store = SweepFolder(SHELF)
     header = store.header()
     assert header is not None
     assert header.results(list(store.samples())) == store.results()
@@ -456,4 +455,4 @@ def test_the_report_is_what_the_command_writes(shelf: Recorded) -> None:
             path = Path(f"../assets/sweep/{cost.replace('_', '-')}-{temperature:g}.svg")
             assert (REPORT.parent / path).is_file()
             pictures.append(Picture(temperature, cost, path))
-    assert report(shelf, Store(SHELF), pictures) == text
+    assert report(shelf, SweepFolder(SHELF), pictures) == text

@@ -13,9 +13,10 @@ import pytest
 from specviz.app import api, running
 from specviz.app.api import wire_api
 from specviz.core.methods import METHODS
-from specviz.engine.engine import Decided, Event, Finished, Started, Waiting
+from specviz.engine.events import Decided, Event, Finished, Started, Waiting
 from specviz.errors import PairError, RequestError
-from specviz.models.pairs import PairStatus
+from specviz.models.availability import PairStatus
+from specviz.models.registry import PAIRS
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
 from specviz.serving.offer import offered_pairs
@@ -163,7 +164,7 @@ def test_what_is_asked_for_is_what_was_sent(service: Script, endpoint: Callable)
     assert key == "embedded-skip"
     assert full == Request("Hi", None, None, False, "speed", 0.25, 3, 0.5, 7, 0.9, 11, 13, inspect=2)
     assert default_key == "embedded"
-    assert short == Request("Hi", temperature=0.7)
+    assert short == Request("Hi")
 
 
 def test_an_answer_tells_the_place_then_the_text_then_the_figures(
@@ -253,7 +254,7 @@ def test_a_comparison_tells_where_texts_part(service: Script, endpoint: Callable
     [(_, asked, _)] = service.asked
     assert [each.method for each in asked] == ["cascade_tokenV3", "speed", "cascade_tokenV3"]
     assert (asked[2].lenience, asked[2].draft_length) == (0.1, 4)
-    assert {(each.prompt, each.temperature, each.seed) for each in asked} == {("Hi", 0.7, 0)}
+    assert {(each.prompt, each.temperature, each.seed) for each in asked} == {("Hi", 1.0, 0)}
 
 
 def test_methods_are_the_registry(endpoint: Callable) -> None:
@@ -272,7 +273,7 @@ def test_pairs_are_asked_about_once_in_a_while(endpoint: Callable, monkeypatch: 
 
     def describe(_: object) -> list[PairStatus]:
         asked.append(1)
-        return [PairStatus("embedded", "", "", "", "", 0.0, "", True, False, "no room")]
+        return [PairStatus(PAIRS["embedded"], 0.0, True, False, "no room")]
 
     monkeypatch.setattr(api, "describe_pairs", describe)
     monkeypatch.setattr(api, "monotonic", lambda: 0.0)

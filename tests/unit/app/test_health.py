@@ -1,4 +1,4 @@
-"""/healthz and /metrics: what machines are told of the server."""
+"""/healthz and /metrics: the server's health for machines."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from starlette.testclient import TestClient
 
 from specviz.app.health import health_routes
 from specviz.serving.service import Service
-from specviz.serving.statistics import PairTally
+from specviz.serving.statistics import EngineStatistics
 
-TALLY = PairTally(
+STATISTICS = EngineStatistics(
     "embedded",
     32,
     loaded=True,
@@ -29,14 +29,14 @@ TALLY = PairTally(
 )
 
 
-class Told(Service):
+class Serving(Service):
     """A service of one pair with these numbers."""
 
-    def status(self) -> list[PairTally]:
-        return [TALLY]
+    def status(self) -> list[EngineStatistics]:
+        return [STATISTICS]
 
 
-class Dead(Told):
+class Dead(Serving):
     """A service one of whose engines has died."""
 
     @property
@@ -45,9 +45,9 @@ class Dead(Told):
 
 
 class Broken(Service):
-    """A service that cannot even tell."""
+    """A service that fails even at this."""
 
-    def status(self) -> list[PairTally]:
+    def status(self) -> list[EngineStatistics]:
         raise RuntimeError("/secret/path")
 
 
@@ -56,8 +56,8 @@ def client(service: Service) -> TestClient:
 
 
 def test_a_server_that_can_serve_says_so_and_names_its_pairs() -> None:
-    """Law: 200 while requests can be served, with each pair's load and nothing else."""
-    answer = client(Told()).get("/healthz")
+    """200 while requests can be served, with each pair's load and nothing else."""
+    answer = client(Serving()).get("/healthz")
     assert answer.status_code == 200
     assert answer.headers["cache-control"] == "no-store"
     assert answer.json() == {
@@ -68,7 +68,7 @@ def test_a_server_that_can_serve_says_so_and_names_its_pairs() -> None:
 
 @pytest.mark.parametrize("kind", [Dead, Broken, Service])
 def test_a_server_that_cannot_serve_says_503_and_not_why(kind: type[Service]) -> None:
-    """Law: closed, with a dead engine, or broken: 503, without a path or a message."""
+    """Closed, with a dead engine, or broken: 503, without a path or a message."""
     service = kind()
     if kind is Service:
         service.close()
@@ -79,15 +79,15 @@ def test_a_server_that_cannot_serve_says_503_and_not_why(kind: type[Service]) ->
 
 
 def test_metrics_are_off_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Law: without SPECVIZ_METRICS=1 the address is as unknown as any."""
+    """Without SPECVIZ_METRICS=1 the address is as unknown as any."""
     monkeypatch.delenv("SPECVIZ_METRICS", raising=False)
-    assert client(Told()).get("/metrics").status_code == 404
+    assert client(Serving()).get("/metrics").status_code == 404
 
 
 def test_metrics_are_the_tallies_in_prometheus_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Law: every number of a tally is there, counters under names that end in _total."""
+    """Every number of the statistics is there, counters under names that end in _total."""
     monkeypatch.setenv("SPECVIZ_METRICS", "1")
-    answer = client(Told()).get("/metrics")
+    answer = client(Serving()).get("/metrics")
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/plain")
     lines = set(answer.text.splitlines())

@@ -8,8 +8,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from specviz.app.link import NAMES, Link, Pane, parse_link
-from specviz.app.offered import MAX_PROMPT, Range, ranges
+from specviz.app.link import MAX_PROMPT, NAMES, Link, Pane, parse_link, ranged
 from specviz.core.methods import METHODS
 from specviz.schema.settings import Request
 
@@ -40,13 +39,22 @@ def test_a_link_sets_all_that_it_names() -> None:
     Request(**{name: value for name, value in link.settings.items() if name != "pair"})
 
 
+def test_a_link_that_says_no_temperature_means_what_it_meant_when_the_page_began_at_0_7() -> None:
+    """Links outlive the page that they were written for; the page's own say everything."""
+    assert parsed("prompt=hello&seed=3").meant == {"prompt": "hello", "seed": 3, "temperature": 0.7}
+    assert parsed("pane=speed:0:5&pane=verifier_only:0:5").meant == {"temperature": 0.7}
+    assert parsed("prompt=hello&temperature=1").meant["temperature"] == 1
+    assert parsed("tab=compare").meant == {}
+
+
 def test_a_link_asks_for_no_longer_text_than_the_server_writes() -> None:
     query = [("tokens", "300")]
-    assert parse_link(query, ranges(1024)).settings == {"max_new_tokens": 300}
-    assert parse_link(query, ranges(200)).problems == (
+    assert parse_link(query, 1024).settings == {"max_new_tokens": 300}
+    assert parse_link(query, 200).problems == (
         "The link’s “tokens” was left out: it must be a whole number from 8 to 200.",
     )
-    assert ranges(5)["max_new_tokens"] == Range(5, 5, 5, 8, whole=True)
+    five = ranged(5)["max_new_tokens"]
+    assert (five.offered, five.default, five.step, five.is_whole) == ((5, 5), 5, 8, True)
 
 
 def test_panes_come_in_order() -> None:

@@ -10,41 +10,40 @@ import plotly.graph_objects as go
 import pytest
 
 from specviz.analysis.sweep.cost_model import CostModel
+from specviz.analysis.sweep.grid import Setting, SweepGrid
 from specviz.analysis.sweep.results import Estimate, Point, Results
-from specviz.analysis.sweep.setting import Setting, grid
-from specviz.app.figures.tradeoff import COSTS, DARK, QUALITIES, cost, figure
-from specviz.app.figures.tradeoff_words import number, sentence
+from specviz.app.figures.tradeoff import COSTS, DARK, QUALITIES, cost, figure, number, sentence
 from specviz.core.methods import METHODS
 from specviz.errors import RequestError
 
 COST_MODEL = CostModel(drafter=0.1, per_token=0.05, draft_length=3)
 
 
-def spread(value: float, by: float = 0.03) -> Estimate:
+def interval(value: float, by: float = 0.03) -> Estimate:
     return Estimate(round(value, 4), round(value - by, 4), round(value + by, 4))
 
 
 def made_point(setting: Setting) -> Point:
     """A plausible point: from verifier_only's numbers to drafter_only's as the lenience grows, some of them better."""
-    place = list(METHODS).index(setting.method)
+    index = list(METHODS).index(setting.method)
     if setting.method in ("drafter_only", "verifier_only"):
         trust = float(setting.method == "drafter_only")
         rejected = Estimate(1 - trust, 1 - trust, 1 - trust)
     else:
         low, high = METHODS[setting.method].offered_range
         trust = (setting.lenience - low) / (high - low)
-        rejected = spread(0.62 * (1 - trust) ** (0.5 + place / 6))
-    accuracy = 0.44 - 0.22 * trust ** (1 + place / 4) + 0.05 * math.sin(math.pi * trust) * (place - 3) / 4
+        rejected = interval(0.62 * (1 - trust) ** (0.5 + index / 6))
+    accuracy = 0.44 - 0.22 * trust ** (1 + index / 4) + 0.05 * math.sin(math.pi * trust) * (index - 3) / 4
     latency = COST_MODEL.relative_latency(setting.method, 1 - rejected.value)
     figures = {
-        "accuracy": spread(accuracy, 0.05),
-        "log_probability": spread(-0.9 - 1.5 * trust),
-        "distance": spread(0.4 * trust, 0.01),
+        "accuracy": interval(accuracy, 0.05),
+        "log_probability": interval(-0.9 - 1.5 * trust),
+        "distance": interval(0.4 * trust, 0.01),
         "rejection_rate": rejected,
-        "relative_latency": spread(1.05 * latency),
+        "relative_latency": interval(1.05 * latency),
     }
     if setting.method != "drafter_only":
-        figures["verifier_calls"] = spread(0.5 + 0.5 * rejected.value)
+        figures["verifier_calls"] = interval(0.5 + 0.5 * rejected.value)
     own: dict[str, Any] = {}
     if METHODS[setting.method].has_lenience:
         own = {"against_verifier": {"accuracy": Estimate(accuracy - 0.44, accuracy - 0.5, accuracy - 0.4)}}
@@ -57,7 +56,7 @@ def made_point(setting: Setting) -> Point:
 def made_results(
     methods: tuple[str, ...] = tuple(METHODS), temperatures: tuple[float, ...] = (0.0, 0.5), **more: Any
 ) -> Results:
-    settings = grid(methods, temperatures)
+    settings = SweepGrid(methods=tuple(methods), temperatures=tuple(temperatures)).settings
     names = {"drafter": "SmolLM2 drafter 18M", "verifier": "SmolLM2-135M-Instruct", "dtype": "float32"}
     plan = {"draft_length": 3, "max_new_tokens": 24, "seed": 0, "trials": 1, "pair": "embedded"} | more
     return Results(plan, **names, items=96, points=tuple(made_point(setting) for setting in settings))
@@ -70,7 +69,7 @@ def of_points(plot: go.Figure) -> list[Any]:
 @pytest.mark.parametrize("x", COSTS)
 @pytest.mark.parametrize("y", QUALITIES)
 def test_every_point_with_both_figures_is_drawn_where_they_say_with_its_intervals(x: str, y: str) -> None:
-    """customdata leads back to the point; its place and error bars are its estimates; what lacks one is left out."""
+    """customdata leads back to the point; its position and error bars are its estimates; what lacks one is left out."""
     results = made_results()
     drawn = {}
     for trace in of_points(figure(results, temperature=0.5, x=x, y=y, costs=COST_MODEL)):
@@ -178,12 +177,12 @@ def test_what_was_measured_stands_beside_what_is_modelled() -> None:
         return next((trace for trace in traces if trace.name == "as measured here"), None)
 
     drawn = line(results, "modelled_latency")
-    told = {
+    found = {
         (drawn.x[at], drawn.y[at]): (drawn.x[at + 1], drawn.y[at + 1]) for at in range(0, len(drawn.x), 3)
     }
     for point in results.at(0.5):
         modelled, right = cost(point, "modelled_latency", COST_MODEL), point.figures["accuracy"].value
-        assert told[modelled.value, right] == (point.figures["relative_latency"].value, right)
+        assert found[modelled.value, right] == (point.figures["relative_latency"].value, right)
     assert line(results, "relative_latency") is None
     untimed = [
         replace(p, figures={n: one for n, one in p.figures.items() if n != "relative_latency"})
@@ -197,7 +196,7 @@ def test_hovering_tells_the_numbers_and_their_intervals() -> None:
     point = results.point(0.5, "cascade_tokenV3", 0.3)
     assert point is not None
     index = results.points.index(point)
-    (told,) = [
+    (found,) = [
         trace.hovertext[list(trace.customdata).index(index)]
         for trace in of_points(figure(results, temperature=0.5))
         if index in trace.customdata
@@ -210,7 +209,7 @@ def test_hovering_tells_the_numbers_and_their_intervals() -> None:
         "+2.0 points (−1.0 to +5.0) against Speculative decoding at this rejection rate",
         "against Verifier only",
     ):
-        assert words in told
+        assert words in found
 
 
 def test_names_from_a_file_are_text_and_an_empty_figure_says_so() -> None:
@@ -222,7 +221,7 @@ def test_names_from_a_file_are_text_and_an_empty_figure_says_so() -> None:
 
 
 def test_no_colour_of_the_figure_is_too_dark_for_a_dark_page() -> None:
-    """After the swap, every colour stands out from the dark panel by 3 to 1 at least, but for the grid."""
+    """After the swap, every colour stands out from the dark panel by 3 to 1 at least, but for the all_settings."""
 
     def light(colour: str) -> float:
         parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
@@ -239,7 +238,7 @@ def test_a_sentence_has_all_figures_and_says_what_may_be_chance() -> None:
     """Only where the interval excludes chance is a point called better than both."""
     point = made_results().point(0.5, "cascade_tokenV3", 0.3)
     assert point is not None
-    told = sentence(replace(point, beats_both="surely"))
+    found = sentence(replace(point, beats_both="surely"))
     for words in (
         "task accuracy",
         "rejection rate",
@@ -248,7 +247,7 @@ def test_a_sentence_has_all_figures_and_says_what_may_be_chance() -> None:
         "against Verifier only",
         "by more than",
     ):
-        assert words in told
+        assert words in found
     assert "may explain" in sentence(replace(point, beats_both="yes"))
     assert "either model" not in sentence(replace(point, beats_both="no"))
     assert [number("accuracy", value, True) for value in (0.021, -0.021, 0.0)] == ["+2.1", "−2.1", "0.0"]

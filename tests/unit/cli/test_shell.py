@@ -9,13 +9,21 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
-from specviz import __main__ as shell
+from specviz import __version__
+from specviz.cli import main as shell
+from specviz.cli.generate import write_token
+from specviz.cli.options import ListsCommand
 from specviz.core.methods import METHODS
-from specviz.models.pairs import PAIRS, ModelPair
+from specviz.models.pair import ModelPair
+from specviz.models.registry import PAIRS
+from specviz.schema.settings import SETTINGS
 from specviz.schema.trace import Run
 from tests.support.tiny import tiny_pair
 
@@ -26,7 +34,7 @@ ROOT = Path(__file__).parents[3]
 def small_pair(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> ModelPair:
     """Commands load a tiny pair instead of the embedded one."""
     pair = tiny_pair("llama", tmp_path_factory.mktemp("pair"))
-    monkeypatch.setattr("specviz.models.pairs.load_pair", lambda *_, **__: pair)
+    monkeypatch.setattr("specviz.models.loading.load_pair", lambda *_, **__: pair)
     return pair
 
 
@@ -113,6 +121,69 @@ def test_asked_wrongly_is_one_sentence_and_status_2(
     assert not printed.out
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["generate"],
+        ["generate", "hello", "--nope"],
+        ["generate", "hello", "--seed", "x"],
+        ["distill"],
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_read_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture) -> None:
+    """A command, an option or a number that is none: how to ask, on standard error, and the status of a wrong request."""
+    assert shell.main(arguments) == 2
+    printed = capsys.readouterr()
+    assert "Usage: " in printed.out + printed.err
+    assert not arguments or not printed.out
+
+
+def test_help_and_version_come_without_torch(capsys: pytest.CaptureFixture) -> None:
+    """Both ways in are one shell; what it knows of itself it says at once."""
+    code = (
+        "import sys; from specviz.cli.main import main\n"
+        "statuses = [main([*command, '--help']) for command in ([], ['generate'], ['bench'], ['sweep'], ['eval'])]\n"
+        "sys.exit('torch' in sys.modules or any(statuses))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+    assert shell.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"specviz {__version__}\n"
+    asked = subprocess.run(
+        [sys.executable, "-m", "specviz", "nonsense"], cwd=ROOT, capture_output=True, check=False
+    )
+    assert asked.returncode == 2
+
+
+def test_every_setting_is_an_option_with_its_default(capsys: pytest.CaptureFixture) -> None:
+    """The shell asks for what Python, page and endpoints ask for, in the same words."""
+    assert shell.main(["generate", "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    for setting in SETTINGS.values():
+        if setting.option:
+            assert setting.option in told
+            assert setting.help in told
+
+
+def test_options_take_several_values_or_are_repeated() -> None:
+    """`--temperatures 0 1` and `--temperatures 0 --temperatures 1` are the same; a negative number is a value."""
+    kept: list[dict[str, Any]] = []
+    app = typer.Typer()
+
+    @app.command(cls=ListsCommand)
+    def job(numbers: list[float] | None = None, names: list[str] | None = None, rows: int = 1) -> None:
+        kept.append({"numbers": numbers, "names": names, "rows": rows})
+
+    for line in (
+        "--numbers -1 0 0.5 --rows 2 --names a b",
+        "--numbers -1 --numbers 0 --names a --numbers 0.5 --names b --rows 2",
+    ):
+        app(line.split(), standalone_mode=False)
+    assert kept == [{"numbers": [-1, 0, 0.5], "names": ["a", "b"], "rows": 2}] * 2
+
+
 def test_an_unwritable_trace_is_one_sentence_and_status_1(
     capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
@@ -127,11 +198,21 @@ def test_a_terminal_gets_colours_and_no_escape_sequences_of_the_model(
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    shell._write("a\x1b[2Jb\n", True)
-    shell._write("c", False)
+    write_token("a\x1b[2Jb\n", True)
+    write_token("c", False)
     monkeypatch.setenv("NO_COLOR", "1")
-    shell._write("d", True)
+    write_token("d", True)
     assert capsys.readouterr().out == "\x1b[38;5;33ma\\x1b[2Jb\n\x1b[0m\x1b[4;38;5;208mc\x1b[0md"
+
+
+def test_serve_serves_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command is the page's own entry, and its end is an end in order."""
+    served: list[bool] = []
+    server = types.ModuleType("specviz.app.server")
+    monkeypatch.setattr(server, "main", lambda: served.append(True), raising=False)
+    monkeypatch.setitem(sys.modules, "specviz.app.server", server)
+    assert shell.main(["serve"]) == 0
+    assert served == [True]
 
 
 def test_lists_name_all_pairs_and_methods(
@@ -147,15 +228,15 @@ def test_lists_name_all_pairs_and_methods(
 
 
 def test_an_interrupt_ends_the_run_within_a_round_and_keeps_the_trace(tmp_path: Path) -> None:
-    """Ctrl-C on a real process, in the middle of a run without end."""
+    """Law 6: Ctrl-C on a real process, in the middle of a run without end."""
     trace, script = tmp_path / "trace.jsonl", tmp_path / "run.py"
     script.write_text(
         "import dataclasses, sys, pathlib\n"
         "from tests.support.tiny import tiny_pair\n"
-        "import specviz.models.pairs, specviz.__main__ as shell\n"
+        "import specviz.models.loading, specviz.cli.main as shell\n"
         "pair = tiny_pair('llama', pathlib.Path(sys.argv[1]))\n"
         "pair = dataclasses.replace(pair, eos_token_ids=frozenset(), context_length=10**6)\n"
-        "specviz.models.pairs.load_pair = lambda *_, **__: pair\n"
+        "specviz.models.loading.load_pair = lambda *_, **__: pair\n"
         "sys.exit(shell.main(['generate', 'hello', '--max-new-tokens', '100000', '--trace', sys.argv[2]]))\n"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -173,7 +254,7 @@ def test_an_interrupt_ends_the_run_within_a_round_and_keeps_the_trace(tmp_path: 
 def test_the_engine_needs_neither_gradio_nor_plotly() -> None:
     """`specviz` without its page, on a bare machine: importing everything else brings neither in."""
     code = (
-        "import sys, specviz.engine.engine, specviz.models.pairs, specviz.serving.service, specviz.schema.trace, specviz.__main__\n"
+        "import sys, specviz.engine.engine, specviz.models.loading, specviz.serving.service, specviz.schema.trace, specviz.__main__\n"
         "found = {'gradio', 'plotly'} & set(sys.modules)\n"
         "sys.exit(f'imported: {found}' if found else 0)"
     )

@@ -130,6 +130,7 @@ def test_a_single_flip_is_where_bisection_finds_it(runs: list[Run]) -> None:
 
 
 def test_the_own_method_stands_among_the_nine_with_the_number_that_decided(runs: list[Run]) -> None:
+    """Law 7: what is shown is what ran."""
     for run in runs:
         own = list(METHODS).index(run.method)
         assert [one.method for one in run.alternatives] == list(METHODS)
@@ -140,7 +141,7 @@ def test_the_own_method_stands_among_the_nine_with_the_number_that_decided(runs:
 
 
 def test_the_nine_verdicts_are_those_of_nine_runs_at_that_position(engine: Engine, runs: list[Run]) -> None:
-    """Each method, run for one token after the same text with the same seed, decides as the strip says."""
+    """Law 4: each method, run for one token after the same text with the same seed, decides as the strip says."""
     asked, expected = [], []
     for run in runs:
         for place in (1, len(run.tokens) - 1):
@@ -182,7 +183,7 @@ def first_change(run: Run, lenience: float) -> int | None:
 
 
 def test_a_run_at_another_lenience_is_the_same_up_to_the_first_change(engine: Engine) -> None:
-    """The law behind the what-if slider: recorded numbers foretell where a second run parts from the first."""
+    """Law 4, behind the what-if slider: recorded numbers foretell where a second run parts from the first."""
     requests, grid = [], {}
     for method in BOTH:
         low, high = METHODS[method].offered_range
@@ -221,8 +222,8 @@ def test_a_device_that_may_not_look_explains_the_same(
     engine: Engine, runs: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Off the CPU every place is explained and searched, since to learn which ones matter would make it wait."""
-    monkeypatch.setattr("specviz.core.counterfactual.places", lambda mask: torch.arange(mask.numel()))
-    monkeypatch.setattr("specviz.engine.step.places", lambda mask: torch.arange(mask.numel()))
+    monkeypatch.setattr("specviz.core.counterfactual.indices_where", lambda mask: torch.arange(mask.numel()))
+    monkeypatch.setattr("specviz.engine.record.indices_where", lambda mask: torch.arange(mask.numel()))
     for run in runs[:: len(BOTH) - 1]:
         request = Request(
             prompt=PROMPT,
@@ -272,17 +273,17 @@ def test_what_if_survives_a_file(runs: list[Run], tmp_path: Path) -> None:
     assert any(token.what_if.kept for token in loaded.tokens)
 
 
-def beliefs(drafter: list[float], verifier: list[float]) -> tuple[Tensor, Tensor]:
+def distributions(drafter: list[float], verifier: list[float]) -> tuple[Tensor, Tensor]:
     return torch.tensor(drafter, dtype=torch.float64).log(), torch.tensor(verifier, dtype=torch.float64).log()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_flips_of_a_case_done_by_hand(dtype: torch.dtype) -> None:
     from specviz.core.counterfactual import flips
-    from specviz.core.methods import Beliefs
+    from specviz.core.methods import Distributions
 
-    drafter, verifier = beliefs([0.1, 0.6, 0.3], [0.5, 0.3, 0.2])
-    held = Beliefs(drafter.to(dtype), verifier.to(dtype))
+    drafter, verifier = distributions([0.1, 0.6, 0.3], [0.5, 0.3, 0.2])
+    held = Distributions(drafter.to(dtype), verifier.to(dtype))
     tokens, coins = torch.tensor(1), torch.tensor(0.3, dtype=torch.float64)
     found = [[x for x in pair if math.isfinite(x)] for pair in flips(held, tokens, coins).tolist()]
     expected = {

@@ -8,10 +8,10 @@ import torch
 
 from specviz.core.methods import (
     METHODS,
-    Beliefs,
+    Distributions,
+    Target,
     acceptance_and_residual,
     get_method,
-    rule,
     target_distribution,
 )
 from specviz.core.sampling import distribution
@@ -35,6 +35,8 @@ def logits(seed: int, spread: float = 2.0) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda c: f"{c['method']}-{c['lenience']}-{c['temperature']}")
 def test_golden_numbers_to_1e_9(case: dict) -> None:
+    """Law 1: exact."""
+
     def numbers(key: str) -> torch.Tensor:
         return torch.tensor(case[key], dtype=torch.float64)
 
@@ -71,6 +73,7 @@ def enumerate_output(name: str, drafter, verifier, lenience: float, temperature:
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize("name", METHODS)
 def test_exact_enumerated_output_is_the_target_to_1e_12(name: str, temperature: float) -> None:
+    """Law 1: exact."""
     for seed in range(12):
         drafter, verifier = logits(seed)
         for lenience in leniences(name):
@@ -114,6 +117,7 @@ def oracle(name: str, drafter, verifier, a: float, temperature: float) -> torch.
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize("name", METHODS)
 def test_target_is_the_paper_s(name: str, temperature: float) -> None:
+    """Law 1: exact."""
     for seed in range(12):
         drafter, verifier = logits(seed)
         for lenience in leniences(name):
@@ -124,6 +128,7 @@ def test_target_is_the_paper_s(name: str, temperature: float) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_rows_with_settings_of_their_own_equal_rows_alone(name: str) -> None:
+    """Law 3: neighbours do not show."""
     pairs = [logits(seed) for seed in range(4)]
     drafter, verifier = (torch.stack(side)[:, None].expand(-1, 3, -1) for side in zip(*pairs, strict=True))
     tokens = torch.tensor([[0, 1, 2]]).expand(4, -1)
@@ -140,27 +145,29 @@ def test_rows_with_settings_of_their_own_equal_rows_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_what_is_asked_of_tokens_and_of_places_is_what_the_whole_says(name: str) -> None:
-    """`target(tokens)` and `take(places)` spare passes over the vocabulary and change no number."""
+    """`pi(tokens)` and `select(indices)` spare passes over the vocabulary and change no number."""
     pairs = [logits(seed) for seed in range(6)]
     drafter, verifier = (torch.stack(side).view(2, 3, V) for side in zip(*pairs, strict=True))
     tokens = torch.tensor([[0, 1, 2], [3, 4, 5]])
     a = torch.tensor(leniences(name)[1:3], dtype=torch.float64)[:, None]
     for lenience in (a, a[0].item()):
-        ruling = rule(METHODS[name], Beliefs(drafter, verifier, 0.8), lenience)
+        ruling = Target.of(METHODS[name], Distributions(drafter, verifier, 0.8), lenience)
         places = torch.tensor([4, 0])
-        taken = ruling.take(places)
+        taken = ruling.select(places)
         some = tokens.flatten()[places]
-        assert torch.equal(ruling.target(tokens), ruling.target().gather(-1, tokens[..., None])[..., 0])
+        assert torch.equal(ruling.pi(tokens), ruling.pi().gather(-1, tokens[..., None])[..., 0])
         assert torch.equal(taken.acceptance(some), ruling.acceptance(tokens).flatten()[places])
-        for whole, part in ((ruling.target(), taken.target()), (ruling.residual(), taken.residual())):
+        for whole, part in ((ruling.pi(), taken.pi()), (ruling.residual(), taken.residual())):
             assert torch.equal(whole.flatten(0, 1)[places], part)
-        for whole, part in zip(ruling.test(tokens) or (), taken.test(some) or (), strict=True):
+        for whole, part in zip(
+            ruling.deferral_test(tokens) or (), taken.deferral_test(some) or (), strict=True
+        ):
             assert torch.equal(whole.flatten()[places], part)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_decision_has_the_same_bits_whatever_is_beside_it(name: str) -> None:
-    """Other places, other rows and other threads: in float32, over a vocabulary large enough to be split up."""
+    """Laws 2 and 3: other places, other rows and other threads: in float32, over a vocabulary large enough to be split up."""
     generator = torch.Generator().manual_seed(5)
     drafter = 3 * torch.randn(4, 49152, generator=generator)
     verifier = 0.8 * drafter + torch.randn(4, 49152, generator=generator)
@@ -173,15 +180,15 @@ def test_a_decision_has_the_same_bits_whatever_is_beside_it(name: str) -> None:
             for shape in ((1, 1), (1, 2), (1, 4), (2, 2)):
                 count = shape[0] * shape[1]
                 sides = (side[:count].view(*shape, -1) for side in (drafter, verifier))
-                ruling = rule(METHODS[name], Beliefs(*sides), METHODS[name].default_lenience)
+                ruling = Target.of(METHODS[name], Distributions(*sides), METHODS[name].default_lenience)
                 mine = tokens[:count].view(shape)
                 numbers = [
                     ruling.acceptance(mine),
-                    ruling.target(mine),
-                    ruling.target(),
+                    ruling.pi(mine),
+                    ruling.pi(),
                     ruling.replacement(),
                 ]
-                found.append([number[0, 0] for number in [*numbers, *(ruling.test(mine) or ())]])
+                found.append([number[0, 0] for number in [*numbers, *(ruling.deferral_test(mine) or ())]])
     finally:
         torch.set_num_threads(before)
     for other in found[1:]:

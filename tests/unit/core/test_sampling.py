@@ -37,6 +37,7 @@ def test_draw_follows_the_probabilities() -> None:
 
 
 def test_coins_of_a_position_depend_on_seed_and_position_alone() -> None:
+    """Law 4: same coins."""
     table = uniforms(5, 0, 300)
     assert torch.equal(uniforms(5, 100, 120), table[100:120])
     assert torch.equal(uniforms(5, 0, 1000)[:300], table)
@@ -46,7 +47,7 @@ def test_coins_of_a_position_depend_on_seed_and_position_alone() -> None:
 
 
 def test_coins_are_those_of_every_version() -> None:
-    """Saved traces must be reproducible: the table is part of the format."""
+    """Law 4: saved traces must be reproducible: the table is part of the format."""
     assert uniforms(0, 0, 1).tolist() == [[0.6369616873214543, 0.2697867137638703, 0.04097352393619469]]
 
 
@@ -83,6 +84,7 @@ def test_truncation_agrees_with_transformers() -> None:
 
 
 def test_rows_with_truncations_of_their_own_equal_rows_alone() -> None:
+    """Law 3: neighbours do not show."""
     logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     together = distribution(logits, 1.0, torch.tensor([0, 5, 9]), torch.tensor([0.8, 1.0, 0.6]))
     for row, (k, p) in enumerate([(0, 0.8), (5, 1.0), (9, 0.6)]):
@@ -104,6 +106,7 @@ def test_truncation_by_the_leading_tokens_is_the_one_by_sorting_all(
 
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0.7}, {"top_p": 0.9}, {"top_k": 40, "top_p": 0.9}])
 def test_a_distribution_has_the_same_bits_whatever_is_beside_it(settings: dict) -> None:
+    """Laws 2 and 3: the block does not show; neighbours do not show."""
     logits = 3 * torch.randn(4, VOCABULARY, generator=torch.Generator().manual_seed(3))
     found = []
     before = torch.get_num_threads()

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from typer.main import get_command
 
-from specviz.__main__ import _parser
-from specviz.models.pairs import PAIRS
+from specviz.cli.main import app as shell
+from specviz.models.registry import PAIRS
 from specviz.serving.limits import PREFIX, Limits
 
 ROOT = Path(__file__).parents[3]
@@ -31,8 +32,9 @@ def front_matter() -> dict[str, Any]:
 
 
 def requirements() -> dict[str, Requirement]:
-    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    return {found.name: found for found in map(Requirement, lines)}
+    text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return {found.name: found for found in map(Requirement, filter(None, lines))}
 
 
 def test_front_matter_is_what_spaces_take() -> None:
@@ -158,4 +160,6 @@ def test_commands_can_be_typed(block: str) -> None:
         words = shlex.split(line)
         assert words
         if "-m" in words and words[words.index("-m") + 1] == "specviz":
-            assert _parser().parse_args(words[words.index("-m") + 2 :]).run
+            name, *options = words[words.index("-m") + 2 :]
+            command = get_command(shell).commands[name]  # type: ignore[attr-defined]
+            assert command.make_context(name, options).params

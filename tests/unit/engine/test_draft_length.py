@@ -6,7 +6,13 @@ import random
 
 import pytest
 
-from specviz.engine.draft_length import Costs, Pace, Stride, expected_passes, expected_tokens
+from specviz.engine.draft_length import (
+    AcceptanceHistory,
+    AdaptiveDraftLength,
+    RoundCosts,
+    expected_passes,
+    expected_tokens,
+)
 from specviz.schema.settings import MAX_DRAFT_LENGTH
 
 
@@ -20,14 +26,14 @@ def served(
     noise: float = 0.0,
 ) -> list[int]:
     """The lengths chosen for a request whose proposals are accepted with this chance, at these costs in seconds."""
-    dice, pace, costs, chosen = random.Random(0), Pace(), Costs(), []
+    dice, history, costs, chosen = random.Random(0), AcceptanceHistory(), RoundCosts(), []
     for _ in range(rounds):
-        length = Stride(costs, [pace]).length
+        length = AdaptiveDraftLength(costs, [history]).length
         accepted = next((i for i in range(length) if dice.random() >= acceptance), length)
-        pace.note(min(accepted + 1, length), accepted)
+        history.update(min(accepted + 1, length), accepted)
         passes = length if accepted >= length - 1 else length - 1
         jitter = 1 + noise * dice.random()
-        costs.note(length, passes, passes * drafting * jitter, (verifying + by_token * length) * jitter)
+        costs.update(length, passes, passes * drafting * jitter, (verifying + by_token * length) * jitter)
         chosen.append(length)
     return chosen
 
@@ -67,59 +73,59 @@ def test_where_the_drafter_is_always_right_it_drafts_as_many_as_it_may() -> None
 
 
 def test_it_comes_back_when_the_drafter_is_right_again() -> None:
-    pace, costs = Pace(), Costs()
+    history, costs = AcceptanceHistory(), RoundCosts()
     for length in (4, 2, 1, 1):
-        costs.note(length, length, 0.1 * length, 1.0)
+        costs.update(length, length, 0.1 * length, 1.0)
     for _ in range(100):
-        pace.note(1, 0)
-    assert Stride(costs, [pace]).length == 1
+        history.update(1, 0)
+    assert AdaptiveDraftLength(costs, [history]).length == 1
     for _ in range(60):
-        pace.note(1, 1)
-    assert Stride(costs, [pace]).length > 3
+        history.update(1, 1)
+    assert AdaptiveDraftLength(costs, [history]).length > 3
 
 
 def test_one_slow_round_is_forgotten() -> None:
-    pace, costs = Pace(), Costs()
+    history, costs = AcceptanceHistory(), RoundCosts()
     for _ in range(60):
-        pace.note(4, 3)
-    costs.note(8, 8, 0.8, 50.0)
-    assert Stride(costs, [pace]).length == 2  # the opening is not over
+        history.update(4, 3)
+    costs.update(8, 8, 0.8, 50.0)
+    assert AdaptiveDraftLength(costs, [history]).length == 2  # the opening is not over
     for _ in range(40):
-        length = Stride(costs, [pace]).length
-        costs.note(length, length, 0.1 * length, 1.0)
-    assert Stride(costs, [pace]).length >= 4
+        length = AdaptiveDraftLength(costs, [history]).length
+        costs.update(length, length, 0.1 * length, 1.0)
+    assert AdaptiveDraftLength(costs, [history]).length >= 4
 
 
 def test_requests_served_together_draft_what_pays_for_all_of_them() -> None:
-    right, wrong, costs = Pace(), Pace(), Costs()
+    right, wrong, costs = AcceptanceHistory(), AcceptanceHistory(), RoundCosts()
     for length in (4, 2, 1, 1):
-        costs.note(length, length, 0.1 * length, 1.0 + 0.02 * length)
+        costs.update(length, length, 0.1 * length, 1.0 + 0.02 * length)
     for _ in range(100):
-        right.note(8, 8)
-        wrong.note(1, 0)
-    alone = Stride(costs, [right]).length, Stride(costs, [wrong]).length
-    together = Stride(costs, [right, wrong, wrong, wrong]).length
+        right.update(8, 8)
+        wrong.update(1, 0)
+    alone = AdaptiveDraftLength(costs, [right]).length, AdaptiveDraftLength(costs, [wrong]).length
+    together = AdaptiveDraftLength(costs, [right, wrong, wrong, wrong]).length
     assert alone == (MAX_DRAFT_LENGTH, 1)
     assert alone[1] <= together <= alone[0]
     # The one that is right makes the last pass worth while in nearly every round.
-    ours, theirs = right.tokens(), wrong.tokens()
-    speeds = [1 / (0.1 + costs.rests()[0])]
+    ours, theirs = right.expected_tokens(), wrong.expected_tokens()
+    speeds = [1 / (0.1 + costs.remaining_seconds()[0])]
     for place in range(1, MAX_DRAFT_LENGTH):
         idle = (1 - ours[place] + ours[place - 1]) * (1 - theirs[place] + theirs[place - 1]) ** 3
-        seconds = 0.1 * (place + 1 - idle) + costs.rests()[place]
+        seconds = 0.1 * (place + 1 - idle) + costs.remaining_seconds()[place]
         speeds.append((ours[place] + 3 * theirs[place]) / 4 / seconds)
     assert together == 1 + speeds.index(max(speeds))
 
 
 def test_passes_that_are_made_in_any_case_count_in_full() -> None:
     """Where it cannot be asked whether the last one is wanted, less is drafted."""
-    pace, costs = Pace(), Costs()
+    history, costs = AcceptanceHistory(), RoundCosts()
     for length in (4, 2, 1, 1):
-        costs.note(length, length, 0.5 * length, 1.0)
+        costs.update(length, length, 0.5 * length, 1.0)
     for number in range(200):
-        pace.note(1, number % 5 == 0)
-    assert Stride(costs, [pace], asks=True).length == 2
-    assert Stride(costs, [pace], asks=False).length == 1
+        history.update(1, number % 5 == 0)
+    assert AdaptiveDraftLength(costs, [history], skips_last_pass=True).length == 2
+    assert AdaptiveDraftLength(costs, [history], skips_last_pass=False).length == 1
 
 
 def test_tokens_and_passes_of_a_round_by_hand() -> None:
@@ -140,7 +146,7 @@ def striding(
         shares: how often a proposal has such a q1.
     """
     drafting, verifying, by_token = 0.15, 1.0, 0.02
-    dice, pace, costs, chosen = random.Random(1), Pace(), Costs(), []
+    dice, history, costs, chosen = random.Random(1), AcceptanceHistory(), RoundCosts(), []
     tokens = seconds = 0.0
 
     def proposal() -> tuple[float, bool]:
@@ -148,18 +154,18 @@ def striding(
         return q1, dice.random() < sure[q1]
 
     for number in range(rounds):
-        stride, drafted, length = Stride(costs, [pace]), [], None
+        chooser, drafted, length = AdaptiveDraftLength(costs, [history]), [], None
         while length is None:
             drafted.append(proposal())
-            length = stride.settle([[each for each, _ in drafted]])
+            length = chooser.stop([[each for each, _ in drafted]])
         accepted = next((place for place, (_, good) in enumerate(drafted) if not good), len(drafted))
         passes = len(drafted)
         if accepted == passes < length:
             drafted.append(proposal())
             accepted, passes = accepted + drafted[-1][1], length
         spent = passes * drafting, verifying + by_token * length
-        pace.note(min(accepted + 1, passes), accepted, [each for each, _ in drafted])
-        costs.note(length, passes, *spent)
+        history.update(min(accepted + 1, passes), accepted, [each for each, _ in drafted])
+        costs.update(length, passes, *spent)
         if number >= 100:
             chosen.append(length)
             tokens, seconds = tokens + min(accepted + 1, length), seconds + sum(spent)
@@ -189,13 +195,20 @@ def test_a_perfect_drafter_however_unsure_goes_as_far_as_it_may() -> None:
 
 
 def test_where_it_has_seen_nothing_it_believes_the_drafter_a_little() -> None:
-    pace = Pace()
-    assert 0 < pace.of(0.0) < pace.of(0.3) < pace.of(0.6) < pace.of(1.0) < 1
+    history = AcceptanceHistory()
+    assert (
+        0
+        < history.at_confidence(0.0)
+        < history.at_confidence(0.3)
+        < history.at_confidence(0.6)
+        < history.at_confidence(1.0)
+        < 1
+    )
     for _ in range(50):
-        pace.note(1, 1, [0.1])
-        pace.note(1, 0, [0.95])
-    assert pace.of(0.1) > 0.9
-    assert pace.of(0.95) < 0.1
-    assert pace.of(0.5) == pytest.approx(
-        Pace().of(0.5), rel=0.05
+        history.update(1, 1, [0.1])
+        history.update(1, 0, [0.95])
+    assert history.at_confidence(0.1) > 0.9
+    assert history.at_confidence(0.95) < 0.1
+    assert history.at_confidence(0.5) == pytest.approx(
+        AcceptanceHistory().at_confidence(0.5), rel=0.05
     )  # half of all first proposals were accepted

@@ -13,9 +13,10 @@ import torch
 from specviz.core.methods import METHODS
 from specviz.core.sampling import ACCEPT, distribution
 from specviz.engine.batch import PREFILL_CHUNK
-from specviz.engine.engine import Decided, Engine, Finished, Started
+from specviz.engine.engine import Engine
+from specviz.engine.events import Decided, Finished, Started
 from specviz.errors import EngineError, RequestError
-from specviz.models.pairs import ModelPair
+from specviz.models.pair import ModelPair
 from specviz.runtime.prefix_cache import SHORTEST
 from specviz.schema.settings import MAX_DRAFT_LENGTH, Request
 from specviz.schema.trace import Run
@@ -59,7 +60,7 @@ def check_against_reference(pair: ModelPair, run: Run, count: int, tolerance: fl
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize("method", METHODS)
 def test_what_is_shown_is_what_ran(pair: ModelPair, engine: Engine, method: str, temperature: float) -> None:
-    """Text, colours and every number equal a plain recomputation, position by position."""
+    """Law 7: text, colours and every number equal a plain recomputation, position by position."""
     for seed in (0, 1):
         run = one(
             engine, method=method, temperature=temperature, seed=seed, draft_length=4, max_new_tokens=24
@@ -85,6 +86,7 @@ def test_every_family_equals_full_recomputation(family: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_is_greedy_in_every_family(family: str, tmp_path: Path) -> None:
+    """Law 5: greedy is greedy."""
     pair = tiny_pair(family, tmp_path)
     requests = [
         Request(prompt=PROMPT, raw=True, method=method, lenience=0, temperature=0, max_new_tokens=32)
@@ -106,6 +108,7 @@ def test_greedy_is_greedy_in_every_family(family: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_block_does_not_show(engine: Engine, method: str) -> None:
+    """Law 2: the block does not show."""
     for seed in range(3):
         runs = engine.generate(
             [
@@ -131,13 +134,13 @@ def test_whatever_lengths_are_chosen_the_text_is_one(
         def __init__(self, *_: object) -> None:
             self.length = dice.randint(1, MAX_DRAFT_LENGTH)
 
-        def settle(self, sure: list[list[float]]) -> int | None:
-            drafted = len(sure[0])
-            assert len(sure) <= len(requests)
-            assert {len(own) for own in sure} == {drafted}
+        def stop(self, confidences: list[list[float]]) -> int | None:
+            drafted = len(confidences[0])
+            assert len(confidences) <= len(requests)
+            assert {len(own) for own in confidences} == {drafted}
             return dice.choice([None, None, drafted + 1, 1 if drafted == 1 else None])
 
-    monkeypatch.setattr("specviz.engine.batch.Stride", Thrown)
+    monkeypatch.setattr("specviz.engine.batch.AdaptiveDraftLength", Thrown)
     thrown = engine.generate(requests)
     for run, own, wild in zip(fixed, chosen, thrown, strict=True):
         assert own.draft_length is None
@@ -147,6 +150,7 @@ def test_whatever_lengths_are_chosen_the_text_is_one(
 
 
 def test_neighbours_do_not_show(engine: Engine) -> None:
+    """Law 3: neighbours do not show."""
     wanted = Request(prompt=PROMPT, method="cascade_opt", seed=4, max_new_tokens=40, top_p=0.9, inspect=3)
     alone = engine.generate(wanted)[0]
     others = [
@@ -173,7 +177,7 @@ def test_neighbours_do_not_show(engine: Engine) -> None:
 
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2"])
 def test_what_prompts_have_in_common_is_read_once(family: str, tmp_path: Path) -> None:
-    """Texts are as if each had read all of its prompt; both models read the common part a single time."""
+    """Law 3: texts are as if each had read all of its prompt; both models read the common part a single time."""
     pair = tiny_pair(family, tmp_path)
     common = list(range(40, 41 + SHORTEST))
     prompts = [[*common, 7, 8, 9], [*common, 7], common, [*common, 5, 6, 7, 8, 9, 10], common]
@@ -209,7 +213,7 @@ def test_what_prompts_have_in_common_is_read_once(family: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("method", BOTH)
 def test_settings_of_neighbours_do_not_show(engine: Engine, method: str) -> None:
-    """Rows of one method that differ in temperature, lenience and top-p are decided with their own, to the last bits."""
+    """Law 3: rows of one method that differ in temperature, lenience and top-p are decided with their own, to the last bits."""
     common = {"prompt": PROMPT, "method": method, "max_new_tokens": 12}
     mine = Request(**common, seed=3, temperature=0.7, top_p=0.93, lenience=0.1)
     beside = [
@@ -223,6 +227,7 @@ def test_settings_of_neighbours_do_not_show(engine: Engine, method: str) -> None
 
 
 def test_methods_side_by_side_share_their_coins(engine: Engine) -> None:
+    """Law 4: same coins."""
     runs = engine.generate([Request(prompt=PROMPT, method=m, seed=9, max_new_tokens=30) for m in BOTH])
     coins = [{token.position: token.coin for token in run.tokens} for run in runs]
     for position in set.intersection(*(set(own) for own in coins)):
@@ -262,7 +267,7 @@ def test_calls_are_rounds_not_tokens(pair: ModelPair, engine: Engine, method: st
 
 
 def test_nothing_past_the_end(pair: ModelPair, engine: Engine) -> None:
-    """An end-of-sequence inside a block ends the text there, for every K, and is the last token."""
+    """Law 6: an end-of-sequence inside a block ends the text there, for every K, and is the last token."""
     base = one(Engine(endless(pair)), method="speed", draft_length=5, max_new_tokens=60)
     inside = next(r for r in base.rounds if r.accepted >= 3).tokens[1]
     first = base.token_ids.index(inside.id)
@@ -276,6 +281,7 @@ def test_nothing_past_the_end(pair: ModelPair, engine: Engine) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_max_new_tokens_is_exact(pair: ModelPair, method: str) -> None:
+    """Law 6: nothing past the end."""
     for count in (1, 2, 7):
         run = one(Engine(endless(pair)), method=method, draft_length=5, max_new_tokens=count)
         assert len(run.tokens) == count
@@ -283,6 +289,7 @@ def test_max_new_tokens_is_exact(pair: ModelPair, method: str) -> None:
 
 
 def test_a_full_context_ends_the_run(pair: ModelPair) -> None:
+    """Law 6: nothing past the end."""
     small = dataclasses.replace(endless(pair), context_length=40)
     run = one(Engine(small), method="speed", max_new_tokens=500)
     assert len(run.prompt_ids) + len(run.tokens) == 40
@@ -309,6 +316,7 @@ def test_a_prompt_of_a_context_is_read_in_pieces(pair: ModelPair) -> None:
 
 
 def test_stop_ends_all_runs_within_a_round_and_says_so(engine: Engine) -> None:
+    """Law 6: nothing past the end."""
     stop = threading.Event()
     requests = [Request(prompt=PROMPT, seed=seed, max_new_tokens=60) for seed in range(3)]
     events = []
@@ -490,6 +498,7 @@ def test_numbers_that_are_not_finite_are_a_sentence(tmp_path: Path) -> None:
 
 
 def test_a_coin_is_the_one_of_its_seed_and_position(engine: Engine) -> None:
+    """Law 4: same coins."""
     from specviz.core.sampling import uniforms
 
     run = one(engine, seed=11)

@@ -1,4 +1,4 @@
-"""Faults, one by one, beside a run that must not notice: whoever is struck reads a sentence, and the server stays up."""
+"""Faults, one by one, beside a run that must not be affected: the failing one is a sentence, and the server stays up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ import torch
 from huggingface_hub import constants as hub_constants
 
 from specviz.app.running import grow
-from specviz.engine.engine import Decided, Engine, Finished
+from specviz.engine.engine import Engine
+from specviz.engine.events import Decided, Finished
 from specviz.models import smollm2 as embedded
 from specviz.schema.settings import Request
 from specviz.schema.trace import parse_trace
@@ -96,7 +97,7 @@ class Beside:
         assert all(text == alone for text in self._texts)
 
 
-def told(service: Service, key: str) -> tuple[list[str], str]:
+def shown(service: Service, key: str) -> tuple[list[str], str]:
     """What the page shows of a run on a pair: the lines of its trace, and the sentence where it failed."""
     request = Request(prompt=PROMPT, seed=1, max_new_tokens=8)
     *_, value = grow(lambda: service.lines(key, request, threading.Event()))
@@ -162,14 +163,14 @@ def test_a_pair_that_cannot_be_had_is_a_sentence_and_the_run_beside_goes_on(
     beside = Beside(service)
     with monkeypatch.context() as patch:
         key = fault(patch, tmp_path)
-        lines, said = told(service, key)
+        lines, said = shown(service, key)
     assert lines == []
     assert sentence in said, said
     assert "Traceback" not in said
     assert str(tmp_path) not in said
     beside.wait_for_more()
-    # The next one who asks for a pair that can be had gets it.
-    lines, said = told(service, "other")
+    # The next request for a pair that can be loaded is served.
+    lines, said = shown(service, "other")
     assert said == ""
     assert len(parse_trace(lines).tokens) <= 8
     beside.end()
@@ -186,7 +187,7 @@ def test_a_pair_that_cannot_be_had_is_a_sentence_and_the_run_beside_goes_on(
 def test_a_fault_in_a_forward_pass_is_a_sentence_and_the_run_on_another_pair_goes_on(
     error: Exception, sentence: str, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told(service, "other")
+    shown(service, "other")
     beside = Beside(service)
 
     def fail(*_: Any, **__: Any) -> None:
@@ -195,19 +196,19 @@ def test_a_fault_in_a_forward_pass_is_a_sentence_and_the_run_on_another_pair_goe
     with monkeypatch.context() as patch, service.engine("other") as engine:
         patch.setattr(engine.pair.verifier, "forward", fail)
         patch.setattr(engine.pair.verifier.base_model, "forward", fail)
-        assert sentence in told(service, "other")[1]
-    assert told(service, "other")[1] == ""
+        assert sentence in shown(service, "other")[1]
+    assert shown(service, "other")[1] == ""
     beside.end()
 
 
 def test_a_clock_that_jumps_is_not_noticed(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deadlines and places are kept by a clock that only goes forward."""
+    """Deadlines run on a monotonic clock."""
     beside = Beside(service)
     jumps = itertools.cycle((0.0, 4e9, -4e9))
     now = time.time
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", lambda: now() + next(jumps))
-        lines, said = told(service, "other")
+        lines, said = shown(service, "other")
         beside.wait_for_more()
     assert said == ""
     assert parse_trace(lines).stop_reason in ("length", "eos")

@@ -22,14 +22,15 @@ from transformers import StoppingCriteria, StopStringCriteria
 import specviz
 from specviz.analysis.comparison import compare
 from specviz.analysis.quality import log_probabilities, read_logits
+from specviz.analysis.sweep.grid import SweepGrid as SweepPlan
 from specviz.analysis.sweep.items import Item, Items
-from specviz.analysis.sweep.job import Job as SweepJob
-from specviz.analysis.sweep.plan import Plan as SweepPlan
-from specviz.engine.engine import Engine, Finished
+from specviz.analysis.sweep.sweep import Sweep as SweepJob
+from specviz.engine.engine import Engine
+from specviz.engine.events import Finished
 from specviz.errors import EngineError
 from specviz.integrations.lm_eval import HarnessModel
-from specviz.models.pairs import ModelPair, pair_from_models
-from specviz.runtime import machine
+from specviz.models.pair import ModelPair, pair_from_models
+from specviz.runtime import memory
 from specviz.runtime.cuda.workspace import workspace
 from specviz.schema.settings import Request
 from specviz.serving import zerogpu_service
@@ -37,14 +38,17 @@ from specviz.serving.limits import Limits
 from specviz.serving.service import Service
 from specviz.serving.shared_engine import SharedEngine
 from specviz.serving.zerogpu_service import ZeroGpuService
-from specviz.tools.bench import contenders, job, probes, shapes
+from specviz.tools.bench import benchmark, contenders, probes, shapes
+from specviz.tools.bench.benchmark import Benchmark as BenchJob
+from specviz.tools.bench.benchmark import load_bed
 from specviz.tools.bench.contenders import Bed
-from specviz.tools.bench.job import Job as BenchJob
-from specviz.tools.bench.job import Plan as BenchPlan
-from specviz.tools.bench.job import load_bed
-from specviz.tools.distill import job as distill
-from specviz.tools.distill.job import drafter_cost
-from specviz.tools.distill.student import Shape, make_student
+from specviz.tools.bench.options import BenchmarkOptions as BenchPlan
+from specviz.tools.distill import distillation, evaluation
+from specviz.tools.distill import texts as distillation_texts
+from specviz.tools.distill.distillation import Distillation
+from specviz.tools.distill.evaluation import drafter_cost
+from specviz.tools.distill.settings import DistillationSettings, Shape
+from specviz.tools.distill.student import make_student
 from tests.support.pretend_gpu import PretendGpu, on_gpu
 from tests.support.tiny import Pairs, tiny_model, tiny_tokenizer
 
@@ -171,7 +175,9 @@ def test_a_column_in_generate_is_waited_for_once(gpu: PretendGpu, pairs: Pairs) 
     there = on_gpu(pairs("llama", drafter_padding=0))
     gpu.clear()
     _, columns = generated(there)
-    notes = [note for note in gpu.notes if "custom_generation.py" in note.where and note.kind == "read"]
+    notes = [
+        note for note in gpu.notes if "integrations/transformers.py" in note.where and note.kind == "read"
+    ]
     assert len(notes) <= len(columns) + 12, str(gpu)
 
 
@@ -226,7 +232,7 @@ def test_a_sweep_comes_to_what_it_comes_to_on_the_cpu(gpu: PretendGpu, pairs: Pa
 @pytest.fixture
 def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bandwidth is measured on little memory."""
-    monkeypatch.setattr(machine, "_READ", 1 << 16)
+    monkeypatch.setattr(memory, "_READ", 1 << 16)
 
 
 def beds(pairs: Pairs) -> tuple[Bed, Bed]:
@@ -242,7 +248,8 @@ def test_contenders_write_what_they_write_on_the_cpu(gpu: PretendGpu, pairs: Pai
     for one, other in zip(here, there, strict=True):
         assert not other.unavailable()
         for temperature in (0.0, 0.8):
-            ours, theirs = (each.run([5, 6, 7], 1, temperature, 9) for each in (other, one))
+            asked = Request(token_ids=[5, 6, 7], seed=1, temperature=temperature, max_new_tokens=9)
+            ours, theirs = (each.run(asked) for each in (other, one))
             assert ours.token_ids == theirs.token_ids, one.name
             assert ours.examined == theirs.examined or "auto" in one.name
             assert ours.seconds > 0
@@ -256,7 +263,7 @@ def test_a_whole_benchmark_runs_and_measures_all(
     _, bed = beds(pairs)
     keys = ("verifier_only", "speed", "generate")
     for name, value in {"_TOGETHER": 3, "_TOGETHER_REPETITIONS": 1, "_LONGEST_BLOCK": 2}.items():
-        monkeypatch.setattr(job, name, value)
+        monkeypatch.setattr(benchmark, name, value)
     monkeypatch.setattr(probes, "_TRIES", 2)
     monkeypatch.setattr(probes, "_OVERHEAD_RUNS", 1)
     plan = BenchPlan(
@@ -288,7 +295,7 @@ def test_what_a_contender_keeps_counts_in_every_run(gpu: PretendGpu, pairs: Pair
     ours, other, theirs = measuring._all
 
     def memory(contender: contenders.Contender) -> int:
-        _, found = measuring._once(contender, [5, 6, 7], 0.0, 8)
+        _, found = measuring._once(contender, Request(token_ids=[5, 6, 7], temperature=0.0, max_new_tokens=8))
         assert found is not None
         return found
 
@@ -335,7 +342,8 @@ def test_pairs_of_shapes_share_weights_and_ours_has_our_attention(
     weights = zip(bed.ours.verifier.parameters(), bed.plain.verifier.parameters(), strict=True)
     assert all(one is other for one, other in weights)
     one, other, *_ = contenders.contenders(bed, ("verifier_only", "generate"), ())
-    assert one.run([5, 6, 7], 0, 0.0, 9).token_ids == other.run([5, 6, 7], 0, 0.0, 9).token_ids
+    asked = Request(token_ids=[5, 6, 7], temperature=0.0, max_new_tokens=9)
+    assert one.run(asked).token_ids == other.run(asked).token_ids
     assert shapes.find_temperature(bed.ours, 0.5, lambda _fraction, _text: None) > 0
 
 
@@ -351,26 +359,35 @@ def test_a_distillation_is_that_of_the_cpu_but_for_its_training(
     model = tiny_model("llama", size + 7, 2, tmp_path / "verifier", layers=3, eos_token_id=0, loud_from=size)
     model = model.requires_grad_(False).float()
     there = on_gpu(pair_from_models(model, model, tokenizer)).verifier
-    all_prompts = distill.prompts
-    monkeypatch.setattr(distill, "prompts", lambda part: all_prompts(part)[:1])
-    monkeypatch.setattr(distill, "Request", lambda **them: Request(**them | {"max_new_tokens": 5}))
-    monkeypatch.setattr(distill, "_fast_dtype", lambda _device: torch.float32)
-    monkeypatch.setattr(distill, "drafter_cost", lambda pair: drafter_cost(pair, 22))
+    for module in (distillation, evaluation):
+        monkeypatch.setattr(module, "prompts", lambda part: distillation_texts.prompts(part)[:1])
+    monkeypatch.setattr(evaluation, "Request", lambda **them: Request(**them | {"max_new_tokens": 5}))
+    monkeypatch.setattr(distillation, "_fast_dtype", lambda _device: torch.float32)
+    monkeypatch.setattr(evaluation, "drafter_cost", lambda pair: drafter_cost(pair, 22))
     lessons: list[Any] = []
 
-    def learn(plan: Any, _directory: Path, _student: Any, them: Any, *_: Any) -> dict[str, Any]:
-        for chosen in them.order(0):
-            for _ in range(2):  # read by the verifier, then remembered
-                lessons[-1:] = [*lessons[-1:], *them.batch(chosen)]
-        return {"steps": 0, "training_hours": 0.0, "agreement_every_50_steps": []}
+    class Training:
+        """Takes every batch of an epoch twice, computed and then from memory, and trains nothing."""
 
-    monkeypatch.setattr(distill, "_train", learn)
+        def __init__(self, _settings: Any, _directory: Path, _student: Any, batches: Any) -> None:
+            self.batches = batches
+
+        def run(self, *_: Any) -> dict[str, Any]:
+            for chosen in self.batches.epoch(0):
+                for _ in range(2):
+                    lessons[-1:] = [*lessons[-1:], *self.batches.take(chosen)]
+            return {"steps": 0, "training_hours": 0.0, "agreement_every_50_steps": []}
+
+    monkeypatch.setattr(distillation, "Training", Training)
 
     def report(verifier: Any, folder: Path) -> dict[str, Any]:
-        monkeypatch.setattr(distill, "load_verifier", lambda *_, **__: (copy.deepcopy(verifier), tokenizer))
+        monkeypatch.setattr(
+            distillation, "load_verifier", lambda *_, **__: (copy.deepcopy(verifier), tokenizer)
+        )
         torch.manual_seed(0)
-        plan = distill.Plan("tiny", Shape(layers=(0, 2), vocabulary=200), tokens=20, answer_tokens=6, rows=4)
-        return distill.distil(plan, folder)
+        shape = Shape(layers=(0, 2), vocabulary=200)
+        settings = DistillationSettings("tiny", shape, tokens=20, answer_tokens=6, rows=4)
+        return Distillation(settings, folder).run()
 
     found, expected = report(there, tmp_path / "there"), report(model, tmp_path / "here")
     assert found.pop("device") == "a pretend GPU" != expected.pop("device")
@@ -411,7 +428,7 @@ def service(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     def load(spec: Any, *_: Any, **__: Any) -> ModelPair:
         return dataclasses.replace(on_gpu(pairs("llama")), key=spec.key)
 
-    monkeypatch.setattr("specviz.models.pairs.load_pair", load)
+    monkeypatch.setattr("specviz.models.loading.load_pair", load)
     monkeypatch.setattr("specviz.engine.batch._WARM_LENGTH", 256)
     monkeypatch.setattr("specviz.engine.batch._WARM_WIDTHS", (1, 4))
     service = Service(Limits(pairs=1))
@@ -455,7 +472,7 @@ def test_a_service_tells_what_it_tells_on_the_cpu_and_gives_memory_back(
     assert gpu.allocated == pytest.approx(first, rel=0.1)  # the other pair is gone
     there.close()
     assert gpu.allocated == empty
-    monkeypatch.setattr("specviz.models.pairs.load_pair", lambda spec, *_, **__: pairs("llama"))
+    monkeypatch.setattr("specviz.models.loading.load_pair", lambda spec, *_, **__: pairs("llama"))
     here = Service(Limits(pairs=1))
     assert told(here.lines("embedded", requests[1], stop)) == lines
     assert told(here.compare_lines("embedded", requests, stop)) == compared

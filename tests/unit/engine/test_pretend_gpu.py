@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,20 @@ from torch import Tensor
 
 from specviz.core.methods import METHODS
 from specviz.engine.batch import Batch
-from specviz.engine.draft_length import Costs
+from specviz.engine.draft_length import RoundCosts
 from specviz.engine.engine import Engine
-from specviz.engine.sequence import Row
+from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError, PairError
-from specviz.models.pairs import ModelPair, load_pair
+from specviz.models.loading import load_pair
+from specviz.models.pair import ModelPair
 from specviz.models.small_vocabulary import SmallVocabulary
-from specviz.models.tokenizer import Labels
+from specviz.models.tokenizer import TokenLabels
 from specviz.runtime.attention import group
-from specviz.runtime.prefix_cache import SHORTEST, Prefixes
+from specviz.runtime.prefix_cache import SHORTEST, PrefixCache
 from specviz.schema.settings import AUTO, Request
 from specviz.schema.trace import Run
 from specviz.serving.shared_engine import SharedEngine
-from tests.support.pretend_gpu import PretendGpu, PretendTensor, on_gpu, pretend_gpu
+from tests.support.pretend_gpu import PretendGpu, on_gpu, pretend_gpu
 from tests.support.tiny import Pairs, tiny_model
 
 PROMPT = "The quick brown fox jumps over"
@@ -340,13 +342,13 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
         def __init__(self, *_: object) -> None:
             pass
 
-        def settle(self, sure: Sequence[Sequence[float]]) -> int | None:
-            return 6 if len(sure[0]) == 5 else None
+        def stop(self, confidences: SequenceOf[SequenceOf[float]]) -> int | None:
+            return 6 if len(confidences[0]) == 5 else None
 
-    monkeypatch.setattr("specviz.engine.batch.Stride", Six)
+    monkeypatch.setattr("specviz.engine.batch.AdaptiveDraftLength", Six)
 
 
-def check_on_gpu(pair: ModelPair, requests: Sequence[Request], there: ModelPair | None = None) -> list[Run]:
+def check_on_gpu(pair: ModelPair, requests: SequenceOf[Request], there: ModelPair | None = None) -> list[Run]:
     there = there or on_gpu(pair)
     runs = Engine(there).generate(requests)
     check_alike(runs, Engine(pair).generate(requests))
@@ -401,22 +403,22 @@ def test_memory_that_runs_out_is_a_sentence(gpu: PretendGpu, pairs: Pairs) -> No
 # ---- who waits for whom ----------------------------------------------------------------------------------
 
 
-def seated(pair: ModelPair, requests: Sequence[Request], known: Any = None) -> Batch:
+def seated(pair: ModelPair, requests: SequenceOf[Request], known: Any = None) -> Batch:
     """A batch whose prompts are read."""
-    labels = Labels(pair.tokenizer)
-    batch = Batch(pair, defaultdict(Costs), known)
-    for _ in batch.read([Row(number, request, pair, labels) for number, request in enumerate(requests)]):
+    labels = TokenLabels(pair.tokenizer)
+    batch = Batch(pair, defaultdict(RoundCosts), known)
+    for _ in batch.read([Sequence(number, request, pair, labels) for number, request in enumerate(requests)]):
         pass
     return batch
 
 
 def rounds(batch: Batch, gpu: PretendGpu) -> Iterator[None]:
     """One round after another, each with its own notes; what a capture takes is of no interest here."""
-    while batch.rows:
+    while batch.sequences:
         gpu.clear()
-        for _, outcome in batch.step():
-            if isinstance(outcome, Exception):
-                raise outcome
+        for outcome in batch.step():
+            if outcome.error is not None:
+                raise outcome.error
         gpu.notes = [note for note in gpu.notes if "graphs.py" not in note.where]
         yield
 
@@ -458,17 +460,17 @@ def test_a_prompt_is_sent_and_waited_for_once_a_pass(gpu: PretendGpu, pairs: Pai
 
 
 def test_rows_may_part_and_meet_again(gpu: PretendGpu, pairs: Pairs) -> None:
-    """`Batch.split` and `Batch.take` change no text."""
+    """Law 3: `Batch.split` and `Batch.take` change no text."""
     requests = mixed()
     expected = Engine(pairs("qwen2")).generate(requests)
     batch = seated(on_gpu(pairs("qwen2")), requests)
-    rows = list(batch.rows)
+    rows = list(batch.sequences)
     batch.step()
     parted = batch.split()
-    assert not batch.rows
+    assert not batch.sequences
     for alone in parted:
         alone.step()
-        if alone.rows:
+        if alone.sequences:
             batch.take(alone)
     for _ in rounds(batch, gpu):
         pass
@@ -476,28 +478,28 @@ def test_rows_may_part_and_meet_again(gpu: PretendGpu, pairs: Pairs) -> None:
 
 
 def test_what_was_read_lately_is_not_read_again(gpu: PretendGpu, pairs: Pairs) -> None:
-    """The prefix store holds what the device has read, and no text changes."""
+    """Law 3: the prefix store holds what the device has read, and no text changes."""
     common = list(range(40, 42 + 2 * SHORTEST))
     requests = [
         Request(token_ids=[*common, 5 + number], method="speed", seed=number, max_new_tokens=12)
         for number in range(3)
     ]
     expected = [Engine(pairs("llama")).generate(request)[0].token_ids for request in requests]
-    there, known = on_gpu(pairs("llama")), (Prefixes(), Prefixes())
+    there, known = on_gpu(pairs("llama")), (PrefixCache(), PrefixCache())
     for request, ids in zip(requests, expected, strict=True):
         batch = seated(there, [request], known)
-        row = batch.rows[0]
+        row = batch.sequences[0]
         for _ in rounds(batch, gpu):
             pass
         assert row.run.token_ids == ids
     prefix, length = known[1].find(common)
     assert prefix is not None
     assert length == len(common)
-    assert all(isinstance(each, PretendTensor) for states in prefix.states for each in states)
+    assert all(each.is_cuda for states in prefix.saved for each in states)
 
 
 def test_many_visitors_share_the_device(gpu: PretendGpu, pairs: Pairs) -> None:
-    """The shared engine's thread has the same GPU; each text is that of the same request alone on the CPU."""
+    """Law 3: the shared engine's thread has the same GPU; each text is that of the same request alone on the CPU."""
     requests = [dataclasses.replace(request, draft_length=AUTO) for request in nine(0.8)]
     alone = [Engine(pairs("llama")).generate(request)[0] for request in requests]
     engine = SharedEngine(on_gpu(pairs("llama")), max_rows=4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import sys
@@ -20,12 +19,12 @@ from lm_eval.evaluator import evaluate
 from lm_eval.models.huggingface import HFLM
 
 from specviz.analysis.sweep.items import Item, Items
-from specviz.cli import eval as harness_command
+from specviz.cli.main import main as shell
 from specviz.core.methods import target_distribution
 from specviz.engine.engine import Engine
 from specviz.errors import RequestError, SpecvizError, StoppedError
-from specviz.integrations.lm_eval import HarnessModel, TaskItems, load_task_items, load_tasks
-from specviz.models.pairs import ModelPair
+from specviz.integrations.lm_eval import SOURCE, HarnessModel, TaskItems, load_tasks
+from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
 from tests.support.harness_task import NAME, forbid_network, local_task
 from tests.support.tiny import END, tiny_pair
@@ -56,7 +55,7 @@ def generated(model: HarnessModel, *contexts: str, **wanted: Any) -> list[str]:
 
 @pytest.mark.parametrize("method", ["verifier_only", "speed", "cascade_tokenV3", "drafter_only"])
 def test_texts_are_the_engine_s_own_whatever_is_batched(pair: ModelPair, method: str) -> None:
-    """The request at place n has seed + n, the model's method and lenience, and is answered in its place."""
+    """Law 3: the request at place n has seed + n, the model's method and lenience, and is answered in its place."""
     model = HarnessModel(pair, method=method, temperature=0.8, seed=5, rows=1)
     requests = [
         Request(prompt=context, raw=True, method=method, temperature=0.8, seed=5 + place, max_new_tokens=9)
@@ -168,7 +167,7 @@ def test_a_text_begins_once(pair: ModelPair, tmp_path: Path) -> None:
     model = HarnessModel(marked)
     text = model.apply_chat_template([{"role": "user", "content": "Why?"}])
     assert [model.tok_encode(t).count(begin) for t in (text, "Why?")] == [1, 1]
-    items = TaskItems(NAME, marked, include_path=local_task(tmp_path, SUMS[:1]))
+    items = TaskItems(SOURCE + NAME, marked, include_path=local_task(tmp_path, SUMS[:1]))
     assert tokenizer(items.items[0].prompt)["input_ids"].count(begin) == 1
 
 
@@ -320,7 +319,7 @@ def sampled(results: dict[str, Any]) -> list[float]:
 
 def test_answers_score_as_the_harness_and_the_sweep_score_them(pair: ModelPair, include: Path) -> None:
     """One answer, three ways: TaskItems, the harness's own evaluation, and the sweep's rule for arithmetic."""
-    ours, items = Items("sums", tuple(SUMS)), TaskItems(NAME, pair, include_path=include)
+    ours, items = Items("sums", tuple(SUMS)), TaskItems(SOURCE + NAME, pair, include_path=include)
     assert [item.prompt for item in items.items] == [item.prompt for item in SUMS]
     assert all(item.raw for item in items.items)
 
@@ -344,7 +343,7 @@ def test_answers_score_as_the_harness_and_the_sweep_score_them(pair: ModelPair, 
 
 def test_a_task_s_items_are_asked_as_the_harness_asks_them(chat_pair: ModelPair, include: Path) -> None:
     """With a chat pair the prompts are through the template, and the engine's texts are those of an evaluation."""
-    items = load_task_items(f"lm-eval:{NAME}", 3, chat_pair, include)
+    items = TaskItems(SOURCE + NAME, chat_pair, 3, include)
     assert (items.name, len(items.items)) == (f"lm-eval:{NAME}", 3)
     assert [item.answers for item in items.items] == [item.answers for item in SUMS[:3]]
     model = HarnessModel(chat_pair)
@@ -364,7 +363,7 @@ def test_a_task_s_items_are_asked_as_the_harness_asks_them(chat_pair: ModelPair,
 def test_examples_are_the_harness_s(pair: ModelPair, tmp_path: Path) -> None:
     """A task's few-shot examples stand in the prompts, the ones the harness draws itself."""
     include = local_task(tmp_path, SUMS, num_fewshot=2, fewshot_split="test", doc_to_target="{{answers[0]}}")
-    items = TaskItems(NAME, pair, include_path=include)
+    items = TaskItems(SOURCE + NAME, pair, include_path=include)
     results = evaluate(HarnessModel(pair), load_tasks([NAME], include_path=include), bootstrap_iters=0)
     samples = sorted(results["samples"][NAME], key=lambda one: one["doc_id"])
     assert [one["arguments"][0][0] for one in samples] == [item.prompt for item in items.items]
@@ -385,7 +384,7 @@ def test_tasks_that_are_not_scored_answer_by_answer_are_refused(
     """A sweep needs one number from 0 to 1 for every text."""
     include = local_task(tmp_path, SUMS, **changes)
     with pytest.raises(RequestError, match=match):
-        TaskItems(NAME, pair, include_path=include)
+        TaskItems(SOURCE + NAME, pair, include_path=include)
 
 
 GSM8K = [
@@ -414,14 +413,14 @@ def test_the_harness_s_own_tasks_are_used_as_they_are(
         return DatasetDict({name: Dataset.from_list(rows) for name, rows in stored[path].items()})
 
     monkeypatch.setattr("datasets.load_dataset", load)
-    sums = load_task_items("lm-eval:gsm8k", 2, pair)
+    sums = TaskItems("lm-eval:gsm8k", pair, 2)
     assert len(sums.items) == 2
     prompt = sums.items[0].prompt
     assert prompt.endswith("Question: Ann has 16 figs and eats 2. How many are left?\nAnswer:")
     assert prompt.count("#### ") == 5
     answers = ("16 - 2 = 14. #### 14", "#### 13", "It is 14.", "#### 14\nQuestion: #### 3")
     assert [sums.score(0, answer) for answer in answers] == [1.0, 0.0, 0.0, 1.0]
-    squad = load_task_items("lm-eval:squad_completion", 0, pair)
+    squad = TaskItems("lm-eval:squad_completion", pair)
     assert [item.prompt for item in squad.items] == [each["text"] for each in SQUAD]
     assert [squad.score(1, text) for text in (" Rhine, of course", " Nile", " no\n\nRhine")] == [
         1.0,
@@ -436,21 +435,25 @@ def test_code_of_a_model_is_run_only_where_that_was_said(
     forbid_network(monkeypatch)
     include = local_task(tmp_path, SUMS, unsafe_code=True)
     with pytest.raises(RequestError, match="--confirm-run-unsafe-code"):
-        TaskItems(NAME, pair, include_path=include)
-    assert TaskItems(NAME, pair, include_path=include, runs_code=True).score(0, SUMS[0].answers[0]) == 1
+        TaskItems(SOURCE + NAME, pair, include_path=include)
+    assert (
+        TaskItems(SOURCE + NAME, pair, include_path=include, runs_code=True).score(0, SUMS[0].answers[0]) == 1
+    )
 
 
 def test_tasks_that_cannot_be_had_are_one_sentence(
     pair: ModelPair, include: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An unknown name, a missing folder, a missing data set, a source that is none."""
-    monkeypatch.setattr("lm_eval.tasks.TaskManager", only_own(sys.modules["lm_eval.tasks"].TaskManager))
+    monkeypatch.setattr(
+        "specviz.integrations.lm_eval.tasks.TaskManager", only_own(sys.modules["lm_eval.tasks"].TaskManager)
+    )
     with pytest.raises(RequestError, match="no task nonsense"):
         load_tasks(["nonsense"], include_path=include)
     with pytest.raises(RequestError, match="folder"):
         load_tasks([NAME], include_path=include / "missing")
     with pytest.raises(RequestError, match="lm-eval:gsm8k"):
-        load_task_items("gsm8k", 0, pair)
+        TaskItems("gsm8k", pair)
     (include / "items.json").unlink()
     with pytest.raises(SpecvizError, match="data set") as raised:
         load_tasks([NAME], include_path=include)
@@ -467,23 +470,17 @@ def only_own(manager: type) -> Callable[..., Any]:
 # ---- the command -----------------------------------------------------------------------------------------------
 
 
-def options(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    harness_command.add_arguments(parser)
-    return parser.parse_args(arguments)
-
-
 def test_the_command_prints_and_writes_what_was_scored(
     pair: ModelPair, include: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line for each metric of a task, and the same numbers in the file."""
-    monkeypatch.setattr("specviz.integrations.lm_eval.load_pair", lambda *_, **__: pair)
+    monkeypatch.setattr("specviz.integrations.lm_eval.model.load_pair", lambda *_, **__: pair)
     path = include / "out.json"
-    told = options(
+    arguments = (
         "--tasks", NAME, "--include-path", str(include), "--limit", "2", "--method", "speed", "--json", str(path),
         "--temperature", "0.5", "--draft-length", "2",
     )  # fmt: skip
-    assert harness_command.run(told, threading.Event()) == 0
+    assert shell(["eval", *arguments]) == 0
     head, line = capsys.readouterr().out.splitlines()
     assert head.split() == ["task", "filter", "metric", "value", "stderr"]
     assert line.split()[:3] == [NAME, "last-number", "exact_match"]
@@ -504,10 +501,9 @@ def test_a_wrong_command_is_told_before_anything_is_loaded(
 ) -> None:
     """Asked wrongly is said at once."""
     monkeypatch.setattr(
-        "specviz.integrations.lm_eval.load_pair", lambda *_, **__: pytest.fail("a pair was loaded")
+        "specviz.integrations.lm_eval.model.load_pair", lambda *_, **__: pytest.fail("a pair was loaded")
     )
-    with pytest.raises(RequestError):
-        harness_command.run(options("--tasks", NAME, *wrong), threading.Event())
+    assert shell(["eval", "--tasks", NAME, *wrong]) == 2
 
 
 def test_without_the_package_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -519,3 +515,11 @@ def test_without_the_package_there_is_one_sentence(monkeypatch: pytest.MonkeyPat
     monkeypatch.delitem(sys.modules, "specviz.integrations.lm_eval")
     with pytest.raises(SpecvizError, match="pip install lm-eval"):
         importlib.import_module("specviz.integrations.lm_eval")
+
+
+def test_a_task_has_the_filters_that_are_used_of_it(include: Path) -> None:
+    """The one private attribute of lm-evaluation-harness: a list of ensembles with a name and `apply`."""
+    (task,) = load_tasks([NAME], include_path=include)["tasks"].values()
+    first = getattr(task, "_filters", [None])[0]
+    assert hasattr(first, "apply"), "lm-eval no longer keeps filter ensembles in Task._filters: see items.py"
+    assert first.name == "last-number", "lm-eval's filter ensembles no longer have a name: see items.py"

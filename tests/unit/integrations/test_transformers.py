@@ -32,10 +32,11 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 import specviz
 from specviz.core.sampling import distribution
-from specviz.engine.engine import Decided, Engine, Event, Finished
+from specviz.engine.engine import Engine
+from specviz.engine.events import Decided, Event, Finished
 from specviz.errors import RequestError
 from specviz.integrations import transformers as custom_generation
-from specviz.models.pairs import pair_from_models
+from specviz.models.pair import pair_from_models
 from specviz.schema.settings import Request
 from tests.support.tiny import tiny_model, tiny_tokenizer
 
@@ -82,7 +83,7 @@ def cascade(them: Any, **options: Any) -> Any:
 
 
 def by_engine(them: Any, **options: Any) -> list[list[int]]:
-    """The new ids of all rows, row n with the coins of seed + n."""
+    """The new ids of all sequences, sequence n with the coins of seed + n."""
     pair = pair_from_models(them.drafter, them.verifier, them.tokenizer)
     options = {"seed": 5, "max_new_tokens": NEW} | options
     seed = options.pop("seed")
@@ -94,7 +95,7 @@ def by_engine(them: Any, **options: Any) -> list[list[int]]:
 
 
 def new_ids(them: Any, sequences: torch.Tensor, padding: int = 0) -> list[list[int]]:
-    """The new ids of every row up to its end, after a check that only padding follows."""
+    """The new ids of every sequence up to its end; asserts that only padding follows."""
     found = []
     for row in sequences[:, them.inputs["input_ids"].shape[1] :].tolist():
         length = row.index(0) + 1 if 0 in row else len(row)
@@ -106,7 +107,7 @@ def new_ids(them: Any, sequences: torch.Tensor, padding: int = 0) -> list[list[i
 @pytest.mark.parametrize("method", LOSSLESS)
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gemma2", "gpt2"])
 def test_greedy_lossless_text_is_plain_generates(family: str, method: str, tmp_path: Path) -> None:
-    """At temperature 0 a lossless method gives the sequences of greedy `generate`, padding and all."""
+    """Law 5: at temperature 0 a lossless method gives the sequences of greedy `generate`, padding and all."""
     them = models(family, tmp_path, verifier_padding=7)
     assert torch.equal(cascade(them, method=method), plain(them))
 
@@ -115,7 +116,7 @@ def test_greedy_lossless_text_is_plain_generates(family: str, method: str, tmp_p
     ("eos", "pad"), [(0, 3), ([0, 1, 2, 5, 7, 9, 40], 3), (None, None), (None, 3)], ids=str
 )
 def test_ends_and_padding_are_plain_generates(eos: Any, pad: int | None, tmp_path: Path) -> None:
-    """Rows end at any of several ids, and are filled as transformers fills them."""
+    """Law 6: sequences end at any of several EOS ids, and are padded as in transformers."""
     them = models("llama", tmp_path, eos=eos)
     own = plain(them, pad_token_id=pad)
     assert torch.equal(cascade(them, method="speed", pad_token_id=pad), own)
@@ -126,7 +127,7 @@ def test_ends_and_padding_are_plain_generates(eos: Any, pad: int | None, tmp_pat
 
 @pytest.mark.parametrize("options", [{"max_new_tokens": 1}, {"max_new_tokens": None, "max_length": 30}, {}])
 def test_lengths_are_plain_generates(llama: Any, options: dict[str, Any]) -> None:
-    """max_new_tokens and max_length count as they do in transformers, padding included."""
+    """Law 6: max_new_tokens and max_length count as they do in transformers, padding included."""
     assert torch.equal(cascade(llama, method="speed", **options), plain(llama, **options))
 
 
@@ -141,22 +142,22 @@ def test_lengths_are_plain_generates(llama: Any, options: dict[str, Any]) -> Non
     ],
 )
 def test_sampled_text_is_the_engines(llama: Any, method: str, lenience: float | None, warp: Any) -> None:
-    """What `generate` is asked for means what it means in a Request; row n has the coins of seed + n."""
+    """Settings mean what they mean in a Request; sequence n has the coins of seed + n."""
     options = {"method": method, "lenience": lenience}
     sequences = cascade(llama, do_sample=True, seed=5, **options, **{"top_k": 0} | warp)
     assert new_ids(llama, sequences) == by_engine(llama, **options, **warp)
 
 
 def test_greedy_cascade_is_the_engines(llama: Any) -> None:
-    """Without do_sample the temperature is 0, whatever else is said of it."""
+    """Without do_sample the temperature is 0, whatever the other settings are."""
     sequences = cascade(llama, method="cascade_chow", lenience=0.6, draft_length=3)
     assert new_ids(llama, sequences) == by_engine(
         llama, method="cascade_chow", lenience=0.6, temperature=0.0, top_k=3
     )
 
 
-def test_each_row_is_as_if_alone(llama: Any) -> None:
-    """Neither padding nor neighbours show in a row."""
+def test_each_sequence_is_as_if_alone(llama: Any) -> None:
+    """A sequence depends on neither padding nor batch."""
     together = new_ids(llama, cascade(llama, do_sample=True, seed=7))
     for place, row in enumerate(together):
         own = llama.inputs["attention_mask"][place].bool()
@@ -166,7 +167,7 @@ def test_each_row_is_as_if_alone(llama: Any) -> None:
 
 
 def test_several_sequences_for_a_prompt_differ_in_their_coins(llama: Any) -> None:
-    """num_return_sequences gives every prompt rows of their own, each with its own coins."""
+    """num_return_sequences gives every prompt several sequences, each with its own coins."""
     sequences = cascade(llama, do_sample=True, seed=1, num_return_sequences=2)
     assert len(sequences) == 6
     assert not torch.equal(sequences[2], sequences[3])
@@ -207,7 +208,7 @@ def test_warped_probabilities_are_transformers_own(temperature: float, top_k: in
 
 
 class Ids(StoppingCriteria):
-    """Ends a row at one of some ids, having kept what it was shown."""
+    """Ends a sequence at one of some ids, and keeps what it was called with."""
 
     def __init__(self, ids: list[int]) -> None:
         self.ids = torch.tensor(ids)
@@ -237,7 +238,7 @@ CRITERIA: dict[str, Callable[[Any], Any]] = {
 def test_stopping_criteria_end_what_they_end_in_plain_generate(
     kind: str, eos: int | None, rows: int, tmp_path: Path
 ) -> None:
-    """Nothing follows the first token at which all rows are stopped; only where some id ends a text are rows filled up."""
+    """Nothing follows the first token at which all sequences are stopped; they are padded only if there are EOS ids."""
     them = models("llama", tmp_path, eos=eos)
     them.inputs = {name: values[-rows:] for name, values in them.inputs.items()}
     own = plain(them, stopping_criteria=[CRITERIA[kind](them)])
@@ -258,12 +259,12 @@ def test_criteria_see_every_column(llama: Any) -> None:
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the engine did, as it did it; a test may write between."""
+    """The engine's events in order; a test may add to them."""
     seen: list[Any] = []
 
     class Watched(Engine):
-        def stream(self, *args: Any, **kwargs: Any) -> Iterator[Event]:
-            for event in super().stream(*args, **kwargs):
+        def _serve(self, *args: Any) -> Iterator[Event]:
+            for event in super()._serve(*args):
                 seen.append((type(event), event.index))
                 yield event
 
@@ -271,12 +272,12 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-def test_a_row_that_was_stopped_costs_no_further_round(llama: Any, watched: list[Any]) -> None:
-    """A row that a criterion ended leaves the batch, while the others go on."""
+def test_a_stopped_sequence_costs_no_further_step(llama: Any, watched: list[Any]) -> None:
+    """A sequence that a criterion ended leaves the batch while the others go on."""
     ids = [int(plain(llama)[1, llama.inputs["input_ids"].shape[1]])]
     sequences = cascade(llama, method="speed", stopping_criteria=[Ids(ids)], draft_length=2)
     width = sequences.shape[1] - llama.inputs["input_ids"].shape[1]
-    rounds = [watched.count((Decided, place)) for place in range(3)]
+    rounds = [watched.count((Decided, index)) for index in range(3)]
     assert width == NEW
     assert rounds[1] <= 2 < NEW // 2 <= max(rounds)
     assert watched.count((Finished, 1)) == 1
@@ -297,7 +298,7 @@ class Record:
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_streamers_get_what_plain_generate_gives_them(llama: Any, rows: int) -> None:
-    """The prompts first, then one place after another, then the end, once."""
+    """The prompts first, then one position after another, then the end, once."""
     inputs = {name: values[-rows:] for name, values in llama.inputs.items()}
     theirs, ours = Record([]), Record([])
     plain(llama, streamer=theirs, **inputs)
@@ -307,7 +308,7 @@ def test_streamers_get_what_plain_generate_gives_them(llama: Any, rows: int) -> 
 
 
 def test_tokens_are_streamed_as_they_are_decided(llama: Any, watched: list[Any]) -> None:
-    """All tokens of a round are out before the next round begins."""
+    """All tokens of a step are streamed before the next step begins."""
     inputs = {name: values[1:2] for name, values in llama.inputs.items()}
     cascade(llama, streamer=Record(watched), **inputs)
     rounds = [place for place, what in enumerate(watched) if what == (Decided, 0)]
@@ -379,8 +380,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_done_is_said(what: str, llama: Any) -> None:
-    """Whatever would be left undone in silence is refused in a sentence."""
+def test_unsupported_arguments_are_refused(what: str, llama: Any) -> None:
+    """Nothing is ignored silently: unsupported arguments raise RequestError."""
     options, words = REFUSED[what]
     assert llama.inputs["input_ids"].shape == (3, 23)
     with pytest.raises(RequestError, match=words):
@@ -397,14 +398,14 @@ def test_what_was_read_before_is_refused(llama: Any) -> None:
 
 
 def test_another_helper_model_is_refused(llama: Any) -> None:
-    """assistant_model, which transformers does not hand on, is not passed over."""
+    """assistant_model, which transformers does not pass on, is refused nevertheless."""
     one = {name: values[1:2] for name, values in llama.inputs.items()}
     with pytest.raises(RequestError, match="drafter="):
         cascade(llama, assistant_model=llama.drafter, **one)
 
 
 def test_unfit_models_are_refused(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models with an encoder, and attention that takes no mask of one's own."""
+    """Models with an encoder, and attention that takes no custom masks."""
     sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2, "vocab_size": 20}
     encoder = T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=0))
     with pytest.raises(RequestError, match="drafter has an encoder"):
@@ -414,25 +415,26 @@ def test_unfit_models_are_refused(llama: Any, monkeypatch: pytest.MonkeyPatch) -
         cascade(llama)
 
 
-def test_a_run_is_ended_by_whoever_looks_on(llama: Any) -> None:
-    """A stop_reason set between two events ends that run alone, after its round, and is told once."""
+def test_abort_between_two_events_ends_one_run_alone(llama: Any) -> None:
+    """The run ends after its round, and `Finished` comes once."""
     pair = pair_from_models(llama.drafter, llama.verifier, llama.tokenizer)
     asked = [Request(prompt="The quick", seed=seed, draft_length=2, max_new_tokens=30) for seed in range(3)]
     alone = Engine(pair).generate(asked)
-    told, decided = [], []
-    for event in Engine(pair, max_rows=2).stream(asked):
+    ends, decided = [], []
+    events = Engine(pair, max_rows=2).stream(asked)
+    for event in events:
         if isinstance(event, Finished):
-            told.append((event.index, event.run.stop_reason, event.run.token_ids))
+            ends.append((event.index, event.run.stop_reason, event.run.token_ids))
         elif isinstance(event, Decided):
             decided.append(event.index)
             if event.index == 0:
-                event.run.stop_reason = "cancelled"
+                events.abort(0)
     assert decided.count(0) == 1
-    assert sorted(place for place, *_ in told) == [0, 1, 2]
-    for place, reason, ids in told:
-        assert ids == alone[place].token_ids[: len(ids)]
+    assert sorted(index for index, *_ in ends) == [0, 1, 2]
+    for index, reason, ids in ends:
+        assert ids == alone[index].token_ids[: len(ids)]
         assert (reason, len(ids) < 3) == (
-            ("cancelled", True) if place == 0 else (alone[place].stop_reason, False)
+            ("cancelled", True) if index == 0 else (alone[index].stop_reason, False)
         )
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from specviz.runtime.attention import NAME, group, grouped_attention, grouped_mask, staircase
-from specviz.runtime.model_runner import SlotModel
+from specviz.runtime.attention import NAME, group, grouped_attention, grouped_mask, mask_band
+from specviz.runtime.model_runner import ModelRunner
 from tests.support.tiny import FAMILIES, tiny_model
 
 HEADS, GROUPS, SIZE = 6, 2, 64
@@ -35,7 +35,7 @@ def test_a_grouped_model_is_the_same_model(family: str, tmp_path: Path) -> None:
         assert (model.config._attn_implementation == NAME) == (family != "gemma2")
         again = model(tokens[:1]).logits  # asked as transformers asks, without a mask of ours
         assert torch.allclose(again[0, 20:24], wanted[0], **near)
-        slot = SlotModel(model, 60)
+        slot = ModelRunner(model, 60)
         slot.admit([0, 1], 64)
         counts = torch.tensor(lengths)[:, None]
         positions = torch.arange(20).expand(2, -1)
@@ -48,12 +48,13 @@ def test_a_grouped_model_is_the_same_model(family: str, tmp_path: Path) -> None:
 
 def attend(query: Tensor, key: Tensor, value: Tensor, positions: Tensor, visible: int) -> Tensor:
     """Attention of queries [B, H, n, D] at `positions` [B, n] over the first `visible` keys."""
-    mask = grouped_mask(staircase(512, None, query.dtype, query.device), positions, visible, Heads)
+    mask = grouped_mask(mask_band(512, None, query.dtype, query.device), positions, visible, Heads)
     return grouped_attention(nn.Module(), query, key[:, :, :visible], value[:, :, :visible], mask)[0]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_query_has_the_same_bits_whatever_is_computed_with_it(threads: int) -> None:
+    """Laws 2 and 3: the block does not show; neighbours do not show."""
     torch.manual_seed(0)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

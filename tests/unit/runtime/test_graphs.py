@@ -16,11 +16,13 @@ from torch import Tensor
 
 from specviz.core.methods import METHODS
 from specviz.engine import batch
-from specviz.engine.engine import Engine, Started
-from specviz.models.pairs import ModelPair
+from specviz.engine.engine import Engine
+from specviz.engine.events import Started
+from specviz.engine.round import RoundResult
+from specviz.models.pair import ModelPair
 from specviz.runtime.cuda.graphs import PLAIN, Graphs
 from specviz.runtime.cuda.workspace import Workspace, workspace
-from specviz.runtime.model_runner import SlotModel
+from specviz.runtime.model_runner import ModelRunner
 from specviz.schema.settings import Request
 from specviz.serving.shared_engine import SharedEngine
 from tests.support.pretend_gpu import PretendGpu, on_gpu
@@ -286,16 +288,16 @@ def test_a_round_that_fails_leaves_the_workspace_free(
     there, asked = on_gpu(pairs("llama")), request(2, draft_length=3, max_new_tokens=40)
     expected = ids(Engine(pairs("llama")), [asked])
     engine = SharedEngine(there)
-    step, failures = batch.Step.run, [RuntimeError("a cable was loose")]
+    run_round, failures = batch.run_round, [RuntimeError("a cable was loose")]
 
-    def fail_once(self: batch.Step) -> None:
+    def fail_once(*arguments: Any) -> RoundResult:
         if failures:
             raise failures.pop()
-        step(self)
+        return run_round(*arguments)
 
     try:
         assert ids(engine, [asked]) == expected
-        monkeypatch.setattr(batch.Step, "run", fail_once)
+        monkeypatch.setattr(batch, "run_round", fail_once)
         before = gpu.replays
         assert ids(engine, [asked]) == expected
         assert gpu.replays > before
@@ -339,20 +341,20 @@ def test_who_has_no_room_waits_and_nobody_fails(
     requests = [request(number, max_new_tokens=16) for number in range(12)]
     expected = ids(Engine(pairs("llama")), requests)
     monkeypatch.setattr(
-        batch, "_SHARE", 0.3
+        batch, "_ADMISSION_SHARE", 0.3
     )  # passes of tiny models take more, beside their buffers, than those of large ones
     there = on_gpu(pairs("llama"))
     gpu.memory = gpu.allocated + 3_000_000
     engine: Engine | SharedEngine = SharedEngine(there) if shared else Engine(there)
     most = 0
-    seats = SlotModel.forward
+    seats = ModelRunner.forward
 
-    def count(self: SlotModel, *args: Any, **more: Any) -> Tensor:
+    def count(self: ModelRunner, *args: Any, **more: Any) -> Tensor:
         nonlocal most
         most = max(most, len(self.owners))
         return seats(self, *args, **more)
 
-    monkeypatch.setattr(SlotModel, "forward", count)
+    monkeypatch.setattr(ModelRunner, "forward", count)
     try:
         assert ids(engine, requests) == expected
     finally:
@@ -366,17 +368,17 @@ def test_buffers_for_many_short_texts_do_not_grow_by_all_of_them_for_a_long_one(
 ) -> None:
     model = on_gpu(pairs("llama")).verifier
     kept = workspace(model)
-    slots = SlotModel(model, 300, kept)
+    slots = ModelRunner(model, 300, kept)
     assert kept is not None
     slots.admit([object() for _ in range(8)], 100)
-    assert (kept.cache.rows, kept.cache.length) == (8, 512)
+    assert (kept.cache.slots, kept.cache.length) == (8, 512)
     slots.clear()
     assert slots.growth(1, 1500) < 0
     slots.admit([long := object()], 1500)
-    assert (kept.cache.rows, kept.cache.length) == (1, 1536)
+    assert (kept.cache.slots, kept.cache.length) == (1, 1536)
     slots.admit([object()], 100)  # whoever sits there keeps what was read
-    assert (kept.cache.rows, kept.cache.length) == (2, 1536)
-    slots.drop(long)
+    assert (kept.cache.slots, kept.cache.length) == (2, 1536)
+    slots.release(long)
 
 
 def test_where_memory_runs_out_captures_go_first_and_come_back_later(gpu: PretendGpu, pairs: Pairs) -> None:
@@ -431,10 +433,10 @@ def test_a_workspace_is_lent_to_one(gpu: PretendGpu) -> None:
         pass
 
     lent, one, other = Workspace(), Holder(), Holder()
-    assert lent.lend(one)
-    assert lent.lend(one)
-    assert not lent.lend(other)
-    lent.give_back()
-    assert lent.lend(other)
+    assert lent.acquire(one)
+    assert lent.acquire(one)
+    assert not lent.acquire(other)
+    lent.release()
+    assert lent.acquire(other)
     del other
-    assert lent.lend(one)
+    assert lent.acquire(one)

@@ -30,7 +30,7 @@ def test_products_are_the_same_to_float32_rounding(rows: int, monkeypatch: pytes
 
 @pytest.mark.parametrize(("threads", "most"), [(1, 96), (2, 16), (4, 16)])
 def test_a_row_has_the_same_bits_however_many_are_multiplied_with_it(threads: int, most: int) -> None:
-    """Any number of them on one thread; on more threads as many as a request may have in a round."""
+    """Laws 2 and 3: any number of them on one thread; on more threads as many as a request may have in a round."""
     with limited_to(threads):
         for size in (64, 576, 1536, 2049):
             torch.manual_seed(size)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specviz.runtime.cpu import threads
-from specviz.runtime.model_runner import SlotModel
+from specviz.runtime.model_runner import ModelRunner
 from tests.support.tiny import tiny_model
 
 
@@ -32,7 +32,7 @@ def test_a_pass_takes_the_threads_chosen_and_gives_them_back(tmp_path: Path) -> 
     assert 1 <= found.few <= threads.budget()
     threads._chosen[model] = threads.Threads(few=1, more=2, all=3)
     model.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
-    slot = SlotModel(model, 60)
+    slot = ModelRunner(model, 60)
     slot.admit([0], 128)
     for count in (1, 8, 9, 64, 65):
         slot.forward(torch.zeros(1, count, dtype=torch.long), torch.arange(count)[None], visible=count)

@@ -1,12 +1,19 @@
 """Bad input gets a sentence that says what is right."""
 
+import copy
+import dataclasses
+import inspect
 import math
+import pickle
+import subprocess
+import sys
 
 import pytest
 
 from specviz.core.methods import METHODS
+from specviz.core.sampling import distribution
 from specviz.errors import RequestError, SpecvizError
-from specviz.schema.settings import Request
+from specviz.schema.settings import SETTINGS, Request
 
 
 @pytest.mark.parametrize(
@@ -72,3 +79,37 @@ def test_the_draft_length_is_chosen_unless_it_is_given() -> None:
     assert Request(prompt="hello").draft_length == "auto"
     assert Request(prompt="hello", draft_length="auto") == Request(prompt="hello")
     assert Request(prompt="hello", draft_length=16).draft_length == 16
+
+
+def test_a_request_cannot_be_changed_only_replaced() -> None:
+    """Whoever holds a request may rely on it: as a key, in another thread, in another process."""
+    request = Request(prompt="hello", seed=3)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        request.seed = 4
+    assert dataclasses.replace(request, seed=4) == Request(prompt="hello", seed=4)
+    assert pickle.loads(pickle.dumps(request)) == copy.deepcopy(request) == request
+    assert {request: 1}[Request(prompt="hello", seed=3)] == 1
+
+
+def test_every_setting_s_default_is_valid_and_within_what_the_page_offers() -> None:
+    """One default for page, shell, endpoints and Python; what is offered is valid."""
+    for name, setting in SETTINGS.items():
+        assert setting.default == getattr(Request(prompt="hello"), name) or name == "lenience"
+        if setting.offered:
+            low, high = setting.offered
+            assert low <= setting.default <= high
+            setting.check(low)
+            setting.check(high)
+
+
+def test_what_makes_distributions_is_in_the_order_of_their_function() -> None:
+    """`Settings.warp` is handed on as it is: temperature, top-k, top-p, and whatever comes behind."""
+    _, *names = inspect.signature(distribution).parameters
+    assert names == [name for name, setting in SETTINGS.items() if setting.warps]
+    assert Request(prompt="hello", temperature=0.5, top_k=7, top_p=0.9).warp == (0.5, 7, 0.9)
+
+
+def test_the_settings_are_read_without_torch() -> None:
+    """The shell's --help and a link need words and numbers, and no tensors."""
+    code = "import sys, specviz.schema.trace; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from specviz.core.methods import METHODS
 from specviz.errors import TraceError
+from specviz.schema.settings import SETTINGS, Request
 from specviz.schema.trace import (
     Alternative,
     Draft,
@@ -117,6 +118,32 @@ def test_only_from_version_3_on_the_draft_length_may_be_chosen_round_by_round() 
 def test_from_version_4_on_a_round_tells_its_draft_length() -> None:
     with pytest.raises(TraceError, match="'draft_length' is missing"):
         parse_trace(older(4))
+
+
+def test_a_setting_that_came_later_needs_no_more_than_its_declaration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A trace from before it means its default; one that should have it and has not is damaged."""
+    monkeypatch.setitem(SETTINGS, "echo", replace(SETTINGS["echo"], added=True))
+    assert parse_trace(without("echo")) == run()
+    with pytest.raises(TraceError, match="'top_k' is missing"):
+        parse_trace(without("top_k"))
+
+
+def test_a_run_has_the_settings_of_its_request() -> None:
+    """Every setting, as numbers of the type that a trace has, whatever type they were asked in."""
+    request = Request(
+        prompt="hé", temperature=1, top_k=3, top_p=1, seed=2, echo=True, forbidden_tokens=("a",)
+    )
+    fields = {name: getattr(run(), name) for name in ("pair", "drafter", "verifier", "device", "dtype")}
+    made = Run.for_request(
+        request, forbidden_tokens=[7], prompt="hé", prompt_ids=[1], alternatives=[], **fields
+    )
+    own = {"draft_length": None, "forbidden_tokens": [7]}
+    asked = {name: getattr(request, name) for name in SETTINGS} | own
+    assert {name: getattr(made, name) for name in SETTINGS} == asked
+    assert all(type(getattr(made, name)) is float for name in ("lenience", "temperature", "top_p"))
+    assert made.warp == request.warp == (1, 3, 1)
 
 
 def test_rates_are_those_of_the_design() -> None:

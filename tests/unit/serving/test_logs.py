@@ -50,10 +50,10 @@ def failed(error: Exception) -> Exception:
 
 
 def test_a_line_is_one_json_object_with_the_fields_of_the_event() -> None:
-    """Law: time, level, logger, event, and the numbers that came along."""
+    """Time, level, logger, event, and the numbers that came along."""
     stream = logs()
-    told = {"tokens": 5, "seconds": 0.5, "reason": "eos", "rate": float("nan"), "event": "not this"}
-    logging.getLogger("specviz.serving.shared_engine").info("text finished", extra={"fields": told})
+    sent = {"tokens": 5, "seconds": 0.5, "reason": "eos", "rate": float("nan"), "event": "not this"}
+    logging.getLogger("specviz.serving.shared_engine").info("text finished", extra={"fields": sent})
     line = json.loads(stream.getvalue())
     assert line.pop("time").endswith("Z")
     assert line == {
@@ -69,7 +69,7 @@ def test_a_line_is_one_json_object_with_the_fields_of_the_event() -> None:
 
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_an_exception_is_told_by_type_and_place_without_its_message(form: str) -> None:
-    """Law: neither an exception's message nor its cause's is written, not even that of one of ours."""
+    """Neither an exception's message nor its cause's is written, not even that of one of ours."""
     stream = logs(SPECVIZ_LOG=form)
     for error in (RuntimeError(MARKER), RequestError(f"There is no method {MARKER!r}."), OSError(2, MARKER)):
         logging.getLogger("specviz.app").error("a run failed", exc_info=failed(error))
@@ -87,7 +87,7 @@ def test_an_exception_is_told_by_type_and_place_without_its_message(form: str) -
 
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_of_libraries_only_warnings_are_written_and_only_their_own_words(form: str) -> None:
-    """Law: what was filled into a library's message is left out, and a finished message altogether."""
+    """What was filled into a library's message is left out, and a finished message altogether."""
     stream = logs(SPECVIZ_LOG=form)
     library = logging.getLogger("some.library")
     library.info("asked for %s", MARKER)
@@ -100,7 +100,7 @@ def test_of_libraries_only_warnings_are_written_and_only_their_own_words(form: s
 
 
 def test_nobody_adds_lines_to_a_log() -> None:
-    """Law: what has line ends in it stays one line, and short."""
+    """What has line ends in it stays one line, and short."""
     stream = logs(SPECVIZ_LOG="text")
     logging.getLogger("specviz").info("a\nb", extra={"fields": {"name": "x\r\n12:00:00 ERROR " + "y" * 1000}})
     assert stream.getvalue().count("\n") == 1
@@ -108,7 +108,7 @@ def test_nobody_adds_lines_to_a_log() -> None:
 
 
 def test_levels_are_those_asked_for() -> None:
-    """Law: SPECVIZ_LOG_LEVEL is of our own loggers; a word it does not know is said at once."""
+    """SPECVIZ_LOG_LEVEL is of our own loggers; a word it does not know is said at once."""
     stream = logs(SPECVIZ_LOG_LEVEL="warning")
     logging.getLogger("specviz.x").info("quiet")
     logging.getLogger("specviz.x").warning("loud")
@@ -120,7 +120,7 @@ def test_levels_are_those_asked_for() -> None:
 
 
 def test_a_second_configuring_replaces_the_first() -> None:
-    """Law: no line is written twice."""
+    """No line is written twice."""
     first = logs()
     second = logs()
     logging.getLogger("specviz").info("once")
@@ -129,7 +129,7 @@ def test_a_second_configuring_replaces_the_first() -> None:
 
 
 def test_what_uvicorn_writes_comes_through_here_too(capfd: pytest.CaptureFixture[str]) -> None:
-    """Law: also after uvicorn has set up its own loggers, as it does with every server; addresses are not written."""
+    """Also after uvicorn has set up its own loggers, as it does with every server; addresses are not written."""
     stream = logs()
     config: dict[str, Any] = LOGGING_CONFIG
     logging.config.dictConfig(config)
@@ -141,7 +141,7 @@ def test_what_uvicorn_writes_comes_through_here_too(capfd: pytest.CaptureFixture
 
 
 def test_a_thread_that_fails_is_told_the_same_way(capfd: pytest.CaptureFixture[str]) -> None:
-    """Law: what Python itself would print of a thread has no message either."""
+    """What Python itself would print of a thread has no message either."""
     stream = logs()
 
     def fail() -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from specviz.engine.pair import load_pair
 from specviz.errors import SpecvizError
-from specviz.models.pairs import PAIRS, HubSource, load_pair
+from specviz.models.registry import PAIRS, HubSource
 from specviz.serving import offer
 from specviz.serving.offer import Hardware, choose, own_pairs, read_gpus
 from tests.support.tiny import tiny_pair
@@ -22,7 +23,7 @@ EMBEDDED = ["embedded", "embedded-skip"]
 
 @pytest.fixture(autouse=True)
 def hub_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hub counts as there, without a token; whoever asks it over the network fails the test."""
+    """The hub counts as reachable, without a token; asking it over the network fails the test."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     monkeypatch.setattr("specviz.models.hub.is_cached", lambda repository: False)
@@ -136,17 +137,17 @@ def test_own_pairs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_own_pairs_that_cannot_be_read(text: str, wrong: str) -> None:
     """One sentence that says what is wrong, and shows no path."""
-    with pytest.raises(SpecvizError, match=wrong) as told:
+    with pytest.raises(SpecvizError, match=wrong) as raised:
         own_pairs(text)
-    assert "/nowhere" not in str(told.value)
+    assert "/nowhere" not in str(raised.value)
 
 
 def test_gpus_are_those_that_torch_sees() -> None:
     """All of them together, or those of CUDA_VISIBLE_DEVICES by number or name; what cannot be read counts nothing."""
-    told = "0, GPU-aaa1, 24576\n1, GPU-bbb2, 81920\n2, GPU-ccc3, [N/A]\n\nnonsense\n"
-    assert read_gpus(told, None) == (24576 + 81920) * 2**20
-    assert read_gpus(told, "1") == read_gpus(told, "GPU-bbb") == 81920 * 2**20
-    assert read_gpus(told, "") == read_gpus(told, "-1") == read_gpus(told, "2") == 0
+    listing = "0, GPU-aaa1, 24576\n1, GPU-bbb2, 81920\n2, GPU-ccc3, [N/A]\n\nnonsense\n"
+    assert read_gpus(listing, None) == (24576 + 81920) * 2**20
+    assert read_gpus(listing, "1") == read_gpus(listing, "GPU-bbb") == 81920 * 2**20
+    assert read_gpus(listing, "") == read_gpus(listing, "-1") == read_gpus(listing, "2") == 0
 
 
 def test_a_container_has_what_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

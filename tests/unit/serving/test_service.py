@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from specviz.engine.engine import Decided, Engine, Finished
+from specviz.engine.engine import Engine
+from specviz.engine.events import Decided, Finished
 from specviz.errors import BusyError, NoRoomError, PairError, RequestError, SpecvizError
-from specviz.models.pairs import ModelPair, PairSpec
+from specviz.models.pair import ModelPair
+from specviz.models.registry import PairSpec
 from specviz.schema.settings import Request
 from specviz.schema.trace import parse_trace
 from specviz.serving.limits import Limits
@@ -52,7 +54,7 @@ class Loads:
 @pytest.fixture
 def loads(tiny: ModelPair, monkeypatch: pytest.MonkeyPatch) -> Loads:
     loads = Loads(tiny)
-    monkeypatch.setattr("specviz.models.pairs.load_pair", loads)
+    monkeypatch.setattr("specviz.models.loading.load_pair", loads)
     return loads
 
 
@@ -87,7 +89,7 @@ def test_pairs_are_loaded_once_and_the_one_not_used_for_longest_makes_room(
     for key in (FIRST, SECOND, FIRST, THIRD, FIRST):
         assert texts(service, key) == expected
     assert loads.keys == [FIRST, SECOND, THIRD]
-    assert {tally.pair: tally.loaded for tally in service.status()} == {
+    assert {each.pair: each.loaded for each in service.status()} == {
         FIRST: True,
         SECOND: False,
         THIRD: True,
@@ -95,7 +97,7 @@ def test_pairs_are_loaded_once_and_the_one_not_used_for_longest_makes_room(
     texts(service, SECOND)
     assert loads.keys == [FIRST, SECOND, THIRD, SECOND]
     # What was counted before a pair was unloaded still counts.
-    assert {tally.pair: tally.finished["length"] for tally in service.status()} == {
+    assert {each.pair: each.finished["length"] for each in service.status()} == {
         FIRST: 3,
         SECOND: 2,
         THIRD: 1,
@@ -113,23 +115,23 @@ def test_an_unloaded_pair_leaves_no_thread(service: Service, loads: Loads) -> No
 
 
 def test_a_load_does_not_stop_those_who_run(service: Service, loads: Loads) -> None:
-    """While a second pair is being loaded, a run on the first goes on, and who waits hears how far it is."""
+    """While a second pair is being loaded, a run on the first goes on, and those who wait for it see its progress."""
     loads.gates[SECOND] = threading.Event()
     running = service.events(FIRST, [ask(max_new_tokens=3000)], threading.Event())
     next(running)
-    told: list[str] = []
+    shown: list[str] = []
     loader = threading.Thread(
-        target=lambda: texts(service, SECOND, progress=lambda _, text: told.append(text))
+        target=lambda: texts(service, SECOND, progress=lambda _, text: shown.append(text))
     )
     follower = threading.Thread(
-        target=lambda: texts(service, SECOND, progress=lambda _, text: told.append(f"too: {text}"))
+        target=lambda: texts(service, SECOND, progress=lambda _, text: shown.append(f"too: {text}"))
     )
     loader.start()
     wait_until(lambda: SECOND in loads.keys)
     follower.start()
     assert sum(isinstance(next(running), Decided) for _ in range(20)) >= 19
-    wait_until(lambda: f"too: Loading {SECOND}" in told)
-    assert f"Loading {SECOND}" in told
+    wait_until(lambda: f"too: Loading {SECOND}" in shown)
+    assert f"Loading {SECOND}" in shown
     loads.gates[SECOND].set()
     loader.join(30)
     follower.join(30)
@@ -145,7 +147,7 @@ def test_pairs_in_use_are_not_unloaded(service: Service, loads: Loads) -> None:
         texts(service, THIRD)
     running[0].close()
     assert len(texts(service, THIRD)) == 1
-    assert {tally.pair for tally in service.status() if tally.loaded} == {SECOND, THIRD}
+    assert {each.pair for each in service.status() if each.loaded} == {SECOND, THIRD}
     running[1].close()
 
 
@@ -153,7 +155,7 @@ def test_where_memory_is_short_all_who_are_idle_make_room(service: Service, load
     texts(service, FIRST)
     loads.failures[SECOND] = [NoRoomError("It does not fit into memory.")]
     assert len(texts(service, SECOND)) == 1
-    assert [tally.pair for tally in service.status() if tally.loaded] == [SECOND]
+    assert [each.pair for each in service.status() if each.loaded] == [SECOND]
     loads.failures[THIRD] = [NoRoomError("It does not fit into memory."), NoRoomError("It still does not.")]
     with pytest.raises(NoRoomError, match="still"):
         texts(service, THIRD)
@@ -164,7 +166,7 @@ def test_where_memory_is_short_all_who_are_idle_make_room(service: Service, load
 def test_a_load_that_fails_is_its_sentence_and_the_next_one_tries_afresh(
     service: Service, loads: Loads, sentence: str
 ) -> None:
-    """Whoever else waits for the same pair tries it too; runs on another pair go on."""
+    """The next request for the same pair loads it afresh; runs on another pair go on."""
     running = service.events(FIRST, [ask(max_new_tokens=3000)], threading.Event())
     next(running)
     loads.failures[SECOND] = [PairError(sentence)]
@@ -206,9 +208,10 @@ def test_what_is_longer_than_a_visitor_may_ask_is_refused_before_anything_loads(
 
 
 def test_lines_are_the_trace_of_the_run(service: Service, tiny: ModelPair) -> None:
+    """Law 7: what is shown is what ran."""
     lines = list(service.lines(FIRST, ask(inspect=3), threading.Event()))
-    told = [line for line in lines if line and '"waiting"' not in line]
-    assert parse_trace(told).token_ids == Engine(tiny).generate(ask())[0].token_ids
+    shown = [line for line in lines if line and '"waiting"' not in line]
+    assert parse_trace(shown).token_ids == Engine(tiny).generate(ask())[0].token_ids
 
 
 def test_a_dead_engine_is_replaced(service: Service, loads: Loads) -> None:

@@ -1,21 +1,29 @@
-"""The shared engine: whoever asks, whenever, and whatever goes wrong beside them, gets the text that is theirs."""
+"""The shared engine: in any company, and whatever fails beside it, each request gets the text that it gets alone."""
 
 from __future__ import annotations
 
 import dataclasses
+import gc
+import itertools
+import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
-from specviz.engine.engine import Decided, Engine, Finished, Started, Waiting
+from specviz.engine.engine import BaseEngine, Engine
+from specviz.engine.events import Decided, Finished, Started, Waiting
+from specviz.engine.sequence import Sequence
 from specviz.errors import BusyError, EngineError, RequestError
-from specviz.models.pairs import ModelPair
+from specviz.models.pair import ModelPair
 from specviz.models.tokenizer import Detokenizer
-from specviz.runtime.model_runner import SlotModel
+from specviz.runtime.kv_cache import KVCacheLayer
+from specviz.runtime.model_runner import ModelRunner
+from specviz.runtime.prefix_cache import PrefixCache
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 from specviz.serving.shared_engine import SharedEngine
@@ -41,7 +49,7 @@ def shared(pair: ModelPair) -> Iterator[SharedEngine]:
 def asked(number: int, **more: Any) -> Request:
     """One of many different requests."""
     settings: dict[str, Any] = {
-        "token_ids": [7 + (number * 13 + place) % 60 for place in range(1 + (number * 7) % 23)],
+        "token_ids": [7 + (number * 13 + position) % 60 for position in range(1 + (number * 7) % 23)],
         "method": METHODS[number % len(METHODS)],
         "draft_length": 1 + number % 5,
         "seed": number,
@@ -55,7 +63,7 @@ def endless(**more: Any) -> Request:
     return asked(3, max_new_tokens=8000, **more)
 
 
-def in_threads(functions: Sequence[Any]) -> None:
+def in_threads(functions: list[Callable[[], None]]) -> None:
     threads = [threading.Thread(target=function) for function in functions]
     for thread in threads:
         thread.start()
@@ -68,10 +76,10 @@ def alone(pair: ModelPair, request: Request) -> list[int]:
     return Engine(pair).generate(request)[0].token_ids
 
 
-def test_whoever_joins_whenever_each_gets_the_text_of_its_request_alone(
+def test_requests_that_join_at_any_time_get_the_texts_they_get_alone(
     pair: ModelPair, shared: SharedEngine
 ) -> None:
-    """Law 3: thirty requests from thirty threads, more than there are rows, joining and leaving as they come."""
+    """Law 3: thirty requests from thirty threads, more than there are slots, joining and leaving as they come."""
     found: dict[int, Run] = {}
 
     def ask(number: int) -> None:
@@ -84,54 +92,54 @@ def test_whoever_joins_whenever_each_gets_the_text_of_its_request_alone(
         assert run.token_ids == alone(pair, asked(number)), number
     assert len(found) == 30
     assert max(run.neighbours for run in found.values()) > 0
-    assert shared.tally.finished["length"] + shared.tally.finished["eos"] == 30
-    assert shared.tally.tokens == sum(len(run.tokens) for run in found.values())
-    while not shared.is_idle or shared.tally.running:
+    assert shared.statistics.finished["length"] + shared.statistics.finished["eos"] == 30
+    assert shared.statistics.tokens == sum(len(run.tokens) for run in found.values())
+    while not shared.is_idle or shared.statistics.running:
         time.sleep(0.01)
 
 
 def test_long_prompts_are_read_between_the_rounds_of_others(
     pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A prompt of many stretches does not stop those who write; law 3 holds for both."""
+    """Law 3: A prompt of many chunks does not stall those that decode; law 3 holds for both."""
     monkeypatch.setattr("specviz.serving.shared_engine.CHUNK", 5)
-    long = asked(1, token_ids=[5 + place % 50 for place in range(90)])
-    told: list[str] = []
+    long = asked(1, token_ids=[5 + position % 50 for position in range(90)])
+    done: list[str] = []
     running = shared.stream(endless())
     while not isinstance(next(running), Decided):
         pass
 
     def read() -> None:
         [run] = shared.generate(long)
-        told.append("read")
+        done.append("read")
         assert run.token_ids == alone(pair, long)
 
     reader = threading.Thread(target=read)
     reader.start()
     between = 0
-    while not told:
+    while not done:
         between += isinstance(next(running), Decided)
     reader.join()
     running.close()
     assert between > 90 / 5
 
 
-def test_what_was_read_lately_is_not_read_again_and_no_text_changes(
+def test_prompts_that_begin_alike_are_read_once_and_no_text_changes(
     pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prompts that begin alike: the second one reads only where it is new, and law 3 holds."""
-    common = [40 + place % 30 for place in range(50)]
+    common = [40 + position % 30 for position in range(50)]
     prompts = [[*common, 5, 6, 7], [*common, 9, 8], common[:40], [*common, 5, 6, 7, 8], [3, *common]]
     requests = [asked(number, token_ids=ids, method="speed") for number, ids in enumerate(prompts)]
     expected = [alone(pair, request) for request in requests]
     read: list[int] = []
-    prefill = SlotModel.read
+    prefill = ModelRunner.read
 
-    def count(self: SlotModel, tokens: torch.Tensor, *args: Any, **more: Any) -> None:
+    def count(self: ModelRunner, tokens: torch.Tensor, *args: Any, **more: Any) -> None:
         read.append(tokens.shape[1])
         prefill(self, tokens, *args, **more)
 
-    monkeypatch.setattr(SlotModel, "read", count)
+    monkeypatch.setattr(ModelRunner, "read", count)
     news = []
     for request, ids in zip(requests, expected, strict=True):
         read.clear()
@@ -141,28 +149,28 @@ def test_what_was_read_lately_is_not_read_again_and_no_text_changes(
     assert news == [2 * 52, 2 * 1, 0, 2 * 1, 2 * 50]
 
 
-def test_rows_go_to_those_who_have_fewest(shared: SharedEngine) -> None:
+def test_slots_go_to_the_visitors_who_have_fewest(shared: SharedEngine) -> None:
     """Fairness: a visitor who asked for many texts first does not keep one who asks for a single one waiting."""
     greedy = shared.stream([endless(seed=seed) for seed in range(12)], visitor="greedy")
     while not isinstance(next(greedy), Decided):
         pass
     stop = threading.Event()
     modest = shared.stream(endless(), visitor="modest", stop=stop)
-    places = []
+    positions = []
     for event in modest:
         if isinstance(event, Waiting):
-            places.append(event.place)
+            positions.append(event.queue_position)
         if isinstance(event, Started):
             break
         next(greedy)
-        if places == [1]:  # the next row that is free is theirs, before the six that wait already
+        if positions == [1]:  # the next free slot is theirs, before the six that wait already
             greedy.close()
-    assert places[:1] in ([1], [])
+    assert positions[:1] in ([1], [])
     modest.close()
 
 
-def test_everybody_is_told_their_place_and_a_full_queue_says_no(pair: ModelPair) -> None:
-    """The queue is bounded, and each who waits hears a place that falls as others leave."""
+def test_queued_requests_see_their_position_and_a_full_queue_refuses(pair: ModelPair) -> None:
+    """The queue is bounded, and positions fall as others leave."""
     engine = SharedEngine(pair, max_rows=1, queue=2)
     stops = [threading.Event() for _ in range(3)]
     streams = [engine.stream(endless(), stop=stop, visitor=str(number)) for number, stop in enumerate(stops)]
@@ -173,7 +181,7 @@ def test_everybody_is_told_their_place_and_a_full_queue_says_no(pair: ModelPair)
     assert next(streams[2]) == Waiting(0, 2)
     with pytest.raises(BusyError, match="queue is full"):
         engine.stream(endless(), visitor="late")
-    assert engine.tally.refused == 1
+    assert engine.statistics.refused == 1
     stops[0].set()
     assert [event.run.stop_reason for event in streams[0] if isinstance(event, Finished)] == ["cancelled"]
     heard = []
@@ -190,6 +198,7 @@ def test_everybody_is_told_their_place_and_a_full_queue_says_no(pair: ModelPair)
 def test_stopping_waiting_or_running_ends_a_run_and_its_text_is_a_prefix(
     pair: ModelPair, shared: SharedEngine
 ) -> None:
+    """Law 6: nothing past the end."""
     stop = threading.Event()
     tokens = 0
     for event in shared.stream(asked(0, max_new_tokens=60), stop=stop):
@@ -205,7 +214,7 @@ def test_stopping_waiting_or_running_ends_a_run_and_its_text_is_a_prefix(
 
 
 def test_a_deadline_ends_a_run_and_keeps_its_text(pair: ModelPair) -> None:
-    """Time counts from asking; it is not the clock on the wall."""
+    """Law 6: time counts from asking; it is not the clock on the wall."""
     engine = SharedEngine(pair, seconds=0.3)
     [run] = engine.generate(endless())
     assert run.stop_reason == "time"
@@ -213,7 +222,7 @@ def test_a_deadline_ends_a_run_and_keeps_its_text(pair: ModelPair) -> None:
     engine.close()
 
 
-def test_who_never_got_a_row_before_the_deadline_is_told_to_come_again(pair: ModelPair) -> None:
+def test_a_request_without_a_slot_at_its_deadline_is_refused(pair: ModelPair) -> None:
     engine = SharedEngine(pair, max_rows=1)
     first = engine.stream(endless(), visitor="first")
     next(first)
@@ -242,7 +251,7 @@ def failing(model: Any, monkeypatch: pytest.MonkeyPatch, when: Any, error: Excep
     def maybe(*args: Any, **more: Any) -> Any:
         if when(more["input_ids"]):
             failed.append(1)
-            raise error
+            raise type(error)(*error.args)  # one that was raised before holds its frames
         return forward(*args, **more)
 
     monkeypatch.setattr(model, "forward", maybe)
@@ -260,7 +269,7 @@ def poisoned(**more: Any) -> Request:
 def test_a_request_on_which_a_model_fails_takes_only_itself_down(
     pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A forward pass raises whenever one row's token is among its inputs: the others' texts are untouched."""
+    """A forward pass raises whenever one sequence's token is among its inputs: the others' texts are untouched."""
     others = [asked(number, max_new_tokens=20, forbidden_tokens=[POISON]) for number in (0, 1, 2)]
     expected = [alone(pair, request) for request in others]
     failed = failing(
@@ -289,7 +298,7 @@ def test_a_request_on_which_a_model_fails_takes_only_itself_down(
 def test_a_fault_that_passes_costs_nobody_anything(
     pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One forward pass fails once: every row goes on, with its own text."""
+    """One forward pass fails once: every sequence goes on, with its own text."""
     requests = [asked(number, max_new_tokens=20) for number in range(5)]
     expected = [alone(pair, request) for request in requests]
     passes = iter(range(10**6))
@@ -298,7 +307,7 @@ def test_a_fault_that_passes_costs_nobody_anything(
     assert failed == [1]
 
 
-def test_when_memory_runs_out_the_longest_makes_room(
+def test_when_memory_runs_out_the_longest_sequence_is_ended(
     pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = [asked(number, max_new_tokens=20) for number in range(3)]
@@ -318,7 +327,7 @@ def test_when_memory_runs_out_the_longest_makes_room(
         list(long)
 
 
-def test_numbers_that_are_not_finite_end_only_the_rows_that_have_them(
+def test_numbers_that_are_not_finite_end_only_the_sequences_that_have_them(
     pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = asked(0, max_new_tokens=30, forbidden_tokens=[POISON])
@@ -344,17 +353,17 @@ def test_numbers_that_are_not_finite_end_only_the_rows_that_have_them(
     assert found[0].token_ids == expected
 
 
-def test_a_fault_while_a_round_is_told_ends_only_its_own_row(
+def test_a_fault_while_a_round_is_recorded_ends_only_its_own_sequence(
     pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever breaks in writing down what one row has decided, those told before and after it lose no token."""
+    """Whatever breaks while one sequence's round is recorded, those recorded before and after it lose no token."""
     requests = [asked(number, method="speed", max_new_tokens=20) for number in range(3)]
     expected = [alone(pair, request) for request in requests]
     push, struck = Detokenizer.push, []
 
     def breaks(self: Detokenizer, token: int) -> str:
-        row = next(row for row in shared._batch.rows if row.detokenizer is self)
-        if row.request == requests[1] and len(row.ids) > row.prompt_length + 4:
+        sequence = next(each for each in shared._batch.sequences if each.detokenizer is self)
+        if sequence.request == requests[1] and len(sequence.ids) > sequence.prompt_length + 4:
             struck.append(token)
             raise KeyError("a label")
         return push(self, token)
@@ -390,8 +399,8 @@ def test_what_does_not_fit_is_refused_at_once(shared: SharedEngine) -> None:
     assert shared.is_idle
 
 
-def test_who_goes_leaves_no_row_behind(shared: SharedEngine) -> None:
-    """A closed stream, its client killed, frees its row while others write on."""
+def test_a_closed_stream_holds_no_slot(shared: SharedEngine) -> None:
+    """A stream closed because its client has gone frees its slot while others go on."""
     stays = shared.stream(endless())
     next(stays)
     for _ in range(10):
@@ -399,14 +408,14 @@ def test_who_goes_leaves_no_row_behind(shared: SharedEngine) -> None:
         next(goes)
         goes.close()
     for event in stays:
-        if isinstance(event, Decided) and shared.tally.running == 1 and not shared.tally.waiting:
+        if isinstance(event, Decided) and shared.statistics.running == 1 and not shared.statistics.waiting:
             break
     stays.close()
     while not shared.is_idle:
         time.sleep(0.01)
-    assert shared._batch.rows == []
-    assert shared._of == {}
-    assert shared.tally.finished["cancelled"] == 21
+    assert shared._batch.sequences == []
+    assert shared._queues == {}
+    assert shared.statistics.finished["cancelled"] == 21
 
 
 def test_closing_ends_all_runs_and_the_thread(pair: ModelPair) -> None:
@@ -432,3 +441,219 @@ def test_other_work_on_the_models_is_done_between_rounds(shared: SharedEngine) -
         shared.call(lambda: 1 / 0)
     assert any(isinstance(next(running), Decided) for _ in range(50))
     running.close()
+
+
+def wait_until_idle(engine: SharedEngine) -> None:
+    for _ in range(3000):
+        if engine.is_idle:
+            return
+        time.sleep(0.01)
+    raise AssertionError("something is still being served")
+
+
+@pytest.mark.parametrize("kind", ["own", "shared"])
+def test_streams_that_were_never_started_hold_no_slot(pair: ModelPair, kind: str) -> None:
+    """A hundred are opened and kept, on an engine of two slots and a queue of one: the next request is served at once."""
+    engine = SharedEngine(pair, max_rows=2, queue=1) if kind == "shared" else Engine(pair, max_rows=2)
+    opened = [engine.stream([endless(), endless(seed=1)], visitor=str(number)) for number in range(100)]
+    events = list(engine.stream(asked(0), visitor="late"))
+    assert not any(isinstance(event, Waiting) and event.queue_position > 0 for event in events[1:])
+    assert [event.run.token_ids for event in events if isinstance(event, Finished)] == [alone(pair, asked(0))]
+    assert not any(isinstance(event, Waiting) and event.queue_position > 1 for event in events)
+    # They were not lost: one that is started now is served.
+    assert any(isinstance(next(opened[0]), Decided) for _ in range(10))
+    opened[0].close()
+    assert list(opened[0]) == []
+    if isinstance(engine, SharedEngine):
+        wait_until_idle(engine)
+        assert engine.statistics.finished["cancelled"] == 2
+        engine.close()
+
+
+def test_a_stream_that_is_dropped_gives_its_slot_to_the_next(pair: ModelPair) -> None:
+    """Nobody refers to it any more, and no garbage collection is needed to notice."""
+    engine = SharedEngine(pair, max_rows=1)
+    gc.disable()
+    try:
+        stream = engine.stream(endless(), visitor="first")
+        next(stream)
+        del stream
+        assert engine.generate(asked(0))[0].token_ids == alone(pair, asked(0))
+    finally:
+        gc.enable()
+        engine.close()
+    assert engine.statistics.finished == {"cancelled": 1, "length": 1}
+
+
+def test_one_run_of_a_stream_is_aborted_and_the_others_go_on(pair: ModelPair, shared: SharedEngine) -> None:
+    """Its text is a prefix, its `Finished` comes once, and with more runs than slots those that wait can be aborted too."""
+    requests = [asked(number, max_new_tokens=25) for number in range(8)]
+    stream = shared.stream(requests)
+    ends: list[tuple[int, str, list[int]]] = []
+    for event in stream:
+        if isinstance(event, Decided) and event.index == 0:
+            stream.abort(0)
+        if isinstance(event, Started) and event.index == 0:
+            stream.abort(7)
+        if isinstance(event, Finished):
+            ends.append((event.index, event.run.stop_reason, event.run.token_ids))
+    assert sorted(index for index, *_ in ends) == list(range(8))
+    for index, reason, ids in ends:
+        whole = alone(pair, requests[index])
+        if index in (0, 7):
+            assert (reason, ids) == ("cancelled", whole[: len(ids)])
+            assert len(ids) < len(whole)
+        else:
+            assert (reason, ids) == ("length", whole)
+    assert next(ids for index, _, ids in ends if index == 7) == []
+
+
+def test_a_stream_aborted_as_a_whole_yields_all_its_ends(shared: SharedEngine) -> None:
+    """Unlike `close`, after which nothing comes; aborting before the start does the same."""
+    running = shared.stream([endless(), endless(seed=1)])
+    next(running)
+    running.abort()
+    never = shared.stream(endless())
+    never.abort(reason="time")
+    assert [event.run.stop_reason for event in running if isinstance(event, Finished)] == ["cancelled"] * 2
+    assert [event.run.stop_reason for event in never if isinstance(event, Finished)] == ["time"]
+
+
+def test_a_stream_that_another_thread_closes_ends(shared: SharedEngine) -> None:
+    """The thread that iterates is not left waiting."""
+    stream = shared.stream([endless(), endless(seed=1)])
+    next(stream)
+    reader = threading.Thread(target=lambda: list(stream))
+    reader.start()
+    stream.close()
+    reader.join(30)
+    assert not reader.is_alive()
+    wait_until_idle(shared)
+    assert shared.statistics.finished == {"cancelled": 2}
+
+
+def test_where_memory_is_short_the_prefix_cache_goes_before_anybodys_text(
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order is: prefix caches, captured passes, the longest sequence; each step is tried again before the next."""
+    engine = SharedEngine(pair, max_rows=4)
+    engine.generate(asked(1, token_ids=list(range(5, 45))))
+    caches = engine._prefix_caches
+    assert all(cache._kept for cache in caches)
+    freed: list[str] = []
+    captured = ["some"]
+
+    def free_memory() -> bool:
+        freed.append("captures")
+        assert not any(cache._kept for cache in caches)
+        return bool(captured and captured.pop())
+
+    monkeypatch.setattr(engine._batch, "free_memory", free_memory)
+    clear = PrefixCache.clear
+    monkeypatch.setattr(PrefixCache, "clear", lambda self: (freed.append("prefixes"), clear(self))[1])
+    short, long = asked(0, max_new_tokens=20), asked(3, max_new_tokens=60)
+    expected = [alone(pair, short), alone(pair, long)]
+    failures = iter([True])
+    with monkeypatch.context() as patch:
+        failing(
+            pair.verifier,
+            patch,
+            lambda ids: ids.shape[0] > 1 and next(failures, False),
+            torch.OutOfMemoryError("CUDA out of memory"),
+        )
+        assert [run.token_ids for run in engine.generate([short, long])] == expected
+    assert freed == ["prefixes"] * 2  # both models' caches; nobody's text, and no capture
+    freed.clear()
+    beside = engine.stream(long, visitor="beside")
+    while not isinstance(next(beside), Decided):
+        pass
+    failing(
+        pair.verifier,
+        monkeypatch,
+        lambda ids: ids.shape[0] > 1,
+        torch.OutOfMemoryError("CUDA out of memory"),
+    )
+    assert engine.generate(short)[0].token_ids == expected[0]
+    assert freed[-3:] == ["prefixes", "prefixes", "captures"]
+    with pytest.raises(EngineError, match="Memory ran out with 2 request"):
+        list(beside)
+    engine.close()
+
+
+def test_a_prompt_that_memory_has_no_room_for_is_tried_again_without_the_prefix_cache_and_then_fails(
+    pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A retry must not find in the prefix cache what its own first try has put there: it would go on for ever."""
+    request = asked(1, token_ids=list(range(5, 45)))
+    expected = alone(pair, request)
+    failures = iter([True])
+    read = ModelRunner.read
+
+    def fails(self: ModelRunner, *args: Any, **more: Any) -> None:
+        if self._model is pair.verifier and next(failures, False):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        read(self, *args, **more)
+
+    monkeypatch.setattr(ModelRunner, "read", fails)
+    assert shared.generate(request)[0].token_ids == expected
+    failures = itertools.repeat(True)
+    with pytest.raises(EngineError, match="Memory ran out with 1 request"):
+        shared.generate(request)
+
+
+@pytest.mark.parametrize("end", ["finished", "closed", "aborted", "failed"])
+@pytest.mark.parametrize("kind", ["own", "shared"])
+def test_with_garbage_collection_switched_off_nothing_of_a_run_survives_it(
+    pair: ModelPair, kind: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No cycle holds a sequence or a KV cache: many runs take no more memory than one."""
+    engine = SharedEngine(pair, max_rows=3) if kind == "shared" else Engine(pair, max_rows=3)
+    made: list[weakref.ref[Any]] = []
+    built = Sequence.__init__
+
+    def note(self: Sequence, *args: Any, **more: Any) -> None:
+        built(self, *args, **more)
+        made.extend((weakref.ref(self), weakref.ref(self.run)))
+
+    layers: list[weakref.ref[Any]] = []
+    built_layer = KVCacheLayer.__init__
+
+    def note_layer(self: KVCacheLayer, *args: Any) -> None:
+        built_layer(self, *args)
+        layers.append(weakref.ref(self))
+
+    monkeypatch.setattr(Sequence, "__init__", note)
+    monkeypatch.setattr(KVCacheLayer, "__init__", note_layer)
+    monkeypatch.setattr(
+        logging.getLogger("specviz.serving.shared_engine"), "disabled", True
+    )  # pytest keeps records
+    if end == "failed":
+        failing(pair.verifier, monkeypatch, lambda ids: True, RuntimeError("kernel fault"))
+    gc.collect()
+    gc.disable()
+    try:
+        for seed in range(5):
+            _run_to(end, engine, [asked(2, seed=seed, max_new_tokens=8), poisoned(seed=seed)])
+            if isinstance(engine, SharedEngine):
+                wait_until_idle(engine)
+                engine.call(lambda: None)  # the thread is between two turns
+        assert len(made) == 20
+        assert layers
+        assert [each() for each in made + layers if each() is not None] == []
+    finally:
+        gc.enable()
+        if isinstance(engine, SharedEngine):
+            engine.close()
+
+
+def _run_to(end: str, engine: BaseEngine, requests: list[Request]) -> None:
+    """Serve requests to one of their ends; all that is known of it is forgotten on return."""
+    stream = engine.stream(requests)
+    try:
+        for event in stream:
+            if end == "closed" and isinstance(event, Decided):
+                stream.close()
+            elif end == "aborted" and isinstance(event, Decided):
+                stream.abort()
+    except (RuntimeError, EngineError):
+        assert end == "failed"

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specviz.errors import PairError
-from specviz.models.pairs import PAIRS
+from specviz.models.registry import PAIRS
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
 from specviz.serving import zerogpu
@@ -145,8 +145,8 @@ def move(callback=None):
 spaces.zero.torch.init, spaces.zero.torch.move = lambda uuid: None, move
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from specviz.engine.pair import pair_from_models
 from specviz.errors import RequestError, SpecvizError
-from specviz.models.pairs import pair_from_models
 from specviz.schema.settings import Request
 
 drafter, verifier = (
@@ -235,7 +235,7 @@ found["paths"] = [path for path in paths if path.startswith(("/schedule", "/rele
 
 
 def test_through_the_real_decorator(tmp_path: Path) -> None:
-    """A run in the package's own forked worker writes what it writes here; its end, failure and refusal are told."""
+    """A run in the package's own forked worker writes what it writes here; its end, failure and refusal come back."""
     pair = tiny_pair("llama", tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(

@@ -13,25 +13,28 @@ import pytest
 import torch
 
 from specviz import __main__ as shell
+from specviz.engine.engine import Engine
 from specviz.errors import EngineError, RequestError
 from specviz.files import write_whole
-from specviz.models.pairs import ModelPair
+from specviz.models.pair import ModelPair
 from specviz.runtime.model_runner import position_bytes
-from specviz.tools.bench import contenders, job, shapes
-from specviz.tools.bench.contenders import GENERATE, VERIFIER_ONLY, Bed, speed_at
-from specviz.tools.bench.job import Job, Plan, choose_prompts
+from specviz.schema.settings import Request
+from specviz.tools.bench import benchmark, contender, contenders, options, shapes
+from specviz.tools.bench.benchmark import Benchmark
+from specviz.tools.bench.contender import Bed
+from specviz.tools.bench.contenders import GENERATE, VERIFIER_ONLY, speed_at
 from specviz.tools.bench.measurements import (
-    Bench,
     Forwards,
+    Measurements,
     Overhead,
-    Party,
+    Participant,
     Sample,
     bound,
-    common,
+    common_prefix,
     from_json,
-    spread,
     to_json,
 )
+from specviz.tools.bench.options import BenchmarkOptions, choose_prompts
 from specviz.tools.bench.probes import weight_bytes
 from specviz.tools.bench.report import markdown, tables
 from tests.support.tiny import tiny_pair
@@ -53,10 +56,10 @@ def bed(tiny_pairs: tuple[ModelPair, ModelPair]) -> Bed:
 @pytest.fixture
 def no_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the large reads that measure a memory's bandwidth."""
-    monkeypatch.setattr(job, "bandwidth", lambda _device: 1e10)
+    monkeypatch.setattr(benchmark, "bandwidth", lambda _device: 1e10)
 
 
-def _plan(**options: Any) -> Plan:
+def _options(**changes: Any) -> BenchmarkOptions:
     small: dict[str, Any] = {
         "prompts": 2,
         "tokens": 8,
@@ -64,20 +67,20 @@ def _plan(**options: Any) -> Plan:
         "draft_length": 2,
         "threads": 1,
     }
-    return Plan(**small | options)
+    return BenchmarkOptions(**small | changes)
 
 
 def _ignore(_fraction: float, _text: str) -> None:
     pass
 
 
-def _bench(samples: list[Sample]) -> Bench:
+def _bench(samples: list[Sample]) -> Measurements:
     words = dict.fromkeys(
         ("pair", "drafter", "verifier", "device", "machine", "processor", "date", "command", "dtype"), "x"
     )
     numbers = dict.fromkeys(("threads", "tokens", "repetitions", "draft_length", "seed"), 1)
     names = list(dict.fromkeys(sample.contender for sample in samples))
-    return Bench(
+    return Measurements(
         **words,  # type: ignore[arg-type]
         **numbers,  # type: ignore[arg-type]
         versions={},
@@ -85,7 +88,7 @@ def _bench(samples: list[Sample]) -> Bench:
         draft_lengths=[1],
         notes=[],
         prompts=["a", "b"],
-        parties=[Party(name, "", True, 1) for name in names],
+        parties=[Participant(name, "", True, 1) for name in names],
         samples=samples,
     )
 
@@ -97,14 +100,6 @@ def _sample(contender: str, prompt: int, seconds: float, temperature: float = 0.
 
 
 # ---- arithmetic --------------------------------------------------------------------------------------------
-
-
-def test_a_spread_is_the_median_and_the_quartiles() -> None:
-    found = spread([4.0, 1.0, 3.0, 2.0, 5.0])
-    assert found is not None
-    assert (found.low, found.median, found.high, found.count) == (2.0, 3.0, 4.0, 5)
-    assert spread([]) is None
-    assert spread([7.0]) == spread([7.0, 7.0][:1])
 
 
 def test_ratios_are_taken_between_runs_of_one_prompt_temperature_and_repetition() -> None:
@@ -142,7 +137,7 @@ def test_agreement_counts_greedy_texts_that_are_the_same_to_the_end() -> None:
         ]
     )
     assert made.agreement("a", "b") == (1, 2, 0.5)
-    assert common([1, 2, 3], [1, 2]) == 2
+    assert common_prefix([1, 2, 3], [1, 2]) == 2
 
 
 def test_the_bound_is_what_acceptance_and_bare_passes_allow() -> None:
@@ -179,7 +174,7 @@ def test_a_pass_reads_all_weights_but_tables_and_a_tied_one_whole(tmp_path: Path
 @pytest.fixture
 def small_bed(bed: Bed, no_probes: None, monkeypatch: pytest.MonkeyPatch) -> Bed:
     """The command loads the tiny pair; what stands for other packages is left alone."""
-    monkeypatch.setattr(job, "load_bed", lambda _plan, _progress: bed)
+    monkeypatch.setattr(benchmark, "load_bed", lambda _plan, _progress: bed)
     return bed
 
 
@@ -225,9 +220,9 @@ def test_a_whole_benchmark_writes_json_markdown_and_a_figure(
 def test_flashspec_writes_the_verifiers_greedy_text(bed: Bed) -> None:
     [theirs] = contenders.contenders(bed, ("flashspec",), ())
     [own] = contenders.contenders(bed, ("verifier_only",), ())
-    ids = [5, 6, 7]
-    measured = theirs.run(ids, 0, 0.0, 9)
-    assert measured.token_ids == own.run(ids, 0, 0.0, 9).token_ids
+    asked = Request(token_ids=[5, 6, 7], temperature=0.0, max_new_tokens=9)
+    measured = theirs.run(asked)
+    assert measured.token_ids == own.run(asked).token_ids
     assert measured.accepted is not None
     assert measured.examined is not None
     assert measured.accepted <= measured.examined
@@ -246,7 +241,7 @@ def test_a_contender_that_breaks_off_leaves_and_the_others_go_on(
 
     original = contenders.Generate.run
     monkeypatch.setattr(contenders.Generate, "run", breaks)
-    found = Job(_plan(contenders=("verifier_only", "generate")), bed, _ignore).run()
+    found = Benchmark(_options(contenders=("verifier_only", "generate")), bed, _ignore).run()
     [party] = [party for party in found.parties if party.name == GENERATE]
     assert party.absent == "It broke off: RuntimeError: no more."
     assert len(found.of(VERIFIER_ONLY)) == 4
@@ -258,7 +253,7 @@ def test_a_stop_keeps_what_was_measured_and_says_so(
 ) -> None:
     """The exit status is that of an interrupt; the files are whole."""
     runs: list[int] = []
-    original = contenders.Ours.run
+    original = contender.Ours.run
 
     def run(self: Any, *arguments: Any) -> Any:
         runs.append(1)
@@ -267,8 +262,8 @@ def test_a_stop_keeps_what_was_measured_and_says_so(
         return original(self, *arguments)
 
     stop = threading.Event()
-    monkeypatch.setattr(shell, "_interrupt", lambda: nullcontext(stop))
-    monkeypatch.setattr(contenders.Ours, "run", run)
+    monkeypatch.setattr("specviz.cli.bench.interrupt", lambda: nullcontext(stop))
+    monkeypatch.setattr(contender.Ours, "run", run)
     file, report = tmp_path / "bench.json", tmp_path / "bench.md"
     command = ["bench", "--contenders", "verifier_only", "--tokens", "8", "--prompts", "2"]
     assert shell.main([*command, "--json", str(file), "--markdown", str(report)]) == 130
@@ -284,7 +279,7 @@ def test_our_own_failure_is_told_and_keeps_what_was_measured(
     bed: Bed, no_probes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[int] = []
-    original = contenders.Ours.run
+    original = contender.Ours.run
 
     def run(self: Any, *arguments: Any) -> Any:
         runs.append(1)
@@ -292,8 +287,8 @@ def test_our_own_failure_is_told_and_keeps_what_was_measured(
             raise EngineError("Memory ran out.")
         return original(self, *arguments)
 
-    monkeypatch.setattr(contenders.Ours, "run", run)
-    found = Job(_plan(contenders=("verifier_only",)), bed, _ignore).run()
+    monkeypatch.setattr(contender.Ours, "run", run)
+    found = Benchmark(_options(contenders=("verifier_only",)), bed, _ignore).run()
     assert not found.complete
     assert len(found.samples) == 1
     assert "It broke off: Memory ran out." in markdown([found])
@@ -302,7 +297,7 @@ def test_our_own_failure_is_told_and_keeps_what_was_measured(
 def test_what_cannot_be_measured_or_written_is_said_before_anything_is_loaded(
     capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(job, "load_bed", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr(benchmark, "load_bed", lambda *_: pytest.fail("loaded"))
     damaged = tmp_path / "damaged.json"
     damaged.write_text('{"schema": "specviz-bench", "version": 1, "benches": [{}]}')
     for arguments, sentence in (
@@ -322,9 +317,9 @@ def test_what_cannot_be_measured_or_written_is_said_before_anything_is_loaded(
 
 def test_prompts_are_of_four_kinds_in_turn_and_held_out() -> None:
     chosen = choose_prompts(12)
-    assert [kind for kind, _ in chosen] == [*job.KINDS] * 3
+    assert [kind for kind, _ in chosen] == [*options.KINDS] * 3
     assert len({text for _, text in chosen}) == 12
-    held_out = json.loads(job.PROMPTS.read_text())
+    held_out = json.loads(options.PROMPTS.read_text())
     assert all(text in held_out[kind]["held_out"] for kind, text in chosen)
 
 
@@ -358,10 +353,11 @@ def test_a_pair_of_shapes_accepts_about_what_was_asked_for(monkeypatch: pytest.M
     for wanted in (0.5, 0.8):
         temperature = shapes.find_temperature(pair, wanted, _ignore)
         options: dict[str, Any] = {"method": "speed", "lenience": 0.0, "temperature": temperature, "seed": 5}
-        run = pair.generate("abc", max_new_tokens=60, return_logits=True, raw=True, **options)
+        request = Request(prompt="abc", max_new_tokens=60, return_logits=True, raw=True, **options)
+        run = Engine(pair).generate(request)[0]
         assert shapes.agreement(run.drafter_logits, run.verifier_logits, temperature) == pytest.approx(
             wanted, abs=0.1
-        )  # type: ignore[union-attr]
+        )
     with pytest.raises(RequestError, match="no shape 'huge'"):
         shapes.shape_pair("small", "huge", *place)
 

@@ -13,15 +13,16 @@ from transformers import AutoModelForCausalLM
 
 from specviz.engine.engine import Engine
 from specviz.errors import RequestError, StoppedError
-from specviz.models.pairs import pair_from_models
+from specviz.models.pair import pair_from_models
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.schema.settings import Request
-from specviz.tools.distill import job as distill
-from specviz.tools.distill.job import Plan, distil
-from specviz.tools.distill.student import Shape, divergence, make_student
+from specviz.tools.distill import distillation, evaluation, texts
+from specviz.tools.distill.distillation import Distillation
+from specviz.tools.distill.settings import DistillationSettings, Shape
+from specviz.tools.distill.student import divergence, make_student
 from tests.support.tiny import tiny_model, tiny_tokenizer
 
-PLAN = Plan(
+SETTINGS = DistillationSettings(
     verifier="tiny",
     shape=Shape(depth=1, width=64, vocabulary=200),
     tokens=12_000,
@@ -47,22 +48,20 @@ def verifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def found(verifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tiny verifier takes the place of a pair's, and a few of the prompts that of all."""
-    from specviz.models.pairs import _read_tokenizer
+    """The tiny verifier in place of a pair's, and a few of the prompts in place of all."""
+    from specviz.models.loading import read_tokenizer
 
     def load(_key: str, device: str = "auto", dtype: str = "auto", prepack: bool = True) -> tuple[Any, Any]:
         model = AutoModelForCausalLM.from_pretrained(verifier, dtype=torch.float32)
-        return model.eval().requires_grad_(False), _read_tokenizer(str(verifier), online=False)
+        return model.eval().requires_grad_(False), read_tokenizer(str(verifier), online=False)
 
-    monkeypatch.setattr(distill, "load_verifier", load)
-    monkeypatch.setattr(distill, "prompts", lambda part: _prompts(part)[:12])
-
-
-_prompts = distill.prompts
+    monkeypatch.setattr(distillation, "load_verifier", load)
+    for module in (distillation, evaluation):
+        monkeypatch.setattr(module, "prompts", lambda part: texts.prompts(part)[:12])
 
 
 def test_the_student_comes_to_agree_with_its_verifier(tmp_path: Path) -> None:
-    """Broken off and gone on with, it ends with a student that is accepted more often than at its start."""
+    """Interrupted and resumed, it ends with a student whose acceptance rate is higher than before training."""
     stages: list[str] = []
     stop = threading.Event()
 
@@ -72,16 +71,16 @@ def test_the_student_comes_to_agree_with_its_verifier(tmp_path: Path) -> None:
             stop.set()
 
     with pytest.raises(StoppedError, match="same settings"):
-        distil(PLAN, tmp_path, progress=interrupt, stop=stop)
+        Distillation(SETTINGS, tmp_path, progress=interrupt, stop=stop).run()
     written = sorted((tmp_path / "texts").iterdir())
     times = [file.stat().st_mtime_ns for file in written]
     stages.clear()
-    report = distil(PLAN, tmp_path, progress=lambda _fraction, text: stages.append(text))
+    report = Distillation(SETTINGS, tmp_path, progress=lambda _fraction, text: stages.append(text)).run()
     assert "step 41 of" in next(text for text in stages if "step" in text), "training goes on where it was"
     assert [file.stat().st_mtime_ns for file in written] == times, "texts are not written twice"
     [start] = report["start"].values()
     assert report["held_out"]["lossless, T = 1"] > start + 0.1
-    assert report["tokens"] >= PLAN.tokens
+    assert report["tokens"] >= SETTINGS.tokens
     assert not list(tmp_path.rglob("*.part"))
 
     drafter = AutoModelForCausalLM.from_pretrained(tmp_path / "student", dtype=torch.float32)
@@ -93,12 +92,12 @@ def test_the_student_comes_to_agree_with_its_verifier(tmp_path: Path) -> None:
     assert "Apache-2.0" in card
 
     with pytest.raises(RequestError, match="other settings"):
-        distil(Plan(verifier="tiny", shape=PLAN.shape), tmp_path)
+        Distillation(DistillationSettings(verifier="tiny", shape=SETTINGS.shape), tmp_path).run()
 
 
 def test_a_small_vocabulary_never_shows_in_the_text(verifier: Path, tmp_path: Path) -> None:
     """A drafter that knows fewer tokens reads all of them, proposes only its own, and leaves greedy text alone."""
-    model, tokenizer = distill.load_verifier("tiny")
+    model, tokenizer = distillation.load_verifier("tiny")
     embedding = model.get_input_embeddings().weight
     counts = torch.arange(len(embedding))  # the rare ones are the letters
     vocabulary = SmallVocabulary.of(counts, 100, list(tokenizer.all_special_ids), embedding)
@@ -129,7 +128,7 @@ def test_a_shape_that_cannot_be_read_is_refused_with_a_sentence(text: str) -> No
 
 
 def test_layers_count_from_either_end_and_must_be_there(verifier: Path) -> None:
-    model, tokenizer = distill.load_verifier("tiny")
+    model, tokenizer = distillation.load_verifier("tiny")
     known = torch.arange(len(tokenizer))
     first, last = (
         make_student(model, Shape.parse(text, 0), known) for text in ("layers:0,2", "layers:-3,-1")

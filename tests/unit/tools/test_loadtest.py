@@ -18,23 +18,22 @@ from typing import Any
 
 import httpx
 import pytest
+from httpx_sse import EventSource
 
 from specviz.__main__ import main
 from specviz.app import running
 from specviz.app.page import build_page, launch
-from specviz.engine.engine import Decided, Finished, Started, Waiting
+from specviz.engine.events import Decided, Finished, Started, Waiting
 from specviz.errors import BusyError, EngineError, RequestError, SpecvizError
 from specviz.schema.settings import Request
 from specviz.schema.trace import Round, Run, Token, parse_trace
 from specviz.serving.limits import Limits
 from specviz.serving.service import Service
-from specviz.tools.loadtest.catalogue import catalogue
-from specviz.tools.loadtest.job import Job, Measured
-from specviz.tools.loadtest.plan import WAYS, Plan
-from specviz.tools.loadtest.report import markdown, outcomes, sentences, spread, times, to_json, verdict
-from specviz.tools.loadtest.sse import events
-from specviz.tools.loadtest.tab import Tab
-from specviz.tools.loadtest.visit import (
+from specviz.tools.loadtest.client import Client, Received, ServerConfig
+from specviz.tools.loadtest.load_test import LoadTest, Measurements
+from specviz.tools.loadtest.report import markdown, outcomes, percentiles, sentences, times, to_json, verdict
+from specviz.tools.loadtest.scenario import WAYS, Scenario, distinct_requests
+from specviz.tools.loadtest.visitor import (
     CANCELLED,
     CLOSED,
     FAILED,
@@ -43,11 +42,12 @@ from specviz.tools.loadtest.visit import (
     READ,
     REFUSED,
     UNFINISHED,
+    Visitor,
 )
-from specviz.tools.loadtest.visitor import Text, Visitor
 from tests.support.traces import end_entry, line, round_entry, run_entry, token_entry
 
 DISTINCT, ROUNDS = 3, 5
+ABOUT = {name: name for name in ("command", "date", "machine")}
 _MODEL: Run = parse_trace(
     map(line, (run_entry(), round_entry([token_entry("-")]), end_entry(1, "cascade_chow", "length")))
 )
@@ -131,18 +131,18 @@ def address(server: tuple[Writer, str]) -> str:
     return server[1]
 
 
-def measure(address: str, stop: threading.Event | None = None, **more: Any) -> Measured:
+def measure(address: str, stop: threading.Event | None = None, **more: Any) -> Measurements:
     """A small load test without a pause."""
     small: dict[str, Any] = {"users": 4, "requests": 12, "think": 0.0, "distinct": DISTINCT}
-    plan = Plan(address, **small | {"cancel": 0.0, "close": 0.0} | more)
-    return Job(plan, lambda fraction, text: None, stop or threading.Event()).run()
+    scenario = Scenario(address, **small | {"cancel": 0.0, "close": 0.0} | more)
+    return LoadTest(scenario, lambda fraction, text: None, stop or threading.Event()).run()
 
 
 @pytest.mark.parametrize("through", WAYS)
 def test_a_server_that_is_right_passes_whatever_its_visitors_do(
     writer: Writer, address: str, through: str
 ) -> None:
-    """Law: stopping, leaving and losing the connection are no errors, and the server hears of each of them."""
+    """Stopping, leaving and losing the connection are no errors, and the server hears of each of them."""
     writer.seconds = 0.02
     shares = {"cancel": 0.25, "close": 0.25, "kill": 0.25}
     measured = measure(address, through=through, seed=20, **shares)  # the first four do one of each
@@ -170,7 +170,7 @@ def assert_nothing_runs(writer: Writer) -> None:
 
 @pytest.mark.parametrize("through", WAYS)
 def test_stopping_stops(writer: Writer, address: str, through: str) -> None:
-    """Law: a visitor who cancels gets a text that ends at once, which would have gone on for long."""
+    """A visitor who cancels gets a text that ends at once, which would have gone on for long."""
     writer.rounds, writer.seconds = 10_000, 0.02
     writer.word = lambda call, request, at: word(request, at) if at < ROUNDS else ""
     measured = measure(address, through=through, requests=4, cancel=1.0)
@@ -180,7 +180,7 @@ def test_stopping_stops(writer: Writer, address: str, through: str) -> None:
 
 
 def test_alone_again_is_held_against_the_same_texts(writer: Writer, address: str) -> None:
-    """Law: what is asked alone after the load is compared too."""
+    """What is asked alone after the load is compared too."""
     late = DISTINCT + 2 + 1  # the second of those asked again
     writer.word = lambda call, request, at: " other" if call == late else word(request, at)
     measured = measure(address, through="api", requests=2, again=True)
@@ -193,8 +193,8 @@ def test_alone_again_is_held_against_the_same_texts(writer: Writer, address: str
 def test_a_wrong_word_is_found_also_in_a_text_that_was_broken_off(
     writer: Writer, address: str, through: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Law: a text that is not the one written alone, or no beginning of it, fails the load test; its number is told."""
-    odd = catalogue(DISTINCT, 29)[
+    """A text that is not the one written alone, or no beginning of it, fails the load test; its number is told."""
+    odd = distinct_requests(DISTINCT, 29)[
         1
     ]  # with this seed one visitor reads it at first, and another one leaves it
     writer.word = lambda call, request, at: (
@@ -221,7 +221,7 @@ def test_a_wrong_word_is_found_also_in_a_text_that_was_broken_off(
 def test_failures_and_refusals_are_counted_with_their_sentences(
     writer: Writer, address: str, through: str
 ) -> None:
-    """Law: a refusal is told and no error; whatever else ends a text is an error, and others are not affected."""
+    """A refusal is told and no error; whatever else ends a text is an error, and others are not affected."""
 
     def before(call: int, request: Request) -> None:
         if call >= DISTINCT and call % 4 == 0:
@@ -238,7 +238,7 @@ def test_failures_and_refusals_are_counted_with_their_sentences(
 
 
 def test_only_refused_is_no_failure(writer: Writer, address: str) -> None:
-    """Law: a server that says that it is busy has done nothing wrong."""
+    """A server that says that it is busy has done nothing wrong."""
 
     def before(call: int, request: Request) -> None:
         if call >= DISTINCT:
@@ -251,7 +251,7 @@ def test_only_refused_is_no_failure(writer: Writer, address: str) -> None:
 
 
 def test_a_text_that_cannot_be_had_alone_ends_it_in_a_sentence(writer: Writer, address: str) -> None:
-    """Law: without the text alone there is nothing to compare with."""
+    """Without the text alone there is nothing to compare with."""
 
     def before(call: int, request: Request) -> None:
         raise ValueError("inside")
@@ -262,7 +262,7 @@ def test_a_text_that_cannot_be_had_alone_ends_it_in_a_sentence(writer: Writer, a
 
 
 def test_broken_off_it_keeps_what_was_done(writer: Writer, address: str) -> None:
-    """Law: Ctrl-C ends the load test at once, with a report, and leaves nothing running on the server."""
+    """Ctrl-C ends the load test at once, with a report, and leaves nothing running on the server."""
     stop = threading.Event()
     writer.seconds = 0.02
 
@@ -278,17 +278,17 @@ def test_broken_off_it_keeps_what_was_done(writer: Writer, address: str) -> None
     assert len(measured.alone) == DISTINCT
     assert 1 <= outcomes(measured.visits)[UNFINISHED] <= 4
     assert "Incomplete" in verdict(measured)[1]
-    assert "Incomplete" in markdown(measured, "command", "date", "machine")
-    assert json.loads(to_json(measured, "command", "date", "machine"))["complete"] is False
+    assert "Incomplete" in markdown(measured, **ABOUT)
+    assert json.loads(to_json(measured, **ABOUT))["complete"] is False
 
 
-class _Listening(Tab):
-    """A tab that listens to a server of the test's own."""
+class _Listening(Client):
+    """A client of a server of the test's own."""
 
     async def ask(self, request: Request) -> Any:
-        async with self._listen("/") as response:
-            async for each in response.aiter_raw():
-                yield each
+        async with self._events("/") as events:
+            async for each in events:
+                yield each.data
 
     async def stop(self) -> None:
         pass
@@ -296,14 +296,15 @@ class _Listening(Tab):
 
 @pytest.mark.parametrize("abruptly", [False, True])
 def test_a_tab_is_left_without_a_word_and_a_killed_one_by_a_reset(abruptly: bool) -> None:
-    """Law: a closed tab ends its connections in order, a killed one resets them."""
+    """A closed client ends its connections in order, a killed one resets them."""
 
     async def scene() -> type[BaseException] | bytes:
         ended: asyncio.Future[type[BaseException] | bytes] = asyncio.get_running_loop().create_future()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
+            head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+            writer.write(head + b"b\r\ndata: one\n\n\r\n")
             try:
                 ended.set_result(await reader.read())
             except ConnectionResetError as error:
@@ -312,11 +313,11 @@ def test_a_tab_is_left_without_a_word_and_a_killed_one_by_a_reset(abruptly: bool
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
-            tab = _Listening(client)
-            stream = tab.ask(Request(prompt="-"))
-            assert await anext(stream) == b"one"
-            await tab.leave(abruptly=abruptly)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+            client = _Listening(http, ServerConfig({"dependencies": [], "components": []}), "")
+            stream = client.ask(Request(prompt="-"))
+            assert await anext(stream) == "one"
+            await client.close(abruptly=abruptly)
             found = await asyncio.wait_for(ended, 10)
             await stream.aclose()
         server.close()
@@ -326,25 +327,26 @@ def test_a_tab_is_left_without_a_word_and_a_killed_one_by_a_reset(abruptly: bool
 
 
 def test_events_end_at_an_empty_line_and_nowhere_else() -> None:
-    """Law: an event's data arrive whole, in however many pieces they come and whatever stands in them."""
+    """An event's data arrive whole, in however many pieces they come and whatever stands in them."""
     said = json.dumps({"text": "a\u2028b\x85c\n\nd"}, ensure_ascii=False).encode()
     body = b"event: generating\ndata: " + said + b"\n\ndata: {}\n\n"
 
-    async def read(size: int) -> list[tuple[str, bytes]]:
+    async def read(size: int) -> list[tuple[str, str]]:
         async def pieces() -> Any:
-            for at in range(0, len(body), size):
-                yield body[at : at + size]
+            for start in range(0, len(body), size):
+                yield body[start : start + size]
 
-        return [each async for each in events(httpx.Response(200, content=pieces()))]
+        response = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=pieces())
+        return [(each.event, each.data) async for each in EventSource(response).aiter_sse()]
 
     for size in (1, 7, len(body)):
-        assert asyncio.run(read(size)) == [("generating", said), ("", b"{}")]
+        assert asyncio.run(read(size)) == [("generating", said.decode()), ("message", "{}")]
 
 
 def test_what_is_asked_for_is_distinct_and_the_same_for_a_seed() -> None:
-    """Law: the catalogue depends on its seed alone, and has every method and temperature 0 in it."""
-    requests = catalogue(24, 3)
-    assert requests == catalogue(24, 3) != catalogue(24, 4)
+    """The requests depend on the seed alone, and has every method and temperature 0 in it."""
+    requests = distinct_requests(24, 3)
+    assert requests == distinct_requests(24, 3) != distinct_requests(24, 4)
     assert len({dataclasses.astuple(request) for request in requests}) == 24
     assert len({request.seed for request in requests}) == 24
     assert len({request.method for request in requests}) == 9
@@ -352,14 +354,14 @@ def test_what_is_asked_for_is_distinct_and_the_same_for_a_seed() -> None:
 
 
 def test_visitors_do_what_they_were_planned_to() -> None:
-    """Law: what a visitor means to do and how long it thinks have the shares and the mean that were asked for."""
-    plan = Plan("http://localhost", think=2.0, cancel=0.2, close=0.3, kill=0.1)
-    requests = catalogue(4, 0)
+    """What a visitor means to do and how long it thinks have the shares and the mean that were asked for."""
+    scenario = Scenario("http://localhost", think=2.0, cancel=0.2, close=0.3, kill=0.1)
+    requests = distinct_requests(4, 0)
 
-    def unopened() -> Tab:
+    def unconnected() -> Client:
         raise AssertionError("nothing was to be asked")
 
-    visitors = [Visitor(1, plan, requests, unopened) for _ in range(2)]
+    visitors = [Visitor(1, scenario, requests, unconnected) for _ in range(2)]
     first, second = ([visitor.choose(at) for at in range(4000)] for visitor in visitors)
     assert first == second
     meant = Counter(visit.intent for visit in first)
@@ -367,17 +369,17 @@ def test_visitors_do_what_they_were_planned_to() -> None:
     assert {name: meant[name] / 4000 for name in shares} == pytest.approx(shares, abs=0.03)
     assert Counter(visit.request for visit in first).keys() == {0, 1, 2, 3}
     assert sum(visitors[0].think() for _ in range(4000)) / 4000 == pytest.approx(2.0, rel=0.1)
-    patience = [visitors[0]._patience(visit, Text("text", 9)) for visit in first]
+    patience = [visitors[0]._patience(visit, Received("text", 9)) for visit in first]
     assert {each for each, visit in zip(patience, first, strict=True) if visit.intent == READ} == {None}
     assert set(patience) == {None, *range(9)}
 
 
-def test_spreads_are_values_that_were_measured() -> None:
-    """Law: median and 95th percentile are by the nearest rank; of nothing there is no spread."""
-    found = spread([float(each) for each in range(100, 0, -1)])
+def test_percentiles_are_values_that_were_measured() -> None:
+    """Median and 95th percentile are by the nearest rank; of nothing there are none."""
+    found = percentiles([float(each) for each in range(100, 0, -1)])
     assert found is not None
-    assert dataclasses.astuple(found) == (100, 50, 95, 100)
-    assert spread([]) is None
+    assert tuple(found.values()) == (100, 50, 95, 100)
+    assert percentiles([]) is None
     assert set(times([]).values()) == {None}
 
 
@@ -395,20 +397,20 @@ def test_spreads_are_values_that_were_measured() -> None:
         ({"through": "post"}, "page and api are"),
     ],
 )
-def test_a_plan_asked_wrongly_is_told_so(changes: dict[str, Any], sentence: str) -> None:
-    """Law: nobody else's server is put under load by mistake; a value out of range is told in a sentence."""
+def test_a_wrong_scenario_is_a_sentence(changes: dict[str, Any], sentence: str) -> None:
+    """Nobody else's server is put under load by mistake; a value out of range is told in a sentence."""
     with pytest.raises(RequestError, match=sentence):
-        Plan(**{"address": "http://127.0.0.1"} | changes)
+        Scenario(**{"address": "http://127.0.0.1"} | changes)
 
 
-def test_this_machine_and_whoever_is_meant_are_allowed() -> None:
-    """Law: loopback needs no leave, any other host needs --anywhere."""
-    assert Plan("http://[::1]:7860").seconds == Plan("http://localhost").seconds == 300
-    assert Plan("https://example.org", anywhere=True, requests=5).seconds is None
+def test_this_machine_and_any_that_is_meant_are_allowed() -> None:
+    """Loopback needs no leave, any other host needs --anywhere."""
+    assert Scenario("http://[::1]:7860").seconds == Scenario("http://localhost").seconds == 300
+    assert Scenario("https://example.org", anywhere=True, requests=5).seconds is None
 
 
 def test_where_nothing_answers_that_is_said() -> None:
-    """Law: a server that is not there, or a process that is not, is told before anything else is done."""
+    """A server that is not there, or a process that is not, is told before anything else is done."""
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{unheard.getsockname()[1]}"

@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from specviz.analysis.sweep import estimates
 from specviz.analysis.sweep.cost_model import CostModel
+from specviz.analysis.sweep.estimates import estimate_points
+from specviz.analysis.sweep.grid import Setting
 from specviz.analysis.sweep.items import Item
 from specviz.analysis.sweep.results import Estimate, Point, Results
 from specviz.analysis.sweep.sample import Sample
-from specviz.analysis.sweep.setting import Setting
 from specviz.core.methods import METHODS
-from specviz.tools.sweep.picture import Picture
-from specviz.tools.sweep.report import findings, markdown
+from specviz.tools.sweep.report import Picture, findings, markdown
 
 COSTS = CostModel(drafter=0.2, per_token=0.1, draft_length=3)
 
@@ -262,7 +261,7 @@ def test_scores_of_both_models_by_kind() -> None:
         for s in (0, 1)
         for i in range(20)
     ]
-    found = estimates.results(_results().plan, "Small", "Large", "float32", settings, 20, samples)
+    found = replace(_results(), items=20, points=estimate_points(settings, 20, samples))
     text = _markdown(found, items=items, settings=settings, samples=samples)
     rows = {
         line.split(" | ")[1]: line for line in text.splitlines() if line.startswith("| 1 |") and "to" in line

@@ -1,0 +1,63 @@
+"""Runs recorded with the project, read for replay. Knows traces and their index; knows no page and needs no torch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from specviz.errors import TraceError
+from specviz.resources import ASSETS
+from specviz.schema.trace import Run
+
+FOLDER = ASSETS / "runs"
+"""The project's own recorded runs."""
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """One recorded run: its file's stem, a title, and what it shows in two sentences."""
+
+    key: str
+    title: str
+    story: str
+
+
+@dataclass(frozen=True)
+class RecordedRuns:
+    """A folder of recorded runs, all made with one pair on one machine in one session.
+
+    `verifier_only_seconds_per_token` is the median time of a step of the `verifier_only` run among them.
+    """
+
+    folder: Path
+    pair: str
+    machine: str
+    verifier_only_seconds_per_token: float
+    runs: tuple[RecordedRun, ...]
+
+    def load(self, key: str) -> Run:
+        """Read one of the runs.
+
+        Raises:
+            TraceError: there is no such run, or its trace is invalid.
+        """
+        if key not in {run.key for run in self.runs}:
+            raise TraceError(f"There is no recorded run of that name; there are {len(self.runs)} others.")
+        return Run.load(self.folder / f"{key}.jsonl")
+
+
+def read_recorded_runs(folder: Path = FOLDER) -> RecordedRuns:
+    """Read a folder's index, without reading the runs.
+
+    Raises:
+        TraceError: the index is missing or invalid.
+    """
+    try:
+        index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+        runs = tuple(RecordedRun(**run) for run in index.pop("runs"))
+        return RecordedRuns(folder=folder, runs=runs, **index)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise TraceError(
+            "The recorded runs cannot be read: make them anew with `python -m specviz record`."
+        ) from error

@@ -1,0 +1,144 @@
+"""A sweep at work: writes the texts of its units, and times some of them alone.
+
+A unit is one item at all settings of one temperature, served as one batch: its prompt is read once, and whenever a
+sweep ends, all settings have done the same items. The texts of a unit do not depend on the other units.
+Knows the engine and the grid; writes no file and knows no process but its own.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from specviz.analysis.quality import fidelity
+from specviz.analysis.sweep.folder import Header
+from specviz.analysis.sweep.grid import Setting, SweepGrid, Unit
+from specviz.analysis.sweep.items import Items
+from specviz.analysis.sweep.sample import Sample, Timing
+from specviz.engine.engine import BaseEngine, Engine
+from specviz.engine.events import Finished
+from specviz.models.pair import ModelPair
+from specviz.schema.settings import Request
+from specviz.schema.trace import Run
+
+ROWS = 64
+"""Texts served at once."""
+
+
+class Sweep:
+    """One grid on one pair."""
+
+    def __init__(
+        self,
+        grid: SweepGrid,
+        pair: ModelPair,
+        items: Items,
+        rows: int = ROWS,
+        engine: BaseEngine | None = None,
+    ) -> None:
+        """Use an engine of its own for `rows` texts at once, or the given one, which others may use too."""
+        self.grid, self.pair, self.items = grid, pair, items
+        self.settings: list[Setting] = grid.settings
+        count = len(items.items)
+        self.units = grid.units(count)
+        timed = min(grid.timed, count)
+        self._timed = [number * count // timed for number in range(timed)]
+        self._engine = engine or Engine(pair, max_rows=rows)
+
+    @property
+    def header(self) -> Header:
+        """What identifies this sweep."""
+        dtype = str(self.pair.dtype).removeprefix("torch.")
+        names = self.pair.drafter_name, self.pair.verifier_name
+        return Header(self.grid, *names, dtype, self.items.items)
+
+    def samples(self, unit: Unit, stop: threading.Event) -> list[Sample] | None:
+        """Do a unit: a sample for each setting of its temperature, in order; None if it was stopped.
+
+        Raises:
+            RequestError, EngineError: as the engine does.
+        """
+        chosen = [n for n, setting in enumerate(self.settings) if setting.temperature == unit.temperature]
+        requests = [
+            self._request(self.settings[setting], unit.item, unit.trial, return_logits=True)
+            for setting in chosen
+        ]
+        found: dict[int, Sample] = {}
+        for event in self._engine.stream(requests, stop=stop):
+            if isinstance(event, Finished):
+                if event.run.stop_reason == "cancelled":
+                    return None
+                found[event.index] = self._sample(chosen[event.index], unit, event.run)
+                event.run.drafter_logits = event.run.verifier_logits = None  # megabytes
+        return [found[index] for index in range(len(chosen))]
+
+    def timed(self) -> list[tuple[int, int]]:
+        """The texts to be timed, as (index of the timed item, index of the setting).
+
+        Items are spread evenly over all; for each, all settings follow one another in an order of its own.
+        """
+        asked = []
+        for item in range(len(self._timed)):
+            settings = list(range(len(self.settings)))
+            random.Random(item).shuffle(settings)
+            asked += [(item, setting) for setting in settings]
+        return asked
+
+    def timings(self, asked: Sequence[tuple[int, int]], stop: threading.Event) -> Iterator[Timing]:
+        """Serve these texts of `timed` one at a time, until asked to stop.
+
+        Raises:
+            RequestError, EngineError: as the engine does.
+        """
+        if asked:  # the first run of all is slow
+            self._engine.generate(self._request(Setting(1.0, "speed", 0.0), 0, 0), stop=stop)
+        for index, setting in asked:
+            request = self._request(self.settings[setting], self._timed[index], 0)
+            (run,) = self._engine.generate(request, stop=stop)
+            if run.stop_reason == "cancelled":
+                return
+            yield Timing(
+                setting=setting,
+                item=self._timed[index],
+                index=index,
+                tokens=len(run.tokens),
+                seconds=sum(r.seconds for r in run.rounds),
+                drafted=run.drafter_calls,
+                drafter_seconds=sum(r.drafter_seconds for r in run.rounds),
+                rounds=len(run.rounds),
+            )
+
+    def _request(self, setting: Setting, item: int, trial: int, **more: Any) -> Request:
+        asked = self.items.items[item]
+        return Request(
+            prompt=asked.prompt,
+            raw=asked.raw,
+            method=setting.method,
+            lenience=setting.lenience,
+            temperature=setting.temperature,
+            draft_length=self.grid.draft_length,
+            max_new_tokens=self.grid.max_new_tokens,
+            seed=self.grid.seed_of(item, trial),
+            **more,
+        )
+
+    def _sample(self, setting: int, unit: Unit, run: Run) -> Sample:
+        # The last digits of a sum depend on the processor, not on the method.
+        measured = {name: round(value, 6) for name, value in fidelity(run, self.pair)._asdict().items()}
+        return Sample(
+            setting=setting,
+            item=unit.item,
+            trial=unit.trial,
+            seed=run.seed,
+            text=run.text,
+            tokens=len(run.tokens),
+            examined=sum(r.examined for r in run.rounds),
+            accepted=sum(r.accepted for r in run.rounds),
+            drafted=run.drafter_calls,
+            verifier_calls=run.verifier_calls,
+            score=self.items.score(unit.item, run.text),
+            stop_reason=run.stop_reason,
+            **measured,
+        )

@@ -1,0 +1,111 @@
+/**
+ * The nine methods over small vocabularies, as specviz/core/methods.py has them. Distributions are arrays of numbers: q and
+ * p at the temperature in use, q1 and p1 the same logits at temperature 1; a is the lenience. Pure functions; knows no
+ * page, and no random number but those it is given.
+ */
+
+const FLOOR = 1e-10; // smallest denominator of speed's acceptance ratio
+const TINY = 2.2250738585072014e-308;
+const ROUNDING = 1e-12; // people set round numbers, and 1 − 0.7 should count as 0.3
+
+const total = (values) => values.reduce((sum, value) => sum + value, 0);
+const largest = (values) => Math.max(...values);
+const scaled = (values, mass = total(values)) => values.map((value) => (mass > 0 ? value / mass : 0));
+
+/** Probabilities of logits at a temperature; at 0 all on the (first) argmax. */
+function distribution(logits, temperature = 1) {
+  const top = largest(logits);
+  const best = logits.indexOf(top);
+  if (temperature === 0) return logits.map((_, word) => Number(word === best));
+  return scaled(logits.map((logit) => Math.exp((logit - top) / temperature)));
+}
+
+/** Both models' distributions: {q, p, q1, p1}. */
+function distributions(drafterLogits, verifierLogits, temperature = 1) {
+  return {
+    q: distribution(drafterLogits, temperature), p: distribution(verifierLogits, temperature),
+    q1: distribution(drafterLogits), p1: distribution(verifierLogits),
+  };
+}
+
+/** TV(q, p): the mass that q has beyond p. */
+const totalVariation = (q, p) => total(q.map((mass, word) => Math.max(0, mass - p[word])));
+
+/** Deferral tests: score (of the drafter as a whole, or of each word) and threshold; trust where score >= threshold. */
+const TESTS = {
+  cascade_chow: (b, a) => [largest(b.q1), 1 - a],
+  cascade_diff: (b, a) => [largest(b.q1), largest(b.p1) - a],
+  cascade_opt: (b, a) => [largest(b.q1), largest(b.p1) - a * totalVariation(b.q, b.p)],
+  cascade_tokenV1: (b, a) => [b.q1, largest(b.p1) - a],
+  cascade_tokenV2: (b, a) => [b.p1, largest(b.p1) - a],
+  cascade_tokenV3: (b, a) => [b.p1, (1 - a) * largest(b.p1)],
+};
+
+/** The target π: q or p as a whole, or q where a word is trusted and the rest of its mass spread as p. */
+function guideOf(method, { q, p }, trusted) {
+  if (method === "drafter_only") return q;
+  if (!trusted) return p;
+  const deferred = total(q.map((mass, word) => (trusted[word] ? 0 : mass)));
+  if (trusted.every((yes) => yes === trusted[0])) return trusted[0] ? q : p;
+  return p.map((mass, word) => (trusted[word] ? q[word] : 0) + mass * deferred);
+}
+
+/** Probability that a proposal of this word is accepted. */
+function acceptanceOf(method, guide, q, a) {
+  if (method === "drafter_only") return 1;
+  if (method === "verifier_only") return 0;
+  const proposed = method === "speed" ? Math.max((1 - a) * q, FLOOR) : Math.max(q, TINY);
+  return Math.min(1, guide / proposed);
+}
+
+/**
+ * One method's view of one position: the distributions, {score, threshold, trusted} (null without a deferral test; trusted
+ * is by word), and {acceptance, residual, target} by word, and the expected acceptanceRate.
+ */
+function ruling(method, b, a) {
+  const { q, p } = b;
+  const [score, threshold] = TESTS[method]?.(b, a) ?? [null, null];
+  const trusted = score === null ? null : q.map((_, word) => (score[word] ?? score) >= threshold - ROUNDING);
+  const guide = guideOf(method, b, trusted);
+  const acceptance = q.map((mass, word) => acceptanceOf(method, guide[word], mass, a));
+  const acceptanceRate = total(q.map((mass, word) => mass * acceptance[word]));
+  const residual = method === "drafter_only" ? q : method === "verifier_only" ? p
+    : scaled(guide.map((mass, word) => Math.max(0, mass - q[word])));
+  const emitted = () => q.map((mass, word) => mass * acceptance[word] + (1 - acceptanceRate) * residual[word]);
+  const target = method === "speed" ? emitted() : guide;
+  return { ...b, method, lenience: a, score, threshold, trusted, acceptance, acceptanceRate, residual, target };
+}
+
+/** Tokens a verifier call yields on average, if every proposal is accepted with the same probability. */
+const blockEfficiency = (acceptanceRate, draftLength) =>
+  total(Array.from({ length: draftLength }, (_, before) => acceptanceRate ** before));
+
+/** Coins for `count` positions from a seed: [draft, accept, resample] in [0, 1) each. The generator is mulberry32. */
+function coinsOf(seed, count) {
+  let state = seed | 0;
+  const uniform = () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+  return Array.from({ length: count }, () => [uniform(), uniform(), uniform()]);
+}
+
+/** Inverse-CDF draw: the first word whose cumulative probability exceeds the uniform. */
+function drawWord(probabilities, uniform) {
+  const goal = uniform * total(probabilities);
+  let sum = 0;
+  const found = probabilities.findIndex((mass) => (sum += mass) > goal);
+  return found < 0 ? probabilities.findLastIndex((mass) => mass > 0) : found;
+}
+
+/** Draft, examine, accept or resample once for each triple of coins: [{word, accepted}]. */
+function simulate(view, coins) {
+  const fallback = total(view.residual) > 0 ? view.residual : view.target; // only rounding gets there
+  return coins.map(([draft, accept, resample]) => {
+    const word = drawWord(view.q, draft);
+    const accepted = accept < view.acceptance[word];
+    return { word: accepted ? word : drawWord(fallback, resample), accepted };
+  });
+}

@@ -1,0 +1,84 @@
+"""The panes of the tab Compare: the settings of each in a column, and presets for them. Knows methods and leniences; no run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from specviz.app.controls import EXAMPLES, draft_length_dropdown, lenience_slider, method_dropdown
+from specviz.app.link import PANES, Pane
+from specviz.app.running import QUIET
+from specviz.schema.settings import SETTINGS
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Panes that show one thing, and the other settings that it takes to show it."""
+
+    title: str
+    panes: tuple[Pane, ...]
+    temperature: float = SETTINGS["temperature"].default
+    prompt: str | None = None
+
+
+PRESETS = (
+    Preset(
+        "Lossless or not",
+        # Speculative decoding first: the others diverge from it by their rules. The verifier alone uses other coins.
+        (Pane("speed", 0), Pane("speed", 0.5), Pane("cascade_tokenV3", 0), Pane("verifier_only", 0)),
+    ),
+    Preset(
+        "The three token rules",
+        (Pane("cascade_tokenV1", 0.3), Pane("cascade_tokenV2", 0.3), Pane("cascade_tokenV3", 0.3)),
+    ),
+    Preset(
+        "Confident drafter",
+        (Pane("cascade_chow", 0.5), Pane("cascade_diff", 0.1), Pane("cascade_opt", 0.3)),
+        prompt=EXAMPLES["Arithmetic"],
+    ),
+    Preset(
+        "Greedy check",
+        (
+            Pane("verifier_only", 0),
+            Pane("speed", 0),
+            Pane("cascade_chow", 0.5),
+            Pane("cascade_tokenV3", 0.5),
+        ),
+        temperature=0,
+    ),
+    Preset("Cost of caution", tuple(Pane("cascade_tokenV3", lenience) for lenience in (0.1, 0.5, 0.9))),
+)
+"""Worth looking at; the first one is set to begin with."""
+
+
+PANE = ("method", "lenience", "draft_length")
+"""The settings of a pane, in the order of its controls."""
+
+
+def pane_controls(number: int, pane: Pane, prefix: str) -> tuple[gr.Column, list[Component]]:
+    """The column of one pane, counted from 1, and the controls in it; `prefix` begins their ids."""
+    with gr.Column(min_width=220) as column:
+        name = f"{prefix}{number}-"
+        method = method_dropdown(pane.method, f"{name}method", label=f"Pane {number}: method")
+        lenience = lenience_slider(pane.method, pane.lenience, elem_id=f"{name}lenience")
+        draft_length = draft_length_dropdown(f"{name}draft-length")
+    # Not `change`: a preset and a link bring the lenience along with the method.
+    method.input(lenience_slider, method, lenience, **QUIET)
+    return column, [method, lenience, draft_length]
+
+
+def set_panes(panes: tuple[Pane, ...]) -> list[Any]:
+    """Updates that show these panes and no others: for their number, their settings and their columns."""
+    filled = [*panes, *(PRESETS[0].panes[len(panes) :])]
+    settings: list[Any] = []
+    for pane in filled:
+        settings += [pane.method, lenience_slider(pane.method, pane.lenience), pane.draft_length]
+    return [len(panes), *settings, *show_columns(len(panes))]
+
+
+def show_columns(count: int) -> list[gr.Column]:
+    """Updates that show the first `count` columns."""
+    return [gr.Column(visible=index < count) for index in range(PANES[-1])]

@@ -1,0 +1,43 @@
+"""The commands `methods` and `pairs`: what there is to choose from."""
+
+from __future__ import annotations
+
+from specviz.cli.terminal import print_table
+
+
+def methods() -> int:
+    """List the nine methods."""
+    from specviz.core.methods import METHODS  # brings torch
+
+    rows = [("method", "trusts the drafter where", "lenience", "default")]
+    for method in METHODS.values():
+        low, high = method.offered_range
+        lenience = f"{low:g} … {high:g}" if method.has_lenience else "none"
+        default = f"{method.default_lenience:g}" if method.has_lenience else ""
+        rows.append((method.name, method.formula, lenience, default))
+    print_table(rows)
+    return 0
+
+
+def pairs() -> int:
+    """List the model pairs: sizes, source, whether they can be used now."""
+    from specviz.models.availability import describe_pairs  # slow to import
+
+    rows = [("pair", "drafter → verifier", "parameters", "size", "source", "cached", "usable now")]
+    for pair in describe_pairs():
+        models = f"{pair.spec.drafter_name} → {pair.spec.verifier_name}"
+        cached = "yes" if pair.cached else "no"
+        usable = ("yes" if pair.usable else "no") + (f": {pair.note}" if pair.note else "")
+        rows.append(
+            (
+                pair.spec.key,
+                models,
+                pair.parameters,
+                f"{pair.size_gb:.1f} GB",
+                pair.spec.origin,
+                cached,
+                usable,
+            )
+        )
+    print_table(rows)
+    return 0

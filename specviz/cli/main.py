@@ -1,0 +1,79 @@
+"""The shell: `specviz COMMAND`, or `python -m specviz COMMAND`.
+
+Puts the commands together and turns errors into a sentence and an exit status: 0 done, 1 could not be done, 2 asked wrongly,
+130 interrupted. Imports no torch, so that help comes at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from specviz import __version__
+from specviz.cli.bench import bench
+from specviz.cli.distill import distill
+from specviz.cli.eval import evaluate
+from specviz.cli.generate import generate
+from specviz.cli.listings import methods, pairs
+from specviz.cli.loadtest import loadtest
+from specviz.cli.options import ListsCommand
+from specviz.cli.record import record
+from specviz.cli.serve import serve
+from specviz.cli.sweep import sweep
+from specviz.errors import RequestError, SpecvizError, StoppedError
+
+
+def _exit(status: int, **_: Any) -> None:
+    """Commands return their exit status."""
+    raise typer.Exit(status)
+
+
+app = typer.Typer(
+    help="Speculative cascades, token by token.",
+    result_callback=_exit,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+_COMMANDS: tuple[Callable[..., int], ...] = (
+    *(generate, serve, pairs, methods),
+    *(bench, sweep, evaluate, loadtest, distill, record),
+)
+_NAMES: dict[Callable[..., int], str] = {evaluate: "eval"}
+_TAKE_LISTS = (bench, sweep, evaluate)
+for _command in _COMMANDS:
+    app.command(_NAMES.get(_command), cls=ListsCommand if _command in _TAKE_LISTS else None)(_command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"specviz {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that do not spin: see specviz/app/server.py
+    try:
+        app(arguments)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    except SpecvizError as error:
+        print(f"specviz: {error}", file=sys.stderr)
+        return 2 if isinstance(error, RequestError) else 130 if isinstance(error, StoppedError) else 1
+    return 0

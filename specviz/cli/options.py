@@ -1,0 +1,106 @@
+"""Options that several commands have, those of a request's settings above all. Knows no command."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from typer.core import TyperCommand
+
+from specviz.files import check_output
+from specviz.schema.settings import SETTINGS, Setting
+
+
+def asks(about: str, default: object = None, metavar: str = "N", *names: str) -> Any:
+    """An option whose default belongs to what is asked for and is only documented here; it is None where it is not given."""
+    words = about if default is None else f"{about} (default: {default})"
+    return typer.Option(*names, metavar=metavar, help=f"{words}.".lstrip())
+
+
+def writes(about: str, *names: str) -> Any:
+    """An option for a file to be written at the end; that it can be is checked before anything is done."""
+
+    def check(option: typer.CallbackParam, path: Path | None) -> Path | None:
+        check_output(option.opts[0], path)
+        return path
+
+    return typer.Option(*names, metavar="FILE", help=f"{about}.", callback=check)
+
+
+def flag(name: str, about: str) -> Any:
+    """An option without a value and without an opposite."""
+    return typer.Option(f"--{name}", help=about)
+
+
+Pair = Annotated[str, typer.Option(help="Model pair, see the command pairs.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
+Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16, float64")]
+Json = Annotated[Path | None, writes("Write everything that was measured")]
+Markdown = Annotated[Path | None, writes("Write the report")]
+UnsafeCode = Annotated[
+    bool,
+    flag("confirm-run-unsafe-code", "Let tasks of lm-evaluation-harness run code that a model wrote."),
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def with_settings(names: Collection[str] = SETTINGS.keys()) -> Callable[[F], F]:
+    """Give a command that takes `**settings` an option for each setting of these names, behind its first argument."""
+    chosen = [each for name, each in SETTINGS.items() if name in names and each.option]
+
+    def give(command: F) -> F:
+        signature = inspect.signature(command, eval_str=True)
+        first, *rest = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        parameters = [first, *map(_parameter, chosen), *rest]
+        function: Any = command
+        function.__signature__ = signature.replace(parameters=parameters)
+        return command
+
+    return give
+
+
+def _parameter(setting: Setting) -> inspect.Parameter:
+    option = typer.Option(setting.option, help=setting.help, metavar=setting.metavar, parser=setting.parse)
+    default = list(setting.default) if isinstance(setting.default, tuple) else setting.default
+    annotation: Any = Annotated[str if setting.parse else setting.kind, option]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(setting.name, kind, default=default, annotation=annotation)
+
+
+class ListsCommand(TyperCommand):
+    """A command whose repeatable options also take several values at once, as in `--temperatures 0 1`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Repeat the option before each further value, as the parser knows it."""
+        lists = {name for each in self.params if getattr(each, "multiple", False) for name in each.opts}
+        repeated: list[str] = []
+        option = ""
+        for number, word in enumerate(args):
+            if word.startswith("--"):
+                option = word if word in lists else ""
+            elif option and args[number - 1] != option:
+                repeated.append(option)
+            repeated.append(word)
+        return super().parse_args(ctx, repeated)
+
+
+def choices(given: Mapping[str, Any], asked: type) -> dict[str, Any]:
+    """What was given of the fields of `asked`, a dataclass that has the defaults; several values of one as a tuple."""
+    found = {each.name: given.get(each.name) for each in fields(asked)}
+    found = {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
+    return {name: value for name, value in found.items() if value not in (None, ())}
+
+
+def command_line(command: str, asked: Mapping[str, Any]) -> str:
+    """What to type to ask `command` for the same again."""
+    words = [f"python -m specviz {command}"]
+    for name, value in asked.items():
+        words.append(f"--{name.replace('_', '-')}")
+        if value is not True:
+            words += map(str, value if isinstance(value, tuple) else [value])
+    return " ".join(words)

@@ -1,0 +1,28 @@
+"""The command `record`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from specviz.cli.options import Pair, asks
+from specviz.progress import TerminalProgress
+
+
+def record(
+    pair: Pair = "embedded",
+    folder: Annotated[Path | None, asks("Where they are put", "the project’s own", "DIR")] = None,
+) -> int:
+    """Make the recorded runs of the tab Replay anew."""
+    from specviz.analysis.recorded_runs import FOLDER  # slow to import, as is what follows
+    from specviz.models.loading import load_pair
+    from specviz.tools.record import record
+
+    loaded = load_pair(pair, progress=TerminalProgress(sys.stderr))
+    shelf = record(loaded, folder or FOLDER, lambda title: print(title, file=sys.stderr))
+    alone = 1000 * shelf.verifier_only_seconds_per_token
+    print(
+        f"{len(shelf.runs)} runs · verifier alone {alone:.0f} ms a token on {shelf.machine}", file=sys.stderr
+    )
+    return 0

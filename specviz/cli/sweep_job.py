@@ -1,0 +1,254 @@
+"""What the command `sweep` does: shares out the work, keeps what is done, prints and writes what came out.
+
+Knows a sweep's folder and the processes; knows nothing of how a text is made or measured.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+
+from specviz.analysis.sweep.folder import Recorded, SweepFolder, open_recorded
+from specviz.analysis.sweep.grid import SweepGrid, Unit
+from specviz.analysis.sweep.items import Items, load_items
+from specviz.analysis.sweep.results import Results
+from specviz.analysis.sweep.sweep import Sweep
+from specviz.cli.options import command_line
+from specviz.cli.terminal import interrupt, print_table
+from specviz.errors import RequestError, SpecvizError
+from specviz.files import write_output
+from specviz.models import loading
+from specviz.progress import TerminalProgress, silent
+from specviz.runtime.cpu.threads import set_budget
+from specviz.runtime.machine import describe_machine, describe_processor, versions
+from specviz.tools.sweep.report import Picture
+from specviz.tools.sweep.report import markdown as sweep_report
+
+_TABLES = 4
+"""A table is printed after every so many-th part of the work."""
+_STAGE = "Writing the texts"
+# A process that finishes first may have to wait for hours; torch's own timeout is minutes.
+_PATIENCE = datetime.timedelta(days=30)
+
+
+class SweepJob:
+    """One sweep, as one of its processes sees it."""
+
+    def __init__(self, folder: Path, asked: Mapping[str, Any], device: str) -> None:
+        """Take the sweep in `folder`, or a new one of the settings that were `asked` for.
+
+        Raises:
+            RequestError: the folder holds another sweep, or the settings do not fit.
+        """
+        self._folder = SweepFolder(folder)
+        self._grid = self._chosen(asked)
+        self._state = PartialState(cpu=device == "cpu" or not torch.cuda.is_available(), timeout=_PATIENCE)
+        count = self._state.num_processes
+        self._device = device if device != "auto" or count == 1 else str(self._state.device)
+        if count > 1 and self._state.device.type == "cpu":
+            set_budget(max(1, (os.cpu_count() or 1) // count))
+        self.is_main: bool = self._state.is_main_process
+        self._progress = TerminalProgress(sys.stderr) if self.is_main else silent
+
+    def _chosen(self, asked: Mapping[str, Any]) -> SweepGrid:
+        """The grid asked for; what is left out comes from the folder, if it holds a sweep."""
+        header = self._folder.header()
+        if header is None:
+            return SweepGrid(**asked)
+        if differing := [name for name, value in asked.items() if getattr(header.plan, name) != value]:
+            raise RequestError(
+                f"That folder holds a sweep with another choice of {' and '.join(differing)}: name another folder, or leave "
+                "the choice out to go on with what is there."
+            )
+        return header.plan
+
+    def run(self, dtype: str, rows: int, runs_code: bool) -> bool:
+        """Write and time what is missing; False where it was stopped before the end."""
+        done = self._is_done()
+        self._state.wait_for_everyone()
+        if done:
+            return True
+        with interrupt() as stop:
+            with self._state.main_process_first():  # the first one may have to fetch and convert
+                pair = loading.load_pair(
+                    self._grid.pair, device=self._device, dtype=dtype, progress=self._progress
+                )
+            if self._grid.prompts.startswith("lm-eval:"):
+                from specviz.integrations.lm_eval import TaskItems  # needs an optional package
+
+                asked: Items = TaskItems(self._grid.prompts, pair, self._grid.limit, runs_code=runs_code)
+            else:
+                asked = load_items(self._grid.prompts, self._grid.limit)
+            sweep = Sweep(self._grid, pair, asked, rows)
+            if self.is_main:
+                self._folder.begin(sweep.header)
+            self._state.wait_for_everyone()
+            if not self._folder.is_complete:
+                self._write_all(sweep, stop)
+            self._state.wait_for_everyone()
+            done = self._folder.is_complete and not (self.is_main and not self._time(sweep, stop))
+        if not done and self.is_main:
+            print("Stopped; the same command goes on from here.", file=sys.stderr)
+        return done
+
+    def _is_done(self) -> bool:
+        header = self._folder.header()
+        if header is None or not self._folder.is_complete:
+            return False
+        timed = min(self._grid.timed, len(header.items)) * len(self._grid.settings)
+        return len(self._folder.timings()) >= timed
+
+    def _write_all(self, sweep: Sweep, stop: threading.Event) -> None:
+        """Share out what is not written yet, write it, and finish the folder if nothing is missing then."""
+        done = self._folder.done()
+        self._state.wait_for_everyone()  # before any process adds to it, so that all share out the same units
+        missing = [unit for unit in sweep.units if unit not in done]
+        with self._state.split_between_processes(missing) as units:
+            self._write(sweep, list(units), stop)
+        self._state.wait_for_everyone()
+        if self.is_main:
+            found = self._folder.done()
+            if all(unit in found for unit in sweep.units):
+                samples = [one for unit in sweep.units for one in found[unit]]
+                self._folder.finish(samples, sweep.header.results(samples))
+
+    def _write(self, sweep: Sweep, units: Sequence[Unit], stop: threading.Event) -> None:
+        """Do units, one after another, each kept at once."""
+        begin, tokens = time.perf_counter(), 0
+        for count, unit in enumerate(units):
+            left = f", {_left(begin, count, len(units))} left" if count else ""
+            item = f"item {unit.item + 1} of {len(sweep.items.items)}, T = {unit.temperature:g}"
+            self._progress(count / len(units), f"{_STAGE}: {item}{left}")
+            samples = sweep.samples(unit, stop)
+            if samples is None:
+                return
+            self._folder.append(self._state.process_index, unit, samples)
+            tokens += sum(one.tokens for one in samples)
+            if self.is_main and (count + 1) * _TABLES // len(units) > count * _TABLES // len(units):
+                so_far = [one for each in self._folder.done().values() for one in each]
+                print_table(table(sweep.header.results(so_far)))
+        if units:
+            spent = time.perf_counter() - begin
+            self._progress(1.0, _STAGE)
+            if self.is_main:
+                speed = f"{1000 * spent / max(tokens, 1):.1f} ms a token"
+                print(f"{tokens} tokens in {_duration(spent)}, {speed}", file=sys.stderr)
+
+    def _time(self, sweep: Sweep, stop: threading.Event) -> bool:
+        """Time what is not timed yet; False where it was stopped."""
+        device = str(sweep.pair.device)
+        there = self._folder.machine or {}
+        machine = {
+            "machine": describe_machine(device),
+            "processor": describe_processor(),
+            "device": device,
+            "versions": versions(),
+        }
+        if {name: there.get(name) for name in machine} == machine:
+            machine = there
+        else:
+            machine["date"] = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+        done = {(one.index, one.setting) for one in self._folder.timings(machine)}
+        missing = [each for each in sweep.timed() if each not in done]
+        begin = time.perf_counter()
+        for count, timing in enumerate(sweep.timings(missing, stop), 1):
+            self._folder.add_timing(timing)
+            left = f"{count} of {len(missing)}, {_left(begin, count, len(missing))} left"
+            self._progress(count / len(missing), f"Timing texts alone: {left}")
+        return not stop.is_set()
+
+    def report(self, csv: Path | None, markdown: Path | None) -> None:
+        """Print the finished sweep's points, and write the files asked for."""
+        recorded = open_recorded(self._folder.folder)
+        if recorded is None:
+            raise SpecvizError(
+                "The results in that folder cannot be read: delete results.json there and sweep again."
+            )
+        print_table(table(recorded.results))
+        if csv:
+            write_output(csv, recorded.results.to_csv())
+        if markdown:
+            pictures = [
+                replace(each, path=Path(os.path.relpath(each.path, markdown.parent)))
+                for each in _pictures(recorded.results, self._folder.folder)
+            ]
+            write_output(markdown, report(recorded, self._folder, pictures))
+
+
+def report(recorded: Recorded, folder: SweepFolder, pictures: Sequence[Picture]) -> str:
+    """The report of a finished sweep in Markdown."""
+    header, there = folder.header(), folder.machine or {}
+    assert header is not None
+    every = {each.name: (getattr(header.plan, each.name), each.default) for each in fields(header.plan)}
+    chosen = {name: value for name, (value, default) in every.items() if value != default}
+    return sweep_report(
+        recorded.results,
+        header.items,
+        recorded.costs,
+        recorded.machine,
+        versions=there.get("versions", {}),
+        command=command_line("sweep", chosen),
+        date=there.get("date", ""),
+        pictures=pictures,
+        settings=header.plan.settings,
+        samples=list(folder.samples()),
+    )
+
+
+def _pictures(results: Results, folder: Path) -> list[Picture]:
+    """Accuracy against what it costs, at each temperature; none, and a word on why, where they cannot be drawn here."""
+    costs = ["rejection_rate"]
+    if any("relative_latency" in point.figures for point in results.points):
+        costs.append("relative_latency")
+    found = [
+        Picture(temperature, cost, folder / f"{cost.replace('_', '-')}-{temperature:g}.svg")
+        for temperature in results.temperatures
+        for cost in costs
+    ]
+    try:
+        from plotly.io import write_images  # an optional package
+
+        from specviz.app.figures.tradeoff import figure
+
+        plots = [figure(results, temperature=each.temperature, x=each.cost) for each in found]
+        write_images(fig=plots, file=[each.path for each in found], width=900, height=620)
+    except (ImportError, OSError, RuntimeError, ValueError) as error:  # as plotly and kaleido raise
+        print(
+            f"The report has no pictures ({type(error).__name__}): plotly, kaleido and Chromium draw them.",
+            file=sys.stderr,
+        )
+        return []
+    return found
+
+
+def table(results: Results) -> list[tuple[str, ...]]:
+    """The points in short, for a terminal."""
+    shown = ("accuracy", "distance", "rejection_rate", "verifier_calls", "relative_latency")
+    head = ("T", "method", "α", "texts", "accuracy (95 %)", "TV", "rejected", "calls/token", "latency")
+    rows: list[tuple[str, ...]] = [head]
+    for point in results.points:
+        cells = [f"{found.value:.3f}" if (found := point.figures.get(name)) else "–" for name in shown]
+        if found := point.figures.get("accuracy"):
+            cells[0] += f" ({found.low:.3f}–{found.high:.3f})"
+        one = point.setting
+        rows.append((f"{one.temperature:g}", one.method, f"{one.lenience:g}", str(point.samples), *cells))
+    return rows
+
+
+def _left(begin: float, done: int, count: int) -> str:
+    """How long the rest takes if it goes on as it went so far."""
+    return _duration((time.perf_counter() - begin) / done * (count - done))
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,187 @@
+"""Everything SpecViz needs of gradio that gradio does not document: each with why, and the version it was first seen in.
+
+`tests/unit/compat/test_gradio.py` says in a sentence which of these has changed. Knows gradio; knows nothing of SpecViz.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import gradio as gr
+import gradio.state_holder
+from gradio.block_function import BlockFunction
+from gradio.blocks import Block
+from gradio.route_utils import API_PREFIX
+from gradio.state_holder import SessionState
+from gradio.utils import get_upload_folder, is_in_or_equal
+from gradio_client.utils import traverse
+
+# ---- addresses and files (6.0)
+
+PAGE_ADDRESSES = (
+    *("config", r"theme\.css", r"favicon\.ico", r"manifest\.json", r"robots\.txt", "pwa_icon"),
+    *("assets/.+", "static/.+", "svelte/.+", "mcp(/.*)?"),
+)
+"""Patterns of the addresses that a page needs, beside "/" itself."""
+API_ADDRESSES = (
+    *("info", r"openapi\.json", "app_id", "login_check", "user", "startup-events"),
+    *(r"theme\.css", "reset", "cancel"),
+    *("queue/(join|data|status)", "heartbeat/[^/]+", "run/[^/]+", "api/[^/]+", "call/[^/]+(/[^/]+){0,2}"),
+    *("upload", "upload_progress", "mcp(/.*)?", r"file=(?!\w{2,}:).*"),
+)
+"""Patterns of the addresses below `API_PREFIX` that a page, a client or an assistant needs.
+
+Left out, because gradio answers them too: recording the screen, fetching from other servers, the editor, other people's
+run histories, and links that keep a session on disk.
+"""
+EVENT_ADDRESS = r"/(run|api)/[^/]+/?$"
+"""Where an event is answered at once, without the queue: a failure is always status 500 there."""
+
+
+def served_address(file: Path) -> str:
+    """Let gradio serve one file, and nothing beside it; its address, relative to the page's own.
+
+    Relative, because behind a proxy the page's address may begin with anything.
+    """
+    gr.set_static_paths([file])
+    return f"{API_PREFIX.lstrip('/')}/file={quote(file.resolve().as_posix())}"
+
+
+def is_uploaded(path: Path) -> bool:
+    """Whether the path is among the files that were uploaded. Gradio also takes paths of files that it serves."""
+    return is_in_or_equal(path, get_upload_folder())
+
+
+def check_files(values: list[Any], check: Callable[[dict[str, Any]], None]) -> None:
+    """Call `check` on every file among the values of an event, as gradio looks for them: objects with a "path"."""
+
+    def visit(file: dict[str, Any]) -> dict[str, Any]:
+        check(file)
+        return file
+
+    traverse(values, visit, lambda part: isinstance(part, dict) and "path" in part)
+
+
+class UploadButton(gr.UploadButton):
+    """A base for upload buttons of our own: the browser takes them for gradio's (`is_template`, 3.0).
+
+    Gradio finds a component's settings by the names of its constructor's parameters: here those of gradio's button.
+    """
+
+    is_template = True
+
+    def get_config(self, cls: type[Block] | None = None) -> dict[str, Any]:
+        """The settings of gradio's own button."""
+        return super().get_config(cls or gr.UploadButton)
+
+
+# ---- events (6.0)
+# Two methods of `gr.Blocks` are to be overridden where an event is to fail in a sentence of one's own, each awaited with the
+# event first: `process_api` serves an event, and within it `preprocess_data` reads its values.
+
+
+def runs_in_browser(event: BlockFunction) -> bool:
+    """Whether an event has no function on the server. Called nevertheless, gradio breaks."""
+    return event.fn is None
+
+
+def is_selection(event: BlockFunction) -> bool:
+    """Whether an event is fired by a choice, whose function is handed `gr.SelectData`."""
+    return any(name == "select" for _, name in event.targets)
+
+
+def selection(data: gr.EventData | None) -> dict[str, Any] | None:
+    """The choice as the browser sent it; None where it sent none."""
+    sent = data._data if data is not None else None
+    return sent if isinstance(sent, dict) and {"index", "value"} <= sent.keys() else None
+
+
+def then_always(event: Any, fn: Callable[..., Any], inputs: Any, outputs: Any, **options: Any) -> None:
+    """Run `fn` after an event has ended, also where it failed.
+
+    In 6.31 what `then` adds is left out after a failure such as a full queue, against its documentation.
+    """
+    event.then(fn, inputs, outputs, **options)
+    event.failure(fn, inputs, outputs, **options)
+
+
+# ---- a server that stays up (6.0)
+
+
+class LastingBlocks(gr.Blocks):
+    """Blocks for a page that is served for weeks: keeps of events and sessions only what they need, and never stops."""
+
+    def get_block_name(self) -> str:
+        """The parent's: the browser knows no other."""
+        return "blocks"
+
+    def queue(self, *args: Any, **options: Any) -> LastingBlocks:
+        """Gradio's queue and sessions, with the changes below."""
+        super().queue(*args, **options)
+        gradio.state_holder.SessionState = _SessionWithoutValues  # type: ignore[misc]
+        queue: Any = self._queue
+        # No figures of the last ten thousand events, which gradio makes into a table after every event.
+        queue.ANALYTICS_MAX_EVENTS = 1
+        queue.compute_analytics_summary = lambda records: {}
+        survive_gone_sessions(queue)
+        return self
+
+
+class _SessionWithoutValues(SessionState):
+    """A session's state without the values that the page was sent in it, which gradio keeps for links to a session.
+
+    Such links are not served here, and it would be prompts and traces: up to a megabyte a visitor.
+    """
+
+    @property
+    def config_values(self) -> dict[int, Any]:
+        """Always empty."""
+        return {}
+
+    @config_values.setter
+    def config_values(self, values: dict[int, Any]) -> None:
+        pass
+
+    def _update_value_in_config(self, key: int, value: Any) -> None:
+        pass
+
+
+def survive_gone_sessions(queue: Any) -> None:
+    """Go on where gradio's queue stops for everybody: at a message for a session that has just gone."""
+    send = queue.send_message
+
+    def send_if_there(event: Any, message: Any) -> None:
+        try:
+            send(event, message)
+        except KeyError:
+            event.alive = False
+
+    queue.send_message = send_if_there
+
+
+# ---- the page in the browser (6.30)
+
+UNPADDED = "\nelement.parentElement.style.padding = 0;"
+"""JavaScript when a `gr.HTML` mounts: takes away the padding that its box has even where `padding` is false."""
+UNCLIPPED = 'element.closest(".gradio-container").style.overflow = "clip";'
+"""JavaScript when a `gr.HTML` mounts: lets its parts be sticky, which the container's "hidden" would prevent."""
+STYLE = """
+.wrap.generating { animation: none !important; }
+:root body.dark { --color-accent: var(--primary-500); }
+@media (max-width: 640px) { footer > .divider { display: none; } }
+"""
+"""Rules for what gradio draws itself; to go into the page's head, because gradio confines `css` to its container.
+
+The frame around an output that is being made pulses, for which a browser draws the page sixty times a second: on a machine that
+also runs the models, text would come later. On a dark page the accent colour is too dark. On a phone the footer's dividers stand alone
+in their lines.
+"""
+
+
+def text_sizes() -> dict[str, float]:
+    """Gradio's sizes of type in pixels, by the ends of their CSS variables: `--text-<name>`."""
+    sizes = vars(gr.themes.sizes.text_md)
+    return {name: float(size.removesuffix("px")) for name, size in sizes.items() if name != "name"}

@@ -1,0 +1,12 @@
+"""The undocumented names of huggingface_hub that SpecViz needs.
+
+Checked against huggingface_hub 2.4. Each is covered by tests/unit/compat/test_huggingface_hub.py.
+"""
+
+from __future__ import annotations
+
+from huggingface_hub.utils import httpx
+
+TransportError = httpx.TransportError
+"""What a request raises when the network fails. The hub's client lets it through unwrapped, and documents neither that
+nor which package it uses: httpx since 1.0, httpx2 since 2.0. `huggingface_hub.utils.httpx` is whichever it is."""

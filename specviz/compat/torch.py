@@ -1,0 +1,39 @@
+"""The private names of torch that SpecViz needs.
+
+All of them are in every version that requirements.txt allows, 2.8 to 2.13. Each is covered by
+tests/unit/compat/test_torch.py, which says what is lost when a later version changes one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def has_packed_products() -> bool:
+    """Whether this build of torch multiplies by weights in oneDNN's layout. Public functions only tell that oneDNN is there."""
+    return torch.backends.mkldnn.is_available() and all(
+        hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
+    )
+
+
+def pack_weight(weight: Tensor, rows: int) -> Tensor:
+    """A linear layer's weight [out, in] in oneDNN's layout, chosen for inputs of so many rows.
+
+    What `torch.compile` freezes linear layers to on the CPU; there is no public way to it.
+    """
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+    return packed
+
+
+def packed_product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+    """x [..., in] times a weight of `pack_weight`, plus bias: [..., out]."""
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+    return product
+
+
+def end_failed_capture(device_index: int, pool: Any) -> None:
+    """Take the CUDA allocator out of capture mode after a capture failed. Up to 2.12 `capture_end` leaves it there."""
+    torch._C._cuda_endAllocateToPool(device_index, pool)

@@ -1,0 +1,133 @@
+"""The private and undocumented names of transformers that SpecViz needs.
+
+All of them are in every version that requirements.txt allows, 5.20 to 5.23, where each was checked. Each is covered
+by tests/unit/compat/test_transformers.py, which says what is lost when a later version changes one.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+from huggingface_hub import utils as hub_utils
+from transformers import GenerationConfig, GenerationMixin, PreTrainedModel, modeling_gguf_pytorch_utils
+from transformers.cache_utils import CacheLayerMixin as CacheLayerMixin
+from transformers.integrations.sdpa_attention import sdpa_attention_forward as sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask as sdpa_mask
+from transformers.utils import logging
+
+# Re-exported, each public in its module and in no documented one:
+# - CacheLayerMixin: the interface of a cache's layer. `Cache` takes layers of one's own, and only of this kind.
+# - sdpa_attention_forward: transformers' own attention, to which ours falls back for masks that are not ours.
+# - sdpa_mask: the masks of that attention, registered for ours as well.
+
+DOWNLOAD_BAR = "tqdm_class"
+"""The option of `from_pretrained` that names the class of the progress bar of downloads. Undocumented there, handed on
+to huggingface_hub's documented one; without it a download could not say how far it is."""
+
+
+def attention_of(model: PreTrainedModel) -> str | None:
+    """The name of the attention that a model runs: "sdpa", "eager", …
+
+    transformers sets it by `attn_implementation` and `set_attn_implementation`, and has no public name to read it.
+    """
+    return model.config._attn_implementation
+
+
+def padding_id(config: GenerationConfig) -> int | None:
+    """The id that `generate` pads with. In a config it has prepared, only private tensors hold what it has settled on."""
+    padding = config._pad_token_tensor
+    return None if padding is None else int(padding.item())
+
+
+def eos_ids(config: GenerationConfig) -> frozenset[int]:
+    """The ids at which `generate` ends a text; see `padding_id`."""
+    ends = config._eos_token_tensor
+    return frozenset() if ends is None else frozenset(ends.tolist())
+
+
+def generate_arguments() -> Mapping[str, Any]:
+    """The variables of the innermost `generate` that led to this call; empty where none did.
+
+    `generate` hands a function given as `custom_generate` neither `streamer` nor `assistant_model`, though it takes
+    both: they are read from its frame.
+    """
+    code = inspect.unwrap(GenerationMixin.generate).__code__
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame.f_locals if frame is not None else {}
+
+
+# ---- process-wide switches
+
+
+class ProcessSwitch:
+    """A context manager around one process-wide setting, for any number of threads and any nesting.
+
+    The first block to begin changes the setting and the last one to end restores what the first one found, whatever
+    the order in which overlapping blocks end. Meanwhile the change applies to every thread of the process.
+    """
+
+    def __init__(self, change: Callable[[], Callable[[], None]]) -> None:
+        """`change` changes the setting and returns what restores it."""
+        self._change = change
+        self._restore: Callable[[], None] = lambda: None
+        self._users = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._restore = self._change()
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._restore()
+
+
+def _hide_gguf_bar() -> Callable[[], None]:
+    module: Any = modeling_gguf_pytorch_utils
+    bar = module.tqdm
+    module.tqdm = functools.partial(bar, disable=True)
+
+    def restore() -> None:
+        module.tqdm = bar
+
+    return restore
+
+
+without_gguf_bar = ProcessSwitch(_hide_gguf_bar)
+"""`with without_gguf_bar:` no progress bar is drawn while a GGUF file is read. That module draws with tqdm itself, past
+`transformers.utils.logging.disable_progress_bar`."""
+
+
+def _silence() -> Callable[[], None]:
+    verbosity, hub_verbosity = logging.get_verbosity(), hub_utils.logging.get_verbosity()
+    bars, hub_bars = logging.is_progress_bar_enabled(), not hub_utils.are_progress_bars_disabled()
+    logging.set_verbosity_error()
+    hub_utils.logging.set_verbosity_error()
+    logging.disable_progress_bar()  # of both libraries
+
+    def restore() -> None:
+        logging.set_verbosity(verbosity)
+        hub_utils.logging.set_verbosity(hub_verbosity)
+        if bars:
+            logging.enable_progress_bar()  # of both libraries again
+        if hub_bars != bars:
+            (hub_utils.enable_progress_bars if hub_bars else hub_utils.disable_progress_bars)()
+
+    return restore
+
+
+quiet_transformers = ProcessSwitch(_silence)
+"""`with quiet_transformers:` neither transformers nor huggingface_hub warns or draws progress bars, in any thread; only their
+errors are logged."""

@@ -1,0 +1,104 @@
+"""The generator in its plainest form: no cache, no block, no batch, one position after another.
+
+Every position runs both models on the whole text, draws one draft token from q, and accepts or resamples it. What the
+engine does in blocks and batches must equal this, token for token (laws 2 and 3). Knows two functions from token ids to
+logits; knows no pair, no request and no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specviz.core.methods import acceptance_and_residual, get_method, target_distribution
+from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, distribution, uniforms
+
+NextLogits = Callable[[Sequence[int]], Tensor]
+"""A model: token ids so far -> logits [V] of the next one."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided at one position.
+
+    Attributes:
+        token: the id that was emitted.
+        accepted: drafted and accepted; otherwise resampled.
+        draft: the draft token that was rejected here.
+        acceptance, coin: accepted where coin < acceptance; None where no draft token was examined.
+        q, p, pi: the emitted token's probabilities; None where that model does not run.
+    """
+
+    token: int
+    accepted: bool
+    draft: int | None
+    acceptance: float | None
+    coin: float | None
+    q: float | None
+    p: float | None
+    pi: float
+
+
+def generate(
+    drafter: NextLogits,
+    verifier: NextLogits,
+    prompt: Sequence[int],
+    *,
+    method: str,
+    lenience: float,
+    temperature: float,
+    seed: int,
+    max_new_tokens: int,
+    eos_token_ids: Collection[int] = (),
+) -> Iterator[Decision]:
+    """Yield one decision for each of up to `max_new_tokens` positions, the last one an end-of-sequence token if there is one.
+
+    Raises:
+        RequestError: unknown method.
+    """
+    ids = list(prompt)
+    coins = uniforms(seed, 0, len(ids) + max_new_tokens)
+    drafts, verifies = get_method(method).drafts, get_method(method).verifies
+    for _ in range(max_new_tokens):
+        coin = coins[len(ids)].tolist()
+        logits = drafter(ids), verifier(ids)
+        q, p = (distribution(each, temperature) for each in logits)
+        pi = target_distribution(method, *logits, lenience=lenience, temperature=temperature)
+        acceptance, draft = None, inverse_cdf(q, coin[DRAFT])
+        if not drafts:
+            token, accepted = inverse_cdf(p, coin[RESAMPLE]), False
+        elif not verifies:
+            token, accepted = draft, True
+        else:
+            probability, residual = acceptance_and_residual(
+                method, *logits, torch.tensor(draft), lenience=lenience, temperature=temperature
+            )
+            acceptance = probability.item()
+            accepted = coin[ACCEPT] < acceptance
+            token = draft if accepted else inverse_cdf(residual, coin[RESAMPLE])
+        yield Decision(
+            token,
+            accepted,
+            None if accepted or not drafts else draft,
+            acceptance,
+            None if acceptance is None else coin[ACCEPT],
+            q[token].item() if drafts else None,
+            p[token].item() if verifies else None,
+            pi[token].item(),
+        )
+        ids.append(token)
+        if token in eos_token_ids:
+            return
+
+
+def inverse_cdf(probabilities: Tensor, uniform: float) -> int:
+    """Draw from probabilities [V] by walking along the vocabulary: the first token whose cumulative mass exceeds `uniform`."""
+    cumulative = 0.0
+    for token, probability in enumerate(probabilities.tolist()):
+        cumulative += probability
+        if uniform < cumulative:
+            return token
+    return int(probabilities.nonzero()[-1])

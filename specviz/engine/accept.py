@@ -1,0 +1,120 @@
+"""Accept: which draft tokens pass, and what replaces the first one that does not.
+
+A draft token v is accepted where its coin is below min(1, pi(v)/q(v)); the first rejected one is replaced by a draw from
+the residual (the paper's algorithm 4, with `core.methods` for pi). Every position has coins of its own, so there is no bonus
+token: a K-th draft token is examined like the others. Tensors in, tensors out; knows no model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specviz.core.methods import Distributions, Target
+from specviz.core.sampling import ACCEPT, RESAMPLE, at, distribution, draw
+from specviz.engine.draft import Drafted
+from specviz.engine.plan import AcceptInputs, select
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The verifier's part for the sequences [B] of one method: logits and p, [B, K, V] each."""
+
+    logits: Tensor
+    p: Tensor
+
+    @staticmethod
+    def of(inputs: AcceptInputs, logits: Tensor) -> Verified:
+        """From the logits of all sequences that are verified."""
+        own = select(logits, inputs.verified)[:, : inputs.draft_length]
+        return Verified(own, distribution(own, *inputs.warp))
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """Which draft tokens of the sequences [B] of one method pass.
+
+    Attributes:
+        drafted: draft tokens of each, [B].
+        tokens: themselves, [B, K].
+        logits: the drafter's, [B, K, V].
+        target: what the method decodes towards at these positions.
+        acceptance: probability that each is accepted, [B, K].
+        accepted: how many are, before the first rejection, [B].
+    """
+
+    drafted: Tensor
+    tokens: Tensor
+    logits: Tensor
+    target: Target
+    acceptance: Tensor
+    accepted: Tensor
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a round decided for the sequences [B] of one method.
+
+    Attributes:
+        inputs: of the group.
+        drafted: draft tokens as used, None without a drafter: [B, K], with `drafter_logits` and `q` [B, K, V].
+        verified: None without a verifier.
+        accepted: None unless both models run.
+        resampled: what replaces the first rejected draft token, or the verifier's own token, [B]; drawn also where nothing was
+            rejected, and not used then. None without a verifier.
+        last: index of the last examined draft token, [B], and the target there; None unless both models run.
+    """
+
+    inputs: AcceptInputs
+    drafted: Tensor | None = None
+    drafter_logits: Tensor | None = None
+    q: Tensor | None = None
+    verified: Verified | None = None
+    accepted: Accepted | None = None
+    resampled: Tensor | None = None
+    last: Tensor | None = None
+    last_target: Target | None = None
+
+
+def accept(inputs: AcceptInputs, drafted: Drafted, verified: Verified) -> Accepted:
+    """Compare every draft token's coin with its acceptance probability, all at once."""
+    counts = select(drafted.counts, inputs.drafted)
+    tokens, logits, q = (
+        select(values, inputs.drafted)[:, : inputs.draft_length]
+        for values in (drafted.tokens, drafted.logits, drafted.q)
+    )
+    steps = tokens.shape[1]
+    distributions = Distributions(
+        logits, verified.logits[:, :steps], *inputs.warp, q=q, p=verified.p[:, :steps]
+    )
+    target = Target.of(inputs.method, distributions, inputs.lenience)
+    acceptance = target.acceptance(tokens)
+    passed = inputs.coins[:, :steps, ACCEPT] < acceptance
+    passed &= torch.arange(steps, device=tokens.device) < counts[:, None]
+    return Accepted(counts, tokens, logits, target, acceptance, passed.cumprod(-1).sum(-1))
+
+
+def decide(
+    inputs: AcceptInputs, drafted: Drafted | None, verified: Verified | None, accepted: Accepted | None
+) -> Decision:
+    """Replace the first rejected draft token of each sequence by a draw from the residual.
+
+    Without a verifier every draft token stands (`drafter_only`); without a drafter one token is drawn from p
+    (`verifier_only`).
+    """
+    if accepted is not None:
+        steps = accepted.tokens.shape[1]
+        last = torch.minimum(accepted.accepted, accepted.drafted - 1)
+        target = accepted.target.select(torch.arange(len(last), device=last.device) * steps + last)
+        resampled = draw(target.replacement(), at(inputs.coins[:, :steps, RESAMPLE], last))
+        own = accepted.tokens, accepted.logits, accepted.target.distributions.q
+        return Decision(inputs, *own, verified, accepted, resampled, last, target)
+    if verified is not None:
+        return Decision(
+            inputs, verified=verified, resampled=draw(verified.p, inputs.coins[..., RESAMPLE])[:, 0]
+        )
+    assert drafted is not None
+    tokens, logits, q = (select(each, inputs.drafted) for each in (drafted.tokens, drafted.logits, drafted.q))
+    return Decision(inputs, tokens, logits, q)

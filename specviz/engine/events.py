@@ -1,0 +1,83 @@
+"""What happens to requests while they are served, and the stream that delivers it. Knows no engine and no model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from specviz.schema.trace import Round, Run
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A request has not been admitted yet. Only shared engines send it."""
+
+    index: int
+    queue_position: int
+    """1 is the next to be admitted, 0 is being prefilled."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """A request was admitted and its prompt read."""
+
+    index: int
+    run: Run
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A round of a request is over; `run` already holds it."""
+
+    index: int
+    run: Run
+    record: Round | None
+    """None where the engine keeps no records."""
+    token_ids: Sequence[int] = ()
+    """Emitted in this round."""
+
+    @property
+    def round(self) -> Round:
+        """The record, for engines that keep records."""
+        assert self.record is not None
+        return self.record
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A request is over; `run.stop_reason` says why."""
+
+    index: int
+    run: Run
+
+
+Event = Started | Decided | Finished
+
+E = TypeVar("E", bound=Event | Waiting, covariant=True)
+
+
+class Stream(ABC, Iterator[E], Generic[E]):
+    """The events of the requests of one call, as they happen.
+
+    Nothing is served before the first `next`: a stream that was never started holds no slot, nor does one that was
+    closed or that nobody refers to any more. One thread iterates; `abort` and `close` may be called from any.
+    """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all requests; no further event comes."""
+
+    @abstractmethod
+    def abort(self, index: int | None = None, reason: str = "cancelled") -> None:
+        """End one request, or all, before its next round; its `Finished` still comes, with this stop reason.
+
+        A request that is over already stays as it is.
+        """
+
+
+def finished(events: Iterable[Event | Waiting]) -> list[Run]:
+    """Exhaust a stream; returns the runs that have ended, in the order of their requests."""
+    runs = {event.index: event.run for event in events if isinstance(event, Finished)}
+    return [runs[index] for index in sorted(runs)]

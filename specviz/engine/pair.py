@@ -1,0 +1,81 @@
+"""A model pair that generates text, for use from Python. Knows pairs and the engine's front; no step, no cache."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from specviz.models import pair
+from specviz.models.pair import ModelPair
+from specviz.models.registry import PairSpec, find_pair
+from specviz.progress import Progress
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from specviz.schema.trace import Run
+
+
+class Pair(ModelPair):
+    """A `ModelPair` with `generate`."""
+
+    def generate(self, prompt: str | list[Any], **options: Any) -> Run | list[Run]:
+        """Generate text for one prompt, or for several as one batch.
+
+        Args:
+            prompt: a string, or a list of chat messages (dicts), for one run; a list of such prompts for a list of
+                runs in the same order.
+            options: the fields of a `Request`: method, lenience, seed, max_new_tokens, …
+
+        Raises:
+            RequestError: an option out of range, or a prompt that cannot be served.
+            EngineError: a run that broke off.
+        """
+        # Here and not above: torch takes seconds to import, and loading refuses an unknown pair before it needs it.
+        from specviz.engine.engine import Engine
+        from specviz.schema.settings import Request
+
+        def request(one: str | list[dict[str, str]]) -> Request:
+            return Request(**({"prompt": one} if isinstance(one, str) else {"messages": one}), **options)
+
+        if isinstance(prompt, str) or (prompt and isinstance(prompt[0], dict)):
+            return Engine(self).generate([request(prompt)])[0]
+        return Engine(self).generate([request(one) for one in prompt])
+
+
+def load_pair(
+    key: str | PairSpec,
+    device: str = "auto",
+    dtype: str = "auto",
+    progress: Progress | None = None,
+    prepack: bool = True,
+) -> Pair:
+    """Load a pair that generates; arguments and errors as for `specviz.models.loading.load_pair`."""
+    spec = find_pair(key)
+    from specviz.models import loading  # takes seconds to import: an unknown pair is refused before
+
+    return loading.load_pair(spec, device, dtype, progress, prepack, kind=Pair)
+
+
+def pair_from_models(
+    drafter: PreTrainedModel,
+    verifier: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    drafter_tokenizer: PreTrainedTokenizerBase | None = None,
+    key: str = "custom",
+    title: str = "",
+    drafter_name: str = "",
+    verifier_name: str = "",
+) -> Pair:
+    """A pair that generates; arguments and errors as for `specviz.models.pair.pair_from_models`."""
+    return pair.pair_from_models(
+        drafter,
+        verifier,
+        tokenizer,
+        drafter_tokenizer=drafter_tokenizer,
+        key=key,
+        title=title,
+        drafter_name=drafter_name,
+        verifier_name=verifier_name,
+        kind=Pair,
+    )

@@ -1,0 +1,316 @@
+"""The plan of a round: which sequences draft how much, and every number the device needs for it.
+
+Made once before the round, uploaded in one transfer, and never changed while the round runs. Knows sequences and their
+settings; runs no model and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specviz.core.methods import Method
+from specviz.core.sampling import Warp
+from specviz.engine.draft_length import UNVERIFIED, AcceptanceHistory, AdaptiveDraftLength
+from specviz.engine.sequence import Sequence
+from specviz.engine.transfer import Array, upload
+from specviz.runtime.model_runner import ModelRunner
+from specviz.schema.settings import AUTO, MAX_DRAFT_LENGTH
+
+Chooser = Callable[[list[AcceptanceHistory], bool], AdaptiveDraftLength]
+"""Chooses a draft length for sequences with these histories; the flag is `AdaptiveDraftLength`'s `skips_last_pass`."""
+
+
+@dataclass(frozen=True)
+class DraftInputs:
+    """What drafting needs, in the order of the drafter's slots [D].
+
+    Attributes:
+        sequences: the one in each slot.
+        draft_lengths: K of each; its upper bound where K is chosen while drafting.
+        holds_back: the K-th draft token waits for the verifier (see `draft_last`).
+        first_positions: the position of each sequence's last token, on the host.
+        tokens, positions: that token and its position, [D, 1].
+        counts: draft tokens before the verifier pass, [D, 1].
+        last: index of the K-th draft token, [D, 1].
+        coins: uniforms of the next K positions, float64 [D, K, 3].
+        banned: (slot, token id) of each banned token, [n, 2]; None where there are none.
+        temperature: one number, or [D, 1].
+        truncating, warp: the slots [t] whose distributions are truncated, and how; None where there are none.
+        is_plain: temperature 1 and no truncation everywhere, so that q is q1.
+        adaptive: chooses K while drafting; None where K is fixed before.
+    """
+
+    __uploads__ = True
+
+    sequences: tuple[Sequence, ...]
+    draft_lengths: tuple[int, ...]
+    holds_back: bool
+    first_positions: tuple[int, ...]
+    tokens: Array
+    positions: Array
+    counts: Array
+    last: Array
+    coins: Array
+    banned: Array
+    temperature: Array
+    truncating: Array
+    warp: Warp | None
+    is_plain: bool
+    adaptive: AdaptiveDraftLength | None
+
+    def before_verifier(self, draft_length: int) -> int:
+        """Draft tokens that a sequence of that K drafts before the verifier pass: at least one."""
+        return max(1, draft_length - 1) if self.holds_back else draft_length
+
+
+@dataclass(frozen=True)
+class VerifyInputs:
+    """What verifying needs, in the order of the verifier's slots [V].
+
+    Attributes:
+        drafter_slots: for each slot that sequence's slot at the drafter; None where it does not draft.
+        first_positions: the position of each sequence's last token, on the host.
+        tokens, positions: that token [V], and its position [V, 1].
+        counts: tokens read of each sequence at most, [V, 1].
+        drafted: drafter slots of the sequences that draft, in the verifier's order; None where that is all in order.
+        drafting: their slots at the verifier.
+        banned: as in `DraftInputs`.
+    """
+
+    __uploads__ = True
+
+    drafter_slots: tuple[int | None, ...]
+    first_positions: tuple[int, ...]
+    tokens: Array
+    positions: Array
+    counts: Array
+    drafted: Array
+    drafting: Array
+    banned: Array
+
+
+@dataclass(frozen=True)
+class AcceptInputs:
+    """What deciding needs for the sequences [B] of one method, truncated or not.
+
+    Attributes:
+        method: of all of them.
+        sequences: themselves.
+        draft_length: the largest K among them; 1 without a drafter.
+        drafted, verified: their slots at drafter and verifier; None where that is all in order.
+        coins: uniforms of the next K positions, float64 [B, K, 3].
+        inspected: how many most probable tokens are recorded, [B, 1].
+        warp, lenience: one number each, or [B, 1].
+    """
+
+    __uploads__ = True
+
+    method: Method
+    sequences: tuple[Sequence, ...]
+    draft_length: int
+    drafted: Array
+    verified: Array
+    coins: Array
+    inspected: Array
+    warp: Warp
+    lenience: Array
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """A round of some sequences: inputs on their devices, ready to run.
+
+    Attributes:
+        draft, verify, groups: inputs of the three stages; None where that model does not run.
+        drafter_order: indices that bring drafting sequences from the groups' order into the drafter's; None where equal.
+        skips_last_pass: the pass for K-th draft tokens is left out where none is needed. Asking costs nothing on a CPU; on
+            a GPU the host would have to wait.
+        width: the largest K.
+    """
+
+    __uploads__ = True
+
+    draft: DraftInputs | None
+    verify: VerifyInputs | None
+    groups: list[AcceptInputs]
+    drafter_order: Array
+    skips_last_pass: bool
+    width: int
+
+
+def skips_last_pass(device: torch.device) -> bool:
+    """Whether asking if a pass is needed costs nothing on that device."""
+    return device.type == "cpu"
+
+
+def plan_round(
+    sequences: Iterable[Sequence], drafter: ModelRunner, verifier: ModelRunner, choose: Chooser
+) -> RoundPlan:
+    """Plan the next round of all `sequences`, which sit in slots of the two models; uploads its numbers."""
+    sequences = list(sequences)
+    skips = skips_last_pass(drafter.device) and skips_last_pass(verifier.device)
+    lengths, adaptive = _draft_lengths(sequences, drafter, choose, skips)
+    groups = _groups(sequences, lengths, drafter, verifier)
+    in_groups = [each for group in groups if group.method.drafts for each in group.sequences]
+    plan = RoundPlan(
+        draft=_draft_inputs(drafter, lengths, adaptive) if drafter.owners else None,
+        verify=_verify_inputs(verifier, drafter, lengths) if verifier.owners else None,
+        groups=groups,
+        drafter_order=_selection(drafter.owners, in_groups),
+        skips_last_pass=skips_last_pass(verifier.device),
+        width=adaptive.length if adaptive else max(lengths.values()),
+    )
+    if drafter.device == verifier.device:
+        return upload(verifier.device, plan)
+    return replace(
+        upload(verifier.device, replace(plan, draft=None)), draft=upload(drafter.device, plan.draft)
+    )
+
+
+Lengths = dict[Sequence, int]
+
+
+def _draft_lengths(
+    sequences: list[Sequence], drafter: ModelRunner, choose: Chooser, skips: bool
+) -> tuple[Lengths, AdaptiveDraftLength | None]:
+    """K of each sequence, and what changes it while drafting, where anything does.
+
+    The longest draft sets the passes of all: sequences that are not verified draft as many tokens as the others.
+    """
+    verified = [each for each in sequences if each.method.verifies]
+    automatic = [each for each in drafter.owners if each.chooses_draft_length]
+    chooser = choose([each.acceptance_history for each in automatic], skips) if automatic else None
+    # While drafting K can change only if it does for all, and if reading q1 costs no wait.
+    adaptive = chooser if skips and len(automatic) == len(drafter.owners) else None
+    length = MAX_DRAFT_LENGTH if adaptive else chooser.length if chooser else 1
+    lengths = {each: _at_most_left(each, length) for each in verified}
+    longest = max(
+        (lengths[each] for each in verified if each.method.drafts), default=1 if verified else UNVERIFIED
+    )
+    lengths |= {each: _at_most_left(each, longest) for each in sequences if not each.method.verifies}
+    return lengths, adaptive
+
+
+def _at_most_left(sequence: Sequence, automatic: int) -> int:
+    """The sequence's own K, `automatic` where it is left to the engine; never past its end."""
+    asked = sequence.request.draft_length
+    return min(automatic if asked == AUTO else asked, sequence.tokens_left)
+
+
+def _draft_inputs(
+    drafter: ModelRunner, lengths: Lengths, adaptive: AdaptiveDraftLength | None
+) -> DraftInputs:
+    sequences: list[Sequence] = drafter.owners
+    draft_lengths = [lengths[each] for each in sequences]
+    holds_back = any(each.method.verifies for each in sequences)
+    truncating = [slot for slot, each in enumerate(sequences) if each.warp.truncates]
+    inputs = DraftInputs(
+        sequences=tuple(sequences),
+        draft_lengths=tuple(draft_lengths),
+        holds_back=holds_back,
+        first_positions=tuple(each.position for each in sequences),
+        tokens=_column(each.ids[-1] for each in sequences),
+        positions=_column(each.position for each in sequences),
+        counts=_column(draft_lengths),
+        last=_column(length - 1 for length in draft_lengths),
+        coins=_coins(sequences, max(draft_lengths)),
+        banned=_banned(sequences),
+        temperature=_shared([each.warp.temperature for each in sequences]),
+        truncating=np.array(truncating, np.int64) if truncating else None,
+        warp=_warp([sequences[slot] for slot in truncating]) if truncating else None,
+        is_plain=all(each.warp == Warp() for each in sequences),
+        adaptive=adaptive,
+    )
+    return replace(inputs, counts=_column(map(inputs.before_verifier, draft_lengths)))
+
+
+def _verify_inputs(verifier: ModelRunner, drafter: ModelRunner, lengths: Lengths) -> VerifyInputs:
+    sequences: list[Sequence] = verifier.owners
+    drafting = [slot for slot, each in enumerate(sequences) if each.method.drafts]
+    slots = {each: slot for slot, each in enumerate(drafter.owners)}
+    return VerifyInputs(
+        drafter_slots=tuple(slots.get(each) for each in sequences),
+        first_positions=tuple(each.position for each in sequences),
+        tokens=np.array([each.ids[-1] for each in sequences], np.int64),
+        positions=_column(each.position for each in sequences),
+        counts=_column(lengths[each] if each.method.drafts else 1 for each in sequences),
+        drafted=_selection([sequences[slot] for slot in drafting], drafter.owners),
+        drafting=np.array(drafting, np.int64),
+        banned=_banned(sequences),
+    )
+
+
+def _groups(
+    sequences: list[Sequence], lengths: Lengths, drafter: ModelRunner, verifier: ModelRunner
+) -> list[AcceptInputs]:
+    """Sequences by method, and by whether their distributions are truncated."""
+
+    def kind(sequence: Sequence) -> tuple[str, bool]:
+        return sequence.method.name, sequence.warp.truncates
+
+    groups = []
+    for _, members in groupby(sorted(sequences, key=kind), key=kind):
+        group = list(members)
+        method = group[0].method
+        length = max(lengths[each] for each in group) if method.drafts else 1
+        groups.append(
+            AcceptInputs(
+                method=method,
+                sequences=tuple(group),
+                draft_length=length,
+                drafted=_selection(group, drafter.owners) if method.drafts else None,
+                verified=_selection(group, verifier.owners) if method.verifies else None,
+                coins=_coins(group, length) if method.verifies else None,
+                inspected=_column(each.request.inspect for each in group),
+                warp=_warp(group),
+                lenience=_shared([each.run.lenience for each in group]),
+            )
+        )
+    return groups
+
+
+def select(tensor: Tensor, indices: Tensor | None) -> Tensor:
+    """`tensor` [n, ...] at some of its first indices; all of it where they are None."""
+    return tensor if indices is None else tensor[indices]
+
+
+def _selection(wanted: list[Sequence], order: list[Sequence]) -> np.ndarray | None:
+    """Indices of `wanted` in `order`, for `select`."""
+    if wanted == order:
+        return None
+    index = {each: number for number, each in enumerate(order)}
+    return np.array([index[each] for each in wanted], np.int64)
+
+
+def _column(values: Iterable[int]) -> np.ndarray:
+    return np.array(list(values), np.int64)[:, None]
+
+
+def _shared(values: list[Any]) -> Any:
+    """One number where all sequences agree, which is faster; else one each, [B, 1]."""
+    return values[0] if len(set(values)) == 1 else np.array(values, np.float64)[:, None]
+
+
+def _warp(sequences: list[Sequence]) -> Warp:
+    return Warp(*(_shared(list(column)) for column in zip(*(each.warp for each in sequences), strict=True)))
+
+
+def _coins(sequences: list[Sequence], count: int) -> np.ndarray:
+    """Uniforms of the sequences' next `count` positions, [B, count, 3]; zeros past a sequence's end."""
+    coins = np.zeros((len(sequences), count, 3))
+    for index, sequence in enumerate(sequences):
+        own = sequence.coins[len(sequence.ids) : len(sequence.ids) + count]
+        coins[index, : len(own)] = own
+    return coins
+
+
+def _banned(sequences: list[Sequence]) -> np.ndarray | None:
+    pairs = [(slot, token) for slot, each in enumerate(sequences) for token in each.banned]
+    return np.array(pairs, np.int64) if pairs else None

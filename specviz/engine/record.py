@@ -1,0 +1,309 @@
+"""The record of a round: what was decided for each sequence, as the trace tells it.
+
+Made after the round from the values that were read back, never from a second computation (law 7). Sequences that keep no
+record get their token ids alone. Knows decisions and traces; runs no model.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.core.counterfactual import acceptances, flips, indices_where, same_residual
+from specviz.core.sampling import ACCEPT, at
+from specviz.engine.accept import Decision
+from specviz.engine.sequence import Sequence
+from specviz.errors import EngineError
+from specviz.schema.trace import Draft, Likely, Proposal, Round, RuleTest, Token, Top, WhatIf
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """What a round took: the passes of both models, and everything."""
+
+    drafter: float
+    verifier: float
+    total: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a round decided for one sequence.
+
+    Attributes:
+        token_ids: emitted, in order.
+        drafted, examined, accepted: counts of draft tokens; examined are those up to the first rejection.
+        confidences: q1 of its draft tokens, where K was chosen while drafting.
+        round: the record; None where the sequence keeps none.
+        error: why the sequence cannot go on; nothing was emitted then.
+    """
+
+    sequence: Sequence
+    token_ids: list[int]
+    drafted: int = 0
+    examined: int = 0
+    accepted: int = 0
+    confidences: tuple[float, ...] = ()
+    round: Round | None = None
+    error: Exception | None = None
+
+
+def tensors(decision: Decision) -> dict[str, Tensor]:
+    """What is read back of a decision, by name: [B, ...] each."""
+    accepted, drafted, resampled = decision.accepted, decision.drafted, decision.resampled
+    found: dict[str, Tensor] = {}
+    if drafted is not None and decision.q is not None:
+        found |= {"draft": drafted, "q": at(decision.q, drafted)}
+    if accepted is not None:
+        found |= {
+            "drafted": accepted.drafted,
+            "accepted": accepted.accepted,
+            "acceptance": accepted.acceptance,
+        }
+    if resampled is not None:
+        found["resampled"] = resampled
+        if accepted is None and decision.verified is not None:
+            found["resampled_p"] = at(decision.verified.p[:, 0], resampled)
+    if any(sequence.records for sequence in decision.inputs.sequences):
+        found |= _recorded(decision)
+    return found
+
+
+def _recorded(decision: Decision) -> dict[str, Tensor]:
+    """What only a record needs."""
+    inspects = any(sequence.request.inspect for sequence in decision.inputs.sequences)
+    drafted, q, accepted, resampled = decision.drafted, decision.q, decision.accepted, decision.resampled
+    if accepted is None:
+        if decision.verified is not None and resampled is not None:
+            p = decision.verified.p
+            return {"resampled_pi": at(p[:, 0], resampled)} | _most_likely(decision, p=p, pi=p)
+        assert q is not None
+        assert drafted is not None
+        return {"pi": at(q, drafted)} | _most_likely(decision, q=q, pi=q)
+    target, ending = accepted.target, decision.last_target
+    assert drafted is not None
+    assert resampled is not None
+    assert ending is not None
+    found = {
+        "p": at(target.distributions.p, drafted),
+        "pi": target.pi(drafted),
+        "resampled_q": at(ending.distributions.q, resampled),
+        "resampled_p": at(ending.distributions.p, resampled),
+        "resampled_pi": ending.pi(resampled),
+    }
+    if sides := target.deferral_test(drafted):
+        found |= {"score": sides[0], "threshold": sides[1].expand_as(sides[0])}
+    if inspects:
+        found |= _explained(decision)
+        if (same := same_residual(ending)) is not None:
+            found["same_residual"] = same
+    return found
+
+
+def _explained(decision: Decision) -> dict[str, Tensor]:
+    """What inspection shows of examined draft tokens: most probable tokens, and what other methods would have done."""
+    accepted, tokens, last = decision.accepted, decision.drafted, decision.last
+    assert accepted is not None
+    assert tokens is not None
+    assert last is not None
+    steps = tokens.shape[1]
+    coins = decision.inputs.coins[:, :steps, ACCEPT]
+    examined = (decision.inputs.inspected > 0) & (torch.arange(steps, device=last.device) <= last[:, None])
+    where = indices_where(examined)
+    target = accepted.target.select(where)
+    tokens, coins = (values.flatten()[where] for values in (tokens, coins))
+    own = target.distributions
+    found = _most_likely(decision, q=own.q, p=own.p, pi=target.pi())
+    found |= {"others": acceptances(target, tokens), "flips": flips(own, tokens, coins)}
+    whole = {name: values.new_zeros(examined.numel(), *values.shape[1:]) for name, values in found.items()}
+    for name, values in found.items():
+        whole[name][where] = values
+    return {name: values.unflatten(0, examined.shape) for name, values in whole.items()}
+
+
+def _most_likely(decision: Decision, **distributions: Tensor) -> dict[str, Tensor]:
+    """The most probable tokens of distributions, found on the device, for sequences that are inspected."""
+    count = max(sequence.request.inspect for sequence in decision.inputs.sequences)
+    found: dict[str, Tensor] = {}
+    for name, values in distributions.items() if count else ():
+        top = values.topk(min(count, values.shape[-1]), dim=-1)
+        found |= {f"top_{name}": top.values, f"top_{name}_ids": top.indices}
+    return found
+
+
+@dataclass(frozen=True)
+class DraftChoice:
+    """How far a sequence drafted: K, and q1 of its draft tokens where K was chosen while drafting."""
+
+    draft_length: int = 0
+    confidences: tuple[float, ...] = ()
+
+
+def outcomes(
+    decision: Decision, values: dict[str, Any], choices: dict[Sequence, DraftChoice], seconds: Seconds
+) -> list[Outcome]:
+    """The outcome of each sequence of a decision, from the values of `tensors` that were read back."""
+    found = []
+    for row, sequence in enumerate(decision.inputs.sequences):
+        try:
+            readout = _Readout(decision, values, row, choices.get(sequence, DraftChoice()))
+            found.append(readout.outcome(seconds))
+        except Exception as error:  # this sequence fails alone
+            found.append(Outcome(sequence, [], error=error))
+    return found
+
+
+class _Readout:
+    """One sequence's part of what was read back."""
+
+    def __init__(self, decision: Decision, values: dict[str, Any], row: int, choice: DraftChoice) -> None:
+        self._decision, self._values, self._row, self._choice = decision, values, row, choice
+        self._sequence: Sequence = decision.inputs.sequences[row]
+        self._examines = decision.accepted is not None
+        self._drafted = self._accepted = 0
+        if self._examines:
+            self._drafted, self._accepted = int(self._number("drafted")), int(self._number("accepted"))
+        elif decision.drafted is not None:
+            self._drafted = self._accepted = choice.draft_length
+
+    def outcome(self, seconds: Seconds) -> Outcome:
+        """Token ids, counts and, where the sequence keeps one, the record.
+
+        Raises:
+            EngineError: a model returned numbers that are not finite.
+        """
+        sequence = self._sequence
+        ids: list[int] = []
+        for step in range(min(self._accepted + 1, max(self._drafted, 1))):
+            ids.append(int(self._number(*self._source(step))))
+            self._number(
+                *(
+                    ("acceptance", step)
+                    if self._examines
+                    else self._source(step, "q" if self._drafted else "p")
+                )
+            )
+            if ids[-1] in sequence.eos_token_ids:
+                break
+        outcome = Outcome(
+            sequence,
+            ids,
+            drafted=self._drafted,
+            examined=len(ids) if self._examines else 0,
+            accepted=min(self._accepted, len(ids)),
+            confidences=self._choice.confidences if self._examines else (),
+        )
+        if sequence.records:
+            outcome = replace(outcome, round=self._round(outcome, seconds))
+        if sequence.request.return_logits:
+            self._keep_logits(len(ids))
+        return outcome
+
+    def _round(self, outcome: Outcome, seconds: Seconds) -> Round:
+        sequence, method = self._sequence, self._sequence.method
+        index = len(sequence.run.rounds)
+        tokens = [self._token(token, step, index) for step, token in enumerate(outcome.token_ids)]
+        drafted = [
+            (int(self._number("draft", step)), self._number("q", step)) for step in range(self._drafted)
+        ]
+        return Round(
+            index=index,
+            draft_length=self._choice.draft_length,
+            proposals=[Proposal(token, sequence.labels(token), q) for token, q in drafted],
+            examined=outcome.examined,
+            accepted=outcome.accepted,
+            seconds=seconds.total,
+            drafter_seconds=seconds.drafter if method.drafts else 0.0,
+            verifier_seconds=seconds.verifier if method.verifies else 0.0,
+            tokens=tokens,
+        )
+
+    def _token(self, token: int, step: int, index: int) -> Token:
+        sequence, accepted = self._sequence, step < self._accepted
+        position = len(sequence.ids) + step
+        acceptance = self._optional("acceptance", step)
+        return Token(
+            id=token,
+            text=sequence.detokenizer.push(token),
+            label=sequence.labels(token),
+            position=position,
+            round=index,
+            accepted=accepted,
+            special=token in sequence.labels.special,
+            draft=None if accepted or not self._drafted else self._rejected(step),
+            q=self._optional(*self._source(step, "q")),
+            p=self._optional(*self._source(step, "p")),
+            pi=self._number(*self._source(step, "pi")),
+            acceptance=acceptance,
+            coin=None if acceptance is None else float(sequence.coins[position, ACCEPT]),
+            rule=self._rule_test(step),
+            top=self._top(step) if sequence.request.inspect else None,
+            what_if=self._what_if(step, accepted) if sequence.run.alternatives else None,
+        )
+
+    def _source(self, step: int, name: str = "") -> tuple[Any, ...]:
+        """Where a number of the token emitted at a step is found: with the draft tokens, or with what was resampled."""
+        if step < self._accepted:
+            return name or "draft", step
+        return (f"resampled_{name}" if name else "resampled",)
+
+    def _rejected(self, step: int) -> Draft:
+        token = int(self._number("draft", step))
+        q, p, pi = (self._number(name, step) for name in ("q", "p", "pi"))
+        return Draft(token, self._sequence.labels(token), q, p, pi)
+
+    def _rule_test(self, step: int) -> RuleTest | None:
+        if "score" not in self._values:
+            return None
+        score, threshold = self._number("score", step), self._number("threshold", step)
+        return RuleTest(score, threshold, score >= threshold)
+
+    def _top(self, step: int) -> Top:
+        def most_likely(name: str) -> list[Likely] | None:
+            if f"top_{name}" not in self._values:
+                return None
+            ids, values = (self._values[f"top_{name}{part}"][self._row][step] for part in ("_ids", ""))
+            likely = list(zip(map(int, ids), values, strict=True))[: self._sequence.request.inspect]
+            return [
+                Likely(token, self._sequence.labels(token), value) for token, value in likely if value > 0
+            ]
+
+        return Top(most_likely("q"), most_likely("p"), most_likely("pi"))
+
+    def _what_if(self, step: int, accepted: bool) -> WhatIf:
+        others, found = (self._values[name][self._row][step] for name in ("others", "flips"))
+        resampled = not accepted and "same_residual" in self._values
+        same = self._values["same_residual"][self._row] if resampled else None
+        return WhatIf(others, [[flip for flip in pair if math.isfinite(flip)] for pair in found], same)
+
+    def _keep_logits(self, count: int) -> None:
+        decision = self._decision
+        for name, logits in (
+            ("drafter", decision.drafter_logits),
+            ("verifier", None if decision.verified is None else decision.verified.logits),
+        ):
+            if logits is not None:
+                self._sequence.logits[name].append(logits[self._row, :count].to("cpu", copy=True))
+
+    def _number(self, name: str, *step: int) -> float:
+        """A number by name, and by step where there is one per draft token.
+
+        Raises:
+            EngineError: it is not finite.
+        """
+        value: Any = self._values[name][self._row]
+        for each in step:
+            value = value[each]
+        if not math.isfinite(value):
+            raise EngineError(
+                "A model returned numbers that are not finite: its weights are damaged or its precision is too low; "
+                "load the pair with dtype float32."
+            )
+        return float(value)
+
+    def _optional(self, name: str, *step: int) -> float | None:
+        return self._number(name, *step) if name in self._values else None

@@ -1,0 +1,216 @@
+"""Which requests are admitted, wait and leave: fairness, queue positions, deadlines, aborts and refusals.
+
+Pure bookkeeping: no thread, no lock, no clock (times are passed in), no model. Sequences are opaque and hashable; of
+the batch it sees only how many sequences there is room for. The engine carries out what it decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from specviz.errors import BusyError
+
+S = TypeVar("S")
+
+
+@dataclass(eq=False)
+class SequenceGroup(Generic[S]):
+    """The sequences that one visitor asked for in one call."""
+
+    sequences: list[S]
+    visitor: str = ""
+    stopped: Callable[[], bool] = lambda: False
+    """Asked before every step; True aborts the whole group."""
+    arrival: float = 0.0
+    """Seconds on the clock of the engine."""
+    seconds: float = math.inf
+    """From arrival to the deadline."""
+    admitted: bool = False
+    """Whether any of its sequences ever was."""
+    queue_position: int = 0
+    """As last reported; 0 where no sequence waits."""
+    waiting: list[S] = field(init=False)
+    unfinished: list[S] = field(init=False)
+    _aborts: dict[S, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.waiting, self.unfinished = list(self.sequences), list(self.sequences)
+
+    @property
+    def deadline(self) -> float:
+        """When its sequences are ended, finished or not."""
+        return self.arrival + self.seconds
+
+    def abort(self, index: int | None = None, reason: str = "cancelled") -> None:
+        """Let a sequence, or all, leave before the next step. Only notes it: safe in any thread and in finalizers."""
+        for sequence in self.sequences if index is None else [self.sequences[index]]:
+            self._aborts.setdefault(sequence, reason)
+
+    def reason_to_end(self, sequence: S, now: float) -> str:
+        """The stop reason of a sequence that must leave now; "" where it may go on.
+
+        Past the deadline it is "time" once any of the group was admitted; see `Scheduler.unserved` for the others.
+        """
+        if self.stopped():
+            return "cancelled"
+        if sequence in self._aborts:
+            return self._aborts[sequence]
+        return "time" if self.admitted and now > self.deadline else ""
+
+
+class Scheduler(Generic[S]):
+    """Gives `slots` slots to sequences: those of visitors who have fewest first, then those who came first."""
+
+    def __init__(self, slots: int, queue: float = math.inf) -> None:
+        """`queue` is how many sequences may wait beyond those that free slots will take at once."""
+        self.slots, self.queue = slots, queue
+        self.groups: list[SequenceGroup[S]] = []
+        """With unfinished sequences, by arrival."""
+        self.prefilling: list[S] = []
+        """Admitted, their prompts being read: sequences of one group."""
+        self.decoding: list[S] = []
+        self._group_of: dict[S, SequenceGroup[S]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that have no slot yet."""
+        return sum(len(group.waiting) for group in self.groups)
+
+    @property
+    def running(self) -> int:
+        """Slots taken."""
+        return len(self.prefilling) + len(self.decoding)
+
+    def group_of(self, sequence: S) -> SequenceGroup[S] | None:
+        """The group of an unfinished sequence; None once it is finished."""
+        return self._group_of.get(sequence)
+
+    # ---- arriving --------------------------------------------------------------------------------------------
+
+    def check_capacity(self, count: int) -> None:
+        """Whether `count` more sequences may be submitted; where nobody waits, any number may.
+
+        Raises:
+            BusyError: the queue is full.
+        """
+        waiting = self.waiting
+        if waiting and waiting + count > self.slots - self.running + self.queue:
+            raise BusyError("SpecViz is busy and its queue is full: try again in a minute.")
+
+    def submit(self, group: SequenceGroup[S], now: float = 0.0, seconds: float = math.inf) -> None:
+        """Queue a group, to be ended `seconds` after `now`. An empty one is done already.
+
+        Raises:
+            BusyError: as `check_capacity`; nothing was queued then.
+        """
+        self.check_capacity(len(group.sequences))
+        group.arrival, group.seconds = now, seconds
+        if group.sequences:
+            self.groups.append(group)
+            self._group_of |= dict.fromkeys(group.sequences, group)
+
+    # ---- leaving ---------------------------------------------------------------------------------------------
+
+    def leaving(self, now: float) -> list[tuple[S, str]]:
+        """Sequences that must be finished now, each with its stop reason.
+
+        Prompts that are read together are read to the end while any of their sequences goes on.
+        """
+        found = [
+            (sequence, reason)
+            for group in self.groups
+            for sequence in group.unfinished
+            if (reason := group.reason_to_end(sequence, now))
+        ]
+        if not {sequence for sequence, _ in found}.issuperset(self.prefilling):
+            found = [(sequence, reason) for sequence, reason in found if sequence not in self.prefilling]
+        return found
+
+    def unserved(self, now: float) -> list[tuple[SequenceGroup[S], BusyError]]:
+        """Groups whose deadline passed before any of their sequences was admitted, with the error that ends them."""
+        return [
+            (
+                group,
+                BusyError(
+                    f"SpecViz was too busy: nothing was free for {group.seconds:g} seconds. Try again in a minute."
+                ),
+            )
+            for group in self.groups
+            if now > group.deadline and not group.admitted
+        ]
+
+    def finish(self, sequence: S) -> SequenceGroup[S]:
+        """A sequence is over, whatever it was doing: frees its slot. Returns its group."""
+        group = self._group_of.pop(sequence)
+        group.unfinished.remove(sequence)
+        for each in (group.waiting, self.prefilling, self.decoding):
+            if sequence in each:
+                each.remove(sequence)
+        if not group.unfinished:
+            self.groups.remove(group)
+        return group
+
+    # ---- being served ----------------------------------------------------------------------------------------
+
+    def admit(self, room_for: Callable[[list[S]], int]) -> list[S]:
+        """Sequences of one group to prefill next; none while others are prefilling, or while no slot is free.
+
+        No visitor is given more than an equal share of all slots while others are being served or wait.
+
+        Args:
+            room_for: how many of some sequences, the first ones, memory has room for.
+        """
+        if self.prefilling:
+            return []
+        free = self.slots - len(self.decoding)
+        taken = self._taken()
+        share = max(1, self.slots // max(1, len({group.visitor for group in self.groups})))
+        group = next((group for group, _ in self._order() if taken[group.visitor] < share), None)
+        if group is None or free <= 0:
+            return []
+        count = min(free, share - taken[group.visitor], len(group.waiting))
+        count = room_for(group.waiting[:count])
+        if count:
+            self.prefilling, group.waiting = group.waiting[:count], group.waiting[count:]
+            group.admitted = True
+        return list(self.prefilling)
+
+    def prefilled(self) -> None:
+        """The prompts that were being read have been: their sequences decode from now on."""
+        self.decoding += self.prefilling
+        self.prefilling = []
+
+    def queue_positions(self) -> list[tuple[SequenceGroup[S], int]]:
+        """Groups of which nothing was admitted yet, where their first sequence's position has changed since last time.
+
+        Position 1 is admitted next.
+        """
+        positions: dict[SequenceGroup[S], int] = {}
+        for position, (group, _) in enumerate(self._order(), 1):
+            positions.setdefault(group, position)
+        changed = []
+        for group in self.groups:
+            position = positions.get(group, 0)
+            if position not in (0, group.queue_position) and not group.admitted:
+                changed.append((group, position))
+            group.queue_position = position
+        return changed
+
+    def _taken(self) -> Counter[str]:
+        """Slots by visitor."""
+        return Counter(self._group_of[sequence].visitor for sequence in [*self.prefilling, *self.decoding])
+
+    def _order(self) -> list[tuple[SequenceGroup[S], S]]:
+        """The queue: each sequence counts as many as its visitor will have before it; equals go by arrival."""
+        taken = self._taken()
+        ranked = []
+        for arrival, group in enumerate(self.groups):
+            for sequence in group.waiting:
+                ranked.append((taken[group.visitor], arrival, group, sequence))
+                taken[group.visitor] += 1
+        ranked.sort(key=lambda each: each[:2])
+        return [(group, sequence) for *_, group, sequence in ranked]

@@ -1,0 +1,35 @@
+"""Verify: one verifier pass scores every position of the round at once.
+
+The verifier reads each sequence's last token and its draft tokens but the K-th, and so gives p at all K positions. Tensors
+in, tensors out; knows one model and no rule.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from specviz.engine.draft import Drafted, ban
+from specviz.engine.plan import VerifyInputs, select
+from specviz.runtime.model_runner import ModelRunner
+
+
+def verify(inputs: VerifyInputs, verifier: ModelRunner, drafted: Drafted | None) -> Tensor:
+    """Logits [V, K, vocabulary] at the positions of the round, in the order of the verifier's slots.
+
+    Args:
+        drafted: None where no sequence drafts: then K is 1.
+    """
+    lengths = [
+        1 if slot is None or drafted is None else drafted.draft_lengths[slot] for slot in inputs.drafter_slots
+    ]
+    width = max(lengths)
+    tokens = torch.zeros(len(lengths), width, dtype=torch.long, device=verifier.device)
+    tokens[:, 0] = inputs.tokens
+    if width > 1 and drafted is not None:
+        tokens[inputs.drafting, 1:] = select(drafted.tokens, inputs.drafted)[:, : width - 1]
+    steps = torch.arange(width, device=verifier.device)
+    needed = steps < inputs.counts if min(lengths) < width else None
+    visible = max(first + length for first, length in zip(inputs.first_positions, lengths, strict=True))
+    logits = verifier.forward(tokens, inputs.positions + steps, visible=visible, valid=needed)
+    return ban(logits, inputs.banned)

@@ -1,0 +1,18 @@
+"""lm-evaluation-harness drives SpecViz: a pair and a method as one of its models, its tasks as the items of a sweep.
+
+Needs the package lm-eval, which is optional.
+"""
+
+from specviz.errors import SpecvizError
+
+try:
+    import lm_eval.api.model  # noqa: F401
+except ImportError as error:
+    raise SpecvizError(
+        "This needs lm-evaluation-harness, which is not installed: pip install lm-eval."
+    ) from error
+
+from specviz.integrations.lm_eval.model import HarnessModel
+from specviz.integrations.lm_eval.tasks import SOURCE, TaskItems, load_tasks
+
+__all__ = ["SOURCE", "HarnessModel", "TaskItems", "load_tasks"]

@@ -1,0 +1,238 @@
+"""Tasks of lm-evaluation-harness: loaded, as the items of a sweep, their prompts and stop texts.
+
+Knows the harness; knows no engine and no setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from lm_eval.api.instance import Instance
+from lm_eval.tasks import TaskManager
+
+from specviz.analysis.sweep.items import Item, Items
+from specviz.errors import RequestError, SpecvizError
+from specviz.models.pair import ModelPair
+
+SOURCE = "lm-eval:"
+"""The prefix of a task's name where the items of a sweep are asked for."""
+_FEWSHOT_SEED = 1234
+"""The harness's own default, so that it chooses the same examples."""
+
+
+def load_tasks(
+    names: Sequence[str],
+    *,
+    include_path: str | Path | None = None,
+    num_fewshot: int | None = None,
+    generation: Mapping[str, Any] | None = None,
+    runs_code: bool = False,
+) -> dict[str, Any]:
+    """Load tasks and groups, ready to be evaluated: what `lm_eval.evaluator.evaluate` takes.
+
+    Args:
+        names: of tasks, groups or tags.
+        include_path: a folder with tasks of one's own.
+        num_fewshot: examples in each prompt, except where a task says 0; None takes each task's own number.
+        generation: generation arguments that override the tasks' own.
+        runs_code: whether tasks may run code that a model wrote, on this machine.
+
+    Raises:
+        RequestError: no such task or folder, or one that looks at pictures, or would run generated code unasked.
+        SpecvizError: a task cannot be loaded, for want of its data set or of a package.
+    """
+    if include_path is not None and not Path(include_path).is_dir():
+        raise RequestError("The folder with tasks is not there: name one that exists.")
+    loaded = _load(names, include_path)
+    for name, task in loaded["tasks"].items():
+        if getattr(task, "UNSAFE_CODE", False) and not runs_code:
+            raise RequestError(
+                f"{name} runs code that a model wrote: add --confirm-run-unsafe-code on a machine where that does no harm."
+            )
+        if getattr(task, "MULTIMODAL", False):
+            raise RequestError(f"{name} is about more than text: choose another task.")
+        own = task.get_config("num_fewshot")
+        keeps_own = num_fewshot is None or own == 0
+        task.set_config("num_fewshot", (own or 0) if keeps_own else num_fewshot)
+        task.set_fewshot_seed(_FEWSHOT_SEED)
+        if generation and task.OUTPUT_TYPE == "generate_until":
+            task.set_config("generation_kwargs", dict(generation), update=True)
+    return loaded
+
+
+def _load(names: Sequence[str], include_path: str | Path | None) -> dict[str, Any]:
+    listed = ", ".join(names)
+    try:
+        manager = TaskManager(include_path=include_path, include_defaults=False) if include_path else None
+        # Listing the harness's own tasks takes seconds: only if some are asked for.
+        if manager is None or not set(names) <= set(manager.all_subtasks):
+            manager = TaskManager(include_path=include_path) if include_path else _defaults()
+        if unknown := [name for name in names if name not in manager.all_tasks]:
+            raise RequestError(f"lm-evaluation-harness has no task {unknown[0]}: see lm_eval ls tasks.")
+        return dict(manager.load(list(names)))
+    except RequestError:
+        raise
+    except ModuleNotFoundError as error:
+        raise SpecvizError(
+            f"To load {listed} takes the package {error.name}, which is not installed."
+        ) from error
+    except Exception as error:  # data sets and tasks bring errors of many kinds
+        raise SpecvizError(
+            f"{listed} could not be loaded ({type(error).__name__}): its data set is neither on this machine nor "
+            "within reach, or the task's file is wrong."
+        ) from error
+
+
+@cache
+def _defaults() -> TaskManager:
+    """The manager of the harness's own tasks, listed once."""
+    return TaskManager()
+
+
+class TaskItems(Items):
+    """A task of the harness as the items of a sweep: its prompts, its examples, its scoring.
+
+    Attributes:
+        name: "lm-eval:TASK".
+        items: one for each document, with the whole prompt, chat template included, used as it is.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pair: ModelPair,
+        limit: int = 0,
+        include_path: str | Path | None = None,
+        runs_code: bool = False,
+    ) -> None:
+        """Load a task and build its prompts, through the pair's chat template if it has one.
+
+        Args:
+            name: "lm-eval:" and the task's name in the harness, or in a file of `include_path`.
+            pair: the models to be asked.
+            limit: documents at most; 0 takes all.
+            include_path: a folder with tasks of one's own.
+            runs_code: whether a task may run code that a model wrote, on this machine.
+
+        Raises:
+            RequestError: a name that is written otherwise, no such task, or one whose answers are not texts that can
+                be scored one by one.
+            SpecvizError: it cannot be loaded: its data set or a package is missing.
+        """
+        task = name.removeprefix(SOURCE)
+        if not task or task == name:
+            raise RequestError(
+                f"Tasks of lm-evaluation-harness are written {SOURCE}TASK, such as {SOURCE}gsm8k."
+            )
+        found = load_tasks([task], include_path=include_path, runs_code=runs_code)["tasks"]
+        if len(found) != 1:
+            raise RequestError(f"{task} is a group of {len(found)} tasks: name one of them.")
+        (self._task,) = found.values()
+        if self._task.OUTPUT_TYPE != "generate_until":
+            raise RequestError(f"{task} compares likelihoods: a sweep takes tasks that generate text only.")
+        if (self._task.config.repeats or 1) > 1:
+            raise RequestError(
+                f"{task} scores several answers together: a sweep takes tasks with one answer an item."
+            )
+        self._task.build_all_requests(
+            limit=limit or None,
+            apply_chat_template=pair.is_chat,
+            fewshot_as_multiturn=True,
+            chat_template=partial(chat_text, pair) if pair.is_chat else None,
+            tokenizer_name=pair.key,
+        )
+        self._instances: list[Instance] = self._task.instances
+        super().__init__(name, tuple(self._item(task, pair, instance) for instance in self._instances))
+        metric, value = self._measure(0, "")
+        if not _is_number(value) or self._task.higher_is_better().get(metric) is False:
+            raise RequestError(
+                f"{task} is scored by {metric}, which is not a number from 0 to 1 for each answer: choose another task."
+            )
+
+    def score(self, index: int, text: str) -> float:
+        """The task's first metric, after its first filter, for an answer to the item at `index`; from 0 to 1.
+
+        Raises:
+            RequestError: the metric is not of that kind.
+        """
+        metric, value = self._measure(index, text)
+        if not _is_number(value) or not 0 <= value <= 1:
+            raise RequestError(f"{self.name} is scored by {metric}, which is not a number from 0 to 1.")
+        return float(value)
+
+    def _item(self, task: str, pair: ModelPair, instance: Instance) -> Item:
+        target = self._task.doc_to_target(instance.doc)
+        answers = target if isinstance(target, list) else [target]
+        prompt = without_beginning(pair.tokenizer, instance.args[0])
+        return Item(f"{task}-{instance.doc_id}", task, prompt, tuple(map(str, answers)), raw=True)
+
+    def _measure(self, index: int, text: str) -> tuple[str, Any]:
+        instance = self._instances[index]
+        answer = replace(instance, resps=[cut_at_stop(text, stop_texts(instance.args[1]))], filtered_resps={})
+        ensemble = _first_filter(self._task)
+        try:
+            ensemble.apply([answer])
+            metrics = self._task.process_results(answer.doc, [answer.filtered_resps[ensemble.name]])
+            return next(iter(metrics.items()))
+        except Exception as error:  # a task brings code of its own
+            raise SpecvizError(f"{self.name} could not score an answer: choose another task.") from error
+
+
+def _is_number(value: object) -> bool:
+    return hasattr(value, "__float__") and not isinstance(value, str)
+
+
+def _first_filter(task: Any) -> Any:
+    """The task's first filter ensemble, a private attribute since lm-eval 0.4.0.
+
+    Its public counterpart, `Task.apply_filters`, filters the task's own instances by all of its filters.
+    """
+    return task._filters[0]
+
+
+def chat_text(pair: ModelPair, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+    """A conversation as text, up to where the answer begins, or goes on.
+
+    Raises:
+        RequestError: the pair is no chat model, or its template does not accept such a conversation.
+    """
+    if not pair.is_chat:
+        raise RequestError("This pair's models have no chat template: ask without one.")
+    try:
+        text = pair.tokenizer.apply_chat_template(
+            chat_history,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt,
+        )
+    except Exception as error:  # templates are programs and raise errors of many kinds
+        raise RequestError(
+            "The pair's chat template does not take this task's conversation (many take no system message): ask "
+            "without it."
+        ) from error
+    return str(text)
+
+
+def without_beginning(tokenizer: Any, text: str) -> str:
+    """The text without its beginning-of-text token, if the tokenizer adds one itself."""
+    marker = tokenizer.bos_token
+    if marker and text.startswith(marker) and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]:
+        return text[len(marker) :]
+    return text
+
+
+def stop_texts(wanted: Mapping[str, Any]) -> list[str]:
+    """A task's stop texts."""
+    until = wanted.get("until") or []
+    return [until] if isinstance(until, str) else [text for text in until if text]
+
+
+def cut_at_stop(text: str, until: Sequence[str]) -> str:
+    """The text before the first of its stop texts."""
+    for stop in until:
+        text = text.split(stop)[0]
+    return text

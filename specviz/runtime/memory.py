@@ -1,0 +1,92 @@
+"""Memory: what is spare, what a run takes at most, how fast it is read; and waiting for a device. Knows no model."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_READ = 1 << 28
+"""Bytes read in one go to measure bandwidth: far more than any cache holds."""
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+capturing = threading.Lock()
+"""Held while a pass is captured on a GPU: by one thread at a time, and no other may synchronise the device meanwhile."""
+
+
+def synchronize(device: Any) -> None:
+    """Wait until a device has done the work that this thread queued.
+
+    Not the work of other threads: that would break a capture in one of them.
+    """
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+
+
+def give_back_memory() -> None:
+    """Return free memory to the system; allocators keep it, above all what many threads have used."""
+    if torch.cuda.is_available():
+        with capturing:
+            torch.cuda.empty_cache()
+    with contextlib.suppress(OSError, AttributeError):  # other systems' C libraries have no such thing
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def spare_memory(device: Any) -> int:
+    """Bytes of a GPU that are free, or reserved by torch and unused."""
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0] + kept)
+
+
+def bandwidth(device: Any) -> float:
+    """Bytes a second of long sequential reads with the threads set now; the best of a few, by two kernels."""
+
+    rows = _READ * (4 if device.type == "cuda" else 1) // (4 * 4096)
+    memory, vector = torch.ones(rows, 4096, device=device), torch.ones(4096, device=device)
+    best = 0.0
+    for _ in range(6):
+        for read in (memory.sum, lambda: memory @ vector):
+            synchronize(device)
+            begin = time.perf_counter()
+            read()
+            synchronize(device)
+            best = max(best, memory.numel() * 4 / (time.perf_counter() - begin))
+    return best
+
+
+class PeakMemory:
+    """The most memory taken at once between making this and `read`, beyond what was taken before."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+            self._before: int | None = torch.cuda.memory_allocated(device)
+            return
+        try:
+            _CLEAR.write_text("5")  # Linux forgets the process's peak so far
+            self._before = _resident("VmRSS")
+        except OSError:
+            self._before = None
+
+    def read(self) -> int | None:
+        """Bytes; None where the system does not tell."""
+        if self._before is None:
+            return None
+        if self._device.type == "cuda":
+            return max(0, int(torch.cuda.max_memory_allocated(self._device)) - self._before)
+        peak = _resident("VmHWM")
+        return None if peak is None else max(0, peak - self._before)
+
+
+def _resident(name: str) -> int | None:
+    """A figure of /proc/self/status in bytes."""
+    for line in _STATUS.read_text(encoding="utf-8").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    return None

@@ -1,0 +1,168 @@
+"""The file format of a trace: JSON lines, with a schema version.
+
+One JSON object a line: the run, then every round, then the end. The fields are those of the classes that are read and
+written, with the marks below. Knows what differed in older versions; knows nothing of what a field means.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, fields, is_dataclass
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from specviz import __version__
+from specviz.errors import TraceError, has_half_characters, quoted
+from specviz.schema.settings import SETTINGS
+
+SCHEMA = "specviz-trace"
+VERSION = 4
+READABLE = (2, 3, 4)
+"""Versions that are read; up to 2 the draft length was always a number, up to 3 a round drafted all its K tokens."""
+
+AT_END = {"line": "end"}
+"""Marks a run's field that the last line has; the first one has those without a mark."""
+AT_END_IF_ANY = AT_END | {"optional": True}
+"""Marks one that the last line has where it is not zero."""
+UNSAVED = {"line": ""}
+"""Marks one that neither has."""
+
+R = TypeVar("R")
+
+_FOREIGN = "This is not a SpecViz trace: its first line must be the run's own."
+
+
+def opening(run: Any) -> dict[str, Any]:
+    """What is known of a run when it begins, by the names of its fields."""
+    return {name: _plain(getattr(run, name)) for name in _names(type(run), "run")}
+
+
+def ending(run: Any) -> dict[str, Any]:
+    """What is known of a run only when it is over, by the names of its fields."""
+    found = {name: getattr(run, name) for name in _names(type(run), "end")}
+    return {name: value for name, value in found.items() if value or not _may_lack(type(run), name)}
+
+
+def header_line(run: Any) -> str:
+    """First line of a trace: what was asked of whom."""
+    head = {"type": "run", "schema": SCHEMA, "version": VERSION, "specviz": __version__}
+    return _line(head | opening(run))
+
+
+def round_line(round_: Any) -> str:
+    """One round of a trace."""
+    return _line({"type": "round"} | asdict(round_))
+
+
+def end_line(run: Any) -> str:
+    """Last line of a trace: why it stopped and what it took."""
+    return _line({"type": "end"} | ending(run))
+
+
+def parse(lines: Iterable[str], run_type: type[R], round_type: type) -> R:
+    """A `run_type` with its `rounds`, from untrusted lines that are checked field by field.
+
+    Raises:
+        TraceError: foreign, truncated, damaged, or of a schema version this one does not know.
+    """
+    header, *rounds, end = _records(lines)
+    version = header["version"]
+    for record in rounds:
+        if version < 4 and isinstance(record.get("proposals"), list):
+            record["draft_length"] = len(record["proposals"])
+    built = [_build(round_type, record, "round", number) for number, record in enumerate(rounds, 2)]
+    hints = get_type_hints(run_type) | ({"draft_length": int} if version == 2 else {})
+    values: dict[str, Any] = {}
+    for part, record, number in (("run", header, 1), ("end", end, len(rounds) + 2)):
+        # What an older trace cannot have is left out: it means its default.
+        known = [name for name in _names(run_type, part) if name in record or not _may_lack(run_type, name)]
+        if missing := [name for name in known if name not in record]:
+            raise TraceError(f"Line {number} of this trace is damaged: {missing[0]!r} is missing.")
+        values |= {name: _build(hints[name], record[name], name, number) for name in known}
+    make: Callable[..., R] = run_type
+    return make(**values, rounds=built)
+
+
+def _names(run_type: type, line: str) -> list[str]:
+    """The fields of a run that its first line ("run") or its last one ("end") has."""
+    return [each.name for each in fields(run_type) if each.metadata.get("line", "run") == line]
+
+
+def _may_lack(run_type: type, name: str) -> bool:
+    optional = {each.name for each in fields(run_type) if each.metadata.get("optional")}
+    return name in optional or (name in SETTINGS and SETTINGS[name].added)
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: a list's dataclasses as objects."""
+    records = value if isinstance(value, list) and value and is_dataclass(value[0]) else []
+    return [asdict(each) for each in records] or value
+
+
+def _line(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def _records(lines: Iterable[str]) -> list[dict[str, Any]]:
+    """The objects of all lines: the run's, the rounds', the end's."""
+    records: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        record = _record(number, line)
+        if not records:
+            _check_header(record)
+        elif records[-1].get("type") == "end" or record.get("type") not in ("round", "end"):
+            raise TraceError(
+                "This trace is damaged: between its first and last line there may only be rounds."
+            )
+        records.append(record)
+    if not records:
+        raise TraceError(_FOREIGN)
+    if records[-1].get("type") != "end":
+        raise TraceError("This trace is truncated: its last line, which says how the run ended, is missing.")
+    return records
+
+
+def _record(number: int, line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise TraceError(
+            f"Line {number} of this trace is not JSON: the file is damaged, truncated or foreign."
+        ) from error
+    if not isinstance(record, dict):
+        raise TraceError(f"Line {number} of this trace is not a JSON object.")
+    return record
+
+
+def _check_header(record: dict[str, Any]) -> None:
+    if record.get("type") != "run" or record.get("schema") != SCHEMA:
+        raise TraceError(_FOREIGN)
+    if record.get("version") not in READABLE:
+        raise TraceError(
+            f"This trace has schema version {quoted(record.get('version'))}; this SpecViz reads versions "
+            f"{READABLE[0]} to {READABLE[-1]}."
+        )
+
+
+def _build(kind: Any, value: Any, name: str, line: int) -> Any:
+    """`value` as a `kind` (a dataclass, list[...], X | None, int, float, str, bool), checked all the way down."""
+    if get_origin(kind) is UnionType:
+        return None if value is None else _build(get_args(kind)[0], value, name, line)
+    if get_origin(kind) is list and isinstance(value, list):
+        return [_build(get_args(kind)[0], item, name, line) for item in value]
+    if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, dict):
+        hints = get_type_hints(kind)
+        if missing := [key for key in hints if key not in value]:
+            raise TraceError(f"Line {line} of this trace is damaged: {missing[0]!r} is missing.")
+        return kind(**{key: _build(hint, value[key], key, line) for key, hint in hints.items()})
+    if kind is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
+        return float(value)
+    if kind in (int, str, bool) and type(value) is kind:
+        if kind is str and has_half_characters(value):
+            raise TraceError(f"Line {line} of this trace is damaged: {name!r} has half a character in it.")
+        return value
+    raise TraceError(f"Line {line} of this trace is damaged: {name!r} is of the wrong kind.")

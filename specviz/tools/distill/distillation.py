@@ -1,0 +1,196 @@
+"""Distils a drafter from a verifier, with nothing but the verifier itself and a list of short prompts.
+
+The verifier writes texts; the student learns its next-token distribution at every position it wrote; both are then
+measured as a pair on held-out prompts. Everything lies in one directory and every file is written whole or not at all,
+so that an interrupted distillation resumes. Knows the stages; knows no page.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import shutil
+import statistics
+import threading
+import time
+import timeit
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specviz.files import write_whole
+from specviz.models.loading import load_verifier, release_memory
+from specviz.models.pair import ModelPair, pair_from_models
+from specviz.models.registry import PAIRS
+from specviz.models.small_vocabulary import SmallVocabulary
+from specviz.progress import Progress
+from specviz.runtime.machine import describe_machine
+from specviz.tools.distill import evaluation
+from specviz.tools.distill.settings import DistillationSettings, raise_if_stopped, time_left
+from specviz.tools.distill.student import make_student
+from specviz.tools.distill.texts import Texts, prompts, write_texts
+from specviz.tools.distill.training import Training, TrainingBatches
+from specviz.tools.templates import Templates
+
+
+class Distillation:
+    """One distillation in `directory`, begun or resumed."""
+
+    def __init__(
+        self,
+        settings: DistillationSettings,
+        directory: Path,
+        *,
+        device: str = "auto",
+        progress: Progress = lambda fraction, text: None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self._settings, self._directory, self._device = settings, directory, device
+        self._progress, self._stop = progress, stop or threading.Event()
+
+    def run(self) -> dict[str, Any]:
+        """Do what is left to do; returns the report, which is saved beside the student's weights.
+
+        Raises:
+            RequestError: the directory holds a distillation with other settings.
+            StoppedError: `stop` was set.
+            PairError, EngineError: as loading and generating do.
+        """
+        settings, directory = self._settings, self._directory
+        settings.open(directory)
+        teacher: Any
+        teacher, tokenizer = load_verifier(
+            settings.verifier, device=self._device, dtype="float32", prepack=False
+        )
+        fast = _fast_dtype(teacher.device)
+
+        def pair() -> ModelPair:
+            """What users will run: a copy of the student, and the verifier as they load it."""
+            verifier, _ = load_verifier(settings.verifier, device=self._device)
+            drafter = copy.deepcopy(student).to(verifier.device, verifier.dtype)
+            if vocabulary is not None:
+                vocabulary.widen(drafter)
+            return pair_from_models(drafter, verifier, tokenizer)
+
+        texts = self._write_texts(copy.deepcopy(teacher).to(fast), tokenizer)
+        vocabulary = self._choose_vocabulary(teacher, tokenizer, texts)
+        known = min(len(tokenizer), teacher.get_output_embeddings().weight.shape[0])
+        kept = torch.arange(known) if vocabulary is None else vocabulary.kept
+        # The student begins with the verifier's weights: made before those are rounded.
+        student = make_student(teacher, settings.shape, kept)
+        self._progress(0.4, "Measuring the student before it learns")
+        start = _cached(
+            directory / "start.json",
+            lambda: evaluation.acceptance_rates(pair(), evaluation.BEFORE_TRAINING, self._stop),
+        )
+        release_memory()  # the writing verifier's memory is held by reference cycles, and training needs it
+        batches = TrainingBatches(settings, texts, teacher.to(fast), kept, vocabulary)
+        figures = Training(settings, directory, student, batches).run(self._progress, self._stop)
+        self._progress(0.9, "Measuring on prompts held out")
+        measured = pair()
+        known_pair = PAIRS.get(settings.verifier)
+        report = {
+            "verifier": known_pair.verifier_name if known_pair else settings.verifier,
+            "shape": str(settings.shape),
+            "parameters": sum(p.numel() for p in student.parameters()),
+            "tokens": texts.written,
+            "passes": settings.passes,
+            "device": describe_machine(str(teacher.device)),
+            "start": start,
+            "held_out": evaluation.acceptance_rates(measured, evaluation.EVALUATIONS, self._stop),
+            "held_out_prompts": len(prompts("held_out")),
+            "cost": evaluation.drafter_cost(measured),
+            **figures,
+            "samples": evaluation.samples(measured),
+        }
+        _save(directory, student, vocabulary, report)
+        self._progress(1.0, "The drafter is ready")
+        return report
+
+    def _write_texts(self, teacher: Any, tokenizer: Any) -> Texts:
+        """All texts of this distillation; those that are missing are written now."""
+        pair, settings = pair_from_models(teacher, teacher, tokenizer), self._settings
+        folder = self._directory / "texts"
+        folder.mkdir(exist_ok=True)
+        texts, begun, fresh = Texts([], []), time.perf_counter(), 0
+        for index in itertools.count():
+            if texts.written >= settings.tokens:
+                break
+            path = folder / f"texts-{index:05d}.safetensors"
+            if not path.exists():
+                seed = settings.seed * 1_000_003 + index
+                made = write_texts(
+                    pair, settings.rows, seed, answer_tokens=settings.answer_tokens, stop=self._stop
+                )
+                raise_if_stopped(self._stop)
+                made.save(path)
+                fresh += made.written
+            texts = texts + Texts.load(path)
+            left = max(0, settings.tokens - texts.written)
+            self._progress(
+                0.4 * min(1.0, texts.written / settings.tokens),
+                f"The verifier writes: {texts.written:,} of {settings.tokens:,} tokens"
+                + time_left(left, fresh / (time.perf_counter() - begun), "tokens"),
+            )
+        return texts
+
+    def _choose_vocabulary(self, verifier: Any, tokenizer: Any, texts: Texts) -> SmallVocabulary | None:
+        """The tokens the student will know, by their counts in `texts`; None for all."""
+        size = self._settings.shape.vocabulary
+        if not size:
+            return None
+        if found := SmallVocabulary.load(self._directory):
+            return found
+        embedding = verifier.get_input_embeddings().weight.detach().cpu()
+        ids = torch.tensor([t for s in texts.sequences for t in s])
+        special = [t for t in tokenizer.all_special_ids if t < len(embedding)]
+        made = SmallVocabulary.of(torch.bincount(ids, minlength=len(embedding)), size, special, embedding)
+        made.save(self._directory)
+        return made
+
+
+def _save(directory: Path, student: Any, vocabulary: SmallVocabulary | None, report: dict[str, Any]) -> None:
+    """Write the student, its card and its report to `directory`/student, whole or not at all."""
+    partial, final = directory / "student.part", directory / "student"
+    shutil.rmtree(partial, ignore_errors=True)
+    copy.deepcopy(student).half().save_pretrained(partial, max_shard_size="9MB")
+    if vocabulary is not None:
+        vocabulary.save(partial)
+    write_whole(partial / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    write_whole(partial / "README.md", model_card(report))
+    shutil.rmtree(final, ignore_errors=True)
+    partial.rename(final)
+
+
+def model_card(report: dict[str, Any]) -> str:
+    """The student's model card in Markdown; every figure in it comes from `report`."""
+    return _TEMPLATES.render("model_card.md.j2", **report)
+
+
+def _code_block(text: str) -> str:
+    """Model output as an indented block, which no Markdown in it can end."""
+    return "\n".join(f"    {line}" for line in text.strip().split("\n"))
+
+
+def _cached(path: Path, make: Callable[[], Any]) -> Any:
+    if not path.exists():
+        write_whole(path, json.dumps(make()))
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _fast_dtype(device: torch.device) -> torch.dtype:
+    """bfloat16 where the device multiplies faster in it, by a short trial; float32 elsewhere."""
+    if device.type == "cuda":
+        return torch.bfloat16
+
+    def seconds(dtype: torch.dtype) -> float:
+        a, b = torch.ones(512, 512, dtype=dtype), torch.ones(512, 512, dtype=dtype)
+        return statistics.median(timeit.repeat(lambda: a @ b, number=1, repeat=7))
+
+    return torch.bfloat16 if seconds(torch.bfloat16) < 0.7 * seconds(torch.float32) else torch.float32
+
+
+_TEMPLATES = Templates(Path(__file__).parent / "templates", {"code_block": _code_block})

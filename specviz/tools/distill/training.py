@@ -1,0 +1,181 @@
+"""Training a student on its verifier's distributions: batches of sequences, steps, and a checkpoint to resume from.
+
+Knows no pair and no engine.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import threading
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.models.small_vocabulary import SmallVocabulary
+from specviz.progress import Progress
+from specviz.tools.distill.settings import DistillationSettings, raise_if_stopped, time_left
+from specviz.tools.distill.student import distributions, divergence
+from specviz.tools.distill.texts import Texts
+
+_BUCKET = 512
+"""Sequences that are sorted by length together: batches of similar lengths need little padding."""
+
+_CHECKPOINT_SECONDS = 120.0
+_WARM_UP_STEPS = 50
+_AVERAGED_STEPS = 50
+
+
+class TrainingBatches:
+    """Batches of sequences with the verifier's log-probabilities, which are computed when a batch is taken.
+
+    `kept` [N] are the tokens that the student knows, `vocabulary` maps all others to them.
+    """
+
+    def __init__(
+        self,
+        settings: DistillationSettings,
+        texts: Texts,
+        teacher: Any,
+        kept: Tensor,
+        vocabulary: SmallVocabulary | None,
+    ) -> None:
+        self.device, self.dtype = teacher.device, teacher.dtype
+        self._settings, self._teacher, self._kept = settings, teacher, kept.to(teacher.device)
+        self._reads = None if vocabulary is None else vocabulary.reads.to(teacher.device)
+        self._sequences, self._starts = texts.sequences, texts.starts
+        self._hidden: dict[int, Tensor] = {}
+        self._free_bytes = settings.remember_gigabytes * 1e9
+
+    def epoch(self, number: int) -> list[list[int]]:
+        """The batches of one epoch as indices of sequences: similar lengths together, in random order."""
+        draw = random.Random(f"{self._settings.seed}/{number}")
+        everything = list(range(len(self._sequences)))
+        draw.shuffle(everything)
+        batches = []
+        for first in range(0, len(everything), _BUCKET):
+            batch: list[int] = []
+            for index in sorted(everything[first : first + _BUCKET], key=lambda i: len(self._sequences[i])):
+                if batch and (len(batch) + 1) * len(self._sequences[index]) > self._settings.batch_tokens:
+                    batches.append(batch)
+                    batch = []
+                batch.append(index)
+            batches.append(batch)
+        draw.shuffle(batches)
+        return batches
+
+    def take(self, indices: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """The student's input ids [B, T], a mask bool [B, T] of n positions, and the verifier's log p [n, N] there."""
+        sequences, device = [self._sequences[i] for i in indices], self.device
+        longest = max(map(len, sequences))
+        ids = torch.tensor([s + [0] * (longest - len(s)) for s in sequences], device=device)
+        positions = torch.arange(longest, device=device)
+        starts = torch.tensor([self._starts[i] for i in indices], device=device)[:, None]
+        ends = torch.tensor([len(s) for s in sequences], device=device)[:, None]
+        mask = (positions >= starts - 1) & (positions < ends - 1)  # a position predicts the token after it
+        with torch.no_grad():
+            log_p = distributions(self._teacher, self._hidden_states(indices, ids, mask), self._kept)
+        return ids if self._reads is None else self._reads[ids], mask, log_p
+
+    def _hidden_states(self, indices: list[int], ids: Tensor, mask: Tensor) -> Tensor:
+        """The verifier's last hidden states [n, D], computed once as far as memory for them allows."""
+        if all(i in self._hidden for i in indices):
+            return torch.cat([self._hidden[i] for i in indices]).to(ids.device)
+        hidden = self._teacher.base_model(input_ids=ids).last_hidden_state[mask]
+        for index, part in zip(indices, hidden.split(mask.sum(1).tolist()), strict=True):
+            size = part.numel() * part.element_size()
+            if index not in self._hidden and size <= self._free_bytes:
+                self._hidden[index] = part.cpu()
+                self._free_bytes -= size
+        return hidden
+
+
+class Training:
+    """Trains `student` in place and keeps a checkpoint in `directory`."""
+
+    def __init__(
+        self, settings: DistillationSettings, directory: Path, student: Any, batches: TrainingBatches
+    ) -> None:
+        self._student, self._batches = student.to(batches.device).train(), batches
+        self._steps = [batch for number in range(settings.passes) for batch in batches.epoch(number)]
+        self._learning_rate = settings.learning_rate
+        matrices = {"params": [p for p in student.parameters() if p.dim() > 1], "weight_decay": 0.01}
+        vectors = {"params": [p for p in student.parameters() if p.dim() <= 1], "weight_decay": 0.0}
+        self._optimizer = torch.optim.AdamW([matrices, vectors], settings.learning_rate, betas=(0.9, 0.95))
+        self._path = directory / "checkpoint.pt"
+        self._curve: list[float] = []
+        self._earlier_seconds = 0.0
+
+    def run(self, progress: Progress, stop: threading.Event) -> dict[str, Any]:
+        """Train to the end, from the checkpoint if there is one; returns figures for the report.
+
+        Raises:
+            StoppedError: `stop` was set; a checkpoint was saved.
+        """
+        first, count = self._load(), len(self._steps)
+        begun = saved = time.perf_counter()
+        agreements: list[float] = []
+        for step in range(first, count):
+            agreements = [*agreements[1 - _AVERAGED_STEPS :], self._step(step)]
+            agreement = statistics.fmean(agreements)
+            now = time.perf_counter()
+            progress(
+                0.4 + 0.5 * step / count,
+                f"The student learns: step {step + 1:,} of {count:,}, agreement {agreement:.3f}"
+                + time_left(count - step - 1, (step + 1 - first) / (now - begun), "steps"),
+            )
+            if step % _AVERAGED_STEPS == 0:
+                self._curve.append(round(agreement, 4))
+            if now - saved > _CHECKPOINT_SECONDS or stop.is_set() or step + 1 == count:
+                self._save(step + 1, time.perf_counter() - begun)
+                saved = now
+            raise_if_stopped(stop)
+        self._student.eval().cpu()
+        hours = round((self._earlier_seconds + time.perf_counter() - begun) / 3600, 2)
+        return {"steps": count, "training_hours": hours, "agreement_every_50_steps": self._curve}
+
+    def _step(self, step: int) -> float:
+        """One optimizer step; returns 1 − TV(q, p), the acceptance rate of lossless decoding on this batch."""
+        done = step / len(self._steps)
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._learning_rate * min(1.0, (step + 1) / _WARM_UP_STEPS) * (1 - 0.95 * done)
+        ids, mask, log_p = self._batches.take(self._steps[step])
+        is_mixed = self._batches.dtype == torch.bfloat16
+        with torch.autocast(self._batches.device.type, torch.bfloat16) if is_mixed else nullcontext():
+            hidden = self._student.base_model(input_ids=ids).last_hidden_state[mask]
+            log_q = distributions(self._student, hidden)
+        # KL while q is far from p, then ever more of the total variation, on which acceptance depends.
+        loss, variation = divergence(log_q, log_p, sharpness=min(0.9, 1.2 * done))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self._student.parameters(), 1.0)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        return 1 - float(variation)
+
+    def _load(self) -> int:
+        """Restore the checkpoint, if there is one; returns the number of steps done."""
+        if not self._path.exists():
+            return 0
+        # To the CPU: both copy what they load, and the optimizer's step counts would be read back from the GPU each time.
+        state = torch.load(self._path, map_location="cpu", weights_only=True)
+        self._student.load_state_dict(state["student"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._curve, self._earlier_seconds = state["curve"], state["seconds"]
+        return int(state["step"])
+
+    def _save(self, step: int, seconds: float) -> None:
+        state = {
+            "student": self._student.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "step": step,
+            "curve": self._curve,
+            "seconds": self._earlier_seconds + seconds,
+        }
+        partial = self._path.with_suffix(".part")
+        torch.save(state, partial)
+        os.replace(partial, self._path)

@@ -1,0 +1,85 @@
+"""The wheel, installed where nothing of the checkout is in sight: the shell, the library and the page work from any folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specviz.core.methods import METHODS
+from specviz.engine.engine import Engine
+from tests.support.wheel import ROOT, build_wheel, install_wheel
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    install_wheel(build_wheel(tmp_path_factory.mktemp("wheel")), folder)
+    return folder
+
+
+@pytest.fixture
+def run(site: Path, tmp_path: Path):
+    """Runs a command in an empty folder, with the wheel's files before all others; returns what it prints."""
+
+    def call(*command: str) -> str:
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(site), "HF_HUB_OFFLINE": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    return call
+
+
+def test_the_command_lists_methods_from_any_folder(run, site: Path) -> None:
+    """The console script itself, which is what a shell finds."""
+    printed = run(sys.executable, str(site / "bin" / "specviz"), "methods")
+    assert all(name in printed for name in METHODS)
+
+
+def test_the_command_writes_what_the_checkout_writes(run, engine: Engine) -> None:
+    """Law 2: the same seed, the same text, with the drafter that the wheel carries."""
+    prompt = "Why is the sky blue?"
+    arguments = ("--max-new-tokens", "16", "--seed", "1", "--device", "cpu", "--dtype", "float32")
+    printed = run(sys.executable, "-m", "specviz", "generate", prompt, *arguments)
+    expected = engine.pair.generate(prompt, max_new_tokens=16, seed=1)
+    assert printed == expected.text + "\n"
+
+
+_PAGE = """
+import sys
+from pathlib import Path
+
+import specviz
+from specviz.analysis.sweep.folder import open_recorded
+from specviz.app.page import build_page
+from specviz.resources import ASSETS
+from specviz.serving.service import Service
+
+site = Path(sys.argv[1]).resolve()
+assert Path(specviz.__file__).resolve().is_relative_to(site), specviz.__file__
+assert ASSETS.is_relative_to(site), ASSETS
+assert open_recorded() is not None
+print(len(build_page(Service()).blocks))
+strangers = [
+    module.__file__
+    for module in list(sys.modules.values())
+    if getattr(module, "__file__", None) and Path(module.__file__).is_relative_to(sys.argv[2])
+    and ".venv" not in module.__file__
+]
+assert not strangers, strangers
+"""
+
+
+def test_the_page_is_built_from_the_wheel(run, site: Path) -> None:
+    """With the page's files, the recorded sweep and the recorded runs; no module comes from the checkout."""
+    assert int(run(sys.executable, "-c", _PAGE, str(site), str(ROOT))) > 100

@@ -1,0 +1,246 @@
+"""What SpecViz takes from gradio beyond its documentation is still there; each test says in a sentence what has changed."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+import gradio.state_holder
+import pytest
+from gradio.queueing import Queue
+from gradio.routes import App
+from gradio.utils import get_upload_folder
+
+from specviz.compat import gradio as compat
+from specviz.compat.gradio import API_PREFIX, LastingBlocks
+
+FRONTEND = Path(gr.__file__).parent / "templates" / "frontend"
+
+
+@pytest.fixture(scope="module")
+def page() -> LastingBlocks:
+    with LastingBlocks() as page:
+        box = gr.Textbox("")
+        choice = gr.Dropdown(["a"])
+        button = gr.Button()
+        table = gr.Dataframe()
+        button.click(lambda: None, None, None)
+        button.click(None, None, box, js="() => 'x'")
+        table.select(lambda: None, None, None)
+        compat.then_always(box.submit(lambda text: text, box, box), lambda: "", None, choice)
+    page.queue()
+    return page
+
+
+def styles() -> str:
+    return "".join(file.read_text(encoding="utf-8") for file in FRONTEND.rglob("*.css"))
+
+
+# ---- addresses and files
+
+
+def addresses(app: Any) -> set[str]:
+    """The paths of an app's routes, those of its routers among them."""
+    return {
+        path
+        for route in app.routes
+        for path in ([route.path] if hasattr(route, "path") else addresses(route.original_router))
+    }
+
+
+def test_gradio_answers_the_addresses_that_are_let_through(page: LastingBlocks) -> None:
+    """Every pattern of ours is of an address that gradio has; a pattern without one guards nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        app = App.create_app(page, app_kwargs={}, mcp_server=False)
+    served = {re.sub(r"\{[^}]+\}", "x", path).rstrip("/") for path in addresses(app)}
+    prefixed = {path.removeprefix(API_PREFIX) for path in served}
+    for pattern in (*compat.PAGE_ADDRESSES, *compat.API_ADDRESSES):
+        if pattern.startswith("mcp"):
+            continue  # mounted where the package mcp is
+        assert any(re.fullmatch(f"/{pattern}", path) for path in served | prefixed), (
+            f"Gradio has no address like {pattern} any more: look what the page asks for instead."
+        )
+
+
+def test_a_file_is_served_under_the_address_that_is_given() -> None:
+    """`served_address` names the one route that serves files."""
+    address = compat.served_address(Path(__file__))
+    assert address == f"gradio_api/file={Path(__file__).resolve().as_posix()}", (
+        "Gradio's prefix has changed: everything that the page fetches for itself lies elsewhere."
+    )
+    assert '"/file={path_or_url:path}"' in inspect.getsource(App.create_app), (
+        "Gradio serves files at another address: `served_address` must say where."
+    )
+
+
+def test_uploads_are_told_from_other_files(tmp_path: Path) -> None:
+    """Only what lies in gradio's folder of uploads counts as uploaded."""
+    assert compat.is_uploaded(Path(get_upload_folder()) / "x" / "run.jsonl")
+    assert not compat.is_uploaded(Path(get_upload_folder()) / ".." / "run.jsonl")
+    assert not compat.is_uploaded(tmp_path / "run.jsonl")
+
+
+def test_every_file_among_the_values_is_checked() -> None:
+    """Files are found wherever gradio would look for them."""
+    seen: list[Any] = []
+    compat.check_files(
+        [1, {"path": "a"}, [{"x": {"path": "b"}}], "path"], lambda file: seen.append(file["path"])
+    )
+    assert sorted(seen) == ["a", "b"], "Gradio looks for files in values in another way: see `check_files`."
+
+
+def test_an_upload_button_of_our_own_is_gradios_to_the_browser() -> None:
+    """Name and settings are those of gradio's button, whatever the constructor of ours takes."""
+
+    class Own(compat.UploadButton):
+        def __init__(self, label: str, *, limit: int) -> None:
+            super().__init__(label)
+            self.limit = limit
+
+    own = Own("Upload", limit=3)
+    assert own.get_block_name() == "uploadbutton", (
+        "Gradio names components in another way: see `is_template`."
+    )
+    assert own.get_config().keys() == gr.UploadButton("Upload").get_config().keys(), (
+        "Gradio collects the settings of a component in another way: see `UploadButton.get_config`."
+    )
+
+
+# ---- events
+
+
+@pytest.mark.parametrize("name", ["process_api", "preprocess_data"])
+def test_events_are_served_by_the_methods_that_are_overridden(name: str) -> None:
+    """What serves an event is a coroutine method of Blocks with the event first."""
+    method = getattr(gr.Blocks, name, None)
+    assert inspect.iscoroutinefunction(method), (
+        f"gr.Blocks.{name} is gone: events of the page are not guarded."
+    )
+    assert list(inspect.signature(method).parameters)[1] == "block_fn", (
+        f"gr.Blocks.{name} takes something else than the event first: see specviz/app/guard.py."
+    )
+
+
+def test_values_are_read_within_the_event() -> None:
+    """`process_api` awaits `preprocess_data`, and is given what was chosen by name."""
+    source = inspect.getsource(gr.Blocks.process_api)
+    assert "event_data" in inspect.signature(gr.Blocks.process_api).parameters
+    assert "self.preprocess_data(" in source or "self.call_function(" in source, (
+        "Gradio reads an event's values elsewhere: values that do not fit are not refused any more."
+    )
+
+
+def events(page: gr.Blocks, name: str) -> list[Any]:
+    return [each for each in page.fns.values() if any(target == name for _, target in each.targets)]
+
+
+def test_events_say_what_they_are(page: LastingBlocks) -> None:
+    """An event of the browser's own and a selection can be told from others."""
+    plain, in_browser = events(page, "click")
+    [chosen] = events(page, "select")
+    assert not compat.runs_in_browser(plain), "`fn` of gradio's events means something else."
+    assert compat.runs_in_browser(in_browser), "`fn` of gradio's events means something else."
+    assert compat.is_selection(chosen), "`targets` of gradio's events means something else."
+    assert not compat.is_selection(plain), "`targets` of gradio's events means something else."
+    data = {"index": 1, "value": "a"}
+    assert compat.selection(gr.SelectData(None, data)) == data, "SelectData holds what was sent elsewhere."
+    assert compat.selection(gr.EventData(None, "x")) is None
+    assert compat.selection(None) is None
+
+
+def test_what_must_always_follow_follows_success_and_failure(page: LastingBlocks) -> None:
+    """Buttons are set right after a run however it ended: one event for each way."""
+    [run] = events(page, "submit")
+    after = [each for each in page.fns.values() if each.trigger_after == run._id]
+    assert [each.trigger_only_on_failure for each in after] == [False, True], (
+        "Gradio chains events in another way: Run might stay disabled after a failure."
+    )
+
+
+# ---- a server that stays up
+
+
+def test_blocks_of_our_own_are_gradios_to_the_browser(page: LastingBlocks) -> None:
+    """The browser finds the component by its name."""
+    assert page.get_block_name() == gr.Blocks().get_block_name(), "Gradio names Blocks in another way."
+
+
+def test_a_session_keeps_no_values_of_components(page: LastingBlocks) -> None:
+    """Nothing of what a visitor wrote or read stays in a session, while its `gr.State` does."""
+    state = gradio.state_holder.SessionState(page)
+    block = next(iter(page.blocks))
+    for name in ("config_values", "_update_value_in_config"):
+        assert name in inspect.getsource(gradio.state_holder), (
+            f"Gradio's sessions have no {name} any more: look where they keep the values of components."
+        )
+    state._update_value_in_config(block, "a secret")
+    state[block] = page.blocks[block]
+    assert state.config_values == {}
+    assert "a secret" not in repr(vars(state))
+    assert "= SessionState(" in inspect.getsource(gradio.state_holder.StateHolder), (
+        "Gradio makes sessions in another way: sessions keep values again."
+    )
+
+
+def test_the_queue_makes_no_table_of_its_events(page: LastingBlocks) -> None:
+    """The queue keeps one event for its figures, and makes none."""
+    source = inspect.getsource(Queue)
+    for name in ("ANALYTICS_MAX_EVENTS", "compute_analytics_summary"):
+        assert f"self.{name}" in source, f"Gradio's queue has no {name} any more: see `LastingBlocks.queue`."
+    assert page._queue.ANALYTICS_MAX_EVENTS == 1
+    assert page._queue.compute_analytics_summary([1]) == {}
+
+
+def test_a_message_for_a_gone_session_stops_no_queue(page: LastingBlocks) -> None:
+    """The event of a session that is gone is dropped; the queue goes on."""
+    event = SimpleNamespace(alive=True, _id="1", session_hash="gone")
+    page._queue.pending_messages_per_session.pop("gone", None)
+    message: Any = SimpleNamespace(event_id=None)
+    page._queue.send_message(event, message)
+    assert event.alive is False, (
+        "Gradio's queue sends messages in another way: `survive_gone_sessions` may be needless, or without effect."
+    )
+
+
+# ---- the page in the browser
+
+
+def test_the_classes_that_are_styled_are_the_frontends() -> None:
+    """The rules in STYLE are about something that gradio draws."""
+    sheets = styles()
+    assert re.search(r"\.wrap[.\w-]*\.generating|\.generating", sheets), (
+        "Gradio frames what is being made by another class than 'generating': it may pulse again."
+    )
+    assert re.search(r"\.divider", sheets), "The footer's dividers have another class than 'divider'."
+    assert "--color-accent" in sheets, "Gradio has no accent colour of that name any more."
+
+
+@pytest.mark.parametrize(
+    "names", ["props", "element", "trigger", "watch"]
+)  # what `js_on_load` is given in the browser
+def test_components_of_our_own_are_given_what_their_scripts_use(names: str) -> None:
+    """The browser hands a component's script what it is written for."""
+    bundle = next(file for file in FRONTEND.rglob("HTML-*.js")).read_text(encoding="utf-8")
+    assert re.search(rf"[\"'`]{names}[\"'`]", bundle), f"Gradio gives `js_on_load` no {names} any more."
+
+
+def test_the_sizes_of_type_are_pixels() -> None:
+    """Larger text is made from gradio's own sizes, each a variable of its style sheets."""
+    sizes = compat.text_sizes()
+    assert {"xs", "sm", "md", "lg"} <= sizes.keys(), "Gradio's theme has other sizes of type."
+    assert all(5 < size < 60 for size in sizes.values()), "Gradio's sizes of type are no pixels any more."
+    assert "--text-md" in styles(), "Gradio's sizes of type are in other CSS variables."
+
+
+def test_the_markers_of_values_survive_json() -> None:
+    """An update for a component is a dict with `__type__`, which scripts of the page make by hand."""
+    assert json.loads(json.dumps(gr.update(value=1)))["__type__"] == "update", (
+        "Gradio marks updates in another way: the button that copies a link shows nothing."
+    )

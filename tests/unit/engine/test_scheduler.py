@@ -1,0 +1,399 @@
+"""Laws of the scheduler: order, fairness, positions, deadlines, aborts and refusals, without a thread or a model."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specviz.engine.scheduler import Scheduler, SequenceGroup
+from specviz.errors import BusyError
+
+
+def group(name: str, count: int = 1, visitor: str | None = None, **more: object) -> SequenceGroup[str]:
+    """Sequences name0, name1, …; by default every group is a visitor's own."""
+    sequences = [f"{name}{index}" for index in range(count)]
+    return SequenceGroup(sequences, name if visitor is None else visitor, **more)  # type: ignore[arg-type]
+
+
+def everything(sequences: list[str]) -> int:
+    """Memory has room for all."""
+    return len(sequences)
+
+
+def scheduler(*groups: SequenceGroup[str], slots: int = 4, queue: float = math.inf) -> Scheduler[str]:
+    made: Scheduler[str] = Scheduler(slots, queue)
+    for each in groups:
+        made.submit(each)
+    return made
+
+
+def admit(made: Scheduler[str], room: Callable[[list[str]], int] = everything) -> list[str]:
+    """Admit once, and prefill at once."""
+    admitted = made.admit(room)
+    made.prefilled()
+    return admitted
+
+
+def admit_all(made: Scheduler[str]) -> list[str]:
+    """Admit for as long as somebody is."""
+    found: list[str] = []
+    while admitted := admit(made):
+        found += admitted
+    return found
+
+
+def test_an_own_batch_is_filled_in_the_order_of_the_requests() -> None:
+    """One caller: as many at once as there are slots, the next ones as slots get free."""
+    made = scheduler(group("a", 6))
+    assert admit(made) == ["a0", "a1", "a2", "a3"]
+    assert admit(made) == []
+    made.finish("a2")
+    made.finish("a0")
+    assert admit(made) == ["a4", "a5"]
+    assert (made.waiting, made.running, made.decoding) == (0, 4, ["a1", "a3", "a4", "a5"])
+
+
+def test_nobody_joins_while_others_are_prefilling() -> None:
+    """One group's prompts are read at a time, and hold their slots meanwhile."""
+    made = scheduler(group("a"), group("b"))
+    assert made.admit(everything) == ["a0"]
+    assert made.admit(everything) == []
+    assert (made.prefilling, made.running, made.waiting) == (["a0"], 1, 1)
+    made.prefilled()
+    assert (made.prefilling, made.decoding) == ([], ["a0"])
+    assert made.admit(everything) == ["b0"]
+
+
+def test_equal_visitors_are_served_by_arrival() -> None:
+    made = scheduler(*[group(name) for name in "cab"])
+    assert admit_all(made) == ["c0", "a0", "b0"]
+
+
+def test_a_visitor_who_asks_for_much_gets_an_equal_share() -> None:
+    """Slots are shared equally by visitors who are served or wait, whatever each asks for, and in how many groups."""
+    made = scheduler(group("a", 5, "greedy"), group("b", 5, "greedy"), group("c", 1), slots=4)
+    assert admit_all(made) == ["a0", "a1", "c0"]
+    made.finish("c0")  # alone again, the greedy one may have all
+    assert admit_all(made) == ["a2", "a3"]
+
+
+def test_a_free_slot_goes_to_those_who_have_fewest() -> None:
+    made = scheduler(group("a", 8), slots=4)
+    assert admit(made) == ["a0", "a1", "a2", "a3"]
+    made.submit(group("b"))
+    made.finish("a0")
+    assert admit(made) == ["b0"]
+
+
+def test_with_one_slot_groups_go_by_arrival() -> None:
+    """With one slot the share is one slot still, never none."""
+    made = scheduler(group("a", 2), group("b", 2), slots=1)
+    served = []
+    for _ in range(4):
+        served += admit(made)
+        made.finish(served[-1])
+    assert served == ["a0", "a1", "b0", "b1"]
+
+
+def test_memory_bounds_how_many_join() -> None:
+    """`room_for` is asked about the first ones in order; where it has room for none, they stay in the queue."""
+    asked: list[list[str]] = []
+
+    def room(sequences: list[str]) -> int:
+        asked.append(sequences)
+        return 2 if len(asked) == 1 else 0
+
+    made = scheduler(group("a", 3))
+    assert admit(made, room) == ["a0", "a1"]
+    assert admit(made, room) == []
+    assert asked == [["a0", "a1", "a2"], ["a2"]]
+    assert made.waiting == 1
+
+
+def test_memory_is_not_asked_about_where_no_slot_is_free() -> None:
+    made = scheduler(group("a", 2), slots=1)
+    admit(made)
+    assert made.admit(lambda _: 1 // 0) == []
+
+
+# ---- the queue -----------------------------------------------------------------------------------------------
+
+
+def test_each_group_hears_its_position_once_and_again_when_it_falls() -> None:
+    first, second, third = group("a", 2), group("b"), group("c")
+    made = scheduler(first, second, third, slots=1)
+    admit(made)
+    assert made.queue_positions() == [(second, 1), (third, 2)]
+    assert made.queue_positions() == []
+    made.finish("b0")
+    assert made.queue_positions() == [(third, 1)]
+
+
+def test_a_group_hears_no_position_once_part_of_it_is_admitted() -> None:
+    made = scheduler(group("a", 3), slots=2)
+    assert made.queue_positions() == [(made.groups[0], 1)]
+    admit(made)
+    assert made.queue_positions() == []
+    made.finish("a0")
+    assert made.queue_positions() == []
+
+
+def test_positions_count_what_is_admitted_before_and_a_newcomer_may_overtake() -> None:
+    """Position n means: n - 1 sequences go first, as things are. A visitor with fewer goes before one with more."""
+    much, more = group("a", 3, "one"), group("b", 2, "one")
+    made = scheduler(much, more, slots=1)
+    admit(made)
+    assert made.queue_positions() == [(more, 3)]  # a1 and a2 go first
+    other = group("c")
+    made.submit(other)
+    assert made.queue_positions() == [(more, 4), (other, 1)]
+
+
+def test_a_full_queue_refuses_and_keeps_nothing() -> None:
+    """Beyond what free slots take, `queue` sequences may wait; with an empty queue a group of any size may come."""
+    made = scheduler(group("a", 9), slots=2, queue=3)
+    admit(made)
+    with pytest.raises(BusyError, match="queue is full"):
+        made.submit(group("b"))
+    assert [each.visitor for each in made.groups] == ["a"]
+    for index in range(2, 7):
+        made.finish(f"a{index}")
+    assert made.waiting == 2
+    made.submit(group("c"))
+    with pytest.raises(BusyError):
+        made.check_capacity(1)
+
+
+def test_free_slots_count_as_room_in_the_queue() -> None:
+    made = scheduler(group("a"), slots=3, queue=1)
+    made.submit(group("b", 3))
+    with pytest.raises(BusyError):
+        made.submit(group("c"))
+
+
+def test_a_group_of_nothing_is_over_at_once() -> None:
+    made = scheduler(group("a", 0))
+    assert made.groups == []
+    assert made.admit(everything) == []
+
+
+# ---- leaving -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["waiting", "prefilling", "decoding"])
+def test_an_aborted_group_leaves_whatever_it_is_doing(state: str) -> None:
+    """Its slots are free for the next one at once."""
+    aborted, other = group("a", 2), group("b", 2)
+    made = scheduler(aborted, other, slots=2)
+    if state == "prefilling":
+        made.admit(everything)
+    elif state == "decoding":
+        admit_all(made)
+    assert made.leaving(0) == []
+    aborted.abort()
+    assert made.leaving(0) == [("a0", "cancelled"), ("a1", "cancelled")]
+    for sequence, _ in made.leaving(0):
+        assert made.finish(sequence) is aborted
+    assert made.groups == [other]
+    assert made.group_of("a0") is None
+    made.prefilled()
+    admit_all(made)
+    assert made.decoding == ["b0", "b1"]
+
+
+@pytest.mark.parametrize("state", ["waiting", "decoding"])
+def test_one_sequence_of_a_group_is_aborted_alone(state: str) -> None:
+    aborted = group("a", 3)
+    made = scheduler(aborted)
+    if state == "decoding":
+        admit(made)
+    aborted.abort(1, "time")
+    aborted.abort(1)  # the first reason counts
+    assert made.leaving(0) == [("a1", "time")]
+    made.finish("a1")
+    assert made.leaving(0) == []
+    admit_all(made)
+    assert made.decoding == ["a0", "a2"]
+
+
+def test_a_single_abort_waits_for_the_prompts_that_are_read_with_it() -> None:
+    """Prompts of a group are read in one batch, which is not torn apart; unless none of it goes on."""
+    aborted = group("a", 2)
+    made = scheduler(aborted)
+    made.admit(everything)
+    aborted.abort(0)
+    assert made.leaving(0) == []
+    aborted.abort(1)
+    assert made.leaving(0) == [("a0", "cancelled"), ("a1", "cancelled")]
+    made.prefilled()
+    assert [sequence for sequence, _ in made.leaving(0)] == ["a0", "a1"]
+
+
+def test_others_leave_while_prompts_are_read() -> None:
+    """Those that decode, or wait, do not wait for another group's prefill."""
+    decodes, prefills, waits = (group(name, count) for name, count in (("a", 1), ("b", 2), ("c", 1)))
+    made = scheduler(decodes, slots=6)
+    admit(made)
+    for each in (prefills, waits):
+        made.submit(each)
+    made.admit(everything)
+    prefills.abort(0)
+    decodes.abort()
+    waits.abort()
+    assert [sequence for sequence, _ in made.leaving(0)] == ["a0", "c0"]
+
+
+def test_an_abort_before_submission_or_after_the_end_is_harmless() -> None:
+    early, late = group("a"), group("b")
+    early.abort()
+    made = scheduler(early, late)
+    assert made.leaving(0) == [("a0", "cancelled")]
+    made.finish("a0")
+    admit(made)
+    made.finish("b0")
+    late.abort()
+    assert made.leaving(0) == []
+
+
+def test_a_stop_ends_the_whole_group_with_the_next_step() -> None:
+    flags: list[bool] = []
+    made = scheduler(group("a", 2, stopped=lambda: bool(flags)), group("b"))
+    admit(made)
+    assert made.leaving(0) == []
+    flags.append(True)
+    assert made.leaving(0) == [("a0", "cancelled"), ("a1", "cancelled")]
+
+
+def test_past_its_deadline_a_group_ends_with_time_what_waits_of_it_too() -> None:
+    """Counted from submission; at the deadline itself it may go on."""
+    made = scheduler(slots=1)
+    made.submit(group("a", 2), now=100.0, seconds=30.0)
+    admit(made)
+    assert made.leaving(130.0) == []
+    assert made.leaving(130.5) == [("a0", "time"), ("a1", "time")]
+    assert made.unserved(130.5) == []
+
+
+def test_a_group_that_was_never_admitted_is_busy_at_its_deadline() -> None:
+    """Nothing was written: that is an error, not an end."""
+    made = scheduler(group("a"), slots=1)
+    admit(made)
+    late = group("b", 2)
+    made.submit(late, now=5.0, seconds=0.25)
+    assert made.unserved(5.25) == []
+    [(found, error)] = made.unserved(5.5)
+    assert found is late
+    assert "nothing was free for 0.25 seconds" in str(error)
+    assert made.leaving(5.5) == []
+
+
+def test_an_abort_counts_before_a_deadline() -> None:
+    made = scheduler(slots=1)
+    one = group("a")
+    made.submit(one, now=0.0, seconds=1.0)
+    admit(made)
+    one.abort()
+    assert made.leaving(2.0) == [("a0", "cancelled")]
+
+
+# ---- whatever happens ----------------------------------------------------------------------------------------
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("submit"), st.integers(0, 3), st.integers(0, 5)),
+    st.tuples(st.just("admit"), st.integers(0, 6), st.just(0)),
+    st.tuples(st.just("prefilled"), st.just(0), st.just(0)),
+    st.tuples(st.just("finish"), st.integers(0, 99), st.just(0)),
+    st.tuples(st.just("abort"), st.integers(0, 99), st.integers(-1, 4)),
+    st.tuples(st.just("leave"), st.integers(0, 40), st.just(0)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(ACTIONS, max_size=60), st.integers(1, 5), st.integers(0, 6))
+def test_whatever_happens_the_books_agree(
+    actions: list[tuple[str, int, int]], slots: int, queue: int
+) -> None:
+    """Every sequence is in exactly one state, no slot is given twice, and everyone is served or ended at last."""
+    made: Scheduler[str] = Scheduler(slots, queue)
+    submitted: list[SequenceGroup[str]] = []
+    over: list[str] = []
+    for clock, (action, number, more) in enumerate(actions):
+        alive = [sequence for each in made.groups for sequence in each.unfinished]
+        if action == "submit":
+            new = group(f"{clock}.", more, str(number))
+            try:
+                made.submit(new, now=clock, seconds=30)
+            except BusyError:
+                continue
+            submitted.append(new)
+        elif action == "admit":
+            admitted = made.admit(lambda sequences, most=number: min(most, len(sequences)))
+            assert len({made.group_of(sequence) for sequence in admitted}) <= 1
+        elif action == "prefilled":
+            made.prefilled()
+        elif action == "finish" and alive:
+            sequence = alive[number % len(alive)]
+            if sequence not in made.prefilling:
+                made.finish(sequence)
+                over.append(sequence)
+        elif action == "abort" and submitted:
+            chosen = submitted[number % len(submitted)]
+            if more < len(chosen.sequences):
+                chosen.abort(None if more < 0 else more)
+        elif action == "leave":
+            for sequence, reason in made.leaving(clock + number):
+                assert reason in ("cancelled", "time")
+                made.finish(sequence)
+                over.append(sequence)
+            for expired, _ in made.unserved(clock + number):
+                for sequence in list(expired.unfinished):
+                    made.finish(sequence)
+                    over.append(sequence)
+        waiting = [sequence for each in made.groups for sequence in each.waiting]
+        assert made.running <= slots
+        everyone = [*waiting, *made.prefilling, *made.decoding, *over]
+        assert Counter(everyone) == Counter(sequence for each in submitted for sequence in each.sequences)
+        positions = {position for _, position in made.queue_positions()}
+        assert positions <= set(range(1, len(waiting) + 1))
+    for _ in range(1000):
+        made.admit(everything)
+        made.prefilled()
+        if not made.decoding:
+            break
+        made.finish(made.decoding[0])
+    assert made.groups == []
+    assert made._group_of == {}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6)), min_size=1, max_size=8), st.integers(1, 8))
+def test_no_visitor_has_more_than_a_share_and_none_idles(wanted: list[tuple[int, int]], slots: int) -> None:
+    """After all who may be are admitted: each visitor has at most an equal share, and who has less has nothing waiting."""
+    made = scheduler(*[group(f"{n}.", count, str(who)) for n, (who, count) in enumerate(wanted)], slots=slots)
+    admit_all(made)
+    visitors = {str(who) for who, _ in wanted}
+    share = max(1, slots // len(visitors))
+    has = Counter(made._group_of[sequence].visitor for sequence in made.decoding)
+    assert all(count <= share for count in has.values())
+    for each in made.groups:
+        if each.waiting and has[each.visitor] < share:
+            assert len(made.decoding) == slots
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=6))
+def test_with_one_slot_the_queue_is_served_as_positions_said(wanted: list[tuple[int, int]]) -> None:
+    """Nobody comes or goes: the group at position 1 is the one that is admitted from next."""
+    made = scheduler(*[group(f"{n}.", count, str(n)) for n, (_, count) in enumerate(wanted)], slots=1)
+    while made.groups:
+        first = made._order()[0][0]
+        made.queue_positions()
+        assert first.queue_position == 1
+        [admitted] = admit(made)
+        assert made.group_of(admitted) is first
+        made.finish(admitted)

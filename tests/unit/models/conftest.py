@@ -1,0 +1,55 @@
+"""Checkpoints on disk, a hub that cannot be reached, and an empty cache of the embedded verifier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+import torch
+from huggingface_hub import constants as hub_constants
+
+from specviz.models import hub, smollm2
+from specviz.models.registry import PAIRS, HubSource, PairSpec
+from tests.support.tiny import tiny_pair
+from tests.unit.models.helpers import convert
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two checkpoints on disk, which the registry's pair "disk" takes for hub repositories that can be reached."""
+    tiny_pair("llama", tmp_path, dtype=torch.float32)
+    spec = PairSpec(
+        key="disk",
+        title="Disk pair",
+        drafter=HubSource(str(tmp_path / "drafter")),
+        verifier=HubSource(str(tmp_path / "verifier")),
+        drafter_name="Small",
+        verifier_name="Large",
+        drafter_parameters=40_000,
+        verifier_parameters=50_000,
+        about="A pair for tests.",
+    )
+    monkeypatch.setitem(PAIRS, "disk", spec)
+    monkeypatch.setattr(hub, "reachable", lambda: True)
+    return tmp_path
+
+
+@pytest.fixture
+def empty_hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A hub that refuses connections, an empty cache of it, and a machine with much memory and no GPU."""
+    monkeypatch.setattr(hub_constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(hub_constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10**12))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    return tmp_path / "hub"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and a conversion that takes no time and writes "whole" weights."""
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(smollm2, "_installed_gguf", lambda: tmp_path / "unused.gguf")
+    monkeypatch.setattr(smollm2, "_convert", convert)
+    return tmp_path / "cache"

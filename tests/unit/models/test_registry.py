@@ -1,0 +1,59 @@
+"""The registry: keys and sizes that are right, and no heavy library imported to list them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from specviz.errors import PairError
+from specviz.models.loading import load_pair
+from specviz.models.registry import DEFAULT_PAIR, PAIRS
+from tests.unit.models.helpers import ROOT
+
+
+def test_the_default_pair_needs_no_hub() -> None:
+    assert PAIRS[DEFAULT_PAIR].repositories == ()
+    assert PAIRS[DEFAULT_PAIR].origin == "embedded"
+
+
+def test_every_pair_is_filed_under_its_own_key() -> None:
+    assert all(spec.key == key for key, spec in PAIRS.items())
+    assert {
+        "embedded",
+        "embedded-skip",
+        "smollm2",
+        "qwen2.5",
+        "gemma2",
+        "gpt2",
+        "opt",
+        "pythia",
+    } <= PAIRS.keys()
+    assert [key for key, spec in PAIRS.items() if spec.gated] == ["gemma2"]
+
+
+def test_an_unknown_pair_is_refused_with_the_known_names() -> None:
+    with pytest.raises(PairError, match=r"embedded, embedded-skip, smollm2.*pythia"):
+        load_pair("nope")
+
+
+def test_importing_the_layer_loads_no_heavy_library() -> None:
+    """Pairs are listed, and unknown ones refused, before torch is imported."""
+    heavy = ("torch", "transformers", "gradio", "plotly", "huggingface_hub")
+    code = (
+        "import sys, specviz, specviz.models.availability, specviz.models.smollm2\n"
+        "try: specviz.load_pair('nope')\n"
+        "except specviz.models.registry.PairError: pass\n"
+        f"print([m for m in {heavy} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("key", ["embedded", "embedded-skip"])
+def test_the_registry_counts_the_real_embedded_weights(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECVIZ_PREPACK", "0")  # packed weights are no parameters
+    pair, spec = load_pair(key, device="cpu"), PAIRS[key]
+    counts = [sum(weight.numel() for weight in model.parameters()) for model in (pair.drafter, pair.verifier)]
+    assert counts == [spec.drafter_parameters, spec.verifier_parameters]

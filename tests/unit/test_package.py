@@ -1,0 +1,147 @@
+"""The package: what it declares, what it exports, what it carries, and what importing it brings along."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from email.message import Message
+from email.parser import Parser
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import specviz
+from tests.support.wheel import ROOT, build_wheel
+
+EXTRAS = {"eval": {"lm-eval"}, "bench": {"flashspec"}, "pictures": {"kaleido"}}
+NOT_IMPORTED = {
+    "gguf": "transformers reads the embedded model with it",
+    "mcp": "gradio serves tools with it",
+}
+PLATFORM = {"spaces"}
+"""What a Space on ZeroGPU brings; a version of ours beside it would break that."""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: Path) -> Message:
+    with ZipFile(wheel) as archive:
+        [name] = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return Parser().parsestr(archive.read(name).decode())
+
+
+def requirements(metadata: Message, extra: str = "") -> dict[str, Requirement]:
+    """What the wheel requires, by canonical name: always, or for an extra alone."""
+    found = [Requirement(line) for line in metadata.get_all("Requires-Dist", [])]
+    if extra:
+        found = [one for one in found if one.marker and one.marker.evaluate({"extra": extra})]
+    else:
+        found = [one for one in found if not one.marker]
+    return {canonicalize_name(one.name): one for one in found}
+
+
+def imported() -> Iterator[tuple[str, Path]]:
+    """Every foreign top-level module that the project imports anywhere, and where."""
+    for path in [ROOT / "app.py", *(ROOT / "specviz").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            else:
+                continue
+            for name in {name.partition(".")[0] for name in names}:
+                if name not in sys.stdlib_module_names and name != "specviz":
+                    yield name, path
+
+
+def test_every_import_is_declared_and_nothing_else(metadata: Message) -> None:
+    """What is imported is required, by the package or by an extra; what is required is imported, or has its reason."""
+    required = set(requirements(metadata))
+    declared = required.union(*EXTRAS.values()) | PLATFORM
+    distributions = packages_distributions()
+    used = set()
+    for module, path in imported():
+        candidates = {canonicalize_name(name) for name in distributions.get(module, [module])}
+        assert candidates & declared, f"{path.relative_to(ROOT)} imports {module}, which is not declared"
+        used |= candidates
+    assert required - used - set(NOT_IMPORTED) == set()
+
+
+def test_requirements_are_bounded(metadata: Message) -> None:
+    """One list for a Space and for the package, each entry with the versions it was tried with."""
+    lines = (line.partition("#")[0] for line in (ROOT / "requirements.txt").read_text().splitlines())
+    listed = [Requirement(line) for line in lines if line.strip()]
+    found = requirements(metadata)
+    assert {canonicalize_name(one.name): one.specifier for one in listed} == {
+        name: one.specifier for name, one in found.items()
+    }
+    for extra, names in EXTRAS.items():
+        assert set(requirements(metadata, extra)) == names
+        found |= requirements(metadata, extra)
+    for name, one in (found | requirements(metadata, "test")).items():
+        assert {bound.operator for bound in one.specifier} in ({">=", "<"}, {">=", "<="}), name
+
+
+def test_the_wheel_carries_what_is_read_at_run_time(wheel: Path) -> None:
+    """Modules, page files, templates, drafter, recorded runs, sweep and tasks; no picture; at most 40 MB."""
+    assert wheel.stat().st_size < 40e6
+    expected = {
+        ("" if folder == "specviz" else "specviz/") + path.relative_to(ROOT).as_posix()
+        for folder, unneeded in (("specviz", {".pyc", ".pyi"}), ("assets", {".png", ".svg"}))
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and path.suffix not in unneeded
+    }
+    with ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if name.startswith("specviz/")}
+        assert {name.partition("/")[0] for name in archive.namelist()} <= {
+            "specviz",
+            f"specviz-{specviz.__version__}.dist-info",
+        }
+    assert packed == expected
+
+
+def test_importing_the_package_brings_no_torch() -> None:
+    """`import specviz` is immediate; its names come when they are asked for."""
+    _run(
+        "import sys, specviz; print(specviz.__version__); assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+
+
+def test_all_names_are_there() -> None:
+    assert all(getattr(specviz, name) is not None for name in specviz.__all__)
+    assert set(specviz.__all__) <= set(dir(specviz))
+    assert specviz.METHODS["speed"].name == "speed"
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = specviz.nothing
+
+
+def test_the_library_brings_neither_page_nor_server() -> None:
+    """Everything from the rules to the analysis, without gradio, plotly and pydantic."""
+    _run("""
+import sys
+from importlib import import_module
+from pkgutil import walk_packages
+
+for layer in ("core", "schema", "runtime", "models", "engine", "analysis"):
+    package = import_module(f"specviz.{layer}")
+    for module in walk_packages(package.__path__, f"{package.__name__}."):
+        import_module(module.name)
+        brought = {"gradio", "plotly", "pydantic"} & set(sys.modules)
+        assert not brought, f"{module.name} imports {brought}"
+""")
+
+
+def _run(code: str) -> None:
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]

@@ -21,8 +21,6 @@ NAMES = {"pair": "pair", "prompt": "prompt"} | {
     each.query: each.name for each in SETTINGS.values() if each.query
 }
 """The names in a query, and what they set; beside them `tab`, and `pane` as often as there are panes."""
-OMITTED: dict[str, Any] = {"temperature": 0.7}
-"""What a link leaves out means this. The page's own links name every setting; older ones by hand relied on these defaults."""
 
 MAX_PROMPT = 4000
 """Characters of a prompt that a link may carry."""
@@ -51,11 +49,6 @@ class Link:
     settings: dict[str, Any] = field(default_factory=dict)
     panes: tuple[Pane, ...] = ()
     problems: tuple[str, ...] = ()
-
-    @property
-    def meant(self) -> dict[str, Any]:
-        """The settings, and what goes without saying once there are any."""
-        return OMITTED | self.settings if self.settings or self.panes else {}
 
     @property
     def compares(self) -> bool:

@@ -48,7 +48,7 @@ def wire_opening(
 
 def _generate(tab: Generate, link: Link) -> list[Any]:
     """Updates for the settings of Generate, and for the description of the method."""
-    wanted = {} if link.compares else link.meant
+    wanted = {} if link.compares else link.settings
     method = wanted.get("method", DEFAULT_METHOD)
     if "method" in wanted or "lenience" in wanted:
         wanted["lenience"] = lenience_slider(method, wanted.get("lenience"))
@@ -58,6 +58,6 @@ def _generate(tab: Generate, link: Link) -> list[Any]:
 
 def _compare(tab: Compare, link: Link) -> list[Any]:
     """Updates for the settings of Compare and its panes."""
-    wanted = link.meant if link.compares else {}
+    wanted = link.settings if link.compares else {}
     panes = set_panes(link.panes) if link.panes else [gr.skip()] * len(tab.pane_outputs)
     return [*(wanted.get(name, gr.skip()) for name in tab.settings), *panes]

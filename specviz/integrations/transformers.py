@@ -229,7 +229,7 @@ def _warp(processors: LogitsProcessorList, samples: bool) -> dict[str, Any]:
             "top_p, not as logits processors beside these."
         )
     names = [("temperature", "top_k", "top_p")[index] for index in order]
-    return {name: getattr(it, name) for name, it in zip(names, warpers, strict=True)}
+    return {"temperature": 1.0} | {name: getattr(it, name) for name, it in zip(names, warpers, strict=True)}
 
 
 def _unpadded(input_ids: Tensor, mask: Tensor | None) -> list[list[int]]:

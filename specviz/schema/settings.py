@@ -140,7 +140,7 @@ class Settings:
         endpoints=("generate", "pane"),
     )
     temperature: float = _setting(
-        1.0,
+        0.7,
         "From 0; 0 is greedy.",
         label="Temperature",
         low=0,

@@ -15,9 +15,9 @@ from typing import Any
 import gradio as gr
 
 from specviz.analysis.sweep.cost_model import CostModel
+from specviz.analysis.sweep.folder import Recorded
 from specviz.analysis.sweep.grid import SweepGrid
 from specviz.analysis.sweep.items import Item
-from specviz.analysis.sweep.folder import Recorded
 from specviz.analysis.sweep.results import Point, Results
 from specviz.analysis.sweep.sample import Sample
 from specviz.app.components.figure_view import figure_value

@@ -147,4 +147,5 @@ def measure_together(
 
 
 def _request(contender: Ours, prompt: Sequence[int], seed: int, tokens: int, **more: Any) -> Request:
-    return Request(token_ids=list(prompt), seed=seed, max_new_tokens=tokens, **contender.options, **more)
+    given = contender.options | more
+    return Request(token_ids=list(prompt), seed=seed, temperature=1.0, max_new_tokens=tokens, **given)

@@ -254,7 +254,7 @@ def test_a_comparison_tells_where_texts_part(service: Script, endpoint: Callable
     [(_, asked, _)] = service.asked
     assert [each.method for each in asked] == ["cascade_tokenV3", "speed", "cascade_tokenV3"]
     assert (asked[2].lenience, asked[2].draft_length) == (0.1, 4)
-    assert {(each.prompt, each.temperature, each.seed) for each in asked} == {("Hi", 1.0, 0)}
+    assert {(each.prompt, each.temperature, each.seed) for each in asked} == {("Hi", 0.7, 0)}
 
 
 def test_methods_are_the_registry(endpoint: Callable) -> None:

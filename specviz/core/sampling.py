@@ -30,6 +30,7 @@ class Warp(NamedTuple):
     temperature: Number = 1.0
     top_k: Number = 0
     top_p: Number = 1.0
+    min_p: Number = 0.0
 
     @property
     def truncates(self) -> bool:
@@ -70,14 +71,21 @@ def indicator(comparison: Callable[..., Tensor], left: Tensor, right: Tensor) ->
     return comparison(left, right, out=left.new_empty(0))
 
 
-def distribution(logits: Tensor, temperature: Number = 1.0, top_k: Number = 0, top_p: Number = 1.0) -> Tensor:
-    """Probabilities of `logits` [..., V] at a temperature, truncated to top-k, then top-p.
+def distribution(
+    logits: Tensor,
+    temperature: Number = 1.0,
+    top_k: Number = 0,
+    top_p: Number = 1.0,
+    min_p: Number = 0.0,
+) -> Tensor:
+    """Probabilities of `logits` [..., V] at a temperature, truncated to top-k, then top-p, then min-p.
 
     Args:
         logits: [..., V]; half precision is computed in float32.
         temperature: >= 0; at 0 the distribution is one-hot at the argmax (the first one on a tie).
         top_k: keep the k most probable tokens; 0 keeps all.
         top_p: in (0, 1]; keep the fewest most probable tokens whose mass reaches top_p; 1 keeps all.
+        min_p: in [0, 1]; keep tokens at least min_p times as probable as the most probable one; 0 keeps all.
     """
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
@@ -91,6 +99,11 @@ def distribution(logits: Tensor, temperature: Number = 1.0, top_k: Number = 0, t
         probabilities = torch.softmax(logits if temperature == 1 else logits / temperature, dim=-1)
     if isinstance(top_k, Tensor) or isinstance(top_p, Tensor) or top_k > 0 or top_p < 1:
         probabilities = _truncate(probabilities, top_k, top_p)
+    if isinstance(min_p, Tensor) or min_p > 0:
+        share = tensor(min_p, logits.device, logits.dtype).unsqueeze(-1)
+        kept = torch.where(probabilities >= share * probabilities.amax(-1, keepdim=True), probabilities, 0.0)
+        # Where nothing is cut off the bits stay, whatever the settings of others in the batch are (law 3).
+        probabilities = torch.where(share > 0, kept / total(kept), probabilities)
     return probabilities
 
 
@@ -113,7 +126,10 @@ def _truncate(probabilities: Tensor, top_k: Number, top_p: Number) -> Tensor:
             kept[rest], _ = _kept(flat[rest], _all_ids(flat[rest]), limit[rest], bound[rest])
     else:
         kept, _ = _kept(flat, _all_ids(flat), limit, bound)
-    return (kept / total(kept)).view_as(probabilities)
+    kept = torch.where(
+        (limit > 0) | (bound < 1), kept / total(kept), flat
+    )  # bits stay where nothing is cut off
+    return kept.view_as(probabilities)
 
 
 def _all_ids(flat: Tensor) -> Tensor:

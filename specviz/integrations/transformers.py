@@ -27,6 +27,7 @@ from transformers import (
 from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.logits_process import (
     LogitNormalization,
+    MinPLogitsWarper,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -35,6 +36,7 @@ from transformers.generation.streamers import BaseStreamer
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from specviz.compat.transformers import attention_of, eos_ids, generate_arguments, padding_id
+from specviz.core.sampling import Warp
 from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Event, Stream
 from specviz.errors import RequestError
@@ -44,7 +46,7 @@ from specviz.schema.settings import AUTO, Request
 
 _SEEDS = 1 << 62
 _OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
-_WARPERS = (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
+_WARPERS = (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper, MinPLogitsWarper)
 """The processors that a request can express, in the order in which it applies them."""
 _ATTENTIONS = ("eager", "sdpa", attention.NAME)
 """Those that take custom masks, which a batch of sequences at different positions needs."""
@@ -69,7 +71,7 @@ def cascade_generate(
 ) -> Tensor | GenerateDecoderOnlyOutput:
     """Decode by a speculative cascade: `verifier.generate(**inputs, custom_generate=cascade_generate, drafter=...)`.
 
-    transformers calls this with what it made of the arguments of `generate`. do_sample, temperature, top_k and top_p
+    transformers calls this with what it made of the arguments of `generate`. do_sample, temperature, top_k, top_p and min_p
     (and nothing else that changes probabilities), max_new_tokens, max_length, eos_token_id, pad_token_id,
     num_return_sequences, streamer, stopping_criteria and return_dict_in_generate mean what they mean there; without
     do_sample the temperature is 0. Stop strings are given as `stopping_criteria=[StopStringCriteria(tokenizer,
@@ -80,7 +82,7 @@ def cascade_generate(
     Args:
         verifier: the model whose `generate` was called.
         input_ids: prompts, int64 [B, n], with padding where `attention_mask` in `model_kwargs` is 0.
-        logits_processor: temperature, top-k, top-p at most.
+        logits_processor: temperature, top-k, top-p, min-p at most.
         stopping_criteria: called with [B, n + t] after each new column t, as transformers does.
         generation_config: as prepared by `generate`.
         drafter: the smaller model, on the verifier's kind of device.
@@ -211,24 +213,24 @@ def _check_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
 
 
 def _warp(processors: LogitsProcessorList, samples: bool) -> dict[str, Any]:
-    """Temperature, top-k and top-p of the request that is equivalent to these processors."""
+    """Temperature, top-k, top-p and min-p of the request that is equivalent to these processors."""
     # Normalised logits have the same probabilities.
     warpers = [it for it in processors if not isinstance(it, LogitNormalization)]
     foreign = [type(it).__name__ for it in warpers if type(it) not in _WARPERS]
     if foreign:
         raise RequestError(
             f"{foreign[0]} changes probabilities in a way that a speculative cascade does not know: it takes "
-            "temperature, top_k and top_p only, so set others to what has no effect (repetition_penalty=1.0, say)."
+            "temperature, top_k, top_p and min_p only, so set others to what has no effect (repetition_penalty=1.0, say)."
         )
     if not samples:
         return {"temperature": 0.0}
     order = [_WARPERS.index(type(it)) for it in warpers]
     if order != sorted(set(order)):
         raise RequestError(
-            "Temperature, top-k and top-p are applied once each, in this order: set them by temperature, top_k and "
-            "top_p, not as logits processors beside these."
+            "Temperature, top-k, top-p and min-p are applied once each, in this order: set them by temperature, top_k, "
+            "top_p and min_p, not as logits processors beside these."
         )
-    names = [("temperature", "top_k", "top_p")[index] for index in order]
+    names = [Warp._fields[index] for index in order]
     return {"temperature": 1.0} | {name: getattr(it, name) for name, it in zip(names, warpers, strict=True)}
 
 

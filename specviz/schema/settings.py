@@ -207,6 +207,19 @@ class Settings:
         endpoints=("generate",),
     )
 
+    min_p: float = _setting(
+        0.0,
+        "Keep tokens at least so many times as probable as the most probable one; 0 keeps all.",
+        low=0,
+        high=1,
+        hint="0 keeps all tokens",
+        title="min-p",
+        offered=(0, 1),
+        step=0.05,
+        warps=True,
+        added=True,
+    )
+
     @property
     def warp(self) -> tuple[Any, ...]:
         """What makes distributions of logits, in the order of `specviz.core.sampling.Warp`."""
@@ -303,6 +316,7 @@ class Request(Settings, Prompt):
         temperature: >= 0; 0 is greedy.
         top_k: keep the k most probable tokens; 0 keeps all.
         top_p: in (0, 1]; 1 keeps all.
+        min_p: in [0, 1]; keeps tokens at least so many times as probable as the most probable one; 0 keeps all.
         seed: >= 0; the text depends on it alone.
         max_new_tokens: >= 1.
         forbidden_tokens: ids, or strings that are one token each; never drafted, never emitted.

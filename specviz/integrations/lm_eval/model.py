@@ -248,7 +248,7 @@ class HarnessModel(TemplateLM):
         if foreign := [name for name, value in given.items() if _WITHOUT_EFFECT.get(name) != value]:
             raise RequestError(
                 f"The task asks for {foreign[0]}, which speculative decoding does not do here: ask for until, "
-                "max_gen_toks, do_sample, temperature, top_k and top_p only."
+                "max_gen_toks, do_sample, temperature, top_k, top_p and min_p only."
             )
         if samples is False:
             found["temperature"] = 0.0

@@ -71,6 +71,33 @@ def test_top_k_and_top_p_keep_the_most_probable() -> None:
     assert distribution(logits, top_k=2, top_p=0.5).tolist() == [1, 0, 0, 0]
 
 
+def test_min_p_keeps_what_is_near_the_most_probable() -> None:
+    """Ties with the bound are kept; it is taken of what top-k and top-p left."""
+    logits = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64).log()
+    assert distribution(logits, min_p=0.6).tolist() == pytest.approx([4 / 7, 3 / 7, 0, 0])
+    assert distribution(logits, min_p=1).tolist() == [1, 0, 0, 0]
+    assert distribution(logits, min_p=0.01).tolist() == pytest.approx([0.4, 0.3, 0.2, 0.1])
+    assert distribution(logits, top_k=3, min_p=0.3).tolist() == pytest.approx([4 / 9, 3 / 9, 2 / 9, 0])
+    assert distribution(logits, temperature=0, min_p=0.5).tolist() == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("settings", [{"min_p": 0.02}, {"top_p": 0.9}, {"top_k": 40, "min_p": 0.1}])
+def test_settings_of_others_in_the_batch_leave_the_bits(settings: dict[str, float]) -> None:
+    """Law 3, for top-k, top-p and min-p together: each distribution is the one its settings alone give."""
+    logits = 3 * torch.randn(3, 1, 5000, generator=torch.Generator().manual_seed(5))
+    others = {"top_k": 0.0, "top_p": 1.0, "min_p": 0.0}
+    columns = {
+        name: torch.tensor(
+            [[float(settings.get(name, none))], [{"top_k": 9.0, "top_p": 0.5, "min_p": 0.2}[name]], [none]],
+            dtype=torch.float64,
+        )
+        for name, none in others.items()
+    }
+    together = distribution(logits, 1.0, **columns)
+    assert torch.equal(together[0], distribution(logits[0], 1.0, **settings))
+    assert torch.equal(together[2], distribution(logits[2], 1.0))
+
+
 def test_truncation_agrees_with_transformers() -> None:
     from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 

@@ -24,6 +24,7 @@ from transformers import (
 )
 from transformers.generation.logits_process import (
     LogitNormalization,
+    MinPLogitsWarper,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -138,6 +139,7 @@ def test_lengths_are_plain_generates(llama: Any, options: dict[str, Any]) -> Non
         ("cascade_opt", 0.3, {"temperature": 0.7, "top_k": 20}),
         ("speed", 0.2, {"temperature": 1.3, "top_p": 0.8}),
         ("drafter_only", None, {"top_k": 30, "top_p": 0.9}),
+        ("cascade_diff", 0.1, {"min_p": 0.05}),
         ("verifier_only", None, {}),
     ],
 )
@@ -145,7 +147,7 @@ def test_sampled_text_is_the_engines(llama: Any, method: str, lenience: float | 
     """Settings mean what they mean in a Request; sequence n has the coins of seed + n."""
     options = {"method": method, "lenience": lenience}
     sequences = cascade(llama, do_sample=True, seed=5, **options, **{"top_k": 0} | warp)
-    assert new_ids(llama, sequences) == by_engine(llama, **options, **warp)
+    assert new_ids(llama, sequences) == by_engine(llama, **options, **{"temperature": 1.0} | warp)
 
 
 def test_greedy_cascade_is_the_engines(llama: Any) -> None:
@@ -192,8 +194,11 @@ def test_without_a_seed_torch_decides(llama: Any) -> None:
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1.7])
 @pytest.mark.parametrize("top_k", [0, 1, 7, 400])
 @pytest.mark.parametrize("top_p", [0.05, 0.6, 0.97, 1.0])
-def test_warped_probabilities_are_transformers_own(temperature: float, top_k: int, top_p: float) -> None:
-    """Temperature, then top-k, then top-p leave the probabilities that transformers' processors leave."""
+@pytest.mark.parametrize("min_p", [0.0, 0.05, 0.5])
+def test_warped_probabilities_are_transformers_own(
+    temperature: float, top_k: int, top_p: float, min_p: float
+) -> None:
+    """Temperature, then top-k, then top-p, then min-p leave the probabilities that transformers' processors leave."""
     generator = torch.Generator().manual_seed(1)
     logits = 4 * torch.randn(50, 300, generator=generator, dtype=torch.float64)
     warpers = LogitsProcessorList([TemperatureLogitsWarper(temperature)])
@@ -201,9 +206,11 @@ def test_warped_probabilities_are_transformers_own(temperature: float, top_k: in
         warpers.append(TopKLogitsWarper(top_k))
     if top_p < 1:
         warpers.append(TopPLogitsWarper(top_p))
+    if min_p > 0:
+        warpers.append(MinPLogitsWarper(min_p))
     theirs = warpers(torch.zeros(50, 1), logits).softmax(-1)
     asked = custom_generation._warp(LogitsProcessorList([*warpers, LogitNormalization()]), samples=True)
-    ours = distribution(logits, asked["temperature"], asked.get("top_k", 0), asked.get("top_p", 1.0))
+    ours = distribution(logits, **asked)
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
 
 
@@ -367,7 +374,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "prompt lookup": ({"prompt_lookup_num_tokens": 3}, "assisted generation was asked for"),
     "scores": ({"return_dict_in_generate": True, "output_scores": True}, "leave out output_scores"),
     "penalty": ({"repetition_penalty": 1.1}, "RepetitionPenaltyLogitsProcessor"),
-    "min-p": ({"do_sample": True, "min_p": 0.1}, "MinPLogitsWarper"),
+    "typical": ({"do_sample": True, "typical_p": 0.5}, "TypicalLogitsWarper"),
     "a warper twice": (
         {"do_sample": True, "temperature": 0.5, "logits_processor": [TemperatureLogitsWarper(2.0)]},
         "once each",

@@ -56,6 +56,8 @@ from specviz.schema.settings import SETTINGS, Request
         ({"temperature": math.inf}, "Temperature is inf"),
         ({"top_p": 0}, "above 0 and at most 1"),
         ({"top_p": 1.1}, "above 0 and at most 1"),
+        ({"min_p": -0.1}, "from 0 to 1"),
+        ({"min_p": 1.1}, "from 0 to 1"),
         ({"top_p": math.nan}, "above 0 and at most 1"),
         ({"top_k": -1}, "0 keeps all"),
         ({"seed": -1}, "Seed is -1"),
@@ -106,7 +108,12 @@ def test_what_makes_distributions_is_in_the_order_of_their_function() -> None:
     """`Settings.warp` is handed on as it is: temperature, top-k, top-p, and whatever comes behind."""
     _, *names = inspect.signature(distribution).parameters
     assert names == [name for name, setting in SETTINGS.items() if setting.warps]
-    assert Request(prompt="hello", temperature=0.5, top_k=7, top_p=0.9).warp == (0.5, 7, 0.9)
+    assert Request(prompt="hello", temperature=0.5, top_k=7, top_p=0.9, min_p=0.1).warp == (
+        0.5,
+        7,
+        0.9,
+        0.1,
+    )
 
 
 def test_the_settings_are_read_without_torch() -> None:

@@ -143,7 +143,7 @@ def test_a_run_has_the_settings_of_its_request() -> None:
     asked = {name: getattr(request, name) for name in SETTINGS} | own
     assert {name: getattr(made, name) for name in SETTINGS} == asked
     assert all(type(getattr(made, name)) is float for name in ("lenience", "temperature", "top_p"))
-    assert made.warp == request.warp == (1, 3, 1)
+    assert made.warp == request.warp == (1, 3, 1, 0)
 
 
 def test_rates_are_those_of_the_design() -> None:

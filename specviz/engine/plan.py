@@ -6,6 +6,7 @@ settings; runs no model and decides nothing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -133,6 +134,7 @@ class RoundPlan:
         skips_last_pass: the pass for K-th draft tokens is left out where none is needed. Asking costs nothing on a CPU; on
             a GPU the host would have to wait.
         width: the largest K.
+        began: when planning began, on the clock of `time.perf_counter`: it is part of the round.
     """
 
     __uploads__ = True
@@ -143,6 +145,7 @@ class RoundPlan:
     drafter_order: Array
     skips_last_pass: bool
     width: int
+    began: float
 
 
 def skips_last_pass(device: torch.device) -> bool:
@@ -154,6 +157,7 @@ def plan_round(
     sequences: Iterable[Sequence], drafter: ModelRunner, verifier: ModelRunner, choose: Chooser
 ) -> RoundPlan:
     """Plan the next round of all `sequences`, which sit in slots of the two models; uploads its numbers."""
+    began = time.perf_counter()
     sequences = list(sequences)
     skips = skips_last_pass(drafter.device) and skips_last_pass(verifier.device)
     lengths, adaptive = _draft_lengths(sequences, drafter, choose, skips)
@@ -166,6 +170,7 @@ def plan_round(
         drafter_order=_selection(drafter.owners, in_groups),
         skips_last_pass=skips_last_pass(verifier.device),
         width=adaptive.length if adaptive else max(lengths.values()),
+        began=began,
     )
     if drafter.device == verifier.device:
         return upload(verifier.device, plan)

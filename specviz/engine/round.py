@@ -46,7 +46,7 @@ def run_round(plan: RoundPlan, drafter: ModelRunner, verifier: ModelRunner) -> R
     Either model may be left out of a round: without a verifier every draft token stands, without a drafter one token a
     sequence is drawn from p.
     """
-    watch = _Stopwatch(verifier.device)
+    watch = _Stopwatch(verifier.device, plan.began)
     drafted = draft(plan.draft, drafter).to(verifier.device) if plan.draft else None
     watch.mark("drafter")
     logits = verify(plan.verify, verifier, drafted) if plan.verify else None
@@ -124,12 +124,12 @@ def _read_back(
 
 
 class _Stopwatch:
-    """Seconds between marks, by the device's own clock where it has one."""
+    """Seconds since a round began and between marks, by the device's own clock where it has one."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, began: float) -> None:
         self._device = device
         self._cuda = device.type == "cuda"
-        self._begin = time.perf_counter()
+        self._begin = began
         self._marks: list[tuple[str, Any]] = []
         self.mark()
 

@@ -11,6 +11,7 @@ import pytest
 
 from specviz.core.methods import METHODS
 from specviz.engine.engine import Engine
+from specviz.schema.settings import Request
 from tests.support.wheel import ROOT, build_wheel, install_wheel
 
 
@@ -51,7 +52,7 @@ def test_the_command_writes_what_the_checkout_writes(run, engine: Engine) -> Non
     prompt = "Why is the sky blue?"
     arguments = ("--max-new-tokens", "16", "--seed", "1", "--device", "cpu", "--dtype", "float32")
     printed = run(sys.executable, "-m", "specviz", "generate", prompt, *arguments)
-    expected = engine.pair.generate(prompt, max_new_tokens=16, seed=1)
+    [expected] = engine.generate(Request(prompt=prompt, max_new_tokens=16, seed=1))
     assert printed == expected.text + "\n"
 
 

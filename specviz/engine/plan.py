@@ -68,7 +68,7 @@ class DraftInputs:
 
     def before_verifier(self, draft_length: int) -> int:
         """Draft tokens that a sequence of that K drafts before the verifier pass: at least one."""
-        return max(1, draft_length - 1) if self.holds_back else draft_length
+        return _before_verifier(draft_length, self.holds_back)
 
 
 @dataclass(frozen=True)
@@ -203,6 +203,10 @@ def _draft_lengths(
     return lengths, adaptive
 
 
+def _before_verifier(draft_length: int, holds_back: bool) -> int:
+    return max(1, draft_length - 1) if holds_back else draft_length
+
+
 def _at_most_left(sequence: Sequence, automatic: int) -> int:
     """The sequence's own K, `automatic` where it is left to the engine; never past its end."""
     asked = sequence.request.draft_length
@@ -216,14 +220,14 @@ def _draft_inputs(
     draft_lengths = [lengths[each] for each in sequences]
     holds_back = any(each.method.verifies for each in sequences)
     truncating = [slot for slot, each in enumerate(sequences) if each.warp.truncates]
-    inputs = DraftInputs(
+    return DraftInputs(
         sequences=tuple(sequences),
         draft_lengths=tuple(draft_lengths),
         holds_back=holds_back,
         first_positions=tuple(each.position for each in sequences),
         tokens=_column(each.ids[-1] for each in sequences),
         positions=_column(each.position for each in sequences),
-        counts=_column(draft_lengths),
+        counts=_column(_before_verifier(length, holds_back) for length in draft_lengths),
         last=_column(length - 1 for length in draft_lengths),
         coins=_coins(sequences, max(draft_lengths)),
         banned=_banned(sequences),
@@ -233,7 +237,6 @@ def _draft_inputs(
         is_plain=all(each.warp == Warp() for each in sequences),
         adaptive=adaptive,
     )
-    return replace(inputs, counts=_column(map(inputs.before_verifier, draft_lengths)))
 
 
 def _verify_inputs(verifier: ModelRunner, drafter: ModelRunner, lengths: Lengths) -> VerifyInputs:

@@ -45,7 +45,6 @@ def spare_memory(device: Any) -> int:
 
 def bandwidth(device: Any) -> float:
     """Bytes a second of long sequential reads with the threads set now; the best of a few, by two kernels."""
-
     rows = _READ * (4 if device.type == "cuda" else 1) // (4 * 4096)
     memory, vector = torch.ones(rows, 4096, device=device), torch.ones(4096, device=device)
     best = 0.0

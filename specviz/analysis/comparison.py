@@ -2,7 +2,7 @@
 
 The lines are objects: {"type": "compare", "panes"} first; every line of a pane's trace with its "pane"; {"type":
 "doing", "text"} before something is measured, and an empty line, which asks to show what has come so far; {"type": "said",
-"text"} where that could not be measured; {"type": "waiting", "place"} and an empty line while the requests are queued;
+"text"} where that could not be measured; {"type": "waiting", "queue_position"} and an empty line while the requests are queued;
 {"type": "table", "rows"} whenever more is known, each replacing the one before. Knows engines and metrics; knows no page.
 """
 
@@ -145,9 +145,9 @@ def tagged(pane: int, line: str) -> str:
     return f'{{"pane":{pane},{line[1:]}'
 
 
-def waiting(place: int) -> Iterator[str]:
-    """The requests are queued at position `place`."""
-    yield record("waiting", place=place)
+def waiting(queue_position: int) -> Iterator[str]:
+    """The requests are queued at this position."""
+    yield record("waiting", queue_position=queue_position)
     yield ""
 
 

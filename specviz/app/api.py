@@ -103,10 +103,10 @@ def generate(
         An object with the text so far; the last one also says why it stopped and what it took.
     """
     runs: list[Run | None] = [None]
-    for place in _follow(service, pair, [Request(**settings)], runs, who):
-        yield _so_far(runs[0]) | {"place": place, "stop_reason": ""}
+    for position in _follow(service, pair, [Request(**settings)], runs, who):
+        yield _so_far(runs[0]) | _queued(position) | {"stop_reason": ""}
     for run in filter(None, runs):
-        last = _so_far(run) | {"place": None} | _figures(run)
+        last = _so_far(run) | _queued(None) | _figures(run)
         yield last | ({"trace": "".join(run.lines())} if trace else {})
 
 
@@ -122,13 +122,13 @@ def compare(
         raise RequestError(f"{len(panes)} panes came; there must be 2 to {service.limits.max_panes}.")
     requests = [Request(**settings, **_pane(number, pane)) for number, pane in enumerate(panes, 1)]
     runs: list[Run | None] = [None] * len(requests)
-    for place in _follow(service, pair, requests, runs, who):
-        yield {"panes": [_so_far(run) for run in runs], "place": place}
+    for position in _follow(service, pair, requests, runs, who):
+        yield {"panes": [_so_far(run) for run in runs]} | _queued(position)
     ended = [run for run in runs if run is not None]
     nothing = [None] * len(ended)
     rows = table(ended, nothing, None, nothing)
     last = [_so_far(run) | _figures(run) | _parting(row) for run, row in zip(ended, rows, strict=True)]
-    yield {"panes": last, "place": None}
+    yield {"panes": last} | _queued(None)
 
 
 def methods() -> list[dict]:
@@ -160,17 +160,17 @@ def _follow(
     """
     if pair not in (offered := offered_pairs()):
         raise PairError(f"There is no model pair of that name here; there are {', '.join(offered)}.")
-    place: int | None = None
+    position: int | None = None
     shown = -math.inf
     events = service.events(pair, requests, threading.Event(), visitor=_visitor(who))
     with contextlib.closing(cast(Any, events)), streaming() as pause:
         for event in events:
             if not isinstance(event, Waiting):
-                runs[event.index], place = event.run, None
+                runs[event.index], position = event.run, None
             elif not any(runs):  # later it is only a sign of life
-                place = event.queue_position or None
+                position = event.queue_position or None
             if monotonic() - shown >= pause():
-                yield place
+                yield position
                 shown = monotonic()
 
 
@@ -179,6 +179,10 @@ def _visitor(request: gr.Request | None) -> str:
     if request is None or request.headers.get("x-gradio-user") == "mcp":
         return secrets.token_hex()
     return session_of(request)
+
+
+def _queued(position: int | None) -> dict[str, Any]:
+    return {"queue_position": position, "place": position}  # "place" is what it was called at first
 
 
 def _so_far(run: Run | None) -> dict[str, Any]:

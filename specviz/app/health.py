@@ -32,7 +32,7 @@ COUNTERS = {
 GAUGES = {
     "running": ("specviz_texts_running", "Texts being written now."),
     "waiting": ("specviz_texts_waiting", "Texts that wait for their turn now."),
-    "max_rows": ("specviz_rows", "Texts that can be written at once."),
+    "max_sequences": ("specviz_rows", "Texts that can be written at once."),
     "loaded": ("specviz_pair_loaded", "Whether the pair is in memory."),
 }
 """By the names of `EngineStatistics`."""

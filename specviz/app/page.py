@@ -94,7 +94,7 @@ def build_page(service: Service | None = None) -> gr.Blocks:
         wire_opening(page, service.limits, banner, tabs, generate, compare)
         wire_api(service)
         # Off Spaces gradio would let everybody bypass the queue.
-        page.queue(max_size=service.limits.rows + service.limits.queue, api_open=False)
+        page.queue(max_size=service.limits.max_sequences + service.limits.queue, api_open=False)
     return page
 
 
@@ -105,7 +105,7 @@ def launch(page: gr.Blocks, service: Service | None = None, **more: Any) -> Any:
     """
     port = os.environ.get("PORT") or os.environ.get("GRADIO_SERVER_PORT") or "7860"
     routes = health_routes(service) if service else []
-    busy = service.limits.rows + service.limits.queue if service else 0
+    busy = service.limits.max_sequences + service.limits.queue if service else 0
     options: dict[str, Any] = {
         "server_name": os.environ.get("HOST") or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1",
         "server_port": int(port),

@@ -35,7 +35,7 @@ def evaluate(
         ),
     ] = None,
     confirm_run_unsafe_code: UnsafeCode = False,
-    rows: Annotated[int, asks("Served at once")] = 32,
+    max_sequences: Annotated[int, asks("Served at once", None, "N", "--max-sequences", "--rows")] = 32,
     as_json: Annotated[Path | None, writes("Write everything that was scored", "--json")] = None,
     **settings: Any,
 ) -> int:
@@ -52,7 +52,7 @@ def evaluate(
         model = HarnessModel(
             pair,
             temperature=temperature or 0.0,
-            rows=rows,
+            max_sequences=max_sequences,
             progress=TerminalProgress(sys.stderr),
             stop=stop,
             **settings,

@@ -31,7 +31,9 @@ def sweep(
     max_new_tokens: Annotated[int | None, asks("Of a text", 24)] = None,
     seed: Annotated[int | None, asks("Of everything random", 0)] = None,
     timed: Annotated[int | None, asks("Items that are timed one at a time; 0 for none", 8)] = None,
-    rows: Annotated[int, asks("Texts written at once; changes no result")] = 64,
+    max_sequences: Annotated[
+        int, asks("Texts written at once; changes no result", None, "N", "--max-sequences", "--rows")
+    ] = 64,
     device: Device = "auto",
     dtype: Dtype = "auto",
     confirm_run_unsafe_code: UnsafeCode = False,
@@ -39,13 +41,13 @@ def sweep(
     markdown: Markdown = None,
 ) -> int:
     """Quality against cost of all methods; goes on where it was broken off."""
-    if rows < 1:
-        raise RequestError(f"--rows is {rows}; at least one text must be written at once.")
+    if max_sequences < 1:
+        raise RequestError(f"--max-sequences is {max_sequences}; at least one text must be written at once.")
     from specviz.analysis.sweep.grid import SweepGrid  # slow to import, as is the job
     from specviz.cli.sweep_job import SweepJob
 
     job = SweepJob(out, choices(context.params, SweepGrid), device)
-    if not job.run(dtype, rows, confirm_run_unsafe_code):
+    if not job.run(dtype, max_sequences, confirm_run_unsafe_code):
         return 130
     if job.is_main:
         job.report(csv, markdown)

@@ -72,7 +72,7 @@ class SweepJob:
             )
         return header.plan
 
-    def run(self, dtype: str, rows: int, runs_code: bool) -> bool:
+    def run(self, dtype: str, max_sequences: int, runs_code: bool) -> bool:
         """Write and time what is missing; False where it was stopped before the end."""
         done = self._is_done()
         self._state.wait_for_everyone()
@@ -89,7 +89,7 @@ class SweepJob:
                 asked: Items = TaskItems(self._grid.prompts, pair, self._grid.limit, runs_code=runs_code)
             else:
                 asked = load_items(self._grid.prompts, self._grid.limit)
-            sweep = Sweep(self._grid, pair, asked, rows)
+            sweep = Sweep(self._grid, pair, asked, max_sequences)
             if self.is_main:
                 self._folder.begin(sweep.header)
             self._state.wait_for_everyone()

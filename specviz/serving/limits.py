@@ -13,6 +13,8 @@ from specviz.errors import RequestError, SpecvizError
 from specviz.schema.settings import Request
 
 PREFIX = "SPECVIZ_"
+_FORMER = {"max_sequences": "rows"}
+"""What a limit was called at first, and still may be."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Limits:
     """Texts of one comparison."""
     max_trace_bytes: int = 5_000_000
     """Of a trace that is opened."""
-    rows: int = 32
+    max_sequences: int = 32
     """Sequences that decode at once, on each pair."""
     queue: int = 64
     """Sequences that may wait for a slot, on each pair."""
@@ -45,12 +47,13 @@ class Limits:
         Raises:
             SpecvizError: a value that is no whole number of at least 1.
         """
-        found = {}
+        given, found = os.environ if environment is None else environment, {}
         for each in fields(cls):
-            name = PREFIX + each.name.upper()
-            text = (os.environ if environment is None else environment).get(name)
-            if text is None:
+            names = [PREFIX + name.upper() for name in (each.name, _FORMER.get(each.name)) if name]
+            name = next((name for name in names if name in given), None)
+            if name is None:
                 continue
+            text = given[name]
             if not (text.isascii() and text.isdigit() and int(text) >= 1):
                 raise SpecvizError(f"{name} is {text!r}; it must be a whole number of at least 1.")
             found[each.name] = int(text)

@@ -116,7 +116,7 @@ class Service:
     ) -> Iterator[str]:
         """Serve one request; yields its trace line by line, as rounds are decided. Arguments and errors as for `events`.
 
-        While it is queued, {"type": "waiting", "place"} comes and an empty line, which asks to show it.
+        While it is queued, {"type": "waiting", "queue_position"} comes and an empty line, which asks to show it.
         """
         from specviz.analysis.comparison import trace_lines  # slow to import
 
@@ -263,10 +263,14 @@ class Service:
                 raise
             pair = load_pair(spec, progress=report)
         limits = self.limits
-        statistics = self._statistics.setdefault(key, EngineStatistics(key, limits.rows))
+        statistics = self._statistics.setdefault(key, EngineStatistics(key, limits.max_sequences))
         statistics.loaded = True
         engine = SharedEngine(
-            pair, max_rows=limits.rows, queue=limits.queue, seconds=limits.seconds, statistics=statistics
+            pair,
+            max_sequences=limits.max_sequences,
+            queue=limits.queue,
+            seconds=limits.seconds,
+            statistics=statistics,
         )
         try:
             engine.warm_up(report)

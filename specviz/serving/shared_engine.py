@@ -62,7 +62,7 @@ class SharedEngine(BaseEngine):
         self,
         pair: ModelPair,
         *,
-        max_rows: int = 32,
+        max_sequences: int = 32,
         queue: int = 64,
         seconds: float = 300,
         statistics: EngineStatistics | None = None,
@@ -71,20 +71,20 @@ class SharedEngine(BaseEngine):
 
         Args:
             pair: what to serve on; nobody else may run its models at the same time.
-            max_rows: sequences that decode at once.
+            max_sequences: sequences that decode at once.
             queue: sequences that may wait beyond these.
             seconds: from the start of a stream to the end of its texts; what there is by then is kept.
             statistics: where to count.
         """
         self.pair = pair
-        self.max_rows, self.queue, self.seconds = max_rows, queue, seconds
-        self.statistics = statistics or EngineStatistics(pair.key, max_rows)
+        self.max_sequences, self.queue, self.seconds = max_sequences, queue, seconds
+        self.statistics = statistics or EngineStatistics(pair.key, max_sequences)
         self._labels = TokenLabels(pair.tokenizer)
         self._costs: CostTable = defaultdict(RoundCosts)
         self._prefix_caches = (PrefixCache(), PrefixCache())
         self._batch = Batch(pair, self._costs)
         self._prefill: _Prefill | None = None
-        self._scheduler: Scheduler[Sequence] = Scheduler(max_rows, queue)
+        self._scheduler: Scheduler[Sequence] = Scheduler(max_sequences, queue)
         self._queues: dict[SequenceGroup[Sequence], EventQueue] = {}
         self._lock = threading.RLock()
         """Held wherever the scheduler is read or changed, never while a model runs."""
@@ -379,7 +379,7 @@ class SharedEngine(BaseEngine):
         with self._lock:
             for group in list(self._scheduler.groups):
                 self._fail(group, EngineError(sentence))
-            self._scheduler = Scheduler(self.max_rows, self.queue)
+            self._scheduler = Scheduler(self.max_sequences, self.queue)
             self._queues.clear()
             self._count()
         self._batch.clear()

@@ -12,7 +12,7 @@ class EngineStatistics:
 
     pair: str
     """Its key."""
-    max_rows: int
+    max_sequences: int
     """Sequences that decode at once."""
     loaded: bool = False
     running: int = 0

@@ -38,7 +38,7 @@ def _serve(key: str, requests: Sequence[Request], seconds: int) -> Iterator[tupl
     from specviz.engine.events import Decided, Finished, Started  # slow to import, as is the engine
     from specviz.serving.shared_engine import SharedEngine
 
-    engine = SharedEngine(_held[key], max_rows=len(requests), seconds=seconds - _MARGIN)
+    engine = SharedEngine(_held[key], max_sequences=len(requests), seconds=seconds - _MARGIN)
     try:
         begun = set()
         for event in engine.stream(requests):

@@ -77,7 +77,7 @@ class Slow(Service):
     """A real engine with one row on a tiny pair, whose verifier takes a set time."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(Limits(rows=1, queue=1))
+        super().__init__(Limits(max_sequences=1, queue=1))
         self.pause = 0.0
         self._pair = tiny_pair("llama", directory)
         forward = self._pair.verifier.forward
@@ -89,7 +89,7 @@ class Slow(Service):
         self._pair.verifier.forward = slow
 
     def _load(self, *_: Any) -> SharedEngine:
-        return SharedEngine(self._pair, max_rows=1, queue=1)
+        return SharedEngine(self._pair, max_sequences=1, queue=1)
 
 
 @pytest.fixture(scope="module")

@@ -624,13 +624,13 @@ def test_the_end_line_names_every_stop_reason(page: Page, alone: Callable[..., N
         expect(figure(page, "stop")).to_have_text(shown)
 
 
-def test_who_waits_reads_the_place_in_the_queue_and_who_had_company_that_there_was_some(
+def test_who_waits_reads_the_position_in_the_queue_and_who_had_company_that_there_was_some(
     page: Page, alone: Callable[..., None]
 ) -> None:
     """Lines of type "waiting" come before the run's own and belong to no trace; the end line says how many wrote beside."""
 
     def waiting(position: int) -> str:
-        return json.dumps({"type": "waiting", "place": position}) + "\n"
+        return json.dumps({"type": "waiting", "queue_position": position}) + "\n"
 
     alone(waiting(3))
     status = page.locator('[data-figure="stop"]')

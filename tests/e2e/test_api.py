@@ -121,11 +121,11 @@ def test_the_documented_examples_run(
     cancelled = service.ended("cancelled")
     if kind == "python":
         exec(compile(code, "docs/api.md", "exec"), {"__name__": "example"})
-        told = capsys.readouterr().out
+        output = capsys.readouterr().out
     else:
-        told = subprocess.run(["bash", "-c", code], check=True, capture_output=True, text=True).stdout
-    assert told.strip() == shown.strip() if shown else told.strip()
-    assert shown or "event: error" not in told
+        output = subprocess.run(["bash", "-c", code], check=True, capture_output=True, text=True).stdout
+    assert output.strip() == shown.strip() if shown else output.strip()
+    assert shown or "event: error" not in output
     if goes_away:
         wait_for(lambda: service.ended("cancelled") == cancelled + 1)
     assert service.ended("failed") == 0
@@ -136,13 +136,13 @@ def test_the_documented_arguments_are_those_of_the_code(page: gr.Blocks, name: s
     """Names, order, types, defaults and words: one table, and it is what gradio tells its clients."""
     [function] = [fn.fn for fn in page.fns.values() if fn.api_name == name]
     assert function
-    _, told, _ = get_function_description(function)
+    _, described, _ = get_function_description(function)
     rows = [f"| `{name}` | type | default | what it is |", "|---|---|---|---|"]
     for argument, optional, default, kind in get_function_params(function):
         kinds = (kind,) if get_origin(kind) is list else get_args(kind) or (kind,)
         words = " or ".join(WORDS[each] for each in kinds)
         shown = f" `{json.dumps(default)}`" if optional else ""
-        rows.append(f"| `{argument}` | {words} |{shown} | {told[argument]} |")
+        rows.append(f"| `{argument}` | {words} |{shown} | {described[argument]} |")
     assert "\n".join(rows) + "\n\n" in DOCUMENT
 
 
@@ -153,7 +153,7 @@ def test_the_documented_answers_are_those_that_come(client: Client) -> None:
     documented = set(re.findall(r"^\| `(\w+)` \| [^|]+ \|$", DOCUMENT, re.MULTILINE))
     listed = {"generate", "compare", "methods", "pairs"}
     assert documented - listed == {*answer, *compared["panes"][0]}
-    assert compared.keys() == {"panes", "place"}
+    assert compared.keys() == {"panes", "queue_position", "place"}
     for name in ("methods", "pairs"):
         [entry, *_] = client.predict(api_name=f"/{name}")
         assert [field for field in entry if f"`{field}`" not in DOCUMENT] == []
@@ -186,10 +186,10 @@ def test_http_answers_what_is_wrong_in_a_sentence(address: str, body: dict[str, 
     """Too few values or wrong ones: a sentence as the last event, without what was sent."""
     asked = httpx.post(f"{address}/gradio_api/call/generate", json=body)
     assert asked.status_code == 200
-    told = httpx.get(f"{address}/gradio_api/call/generate/{asked.json()['event_id']}", timeout=SECONDS).text
-    assert re.search(r'^event: error\ndata: \{"error": ".{10,299}\."', told, re.MULTILINE), told
-    assert "secret" not in told
-    assert "Traceback" not in told
+    answer = httpx.get(f"{address}/gradio_api/call/generate/{asked.json()['event_id']}", timeout=SECONDS).text
+    assert re.search(r'^event: error\ndata: \{"error": ".{10,299}\."', answer, re.MULTILINE), answer
+    assert "secret" not in answer
+    assert "Traceback" not in answer
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_mcp_gives_what_a_client_gets(service: Listening, address: str, client: 
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "told"),
+    ("tool", "arguments", "sentence"),
     [
         ("generate", {"prompt": "Hi", "lenience": 9}, "Lenience 9 does not fit"),
         ("generate", {"prompt": "Hi", "pair": "secret"}, "There is no model pair of that name here"),
@@ -274,9 +274,9 @@ def test_mcp_gives_what_a_client_gets(service: Listening, address: str, client: 
         ("compare", {"prompt": "Hi", "panes": [{}]}, "1 panes came; there must be 2 to"),
     ],
 )
-def test_mcp_tells_what_is_wrong(address: str, tool: str, arguments: dict[str, Any], told: str) -> None:
+def test_mcp_tells_what_is_wrong(address: str, tool: str, arguments: dict[str, Any], sentence: str) -> None:
     """A failure is a result that says so, in a sentence."""
     result = mcp(address, lambda session: session.call_tool(tool, arguments))
     assert result.isError
-    assert told in result.content[0].text
+    assert sentence in result.content[0].text
     assert "secret" not in result.content[0].text

@@ -147,10 +147,8 @@ def test_a_token_has_the_same_bits_in_any_block_and_any_batch(engine: Engine) ->
             slot.read(texts[:rows, :100], positions, visible=100, valid=positions < starts)
             parts = []
             for first in range(0, 16, block):
-                places = starts + torch.arange(first, first + block)
-                parts.append(
-                    slot.forward(texts[:rows].gather(1, places), places, visible=100 + first + block)
-                )
+                at = starts + torch.arange(first, first + block)
+                parts.append(slot.forward(texts[:rows].gather(1, at), at, visible=100 + first + block))
             return torch.cat(parts, 1)[0]
 
         with torch.inference_mode():
@@ -195,7 +193,7 @@ def transformers_greedy(engine: Engine, prompts: list[list[int]]) -> list[list[i
     ].tolist()
     ends = engine.pair.eos_token_ids
     return [
-        own[: next((place + 1 for place, token in enumerate(own) if token in ends), len(own))]
+        own[: next((number + 1 for number, token in enumerate(own) if token in ends), len(own))]
         for own in written
     ]
 

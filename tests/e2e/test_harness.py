@@ -52,7 +52,7 @@ def test_the_harness_scores_the_pair_as_the_sweep_does(
     )
     assert len(samples) == COUNT
     assert [one["resps"][0][0] for one in samples] == [run.text.split("\n\n")[0] for run in runs]
-    scores = [items.score(place, one["resps"][0][0]) for place, one in enumerate(samples)]
+    scores = [items.score(number, one["resps"][0][0]) for number, one in enumerate(samples)]
     assert [one["exact_match"] for one in samples] == scores
     assert {0.0, 1.0} == set(scores)
     assert results["results"][NAME]["exact_match,last-number"] == pytest.approx(sum(scores) / COUNT)

@@ -32,7 +32,7 @@ def asked(number: int) -> Request:
 
 def test_a_dozen_requests_that_join_and_leave_get_the_texts_they_get_alone(engine: Engine) -> None:
     """Law 3, with prompts prefilled between others' steps, some of them from the prefix cache."""
-    shared = SharedEngine(engine.pair, max_rows=8)
+    shared = SharedEngine(engine.pair, max_sequences=8)
     found: dict[int, Run] = {}
 
     def ask(number: int) -> None:

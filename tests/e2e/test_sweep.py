@@ -101,8 +101,8 @@ def test_the_recorded_texts_come_out_again(engine: Engine) -> None:
     sweep = Sweep(header.plan, engine.pair, load_items())
     unit = Unit(0, 5, 0.5)
     found = sweep.samples(unit, threading.Event())
-    places = {one.setting for one in found}
-    recorded = [one for one in store.samples() if one.item == unit.item and one.setting in places]
+    wanted = {one.setting for one in found}
+    recorded = [one for one in store.samples() if one.item == unit.item and one.setting in wanted]
     differing = [one.text for one, other in zip(found, recorded, strict=True) if one.text != other.text]
     # On another processor a coin may fall on the other side of a boundary: seldom.
     assert len(differing) <= 3, differing

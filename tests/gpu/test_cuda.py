@@ -99,7 +99,7 @@ def test_two_hundred_requests_leave_memory_where_it_was(engine: Engine) -> None:
 
 @pytest.fixture
 def shared(engine: Engine) -> Iterator[SharedEngine]:
-    one = SharedEngine(engine.pair, max_rows=8)
+    one = SharedEngine(engine.pair, max_sequences=8)
     yield one
     one.close()
 

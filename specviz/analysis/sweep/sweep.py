@@ -23,7 +23,7 @@ from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 
-ROWS = 64
+MAX_SEQUENCES = 64
 """Texts served at once."""
 
 
@@ -35,17 +35,17 @@ class Sweep:
         grid: SweepGrid,
         pair: ModelPair,
         items: Items,
-        rows: int = ROWS,
+        max_sequences: int = MAX_SEQUENCES,
         engine: BaseEngine | None = None,
     ) -> None:
-        """Use an engine of its own for `rows` texts at once, or the given one, which others may use too."""
+        """Use an engine of its own for `max_sequences` texts at once, or the given one, which others may use too."""
         self.grid, self.pair, self.items = grid, pair, items
         self.settings: list[Setting] = grid.settings
         count = len(items.items)
         self.units = grid.units(count)
         timed = min(grid.timed, count)
         self._timed = [number * count // timed for number in range(timed)]
-        self._engine = engine or Engine(pair, max_rows=rows)
+        self._engine = engine or Engine(pair, max_rows=max_sequences)
 
     @property
     def header(self) -> Header:

@@ -50,9 +50,10 @@ class HarnessModel(TemplateLM):
         draft_length: int | Literal["auto"] = AUTO,
         seed: int = 0,
         max_gen_toks: int = 256,
-        rows: int = 32,
+        max_sequences: int = 32,
         progress: Progress | None = None,
         stop: threading.Event | None = None,
+        rows: int | None = None,
     ) -> None:
         """Use a loaded pair, or load the one of that key.
 
@@ -65,9 +66,10 @@ class HarnessModel(TemplateLM):
             draft_length: K, 1 to 16, or "auto"; does not change the text.
             seed: request number n of a call, counted from 0, has the seed + n, whatever it is batched with.
             max_gen_toks: new tokens at most, of tasks that set no limit.
-            rows: requests served at once.
+            max_sequences: requests served at once.
             progress: called with how many requests of a call are done.
             stop: ends a call within a round.
+            rows: what `max_sequences` was called at first; counts where it is given.
 
         Raises:
             RequestError: a value out of its range.
@@ -83,11 +85,12 @@ class HarnessModel(TemplateLM):
             seed=seed,
             max_new_tokens=max_gen_toks,
         )
-        if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
-            raise RequestError(f"{rows!r} rows were asked for; it must be a whole number of at least 1.")
+        most = max_sequences if rows is None else rows
+        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+            raise RequestError(f"max_sequences is {most!r}; it must be a whole number of at least 1.")
         self.pair = load_pair(pair, progress=progress) if isinstance(pair, str) else pair
         self.tokenizer = self.pair.tokenizer
-        self._engine = Engine(self.pair, max_rows=rows)
+        self._engine = Engine(self.pair, max_rows=most)
         self._progress = progress or (lambda _fraction, _text: None)
         self._stop = stop or threading.Event()
 

@@ -181,7 +181,7 @@ class ApiClient(Client):
                     raise server_error(sentence or "The server failed and did not say why.")
                 if values:
                     received.text, received.tokens = values[0]["text"], values[0]["tokens"]
-                    received.started = received.started or not values[0]["place"]
+                    received.started = received.started or not values[0]["queue_position"]
                     received.stop_reason = values[0]["stop_reason"]
                 yield received
                 if event.event == "complete":

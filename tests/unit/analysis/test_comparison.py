@@ -36,7 +36,7 @@ def requests(*methods: str, **settings: Any) -> list[Request]:
     return [Request(method=method, **options) for method in methods]
 
 
-def told(lines: Iterator[str]) -> list[dict[str, Any]]:
+def parsed(lines: Iterator[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line]
 
 
@@ -54,7 +54,7 @@ def test_every_pane_writes_what_it_writes_alone_and_the_table_says_so(
 ) -> None:
     """Law 3: neighbours do not show."""
     asked = requests(*METHODS, temperature=temperature)
-    entries = told(compare(Engine(pair), asked, threading.Event()))
+    entries = parsed(compare(Engine(pair), asked, threading.Event()))
     assert entries[0] == {"type": "compare", "panes": 4}
     runs = panes_of(entries, 4)
     alone = [Engine(pair).generate(request)[0] for request in asked]
@@ -83,20 +83,20 @@ def test_every_pane_writes_what_it_writes_alone_and_the_table_says_so(
 
 
 def test_the_verifier_alone_is_measured_where_no_pane_is_it_and_once(pair: ModelPair) -> None:
-    entries = told(
+    entries = parsed(
         compare(Engine(pair), requests("speed", "cascade_chow", temperature=0.0), threading.Event())
     )
     doing = [entry["text"] for entry in entries if entry["type"] == "doing"]
     assert doing[1:] == ["Measuring the verifier alone", "Measuring pane 1 alone", "Measuring pane 2 alone"]
     rows = entries[-1]["rows"]
     assert all(row["speed_up"] > 0 and row["verdict"] for row in rows)
-    entries = told(compare(Engine(pair), requests("speed", "verifier_only"), threading.Event()))
+    entries = parsed(compare(Engine(pair), requests("speed", "verifier_only"), threading.Event()))
     doing = [entry["text"] for entry in entries if entry["type"] == "doing"]
     assert doing[1:] == ["Measuring pane 2 alone", "Measuring pane 1 alone"]
 
 
 def test_without_measuring_there_are_no_speeds_alone(pair: ModelPair) -> None:
-    entries = told(
+    entries = parsed(
         compare(Engine(pair), requests("speed", "verifier_only"), threading.Event(), measure_alone=False)
     )
     assert all(row["alone_speed"] is row["speed_up"] is None for row in entries[-1]["rows"])
@@ -155,15 +155,17 @@ def test_scoring_that_runs_out_of_memory_is_one_sentence(
 
     monkeypatch.setattr("specviz.analysis.comparison.mean_log_probability", full)
     with pytest.raises(EngineError, match="Memory ran out"):
-        told(compare(Engine(pair), requests("speed", "verifier_only"), threading.Event()))
+        parsed(compare(Engine(pair), requests("speed", "verifier_only"), threading.Event()))
 
 
 def test_silence_in_the_middle_is_no_waiting_for_a_turn(pair: ModelPair) -> None:
-    """A place in the queue is told until the first pane begins; later a sign of life says nothing."""
+    """A queue position comes until the first pane begins; later a sign of life says nothing."""
     events = list(Engine(pair).stream(requests("speed", "verifier_only")))
-    told = [
+    lines = [
         json.loads(line) if line else None
         for line in side_by_side([Waiting(0, 3), *events[:3], Waiting(0, 0), *events[3:]], 2)
     ]
-    assert [line for line in told if line and line["type"] == "waiting"] == [{"type": "waiting", "place": 3}]
-    assert told.count(None) == 2
+    assert [line for line in lines if line and line["type"] == "waiting"] == [
+        {"type": "waiting", "queue_position": 3}
+    ]
+    assert lines.count(None) == 2

@@ -68,14 +68,14 @@ def _noisy(settings: Sequence[Setting], items: int, trials: int = 1, seed: int =
     """Texts of all settings whose numbers are drawn anew for each."""
     draw = random.Random(seed)
     samples = []
-    for place, setting in enumerate(settings):
+    for number, setting in enumerate(settings):
         method = METHODS[setting.method]
         both = method.drafts and method.verifies
         for item, trial in product(range(items), range(trials)):
             tokens = draw.randint(2, 20)
             samples.append(
                 _sample(
-                    place,
+                    number,
                     item,
                     trial=trial,
                     tokens=tokens,
@@ -160,12 +160,12 @@ def test_intervals_cover_what_they_should() -> None:
     for _ in range(sweeps):
         ease = draw.random(items)  # of an item, for both settings
         samples = []
-        for place, shift in ((0, 0.3), (1, 0.1)):
+        for number, shift in ((0, 0.3), (1, 0.1)):
             tokens = draw.integers(2, 20, items)
             scores = draw.random(items) < 0.6 * ease + shift
             samples += [
                 _sample(
-                    place, i, tokens=int(n), score=float(s), log_probability=float(-n * draw.exponential())
+                    number, i, tokens=int(n), score=float(s), log_probability=float(-n * draw.exponential())
                 )
                 for i, (n, s) in enumerate(zip(tokens, scores, strict=True))
             ]
@@ -232,14 +232,14 @@ def test_equal_rejection_by_hand() -> None:
     settings = list(rates)
     samples = [
         _sample(
-            place,
+            number,
             item,
             tokens=100,
             examined=100,
             accepted=round(100 * (1 - rates[one])),
             log_probability=100 * scores[one],
         )
-        for place, one in enumerate(settings)
+        for number, one in enumerate(settings)
         for item in range(6)
     ]
     found = _results(settings, samples, 6)
@@ -289,23 +289,24 @@ def test_no_curve_nothing_to_hold_against() -> None:
         settings = [Setting(temperature, "speed", a) for a in leniences]
         settings.append(Setting(temperature, "cascade_chow", 0.5))
         samples = [
-            _sample(place, item, accepted=5 + place) for place in range(len(settings)) for item in range(4)
+            _sample(number, item, accepted=5 + number) for number in range(len(settings)) for item in range(4)
         ]
         samples += [_sample(len(settings) - 1, item, trial=1, accepted=5) for item in range(4)]
         assert all(not point.against_speed for point in _results(settings, samples, 4).points)
 
 
 @pytest.mark.parametrize(
-    ("right", "told"), [(range(35), "surely"), (range(21), "yes"), (range(20), "no"), (range(10, 15), "no")]
+    ("right", "verdict"),
+    [(range(35), "surely"), (range(21), "yes"), (range(20), "no"), (range(10, 15), "no")],
 )
-def test_beats_both(right: range, told: str) -> None:
+def test_beats_both(right: range, verdict: str) -> None:
     """Ahead of the better model or not, and surely only where the interval of the difference says so."""
     settings, items = [DRAFTER, VERIFIER, CASCADE], 40
     correct = (range(20, 30), range(20), right)
     samples = [_sample(s, i, score=float(i in correct[s])) for s in range(3) for i in range(items)]
     # The one item more than the verifier's is one of forty: its interval reaches down to 0.
     found = _results(settings, samples, items)
-    assert [point.beats_both for point in found.points] == ["no", "no", told]
+    assert [point.beats_both for point in found.points] == ["no", "no", verdict]
 
 
 def test_the_better_model_is_chosen_in_every_replicate() -> None:
@@ -368,7 +369,7 @@ def test_relative_latency() -> None:
     """Seconds a token ÷ verifier_only's of the same temperature, over the places at which both were timed."""
     cold = Setting(0.0, "verifier_only", 0.0)
     settings = [cold, VERIFIER, CASCADE]
-    samples = [_sample(place, 0) for place in range(3)]
+    samples = [_sample(number, 0) for number in range(3)]
     timings = [
         _timing(0, 0, seconds=99.0),
         _timing(1, 0, seconds=1.0, tokens=10),
@@ -396,13 +397,15 @@ def test_cost_model_by_hand() -> None:
     """c from the time a proposal, s from the rest of a round at the proposals it had; medians, so a hiccup is nothing."""
     settings = [VERIFIER, DRAFTER, CASCADE]
     timings = []
-    for place, speed in enumerate((1.0, 3.0, 0.5)):  # the machine is not always as fast
-        timings.append(_timing(0, place, seconds=10 * speed, tokens=10))
-        timings.append(_timing(1, place, seconds=2 * speed, tokens=10, drafted=10, drafter_seconds=2 * speed))
+    for number, speed in enumerate((1.0, 3.0, 0.5)):  # the machine is not always as fast
+        timings.append(_timing(0, number, seconds=10 * speed, tokens=10))
+        timings.append(
+            _timing(1, number, seconds=2 * speed, tokens=10, drafted=10, drafter_seconds=2 * speed)
+        )
         # 4 rounds of 3 proposals, 0.2 each, and verifications of 1 + 0.1·2.
         rounds = {"drafted": 12, "rounds": 4, "drafter_seconds": 12 * 0.2 * speed}
-        hiccup = 100.0 if place == 2 else 0.0
-        timings.append(_timing(2, place, seconds=(12 * 0.2 + 4 * 1.2) * speed + hiccup, tokens=9, **rounds))
+        hiccup = 100.0 if number == 2 else 0.0
+        timings.append(_timing(2, number, seconds=(12 * 0.2 + 4 * 1.2) * speed + hiccup, tokens=9, **rounds))
     assert fit_cost_model(settings, timings, 3) == CostModel(drafter=0.2, per_token=0.1, draft_length=3)
     assert fit_cost_model(settings, [one for one in timings if one.setting != 2], 3) is None
     assert fit_cost_model(settings, [one for one in timings if one.setting != 0], 3) is None

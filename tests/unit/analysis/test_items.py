@@ -109,9 +109,9 @@ def test_the_built_in_items_are_sound() -> None:
 def test_no_question_contains_its_answer_and_every_answer_is_one() -> None:
     """Repeating the question is never right; each of an item's answers by itself is."""
     items = load_items()
-    for place, item in enumerate(items.items):
-        assert items.score(place, item.prompt) == 0, item.key
-        assert all(items.score(place, f"It is {answer}.") == 1 for answer in item.answers), item.key
+    for number, item in enumerate(items.items):
+        assert items.score(number, item.prompt) == 0, item.key
+        assert all(items.score(number, f"It is {answer}.") == 1 for answer in item.answers), item.key
 
 
 def test_the_drafter_was_not_trained_on_a_question() -> None:

@@ -317,11 +317,11 @@ def test_a_finished_sweep_is_reported_without_its_models(
     assert points.read_text() == recorded.results.to_csv()
     text = report.read_text()
     assert "python -m specviz sweep --methods speed cascade_tokenV3 --points 2" in text
-    for place, setting in enumerate(SweepFolder(tmp_path / "sweep").header().plan.settings):  # type: ignore[union-attr]
-        point = recorded.results.points[place]
+    for number, setting in enumerate(SweepFolder(tmp_path / "sweep").header().plan.settings):  # type: ignore[union-attr]
+        point = recorded.results.points[number]
         assert point.setting == setting
         assert "relative_latency" in point.figures
-        assert len(recorded.samples(place)) == point.samples == (3 if setting.temperature == 0 else 6)
+        assert len(recorded.samples(number)) == point.samples == (3 if setting.temperature == 0 else 6)
     assert recorded.costs is not None
     assert recorded.costs.drafter > 0
 
@@ -400,7 +400,7 @@ def test_a_disk_that_is_full_is_a_sentence(
         patch.setattr("os.replace", full)
         assert command(tmp_path / "sweep", plain=True) == 1
     assert "goes on from here" in capsys.readouterr().err
-    assert command(tmp_path / "sweep", "--rows", "0", plain=True) == 2
+    assert command(tmp_path / "sweep", "--max-sequences", "0", plain=True) == 2
     assert command(tmp_path / "sweep", plain=True) == 0
 
 

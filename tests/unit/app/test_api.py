@@ -29,7 +29,7 @@ class Script(Service):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[Event | Waiting] = []
+        self.script: list[Event | Waiting] = []
         self.asked: list[tuple[str, list[Request], str]] = []
         self.open = 0
 
@@ -45,7 +45,7 @@ class Script(Service):
         self.asked.append((key, list(requests), visitor))
         self.open += 1
         try:
-            yield from self.told
+            yield from self.script
         finally:
             self.open -= 1
 
@@ -62,7 +62,7 @@ def offered() -> tuple[Script, dict[str, Callable[..., Any]]]:
 @pytest.fixture
 def service(offered: tuple[Script, dict[str, Callable[..., Any]]]) -> Script:
     service, _ = offered
-    service.told, service.asked, service.open = [], [], 0
+    service.script, service.asked, service.open = [], [], 0
     return service
 
 
@@ -167,16 +167,16 @@ def test_what_is_asked_for_is_what_was_sent(service: Script, endpoint: Callable)
     assert short == Request("Hi")
 
 
-def test_an_answer_tells_the_place_then_the_text_then_the_figures(
+def test_an_answer_tells_the_position_then_the_text_then_the_figures(
     service: Script, endpoint: Callable, run: Run
 ) -> None:
-    """A client learns its place while it waits, then all of the text so far, and at the end what it took."""
+    """A client learns its position while it waits, also by its first name, then all of the text so far, and at the end what it took."""
     rounds = list(run.rounds)
     growing = parse_trace(run.lines())
     growing.rounds.clear()
     growing.stop_reason = ""
 
-    def told() -> Iterator[Event | Waiting]:
+    def script() -> Iterator[Event | Waiting]:
         yield Waiting(0, 2)
         yield Waiting(0, 1)
         yield Started(0, growing)
@@ -187,10 +187,14 @@ def test_an_answer_tells_the_place_then_the_text_then_the_figures(
         growing.stop_reason = run.stop_reason
         yield Finished(0, growing)
 
-    service.told = told()  # type: ignore[assignment]
+    service.script = script()  # type: ignore[assignment]
     answers = list(endpoint("generate")("Hi", "speed"))
-    assert [answer["place"] for answer in answers[:3]] == [2, 1, None]
-    assert not any(answer["place"] for answer in answers[2:])
+    assert [(answer["queue_position"], answer["place"]) for answer in answers[:3]] == [
+        (2, 2),
+        (1, 1),
+        (None, None),
+    ]
+    assert not any(answer["queue_position"] for answer in answers[2:])
     for before, after in itertools.pairwise(answers):
         assert after["text"].startswith(before["text"])
         assert after["accepted"] + after["resampled"] == after["tokens"]
@@ -206,7 +210,7 @@ def test_an_answer_tells_the_place_then_the_text_then_the_figures(
 
 def test_the_trace_comes_where_it_is_asked_for(service: Script, endpoint: Callable, run: Run) -> None:
     """The last answer, and no other, carries the very trace of the run."""
-    service.told = [Started(0, run), Finished(0, run)]
+    service.script = [Started(0, run), Finished(0, run)]
     *before, last = endpoint("generate")("Hi", "speed", 0, "embedded", "auto", 1, 0, 1, 0, 8, 0, True)
     assert parse_trace(last["trace"].split("\n")) == run
     assert not any("trace" in answer for answer in before)
@@ -216,7 +220,7 @@ def test_answers_come_at_a_bounded_pace(
     service: Script, endpoint: Callable, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However fast the engine is, a client is told a few times a second, and always of the end."""
-    service.told = [Waiting(0, 1)] * 500 + [Finished(0, run)]
+    service.script = [Waiting(0, 1)] * 500 + [Finished(0, run)]
     clock = iter(range(10_000))
     monkeypatch.setattr(api, "monotonic", lambda: next(clock) / 100)
     answers = list(endpoint("generate")("Hi", "speed"))
@@ -229,7 +233,7 @@ def test_a_client_that_goes_away_ends_its_run(
     service: Script, endpoint: Callable, run: Run, name: str
 ) -> None:
     """Closing an answer closes the engine's events, which is what ends a run."""
-    service.told = [Started(0, run), Started(1, run), Finished(0, run)]
+    service.script = [Started(0, run), Started(1, run), Finished(0, run)]
     values = ("Hi", [{}, {}]) if name == "compare" else ("Hi",)
     answers = endpoint(name)(*values)
     next(answers)
@@ -241,7 +245,7 @@ def test_a_client_that_goes_away_ends_its_run(
 def test_a_comparison_tells_where_texts_part(service: Script, endpoint: Callable, run: Run) -> None:
     """Each pane is told against the first: nothing where the texts are the same, else the token and the reason."""
     other = parse_trace(make_trace(story_tokens()[3:20], seed=4).lines)
-    service.told = [
+    service.script = [
         *(Started(index, each) for index, each in enumerate((run, run, other))),
         *(Finished(index, each) for index, each in enumerate((run, run, other))),
     ]
@@ -249,7 +253,7 @@ def test_a_comparison_tells_where_texts_part(service: Script, endpoint: Callable
     first, same, apart = last["panes"]
     assert (first["parts_at"], same["parts_at"], same["parting"]) == (None, None, None)
     ids = zip(run.token_ids, other.token_ids, strict=False)
-    assert apart["parts_at"] == next(place for place, (one, two) in enumerate(ids) if one != two)
+    assert apart["parts_at"] == next(position for position, (one, two) in enumerate(ids) if one != two)
     assert apart["parting"].endswith(".")
     [(_, asked, _)] = service.asked
     assert [each.method for each in asked] == ["cascade_tokenV3", "speed", "cascade_tokenV3"]

@@ -159,11 +159,11 @@ def test_help_and_version_come_without_torch(capsys: pytest.CaptureFixture) -> N
 def test_every_setting_is_an_option_with_its_default(capsys: pytest.CaptureFixture) -> None:
     """The shell asks for what Python, page and endpoints ask for, in the same words."""
     assert shell.main(["generate", "--help"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
+    words = " ".join(capsys.readouterr().out.split())
     for setting in SETTINGS.values():
         if setting.option:
-            assert setting.option in told
-            assert setting.help in told
+            assert setting.option in words
+            assert setting.help in words
 
 
 def test_options_take_several_values_or_are_repeated() -> None:

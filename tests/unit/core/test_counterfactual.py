@@ -54,10 +54,10 @@ def proposal(token: Token) -> int:
     return token.draft.id if token.draft else token.id
 
 
-def verdicts(run: Run, place: int, method: str, at: list[float]) -> list[bool]:
+def verdicts(run: Run, position: int, method: str, at: list[float]) -> list[bool]:
     """Whether the proposal at a place of a run is accepted by a method at each of these leniences: by the rules."""
-    token = run.tokens[place]
-    logits = (side[place].expand(len(at), -1) for side in (run.drafter_logits, run.verifier_logits))
+    token = run.tokens[position]
+    logits = (side[position].expand(len(at), -1) for side in (run.drafter_logits, run.verifier_logits))
     acceptance, _ = acceptance_and_residual(
         method,
         *logits,
@@ -71,7 +71,7 @@ def verdicts(run: Run, place: int, method: str, at: list[float]) -> list[bool]:
 def test_every_flip_is_a_change_of_the_verdict_and_there_is_no_other(runs: list[Run]) -> None:
     examined, counts = 0, Counter()
     for run in runs:
-        for place, token in enumerate(run.tokens):
+        for position, token in enumerate(run.tokens):
             examined += 1
             for index, name in enumerate(METHODS):
                 flips = token.what_if.flips[index]
@@ -88,11 +88,11 @@ def test_every_flip_is_a_change_of_the_verdict_and_there_is_no_other(runs: list[
                 # Whatever lies closer to a flip than its own accuracy says nothing.
                 near = [x for x in grid if all(abs(x - f) > e for f, e in zip(flips, tiny, strict=True))]
                 at = sorted({*near, *(min(max(x, low), high) for x in both_sides)})
-                found = verdicts(run, place, name, at)
+                found = verdicts(run, position, name, at)
                 changes = [
                     (a, b) for (a, b), (x, y) in zip(pairwise(at), pairwise(found), strict=True) if x != y
                 ]
-                assert len(changes) == len(flips), (run.method, place, name, flips, changes)
+                assert len(changes) == len(flips), (run.method, position, name, flips, changes)
                 for flip, (before, after) in zip(flips, changes, strict=True):
                     assert before < flip <= after
     assert examined >= 200
@@ -101,11 +101,11 @@ def test_every_flip_is_a_change_of_the_verdict_and_there_is_no_other(runs: list[
     assert all(counts[name, 2] >= 5 for name in BOTH if "token" in name)
 
 
-def bisect(run: Run, place: int, method: str, low: float, high: float) -> float:
+def bisect(run: Run, position: int, method: str, low: float, high: float) -> float:
     """Where the verdict changes between two leniences at which it differs; 32 pieces at a time."""
     for _ in range(9):
         at = [low + (high - low) * step / 32 for step in range(33)]
-        found = verdicts(run, place, method, at)
+        found = verdicts(run, position, method, at)
         assert found[0] != found[-1]
         change = found.index(found[-1])
         low, high = at[change - 1], at[change]
@@ -117,13 +117,13 @@ def test_a_single_flip_is_where_bisection_finds_it(runs: list[Run]) -> None:
     found = 0
     for run in runs:
         second = BOTH[(BOTH.index(run.method) + 1) % len(BOTH)]
-        for place, token in enumerate(run.tokens):
+        for position, token in enumerate(run.tokens):
             for name in (run.method, second):
                 flips = token.what_if.flips[list(METHODS).index(name)]
                 ends = METHODS[name].lenience_range
                 if len(flips) == 1 and abs(flips[0]) < UNBOUNDED:
                     low, high = (max(-UNBOUNDED, min(UNBOUNDED, end)) for end in ends)
-                    at = bisect(run, place, name, low, high)
+                    at = bisect(run, position, name, low, high)
                     assert at == pytest.approx(flips[0], abs=1e-6 * max(1.0, abs(flips[0])))
                     found += 1
     assert found >= 200
@@ -144,12 +144,12 @@ def test_the_nine_verdicts_are_those_of_nine_runs_at_that_position(engine: Engin
     """Law 4: each method, run for one token after the same text with the same seed, decides as the strip says."""
     asked, expected = [], []
     for run in runs:
-        for place in (1, len(run.tokens) - 1):
-            token = run.tokens[place]
+        for position in (1, len(run.tokens) - 1):
+            token = run.tokens[position]
             for index, one in enumerate(run.alternatives):
                 asked.append(
                     Request(
-                        token_ids=run.prompt_ids + run.token_ids[:place],
+                        token_ids=run.prompt_ids + run.token_ids[:position],
                         method=one.method,
                         lenience=one.lenience,
                         temperature=run.temperature,
@@ -174,11 +174,11 @@ def first_change(run: Run, lenience: float) -> int | None:
     """The first token that may differ at another lenience, by what the run recorded."""
     own = list(METHODS).index(run.method)
     low, high = sorted((run.lenience, lenience))
-    for place, token in enumerate(run.tokens):
+    for position, token in enumerate(run.tokens):
         crossed = sum(low < flip <= high for flip in token.what_if.flips[own])
         kept = token.what_if.kept
         if crossed % 2 or (kept and not kept[0] <= lenience < kept[1]):
-            return place
+            return position
     return None
 
 
@@ -197,22 +197,22 @@ def test_a_run_at_another_lenience_is_the_same_up_to_the_first_change(engine: En
     for method in [method for method in BOTH for _ in range(3)]:
         run = next(done)
         for at in grid[method]:
-            other, place = next(done), first_change(run, at)
+            other, position = next(done), first_change(run, at)
             assert other.lenience == at
-            if place is None:
+            if position is None:
                 same += 1
                 assert (other.token_ids, other.accepted) == (run.token_ids, run.accepted)
                 continue
             parted += 1
-            assert other.token_ids[:place] == run.token_ids[:place]
-            assert other.accepted[:place] == run.accepted[:place]
-            crossed = run.tokens[place].what_if.flips[list(METHODS).index(method)]
+            assert other.token_ids[:position] == run.token_ids[:position]
+            assert other.accepted[:position] == run.accepted[:position]
+            crossed = run.tokens[position].what_if.flips[list(METHODS).index(method)]
             if sum(min(run.lenience, at) < flip <= max(run.lenience, at) for flip in crossed) % 2:
                 flipped += 1
-                assert other.tokens[place].accepted != run.tokens[place].accepted
-                assert proposal(other.tokens[place]) == proposal(run.tokens[place])
+                assert other.tokens[position].accepted != run.tokens[position].accepted
+                assert proposal(other.tokens[position]) == proposal(run.tokens[position])
             else:
-                assert not other.tokens[place].accepted
+                assert not other.tokens[position].accepted
     assert parted >= 50
     assert flipped >= 40
     assert same >= 10

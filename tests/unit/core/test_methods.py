@@ -152,17 +152,17 @@ def test_what_is_asked_of_tokens_and_of_places_is_what_the_whole_says(name: str)
     a = torch.tensor(leniences(name)[1:3], dtype=torch.float64)[:, None]
     for lenience in (a, a[0].item()):
         ruling = Target.of(METHODS[name], Distributions(drafter, verifier, 0.8), lenience)
-        places = torch.tensor([4, 0])
-        taken = ruling.select(places)
-        some = tokens.flatten()[places]
+        chosen = torch.tensor([4, 0])
+        taken = ruling.select(chosen)
+        some = tokens.flatten()[chosen]
         assert torch.equal(ruling.pi(tokens), ruling.pi().gather(-1, tokens[..., None])[..., 0])
-        assert torch.equal(taken.acceptance(some), ruling.acceptance(tokens).flatten()[places])
+        assert torch.equal(taken.acceptance(some), ruling.acceptance(tokens).flatten()[chosen])
         for whole, part in ((ruling.pi(), taken.pi()), (ruling.residual(), taken.residual())):
-            assert torch.equal(whole.flatten(0, 1)[places], part)
+            assert torch.equal(whole.flatten(0, 1)[chosen], part)
         for whole, part in zip(
             ruling.deferral_test(tokens) or (), taken.deferral_test(some) or (), strict=True
         ):
-            assert torch.equal(whole.flatten()[places], part)
+            assert torch.equal(whole.flatten()[chosen], part)
 
 
 @pytest.mark.parametrize("name", METHODS)

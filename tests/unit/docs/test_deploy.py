@@ -74,17 +74,17 @@ def copied() -> list[str]:
 
 def test_the_container_is_nobody() -> None:
     """A pinned base, never root, a health check, all addresses, a cache that outlives it, and a way to end it."""
-    told = instructions()
-    names = [name for name, _ in told]
-    assert re.fullmatch(r"python:3\.\d+-slim-[a-z]+", dict(told)["FROM"])
-    users = [rest for name, rest in told if name == "USER"]
+    steps = instructions()
+    names = [name for name, _ in steps]
+    assert re.fullmatch(r"python:3\.\d+-slim-[a-z]+", dict(steps)["FROM"])
+    users = [rest for name, rest in steps if name == "USER"]
     assert users[-1].isdigit()
     assert int(users[-1]) > 0
     assert names.index("USER") > max(at for at, name in enumerate(names) if name in ("RUN", "COPY"))
-    assert "/healthz" in dict(told)["HEALTHCHECK"]
-    assert "HOST=0.0.0.0" in dict(told)["ENV"]
-    assert "XDG_CACHE_HOME=/cache" in dict(told)["ENV"].split()
-    assert (dict(told)["VOLUME"], dict(told)["STOPSIGNAL"]) == ("/cache", "SIGINT")
+    assert "/healthz" in dict(steps)["HEALTHCHECK"]
+    assert "HOST=0.0.0.0" in dict(steps)["ENV"]
+    assert "XDG_CACHE_HOME=/cache" in dict(steps)["ENV"].split()
+    assert (dict(steps)["VOLUME"], dict(steps)["STOPSIGNAL"]) == ("/cache", "SIGINT")
     assert "ADD" not in names
 
 

@@ -110,10 +110,10 @@ def test_requests_served_together_draft_what_pays_for_all_of_them() -> None:
     # The one that is right makes the last pass worth while in nearly every round.
     ours, theirs = right.expected_tokens(), wrong.expected_tokens()
     speeds = [1 / (0.1 + costs.remaining_seconds()[0])]
-    for place in range(1, MAX_DRAFT_LENGTH):
-        idle = (1 - ours[place] + ours[place - 1]) * (1 - theirs[place] + theirs[place - 1]) ** 3
-        seconds = 0.1 * (place + 1 - idle) + costs.remaining_seconds()[place]
-        speeds.append((ours[place] + 3 * theirs[place]) / 4 / seconds)
+    for position in range(1, MAX_DRAFT_LENGTH):
+        idle = (1 - ours[position] + ours[position - 1]) * (1 - theirs[position] + theirs[position - 1]) ** 3
+        seconds = 0.1 * (position + 1 - idle) + costs.remaining_seconds()[position]
+        speeds.append((ours[position] + 3 * theirs[position]) / 4 / seconds)
     assert together == 1 + speeds.index(max(speeds))
 
 
@@ -158,7 +158,7 @@ def striding(
         while length is None:
             drafted.append(proposal())
             length = chooser.stop([[each for each, _ in drafted]])
-        accepted = next((place for place, (_, good) in enumerate(drafted) if not good), len(drafted))
+        accepted = next((position for position, (_, good) in enumerate(drafted) if not good), len(drafted))
         passes = len(drafted)
         if accepted == passes < length:
             drafted.append(proposal())

@@ -112,16 +112,16 @@ class Ids(StoppingCriteria):
 
 
 class Columns:
-    """A streamer that keeps what it is told."""
+    """A streamer that keeps what is put."""
 
     def __init__(self) -> None:
-        self.told: list[list[int]] = []
+        self.columns: list[list[int]] = []
 
     def put(self, value: Tensor) -> None:
-        self.told.append(value.tolist())
+        self.columns.append(value.tolist())
 
     def end(self) -> None:
-        self.told.append([])
+        self.columns.append([])
 
 
 def generated(pair: ModelPair, **options: Any) -> tuple[list[list[int]], list[list[int]]]:
@@ -132,11 +132,16 @@ def generated(pair: ModelPair, **options: Any) -> tuple[list[list[int]], list[li
         ["a", "The quick brown fox jumps over", "def add(a, b):"], return_tensors="pt", padding=True
     )
     placed = {name: inputs[name].to(pair.device) for name in ("input_ids", "attention_mask")}
-    told = Columns()
-    options = {"max_new_tokens": 16, "pad_token_id": 0, "drafter": pair.drafter, "streamer": told} | options
+    streamer = Columns()
+    options = {
+        "max_new_tokens": 16,
+        "pad_token_id": 0,
+        "drafter": pair.drafter,
+        "streamer": streamer,
+    } | options
     found: Any = pair.verifier.generate(**placed, custom_generate=specviz.cascade_generate, **options)
     assert found.device == pair.device
-    return found.tolist(), told.told
+    return found.tolist(), streamer.columns
 
 
 @pytest.mark.parametrize(
@@ -436,23 +441,23 @@ def service(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     service.close()
 
 
-def told(lines: Iterator[str]) -> list[Any]:
+def timeless(lines: Iterator[str]) -> list[Any]:
     """The lines of a trace, but for what depends on the clock or names the device."""
 
-    def timeless(value: Any) -> Any:
+    def without(value: Any) -> Any:
         if isinstance(value, list):
-            return [timeless(each) for each in value]
+            return [without(each) for each in value]
         if not isinstance(value, dict):
             return value
         return {
-            name: timeless(each)
+            name: without(each)
             for name, each in value.items()
             if "seconds" not in name
             and "speed" not in name
             and name not in ("device", "pair", "quality", "machine")
         }
 
-    return [timeless(json.loads(line)) for line in lines if line.strip()]
+    return [without(json.loads(line)) for line in lines if line.strip()]
 
 
 def test_a_service_tells_what_it_tells_on_the_cpu_and_gives_memory_back(
@@ -463,19 +468,19 @@ def test_a_service_tells_what_it_tells_on_the_cpu_and_gives_memory_back(
     requests = asked("verifier_only", "speed", temperature=0.0)
     stop = threading.Event()
     empty = gpu.allocated
-    lines = told(there.lines("embedded", requests[1], stop))
+    lines = timeless(there.lines("embedded", requests[1], stop))
     first = gpu.allocated
-    compared = told(there.compare_lines("embedded", requests, stop))
+    compared = timeless(there.compare_lines("embedded", requests, stop))
     assert gpu.replays > 0
     assert gpu.allocated > first > empty
-    assert told(there.lines("gpt2", requests[1], stop)) == lines
+    assert timeless(there.lines("gpt2", requests[1], stop)) == lines
     assert gpu.allocated == pytest.approx(first, rel=0.1)  # the other pair is gone
     there.close()
     assert gpu.allocated == empty
     monkeypatch.setattr("specviz.models.loading.load_pair", lambda spec, *_, **__: pairs("llama"))
     here = Service(Limits(pairs=1))
-    assert told(here.lines("embedded", requests[1], stop)) == lines
-    assert told(here.compare_lines("embedded", requests, stop)) == compared
+    assert timeless(here.lines("embedded", requests[1], stop)) == lines
+    assert timeless(here.compare_lines("embedded", requests, stop)) == compared
     here.close()
 
 
@@ -517,7 +522,7 @@ def test_a_lent_gpu_writes_what_the_cpu_writes(
 ) -> None:
     def work(*given: Any) -> Iterator[Any]:
         """What a worker tells comes back pickled."""
-        return (pickle.loads(pickle.dumps(told)) for told in zerogpu_service._serve(*given))
+        return (pickle.loads(pickle.dumps(item)) for item in zerogpu_service._serve(*given))
 
     monkeypatch.setattr(zerogpu_service, "_on_gpu", work)
     monkeypatch.setitem(zerogpu_service._held, "embedded", on_gpu(pairs("llama")))
@@ -525,7 +530,7 @@ def test_a_lent_gpu_writes_what_the_cpu_writes(
     events = list(service.events("embedded", requests, threading.Event()))
     found = {event.index: event.run.token_ids for event in events if isinstance(event, Finished)}
     assert found == dict(enumerate(run.token_ids for run in Engine(pairs("llama")).generate(requests)))
-    lines = told(service.compare_lines("embedded", requests, threading.Event()))
+    lines = timeless(service.compare_lines("embedded", requests, threading.Event()))
     assert lines[-1]["type"] == "table"
     service.close()
 

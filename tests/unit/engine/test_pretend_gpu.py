@@ -502,7 +502,7 @@ def test_many_visitors_share_the_device(gpu: PretendGpu, pairs: Pairs) -> None:
     """Law 3: the shared engine's thread has the same GPU; each text is that of the same request alone on the CPU."""
     requests = [dataclasses.replace(request, draft_length=AUTO) for request in nine(0.8)]
     alone = [Engine(pairs("llama")).generate(request)[0] for request in requests]
-    engine = SharedEngine(on_gpu(pairs("llama")), max_rows=4)
+    engine = SharedEngine(on_gpu(pairs("llama")), max_sequences=4)
     found: dict[int, list[int]] = {}
 
     def visit(number: int) -> None:

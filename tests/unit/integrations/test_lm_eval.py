@@ -43,7 +43,7 @@ def chat_pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
 
 
 def asked(kind: str, *arguments: tuple[Any, ...]) -> list[Instance]:
-    return [Instance(kind, {}, each, place) for place, each in enumerate(arguments)]
+    return [Instance(kind, {}, each, number) for number, each in enumerate(arguments)]
 
 
 def generated(model: HarnessModel, *contexts: str, **wanted: Any) -> list[str]:
@@ -56,20 +56,22 @@ def generated(model: HarnessModel, *contexts: str, **wanted: Any) -> list[str]:
 @pytest.mark.parametrize("method", ["verifier_only", "speed", "cascade_tokenV3", "drafter_only"])
 def test_texts_are_the_engine_s_own_whatever_is_batched(pair: ModelPair, method: str) -> None:
     """Law 3: the request at place n has seed + n, the model's method and lenience, and is answered in its place."""
-    model = HarnessModel(pair, method=method, temperature=0.8, seed=5, rows=1)
+    model = HarnessModel(pair, method=method, temperature=0.8, seed=5, max_sequences=1)
     requests = [
-        Request(prompt=context, raw=True, method=method, temperature=0.8, seed=5 + place, max_new_tokens=9)
-        for place, context in enumerate(CONTEXTS)
+        Request(prompt=context, raw=True, method=method, temperature=0.8, seed=5 + number, max_new_tokens=9)
+        for number, context in enumerate(CONTEXTS)
     ]
     expected = [run.text for run in Engine(pair).generate(requests)]
     assert generated(model, *CONTEXTS, until=[], max_gen_toks=9) == expected
-    wide = HarnessModel(pair, method=method, temperature=0.8, seed=5, rows=4, draft_length=2)
+    wide = HarnessModel(
+        pair, method=method, temperature=0.8, seed=5, rows=4, draft_length=2
+    )  # as it was called at first
     assert generated(wide, *CONTEXTS, until=[], max_gen_toks=9) == expected
 
 
 def test_greedy_texts_do_not_depend_on_their_order(pair: ModelPair) -> None:
     """At temperature 0 no coin counts, so that requests in another order get the same texts, each its own."""
-    model = HarnessModel(pair, rows=3)
+    model = HarnessModel(pair, max_sequences=3)
     texts = generated(model, *CONTEXTS, max_gen_toks=8)
     assert generated(model, *CONTEXTS[::-1], max_gen_toks=8) == texts[::-1]
     assert len(set(texts)) > 1
@@ -126,8 +128,8 @@ def test_what_cannot_be_done_is_one_sentence(pair: ModelPair) -> None:
         generated(model, "a", max_gen_toks=512)
     with pytest.raises(RequestError, match="Temperature"):
         HarnessModel(pair, temperature=-1)
-    with pytest.raises(RequestError, match="rows"):
-        HarnessModel(pair, rows=0)
+    with pytest.raises(RequestError, match="max_sequences"):
+        HarnessModel(pair, max_sequences=0)
 
 
 def test_long_contexts_are_cut_from_the_left_and_empty_ones_are_one_token(pair: ModelPair) -> None:
@@ -178,7 +180,7 @@ def test_a_stop_ends_a_call_in_a_sentence(pair: ModelPair) -> None:
     def after_one(_fraction: float, _text: str) -> None:
         stop.set()
 
-    model = HarnessModel(pair, rows=1, progress=after_one, stop=stop)
+    model = HarnessModel(pair, max_sequences=1, progress=after_one, stop=stop)
     with pytest.raises(StoppedError):
         generated(model, *CONTEXTS, max_gen_toks=4)
     with pytest.raises(StoppedError):
@@ -198,8 +200,8 @@ def by_hand(
 ) -> tuple[float, bool]:
     """One plain forward pass of each model for every single token, with no cache."""
     total, best = 0.0, True
-    for place, token in enumerate(continuation):
-        ids = torch.tensor([[*context, *continuation[:place]]])
+    for number, token in enumerate(continuation):
+        ids = torch.tensor([[*context, *continuation[:number]]])
         q, p = (
             model(input_ids=ids, use_cache=False).logits[0, -1, : pair.vocabulary_size]
             for model in (pair.drafter, pair.verifier)
@@ -333,11 +335,11 @@ def test_answers_score_as_the_harness_and_the_sweep_score_them(pair: ModelPair, 
     for answer in ANSWERS:
         model.texts = (answer,) * len(SUMS)
         tasks = load_tasks([NAME], include_path=include)
-        told = sampled(evaluate(model, tasks, bootstrap_iters=0))
-        assert [items.score(place, answer) for place in range(len(SUMS))] == told
+        scores = sampled(evaluate(model, tasks, bootstrap_iters=0))
+        assert [items.score(number, answer) for number in range(len(SUMS))] == scores
         before_stop = answer.split("\n\n")[0]
-        assert [ours.score(place, before_stop) for place in range(len(SUMS))] == told, answer
-        seen |= set(told)
+        assert [ours.score(number, before_stop) for number in range(len(SUMS))] == scores, answer
+        seen |= set(scores)
     assert seen == {0.0, 1.0}
 
 
@@ -357,7 +359,7 @@ def test_a_task_s_items_are_asked_as_the_harness_asks_them(chat_pair: ModelPair,
     ]
     texts = [run.text.split("\n\n")[0] for run in Engine(chat_pair).generate(requests)]
     assert [one["resps"][0][0] for one in samples] == texts
-    assert [items.score(place, text) for place, text in enumerate(texts)] == sampled(results)
+    assert [items.score(number, text) for number, text in enumerate(texts)] == sampled(results)
 
 
 def test_examples_are_the_harness_s(pair: ModelPair, tmp_path: Path) -> None:

@@ -161,10 +161,10 @@ def test_greedy_cascade_is_the_engines(llama: Any) -> None:
 def test_each_sequence_is_as_if_alone(llama: Any) -> None:
     """A sequence depends on neither padding nor batch."""
     together = new_ids(llama, cascade(llama, do_sample=True, seed=7))
-    for place, row in enumerate(together):
-        own = llama.inputs["attention_mask"][place].bool()
-        ids = llama.inputs["input_ids"][place][own][None]
-        alone = cascade(llama, do_sample=True, seed=7 + place, input_ids=ids, attention_mask=None)
+    for number, row in enumerate(together):
+        own = llama.inputs["attention_mask"][number].bool()
+        ids = llama.inputs["input_ids"][number][own][None]
+        alone = cascade(llama, do_sample=True, seed=7 + number, input_ids=ids, attention_mask=None)
         assert alone[0, ids.shape[1] :].tolist() == row
 
 
@@ -318,9 +318,9 @@ def test_tokens_are_streamed_as_they_are_decided(llama: Any, watched: list[Any])
     """All tokens of a step are streamed before the next step begins."""
     inputs = {name: values[1:2] for name, values in llama.inputs.items()}
     cascade(llama, streamer=Record(watched), **inputs)
-    rounds = [place for place, what in enumerate(watched) if what == (Decided, 0)]
+    rounds = [number for number, what in enumerate(watched) if what == (Decided, 0)]
     assert len(rounds) > 2
-    assert all(watched[place + 1][0] == "put" for place in rounds)
+    assert all(watched[number + 1][0] == "put" for number in rounds)
 
 
 def test_a_text_streamer_gives_the_text(llama: Any) -> None:

@@ -40,8 +40,8 @@ def test_a_grouped_model_is_the_same_model(family: str, tmp_path: Path) -> None:
         counts = torch.tensor(lengths)[:, None]
         positions = torch.arange(20).expand(2, -1)
         slot.read(tokens[:, :20], positions, visible=20, valid=positions < counts)
-        places = counts + torch.arange(4)
-        found = slot.forward(tokens.gather(1, places), places, visible=24)
+        at = counts + torch.arange(4)
+        found = slot.forward(tokens.gather(1, at), at, visible=24)
     for row in range(2):
         assert torch.allclose(found[row], wanted[row], **near), row
 

@@ -235,16 +235,16 @@ def test_where_captures_fail_texts_do_not(
 
 def test_a_warm_engine_captures_nothing_more_for_a_short_text(gpu: PretendGpu, pairs: Pairs) -> None:
     there = on_gpu(pairs("llama"))
-    engine, told = SharedEngine(there), []
+    engine, reported = SharedEngine(there), []
     try:
-        engine.warm_up(lambda fraction, text: told.append(text))
+        engine.warm_up(lambda fraction, text: reported.append(text))
         before = captures(there)
         with plain_passes(there) as passes:
             asked = request(2, draft_length=3, max_new_tokens=100)
             assert ids(engine, [asked]) == ids(Engine(pairs("llama")), [asked])
     finally:
         engine.close()
-    assert len(told) == before == captures(there) == 12
+    assert len(reported) == before == captures(there) == 12
     assert passes == []
 
 
@@ -306,13 +306,13 @@ def test_a_round_that_fails_leaves_the_workspace_free(
 
 
 def test_a_warm_up_does_nothing_on_a_cpu(pairs: Pairs) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     engine = SharedEngine(pairs("llama"))
     try:
-        engine.warm_up(lambda fraction, text: told.append(text))
+        engine.warm_up(lambda fraction, text: reported.append(text))
     finally:
         engine.close()
-    assert told == []
+    assert reported == []
 
 
 # ---- memory ----------------------------------------------------------------------------------------------

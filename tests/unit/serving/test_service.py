@@ -228,8 +228,11 @@ def test_a_dead_engine_is_replaced(service: Service, loads: Loads) -> None:
 
 
 def test_limits_come_from_the_environment() -> None:
-    limits = Limits.from_environment({"SPECVIZ_MAX_PROMPT": "100", "SPECVIZ_ROWS": "4", "OTHER": "x"})
-    assert limits == Limits(max_prompt=100, rows=4)
+    limits = Limits.from_environment(
+        {"SPECVIZ_MAX_PROMPT": "100", "SPECVIZ_MAX_SEQUENCES": "4", "OTHER": "x"}
+    )
+    assert limits == Limits(max_prompt=100, max_sequences=4)
+    assert Limits.from_environment({"SPECVIZ_ROWS": "4"}) == Limits(max_sequences=4)  # its first name
     assert Limits.from_environment({}) == Limits()
     for wrong in ("0", "-1", "many", "", "1e3", "٣"):
         with pytest.raises(SpecvizError, match=r"SPECVIZ_QUEUE is .* at least 1"):

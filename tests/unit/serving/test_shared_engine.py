@@ -41,7 +41,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
 
 @pytest.fixture
 def shared(pair: ModelPair) -> Iterator[SharedEngine]:
-    engine = SharedEngine(pair, max_rows=6, queue=64)
+    engine = SharedEngine(pair, max_sequences=6, queue=64)
     yield engine
     engine.close()
 
@@ -171,7 +171,7 @@ def test_slots_go_to_the_visitors_who_have_fewest(shared: SharedEngine) -> None:
 
 def test_queued_requests_see_their_position_and_a_full_queue_refuses(pair: ModelPair) -> None:
     """The queue is bounded, and positions fall as others leave."""
-    engine = SharedEngine(pair, max_rows=1, queue=2)
+    engine = SharedEngine(pair, max_sequences=1, queue=2)
     stops = [threading.Event() for _ in range(3)]
     streams = [engine.stream(endless(), stop=stop, visitor=str(number)) for number, stop in enumerate(stops)]
     assert isinstance(next(streams[0]), Started | Waiting)
@@ -223,7 +223,7 @@ def test_a_deadline_ends_a_run_and_keeps_its_text(pair: ModelPair) -> None:
 
 
 def test_a_request_without_a_slot_at_its_deadline_is_refused(pair: ModelPair) -> None:
-    engine = SharedEngine(pair, max_rows=1)
+    engine = SharedEngine(pair, max_sequences=1)
     first = engine.stream(endless(), visitor="first")
     next(first)
     engine.seconds = 0.3
@@ -454,7 +454,7 @@ def wait_until_idle(engine: SharedEngine) -> None:
 @pytest.mark.parametrize("kind", ["own", "shared"])
 def test_streams_that_were_never_started_hold_no_slot(pair: ModelPair, kind: str) -> None:
     """A hundred are opened and kept, on an engine of two slots and a queue of one: the next request is served at once."""
-    engine = SharedEngine(pair, max_rows=2, queue=1) if kind == "shared" else Engine(pair, max_rows=2)
+    engine = SharedEngine(pair, max_sequences=2, queue=1) if kind == "shared" else Engine(pair, max_rows=2)
     opened = [engine.stream([endless(), endless(seed=1)], visitor=str(number)) for number in range(100)]
     events = list(engine.stream(asked(0), visitor="late"))
     assert not any(isinstance(event, Waiting) and event.queue_position > 0 for event in events[1:])
@@ -472,7 +472,7 @@ def test_streams_that_were_never_started_hold_no_slot(pair: ModelPair, kind: str
 
 def test_a_stream_that_is_dropped_gives_its_slot_to_the_next(pair: ModelPair) -> None:
     """Nobody refers to it any more, and no garbage collection is needed to notice."""
-    engine = SharedEngine(pair, max_rows=1)
+    engine = SharedEngine(pair, max_sequences=1)
     gc.disable()
     try:
         stream = engine.stream(endless(), visitor="first")
@@ -536,7 +536,7 @@ def test_where_memory_is_short_the_prefix_cache_goes_before_anybodys_text(
     pair: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The order is: prefix caches, captured passes, the longest sequence; each step is tried again before the next."""
-    engine = SharedEngine(pair, max_rows=4)
+    engine = SharedEngine(pair, max_sequences=4)
     engine.generate(asked(1, token_ids=list(range(5, 45))))
     caches = engine._prefix_caches
     assert all(cache._kept for cache in caches)
@@ -607,7 +607,7 @@ def test_with_garbage_collection_switched_off_nothing_of_a_run_survives_it(
     pair: ModelPair, kind: str, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No cycle holds a sequence or a KV cache: many runs take no more memory than one."""
-    engine = SharedEngine(pair, max_rows=3) if kind == "shared" else Engine(pair, max_rows=3)
+    engine = SharedEngine(pair, max_sequences=3) if kind == "shared" else Engine(pair, max_rows=3)
     made: list[weakref.ref[Any]] = []
     built = Sequence.__init__
 

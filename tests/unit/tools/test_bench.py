@@ -94,9 +94,11 @@ def _bench(samples: list[Sample]) -> Measurements:
 
 
 def _sample(contender: str, prompt: int, seconds: float, temperature: float = 0.0, **more: Any) -> Sample:
-    told: dict[str, Any] = {"token_ids": [1, 2, 3, 4], "first_token_seconds": None, "rounds": 2}
-    told |= {"examined": None, "accepted": None, "memory": None, "kind": "facts", "repetition": 0}
-    return Sample(contender=contender, prompt=prompt, temperature=temperature, seconds=seconds, **told | more)
+    usual: dict[str, Any] = {"token_ids": [1, 2, 3, 4], "first_token_seconds": None, "rounds": 2}
+    usual |= {"examined": None, "accepted": None, "memory": None, "kind": "facts", "repetition": 0}
+    return Sample(
+        contender=contender, prompt=prompt, temperature=temperature, seconds=seconds, **usual | more
+    )
 
 
 # ---- arithmetic --------------------------------------------------------------------------------------------
@@ -345,8 +347,8 @@ def test_a_pair_of_shapes_accepts_about_what_was_asked_for(monkeypatch: pytest.M
     small = shapes._shape("llama", (32, 1, 4, 2, 64, 400), False)
     monkeypatch.setitem(shapes.SHAPES, "small", small)
     monkeypatch.setitem(shapes.SHAPES, "large", small | {"vocab_size": 403, "num_hidden_layers": 2})
-    place = torch.device("cpu"), torch.float32
-    pair, twin = (shapes.shape_pair("small", "large", *place) for _ in range(2))
+    target = torch.device("cpu"), torch.float32
+    pair, twin = (shapes.shape_pair("small", "large", *target) for _ in range(2))
     assert pair.vocabulary_size == 400
     weights = zip(pair.verifier.parameters(), twin.verifier.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in weights)
@@ -359,7 +361,7 @@ def test_a_pair_of_shapes_accepts_about_what_was_asked_for(monkeypatch: pytest.M
             wanted, abs=0.1
         )
     with pytest.raises(RequestError, match="no shape 'huge'"):
-        shapes.shape_pair("small", "huge", *place)
+        shapes.shape_pair("small", "huge", *target)
 
 
 def test_more_agreement_wants_more_heat() -> None:

@@ -207,10 +207,10 @@ def test_a_wrong_word_is_found_also_in_a_text_that_was_broken_off(
         + [word for name, file in files.items() for word in (f"--{name}", str(file))]
     )
     assert status == 1
-    told = json.loads(files["json"].read_text(encoding="utf-8"))
-    seen = [visit for visit in told["visits"] if visit["request"] == 1 and visit["tokens"]]
+    written = json.loads(files["json"].read_text(encoding="utf-8"))
+    seen = [visit for visit in written["visits"] if visit["request"] == 1 and visit["tokens"]]
     assert {FINISHED, CLOSED} <= {visit["outcome"] for visit in seen}
-    assert told["wrong"] == [visit["number"] for visit in seen]
+    assert written["wrong"] == [visit["number"] for visit in seen]
     printed = capsys.readouterr().out
     assert f"Wrong texts: {len(seen)}: {seen[0]['number']} (request 1)" in printed
     assert f"- Wrong texts: {len(seen)}: " in files["markdown"].read_text(encoding="utf-8")

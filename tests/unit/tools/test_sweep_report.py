@@ -55,7 +55,7 @@ def _results(*points: Point, **more: Any) -> Results:
     return Results(plan, "Small", "Large", "float32", 20, points, **more)
 
 
-def _told(*points: Point) -> str:
+def _findings(*points: Point) -> str:
     return " ".join(findings(_results(*BASELINES, *points))).replace("\u00a0", " ")
 
 
@@ -70,25 +70,25 @@ def test_who_keeps_the_accuracy_with_fewest_rejections() -> None:
     dearer = _point("cascade_opt", 0.0, accuracy=0.6, rejection_rate=0.5)
     bad = _point("cascade_chow", 0.4, accuracy=0.5, rejection_rate=0.1)
     no_gain = _point("cascade_diff", -1.0, accuracy=0.6, rejection_rate=0.7)
-    told = _told(LOSSLESS, bad, no_gain, dearer, good)
-    assert "90 % of the way up is 0.560" in told
+    found = _findings(LOSSLESS, bad, no_gain, dearer, good)
+    assert "90 % of the way up is 0.560" in found
     assert (
-        "with fewer rejections than lossless decoding’s 0.700 by OPT, α = 0.2 (rejects 0.300), each" in told
+        "with fewer rejections than lossless decoding’s 0.700 by OPT, α = 0.2 (rejects 0.300), each" in found
     )
-    assert "With no fewer: Speculative decoding and Diff." in told
-    assert "Nowhere on its curve: Chow." in told
+    assert "With no fewer: Speculative decoding and Diff." in found
+    assert "Nowhere on its curve: Chow." in found
     worse = replace(good, figures={"accuracy": _near(0.55), "rejection_rate": _near(0.3)})
-    assert "lossless decoding’s 0.700 by OPT, α = 0 (rejects 0.500)" in _told(LOSSLESS, dearer, worse)
-    assert "No setting reaches that with fewer rejections" in _told(LOSSLESS, worse)
+    assert "lossless decoding’s 0.700 by OPT, α = 0 (rejects 0.500)" in _findings(LOSSLESS, dearer, worse)
+    assert "No setting reaches that with fewer rejections" in _findings(LOSSLESS, worse)
 
 
 def test_items_that_do_not_separate_the_models() -> None:
     """Where the drafter is not surely worse, nothing is concluded from accuracy in between."""
     level = replace(BASELINES[0], against_verifier={"accuracy": Estimate(-0.1, -0.25, 0.05)})
-    told = " ".join(findings(_results(level, BASELINES[1], LOSSLESS)))
-    assert "do not tell the two models apart" in told
-    assert "(difference −0.100 (−0.250 to +0.050))" in told
-    assert "of the way up" not in told
+    found = " ".join(findings(_results(level, BASELINES[1], LOSSLESS)))
+    assert "do not tell the two models apart" in found
+    assert "(difference −0.100 (−0.250 to +0.050))" in found
+    assert "of the way up" not in found
 
 
 @pytest.mark.parametrize(
@@ -106,19 +106,19 @@ def test_better_than_both(marks: tuple[str, str], said: str, unsaid: str) -> Non
         _point("cascade_chow", lenience, accuracy=0.65 + lenience / 10, beats_both=mark)
         for lenience, mark in zip((0.2, 0.4), marks, strict=True)
     ]
-    told = _told(*points)
-    assert said in told
-    assert unsaid not in told
+    found = _findings(*points)
+    assert said in found
+    assert unsaid not in found
 
 
 def test_beating_both_no_more_often_than_chance() -> None:
     """One of forty settings that surely beats both is what chance alone gives, and the report says so."""
-    leniences = [place / 50 for place in range(41)]
+    leniences = [number / 50 for number in range(41)]
     points = [
         _point("cascade_chow", a, accuracy=0.6, beats_both="surely" if a == 0.2 else "no") for a in leniences
     ]
-    assert "1.0 of 41 would do so by chance, and there are no more than that." in _told(*points)
-    assert "0.1 of 4 would do so by chance." in _told(*points[8:12])
+    assert "1.0 of 41 would do so by chance, and there are no more than that." in _findings(*points)
+    assert "0.1 of 4 would do so by chance." in _findings(*points[8:12])
 
 
 def test_beside_speed_at_equal_rejection() -> None:
@@ -126,40 +126,41 @@ def test_beside_speed_at_equal_rejection() -> None:
     better = _point("cascade_opt", 0.2, accuracy=0.5, speed=_near(0.1))
     worse = _point("cascade_chow", 0.4, accuracy=0.5, speed=_near(-0.1))
     even = _point("cascade_diff", 0.0, accuracy=0.5, speed=_near(0.01))
-    told = _told(better, worse, even)
-    assert "rejects as much: 3 comparisons. Surely better: 1 (OPT at α = 0.2)" in told
-    assert "Surely worse: 1 (Chow at α = 0.4)" in told
-    assert "here 0.1, would exclude 0 by chance alone." in told
-    assert "Verifier log-probability: no cascade could be held against" in told
-    assert "No help at temperature 1: at equal rejection rate, Chow and Diff are at no lenience" in told
-    assert "1 comparison. Surely better: none. Surely worse: none." in _told(even)
-    assert "by chance alone; there are no more than that." in _told(even)
-    assert "every cascade is somewhere on its curve surely better" in _told(better)
+    found = _findings(better, worse, even)
+    assert "rejects as much: 3 comparisons. Surely better: 1 (OPT at α = 0.2)" in found
+    assert "Surely worse: 1 (Chow at α = 0.4)" in found
+    assert "here 0.1, would exclude 0 by chance alone." in found
+    assert "Verifier log-probability: no cascade could be held against" in found
+    assert "No help at temperature 1: at equal rejection rate, Chow and Diff are at no lenience" in found
+    assert "1 comparison. Surely better: none. Surely worse: none." in _findings(even)
+    assert "by chance alone; there are no more than that." in _findings(even)
+    assert "every cascade is somewhere on its curve surely better" in _findings(better)
 
 
 def test_faster_than_the_verifier_or_not() -> None:
     """Only an interval below 1 counts as faster; what is faster and no less accurate is named."""
     slow = _point("cascade_chow", 0.2, relative_latency=_near(1.2), verifier=_near(-0.2))
     unsure = _point("cascade_chow", 0.4, relative_latency=_near(0.97))
-    assert "None is surely faster than the verifier alone; the least is 0.970 (0.920–1.020)" in _told(
+    assert "None is surely faster than the verifier alone; the least is 0.970 (0.920–1.020)" in _findings(
         slow, unsure
     )
-    assert "Surely slower than the verifier alone and surely less accurate: 1 (Chow at α = 0.2)." in _told(
-        slow
+    assert (
+        "Surely slower than the verifier alone and surely less accurate: 1 (Chow at α = 0.2)."
+        in _findings(slow)
     )
     good = _point("cascade_opt", 0.2, relative_latency=_near(0.9), verifier=_near(-0.02))
     bad = _point("cascade_opt", 0.7, relative_latency=_near(0.8), verifier=_near(-0.3))
-    told = _told(slow, unsure, good, bad)
-    assert "Surely faster than the verifier alone: 2; the fastest is OPT, α = 0.7, which takes 0.800" in told
-    assert "not surely less accurate than the verifier: 1 (OPT at α = 0.2). Surely slower: 1." in told
-    assert "Surely slower than the verifier alone and" not in _told(good, bad)
-    assert "latency was not measured" in _told(LOSSLESS)
+    found = _findings(slow, unsure, good, bad)
+    assert "Surely faster than the verifier alone: 2; the fastest is OPT, α = 0.7, which takes 0.800" in found
+    assert "not surely less accurate than the verifier: 1 (OPT at α = 0.2). Surely slower: 1." in found
+    assert "Surely slower than the verifier alone and" not in _findings(good, bad)
+    assert "latency was not measured" in _findings(LOSSLESS)
 
 
 def test_sentences_name_the_temperature_where_there_are_several() -> None:
     """Settings of different temperatures are told apart in one list."""
     points = [_point("cascade_opt", 0.2, t, accuracy=0.5, speed=_near(0.1)) for t in (0.5, 1.0)]
-    assert "Surely better: 2 (OPT at T = 0.5, α = 0.2; OPT at T = 1, α = 0.2)" in _told(*points)
+    assert "Surely better: 2 (OPT at T = 0.5, α = 0.2; OPT at T = 1, α = 0.2)" in _findings(*points)
 
 
 def test_nothing_measured_nothing_claimed() -> None:

@@ -61,7 +61,7 @@ function createCompareView(root, { methods = {}, plotly = null, sources = null }
   function show({ pane, ...entry }) {
     if (panes[pane]) add(panes[pane], entry);
     else if (entry.type === "compare") open(Math.min(finite(entry.panes), MOST_PANES));
-    else if (entry.type === "waiting") find(".sc-waiting").textContent = "Now " + waitingWords(entry.place) + " …";
+    else if (entry.type === "waiting") find(".sc-waiting").textContent = "Now " + waitingWords(entry.queue_position) + " …";
     else if (entry.type === "said") find(".sc-doing").textContent = string(entry.text);
     else if (entry.type === "doing") find(".sc-doing").textContent = string(entry.text) + " …";
     else if (entry.type === "table") draw(list(entry.rows));

@@ -76,7 +76,7 @@ function createStatus(section, running = "running …") {
       cell("speed").querySelector("dd").append(el("small", "", " beside up to " + count(end.neighbours, "other text")));
     }
     cell("stop").textContent = error ? "did not work" : end ? STOP_WORDS[end.stop_reason] || "ended" : run ? running
-      : waits ? waitingWords(waits.place) : "";
+      : waits ? waitingWords(waits.queue_position) : "";
     cell("stop").classList.toggle("is-done", end !== null || error !== null);
     failure.hidden = error === null;
     failure.textContent = string(error?.message);

@@ -104,7 +104,6 @@ def side_by_side(events: Iterable[Event | Waiting], count: int) -> Generator[str
 
 
 def _quality(engine: BaseEngine, runs: Sequence[Run]) -> list[float | None]:
-    """The quality of every text under the verifier."""
     try:
         # One at a time, so that others' rounds run in between.
         scores = (partial(mean_log_probability, engine.pair, run.prompt_ids, run.token_ids) for run in runs)

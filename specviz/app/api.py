@@ -143,7 +143,6 @@ def pairs() -> list[dict]:
 
 
 def _pane(number: int, pane: dict[str, Any]) -> dict[str, Any]:
-    """What a pane asks for, as arguments of a `Request`."""
     if not pane.keys() <= PANE.keys():
         raise RequestError(f"Pane {number} says something other than {', '.join(PANE)}.")
     for name, value in pane.items():
@@ -186,7 +185,6 @@ def _queued(position: int | None) -> dict[str, Any]:
 
 
 def _so_far(run: Run | None) -> dict[str, Any]:
-    """The fields of every answer about a text."""
     tokens = run.tokens if run else []
     accepted = sum(token.accepted for token in tokens)
     return {

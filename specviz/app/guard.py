@@ -87,8 +87,6 @@ class Guard:
 
 
 class _Exchange:
-    """One request as it is read and answered."""
-
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope, self._receive, self._send = scope, receive, send
         self._left = _most(scope)

@@ -95,7 +95,6 @@ def parse_link(query: Iterable[tuple[str, str]], most_tokens: int | None = None)
 
 
 def _read(name: str, values: list[str], method: str | None, offered: Mapping[str, Setting]) -> Any:
-    """The value of a name, checked."""
     if name == "pane":
         return _panes(values)
     if len(values) > 1:
@@ -127,7 +126,6 @@ def _prompt(value: str) -> str:
 
 
 def _number(setting: Setting, value: str) -> float:
-    """A number in the range of a control."""
     low, high = setting.offered
     whole = setting.is_whole
     if not _NUMBER.fullmatch(value) or not low <= float(value) <= high or (whole and "." in value):
@@ -136,7 +134,6 @@ def _number(setting: Setting, value: str) -> float:
 
 
 def _draft_length(value: str) -> int | Literal["auto"]:
-    """One of the draft lengths that the control has."""
     for offered in DRAFT_LENGTHS:
         if value == str(offered):
             return offered

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 from specviz.models import pair
 from specviz.models.pair import ModelPair
@@ -10,9 +12,9 @@ from specviz.models.registry import PairSpec, find_pair
 from specviz.progress import Progress
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
     from specviz.schema.trace import Run
+
+A = ParamSpec("A")
 
 
 class Pair(ModelPair):
@@ -56,26 +58,13 @@ def load_pair(
     return loading.load_pair(spec, device, dtype, progress, prepack, kind=Pair)
 
 
-def pair_from_models(
-    drafter: PreTrainedModel,
-    verifier: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    drafter_tokenizer: PreTrainedTokenizerBase | None = None,
-    key: str = "custom",
-    title: str = "",
-    drafter_name: str = "",
-    verifier_name: str = "",
-) -> Pair:
-    """A pair that generates; arguments and errors as for `specviz.models.pair.pair_from_models`."""
-    return pair.pair_from_models(
-        drafter,
-        verifier,
-        tokenizer,
-        drafter_tokenizer=drafter_tokenizer,
-        key=key,
-        title=title,
-        drafter_name=drafter_name,
-        verifier_name=verifier_name,
-        kind=Pair,
-    )
+def _generating(make: Callable[A, ModelPair]) -> Callable[A, Pair]:
+    @wraps(make)
+    def made(*models: A.args, **more: A.kwargs) -> Pair:
+        named: Any = {"kind": Pair} | more
+        return cast(Pair, make(*models, **named))
+
+    return made
+
+
+pair_from_models = _generating(pair.pair_from_models)

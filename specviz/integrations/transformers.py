@@ -235,7 +235,6 @@ def _warp(processors: LogitsProcessorList, samples: bool) -> dict[str, Any]:
 
 
 def _unpadded(input_ids: Tensor, mask: Tensor | None) -> list[list[int]]:
-    """The ids of every prompt without its padding."""
     if mask is None:
         return input_ids.tolist()
     return [ids[own].tolist() for ids, own in zip(input_ids, mask.bool(), strict=True)]

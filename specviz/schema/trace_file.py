@@ -106,7 +106,6 @@ def _line(record: dict[str, Any]) -> str:
 
 
 def _records(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """The objects of all lines: the run's, the rounds', the end's."""
     records: list[dict[str, Any]] = []
     for number, line in enumerate(lines, 1):
         if not line.strip():

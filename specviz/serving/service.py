@@ -174,7 +174,6 @@ class Service:
 
     @contextmanager
     def _visit(self, visitor: str, requests: Sequence[Request]) -> Iterator[None]:
-        """Keep to what one visitor may ask for."""
         for request in requests:
             self.limits.check(request)
         with self._lock:

@@ -513,14 +513,11 @@ class _Prefill:
 
 
 class _Call:
-    """A function to be called by the thread, and its result."""
-
     def __init__(self, function: Callable[[], object]) -> None:
         self._function = function
         self.result: Future[object] = Future()
 
     def run(self) -> None:
-        """Call it."""
         try:
             self.result.set_result(self._function())
         except BaseException as error:

@@ -158,12 +158,10 @@ def _is_text(value: object) -> bool:
 
 
 def _words(text: str) -> str:
-    """Its words, caseless, with a space around each."""
     return f" {' '.join(_WORD.findall(unicodedata.normalize('NFKC', text).casefold()))} "
 
 
 def _last_number(text: str) -> Decimal | None:
-    """The last number of a text; None if there is none."""
     found = list(_NUMBER.finditer(text))
     if not found:
         return None

@@ -254,7 +254,6 @@ def _hover(mark: _Mark, axes: tuple[str, str]) -> str:
 
 
 def _bars(found: list[Estimate], colour: str) -> dict[str, Any] | None:
-    """The intervals, where any has a width."""
     if all(one.low == one.high for one in found):
         return None
     return {

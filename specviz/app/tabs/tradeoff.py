@@ -68,7 +68,6 @@ def tradeoff_tab(
 
 
 def _axes(events: TradeoffEvents) -> tuple[gr.Dropdown, gr.Dropdown, gr.Radio]:
-    """The controls for x, y and the temperature."""
     offered = events.temperatures
     with gr.Row():
         x = _axis("Cost (x)", COSTS, events.start.x, "tradeoff-x")
@@ -89,7 +88,6 @@ def _axis(label: str, offered: dict[str, str], chosen: str, elem_id: str) -> gr.
 
 
 def _texts_table() -> gr.Dataframe:
-    """The texts of the chosen point."""
     return gr.Dataframe(
         headers=["#", "Prompt", "This point", "Verifier only", "Drafter only"],
         datatype="str",

@@ -89,7 +89,6 @@ def _load(names: Sequence[str], include_path: str | Path | None) -> dict[str, An
 
 @cache
 def _defaults() -> TaskManager:
-    """The manager of the harness's own tasks, listed once."""
     return TaskManager()
 
 

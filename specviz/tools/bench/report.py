@@ -161,7 +161,6 @@ def _number(value: float | None, form: str = ".2f", scale: float = 1.0) -> str:
 
 
 def _median(values: Iterable[float | None], form: str, scale: float = 1.0) -> str:
-    """The median of the values that are known."""
     found = quartiles(value for value in values if value is not None)
     return _number(found.median if found else None, form, scale)
 

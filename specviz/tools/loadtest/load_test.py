@@ -172,7 +172,6 @@ class LoadTest:
                 measurements.server_processor_seconds = after.processor_seconds - server.processor_seconds
 
     async def _live(self, visitor: Visitor) -> None:
-        """What one visitor does until the load is over."""
         try:
             while True:
                 left = self._end - time.perf_counter()
@@ -233,7 +232,6 @@ class LoadTest:
 
 
 def _footprint(pid: int | None = None) -> Footprint:
-    """Of a process, by default of this one."""
     process = psutil.Process(pid)
     times = process.cpu_times()
     return Footprint(process.memory_info().rss, process.num_threads(), times.user + times.system)

@@ -49,7 +49,6 @@ def sentences(visits: Sequence[Visit], outcome: str) -> dict[str, int]:
 
 
 def _printable(text: str) -> str:
-    """A server's sentence without escape sequences."""
     return "".join(c if c.isprintable() else " " for c in text)[:200]
 
 

@@ -216,7 +216,6 @@ def _lenience(setting: Setting) -> str:
 
 
 def _names(points: Sequence[Point], with_temperature: bool = False) -> str:
-    """Settings by name, those of one method and temperature together."""
     leniences: dict[tuple[float, str], list[str]] = defaultdict(list)
     for point in points:
         key = point.setting.temperature, get_method(point.setting.method).title

@@ -13,12 +13,10 @@ from typing import Any
 import plotly.graph_objects as go
 
 from specviz.analysis.sweep.cost_model import CostModel
-from specviz.analysis.sweep.results import FIGURES, Estimate, Point, Results
+from specviz.analysis.sweep.results import COMPARED, FIGURES, Estimate, Point, Results
 from specviz.core.methods import METHODS
 from specviz.errors import RequestError
 
-COMPARED = ("accuracy", "log_probability")
-"""The figures of which differences from other methods are known."""
 MODELLED = "modelled_latency"
 """The cost that is not measured but follows from the rejection rate."""
 COSTS: dict[str, str] = {

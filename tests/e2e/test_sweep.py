@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,9 @@ from specviz.analysis.sweep.grid import Unit
 from specviz.analysis.sweep.items import load_items
 from specviz.analysis.sweep.sweep import Sweep
 from specviz.engine.engine import Engine
+from specviz.models.loading import load_pair
+from specviz.models.registry import DEFAULT_PAIR
+from specviz.runtime.cpu.threads import budget, set_budget
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = [
@@ -35,20 +39,46 @@ SETTINGS = [
     "0",
 ]
 UNITS = 4 * 2
+PINNED = {"OMP_NUM_THREADS": "1", "SPECVIZ_PREPACK": "0"}
+"""What is measured otherwise whenever a pair is loaded, and so may differ from one process to the next: last bits depend on it."""
 FILES = ("plan.json", "results.json", "samples.jsonl.gz")
 
 
 def started(arguments: list[str]) -> subprocess.Popen:
-    return subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    """A process on one thread, with plain weights."""
+    return subprocess.Popen(
+        arguments,
+        cwd=ROOT,
+        env={**os.environ, **PINNED},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 @pytest.fixture(scope="module")
-def whole(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def here() -> Iterator[Callable[..., int]]:
+    """Runs the shell in this process, as the others of these tests run."""
+    before = budget()
+    set_budget(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPECVIZ_PREPACK", PINNED["SPECVIZ_PREPACK"])
+        pair = load_pair(DEFAULT_PAIR, device="cpu", dtype="float32")
+
+    def run(*arguments: str) -> int:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("specviz.models.loading.load_pair", lambda *_, **__: pair)
+            return shell.main(arguments)
+
+    yield run
+    set_budget(before)
+
+
+@pytest.fixture(scope="module")
+def whole(here: Callable[..., int], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a sweep by one process that nobody disturbed."""
     folder = tmp_path_factory.mktemp("sweep") / "whole"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("specviz.models.loading.load_pair", lambda *_, **__: engine.pair)
-        assert shell.main(["sweep", "--out", str(folder), *SETTINGS]) == 0
+    assert here("sweep", "--out", str(folder), *SETTINGS) == 0
     return folder
 
 
@@ -72,7 +102,7 @@ def test_two_processes_come_to_the_same_files_as_one(whole: Path, tmp_path: Path
 
 
 def test_a_sweep_killed_three_times_comes_to_the_same_files(
-    engine: Engine, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Callable[..., int], whole: Path, tmp_path: Path
 ) -> None:
     """Killed for good at three moments of chance, and gone on with by nothing but its folder."""
     folder, chance = tmp_path / "killed", random.Random(1)
@@ -88,8 +118,7 @@ def test_a_sweep_killed_three_times_comes_to_the_same_files(
         process.communicate()
         counts.append(len(SweepFolder(folder).done()))
     assert 0 < counts[0] < counts[1] < counts[2] < UNITS, counts
-    monkeypatch.setattr("specviz.models.loading.load_pair", lambda *_, **__: engine.pair)
-    assert shell.main(["sweep", "--out", str(folder)]) == 0
+    assert here("sweep", "--out", str(folder)) == 0
     check_same(folder, whole)
 
 

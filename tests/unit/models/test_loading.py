@@ -21,6 +21,7 @@ from specviz.models.availability import describe_pairs
 from specviz.models.loading import load_pair
 from specviz.models.pair import ModelPair
 from specviz.models.registry import PAIRS, AssetSource, EmbeddedSource
+from specviz.runtime.cpu import packing
 from specviz.runtime.cpu.packing import PackedLinear
 from specviz.runtime.cpu.threads import chosen
 from tests.support.tiny import tiny_tokenizer
@@ -148,7 +149,8 @@ def test_running_out_of_memory_is_said_and_frees_what_was_loaded(
 
 
 @pytest.mark.parametrize("key", ["embedded", "embedded-skip"])
-def test_the_real_embedded_pair_answers_and_drafts(key: str) -> None:
+def test_the_real_embedded_pair_answers_and_drafts(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "_gain", lambda _: 1.0)  # it is measured, and a busy machine may say no
     pair = load_pair(key, device="cpu")
     assert isinstance(PAIRS[key].verifier, EmbeddedSource)
     assert isinstance(pair.verifier, LlamaForCausalLM)

@@ -18,7 +18,10 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from specviz.app.page import launch
+from specviz.engine.pair import Pair
+from specviz.models.registry import DEFAULT_PAIR
 from specviz.serving.service import Service
+from tests.support.memory import memory_given_back  # noqa: F401  # a fixture of all tests here
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
@@ -89,15 +92,23 @@ def page(watched: tuple[Page, list[str]]) -> Iterator[Page]:
     assert not found, found
 
 
-@pytest.fixture(scope="session")
-def loaded() -> Service:
-    """The one service that loads the embedded pair."""
-    return Service()
+@pytest.fixture(scope="package")
+def loaded(embedded: Pair) -> Iterator[Service]:
+    """The one service that has the embedded pair."""
+    service = Service()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("specviz.models.loading.load_pair", lambda *_, **__: embedded)
+        service.warm_up(DEFAULT_PAIR).join()
+    yield service
+    service.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def serve() -> Iterator[Callable[[gr.Blocks], str]]:
-    """A function that serves an app in a thread, as the real one is served, on a free port; returns its address."""
+    """A function that serves an app in a thread, as the real one is served, on a free port; returns its address.
+
+    The apps of a module are closed with it: each takes tens of megabytes.
+    """
     apps: list[gr.Blocks] = []
 
     def start(app: gr.Blocks) -> str:

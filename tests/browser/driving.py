@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 MINUTES = 60_000
@@ -36,6 +39,17 @@ def unfold(page: Page, words: str) -> None:
     """Open an accordion and let its controls come to rest: gradio mounts them only now, each with its first value."""
     page.get_by_text(words, exact=True).click()
     page.wait_for_timeout(600)
+
+
+def violations(page: Page) -> list[tuple[Any, ...]]:
+    """What axe takes for serious: the rule, the element, and what is wrong with it."""
+    found = Axe().run(page).response["violations"]
+    return [
+        (one["id"], node["target"], node["failureSummary"])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]
 
 
 def choose(page: Page, name: str, title: str) -> None:

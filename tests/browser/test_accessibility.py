@@ -8,12 +8,12 @@ from typing import Any
 
 import gradio as gr
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from specviz.app.page import build_page
 from specviz.schema.settings import Request
 from tests.browser import test_compare
+from tests.browser.driving import violations
 from tests.support.traces import make_trace
 
 TABS = ("generate", "compare", "tradeoff", "replay", "playground", "tour")
@@ -59,12 +59,7 @@ def test_no_serious_violation_on_any_tab(browser: Browser, address: str, theme: 
         for size in (WIDE, NARROW):
             page.set_viewport_size(size)
             page.wait_for_timeout(300)  # the chart follows in a coming frame
-            found += [
-                (tab, size["width"], one["id"], node["target"], node["failureSummary"])
-                for one in Axe().run(page).response["violations"]
-                if one["impact"] in ("serious", "critical")
-                for node in one["nodes"]
-            ]
+            found += [(tab, size["width"], *each) for each in violations(page)]
             overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert overflow <= 0, f"{tab} is {overflow} pixels wider than a screen of {size['width']}"
     context.close()

@@ -10,7 +10,6 @@ from typing import Any
 
 import gradio as gr
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
 from specviz.analysis.sweep.cost_model import CostModel
@@ -26,7 +25,7 @@ from specviz.core.methods import METHODS
 from specviz.errors import EngineError, RequestError
 from specviz.schema.settings import Request
 from tests.browser import test_compare
-from tests.browser.driving import MINUTES, choose, run, set_number, unfold, wait_for_end
+from tests.browser.driving import MINUTES, choose, run, set_number, unfold, violations, wait_for_end
 from tests.unit.app.test_tradeoff_figure import COST_MODEL, made_point
 
 EVIL = "<img src=x onerror=document.title='pwned'>${1+1}{{1+1}}"
@@ -327,12 +326,7 @@ def test_no_serious_violation_and_nothing_wider_than_the_screen(
     for width, height in ((1280, 900), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
         page.wait_for_timeout(300)  # the figure follows in a coming frame
-        found += [
-            (width, one["id"], node["target"], node["failureSummary"])
-            for one in Axe().run(page).response["violations"]
-            if one["impact"] in ("serious", "critical")
-            for node in one["nodes"]
-        ]
+        found += [(width, *each) for each in violations(page)]
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     assert not found, "\n".join(map(str, found))
     ink = page.evaluate("document.querySelector('.sf-chart').layout.font.color")

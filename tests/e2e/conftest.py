@@ -1,13 +1,13 @@
-"""The embedded pair, loaded once for all end-to-end tests."""
+"""An engine on the embedded pair, for all end-to-end tests."""
 
 import pytest
 
 from specviz.engine.engine import Engine
-from specviz.models.loading import load_pair
-from specviz.models.registry import DEFAULT_PAIR
+from specviz.engine.pair import Pair
+from tests.support.memory import memory_given_back  # noqa: F401  # a fixture of all tests here
 
 
 @pytest.fixture(scope="session")
-def engine() -> Engine:
+def engine(embedded: Pair) -> Engine:
     """An engine on the default pair, in float32 on the CPU."""
-    return Engine(load_pair(DEFAULT_PAIR, device="cpu", dtype="float32"))
+    return Engine(embedded)

@@ -26,6 +26,7 @@ from mcp.client.streamable_http import streamablehttp_client
 from specviz.app.api import WORDS
 from specviz.app.page import build_page, launch
 from specviz.engine.events import Event, Waiting
+from specviz.engine.pair import Pair
 from specviz.models.registry import DEFAULT_PAIR
 from specviz.schema.settings import Request
 from specviz.serving.service import Service
@@ -60,9 +61,12 @@ class Listening(Service):
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Listening]:
+def service(embedded: Pair) -> Iterator[Listening]:
     service = Listening()
     service.visitors = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("specviz.models.loading.load_pair", lambda *_, **__: embedded)
+        service.warm_up(DEFAULT_PAIR).join()
     yield service
     service.close()
 
@@ -74,8 +78,7 @@ def page(service: Listening) -> gr.Blocks:
 
 @pytest.fixture(scope="module")
 def address(page: gr.Blocks, service: Listening) -> Iterator[str]:
-    """Where the page is served, as it always is, with the pair loaded."""
-    service.warm_up(DEFAULT_PAIR).join()
+    """Where the page is served, as it always is."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

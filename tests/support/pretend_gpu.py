@@ -19,16 +19,15 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map_only
 from transformers.utils.import_utils import is_torch_cuda_available
 
 from specviz.models.pair import ModelPair
@@ -104,9 +103,9 @@ class PretendGpu:
 
     def adopt(self, result: Any) -> Any:
         """Let what an operation has made lie on the GPU."""
-        for each in tree_leaves(result):
-            if isinstance(each, Tensor) and _block(each) is None:
-                storage: Any = each.untyped_storage()
+        for each in _tensors((result,)):
+            storage: Any = each.untyped_storage()
+            if not hasattr(storage, "block"):
                 storage.block = Block(self, storage)
                 if self.recording:
                     self.recording.blocks.add(storage.block)
@@ -158,6 +157,10 @@ def _line() -> str:
 class _Dispatch(TorchDispatchMode):
     """One thread's operations, of which those on the GPU are checked, noted and counted."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and to be kept from that takes longer than most operations
+
     def __init__(self, gpu: PretendGpu) -> None:
         super().__init__()
         self.gpu = gpu
@@ -166,12 +169,13 @@ class _Dispatch(TorchDispatchMode):
         gpu, kwargs = self.gpu, kwargs or {}
         device = kwargs.get("device")
         goes_there = device is not None and device.type == "cuda"
-        if not goes_there and not any(map(_is_ours, tree_leaves((args, kwargs)))):
+        if not goes_there and not any(map(_is_ours, _tensors(args, kwargs))):
             return func(*args, **kwargs)
-        if _is_composite(func):
+        kind = _kind(func)
+        if kind.is_composite:
             with _Dispatch(gpu):
                 return func.decompose(*args, **kwargs)
-        name = func._schema.name.removeprefix("aten::")
+        name = kind.name
         if device is not None:
             kwargs = kwargs | {"device": _CPU}
             if (
@@ -181,23 +185,46 @@ class _Dispatch(TorchDispatchMode):
         if name == "copy_" and not _is_ours(args[0]):
             gpu.note("read", "copy to the CPU")
             return func(*args, **kwargs)
-        _check(gpu, func, name, args, kwargs)
-        if gpu.recording and not func.is_view:
+        _check(gpu, kind, args, kwargs)
+        if not kind.is_view and gpu.recording:
             return gpu.recording.add(func, args, kwargs)
         result = func(*args, **kwargs)
-        if func._schema.is_mutable:  # an `out=` may have been resized
-            for each in filter(_is_ours, tree_leaves(result)):
+        if kind.is_mutable:  # an `out=` may have been resized
+            for each in filter(_is_ours, _tensors((result,))):
                 _block(each).fit(each.untyped_storage())  # type: ignore[union-attr]
         return gpu.adopt(_spoil(result) if "empty" in name else result)
 
 
+class _Kind(NamedTuple):
+    """What is to be known of an operation, asked of torch only once."""
+
+    name: str
+    is_composite: bool
+    is_mutable: bool
+    is_view: bool
+
+
 @cache
-def _is_composite(func: Any) -> bool:
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+def _kind(func: Any) -> _Kind:
+    is_composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    name = func._schema.name.removeprefix("aten::")
+    return _Kind(name, is_composite, func._schema.is_mutable, func.is_view)
 
 
-def _check(gpu: PretendGpu, func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> None:
+def _tensors(values: Iterable[Any], named: dict[str, Any] | None = None) -> list[Tensor]:
+    """The tensors among an operation's arguments or results, also those in lists."""
+    found: list[Tensor] = []
+    for each in values if not named else (*values, *named.values()):
+        if isinstance(each, Tensor):
+            found.append(each)
+        elif isinstance(each, list | tuple):
+            found += _tensors(each)
+    return found
+
+
+def _check(gpu: PretendGpu, kind: _Kind, args: Any, kwargs: dict[str, Any]) -> None:
     """Note reads and uploads; on the CPU may be sources of copies, indices, and numbers without dimensions."""
+    name = kind.name
     if name in _READS and kwargs.get("output_size") is None:
         gpu.note("read", name)
     if name in ("copy_", "_to_copy"):
@@ -214,9 +241,8 @@ def _check(gpu: PretendGpu, func: Any, name: str, args: Any, kwargs: dict[str, A
         if any(it is not None and not _is_ours(it) for it in args[1]):
             gpu.note("upload", "an index")
         args = (args[0], *args[2:])
-    for it in tree_leaves((args, kwargs)):
-        is_foreign = isinstance(it, Tensor) and not _is_ours(it)
-        if is_foreign and (it.dim() or (func._schema.is_mutable and it is args[0])):
+    for it in _tensors(args, kwargs):
+        if (it.dim() or (kind.is_mutable and it is args[0])) and not _is_ours(it):
             raise RuntimeError(_TWO_DEVICES)
 
 
@@ -228,6 +254,17 @@ def _spoil(fresh: Tensor) -> Tensor:
 
 
 # ---- graphs, streams and events --------------------------------------------------------------------------
+
+
+def _mapped(kind: type, change: Callable[[Any], Any], values: Any) -> Any:
+    """The values with every one of that kind changed, also those in lists and dicts."""
+    if isinstance(values, kind):
+        return change(values)
+    if isinstance(values, list | tuple):
+        return type(values)([_mapped(kind, change, each) for each in values])
+    if isinstance(values, dict):
+        return {name: _mapped(kind, change, each) for name, each in values.items()}
+    return values
 
 
 class _Foreign:
@@ -283,13 +320,13 @@ class Graph:
 
     def add(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Record an operation. Its results have the right shapes, and garbage in them."""
-        given = [it for it in tree_leaves((args, kwargs)) if _is_ours(it)]
+        given = [it for it in _tensors(args, kwargs) if _is_ours(it)]
         metas = {
             id(it): torch.empty_strided(it.shape, it.stride(), dtype=it.dtype, device="meta") for it in given
         }
         by_meta = {id(metas[id(it)]): it for it in given}
         on_meta = kwargs | ({"device": torch.device("meta")} if "device" in kwargs else {})
-        names, options = tree_map_only(Tensor, lambda it: metas.get(id(it), it), (args, on_meta))
+        names, options = _mapped(Tensor, lambda it: metas.get(id(it), it), (args, on_meta))
 
         def real(meta: Tensor) -> Tensor:
             written = by_meta.get(id(meta))
@@ -300,15 +337,15 @@ class Graph:
                 _block(written).fit(written.untyped_storage())  # type: ignore[union-attr]
             return written
 
-        result = _gpu().adopt(tree_map_only(Tensor, real, func(*names, **options)))
-        self.operations.append((func, *self._kept(((args, kwargs), tree_leaves(result)))))
+        result = _gpu().adopt(_mapped(Tensor, real, func(*names, **options)))
+        self.operations.append((func, *self._kept(((args, kwargs), _tensors((result,))))))
         return result
 
     def _kept(self, tensors: Any) -> Any:
         def keep(it: Tensor) -> Any:
             return _Foreign(it) if _is_ours(it) and _block(it) not in self.blocks else it
 
-        return tree_map_only(Tensor, keep, tensors)
+        return _mapped(Tensor, keep, tensors)
 
     def replay(self) -> None:
         """Run what was recorded, in order, on what lies in its memory now."""
@@ -320,9 +357,9 @@ class Graph:
         gpu.replays += 1
         with torch.inference_mode(), _disable_current_modes():
             for func, given, results in self.operations:
-                (args, kwargs), written = tree_map_only(_Foreign, _Foreign.get, (given, results))
-                for result, new in zip(written, tree_leaves(func(*args, **kwargs)), strict=True):
-                    if isinstance(new, Tensor) and new.data_ptr() != result.data_ptr():
+                (args, kwargs), written = _mapped(_Foreign, _Foreign.get, (given, results))
+                for result, new in zip(written, _tensors((func(*args, **kwargs),)), strict=True):
+                    if new.data_ptr() != result.data_ptr():
                         result.copy_(new)
 
 
@@ -548,6 +585,13 @@ def _functions_of_tensors() -> list[tuple[Any, str, Any]]:
         (Tensor, "is_pinned", lambda self, *_: hasattr(self.untyped_storage(), "pinned")),
         (Tensor, "record_stream", lambda self, stream: None),
     ]
+
+
+@contextmanager
+def elsewhere() -> Iterator[None]:
+    """For what has nothing on the GPU, such as a text of the CPU to compare with: done without looking, and so faster."""
+    with _disable_current_modes():
+        yield
 
 
 def on_gpu(pair: ModelPair) -> ModelPair:

@@ -61,7 +61,7 @@ class Beside:
     """Somebody's run on the good pair, which goes on in a thread of its own."""
 
     def __init__(self, service: Service) -> None:
-        self._request = Request(prompt=PROMPT, seed=5, max_new_tokens=300)
+        self._request = Request(prompt=PROMPT, seed=5, max_new_tokens=100)
         self._service, self.rounds = service, 0
         self._thread = threading.Thread(target=self._follow)
         self._thread.start()

@@ -29,7 +29,7 @@ from specviz.runtime.prefix_cache import SHORTEST, PrefixCache
 from specviz.schema.settings import AUTO, Request
 from specviz.schema.trace import Run
 from specviz.serving.shared_engine import SharedEngine
-from tests.support.pretend_gpu import PretendGpu, on_gpu, pretend_gpu
+from tests.support.pretend_gpu import PretendGpu, elsewhere, on_gpu, pretend_gpu
 from tests.support.tiny import Pairs, tiny_model
 
 PROMPT = "The quick brown fox jumps over"
@@ -351,7 +351,9 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
 def check_on_gpu(pair: ModelPair, requests: SequenceOf[Request], there: ModelPair | None = None) -> list[Run]:
     there = there or on_gpu(pair)
     runs = Engine(there).generate(requests)
-    check_alike(runs, Engine(pair).generate(requests))
+    with elsewhere():
+        expected = Engine(pair).generate(requests)
+    check_alike(runs, expected)
     assert {run.device for run in runs} == {"cuda:0"}
     return runs
 

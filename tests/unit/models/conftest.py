@@ -12,6 +12,7 @@ from huggingface_hub import constants as hub_constants
 
 from specviz.models import hub, smollm2
 from specviz.models.registry import PAIRS, HubSource, PairSpec
+from tests.support.memory import memory_given_back  # noqa: F401  # a fixture of all tests here
 from tests.support.tiny import tiny_pair
 from tests.unit.models.helpers import convert
 

@@ -73,13 +73,13 @@ class BaseEngine(ABC):
 class Engine(BaseEngine):
     """Serves requests on one model pair, for one caller."""
 
-    def __init__(self, pair: ModelPair, *, max_rows: int = 32, records: bool = True) -> None:
-        """Serve up to `max_rows` requests at once; further ones wait for a slot.
+    def __init__(self, pair: ModelPair, *, max_sequences: int = 32, records: bool = True) -> None:
+        """Serve up to `max_sequences` requests at once; further ones wait for a slot.
 
         Without `records` runs hold no rounds and no tokens: `Decided` tells the token ids alone.
         """
         self.pair = pair
-        self.max_rows = max_rows
+        self.max_sequences = max_sequences
         self._records = records
         self._labels = TokenLabels(pair.tokenizer)
         self._costs: CostTable = defaultdict(RoundCosts)
@@ -106,7 +106,7 @@ class Engine(BaseEngine):
 
     def _serve(self, group: SequenceGroup[Sequence]) -> Iterator[Event]:
         batch = Batch(self.pair, self._costs)
-        scheduler: Scheduler[Sequence] = Scheduler(self.max_rows)
+        scheduler: Scheduler[Sequence] = Scheduler(self.max_sequences)
         scheduler.submit(group)
         try:
             while scheduler.groups:

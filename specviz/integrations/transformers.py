@@ -127,7 +127,7 @@ def cascade_generate(
             f"Prompt and new tokens come to {longest}; these two models read {pair.context_length}: ask for fewer "
             "with max_new_tokens, or shorten the prompt."
         )
-    with closing(Engine(pair, max_rows=len(requests), records=False).stream(requests)) as events:
+    with closing(Engine(pair, max_sequences=len(requests), records=False).stream(requests)) as events:
         padding = _padding(generation_config, stopping_criteria)
         sequences = _columns(events, input_ids, stopping_criteria, padding, streamer)
     if streamer is not None:

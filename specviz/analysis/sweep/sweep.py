@@ -45,7 +45,7 @@ class Sweep:
         self.units = grid.units(count)
         timed = min(grid.timed, count)
         self._timed = [number * count // timed for number in range(timed)]
-        self._engine = engine or Engine(pair, max_rows=max_sequences)
+        self._engine = engine or Engine(pair, max_sequences=max_sequences)
 
     @property
     def header(self) -> Header:

@@ -90,7 +90,7 @@ class HarnessModel(TemplateLM):
             raise RequestError(f"max_sequences is {most!r}; it must be a whole number of at least 1.")
         self.pair = load_pair(pair, progress=progress) if isinstance(pair, str) else pair
         self.tokenizer = self.pair.tokenizer
-        self._engine = Engine(self.pair, max_rows=most)
+        self._engine = Engine(self.pair, max_sequences=most)
         self._progress = progress or (lambda _fraction, _text: None)
         self._stop = stop or threading.Event()
 

@@ -89,7 +89,7 @@ def write_texts(
 
     A base model, which has no chat template, continues our prompts. A set `stop` aborts the texts.
     """
-    engine = Engine(pair, max_rows=count)
+    engine = Engine(pair, max_sequences=count)
     draw = random.Random(seed)
 
     def write(prompts: list[dict[str, Any]], **options: Any) -> list[Run]:

@@ -27,7 +27,7 @@ UNBOUNDED = 1e6
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    return Engine(tiny_pair("llama", tmp_path_factory.mktemp("pair")), max_rows=64)
+    return Engine(tiny_pair("llama", tmp_path_factory.mktemp("pair")), max_sequences=64)
 
 
 @pytest.fixture(scope="module")

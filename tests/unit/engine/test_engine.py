@@ -167,7 +167,7 @@ def test_neighbours_do_not_show(engine: Engine) -> None:
     for neighbours in (others[:1], others[1:4], others):
         assert [t.id for t in engine.generate([*neighbours, wanted])[-1].tokens] == alone.token_ids
     # Two rows only: the others wait, so this one joins late and rows move as they leave.
-    runs = Engine(engine.pair, max_rows=2).generate([*others, wanted, *others])
+    runs = Engine(engine.pair, max_sequences=2).generate([*others, wanted, *others])
     assert runs[9].token_ids == alone.token_ids
     assert [run.token_ids for run in runs[:9]] == [run.token_ids for run in runs[10:]]
     for mine, other in zip(runs[9].tokens, alone.tokens, strict=True):
@@ -320,7 +320,7 @@ def test_stop_ends_all_runs_within_a_round_and_says_so(engine: Engine) -> None:
     stop = threading.Event()
     requests = [Request(prompt=PROMPT, seed=seed, max_new_tokens=60) for seed in range(3)]
     events = []
-    for event in Engine(engine.pair, max_rows=2).stream(requests, stop=stop):
+    for event in Engine(engine.pair, max_sequences=2).stream(requests, stop=stop):
         events.append(event)
         if isinstance(event, Decided) and event.index == 1:
             stop.set()

@@ -428,7 +428,7 @@ def test_abort_between_two_events_ends_one_run_alone(llama: Any) -> None:
     asked = [Request(prompt="The quick", seed=seed, draft_length=2, max_new_tokens=30) for seed in range(3)]
     alone = Engine(pair).generate(asked)
     ends, decided = [], []
-    events = Engine(pair, max_rows=2).stream(asked)
+    events = Engine(pair, max_sequences=2).stream(asked)
     for event in events:
         if isinstance(event, Finished):
             ends.append((event.index, event.run.stop_reason, event.run.token_ids))

@@ -321,7 +321,7 @@ def test_a_warm_up_does_nothing_on_a_cpu(pairs: Pairs) -> None:
 
 def test_many_texts_leave_memory_where_it_was(gpu: PretendGpu, pairs: Pairs) -> None:
     """Once every shape has come up, nothing is added, however many texts of whatever length come and go."""
-    engine = Engine(on_gpu(pairs("llama")), max_rows=4)
+    engine = Engine(on_gpu(pairs("llama")), max_sequences=4)
 
     def serve() -> int:
         for first in range(0, 18, 9):

@@ -454,7 +454,9 @@ def wait_until_idle(engine: SharedEngine) -> None:
 @pytest.mark.parametrize("kind", ["own", "shared"])
 def test_streams_that_were_never_started_hold_no_slot(pair: ModelPair, kind: str) -> None:
     """A hundred are opened and kept, on an engine of two slots and a queue of one: the next request is served at once."""
-    engine = SharedEngine(pair, max_sequences=2, queue=1) if kind == "shared" else Engine(pair, max_rows=2)
+    engine = (
+        SharedEngine(pair, max_sequences=2, queue=1) if kind == "shared" else Engine(pair, max_sequences=2)
+    )
     opened = [engine.stream([endless(), endless(seed=1)], visitor=str(number)) for number in range(100)]
     events = list(engine.stream(asked(0), visitor="late"))
     assert not any(isinstance(event, Waiting) and event.queue_position > 0 for event in events[1:])
@@ -607,7 +609,7 @@ def test_with_garbage_collection_switched_off_nothing_of_a_run_survives_it(
     pair: ModelPair, kind: str, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No cycle holds a sequence or a KV cache: many runs take no more memory than one."""
-    engine = SharedEngine(pair, max_sequences=3) if kind == "shared" else Engine(pair, max_rows=3)
+    engine = SharedEngine(pair, max_sequences=3) if kind == "shared" else Engine(pair, max_sequences=3)
     made: list[weakref.ref[Any]] = []
     built = Sequence.__init__
 

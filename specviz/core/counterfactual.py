@@ -13,6 +13,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from specviz.core import kernels
 from specviz.core.methods import FLOOR, METHODS, Distributions, Target
 from specviz.core.sampling import at, indicator, total
 
@@ -102,6 +103,8 @@ def _crossing(scores: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Te
         That threshold [...], one of the scores; -infinity where it is not above `own`, infinity where even all
         weights together do not exceed `share`.
     """
+    if kernels.serve(scores):
+        return kernels.crossing(scores, weights, share, own)
     whole = total(weights).squeeze(-1)
     up_to_own = total(indicator(torch.le, scores, own.to(scores.dtype).unsqueeze(-1)).mul_(weights)).squeeze(
         -1

@@ -19,7 +19,8 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from specviz.core.sampling import Number, Warp, column, distribution, indicator, tensor, total
+from specviz.core import kernels
+from specviz.core.sampling import Number, Warp, at, column, distribution, draw, indicator, tensor, total
 from specviz.errors import RequestError, quoted
 
 FLOOR = 1e-10
@@ -31,37 +32,43 @@ class Distributions:
 
     def __init__(
         self,
-        drafter_logits: Tensor,
-        verifier_logits: Tensor,
+        drafter_logits: Tensor | None,
+        verifier_logits: Tensor | None,
         *warp: Number,
-        q: Tensor | None = None,
-        p: Tensor | None = None,
+        **known: Tensor,
     ) -> None:
-        """From logits [..., V] and a `Warp`; `q` and `p`, where given, are the distributions already computed from them."""
+        """From logits [..., V] and a `Warp`; `known`, by name, is what was already computed from them.
+
+        Logits of which nothing is left to compute need not be given.
+        """
         self._drafter_logits, self._verifier_logits = drafter_logits, verifier_logits
         self._warp = Warp(*warp)
         self._plain = not any(isinstance(each, Tensor) for each in warp) and self._warp == Warp()
-        self.__dict__ |= {name: given for name, given in (("q", q), ("p", p)) if given is not None}
+        self.__dict__ |= known
 
     @cached_property
     def q(self) -> Tensor:
         """Drafter at the request's temperature, truncated."""
-        return distribution(self._drafter_logits, *self._warp)
+        return distribution(self._given(self._drafter_logits), *self._warp)
 
     @cached_property
     def p(self) -> Tensor:
         """Verifier at the request's temperature, truncated."""
-        return distribution(self._verifier_logits, *self._warp)
+        return distribution(self._given(self._verifier_logits), *self._warp)
 
     @cached_property
     def q1(self) -> Tensor:
         """Drafter at temperature 1, never truncated."""
-        return self.q if self._plain else distribution(self._drafter_logits)
+        return self.q if self._plain else distribution(self._given(self._drafter_logits))
 
     @cached_property
     def p1(self) -> Tensor:
         """Verifier at temperature 1, never truncated."""
-        return self.p if self._plain else distribution(self._verifier_logits)
+        return self.p if self._plain else distribution(self._given(self._verifier_logits))
+
+    def _given(self, logits: Tensor | None) -> Tensor:
+        assert logits is not None
+        return logits
 
     @cached_property
     def max_q1(self) -> Tensor:
@@ -78,17 +85,35 @@ class Distributions:
         """TV(q, p) [..., 1]."""
         return total_variation(self.q, self.p).unsqueeze(-1)
 
-    def select(self, indices: Tensor) -> Distributions:
-        """These distributions at some positions only: `indices` [n] into all positions, flattened -> [n, V]."""
-        drafter_logits, verifier_logits = self._drafter_logits, self._verifier_logits
-        selected = Distributions(_select(drafter_logits, indices), _select(verifier_logits, indices))
-        selected.__dict__ |= {"q": _select(self.q, indices), "p": _select(self.p, indices)}
+    def select(self, places: Places) -> Distributions:
+        """These distributions at some positions only: [n, V]. What was not computed before is computed for these alone."""
+        drafter_logits, verifier_logits = (
+            None if each is None else _select(each, places)
+            for each in (self._drafter_logits, self._verifier_logits)
+        )
+        known = {name: _select(self.__dict__[name], places) for name in _COMPUTED & self.__dict__.keys()}
+        known |= {"q": _select(self.q, places), "p": _select(self.p, places)}
+        selected = Distributions(drafter_logits, verifier_logits, **known)
         selected._plain = self._plain
         return selected
 
 
-def _select(values: Tensor, indices: Tensor) -> Tensor:
-    return values.reshape(-1, values.shape[-1]).index_select(0, indices)
+_COMPUTED = {"q1", "p1", "max_q1", "max_p1", "total_variation"}
+Places = Tensor | slice
+"""Some of all positions, flattened: indices [n], or a run of them, which is selected without a copy."""
+
+
+def places(indices: Tensor) -> Places:
+    """`indices` [n], as a run where they are one and reading them is free (on a CPU)."""
+    if indices.device.type != "cpu" or not len(indices):
+        return indices
+    each = indices.tolist()
+    run = slice(each[0], each[0] + len(each))
+    return run if each == list(range(run.start, run.stop)) else indices
+
+
+def _select(values: Tensor, places: Places) -> Tensor:
+    return values.reshape(-1, values.shape[-1])[places]
 
 
 Rule = Callable[[Distributions, Number], tuple[Tensor, Tensor]]
@@ -311,7 +336,21 @@ def get_method(name: str) -> Method:
 
 def total_variation(q: Tensor, p: Tensor) -> Tensor:
     """TV(q, p) = sum of max(0, q - p) over the vocabulary: [..., V], [..., V] -> [...]."""
-    return total((q - p).clamp_min_(0)).squeeze(-1)
+    return _excess(q, p).squeeze(-1)
+
+
+def _excess(left: Tensor, right: Tensor) -> Tensor:
+    """The sum of max(0, left - right) over the vocabulary: [..., 1]."""
+    if kernels.serve(left):
+        return kernels.excess(left, right)
+    return total((left - right).clamp_min_(0))
+
+
+def _mass_below(score: Tensor, threshold: Tensor, weights: Tensor) -> Tensor:
+    """The weight of tokens whose score is below a threshold [..., 1]: [..., 1]; exactly zero where there are none."""
+    if kernels.serve(weights):
+        return kernels.mass_below(score, threshold, weights)
+    return total(indicator(torch.lt, score, threshold) * weights)
 
 
 def _normalised(mass: Tensor) -> Tensor:
@@ -343,11 +382,11 @@ class Target:
         if method.rule is None:
             return Target(method, distributions, lenience)
         score, threshold = method.rule(distributions, column(lenience))
-        threshold = torch.broadcast_tensors(threshold, score[..., :1])[0]
-        deferred = indicator(torch.lt, score, threshold)
-        if score.shape[-1] > 1:
-            # Summed over the tokens that are not trusted, so that it is exactly zero where all are.
-            deferred = total(deferred * distributions.q)
+        threshold = threshold.expand(*score.shape[:-1], 1)
+        if score.shape[-1] == 1:
+            deferred = indicator(torch.lt, score, threshold)
+        else:
+            deferred = _mass_below(score, threshold, distributions.q)
         return Target(method, distributions, lenience, score, threshold, deferred)
 
     def acceptance(self, tokens: Tensor) -> Tensor:
@@ -356,16 +395,42 @@ class Target:
             return torch.ones_like(self.distributions.q[..., 0])
         if not self.method.drafts:
             return torch.zeros_like(self.distributions.p[..., 0])
-        return self._acceptance(*self._values(tokens)).squeeze(-1)
+        if kernels.serve(self.distributions.q):
+            return self._compiled_at(tokens.unsqueeze(-1), None)[3].squeeze(-1)
+        return self._acceptance(*self._values(tokens.unsqueeze(-1))).squeeze(-1)
 
     def pi(self, tokens: Tensor | None = None) -> Tensor:
         """The distribution the method emits: pi [..., V], or pi(v) [...] of `tokens` [...] alone."""
-        q, p, score = self._values(tokens)
+        if tokens is not None:
+            return self.probabilities(tokens.unsqueeze(-1))[2].squeeze(-1)
+        q, p, score = self._values()
+        if not kernels.serve(q):
+            return self._pi(q, p, score)
         if self.method.name == "speed":
-            pi = q * self._acceptance(q, p, None) + self._kappa * (p - q).clamp_min_(0)
-        else:
-            pi = self._mixture(q, p, score)
-        return pi if tokens is None else pi.squeeze(-1)
+            return kernels.speed(q, p, 1 - column(self.lenience), FLOOR, self._kappa())
+        return q if not self.method.verifies else kernels.mixture(q, p, score, self.threshold, self.deferred)
+
+    def probabilities(self, tokens: Tensor, where: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """q, p and pi of `tokens` [..., m], several at each position: [..., m] each. Of pi, only positions `where` [...] count."""
+        if self.method.verifies and kernels.serve(self.distributions.q):
+            q, p, pi, _ = self._compiled_at(
+                tokens, self._kappa(where) if self.method.name == "speed" else None
+            )
+            return q, p, pi
+        values = self._values(tokens)
+        return *values[:2], self._pi(*values, where)
+
+    def _compiled_at(self, tokens: Tensor, kappa: Tensor | None) -> Tensor:
+        """q, p, pi and acceptance [4, ..., m] of `tokens` [..., m]; pi of `speed` only where kappa is given."""
+        q, p = self.distributions.q, self.distributions.p
+        if self.method.name == "speed":
+            return kernels.speed_at(q, p, 1 - column(self.lenience), FLOOR, kappa, tokens)
+        return kernels.cascade_at(q, p, self.score, self.threshold, self.deferred, tokens)
+
+    def _pi(self, q: Tensor, p: Tensor, score: Tensor | None, where: Tensor | None = None) -> Tensor:
+        if self.method.name == "speed":
+            return q * self._acceptance(q, p, None) + self._kappa(where) * (p - q).clamp_min_(0)
+        return self._mixture(q, p, score)
 
     def residual(self) -> Tensor:
         """The distribution a rejection draws from: [..., V], normalised; all zeros where it has no mass."""
@@ -374,40 +439,55 @@ class Target:
             return p if self.method.verifies else q
         return _normalised((self._mixture(q, p, score) - q).clamp_min_(0))
 
+    def draw_replacement(self, last: Tensor, uniform: Tensor) -> Tensor:
+        """What a rejection at step `last` [B] emits [B], drawn at the uniform of that step; `uniform` is [B, K] or longer."""
+        q, p, score = self._values()
+        if kernels.serve(q):
+            return kernels.draw_residual(q, p, score, self.threshold, self.deferred, last, uniform)
+        return draw(self.at_steps(last).replacement(), at(uniform, last))
+
+    def at_steps(self, steps: Tensor) -> Target:
+        """The target at one of the K positions of each sequence: `steps` [B] -> [B, V]."""
+        count = self.distributions.q.shape[1]
+        return self.select(torch.arange(len(steps), device=steps.device) * count + steps)
+
     def replacement(self) -> Tensor:
-        """The residual [..., V]; pi where it has no mass, which only rounding can lead to."""
-        residual = self.residual()
-        return residual + self._mixture(*self._values()) * (total(residual) <= 0)
+        """What a rejection's draw weighs tokens by [..., V]: the residual, not normalised, since a draw scales anyway; pi
+        where it has no mass, which only rounding can lead to.
+        """
+        q, p, score = self._values()
+        mixture = self._mixture(q, p, score)
+        residual = (mixture - q).clamp_min_(0)
+        return residual + mixture * (total(residual) <= 0)
 
     def deferral_test(self, tokens: Tensor) -> tuple[Tensor, Tensor] | None:
         """Score [...] and threshold [...] of `tokens` [...]: trusted where score >= threshold. None without a rule."""
-        score = self._values(tokens)[2]
-        if score is None or self.threshold is None:
+        if self.score is None or self.threshold is None:
             return None
-        return score.squeeze(-1), self.threshold.squeeze(-1)
+        score = self.score.squeeze(-1) if self.score.shape[-1] == 1 else at(self.score, tokens)
+        return score, self.threshold.squeeze(-1)
 
     def select(self, indices: Tensor) -> Target:
         """The target at some positions only: `indices` [n] into all positions, flattened."""
-        lead = self.distributions.q.shape[:-1]
+        lead, some = self.distributions.q.shape[:-1], places(indices)
 
         def select(values: Tensor | None) -> Tensor | None:
-            return None if values is None else _select(values.expand(*lead, -1), indices)
+            return None if values is None else _select(values.expand(*lead, -1), some)
 
         lenience = self.lenience
         if isinstance(lenience, Tensor):
-            lenience = _select(lenience.unsqueeze(-1).expand(*lead, -1), indices).squeeze(-1)
+            lenience = _select(lenience.unsqueeze(-1).expand(*lead, -1), some).squeeze(-1)
         parts = (select(self.score), select(self.threshold), select(self.deferred))
-        return Target(self.method, self.distributions.select(indices), lenience, *parts)
+        return Target(self.method, self.distributions.select(some), lenience, *parts)
 
     def _values(self, tokens: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """q, p and score: of the whole vocabulary, or of `tokens` [...] alone as [..., 1]."""
+        """q, p and score: of the whole vocabulary, or of `tokens` [..., m] alone."""
         q, p, score = self.distributions.q, self.distributions.p, self.score
         if tokens is None:
             return q, p, score
-        own = tokens.unsqueeze(-1)
         if score is not None and score.shape[-1] > 1:
-            score = score.gather(-1, own)
-        return q.gather(-1, own), p.gather(-1, own), score
+            score = score.gather(-1, tokens)
+        return q.gather(-1, tokens), p.gather(-1, tokens), score
 
     def _mixture(self, q: Tensor, p: Tensor, score: Tensor | None) -> Tensor:
         if score is None or self.threshold is None or self.deferred is None:
@@ -419,12 +499,13 @@ class Target:
             return (p / (_as(1 - column(self.lenience), q) * q).clamp_min_(FLOOR)).clamp_max_(1)
         return (self._mixture(q, p, score) / q.clamp_min(torch.finfo(q.dtype).tiny)).clamp_max_(1)
 
-    @cached_property
-    def _kappa(self) -> Tensor:
-        """The share of max(0, p - q) that all rejections of `speed` together emit: [..., 1]."""
+    def _kappa(self, where: Tensor | None = None) -> Tensor:
+        """The share of max(0, p - q) that all rejections of `speed` together emit: [..., 1], needed `where` [...] alone."""
         q, p = self.distributions.q, self.distributions.p
-        excess = total((p - q).clamp_min_(0))
-        return (1 - total(self._acceptance(q, p, None).mul_(q))) / torch.where(excess > 0, excess, 1.0)
+        if kernels.serve(q):
+            return kernels.kappa(q, p, 1 - column(self.lenience), FLOOR, where)
+        excess, rejected = _excess(p, q), 1 - total(self._acceptance(q, p, None).mul_(q))
+        return rejected / torch.where(excess > 0, excess, 1.0)
 
 
 def acceptance_and_residual(

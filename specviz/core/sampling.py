@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specviz.core import kernels
+
 Number = float | Tensor
 """A setting: one number for the whole batch, or a tensor [...] with one value for each distribution [..., V]."""
 
@@ -77,6 +79,7 @@ def distribution(
     top_k: Number = 0,
     top_p: Number = 1.0,
     min_p: Number = 0.0,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Probabilities of `logits` [..., V] at a temperature, truncated to top-k, then top-p, then min-p.
 
@@ -86,10 +89,13 @@ def distribution(
         top_k: keep the k most probable tokens; 0 keeps all.
         top_p: in (0, 1]; keep the fewest most probable tokens whose mass reaches top_p; 1 keeps all.
         min_p: in [0, 1]; keep tokens at least min_p times as probable as the most probable one; 0 keeps all.
+        out: where to write them, [..., V].
     """
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
-    if isinstance(temperature, Tensor):
+    if kernels.serve(logits):
+        probabilities = kernels.softmax(logits, temperature, out)
+    elif isinstance(temperature, Tensor):
         heat = temperature.to(logits.dtype).unsqueeze(-1)
         scaled = torch.softmax(logits / torch.where(heat > 0, heat, 1.0), dim=-1)
         probabilities = torch.where(heat > 0, scaled, _one_hot_argmax(logits))
@@ -104,7 +110,7 @@ def distribution(
         kept = torch.where(probabilities >= share * probabilities.amax(-1, keepdim=True), probabilities, 0.0)
         # Where nothing is cut off the bits stay, whatever the settings of others in the batch are (law 3).
         probabilities = torch.where(share > 0, kept / total(kept), probabilities)
-    return probabilities
+    return probabilities if out is None or out is probabilities else out.copy_(probabilities)
 
 
 def _one_hot_argmax(logits: Tensor) -> Tensor:
@@ -154,6 +160,17 @@ def _kept(flat: Tensor, ids: Tensor, limit: Tensor, bound: Tensor) -> tuple[Tens
     return kept, complete.squeeze(-1)
 
 
+def leading(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` most probable tokens of `probabilities` [..., V], most probable first: these [..., count], and ids.
+
+    What has no probability may come as any token.
+    """
+    if kernels.serve(probabilities):
+        return kernels.leading(probabilities, count)
+    top = probabilities.topk(count, dim=-1)
+    return top.values, top.indices
+
+
 def uniforms(seed: int, start: int, stop: int) -> Tensor:
     """The uniforms of positions start..stop-1 for a seed: float64 [stop - start, 3] in [0, 1).
 
@@ -173,6 +190,8 @@ def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
     Returns:
         Token ids [...], int64; never a token of probability zero.
     """
+    if kernels.serve(probabilities):
+        return kernels.draw(probabilities, uniform)
     cumulative = probabilities.double().cumsum(-1)
     total = cumulative[..., -1:]
     # Rounding of u * total must not reach the total itself: nothing lies beyond it.

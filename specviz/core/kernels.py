@@ -1,0 +1,178 @@
+"""The compiled loops of `loops`, for tensors: on a CPU, in float32, where numba is installed and works.
+
+Each function here has a definition in torch beside its caller, which serves everywhere else: `serve` tells which of the two
+it is. Both give the same numbers but for rounding. numba is imported when a tensor first asks. Knows no method and no model.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+
+@cache
+def loops() -> Any:
+    """The module of compiled loops; None where numba is missing, broken or off. The first call compiles or loads them."""
+    try:
+        import numba
+
+        from specviz.core import loops as compiled
+    except Exception as error:
+        log.warning("numba cannot be used (%s): rounds take a millisecond or two more on a CPU", error)
+        return None
+    return None if numba.config.DISABLE_JIT else compiled  # type: ignore[attr-defined]
+
+
+def serve(values: Tensor) -> bool:
+    """Whether the functions of this module serve such values [..., V]."""
+    return (
+        values.dtype is torch.float32
+        and values.device.type == "cpu"
+        and not values.requires_grad
+        and loops() is not None
+    )
+
+
+def _rows(values: Tensor) -> np.ndarray:
+    """Values [..., V] as [n, V]."""
+    array = values.numpy()
+    return np.ascontiguousarray(array.reshape(-1, array.shape[-1]))
+
+
+def _each(setting: float | Tensor, lead: tuple[int, ...], dtype: type = np.float32) -> np.ndarray:
+    """A number, or a tensor that broadcasts to [*lead], as one number a row: [n]."""
+    each: np.ndarray = np.empty(lead, dtype)
+    each[...] = setting.numpy() if isinstance(setting, Tensor) else setting
+    return each.reshape(-1)
+
+
+def softmax(logits: Tensor, temperature: float | Tensor, out: Tensor | None = None) -> Tensor:
+    """As `sampling.distribution` without truncation; in `out` where that is contiguous."""
+    if out is None or not out.is_contiguous():
+        out = torch.empty(logits.shape)
+    rows = _rows(logits)
+    loops().softmax(rows, _each(temperature, logits.shape[:-1], np.float64), out.numpy().reshape(rows.shape))
+    return out
+
+
+def draw(weights: Tensor, uniform: Tensor) -> Tensor:
+    """As `sampling.draw`."""
+    tokens = np.empty(weights.shape[:-1], np.int64)
+    loops().draw(_rows(weights), _each(uniform, tokens.shape, np.float64), tokens.reshape(-1))
+    return torch.from_numpy(tokens)
+
+
+def _rule(
+    q: Tensor, score: Tensor | None, threshold: Tensor | None, deferred: Tensor | None
+) -> tuple[np.ndarray, ...]:
+    """Score [n, V] or [n, 1], threshold [n] and deferred mass [n]; those of a verifier that decides alone where they are None."""
+    if score is None or threshold is None or deferred is None:
+        count = q.shape[:-1].numel()
+        never = np.full(count, np.inf, np.float32)
+        return np.zeros((count, 1), np.float32), never, np.ones(count, np.float32)
+    return _rows(score), _rows(threshold)[:, 0], _rows(deferred)[:, 0]
+
+
+def draw_residual(
+    q: Tensor,
+    p: Tensor,
+    score: Tensor | None,
+    threshold: Tensor | None,
+    deferred: Tensor | None,
+    last: Tensor,
+    uniform: Tensor,
+) -> Tensor:
+    """As `methods.Target.draw_replacement`."""
+    tokens, rule = np.empty(last.shape, np.int64), _rule(q, score, threshold, deferred)
+    loops().draw_residual(_rows(q), _rows(p), *rule, last.numpy(), _rows(uniform), tokens)
+    return torch.from_numpy(tokens)
+
+
+def cascade_at(
+    q: Tensor,
+    p: Tensor,
+    score: Tensor | None,
+    threshold: Tensor | None,
+    deferred: Tensor | None,
+    tokens: Tensor,
+) -> Tensor:
+    """q, p, pi and acceptance [4, ..., m] of `tokens` [..., m], as `methods.Target` defines them for a cascade."""
+    out, ids = np.empty((4, *tokens.shape), np.float32), _rows(tokens)
+    tiny, rule = np.finfo(np.float32).tiny, _rule(q, score, threshold, deferred)
+    loops().cascade_at(_rows(q), _rows(p), *rule, tiny, ids, out.reshape(4, *ids.shape))
+    return torch.from_numpy(out)
+
+
+def speed_at(
+    q: Tensor, p: Tensor, scale: float | Tensor, floor: float, share: Tensor | None, tokens: Tensor
+) -> Tensor:
+    """q, p, pi and acceptance [4, ..., m] of `tokens` [..., m], as `methods.Target` defines them for `speed`.
+
+    `share` [..., 1] is kappa; pi is right only where it is given.
+    """
+    out, ids, lead = np.empty((4, *tokens.shape), np.float32), _rows(tokens), (*q.shape[:-1], 1)
+    scales, shares = _each(scale, lead), _each(0.0 if share is None else share, lead)
+    loops().speed_at(_rows(q), _rows(p), scales, floor, shares, ids, out.reshape(4, *ids.shape))
+    return torch.from_numpy(out)
+
+
+def mixture(
+    q: Tensor, p: Tensor, score: Tensor | None, threshold: Tensor | None, deferred: Tensor | None
+) -> Tensor:
+    """As `methods.Target._mixture`, over the whole vocabulary."""
+    out, rows = np.empty(q.shape, np.float32), _rows(q)
+    loops().mixture(rows, _rows(p), *_rule(q, score, threshold, deferred), out.reshape(rows.shape))
+    return torch.from_numpy(out)
+
+
+def mass_below(score: Tensor, threshold: Tensor, weights: Tensor) -> Tensor:
+    """As `methods._mass_below`."""
+    out = np.empty((*weights.shape[:-1], 1), np.float32)
+    loops().mass_below(_rows(score), _each(threshold, out.shape), _rows(weights), out.reshape(-1))
+    return torch.from_numpy(out)
+
+
+def excess(left: Tensor, right: Tensor) -> Tensor:
+    """As `methods._excess`."""
+    out = np.empty((*left.shape[:-1], 1), np.float32)
+    loops().excess(_rows(left), _rows(right), out.reshape(-1))
+    return torch.from_numpy(out)
+
+
+def kappa(q: Tensor, p: Tensor, scale: float | Tensor, floor: float, where: Tensor | None) -> Tensor:
+    """As `methods.Target._kappa`, at the positions `where` [...] alone; `scale` is a number or [..., 1]."""
+    out = np.empty((*q.shape[:-1], 1), np.float32)
+    wanted = _each(True if where is None else where, q.shape[:-1], np.bool_)
+    loops().kappa(_rows(q), _rows(p), _each(scale, out.shape), floor, wanted, out.reshape(-1))
+    return torch.from_numpy(out)
+
+
+def speed(q: Tensor, p: Tensor, scale: float | Tensor, floor: float, share: Tensor) -> Tensor:
+    """As `methods.Target.pi` of `speed`, where `share` [..., 1] is kappa."""
+    out, rows = np.empty(q.shape, np.float32), _rows(q)
+    scales = _each(scale, (*q.shape[:-1], 1))
+    loops().speed(rows, _rows(p), scales, floor, _rows(share)[:, 0], out.reshape(rows.shape))
+    return torch.from_numpy(out)
+
+
+def crossing(scores: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Tensor:
+    """As `counterfactual._crossing`."""
+    out = np.empty(share.shape)
+    limits = _each(share, share.shape, np.float64), _each(own, share.shape)
+    loops().crossing(_rows(scores), _rows(weights), *limits, out.reshape(-1))
+    return torch.from_numpy(out)
+
+
+def leading(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest positive values [..., count] of each row and their tokens, as `Tensor.topk` gives them; else zeros."""
+    shape = (*values.shape[:-1], count)
+    most, tokens = np.empty(shape, np.float32), np.empty(shape, np.int64)
+    loops().leading(_rows(values), most.reshape(-1, count), tokens.reshape(-1, count))
+    return torch.from_numpy(most), torch.from_numpy(tokens)

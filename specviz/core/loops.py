@@ -1,0 +1,419 @@
+"""Loops over a vocabulary, compiled by numba: softmax, draws, residuals, sums and leading tokens of float32 rows.
+
+Arrays in and out, C-contiguous; `kernels` says when they are used, and the torch code beside each use says what they mean.
+Every sum is taken in float64 and in an order that depends on the row's length alone, so that a row gets the same bits
+whatever is beside it (laws 2 and 3). Importing this module compiles them, or loads them from numba's cache. Knows no method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+Array = np.ndarray
+
+BLOCK = 512
+"""Tokens whose weights are summed first; a draw finds its block before its token."""
+_f4, _i4 = np.float32, np.int32
+_LOG2E, _LN2_HIGH, _LN2_LOW = _f4(1.44269504), _f4(0.693359375), _f4(-2.12194440e-4)
+_ROUND = _f4(12582912.0)
+"""Adding this rounds a small float32 to a whole number, which is then in its lowest bits."""
+_EXP = tuple(map(_f4, (1.9875691e-4, 1.3981999e-3, 8.3334519e-3, 4.1665795e-2, 1.6666665e-1, 5.0000001e-1)))
+"""Coefficients of (exp(x) - 1 - x) / x² around 0, from the highest (Cephes)."""
+_LEAST = _f4(-88.0)
+"""Where 2 to the power of x / log 2 has the exponent of 0: exp is 0 from a little before on, where normal numbers end."""
+_ZERO, _ONE = _f4(0), _f4(1)
+
+
+def _compile(*signatures: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """`njit` for these signatures, at once; cached, unless there is no folder to write to."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        options.setdefault("nogil", True)
+        try:
+            return njit(list(signatures) or None, cache=True, error_model="numpy", **options)(function)
+        except RuntimeError:
+            return njit(list(signatures) or None, error_model="numpy", **options)(function)
+
+    return decorate
+
+
+@_compile("f4(f4[::1])")
+def _largest(row: Array) -> Any:
+    """The largest value that is not NaN."""
+    lanes = np.full(BLOCK, -np.inf, _f4)
+    for start in range(0, row.size, BLOCK):
+        block = row[start : start + BLOCK]
+        for j in range(block.size):
+            lanes[j] = block[j] if block[j] > lanes[j] else lanes[j]
+    return lanes.max()
+
+
+@_compile("f4(f4[::1], f4[::1])")
+def _block_largest(block: Array, lanes: Array) -> Any:
+    """The largest of up to BLOCK values; `lanes` [BLOCK / 2] is overwritten."""
+    if block.size < BLOCK:
+        return block.max()
+    left, right = block[:256], block[256:]
+    for j in range(256):
+        lanes[j] = left[j] if left[j] > right[j] else right[j]
+    for width in (128, 64, 32, 16):
+        more = lanes[width:]
+        for j in range(width):
+            lanes[j] = lanes[j] if lanes[j] > more[j] else more[j]
+    return lanes[:16].max()
+
+
+@_compile("f8(f4[::1], f8[::1])")
+def _block_sum(block: Array, lanes: Array) -> float:
+    """The sum of up to BLOCK values; `lanes` [BLOCK / 2] is overwritten."""
+    if block.size < BLOCK:
+        rest = 0.0
+        for j in range(block.size):
+            rest += block[j]
+        return rest
+    left, right = block[:256], block[256:]
+    for j in range(256):
+        lanes[j] = np.float64(left[j]) + np.float64(right[j])
+    for width in (128, 64, 32, 16):
+        more = lanes[width:]
+        for j in range(width):
+            lanes[j] += more[j]
+    found = 0.0
+    for j in range(16):
+        found += lanes[j]
+    return found
+
+
+# Fused products and sums are exacter, and the same at every place.
+@_compile("void(f4[::1], f4, f4, f4[::1])", fastmath={"contract"})
+def _exponentials(row: Array, top: Any, scale: Any, out: Array) -> None:
+    """exp((x - top) · scale), for x up to `top`."""
+    for i in range(row.size):
+        x = (row[i] - top) * scale
+        bounded = _LEAST if x < _LEAST else x  # keeps NaN
+        shifted = bounded * _LOG2E + _ROUND
+        whole = shifted - _ROUND
+        r = (bounded - whole * _LN2_HIGH) - whole * _LN2_LOW
+        series = _EXP[0]
+        series = series * r + _EXP[1]
+        series = series * r + _EXP[2]
+        series = series * r + _EXP[3]
+        series = series * r + _EXP[4]
+        series = series * r + _EXP[5]
+        series = series * (r * r) + r + _ONE
+        power = _i4((_f4(shifted).view(_i4) + 127) << 23)
+        out[i] = series * _i4(power).view(_f4)
+
+
+@_compile("i8(f4[::1], f4)")
+def _first(row: Array, top: Any) -> int:
+    """Index of the first NaN, or else of the first `top`, the largest; torch's argmax."""
+    for start in range(0, row.size, BLOCK):
+        block = row[start : start + BLOCK]
+        found = _i4(0)
+        for j in range(block.size):
+            found |= _i4(not block[j] < top)
+        if found:
+            for j in range(block.size):
+                if not block[j] < top:
+                    return start + j
+    return 0
+
+
+@_compile("void(f4[:,::1], f8[::1], f4[:,::1])")
+def softmax(logits: Array, temperature: Array, out: Array) -> None:
+    """Probabilities [n, V] of `logits` [n, V] at temperatures [n]; one-hot at the first argmax where that is 0."""
+    lanes = np.empty(BLOCK, _f4)
+    for i in range(len(logits)):
+        row, found = logits[i], out[i]
+        top = _largest(row)
+        if temperature[i] == 0:
+            found[:] = _ZERO
+            found[_first(row, top)] = _ONE
+            continue
+        scale = _f4(1 / temperature[i])
+        lanes[:] = _ZERO
+        for start in range(0, row.size, BLOCK):
+            block = found[start : start + BLOCK]
+            _exponentials(row[start : start + BLOCK], top, scale, block)
+            for j in range(block.size):
+                lanes[j] += block[j]
+        scale = _f4(1 / lanes.astype(np.float64).sum())
+        for j in range(row.size):
+            found[j] *= scale
+
+
+@_compile("f8(f4[::1], f8[::1], f8[::1])")
+def _cumulate(row: Array, blocks: Array, lanes: Array) -> float:
+    """Writes the cumulative weight of each block; returns that of all."""
+    total = 0.0
+    for block in range(blocks.size):
+        total += _block_sum(row[block * BLOCK : (block + 1) * BLOCK], lanes)
+        blocks[block] = total
+    return total
+
+
+@_compile("i8(f4[::1], f8[::1], f8)")
+def _draw(row: Array, blocks: Array, uniform: float) -> int:
+    """The first token whose cumulative weight exceeds the uniform's share of all; `blocks` is as `_cumulate` writes it."""
+    # Nothing lies beyond the total, which rounding must not reach.
+    threshold = min(uniform * blocks[-1], np.nextafter(blocks[-1], 0.0))
+    block = 0
+    while block < blocks.size - 1 and not blocks[block] > threshold:
+        block += 1
+    cumulative = blocks[block - 1] if block else 0.0
+    found = row.size - 1  # only NaN, and no weight at all, get that far
+    for j in range(block * BLOCK, min((block + 1) * BLOCK, row.size)):
+        cumulative += row[j]
+        if row[j] > 0:
+            found = j
+            if cumulative > threshold:
+                break
+    return found
+
+
+@_compile("void(f4[:,::1], f8[::1], i8[::1])")
+def draw(weights: Array, uniform: Array, tokens: Array) -> None:
+    """Inverse-CDF draws [n] from `weights` [n, V] at uniforms [n]: first the block, then the token in it."""
+    lanes, blocks = np.empty(BLOCK // 2), np.empty(-(-weights.shape[1] // BLOCK))
+    for i in range(len(weights)):
+        _cumulate(weights[i], blocks, lanes)
+        tokens[i] = _draw(weights[i], blocks, uniform[i])
+
+
+@_compile("void(f4[::1], f4[::1], f4[::1], f4, f4, f4[::1])")
+def _mixture(q: Array, p: Array, score: Array, threshold: Any, deferred: Any, out: Array) -> None:
+    """q where score [V] or [1] >= threshold, and p times `deferred`: pi of a cascade."""
+    if score.size == 1:
+        trusted = _ONE if score[0] >= threshold else _ZERO
+        for j in range(q.size):
+            out[j] = trusted * q[j] + p[j] * deferred
+    else:
+        for j in range(q.size):
+            out[j] = (q[j] if score[j] >= threshold else _ZERO) + p[j] * deferred
+
+
+@_compile("void(f4[:,::1], f4[:,::1], f4[:,::1], f4[::1], f4[::1], f4[:,::1])")
+def mixture(q: Array, p: Array, score: Array, threshold: Array, deferred: Array, out: Array) -> None:
+    """`_mixture` of each row: q, p [n, V], score [n, V] or [n, 1], threshold, deferred [n]."""
+    for i in range(len(q)):
+        _mixture(q[i], p[i], score[i], threshold[i], deferred[i], out[i])
+
+
+@_compile("void(f4[:,::1], f4[:,::1], f4[:,::1], f4[::1], f4[::1], i8[::1], f8[:,::1], i8[::1])")
+def draw_residual(
+    q: Array,
+    p: Array,
+    score: Array,
+    threshold: Array,
+    deferred: Array,
+    last: Array,
+    uniform: Array,
+    tokens: Array,
+) -> None:
+    """Draws [b] by what `mixture` has more of than q, or by the mixture where it has nothing more, at one step of each sequence.
+
+    Sequence i has steps i · n / b …, of which it takes `last` [b], at uniforms [b, n / b or more].
+    """
+    lanes, blocks = np.empty(BLOCK // 2), np.empty(-(-q.shape[1] // BLOCK))
+    row, steps = np.empty(q.shape[1], _f4), len(q) // len(last)
+    for i in range(len(last)):
+        n = i * steps + last[i]
+        own = q[n]
+        _mixture(own, p[n], score[n], threshold[n], deferred[n], row)
+        for j in range(row.size):
+            more = row[j] - own[j]
+            row[j] = _ZERO if more < 0 else more
+        if _cumulate(row, blocks, lanes) <= 0:
+            _mixture(own, p[n], score[n], threshold[n], deferred[n], row)
+            _cumulate(row, blocks, lanes)
+        tokens[i] = _draw(row, blocks, uniform[i, last[i]])
+
+
+@_compile("void(f4[:,::1], f4[:,::1], f4[:,::1], f4[::1], f4[::1], f4, i8[:,::1], f4[:,:,::1])")
+def cascade_at(
+    q: Array,
+    p: Array,
+    score: Array,
+    threshold: Array,
+    deferred: Array,
+    tiny: Any,
+    tokens: Array,
+    out: Array,
+) -> None:
+    """q, p, pi and acceptance [4, n, m] of `tokens` [n, m] in a cascade; q, p and score are [n, V]."""
+    for i in range(len(tokens)):
+        for j in range(tokens.shape[1]):
+            token = tokens[i, j]
+            own, other = q[i, token], p[i, token]
+            trusted = score[i, token if score.shape[1] > 1 else 0] >= threshold[i]
+            pi = (own if trusted else _ZERO) + other * deferred[i]
+            ratio = pi / (tiny if own < tiny else own)
+            out[0, i, j], out[1, i, j] = own, other
+            out[2, i, j], out[3, i, j] = pi, _ONE if ratio > _ONE else ratio
+
+
+@_compile("void(f4[:,::1], f4[:,::1], f4[::1], f4, f4[::1], i8[:,::1], f4[:,:,::1])")
+def speed_at(q: Array, p: Array, scale: Array, floor: Any, share: Array, tokens: Array, out: Array) -> None:
+    """q, p, pi and acceptance [4, n, m] of `tokens` [n, m] in `speed`, where `share` [n] is what `kappa` gives."""
+    for i in range(len(tokens)):
+        for j in range(tokens.shape[1]):
+            own, other = q[i, tokens[i, j]], p[i, tokens[i, j]]
+            asked, difference = scale[i] * own, other - own
+            ratio = other / (floor if asked < floor else asked)
+            accepted = _ONE if ratio > _ONE else ratio
+            out[0, i, j], out[1, i, j], out[3, i, j] = own, other, accepted
+            out[2, i, j] = own * accepted + share[i] * (_ZERO if difference < 0 else difference)
+
+
+@_compile("void(f4[:,::1], f4[::1], f4[:,::1], f4[::1])")
+def mass_below(scores: Array, thresholds: Array, weights: Array, out: Array) -> None:
+    """The weight [n] of tokens whose score [n, V] is below a threshold [n]."""
+    part, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
+    for i in range(len(weights)):
+        total, threshold = 0.0, thresholds[i]
+        for start in range(0, weights.shape[1], BLOCK):
+            block, own = scores[i, start : start + BLOCK], weights[i, start : start + BLOCK]
+            for j in range(own.size):
+                part[j] = own[j] if block[j] < threshold else _ZERO
+            total += _block_sum(part[: own.size], lanes)
+        out[i] = total
+
+
+@_compile("void(f4[:,::1], f4[:,::1], f4[::1])")
+def excess(left: Array, right: Array, out: Array) -> None:
+    """The sum [n] of max(0, left - right), each [n, V]."""
+    part, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
+    for i in range(len(left)):
+        total = 0.0
+        for start in range(0, left.shape[1], BLOCK):
+            block, other = left[i, start : start + BLOCK], right[i, start : start + BLOCK]
+            for j in range(block.size):
+                more = block[j] - other[j]
+                part[j] = _ZERO if more < 0 else more
+            total += _block_sum(part[: block.size], lanes)
+        out[i] = total
+
+
+@_compile("void(f4[:,::1], f4[:,::1], f4[::1], f4, b1[::1], f4[::1])")
+def kappa(q: Array, p: Array, scale: Array, floor: Any, where: Array, out: Array) -> None:
+    """The mass [n] of q that is rejected with 1 - min(1, p / max(scale · q, floor)), over that of max(0, p - q)."""
+    less, more, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
+    for i in range(len(q)):
+        rejected, excess, inverse, small = 0.0, 0.0, _ONE / scale[i], _ONE / floor
+        for start in range(0, q.shape[1] if where[i] else 0, BLOCK):
+            own, other = q[i, start : start + BLOCK], p[i, start : start + BLOCK]
+            for j in range(own.size):
+                kept = other[j] * (own[j] * small if scale[i] * own[j] < floor else inverse)
+                lack, difference = own[j] - kept, other[j] - own[j]
+                less[j] = _ZERO if lack < 0 else lack
+                more[j] = _ZERO if difference < 0 else difference
+            rejected += _block_sum(less[: own.size], lanes)
+            excess += _block_sum(more[: own.size], lanes)
+        out[i] = rejected / (excess if excess > 0 else 1.0)
+
+
+@_compile("void(f4[:,::1], f4[:,::1], f4[::1], f4, f4[::1], f4[:,::1])")
+def speed(q: Array, p: Array, scale: Array, floor: Any, share: Array, out: Array) -> None:
+    """q · min(1, p / max(scale · q, floor)) + share · max(0, p - q), where `share` [n] is what `kappa` gives: [n, V]."""
+    for i in range(len(q)):
+        own, other, row = q[i], p[i], out[i]
+        inverse, small, factor, kappa_ = _ONE / scale[i], _ONE / floor, scale[i], share[i]
+        for j in range(own.size):
+            kept = other[j] * (own[j] * small if factor * own[j] < floor else inverse)
+            difference = other[j] - own[j]
+            row[j] = (own[j] if kept > own[j] else kept) + kappa_ * (_ZERO if difference < 0 else difference)
+
+
+@_compile("f8(f4[::1], f4[::1], i8[::1], i8[::1], i8, f8, f8)")
+def _select(
+    score: Array, weight: Array, tokens: Array, spare: Array, count: int, below: float, share: float
+) -> float:
+    """The smallest score among the first `count` of `tokens` up to which weights exceed `share`, `below` being that of others.
+
+    Quickselect: around the score in the middle, again and again in the part that has the answer. `tokens` is overwritten.
+    """
+    first, stop, pivot = 0, count, np.inf
+    while first < stop:
+        pivot = score[tokens[(first + stop) // 2]]
+        less, more, left, right = 0.0, 0.0, first, stop
+        for i in range(first, stop):
+            token = tokens[i]
+            if score[token] < pivot:
+                less += weight[token]
+                spare[left] = token
+                left += 1
+            elif score[token] > pivot:
+                right -= 1
+                spare[right] = token
+            else:
+                more += weight[token]
+        if below + less > share:
+            stop = left
+        elif below + less + more > share:
+            return pivot
+        else:
+            below += less + more
+            first = right
+        tokens[first:stop] = spare[first:stop]
+    return pivot
+
+
+@_compile("void(f4[:,::1], f4[:,::1], f8[::1], f4[::1], f8[::1])")
+def crossing(scores: Array, weights: Array, share: Array, own: Array, out: Array) -> None:
+    """The smallest score [n] above `own` [n] up to which weights exceed `share` [n]; scores and weights are [n, V].
+
+    -inf where those up to `own` already do, inf where all together do not.
+    """
+    part, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
+    tokens, spare = np.empty(scores.shape[1], np.int64), np.empty(scores.shape[1], np.int64)
+    for i in range(len(scores)):
+        below, above, count, bound = 0.0, 0.0, 0, own[i]
+        for start in range(0, scores.shape[1], BLOCK):
+            score, weight = scores[i, start : start + BLOCK], weights[i, start : start + BLOCK]
+            some = _i4(0)
+            for j in range(score.size):
+                part[j] = _ZERO if score[j] > bound else weight[j]
+                some |= _i4(score[j] > bound)
+            below += _block_sum(part[: score.size], lanes)
+            for j in range(score.size if some else 0):
+                if score[j] > bound:
+                    above += weight[j]
+                    tokens[count] = start + j
+                    count += 1
+        if not share[i] < below + above:
+            out[i] = np.inf
+        elif below > share[i]:
+            out[i] = -np.inf
+        else:
+            out[i] = _select(scores[i], weights[i], tokens, spare, count, below, share[i])
+
+
+@_compile("void(f4[:,::1], f4[:,::1], i8[:,::1])")
+def leading(values: Array, most: Array, tokens: Array) -> None:
+    """The largest positive values [n, k] of `values` [n, V] and their tokens, in order, the first of equals first; else 0."""
+    blocks = np.empty(-(-values.shape[1] // BLOCK), _f4)
+    most[:], tokens[:] = _ZERO, 0
+    lanes, last = np.empty(BLOCK // 2, _f4), most.shape[1] - 1
+    for i in range(len(values)):
+        row = values[i]
+        for block in range(blocks.size):
+            blocks[block] = _block_largest(row[block * BLOCK : (block + 1) * BLOCK], lanes)
+        # As many blocks reach this as values are wanted, so no lower value is.
+        least = np.sort(blocks)[blocks.size - 1 - last] if last < blocks.size else _ZERO
+        for block in range(blocks.size):
+            if not (blocks[block] > 0 and blocks[block] >= least and blocks[block] > most[i, last]):
+                continue
+            for j in range(block * BLOCK, min((block + 1) * BLOCK, row.size)):
+                value = row[j]
+                if value < least or not value > most[i, last]:
+                    continue
+                place = last
+                while place and value > most[i, place - 1]:
+                    most[i, place], tokens[i, place] = most[i, place - 1], tokens[i, place - 1]
+                    place -= 1
+                most[i, place], tokens[i, place] = value, j

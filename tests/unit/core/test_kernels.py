@@ -1,0 +1,167 @@
+"""The compiled loops against the definitions in torch that they stand for."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.core import kernels
+from specviz.core.counterfactual import acceptances, flips
+from specviz.core.methods import METHODS, Distributions, Target, total_variation
+from specviz.core.sampling import distribution, draw, leading
+from specviz.engine.engine import Engine
+from specviz.schema.settings import Request
+from tests.support.tiny import tiny_pair
+
+BOTH = [name for name, method in METHODS.items() if method.drafts and method.verifies]
+VOCABULARIES = (7, 512, 1300, 49152)
+"""Less than a block, a whole one, several and a rest, and a real one."""
+
+pytestmark = pytest.mark.skipif(kernels.loops() is None, reason="needs numba")
+
+
+@pytest.fixture
+def in_torch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Any]:
+    """Calls a function while nothing compiled is used."""
+
+    def call(function: Callable[[], Any]) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(kernels, "loops", lambda: None)
+            return function()
+
+    return call
+
+
+def sides(vocabulary: int, rows: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Logits [rows, V] of two models that agree in part; the drafter lacks a tenth of the vocabulary."""
+    generator = torch.Generator().manual_seed(seed)
+    drafter = 3 * torch.randn(rows, vocabulary, generator=generator)
+    verifier = 0.8 * drafter + torch.randn(rows, vocabulary, generator=generator)
+    drafter[:, 3::10] = -torch.inf
+    return drafter, verifier
+
+
+def near(found: Tensor, expected: Tensor, tolerance: float = 2e-6) -> bool:
+    return torch.allclose(found, expected, rtol=10 * tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 2.0])
+def test_distributions_are_those_of_torch(vocabulary: int, temperature: float, in_torch) -> None:
+    logits, _ = sides(vocabulary)
+    found = distribution(logits, temperature)
+    assert near(found, in_torch(lambda: distribution(logits, temperature)))
+    assert not found[:, 3::10].any()
+    heats = torch.tensor([temperature, 0.0, 0.7], dtype=torch.float64)
+    together = distribution(logits, heats)
+    for row, heat in enumerate(heats.tolist()):
+        assert torch.equal(together[row], distribution(logits[row], heat))
+
+
+def test_what_is_not_finite_shows() -> None:
+    """It is reported after the round, so it must not be lost on the way."""
+    logits, _ = sides(1300)
+    logits[0, 700], logits[1, 5], logits[2] = torch.nan, torch.inf, -torch.inf
+    assert distribution(logits).isnan().all()
+    assert draw(distribution(logits), torch.full((3,), 0.5, dtype=torch.float64)).tolist() == [1299] * 3
+
+
+def test_the_first_of_equals_is_the_greedy_one() -> None:
+    """Law 5: greedy is greedy."""
+    logits = torch.zeros(1, 1300)
+    logits[0, [600, 601, 1200]] = 4
+    assert distribution(logits, 0).argmax() == 600
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_draws_are_those_of_torch(vocabulary: int, in_torch) -> None:
+    weights = 0.3 * distribution(sides(vocabulary, rows=1)[0]).expand(400, -1)
+    ends = torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)
+    coins = torch.cat((ends, torch.rand(398, dtype=torch.float64)))
+    found = draw(weights, coins)
+    assert torch.equal(found, in_torch(lambda: draw(weights, coins)))
+    assert (weights.gather(1, found[:, None]) > 0).all()
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+@pytest.mark.parametrize("name", BOTH)
+def test_rules_are_those_of_torch(name: str, vocabulary: int, in_torch) -> None:
+    """Acceptance, pi, the residual's draw, and what other methods and leniences would have done."""
+    drafter, verifier = (side.view(1, 3, -1) for side in sides(vocabulary, seed=1))
+    tokens = distribution(drafter).argmax(-1)
+    coins = torch.rand(1, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    last = torch.tensor([1])
+
+    def numbers() -> dict[str, Tensor]:
+        target = Target.of(METHODS[name], Distributions(drafter, verifier), METHODS[name].default_lenience)
+        q, p, pi = target.probabilities(torch.stack((tokens, tokens + 1), -1))
+        return {
+            "q": q,
+            "p": p,
+            "pi at": pi,
+            "pi": target.pi(),
+            "acceptance": target.acceptance(tokens),
+            "others": acceptances(target, tokens),
+            "flips": flips(target.distributions, tokens, coins).nan_to_num(posinf=9.0),
+            "replacement": target.draw_replacement(last, coins),
+            "distance": total_variation(target.distributions.q, target.distributions.p),
+        }
+
+    compiled = numbers()
+    for key, expected in in_torch(numbers).items():
+        assert near(compiled[key].double(), expected.double(), 2e-5), key
+
+
+def test_only_what_is_asked_of_pi_is_computed() -> None:
+    drafter, verifier = (side.view(1, 3, -1) for side in sides(1300))
+    target = Target.of(METHODS["speed"], Distributions(drafter, verifier), 0.3)
+    tokens = torch.zeros(1, 3, 2, dtype=torch.long)
+    everywhere = target.probabilities(tokens)[2]
+    some = target.probabilities(tokens, torch.tensor([[True, True, False]]))[2]
+    assert torch.equal(some[:, :2], everywhere[:, :2])
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_the_most_probable_are_those_of_torch(vocabulary: int, in_torch) -> None:
+    values = distribution(sides(vocabulary)[0])
+    found, expected = leading(values, 5), in_torch(lambda: leading(values, 5))
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])
+    values[0, ::3] = values[0].max()
+    assert leading(values[:1], 2)[1].tolist() == [[0, 3]]
+    assert leading(torch.zeros(1, vocabulary), 2)[0].tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize("method", ["speed", "cascade_tokenV3", "cascade_opt", "verifier_only"])
+def test_texts_are_the_same_with_and_without(method: str, tmp_path: Path, in_torch) -> None:
+    engine = Engine(tiny_pair("llama", tmp_path, dtype=torch.float32))
+    requests = [
+        Request(prompt="The quick", method=method, temperature=heat, seed=seed, inspect=3, max_new_tokens=24)
+        for seed, heat in enumerate((0.0, 0.7, 1.0))
+    ]
+    compiled, plain = engine.generate(requests), in_torch(lambda: engine.generate(requests))
+    for one, other in zip(compiled, plain, strict=True):
+        assert one.token_ids == other.token_ids
+        assert one.accepted == other.accepted
+
+
+def test_without_numba_torch_serves_and_a_sentence_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.setattr(kernels, "loops", kernels.loops.__wrapped__)
+    with caplog.at_level(logging.WARNING):
+        assert not kernels.serve(torch.zeros(3))
+    assert "numba cannot be used" in caplog.text
+
+
+@pytest.mark.parametrize("values", [torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float16)])
+def test_other_precisions_are_left_to_torch(values: Tensor) -> None:
+    assert not kernels.serve(values)

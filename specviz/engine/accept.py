@@ -13,23 +13,27 @@ import torch
 from torch import Tensor
 
 from specviz.core.methods import Distributions, Target
-from specviz.core.sampling import ACCEPT, RESAMPLE, at, distribution, draw
+from specviz.core.sampling import distribution, draw
 from specviz.engine.draft import Drafted
-from specviz.engine.plan import AcceptInputs, select
+from specviz.engine.plan import AcceptInputs, first, select
 
 
 @dataclass(frozen=True)
 class Verified:
-    """The verifier's part for the sequences [B] of one method: logits and p, [B, K, V] each."""
+    """The verifier's part for the sequences [B] of one method: logits, p, and p1 where a rule may need it, [B, K, V] each."""
 
     logits: Tensor
     p: Tensor
+    p1: Tensor | None
 
     @staticmethod
     def of(inputs: AcceptInputs, logits: Tensor) -> Verified:
         """From the logits of all sequences that are verified."""
-        own = select(logits, inputs.verified)[:, : inputs.draft_length]
-        return Verified(own, distribution(own, *inputs.warp))
+        own = first(select(logits, inputs.verified), inputs.draft_length)
+        p = distribution(own, *inputs.warp)
+        if inputs.is_plain:
+            return Verified(own, p, p)
+        return Verified(own, p, distribution(own) if inputs.method.rule else None)
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Accepted:
     Attributes:
         drafted: draft tokens of each, [B].
         tokens: themselves, [B, K].
-        logits: the drafter's, [B, K, V].
+        logits: the drafter's, [B, K, V], where they are kept.
         target: what the method decodes towards at these positions.
         acceptance: probability that each is accepted, [B, K].
         accepted: how many are, before the first rejection, [B].
@@ -47,7 +51,7 @@ class Accepted:
 
     drafted: Tensor
     tokens: Tensor
-    logits: Tensor
+    logits: Tensor | None
     target: Target
     acceptance: Tensor
     accepted: Tensor
@@ -59,12 +63,12 @@ class Decision:
 
     Attributes:
         inputs: of the group.
-        drafted: draft tokens as used, None without a drafter: [B, K], with `drafter_logits` and `q` [B, K, V].
+        drafted: draft tokens as used, None without a drafter: [B, K], with `q` [B, K, V] and, where kept, `drafter_logits`.
         verified: None without a verifier.
         accepted: None unless both models run.
         resampled: what replaces the first rejected draft token, or the verifier's own token, [B]; drawn also where nothing was
             rejected, and not used then. None without a verifier.
-        last: index of the last examined draft token, [B], and the target there; None unless both models run.
+        last: index of the last examined draft token, [B]; None unless both models run.
     """
 
     inputs: AcceptInputs
@@ -75,24 +79,29 @@ class Decision:
     accepted: Accepted | None = None
     resampled: Tensor | None = None
     last: Tensor | None = None
-    last_target: Target | None = None
 
 
 def accept(inputs: AcceptInputs, drafted: Drafted, verified: Verified) -> Accepted:
     """Compare every draft token's coin with its acceptance probability, all at once."""
     counts = select(drafted.counts, inputs.drafted)
-    tokens, logits, q = (
-        select(values, inputs.drafted)[:, : inputs.draft_length]
-        for values in (drafted.tokens, drafted.logits, drafted.q)
+    tokens, q, logits = (
+        None if values is None else first(select(values, inputs.drafted), inputs.draft_length)
+        for values in (drafted.tokens, drafted.q, drafted.logits)
     )
+    assert tokens is not None
     steps = tokens.shape[1]
+    known = {"q": q, "p": verified.p, "p1": verified.p1, "q1": q if inputs.is_plain else None}
     distributions = Distributions(
-        logits, verified.logits[:, :steps], *inputs.warp, q=q, p=verified.p[:, :steps]
+        logits,
+        first(verified.logits, steps),
+        *inputs.warp,
+        **{name: first(each, steps).contiguous() for name, each in known.items() if each is not None},
     )
     target = Target.of(inputs.method, distributions, inputs.lenience)
     acceptance = target.acceptance(tokens)
-    passed = inputs.coins[:, :steps, ACCEPT] < acceptance
-    passed &= torch.arange(steps, device=tokens.device) < counts[:, None]
+    passed = first(inputs.accept_coins, steps) < acceptance
+    if len(tokens) > 1:  # else there is no longer draft beside it
+        passed &= torch.arange(steps, device=tokens.device) < counts[:, None]
     return Accepted(counts, tokens, logits, target, acceptance, passed.cumprod(-1).sum(-1))
 
 
@@ -105,16 +114,15 @@ def decide(
     (`verifier_only`).
     """
     if accepted is not None:
-        steps = accepted.tokens.shape[1]
         last = torch.minimum(accepted.accepted, accepted.drafted - 1)
-        target = accepted.target.select(torch.arange(len(last), device=last.device) * steps + last)
-        resampled = draw(target.replacement(), at(inputs.coins[:, :steps, RESAMPLE], last))
+        resampled = accepted.target.draw_replacement(last, inputs.resample_coins)
         own = accepted.tokens, accepted.logits, accepted.target.distributions.q
-        return Decision(inputs, *own, verified, accepted, resampled, last, target)
+        return Decision(inputs, *own, verified, accepted, resampled, last)
     if verified is not None:
-        return Decision(
-            inputs, verified=verified, resampled=draw(verified.p, inputs.coins[..., RESAMPLE])[:, 0]
-        )
+        return Decision(inputs, verified=verified, resampled=draw(verified.p, inputs.resample_coins)[:, 0])
     assert drafted is not None
-    tokens, logits, q = (select(each, inputs.drafted) for each in (drafted.tokens, drafted.logits, drafted.q))
+    tokens, logits, q = (
+        None if each is None else select(each, inputs.drafted)
+        for each in (drafted.tokens, drafted.logits, drafted.q)
+    )
     return Decision(inputs, tokens, logits, q)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from specviz.core.sampling import DRAFT, at, distribution, draw
-from specviz.engine.plan import DraftInputs
+from specviz.core.sampling import at, distribution, draw
+from specviz.engine.plan import DraftInputs, first
 from specviz.runtime.model_runner import ModelRunner
 
 
@@ -26,7 +25,9 @@ class Drafted:
     Attributes:
         draft_lengths: K of each sequence, as decided.
         counts: tokens drafted so far, [D].
-        tokens, logits, q: [D, n], [D, n, V], [D, n, V].
+        tokens: [D, n].
+        room: [D, K or more, V]; its first n are q, and what a sequence has not drafted is not set.
+        logits: [D, n, V], where they are kept.
         passes: of the drafter so far.
         is_incomplete: some sequence's K-th token is still to be drafted.
         confidences: of each sequence q1 of its draft tokens, where K was chosen while drafting.
@@ -35,48 +36,60 @@ class Drafted:
     draft_lengths: tuple[int, ...]
     counts: Tensor
     tokens: Tensor
-    logits: Tensor
-    q: Tensor
+    room: Tensor
+    logits: Tensor | None
     passes: int
     is_incomplete: bool
     confidences: list[list[float]]
+
+    @property
+    def q(self) -> Tensor:
+        """The drafter's distributions, [D, n, V]."""
+        return first(self.room, self.tokens.shape[1])
 
     def to(self, device: torch.device) -> Drafted:
         """The same on another device."""
         if self.tokens.device == device:
             return self
-        moved = {name: getattr(self, name).to(device) for name in ("counts", "tokens", "logits", "q")}
-        return replace(self, **moved)
+        logits = None if self.logits is None else self.logits.to(device)
+        moved = {name: getattr(self, name).to(device) for name in ("counts", "tokens", "room")}
+        return replace(self, logits=logits, **moved)
 
 
 def draft(inputs: DraftInputs, drafter: ModelRunner) -> Drafted:
     """Draw what the verifier is to read: K − 1 tokens a sequence, at least one."""
     lengths = inputs.draft_lengths
     counts = [inputs.before_verifier(length) for length in lengths]
-    tokens, steps = inputs.tokens, list[_Step]()
+    last, tokens, kept = inputs.tokens, list[Tensor](), list[Tensor]()
+    room: Tensor | None = None
     confidences: list[list[float]] = [[] for _ in lengths]
-    while len(steps) < max(counts):
-        step = len(steps)
+    while len(tokens) < max(counts):
+        step = len(tokens)
         needed = None if min(counts) > step else inputs.counts > step
         visible = 1 + max(
-            first + min(step, count - 1) for first, count in zip(inputs.first_positions, counts, strict=True)
+            position + min(step, count - 1)
+            for position, count in zip(inputs.first_positions, counts, strict=True)
         )
-        coins = inputs.coins[:, step : step + 1, DRAFT]
-        steps.append(_step(inputs, drafter, tokens, inputs.positions + step, coins, visible, needed))
-        tokens = steps[-1].tokens
+        logits = _logits(inputs, drafter, last, inputs.positions + step, visible, needed)
+        room = _room(logits, max(lengths)) if room is None else room
+        q = _distribution(inputs, logits, room[:, step : step + 1])
+        last = draw(q, inputs.coins[:, step : step + 1])
+        tokens.append(last)
+        if inputs.keeps_logits:
+            kept.append(logits)
         if inputs.adaptive:
-            _append_q1(confidences, inputs, steps[-1])
+            _append_q1(confidences, inputs, last, logits, q)
             if length := inputs.adaptive.stop(confidences):
                 lengths = tuple(min(length, each) for each in lengths)
                 counts = [inputs.before_verifier(each) for each in lengths]
-    tokens, logits, q = (torch.cat(parts, 1) for parts in zip(*steps, strict=True))
+    assert room is not None
     return Drafted(
         lengths,
-        inputs.counts[:, 0].clamp_max(len(steps)),
-        tokens,
-        logits,
-        q,
-        passes=len(steps),
+        inputs.counts[:, 0].clamp_max(len(tokens)),
+        _joined(tokens),
+        room,
+        _joined(kept) if kept else None,
+        passes=len(tokens),
         is_incomplete=counts != list(lengths),
         confidences=confidences,
     )
@@ -84,62 +97,92 @@ def draft(inputs: DraftInputs, drafter: ModelRunner) -> Drafted:
 
 def draft_last(inputs: DraftInputs, drafter: ModelRunner, drafted: Drafted, wanted: Tensor) -> Drafted:
     """Draw the K-th token of the sequences where `wanted` [D] holds and which have not drafted it yet."""
-    width = max(drafted.draft_lengths)
+    width, count = max(drafted.draft_lengths), drafted.tokens.shape[1]
+    visible = max(
+        position + length
+        for position, length in zip(inputs.first_positions, drafted.draft_lengths, strict=True)
+    )
+    if min(drafted.draft_lengths) == width == count + 1:
+        return _draft_next(inputs, drafter, drafted, wanted, visible)
     last = inputs.last.clamp_max(width - 1)
     slots = torch.arange(len(last), device=last.device)
     wanted = wanted & (last[:, 0] >= drafted.counts)
     before = drafted.tokens.gather(1, (last - 1).clamp_min(0))
-    coins = inputs.coins[slots, last[:, 0], DRAFT][:, None]
-    visible = max(
-        first + length for first, length in zip(inputs.first_positions, drafted.draft_lengths, strict=True)
-    )
-    step = _step(inputs, drafter, before, inputs.positions + last, coins, visible, wanted[:, None])
+    logits = _logits(inputs, drafter, before, inputs.positions + last, visible, wanted[:, None])
+    q = _distribution(inputs, logits)
 
-    def with_last(drafted: Tensor, values: Tensor) -> Tensor:
-        whole = drafted.new_zeros(len(drafted), width, *drafted.shape[2:])
-        whole[:, : drafted.shape[1]] = drafted
-        own = wanted.view(-1, *[1] * (drafted.dim() - 2))
+    def with_last(whole: Tensor, values: Tensor) -> Tensor:
+        own = wanted.view(-1, *[1] * (whole.dim() - 2))
         whole[slots, last[:, 0]] = torch.where(own, values[:, 0], whole[slots, last[:, 0]])
         return whole
+
+    def wider(values: Tensor) -> Tensor:
+        return torch.cat((values, values.new_zeros(len(values), width - count, *values.shape[2:])), 1)
 
     return replace(
         drafted,
         counts=drafted.counts + wanted,
-        tokens=with_last(drafted.tokens, step.tokens),
-        logits=with_last(drafted.logits, step.logits),
-        q=with_last(drafted.q, step.q),
+        tokens=with_last(wider(drafted.tokens), draw(q, inputs.coins.gather(1, last))),
+        room=with_last(drafted.room, q),
+        logits=None if drafted.logits is None else with_last(wider(drafted.logits), logits),
         passes=drafted.passes + 1,
         is_incomplete=False,
     )
 
 
-class _Step(NamedTuple):
-    """One drafter pass: tokens [D, 1], logits and q [D, 1, V]."""
+def _draft_next(
+    inputs: DraftInputs, drafter: ModelRunner, drafted: Drafted, wanted: Tensor, visible: int
+) -> Drafted:
+    """`draft_last` where the K-th token comes next for all sequences; what is drawn for those not wanted is not used."""
+    count = drafted.tokens.shape[1]
+    needed = wanted[:, None] if len(wanted) > 1 else None
+    logits = _logits(inputs, drafter, drafted.tokens[:, -1:], inputs.positions + count, visible, needed)
+    q = _distribution(inputs, logits, drafted.room[:, count : count + 1])
+    return replace(
+        drafted,
+        counts=drafted.counts + wanted,
+        tokens=_joined([drafted.tokens, draw(q, inputs.coins[:, count : count + 1])]),
+        logits=None if drafted.logits is None else _joined([drafted.logits, logits]),
+        passes=drafted.passes + 1,
+        is_incomplete=False,
+    )
 
-    tokens: Tensor
-    logits: Tensor
-    q: Tensor
+
+def _joined(steps: list[Tensor]) -> Tensor:
+    """Values [D, n, ...] of all steps, one after another."""
+    return steps[0] if len(steps) == 1 else torch.cat(steps, 1)
 
 
-def _step(
+def _room(logits: Tensor, width: int) -> Tensor:
+    """Room for the distributions [D, width, V] that are made of logits [D, 1, V]; not set."""
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    return torch.empty(len(logits), width, logits.shape[-1], dtype=dtype, device=logits.device)
+
+
+def _logits(
     inputs: DraftInputs,
     drafter: ModelRunner,
     tokens: Tensor,
     positions: Tensor,
-    coins: Tensor,
     visible: int,
     needed: Tensor | None,
-) -> _Step:
-    """Read `tokens` [D, 1] at `positions` [D, 1] and draw the next ones; `needed` [D, 1] is False for padding."""
-    logits = ban(drafter.forward(tokens, positions, visible=visible, valid=needed), inputs.banned)
-    q = distribution(logits, inputs.temperature)
+) -> Tensor:
+    """Read `tokens` [D, 1] at `positions` [D, 1]: logits [D, 1, V] of what follows; `needed` [D, 1] is False for padding."""
+    return ban(drafter.forward(tokens, positions, visible=visible, valid=needed), inputs.banned)
+
+
+def _distribution(inputs: DraftInputs, logits: Tensor, out: Tensor | None = None) -> Tensor:
+    """q of `logits` [D, 1, V], written to `out` where that is given."""
+    q = distribution(logits, inputs.temperature, out=out)
     if inputs.warp is not None:
         q[inputs.truncating] = distribution(logits[inputs.truncating], *inputs.warp)
-    return _Step(draw(q, coins), logits, q)
+    return q
 
 
-def _append_q1(confidences: list[list[float]], inputs: DraftInputs, step: _Step) -> None:
-    q1 = at(step.q if inputs.is_plain else distribution(step.logits), step.tokens)[:, 0]
+def _append_q1(
+    confidences: list[list[float]], inputs: DraftInputs, tokens: Tensor, logits: Tensor, q: Tensor
+) -> None:
+    q1 = at(q if inputs.is_plain else distribution(logits), tokens)[:, 0]
     for own, confidence in zip(confidences, q1.nan_to_num().tolist(), strict=True):  # NaN is reported later
         own.append(confidence)
 

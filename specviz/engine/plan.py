@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from specviz.core.methods import Method
-from specviz.core.sampling import Warp
+from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, Warp
 from specviz.engine.draft_length import UNVERIFIED, AcceptanceHistory, AdaptiveDraftLength
 from specviz.engine.sequence import Sequence
 from specviz.engine.transfer import Array, upload
@@ -40,11 +40,12 @@ class DraftInputs:
         tokens, positions: that token and its position, [D, 1].
         counts: draft tokens before the verifier pass, [D, 1].
         last: index of the K-th draft token, [D, 1].
-        coins: uniforms of the next K positions, float64 [D, K, 3].
+        coins: uniforms of the next K draws, float64 [D, K].
         banned: (slot, token id) of each banned token, [n, 2]; None where there are none.
         temperature: one number, or [D, 1].
         truncating, warp: the slots [t] whose distributions are truncated, and how; None where there are none.
         is_plain: temperature 1 and no truncation everywhere, so that q is q1.
+        keeps_logits: they are asked for, or q1 may be made of them.
         adaptive: chooses K while drafting; None where K is fixed before.
     """
 
@@ -64,6 +65,7 @@ class DraftInputs:
     truncating: Array
     warp: Warp | None
     is_plain: bool
+    keeps_logits: bool
     adaptive: AdaptiveDraftLength | None
 
     def before_verifier(self, draft_length: int) -> int:
@@ -78,10 +80,10 @@ class VerifyInputs:
     Attributes:
         drafter_slots: for each slot that sequence's slot at the drafter; None where it does not draft.
         first_positions: the position of each sequence's last token, on the host.
-        tokens, positions: that token [V], and its position [V, 1].
+        tokens, positions: that token and its position, [V, 1].
         counts: tokens read of each sequence at most, [V, 1].
         drafted: drafter slots of the sequences that draft, in the verifier's order; None where that is all in order.
-        drafting: their slots at the verifier.
+        drafting: their slots at the verifier; None where that is all of them.
         banned: as in `DraftInputs`.
     """
 
@@ -106,9 +108,10 @@ class AcceptInputs:
         sequences: themselves.
         draft_length: the largest K among them; 1 without a drafter.
         drafted, verified: their slots at drafter and verifier; None where that is all in order.
-        coins: uniforms of the next K positions, float64 [B, K, 3].
+        accept_coins, resample_coins: uniforms of the next K positions, float64 [B, K].
         inspected: how many most probable tokens are recorded, [B, 1].
         warp, lenience: one number each, or [B, 1].
+        is_plain: as in `DraftInputs`.
     """
 
     __uploads__ = True
@@ -118,10 +121,12 @@ class AcceptInputs:
     draft_length: int
     drafted: Array
     verified: Array
-    coins: Array
+    accept_coins: Array
+    resample_coins: Array
     inspected: Array
     warp: Warp
     lenience: Array
+    is_plain: bool
 
 
 @dataclass(frozen=True)
@@ -220,6 +225,7 @@ def _draft_inputs(
     draft_lengths = [lengths[each] for each in sequences]
     holds_back = any(each.method.verifies for each in sequences)
     truncating = [slot for slot, each in enumerate(sequences) if each.warp.truncates]
+    is_plain = _is_plain(sequences)
     return DraftInputs(
         sequences=tuple(sequences),
         draft_lengths=tuple(draft_lengths),
@@ -229,12 +235,13 @@ def _draft_inputs(
         positions=_column(each.position for each in sequences),
         counts=_column(_before_verifier(length, holds_back) for length in draft_lengths),
         last=_column(length - 1 for length in draft_lengths),
-        coins=_coins(sequences, max(draft_lengths)),
+        coins=_coins(sequences, max(draft_lengths), DRAFT),
         banned=_banned(sequences),
         temperature=_shared([each.warp.temperature for each in sequences]),
         truncating=np.array(truncating, np.int64) if truncating else None,
         warp=_warp([sequences[slot] for slot in truncating]) if truncating else None,
-        is_plain=all(each.warp == Warp() for each in sequences),
+        is_plain=is_plain,
+        keeps_logits=not is_plain or any(each.request.return_logits for each in sequences),
         adaptive=adaptive,
     )
 
@@ -246,11 +253,11 @@ def _verify_inputs(verifier: ModelRunner, drafter: ModelRunner, lengths: Lengths
     return VerifyInputs(
         drafter_slots=tuple(slots.get(each) for each in sequences),
         first_positions=tuple(each.position for each in sequences),
-        tokens=np.array([each.ids[-1] for each in sequences], np.int64),
+        tokens=_column(each.ids[-1] for each in sequences),
         positions=_column(each.position for each in sequences),
         counts=_column(lengths[each] if each.method.drafts else 1 for each in sequences),
         drafted=_selection([sequences[slot] for slot in drafting], drafter.owners),
-        drafting=np.array(drafting, np.int64),
+        drafting=np.array(drafting, np.int64) if len(drafting) < len(sequences) else None,
         banned=_banned(sequences),
     )
 
@@ -275,10 +282,12 @@ def _groups(
                 draft_length=length,
                 drafted=_selection(group, drafter.owners) if method.drafts else None,
                 verified=_selection(group, verifier.owners) if method.verifies else None,
-                coins=_coins(group, length) if method.verifies else None,
+                accept_coins=_coins(group, length, ACCEPT) if method.verifies else None,
+                resample_coins=_coins(group, length, RESAMPLE) if method.verifies else None,
                 inspected=_column(each.request.inspect for each in group),
                 warp=_warp(group),
                 lenience=_shared([each.run.lenience for each in group]),
+                is_plain=_is_plain(group),
             )
         )
     return groups
@@ -287,6 +296,11 @@ def _groups(
 def select(tensor: Tensor, indices: Tensor | None) -> Tensor:
     """`tensor` [n, ...] at some of its first indices; all of it where they are None."""
     return tensor if indices is None else tensor[indices]
+
+
+def first(tensor: Tensor, count: int) -> Tensor:
+    """The first `count` steps of `tensor` [n, steps, ...], which may have fewer."""
+    return tensor if tensor.shape[1] <= count else tensor[:, :count]
 
 
 def _selection(wanted: list[Sequence], order: list[Sequence]) -> np.ndarray | None:
@@ -306,15 +320,19 @@ def _shared(values: list[Any]) -> Any:
     return values[0] if len(set(values)) == 1 else np.array(values, np.float64)[:, None]
 
 
+def _is_plain(sequences: list[Sequence]) -> bool:
+    return all(each.warp == Warp() for each in sequences)
+
+
 def _warp(sequences: list[Sequence]) -> Warp:
     return Warp(*(_shared(list(column)) for column in zip(*(each.warp for each in sequences), strict=True)))
 
 
-def _coins(sequences: list[Sequence], count: int) -> np.ndarray:
-    """Uniforms of the sequences' next `count` positions, [B, count, 3]; zeros past a sequence's end."""
-    coins = np.zeros((len(sequences), count, 3))
+def _coins(sequences: list[Sequence], count: int, kind: int) -> np.ndarray:
+    """Uniforms of a kind for the sequences' next `count` positions, [B, count]; zeros past a sequence's end."""
+    coins = np.zeros((len(sequences), count))
     for index, sequence in enumerate(sequences):
-        own = sequence.coins[len(sequence.ids) : len(sequence.ids) + count]
+        own = sequence.coins[len(sequence.ids) : len(sequence.ids) + count, kind]
         coins[index, : len(own)] = own
     return coins
 

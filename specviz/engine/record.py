@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from specviz.core.counterfactual import acceptances, flips, indices_where, same_residual
-from specviz.core.sampling import ACCEPT, at
+from specviz.core.sampling import ACCEPT, leading
 from specviz.engine.accept import Decision
+from specviz.engine.plan import first
 from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError
 from specviz.schema.trace import Draft, Likely, Proposal, Round, RuleTest, Token, Top, WhatIf
@@ -57,7 +58,9 @@ def tensors(decision: Decision) -> dict[str, Tensor]:
     accepted, drafted, resampled = decision.accepted, decision.drafted, decision.resampled
     found: dict[str, Tensor] = {}
     if drafted is not None and decision.q is not None:
-        found |= {"draft": drafted, "q": at(decision.q, drafted)}
+        found["draft"] = drafted
+        if accepted is None:
+            found["q"] = decision.q.gather(-1, drafted[..., None])
     if accepted is not None:
         found |= {
             "drafted": accepted.drafted,
@@ -67,39 +70,34 @@ def tensors(decision: Decision) -> dict[str, Tensor]:
     if resampled is not None:
         found["resampled"] = resampled
         if accepted is None and decision.verified is not None:
-            found["resampled_p"] = at(decision.verified.p[:, 0], resampled)
+            found["p"] = decision.verified.p.gather(-1, resampled[:, None, None])
     if any(sequence.records for sequence in decision.inputs.sequences):
-        found |= _recorded(decision)
+        found |= _recorded(decision, found)
     return found
 
 
-def _recorded(decision: Decision) -> dict[str, Tensor]:
-    """What only a record needs."""
+def _recorded(decision: Decision, known: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What only a record needs, beside what is known; q, p and pi of the draft tokens and of what was resampled: [B, K, m]."""
     inspects = any(sequence.request.inspect for sequence in decision.inputs.sequences)
     drafted, q, accepted, resampled = decision.drafted, decision.q, decision.accepted, decision.resampled
     if accepted is None:
         if decision.verified is not None and resampled is not None:
             p = decision.verified.p
-            return {"resampled_pi": at(p[:, 0], resampled)} | _most_likely(decision, p=p, pi=p)
+            return {"pi": known["p"]} | _most_likely(decision, p=p, pi=p)
         assert q is not None
-        assert drafted is not None
-        return {"pi": at(q, drafted)} | _most_likely(decision, q=q, pi=q)
-    target, ending = accepted.target, decision.last_target
+        return {"pi": known["q"]} | _most_likely(decision, q=q, pi=q)
+    target = accepted.target
     assert drafted is not None
+    assert decision.last is not None
     assert resampled is not None
-    assert ending is not None
-    found = {
-        "p": at(target.distributions.p, drafted),
-        "pi": target.pi(drafted),
-        "resampled_q": at(ending.distributions.q, resampled),
-        "resampled_p": at(ending.distributions.p, resampled),
-        "resampled_pi": ending.pi(resampled),
-    }
+    tokens = torch.stack((drafted, resampled[:, None].expand_as(drafted)), -1)
+    examined = _examined(decision.last, drafted.shape[1])
+    found = dict(zip(("q", "p", "pi"), target.probabilities(tokens, examined), strict=True))
     if sides := target.deferral_test(drafted):
         found |= {"score": sides[0], "threshold": sides[1].expand_as(sides[0])}
     if inspects:
         found |= _explained(decision)
-        if (same := same_residual(ending)) is not None:
+        if (same := same_residual(target.at_steps(decision.last))) is not None:
             found["same_residual"] = same
     return found
 
@@ -111,8 +109,8 @@ def _explained(decision: Decision) -> dict[str, Tensor]:
     assert tokens is not None
     assert last is not None
     steps = tokens.shape[1]
-    coins = decision.inputs.coins[:, :steps, ACCEPT]
-    examined = (decision.inputs.inspected > 0) & (torch.arange(steps, device=last.device) <= last[:, None])
+    coins = first(decision.inputs.accept_coins, steps)
+    examined = (decision.inputs.inspected > 0) & _examined(last, steps)
     where = indices_where(examined)
     target = accepted.target.select(where)
     tokens, coins = (values.flatten()[where] for values in (tokens, coins))
@@ -125,13 +123,18 @@ def _explained(decision: Decision) -> dict[str, Tensor]:
     return {name: values.unflatten(0, examined.shape) for name, values in whole.items()}
 
 
+def _examined(last: Tensor, steps: int) -> Tensor:
+    """Which draft tokens were examined, bool [B, steps], where `last` [B] were the last."""
+    return torch.arange(steps, device=last.device) <= last[:, None]
+
+
 def _most_likely(decision: Decision, **distributions: Tensor) -> dict[str, Tensor]:
     """The most probable tokens of distributions, found on the device, for sequences that are inspected."""
     count = max(sequence.request.inspect for sequence in decision.inputs.sequences)
     found: dict[str, Tensor] = {}
     for name, values in distributions.items() if count else ():
-        top = values.topk(min(count, values.shape[-1]), dim=-1)
-        found |= {f"top_{name}": top.values, f"top_{name}_ids": top.indices}
+        most, tokens = leading(values, min(count, values.shape[-1]))
+        found |= {f"top_{name}": most, f"top_{name}_ids": tokens}
     return found
 
 
@@ -179,14 +182,13 @@ class _Readout:
         sequence = self._sequence
         ids: list[int] = []
         for step in range(min(self._accepted + 1, max(self._drafted, 1))):
-            ids.append(int(self._number(*self._source(step))))
-            self._number(
-                *(
-                    ("acceptance", step)
-                    if self._examines
-                    else self._source(step, "q" if self._drafted else "p")
-                )
+            ids.append(
+                int(self._number("draft", step) if step < self._accepted else self._number("resampled"))
             )
+            if self._examines:
+                self._number("acceptance", step)
+            else:
+                self._number("q" if self._drafted else "p", step, 0)
             if ids[-1] in sequence.eos_token_ids:
                 break
         outcome = Outcome(
@@ -208,7 +210,7 @@ class _Readout:
         index = len(sequence.run.rounds)
         tokens = [self._token(token, step, index) for step, token in enumerate(outcome.token_ids)]
         drafted = [
-            (int(self._number("draft", step)), self._number("q", step)) for step in range(self._drafted)
+            (int(self._number("draft", step)), self._number("q", step, 0)) for step in range(self._drafted)
         ]
         return Round(
             index=index,
@@ -226,6 +228,7 @@ class _Readout:
         sequence, accepted = self._sequence, step < self._accepted
         position = len(sequence.ids) + step
         acceptance = self._optional("acceptance", step)
+        own = 0 if accepted else -1  # with the draft tokens, or with what was resampled
         return Token(
             id=token,
             text=sequence.detokenizer.push(token),
@@ -235,9 +238,9 @@ class _Readout:
             accepted=accepted,
             special=token in sequence.labels.special,
             draft=None if accepted or not self._drafted else self._rejected(step),
-            q=self._optional(*self._source(step, "q")),
-            p=self._optional(*self._source(step, "p")),
-            pi=self._number(*self._source(step, "pi")),
+            q=self._optional("q", step, own),
+            p=self._optional("p", step, own),
+            pi=self._number("pi", step, own),
             acceptance=acceptance,
             coin=None if acceptance is None else float(sequence.coins[position, ACCEPT]),
             rule=self._rule_test(step),
@@ -245,15 +248,9 @@ class _Readout:
             what_if=self._what_if(step, accepted) if sequence.run.alternatives else None,
         )
 
-    def _source(self, step: int, name: str = "") -> tuple[Any, ...]:
-        """Where a number of the token emitted at a step is found: with the draft tokens, or with what was resampled."""
-        if step < self._accepted:
-            return name or "draft", step
-        return (f"resampled_{name}" if name else "resampled",)
-
     def _rejected(self, step: int) -> Draft:
         token = int(self._number("draft", step))
-        q, p, pi = (self._number(name, step) for name in ("q", "p", "pi"))
+        q, p, pi = (self._number(name, step, 0) for name in ("q", "p", "pi"))
         return Draft(token, self._sequence.labels(token), q, p, pi)
 
     def _rule_test(self, step: int) -> RuleTest | None:

@@ -91,7 +91,7 @@ def _draft_last(
             each.append(own.accepted == own.drafted)
         elif group.method.drafts:
             each.append(torch.ones_like(select(drafted.counts, group.drafted), dtype=torch.bool))
-    wanted = select(torch.cat(each), plan.drafter_order)
+    wanted = select(torch.cat(each) if len(each) > 1 else each[0], plan.drafter_order)
     if plan.skips_last_pass and not wanted.any():
         return drafted, accepted
     watch.mark()

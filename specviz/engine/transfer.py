@@ -1,13 +1,12 @@
 """One upload before a round and one download after it.
 
-The host waits for a device whenever it copies from ordinary memory or reads a value, so a round does each once. Knows arrays
-and tensors; knows no sequence, no model and no rule.
+The host waits for a device whenever it copies from ordinary memory or reads a value, so a round does each once. On a CPU
+nothing is copied and nothing waits. Knows arrays and tensors; knows no sequence, no model and no rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,11 +19,14 @@ Array = Any
 
 
 def upload(device: torch.device, inputs: Inputs) -> Inputs:
-    """A copy of some dataclasses, lists and tuples with every numpy array in them on a device, in one transfer.
+    """Some dataclasses, lists and tuples with every numpy array in them on a device, in one transfer.
 
     Args:
         inputs: nested dataclasses, lists and named tuples; arrays are int64 or float64, anything else stays as it is.
     """
+    if device.type == "cpu":
+        shared: Inputs = _map(inputs, torch.from_numpy)
+        return shared
     arrays: list[np.ndarray] = []
     _map(inputs, arrays.append)
     if not arrays:
@@ -43,24 +45,25 @@ def upload(device: torch.device, inputs: Inputs) -> Inputs:
 
 def _map(value: Any, function: Callable[[np.ndarray], Any]) -> Any:
     """`value` with `function` applied to each numpy array in it."""
-    if isinstance(value, np.ndarray):
+    kind = type(value)
+    if kind is np.ndarray:
         return function(value)
-    if isinstance(value, list):
+    if kind is list:
         return [_map(each, function) for each in value]
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_map(each, function) for each in value))
-    if is_dataclass(value) and not isinstance(value, type) and getattr(value, "__uploads__", False):
-        return type(value)(
-            **{field.name: _map(getattr(value, field.name), function) for field in fields(value)}
-        )
+    if hasattr(kind, "_fields"):
+        return kind(*[_map(each, function) for each in value])
+    if hasattr(kind, "__uploads__"):
+        return kind(**{name: _map(each, function) for name, each in vars(value).items()})
     return value
 
 
 def download(tensors: dict[Any, Tensor]) -> dict[Any, Any]:
-    """Tensors as nested lists of floats, by the same keys, in one transfer: a round's only wait for the device.
+    """Tensors of one device as nested lists, by the same keys, in one transfer: a round's only wait for the device.
 
     All travel as float64, which holds token ids and float32 exactly.
     """
+    if all(tensor.device.type == "cpu" for tensor in tensors.values()):
+        return {key: tensor.tolist() for key, tensor in tensors.items()}
     packed = torch.cat([tensor.double().flatten() for tensor in tensors.values()]).cpu()
     parts = packed.split([tensor.numel() for tensor in tensors.values()])
     return {

@@ -24,10 +24,12 @@ def verify(inputs: VerifyInputs, verifier: ModelRunner, drafted: Drafted | None)
         1 if slot is None or drafted is None else drafted.draft_lengths[slot] for slot in inputs.drafter_slots
     ]
     width = max(lengths)
-    tokens = torch.zeros(len(lengths), width, dtype=torch.long, device=verifier.device)
-    tokens[:, 0] = inputs.tokens
+    tokens = inputs.tokens
     if width > 1 and drafted is not None:
-        tokens[inputs.drafting, 1:] = select(drafted.tokens, inputs.drafted)[:, : width - 1]
+        more = select(drafted.tokens, inputs.drafted)[:, : width - 1]
+        if inputs.drafting is not None:
+            more = more.new_zeros(len(lengths), width - 1).index_copy_(0, inputs.drafting, more)
+        tokens = torch.cat((tokens, more), 1)
     steps = torch.arange(width, device=verifier.device)
     needed = steps < inputs.counts if min(lengths) < width else None
     visible = max(first + length for first, length in zip(inputs.first_positions, lengths, strict=True))

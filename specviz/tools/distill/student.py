@@ -73,30 +73,31 @@ def _narrow(verifier: Any, shape: Shape, rows: Tensor) -> Any:
     return student
 
 
-def distributions(model: Any, hidden: Tensor, rows: Tensor | None = None) -> Tensor:
-    """Log-probabilities [n, N] that a model's output layer gives to its last hidden states [n, D].
+def logits(model: Any, hidden: Tensor, rows: Tensor | None = None) -> Tensor:
+    """What a model's output layer makes of its last hidden states [n, D]: float32 [n, N].
 
-    `rows` [N] are the ids to normalise over, by default all.
+    `rows` [N] are the ids to score, by default all.
     """
     head = model.get_output_embeddings()
     weight, bias = head.weight, head.bias
     if rows is not None:
         weight, bias = weight[rows], None if bias is None else bias[rows]
-    logits = nn.functional.linear(hidden, weight, bias).float()
+    scores = nn.functional.linear(hidden, weight, bias).float()
     if cap := getattr(model.config.get_text_config(), "final_logit_softcapping", None):
-        logits = cap * torch.tanh(logits / cap)
-    return logits.log_softmax(-1)
+        scores = cap * torch.tanh(scores / cap)
+    return scores
 
 
-def divergence(log_q: Tensor, log_p: Tensor, sharpness: float) -> tuple[Tensor, Tensor]:
-    """The loss, and TV(q, p), both means over positions; log_q, log_p [n, N].
+@torch.no_grad()
+def loss_gradient(scores: Tensor, p: Tensor, sharpness: float) -> tuple[Tensor, Tensor]:
+    """The loss's gradient in the student's logits `scores`, and the rate at which lossless decoding accepts.
 
-    The loss is (1 − sharpness)·KL(p ‖ q) + sharpness·TV(q, p). One minus TV is the rate at which lossless decoding
-    accepts (Leviathan et al. 2023, corollary 3.6); KL teaches faster while the two are far apart.
+    The loss is (1 − sharpness)·KL(p ‖ q) + sharpness·TV(q, p), a mean over n positions; all are [n, N], the rate is a
+    scalar. The rate is one minus TV (Leviathan et al. 2023, corollary 3.6); KL teaches faster while the two are far
+    apart. Taken in closed form, because passes over [n, N] numbers are what a step on a CPU waits for.
     """
-    p = log_p.exp()
-    variation = (p - log_q.exp()).clamp_min(0).sum(-1).mean()
-    if sharpness >= 1:
-        return variation, variation.detach()
-    information = (p * (log_p - log_q)).sum(-1).mean()
-    return (1 - sharpness) * information + sharpness * variation, variation.detach()
+    q = scores.softmax(-1)
+    low = torch.where(q < p, q, 0.0)  # where q is too small, its share is accepted whole
+    gradient = q * (1 - sharpness + sharpness * low.sum(-1, keepdim=True))
+    gradient.sub_(low, alpha=sharpness).sub_(p, alpha=1 - sharpness).div_(len(p))
+    return gradient, torch.minimum(q, p).sum(-1).mean()

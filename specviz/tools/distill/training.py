@@ -11,6 +11,7 @@ import statistics
 import threading
 import time
 from contextlib import nullcontext
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch import Tensor
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import Progress
 from specviz.tools.distill.settings import DistillationSettings, raise_if_stopped, time_left
-from specviz.tools.distill.student import distributions, divergence
+from specviz.tools.distill.student import logits, loss_gradient
 from specviz.tools.distill.texts import Texts
 
 _BUCKET = 512
@@ -29,10 +30,12 @@ _BUCKET = 512
 _CHECKPOINT_SECONDS = 120.0
 _WARM_UP_STEPS = 50
 _AVERAGED_STEPS = 50
+_WEIGHTS_DECAY = 0.98
+"""Of the running mean of the weights, which is what is kept: a step counts for some fifty."""
 
 
 class TrainingBatches:
-    """Batches of sequences with the verifier's log-probabilities, which are computed when a batch is taken.
+    """Batches of sequences with the verifier's distributions, which are computed when a batch is taken.
 
     `kept` [N] are the tokens that the student knows, `vocabulary` maps all others to them.
     """
@@ -48,7 +51,7 @@ class TrainingBatches:
         self.device, self.dtype = teacher.device, teacher.dtype
         self._settings, self._teacher, self._kept = settings, teacher, kept.to(teacher.device)
         self._reads = None if vocabulary is None else vocabulary.reads.to(teacher.device)
-        self._sequences, self._starts = texts.sequences, texts.starts
+        self._sequences, self._start = texts.sequences, _shared(texts.sequences)
         self._hidden: dict[int, Tensor] = {}
         self._free_bytes = settings.remember_gigabytes * 1e9
 
@@ -70,17 +73,19 @@ class TrainingBatches:
         return batches
 
     def take(self, indices: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """The student's input ids [B, T], a mask bool [B, T] of n positions, and the verifier's log p [n, N] there."""
+        """The student's input ids [B, T], a mask bool [B, T] of n positions, and the verifier's p [n, N] there.
+
+        Learned from is all that follows the opening that the sequences share, user turns included.
+        """
         sequences, device = [self._sequences[i] for i in indices], self.device
         longest = max(map(len, sequences))
         ids = torch.tensor([s + [0] * (longest - len(s)) for s in sequences], device=device)
         positions = torch.arange(longest, device=device)
-        starts = torch.tensor([self._starts[i] for i in indices], device=device)[:, None]
         ends = torch.tensor([len(s) for s in sequences], device=device)[:, None]
-        mask = (positions >= starts - 1) & (positions < ends - 1)  # a position predicts the token after it
+        mask = (positions >= self._start) & (positions < ends - 1)  # a position predicts the token after it
         with torch.no_grad():
-            log_p = distributions(self._teacher, self._hidden_states(indices, ids, mask), self._kept)
-        return ids if self._reads is None else self._reads[ids], mask, log_p
+            p = logits(self._teacher, self._hidden_states(indices, ids, mask), self._kept).softmax(-1)
+        return ids if self._reads is None else self._reads[ids], mask, p
 
     def _hidden_states(self, indices: list[int], ids: Tensor, mask: Tensor) -> Tensor:
         """The verifier's last hidden states [n, D], computed once as far as memory for them allows."""
@@ -96,7 +101,7 @@ class TrainingBatches:
 
 
 class Training:
-    """Trains `student` in place and keeps a checkpoint in `directory`."""
+    """Trains `student` in place and keeps a checkpoint in `directory`; it ends with the mean of its last weights."""
 
     def __init__(
         self, settings: DistillationSettings, directory: Path, student: Any, batches: TrainingBatches
@@ -107,6 +112,7 @@ class Training:
         matrices = {"params": [p for p in student.parameters() if p.dim() > 1], "weight_decay": 0.01}
         vectors = {"params": [p for p in student.parameters() if p.dim() <= 1], "weight_decay": 0.0}
         self._optimizer = torch.optim.AdamW([matrices, vectors], settings.learning_rate, betas=(0.9, 0.95))
+        self._average = [weight.detach().clone() for weight in self._student.parameters()]
         self._path = directory / "checkpoint.pt"
         self._curve: list[float] = []
         self._earlier_seconds = 0.0
@@ -135,27 +141,32 @@ class Training:
                 self._save(step + 1, time.perf_counter() - begun)
                 saved = now
             raise_if_stopped(stop)
+        with torch.no_grad():
+            torch._foreach_copy_(list(self._student.parameters()), self._average)
         self._student.eval().cpu()
         hours = round((self._earlier_seconds + time.perf_counter() - begun) / 3600, 2)
         return {"steps": count, "training_hours": hours, "agreement_every_50_steps": self._curve}
 
     def _step(self, step: int) -> float:
-        """One optimizer step; returns 1 − TV(q, p), the acceptance rate of lossless decoding on this batch."""
+        """One optimizer step; returns the acceptance rate of lossless decoding on this batch."""
         done = step / len(self._steps)
         for group in self._optimizer.param_groups:
             group["lr"] = self._learning_rate * min(1.0, (step + 1) / _WARM_UP_STEPS) * (1 - 0.95 * done)
-        ids, mask, log_p = self._batches.take(self._steps[step])
+        ids, mask, p = self._batches.take(self._steps[step])
         is_mixed = self._batches.dtype == torch.bfloat16
         with torch.autocast(self._batches.device.type, torch.bfloat16) if is_mixed else nullcontext():
             hidden = self._student.base_model(input_ids=ids).last_hidden_state[mask]
-            log_q = distributions(self._student, hidden)
+            scores = logits(self._student, hidden)
         # KL while q is far from p, then ever more of the total variation, on which acceptance depends.
-        loss, variation = divergence(log_q, log_p, sharpness=min(0.9, 1.2 * done))
-        loss.backward()
+        gradient, acceptance = loss_gradient(scores, p, sharpness=min(0.9, 1.2 * done))
+        scores.backward(gradient)
         torch.nn.utils.clip_grad_norm_(self._student.parameters(), 1.0)
         self._optimizer.step()
         self._optimizer.zero_grad()
-        return 1 - float(variation)
+        with torch.no_grad():
+            share = max(1 - _WEIGHTS_DECAY, 10 / (step + 10))  # little of where it began
+            torch._foreach_lerp_(self._average, list(self._student.parameters()), share)
+        return float(acceptance)
 
     def _load(self) -> int:
         """Restore the checkpoint, if there is one; returns the number of steps done."""
@@ -164,6 +175,7 @@ class Training:
         # To the CPU: both copy what they load, and the optimizer's step counts would be read back from the GPU each time.
         state = torch.load(self._path, map_location="cpu", weights_only=True)
         self._student.load_state_dict(state["student"])
+        self._average = [weight.to(self._batches.device) for weight in state["average"]]
         self._optimizer.load_state_dict(state["optimizer"])
         self._curve, self._earlier_seconds = state["curve"], state["seconds"]
         return int(state["step"])
@@ -171,6 +183,7 @@ class Training:
     def _save(self, step: int, seconds: float) -> None:
         state = {
             "student": self._student.state_dict(),
+            "average": self._average,
             "optimizer": self._optimizer.state_dict(),
             "step": step,
             "curve": self._curve,
@@ -179,3 +192,8 @@ class Training:
         partial = self._path.with_suffix(".part")
         torch.save(state, partial)
         os.replace(partial, self._path)
+
+
+def _shared(sequences: list[list[int]]) -> int:
+    """How many tokens all sequences begin with: the chat template's, up to the user turn."""
+    return sum(1 for _ in takewhile(lambda tokens: len(set(tokens)) == 1, zip(*sequences, strict=False)))

@@ -19,7 +19,8 @@ from specviz.schema.settings import Request
 from specviz.tools.distill import distillation, evaluation, texts
 from specviz.tools.distill.distillation import Distillation
 from specviz.tools.distill.settings import DistillationSettings, Shape
-from specviz.tools.distill.student import divergence, make_student
+from specviz.tools.distill.student import loss_gradient, make_student
+from specviz.tools.distill.training import TrainingBatches
 from tests.support.tiny import tiny_model, tiny_tokenizer
 
 SETTINGS = DistillationSettings(
@@ -140,10 +141,28 @@ def test_layers_count_from_either_end_and_must_be_there(verifier: Path) -> None:
             make_student(model, Shape.parse(text, 0), known)
 
 
-def test_the_loss_ends_as_total_variation() -> None:
-    p, q = torch.tensor([[0.5, 0.5, 0.0001]]), torch.tensor([[0.9, 0.05, 0.05]])
-    p, q = p / p.sum(), q / q.sum()
-    loss, variation = divergence(q.log(), p.log(), sharpness=1.0)
-    assert float(loss) == pytest.approx(float((p - q).abs().sum() / 2)) == pytest.approx(float(variation))
-    mixed, _ = divergence(q.log(), p.log(), sharpness=0.0)
-    assert float(mixed) == pytest.approx(float((p * (p / q).log()).sum()))
+@pytest.mark.parametrize("sharpness", [0.0, 0.4, 1.0])
+def test_the_gradient_is_that_of_kl_and_total_variation(sharpness: float) -> None:
+    """In closed form as by autograd, means over positions, with the acceptance rate of lossless decoding."""
+    generator = torch.Generator().manual_seed(3)
+    scores = torch.randn(5, 11, generator=generator, dtype=torch.float64).requires_grad_()
+    p = torch.randn(5, 11, generator=generator, dtype=torch.float64).softmax(-1)
+    log_q = scores.log_softmax(-1)
+    variation = (p - log_q.exp()).abs().sum(-1).mean() / 2
+    loss = (1 - sharpness) * (p * (p.log() - log_q)).sum(-1).mean() + sharpness * variation
+    loss.backward()
+    gradient, acceptance = loss_gradient(scores, p, sharpness)
+    torch.testing.assert_close(gradient, scores.grad)
+    torch.testing.assert_close(acceptance, 1 - variation.detach())
+
+
+def test_user_turns_are_learned_from(verifier: Path) -> None:
+    """Everything after the opening that all sequences share, and nothing of the padding."""
+    model, tokenizer = distillation.load_verifier("tiny")
+    made = texts.Texts([[5, 6, 7, 8, 9], [5, 6, 9, 4]], [4, 3])
+    batches = TrainingBatches(SETTINGS, made, model, torch.arange(len(tokenizer)), None)
+    ids, mask, p = batches.take([0, 1])
+    assert ids.tolist() == [[5, 6, 7, 8, 9], [5, 6, 9, 4, 0]]
+    assert mask.tolist() == [[False, False, True, True, False], [False, False, True, False, False]]
+    assert p.shape == (3, len(tokenizer))
+    torch.testing.assert_close(p.sum(-1), torch.ones(3))

@@ -32,6 +32,7 @@ def distill(
     batch_tokens: Annotated[int, asks("Learned from in one step")] = 2048,
     seed: Annotated[int, asks("Of everything random")] = 0,
     learning_rate: Annotated[float, asks("At its height", metavar="X")] = 1e-3,
+    four_bits: Annotated[bool, asks("Learn with weights rounded to four bits")] = False,
     device: Device = "auto",
 ) -> int:
     """Distil a drafter for a pair's verifier; goes on where it was broken off."""

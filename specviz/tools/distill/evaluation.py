@@ -20,6 +20,7 @@ from specviz.tools.distill.texts import prompts
 _CASCADE = "cascade_tokenV3, lenience 0.5, T = 1"
 EVALUATIONS: dict[str, dict[str, Any]] = {
     "lossless, T = 1": {"method": "speed", "lenience": 0.0, "temperature": 1.0},
+    "lossless, T = 0.7": {"method": "speed", "lenience": 0.0, "temperature": 0.7},
     "lossless, T = 0": {"method": "speed", "lenience": 0.0, "temperature": 0.0},
     _CASCADE: {"method": "cascade_tokenV3", "lenience": 0.5, "temperature": 1.0},
 }

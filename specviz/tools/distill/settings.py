@@ -65,6 +65,7 @@ class DistillationSettings:
         passes: epochs.
         batch_tokens: in one optimizer step, padding included.
         learning_rate: at its peak.
+        four_bits: whether every pass takes the student's matrices rounded as they will be stored (`rounding`).
         seed: of everything random.
         remember_gigabytes: memory for the verifier's hidden states, which then need not be computed in every epoch.
     """
@@ -77,6 +78,7 @@ class DistillationSettings:
     passes: int = 8
     batch_tokens: int = 2048
     learning_rate: float = 1e-3
+    four_bits: bool = False
     seed: int = 0
     remember_gigabytes: float = 4.0
 

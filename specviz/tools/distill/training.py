@@ -10,7 +10,8 @@ import random
 import statistics
 import threading
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import Progress
+from specviz.tools.distill.rounding import BLOCK, round_to_four_bits
 from specviz.tools.distill.settings import DistillationSettings, raise_if_stopped, time_left
 from specviz.tools.distill.student import logits, loss_gradient
 from specviz.tools.distill.texts import Texts
@@ -101,7 +103,10 @@ class TrainingBatches:
 
 
 class Training:
-    """Trains `student` in place and keeps a checkpoint in `directory`; it ends with the mean of its last weights."""
+    """Trains `student` in place and keeps a checkpoint in `directory`; it ends with the mean of its last weights.
+
+    Where the settings say four bits, every pass and the end have the matrices rounded to them.
+    """
 
     def __init__(
         self, settings: DistillationSettings, directory: Path, student: Any, batches: TrainingBatches
@@ -109,9 +114,11 @@ class Training:
         self._student, self._batches = student.to(batches.device).train(), batches
         self._steps = [batch for number in range(settings.passes) for batch in batches.epoch(number)]
         self._learning_rate = settings.learning_rate
-        matrices = {"params": [p for p in student.parameters() if p.dim() > 1], "weight_decay": 0.01}
-        vectors = {"params": [p for p in student.parameters() if p.dim() <= 1], "weight_decay": 0.0}
-        self._optimizer = torch.optim.AdamW([matrices, vectors], settings.learning_rate, betas=(0.9, 0.95))
+        matrices = [p for p in student.parameters() if p.dim() > 1]
+        vectors = [p for p in student.parameters() if p.dim() <= 1]
+        groups = [{"params": matrices, "weight_decay": 0.01}, {"params": vectors, "weight_decay": 0.0}]
+        self._optimizer = torch.optim.AdamW(groups, settings.learning_rate, betas=(0.9, 0.95))
+        self._matrices = [p for p in matrices if p.shape[-1] % BLOCK == 0] if settings.four_bits else []
         self._average = [weight.detach().clone() for weight in self._student.parameters()]
         self._path = directory / "checkpoint.pt"
         self._curve: list[float] = []
@@ -143,6 +150,8 @@ class Training:
             raise_if_stopped(stop)
         with torch.no_grad():
             torch._foreach_copy_(list(self._student.parameters()), self._average)
+            for weight in self._matrices:
+                weight.copy_(round_to_four_bits(weight))
         self._student.eval().cpu()
         hours = round((self._earlier_seconds + time.perf_counter() - begun) / 3600, 2)
         return {"steps": count, "training_hours": hours, "agreement_every_50_steps": self._curve}
@@ -154,12 +163,14 @@ class Training:
             group["lr"] = self._learning_rate * min(1.0, (step + 1) / _WARM_UP_STEPS) * (1 - 0.95 * done)
         ids, mask, p = self._batches.take(self._steps[step])
         is_mixed = self._batches.dtype == torch.bfloat16
-        with torch.autocast(self._batches.device.type, torch.bfloat16) if is_mixed else nullcontext():
-            hidden = self._student.base_model(input_ids=ids).last_hidden_state[mask]
-            scores = logits(self._student, hidden)
-        # KL while q is far from p, then ever more of the total variation, on which acceptance depends.
-        gradient, acceptance = loss_gradient(scores, p, sharpness=min(0.9, 1.2 * done))
-        scores.backward(gradient)
+        precision = torch.autocast(self._batches.device.type, torch.bfloat16) if is_mixed else nullcontext()
+        with self._rounded():
+            with precision:
+                hidden = self._student.base_model(input_ids=ids).last_hidden_state[mask]
+                scores = logits(self._student, hidden)
+            # KL while q is far from p, then ever more of the total variation, on which acceptance depends.
+            gradient, acceptance = loss_gradient(scores, p, sharpness=min(0.9, 1.2 * done))
+            scores.backward(gradient)
         torch.nn.utils.clip_grad_norm_(self._student.parameters(), 1.0)
         self._optimizer.step()
         self._optimizer.zero_grad()
@@ -167,6 +178,20 @@ class Training:
             share = max(1 - _WEIGHTS_DECAY, 10 / (step + 10))  # little of where it began
             torch._foreach_lerp_(self._average, list(self._student.parameters()), share)
         return float(acceptance)
+
+    @contextmanager
+    def _rounded(self) -> Iterator[None]:
+        """The student with its matrices as they will be stored; the gradients go to the exact ones, straight through."""
+        exact = [weight.detach().clone() for weight in self._matrices]
+        with torch.no_grad():
+            for weight in self._matrices:
+                weight.copy_(round_to_four_bits(weight))
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for weight, value in zip(self._matrices, exact, strict=True):
+                    weight.copy_(value)
 
     def _load(self) -> int:
         """Restore the checkpoint, if there is one; returns the number of steps done."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from gguf import GGMLQuantizationType
+from gguf.quants import dequantize, quantize
 from transformers import AutoModelForCausalLM
 
 from specviz.engine.engine import Engine
@@ -18,9 +21,10 @@ from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.schema.settings import Request
 from specviz.tools.distill import distillation, evaluation, texts
 from specviz.tools.distill.distillation import Distillation
+from specviz.tools.distill.rounding import round_to_four_bits
 from specviz.tools.distill.settings import DistillationSettings, Shape
 from specviz.tools.distill.student import loss_gradient, make_student
-from specviz.tools.distill.training import TrainingBatches
+from specviz.tools.distill.training import Training, TrainingBatches
 from tests.support.tiny import tiny_model, tiny_tokenizer
 
 SETTINGS = DistillationSettings(
@@ -166,3 +170,34 @@ def test_user_turns_are_learned_from(verifier: Path) -> None:
     assert mask.tolist() == [[False, False, True, True, False], [False, False, True, False, False]]
     assert p.shape == (3, len(tokenizer))
     torch.testing.assert_close(p.sum(-1), torch.ones(3))
+
+
+def test_four_bits_are_those_of_gguf() -> None:
+    """To a few numbers at the edge between two levels, and at most half a step from the exact ones."""
+    weight = torch.randn(64, 96, generator=torch.Generator().manual_seed(5))
+    made = round_to_four_bits(weight)
+    theirs = dequantize(quantize(weight.numpy(), GGMLQuantizationType.Q4_1), GGMLQuantizationType.Q4_1)
+    assert (made != torch.from_numpy(theirs)).float().mean() < 0.01
+    blocks = weight.unflatten(-1, (-1, 32))
+    step = (blocks.amax(-1) - blocks.amin(-1)) / 15
+    off = (made - weight).unflatten(-1, (-1, 32)).abs().amax(-1)
+    assert bool((off <= step * 0.51).all())
+
+
+def test_rounded_passes_leave_the_weights_exact(verifier: Path, tmp_path: Path) -> None:
+    """A pass sees rounded matrices, the optimizer exact ones; what comes out is rounded."""
+    model, tokenizer = distillation.load_verifier("tiny")
+    settings = replace(SETTINGS, four_bits=True, passes=1)
+    kept = torch.arange(len(tokenizer))
+    batches = TrainingBatches(settings, texts.Texts([[5, 6, 7, 8, 9]], [2]), model, kept, None)
+    student = make_student(model, Shape(layers=(0,)), kept)
+    before = student.get_output_embeddings().weight.detach().clone()
+    training = Training(settings, tmp_path, student, batches)
+    with training._rounded():
+        seen = student.get_output_embeddings().weight.detach().clone()
+    torch.testing.assert_close(seen, round_to_four_bits(before), rtol=0, atol=0)
+    torch.testing.assert_close(student.get_output_embeddings().weight.detach(), before, rtol=0, atol=0)
+    training.run(lambda _fraction, _text: None, threading.Event())
+    after = student.get_output_embeddings().weight.detach()
+    assert not torch.equal(after, before)
+    torch.testing.assert_close(after, round_to_four_bits(after))

@@ -1,4 +1,5 @@
-"""Files that are written whole or not at all, and those that a command was asked to write. Knows no format."""
+"""Files that are written whole or not at all, those that a command was asked to write, and
+where what SpecViz derives is cached. Knows no format."""
 
 from __future__ import annotations
 
@@ -43,3 +44,12 @@ def write_output(path: Path, text: str) -> None:
         write_whole(path, text)
     except OSError as error:
         raise SpecvizError(f"{path.name} could not be written: {error.strerror or error}.") from error
+
+
+def cache_directory() -> Path:
+    """Where SpecViz caches what it derives: `SPECVIZ_CACHE`, else `XDG_CACHE_HOME`/specviz or its default."""
+    if own := os.environ.get("SPECVIZ_CACHE"):
+        return Path(own).expanduser()
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "specviz"
+    return Path.home() / ".cache" / "specviz"

@@ -26,11 +26,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def embedded() -> Pair:
-    """The embedded pair in float32 on the CPU, its weights packed: whether that pays is measured, and a busy machine may say no."""
+    """The embedded pair on the CPU."""
     from specviz.engine.pair import load_pair
     from specviz.models.registry import DEFAULT_PAIR
-    from specviz.runtime.cpu import packing
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "_gain", lambda _: 1.0)
-        return load_pair(DEFAULT_PAIR, device="cpu", dtype="float32")
+    return load_pair(DEFAULT_PAIR, device="cpu")

@@ -15,7 +15,6 @@ from torch import Tensor
 from specviz.core.methods import Distributions, Target, get_method, total_variation
 from specviz.core.sampling import at
 from specviz.models.pair import ModelPair
-from specviz.runtime.model_runner import ModelRunner
 from specviz.schema.trace import Run
 
 _CHUNK = 128
@@ -42,7 +41,7 @@ def read_logits(
     """
     if not token_ids:
         return
-    reader = ModelRunner(getattr(pair, model), pair.vocabulary_size)
+    reader = getattr(pair, f"{model}_model").runner(pair.vocabulary_size, apart=True)
     ids = torch.tensor([[*prompt_ids, *token_ids[:-1]]], device=reader.device)
     positions = torch.arange(ids.shape[1], device=reader.device)[None]
     start, end = len(prompt_ids) - 1, ids.shape[1]

@@ -9,6 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from specviz.core import compiling
 from specviz.errors import SpecvizError
 from specviz.progress import TerminalProgress
 from specviz.serving import logs, zerogpu
@@ -32,6 +33,8 @@ def build() -> tuple[gr.Blocks, Service]:
     # a core, and a page always does. Only before torch is imported; another value that was set is kept.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     zerogpu.start()  # must come before torch, too; does nothing elsewhere
+    if not zerogpu.active():
+        compiling.begin()  # beside the imports, which take seconds
     from specviz.app.page import build_page
     from specviz.serving.service import Service
     from specviz.serving.zerogpu_service import ZeroGpuService

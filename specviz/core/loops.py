@@ -142,7 +142,10 @@ def softmax(logits: Array, temperature: Array, out: Array) -> None:
             _exponentials(row[start : start + BLOCK], top, scale, block)
             for j in range(block.size):
                 lanes[j] += block[j]
-        scale = _f4(1 / lanes.astype(np.float64).sum())
+        total = 0.0
+        for j in range(BLOCK):
+            total += lanes[j]
+        scale = _f4(1 / total)
         for j in range(row.size):
             found[j] *= scale
 
@@ -359,7 +362,8 @@ def _select(
         else:
             below += less + more
             first = right
-        tokens[first:stop] = spare[first:stop]
+        for i in range(first, stop):
+            tokens[i] = spare[i]
     return pivot
 
 
@@ -393,18 +397,35 @@ def crossing(scores: Array, weights: Array, share: Array, own: Array, out: Array
             out[i] = _select(scores[i], weights[i], tokens, spare, count, below, share[i])
 
 
+@_compile("f4(f4[::1], f4[::1])")
+def _nth_largest(values: Array, tops: Array) -> Any:
+    """The n-th largest of `values`; `tops` [n] becomes the n largest, in order."""
+    last = tops.size - 1
+    for j in range(tops.size):
+        tops[j] = -np.inf
+    for value in values:
+        place = tops.size
+        while place and value > tops[place - 1]:
+            if place <= last:
+                tops[place] = tops[place - 1]
+            place -= 1
+        if place <= last:
+            tops[place] = value
+    return tops[last]
+
+
 @_compile("void(f4[:,::1], f4[:,::1], i8[:,::1])")
 def leading(values: Array, most: Array, tokens: Array) -> None:
     """The largest positive values [n, k] of `values` [n, V] and their tokens, in order, the first of equals first; else 0."""
     blocks = np.empty(-(-values.shape[1] // BLOCK), _f4)
     most[:], tokens[:] = _ZERO, 0
-    lanes, last = np.empty(BLOCK // 2, _f4), most.shape[1] - 1
+    lanes, tops, last = np.empty(BLOCK // 2, _f4), np.empty(most.shape[1], _f4), most.shape[1] - 1
     for i in range(len(values)):
         row = values[i]
         for block in range(blocks.size):
             blocks[block] = _block_largest(row[block * BLOCK : (block + 1) * BLOCK], lanes)
         # As many blocks reach this as values are wanted, so no lower value is.
-        least = np.sort(blocks)[blocks.size - 1 - last] if last < blocks.size else _ZERO
+        least = _nth_largest(blocks, tops) if last < blocks.size else _ZERO
         for block in range(blocks.size):
             if not (blocks[block] > 0 and blocks[block] >= least and blocks[block] > most[i, last]):
                 continue

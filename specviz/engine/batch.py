@@ -20,11 +20,10 @@ from specviz.engine.round import run_round
 from specviz.engine.sequence import Sequence
 from specviz.models.pair import ModelPair
 from specviz.runtime.cpu.threads import budget, limited_to
-from specviz.runtime.cuda.workspace import single_gpu, workspace
 from specviz.runtime.kv_cache import power
 from specviz.runtime.memory import give_back_memory, spare_memory, synchronize
-from specviz.runtime.model_runner import ModelRunner
 from specviz.runtime.prefix_cache import LONGEST, SHORTEST, PrefixCache, common_length
+from specviz.runtime.runner import Runner
 from specviz.schema.settings import AUTO, MAX_DRAFT_LENGTH
 
 log = logging.getLogger(__name__)
@@ -76,12 +75,9 @@ class Batch:
         self.pair = pair
         self._costs = costs
         self._prefixes = prefixes
-        self._gpu = None if apart else single_gpu(pair.verifier)
+        self._gpu = None if apart else pair.verifier_model.gpu
         self.sequences = []
-        self._drafter, self._verifier = (
-            ModelRunner(model, pair.vocabulary_size, None if apart else workspace(model))
-            for model in (pair.drafter, pair.verifier)
-        )
+        self._drafter, self._verifier = pair.runners(apart=apart)
 
     @property
     def longest(self) -> int:
@@ -121,8 +117,7 @@ class Batch:
 
     def free_memory(self) -> bool:
         """Free captured passes, and capture none until the batch is empty; returns True if any were freed."""
-        kept = [workspace(model) for model in (self.pair.drafter, self.pair.verifier)]
-        freed = [each.free_memory() for each in kept if each]
+        freed = [model.free_memory() for model in (self.pair.drafter_model, self.pair.verifier_model)]
         if any(freed):
             log.warning("memory ran out: forward passes are not captured for a while")
             give_back_memory()
@@ -158,7 +153,7 @@ class Batch:
         yield from self._prefill_one(self._verifier, verifying, chunk, of_verifier)
 
     def _prefill_one(
-        self, model: ModelRunner, sequences: list[Sequence], chunk: int, prefixes: PrefixCache | None
+        self, model: Runner, sequences: list[Sequence], chunk: int, prefixes: PrefixCache | None
     ) -> Iterator[bool]:
         """Read the prompts with one model: their common beginning once, from the prefix cache if it is there."""
         if not sequences:
@@ -287,7 +282,7 @@ class Batch:
 
 
 def _read(
-    model: ModelRunner, sequences: list[Sequence], slots: slice, start: int, counts: list[int], chunk: int
+    model: Runner, sequences: list[Sequence], slots: slice, start: int, counts: list[int], chunk: int
 ) -> Iterator[bool]:
     """Read the sequences' tokens from `start` on, up to `counts` of each, `chunk` a pass; yields True after each pass."""
     for first in range(start, max(counts), chunk):

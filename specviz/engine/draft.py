@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specviz.core.sampling import at, distribution, draw
 from specviz.engine.plan import DraftInputs, first
-from specviz.runtime.model_runner import ModelRunner
+from specviz.runtime.runner import Runner
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Drafted:
         return replace(self, logits=logits, **moved)
 
 
-def draft(inputs: DraftInputs, drafter: ModelRunner) -> Drafted:
+def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
     """Draw what the verifier is to read: K − 1 tokens a sequence, at least one."""
     lengths = inputs.draft_lengths
     counts = [inputs.before_verifier(length) for length in lengths]
@@ -95,7 +95,7 @@ def draft(inputs: DraftInputs, drafter: ModelRunner) -> Drafted:
     )
 
 
-def draft_last(inputs: DraftInputs, drafter: ModelRunner, drafted: Drafted, wanted: Tensor) -> Drafted:
+def draft_last(inputs: DraftInputs, drafter: Runner, drafted: Drafted, wanted: Tensor) -> Drafted:
     """Draw the K-th token of the sequences where `wanted` [D] holds and which have not drafted it yet."""
     width, count = max(drafted.draft_lengths), drafted.tokens.shape[1]
     visible = max(
@@ -131,7 +131,7 @@ def draft_last(inputs: DraftInputs, drafter: ModelRunner, drafted: Drafted, want
 
 
 def _draft_next(
-    inputs: DraftInputs, drafter: ModelRunner, drafted: Drafted, wanted: Tensor, visible: int
+    inputs: DraftInputs, drafter: Runner, drafted: Drafted, wanted: Tensor, visible: int
 ) -> Drafted:
     """`draft_last` where the K-th token comes next for all sequences; what is drawn for those not wanted is not used."""
     count = drafted.tokens.shape[1]
@@ -161,7 +161,7 @@ def _room(logits: Tensor, width: int) -> Tensor:
 
 def _logits(
     inputs: DraftInputs,
-    drafter: ModelRunner,
+    drafter: Runner,
     tokens: Tensor,
     positions: Tensor,
     visible: int,

@@ -21,7 +21,7 @@ from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, Warp
 from specviz.engine.draft_length import UNVERIFIED, AcceptanceHistory, AdaptiveDraftLength
 from specviz.engine.sequence import Sequence
 from specviz.engine.transfer import Array, upload
-from specviz.runtime.model_runner import ModelRunner
+from specviz.runtime.runner import Runner
 from specviz.schema.settings import AUTO, MAX_DRAFT_LENGTH
 
 Chooser = Callable[[list[AcceptanceHistory], bool], AdaptiveDraftLength]
@@ -159,7 +159,7 @@ def skips_last_pass(device: torch.device) -> bool:
 
 
 def plan_round(
-    sequences: Iterable[Sequence], drafter: ModelRunner, verifier: ModelRunner, choose: Chooser
+    sequences: Iterable[Sequence], drafter: Runner, verifier: Runner, choose: Chooser
 ) -> RoundPlan:
     """Plan the next round of all `sequences`, which sit in slots of the two models; uploads its numbers."""
     began = time.perf_counter()
@@ -188,7 +188,7 @@ Lengths = dict[Sequence, int]
 
 
 def _draft_lengths(
-    sequences: list[Sequence], drafter: ModelRunner, choose: Chooser, skips: bool
+    sequences: list[Sequence], drafter: Runner, choose: Chooser, skips: bool
 ) -> tuple[Lengths, AdaptiveDraftLength | None]:
     """K of each sequence, and what changes it while drafting, where anything does.
 
@@ -218,9 +218,7 @@ def _at_most_left(sequence: Sequence, automatic: int) -> int:
     return min(automatic if asked == AUTO else asked, sequence.tokens_left)
 
 
-def _draft_inputs(
-    drafter: ModelRunner, lengths: Lengths, adaptive: AdaptiveDraftLength | None
-) -> DraftInputs:
+def _draft_inputs(drafter: Runner, lengths: Lengths, adaptive: AdaptiveDraftLength | None) -> DraftInputs:
     sequences: list[Sequence] = drafter.owners
     draft_lengths = [lengths[each] for each in sequences]
     holds_back = any(each.method.verifies for each in sequences)
@@ -246,7 +244,7 @@ def _draft_inputs(
     )
 
 
-def _verify_inputs(verifier: ModelRunner, drafter: ModelRunner, lengths: Lengths) -> VerifyInputs:
+def _verify_inputs(verifier: Runner, drafter: Runner, lengths: Lengths) -> VerifyInputs:
     sequences: list[Sequence] = verifier.owners
     drafting = [slot for slot, each in enumerate(sequences) if each.method.drafts]
     slots = {each: slot for slot, each in enumerate(drafter.owners)}
@@ -263,7 +261,7 @@ def _verify_inputs(verifier: ModelRunner, drafter: ModelRunner, lengths: Lengths
 
 
 def _groups(
-    sequences: list[Sequence], lengths: Lengths, drafter: ModelRunner, verifier: ModelRunner
+    sequences: list[Sequence], lengths: Lengths, drafter: Runner, verifier: Runner
 ) -> list[AcceptInputs]:
     """Sequences by method, and by whether their distributions are truncated."""
 

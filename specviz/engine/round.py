@@ -20,7 +20,7 @@ from specviz.engine.plan import RoundPlan, select
 from specviz.engine.record import DraftChoice, Outcome, Seconds, outcomes, tensors
 from specviz.engine.transfer import download
 from specviz.engine.verify import verify
-from specviz.runtime.model_runner import ModelRunner
+from specviz.runtime.runner import Runner
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class RoundResult:
     seconds: Seconds
 
 
-def run_round(plan: RoundPlan, drafter: ModelRunner, verifier: ModelRunner) -> RoundResult:
+def run_round(plan: RoundPlan, drafter: Runner, verifier: Runner) -> RoundResult:
     """Draft up to K tokens a sequence, verify all of them in one pass, accept or resample, and read the decisions back.
 
     Either model may be left out of a round: without a verifier every draft token stands, without a drafter one token a
@@ -77,7 +77,7 @@ def _accept(
 
 def _draft_last(
     plan: RoundPlan,
-    drafter: ModelRunner,
+    drafter: Runner,
     drafted: Drafted,
     verified: list[Verified | None],
     accepted: list[Accepted | None],

@@ -66,7 +66,7 @@ class Sequence:
             drafter=pair.drafter_name,
             verifier=pair.verifier_name,
             device=str(pair.device),
-            dtype=str(pair.dtype).removeprefix("torch."),
+            dtype=pair.precision,
             forbidden_tokens=self.banned,
             prompt=prompt,
             prompt_ids=list(prompt_ids),

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from specviz.engine.draft import Drafted, ban
 from specviz.engine.plan import VerifyInputs, select
-from specviz.runtime.model_runner import ModelRunner
+from specviz.runtime.runner import Runner
 
 
-def verify(inputs: VerifyInputs, verifier: ModelRunner, drafted: Drafted | None) -> Tensor:
+def verify(inputs: VerifyInputs, verifier: Runner, drafted: Drafted | None) -> Tensor:
     """Logits [V, K, vocabulary] at the positions of the round, in the order of the verifier's slots.
 
     Args:

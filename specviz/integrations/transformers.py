@@ -40,8 +40,9 @@ from specviz.core.sampling import Warp
 from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Event, Stream
 from specviz.errors import RequestError
-from specviz.models.pair import ModelPair, context_length, output_size
+from specviz.models.pair import ModelPair, context_length
 from specviz.runtime import attention
+from specviz.runtime.model_runner import TorchModel
 from specviz.schema.settings import AUTO, Request
 
 _SEEDS = 1 << 62
@@ -263,16 +264,17 @@ def _pair(drafter: PreTrainedModel | None, verifier: PreTrainedModel, config: Ge
     if drafter.device.type != verifier.device.type:
         raise RequestError("Drafter and verifier are on different devices: put both on one.")
     drafter_name, verifier_name = (type(model).__name__ for model in models.values())
+    ran = [TorchModel(model) for model in models.values()]
     return ModelPair(
         key="custom",
         title=f"{drafter_name} → {verifier_name}",
-        drafter=drafter,
-        verifier=verifier,
+        drafter_model=ran[0],
+        verifier_model=ran[1],
         tokenizer=_no_tokenizer(),
         drafter_name=drafter_name,
         verifier_name=verifier_name,
-        vocabulary_size=min(map(output_size, models.values())),
-        context_length=min(context_length(model, f"The {name}") for name, model in models.items()),
+        vocabulary_size=min(model.output_size for model in ran),
+        context_length=min(context_length(model.config, f"The {name}") for name, model in models.items()),
         eos_token_ids=eos_ids(config),
         is_chat=False,
     )

@@ -82,6 +82,22 @@ def is_cached(repository: str) -> bool:
     return False
 
 
+def folder_of(location: str, name: str, report: Progress, online: bool) -> Path:
+    """The folder with a repository's config and safetensors, downloaded if `online`; a folder is its own.
+
+    Raises whatever huggingface_hub raises.
+    """
+    from huggingface_hub import snapshot_download
+
+    if Path(location).is_dir():
+        return Path(location)
+    patterns = ["config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json"]
+    bar = download_bar(name, report)
+    return Path(
+        snapshot_download(location, allow_patterns=patterns, local_files_only=not online, tqdm_class=bar)
+    )
+
+
 def download_bar(name: str, report: Progress) -> type:
     """A tqdm class for downloads that draws nothing and reports the bytes of a large file or a set of shards."""
     from tqdm import tqdm

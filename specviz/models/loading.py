@@ -9,19 +9,30 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from specviz.compat.transformers import DOWNLOAD_BAR, quiet_transformers
+from specviz.core import compiling, kernels
 from specviz.errors import NoRoomError, PairError
 from specviz.models import hub, smollm2
+from specviz.models.checkpoint import Checkpoint, has_safetensors, is_quantised
 from specviz.models.failures import DAMAGED, GATED, UNREACHABLE, explain
+from specviz.models.fused import fused_model, is_possible
 from specviz.models.layer_skip import skip_layers
-from specviz.models.pair import ModelPair, P, pair_from_models
+from specviz.models.pair import ModelPair, P, make_pair
 from specviz.models.placement import WEIGHTS_SHARE, Placement, choose_placement, free_gpu_memory
 from specviz.models.registry import (
     AssetSource,
@@ -38,9 +49,13 @@ from specviz.runtime.attention import group
 from specviz.runtime.cpu.packing import pack
 from specviz.runtime.cpu.threads import choose
 from specviz.runtime.memory import give_back_memory
+from specviz.runtime.model_runner import TorchModel
+from specviz.runtime.runner import Model
 
 _log = logging.getLogger(__name__)
 _Loaded = TypeVar("_Loaded")
+ACTIVATIONS = ("exact", "fast")
+"""What meets quantised weights in fused passes."""
 
 
 def load_pair(
@@ -50,6 +65,7 @@ def load_pair(
     progress: Progress | None = None,
     prepack: bool = True,
     *,
+    activations: str | None = None,
     kind: type[P] = ModelPair,  # type: ignore[assignment]  # it is P's default
 ) -> P:
     """Load a pair of the registry by its key, or any other by its `PairSpec`.
@@ -63,6 +79,9 @@ def load_pair(
         dtype: "float64", "float32", "bfloat16", "float16", or "auto" (bfloat16 on CUDA, else float32).
         progress: called from whichever thread does the work.
         prepack: False leaves the models exactly as transformers makes them: plain weights, its own attention.
+        activations: "exact" or "fast", where quantised weights are read as published (on the CPU, unless `dtype` asks for
+            other than float32): as near to the float model as float32 is, or in one byte each, which is quicker. By default
+            what SPECVIZ_CPU_ACTIVATIONS says, or else "exact".
         kind: the class of the pair.
 
     Raises:
@@ -71,7 +90,18 @@ def load_pair(
     """
     spec = find_pair(key)
     report = progress or silent
-    return _load(spec, spec.title, device, dtype, prepack, lambda it: _assemble(spec, it, report, kind))
+    activations = activations or os.environ.get("SPECVIZ_CPU_ACTIVATIONS") or ACTIVATIONS[0]
+    if activations not in ACTIVATIONS:
+        raise PairError(f"There are no activations {activations!r}: known are {', '.join(ACTIVATIONS)}.")
+    fast = activations == "fast"
+    return _load(
+        spec,
+        spec.title,
+        device,
+        dtype,
+        prepack,
+        lambda it: _assemble(spec, replace(it, fast=fast), report, kind),
+    )
 
 
 def load_verifier(
@@ -88,9 +118,12 @@ def load_verifier(
     spec = find_pair(key)
     alone = replace(spec, drafter=spec.verifier, drafter_parameters=0)
     name = spec.verifier_name
-    return _load(
-        alone, name, device, dtype, prepack, lambda it: it.load(spec.verifier, name, progress or silent)
-    )
+
+    def read(loader: _Loader) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        model, tokenizer = replace(loader, fuses=False).load(spec.verifier, name, progress or silent)
+        return model.module(), tokenizer
+
+    return _load(alone, name, device, dtype, prepack, read)
 
 
 def read_tokenizer(location: str, *, online: bool = False) -> PreTrainedTokenizerBase:
@@ -143,19 +176,22 @@ def _may_ask_hub(spec: PairSpec) -> bool:
 
 
 def _assemble(spec: PairSpec, loader: _Loader, report: Progress, kind: type[P]) -> P:
-    """Load both models and their tokenizers, and make the pair."""
+    """Load both models and their tokenizers, and make the pair; meanwhile rounds get their compiled loops."""
+    wait = compiling.begin() if loader.may_fuse else None
     if isinstance(spec.drafter, SkipSource):
         verifier, tokenizer = loader.load(spec.verifier, spec.verifier_name, report)
-        drafter, drafter_tokenizer = skip_layers(verifier, spec.drafter.layers), None
-        if loader.prepack:  # its weights are packed already: they are the verifier's
-            choose(drafter)
+        drafter, drafter_tokenizer = _without_layers(verifier, spec.drafter.layers, loader.prepack), None
     else:
         # The drafter first: what it leaves free is then divided among the shards of the verifier.
         alone = replace(loader, placement=replace(loader.placement, sharded=False))
         drafter, drafter_tokenizer = alone.load(spec.drafter, spec.drafter_name, part(report, 0.0, 0.3))
         verifier, tokenizer = loader.load(spec.verifier, spec.verifier_name, part(report, 0.3, 1.0))
+    if wait is not None:
+        report(0.99, "Reading the compiled loops of a round (the first time, compiling them)")
+        wait()
+        kernels.loops()
     report(1.0, f"{spec.title} is ready")
-    return pair_from_models(
+    return make_pair(
         drafter,
         verifier,
         tokenizer,
@@ -168,6 +204,21 @@ def _assemble(spec: PairSpec, loader: _Loader, report: Progress, kind: type[P]) 
     )
 
 
+def _without_layers(verifier: Model, layers: range, prepack: bool) -> Model:
+    """A verifier without some of its layers."""
+
+    def module() -> PreTrainedModel:
+        skipping = skip_layers(verifier.module(), layers)
+        if prepack:  # its weights are packed already: they are the verifier's
+            choose(skipping)
+        return skipping
+
+    if isinstance(verifier, TorchModel):
+        return TorchModel(module())
+    fused: Any = verifier
+    return fused.with_layers([i for i in range(fused.decoder.layers) if i not in layers], module)
+
+
 @dataclass(frozen=True)
 class _Loader:
     """Loads the models of one pair.
@@ -175,13 +226,23 @@ class _Loader:
     Attributes:
         prepack: whether models are tuned once they are loaded.
         online: whether the hub may be asked.
+        fuses: whether fused passes may be taken.
+        fast: with activations of one byte.
     """
 
     placement: Placement
     prepack: bool
     online: bool
+    fuses: bool = True
+    fast: bool = False
 
-    def load(self, source: Source, name: str, report: Progress) -> tuple[PreTrainedModel, Any]:
+    @property
+    def may_fuse(self) -> bool:
+        """Whether fused passes may be taken where a model has them."""
+        on_cpu = self.placement.device.type == "cpu" and not self.placement.sharded
+        return self.fuses and self.prepack and on_cpu and self.placement.dtype == torch.float32
+
+    def load(self, source: Source, name: str, report: Progress) -> tuple[Model, Any]:
         """One model and, unless it is a shipped drafter, its tokenizer; failures name the model."""
         try:
             if isinstance(source, EmbeddedSource):
@@ -198,23 +259,57 @@ class _Loader:
         except Exception as error:
             raise explain(error, name) from error
 
-    def _embedded(self, name: str, report: Progress) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-        """The embedded verifier; a cache that looks intact but cannot be read is rebuilt once."""
+    def _embedded(self, name: str, report: Progress) -> tuple[Model, PreTrainedTokenizerBase]:
+        """The embedded verifier."""
+        directory = str(smollm2.verifier_directory(part(report, 0.0, 0.8)))
+        report(0.8, f"Loading {name}")
+        return self._model(directory, name, part(report, 0.8, 1.0)), read_tokenizer(directory)
 
-        def read(directory: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-            report(0.8, f"Loading {name}")
-            return self._model(str(directory), name, report), read_tokenizer(str(directory))
-
-        preparing = part(report, 0.0, 0.8)
-        try:
-            return read(smollm2.verifier_directory(preparing))
-        except Exception as error:
-            if not DAMAGED.explains(error):
-                raise
-        return read(smollm2.verifier_directory(preparing, rebuild=True))
-
-    def _model(self, location: str, name: str, report: Progress, online: bool = False) -> PreTrainedModel:
+    def _model(self, location: str, name: str, report: Progress, online: bool = False) -> Model:
         """The model of a folder or repository, on its device; raises whatever reading raises."""
+        fused = self._fused(location, name, report, online)
+        return fused or TorchModel(self._module(location, name, report, online))
+
+    def _fused(self, location: str, name: str, report: Progress, online: bool) -> Model | None:
+        """The model for fused passes on the CPU; None where there are none for it."""
+        if not self.may_fuse:
+            return None
+        config = AutoConfig.from_pretrained(location, local_files_only=not online, trust_remote_code=False)
+        if not is_possible(config):
+            return None
+        folder = hub.folder_of(location, name, report, online)
+        if not has_safetensors(folder):
+            return None
+        report(0.9, f"Arranging the weights of {name} (the first time, compiling for this processor)")
+        plain = replace(self, fuses=False, online=False, prepack=False)
+
+        def load() -> PreTrainedModel:
+            with quiet_transformers:
+                module = plain._module(str(folder), name, silent)
+            return module.eval().requires_grad_(False)
+
+        return fused_model(Checkpoint.read(folder), load, SmallVocabulary.load(folder), fast=self.fast)
+
+    def _module(self, location: str, name: str, report: Progress, online: bool = False) -> PreTrainedModel:
+        """The model as one of transformers'."""
+        if is_quantised(Path(location)):
+            model = Checkpoint.read(Path(location)).module(self.placement.dtype, **self._device_options())
+        else:
+            model = self._published(location, name, report, online)
+        if self.placement.sharded and {"cpu", "disk"} & set(
+            map(str, getattr(model, "hf_device_map", {}).values())
+        ):
+            raise NoRoomError(
+                f"{name} does not fit into the memory of the GPUs here: choose a smaller pair or dtype."
+            )
+        if vocabulary := SmallVocabulary.load(Path(location)):
+            vocabulary.widen(model)
+        if self.prepack:
+            tune(model)
+        return model
+
+    def _published(self, location: str, name: str, report: Progress, online: bool) -> PreTrainedModel:
+        """The model of a folder or repository as transformers reads it."""
         # A repository without safetensors (OPT) is read from its .bin file, unpickled as bare tensors and no more.
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             location,
@@ -228,16 +323,6 @@ class _Loader:
         model, found = loaded
         if found["missing_keys"]:  # transformers would fill them with random numbers
             raise DAMAGED.of(name)
-        if self.placement.sharded and {"cpu", "disk"} & set(
-            map(str, getattr(model, "hf_device_map", {}).values())
-        ):
-            raise NoRoomError(
-                f"{name} does not fit into the memory of the GPUs here: choose a smaller pair or dtype."
-            )
-        if vocabulary := SmallVocabulary.load(Path(location)):
-            vocabulary.widen(model)
-        if self.prepack:
-            tune(model)
         return model
 
     def _device_options(self) -> dict[str, Any]:

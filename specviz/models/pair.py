@@ -6,7 +6,7 @@ Knows models and tokenizers in memory. It knows neither where they came from nor
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import TypeVar  # with a default, which `typing` has since Python 3.13 only
 
@@ -16,12 +16,15 @@ if TYPE_CHECKING:  # they take seconds, and an unknown pair is refused without t
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from specviz.runtime.runner import Model, Runner
+
 
 @dataclass(eq=False)
 class ModelPair:
-    """A drafter and a verifier, ready to run: in eval mode, without gradients, over one tokenizer's ids.
+    """A drafter and a verifier, ready to run, over one tokenizer's ids.
 
     Attributes:
+        drafter_model, verifier_model: what runs them.
         key: the registry's key, or a name of one's own.
         vocabulary_size: ids 0 … vocabulary_size − 1 are shared by both models and the tokenizer; logits beyond are
             padding, to be cut off.
@@ -32,8 +35,8 @@ class ModelPair:
 
     key: str
     title: str
-    drafter: PreTrainedModel = field(repr=False)
-    verifier: PreTrainedModel = field(repr=False)
+    drafter_model: Model = field(repr=False)
+    verifier_model: Model = field(repr=False)
     tokenizer: PreTrainedTokenizerBase = field(repr=False)
     drafter_name: str
     verifier_name: str
@@ -43,14 +46,37 @@ class ModelPair:
     is_chat: bool
 
     @property
+    def drafter(self) -> PreTrainedModel:
+        """The drafter as one of transformers' models, in eval mode and without gradients; loaded when first asked for."""
+        return self.drafter_model.module()
+
+    @property
+    def verifier(self) -> PreTrainedModel:
+        """The verifier likewise."""
+        return self.verifier_model.module()
+
+    @property
     def device(self) -> torch.device:
         """The device that takes token ids: the drafter's, and that of the verifier's first layer."""
-        return next(self.drafter.parameters()).device
+        return self.drafter_model.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the verifier's parameters."""
-        return next(self.verifier.parameters()).dtype
+        """The dtype in which the verifier computes."""
+        return self.verifier_model.dtype
+
+    @property
+    def precision(self) -> str:
+        """How the verifier computes, in a word or two: a dtype, or the format of its weights and its activations."""
+        return self.verifier_model.precision
+
+    def runners(self, *, apart: bool = False) -> tuple[Runner, Runner]:
+        """Runners of drafter and verifier with no slots; `apart`: they leave alone buffers that others use."""
+        drafter, verifier = (
+            model.runner(self.vocabulary_size, apart=apart)
+            for model in (self.drafter_model, self.verifier_model)
+        )
+        return drafter, verifier
 
 
 P = TypeVar("P", bound=ModelPair, default=ModelPair)
@@ -86,8 +112,40 @@ def pair_from_models(
     Raises:
         PairError: tokenizers that differ, models on different kinds of device, or a config without a context length.
     """
-    drafter_name = drafter_name or _class_and_size(drafter)
-    verifier_name = verifier_name or _class_and_size(verifier)
+    from specviz.runtime.model_runner import TorchModel
+
+    for model in (drafter, verifier):
+        model.eval()
+        model.requires_grad_(False)
+        # Softcapped scores (Gemma 2) are right in eager attention only; older versions of transformers choose another.
+        if getattr(model.config.get_text_config(), "attn_logit_softcapping", None):
+            model.set_attn_implementation("eager")
+    return make_pair(
+        TorchModel(drafter),
+        TorchModel(verifier),
+        tokenizer,
+        drafter_tokenizer=drafter_tokenizer,
+        key=key,
+        title=title,
+        drafter_name=drafter_name or _class_and_size(drafter),
+        verifier_name=verifier_name or _class_and_size(verifier),
+        kind=kind,
+    )
+
+
+def make_pair(
+    drafter: Model,
+    verifier: Model,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    drafter_tokenizer: PreTrainedTokenizerBase | None = None,
+    key: str,
+    title: str,
+    drafter_name: str,
+    verifier_name: str,
+    kind: type[P],
+) -> P:
+    """`pair_from_models` for models that any runner runs."""
     if drafter_tokenizer is not None and not same_tokenizer(drafter_tokenizer, tokenizer):
         raise PairError(
             f"{drafter_name} and {verifier_name} have different tokenizers: a pair needs two models that "
@@ -95,23 +153,19 @@ def pair_from_models(
         )
     if drafter.device.type != verifier.device.type:
         raise PairError(f"{drafter_name} and {verifier_name} are on different devices: put both on one.")
-    for model in (drafter, verifier):
-        model.eval()
-        model.requires_grad_(False)
-        # Softcapped scores (Gemma 2) are right in eager attention only; older versions of transformers choose another.
-        if getattr(model.config.get_text_config(), "attn_logit_softcapping", None):
-            model.set_attn_implementation("eager")
     return kind(
         key=key,
         title=title or f"{drafter_name} → {verifier_name}",
-        drafter=drafter,
-        verifier=verifier,
+        drafter_model=drafter,
+        verifier_model=verifier,
         tokenizer=tokenizer,
         drafter_name=drafter_name,
         verifier_name=verifier_name,
-        vocabulary_size=min(len(tokenizer), output_size(drafter), output_size(verifier)),
-        context_length=min(context_length(drafter, drafter_name), context_length(verifier, verifier_name)),
-        eos_token_ids=_eos_token_ids(verifier, tokenizer),
+        vocabulary_size=min(len(tokenizer), drafter.output_size, verifier.output_size),
+        context_length=min(
+            context_length(drafter.config, drafter_name), context_length(verifier.config, verifier_name)
+        ),
+        eos_token_ids=_eos_token_ids(verifier.generation_config, tokenizer),
         is_chat=bool(getattr(tokenizer, "chat_template", None)),
     )
 
@@ -137,19 +191,13 @@ def _class_and_size(model: PreTrainedModel) -> str:
     return f"{type(model).__name__} {millions:.0f}M" if millions >= 1 else type(model).__name__
 
 
-def output_size(model: PreTrainedModel) -> int:
-    """Number of logits that a model returns, padding included."""
-    head = model.get_output_embeddings()
-    return int(getattr(head, "out_features", None) or model.config.get_text_config().vocab_size)
-
-
-def context_length(model: PreTrainedModel, name: str) -> int:
-    """Number of positions that a model can read.
+def context_length(config: Any, name: str) -> int:
+    """Number of positions that a model of a config can read.
 
     Raises:
         PairError: its config does not say; the sentence calls the model `name`.
     """
-    config = model.config.get_text_config()
+    config = config.get_text_config()
     for attribute in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
         if isinstance(length := getattr(config, attribute, None), int):
             return length
@@ -158,8 +206,8 @@ def context_length(model: PreTrainedModel, name: str) -> int:
     )
 
 
-def _eos_token_ids(verifier: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+def _eos_token_ids(generation_config: Any, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Every id that ends a text: the verifier's generation config may have several, the tokenizer has one."""
-    configured = verifier.generation_config.eos_token_id if verifier.generation_config else None
+    configured = generation_config.eos_token_id if generation_config else None
     several = configured if isinstance(configured, list) else [configured]
     return frozenset(int(it) for it in (*several, tokenizer.eos_token_id) if it is not None)

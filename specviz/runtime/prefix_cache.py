@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specviz.runtime.kv_cache import KeyValues
+from specviz.runtime.runner import KeyValues
 
 CAPACITY = 8
 """Prefixes kept."""

@@ -346,7 +346,7 @@ def test_who_comes_second_waits_and_whom_a_full_queue_turns_away_can_try_again(
         open_page(each, address)
 
     def queue_up() -> None:
-        service.pause = 0.1
+        service.pause = 0.3
         page.click("#run")
         expect(tokens(page).nth(0)).to_be_visible()
         waiting.click("#run")

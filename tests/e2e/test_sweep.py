@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,24 +123,33 @@ def test_a_sweep_killed_three_times_comes_to_the_same_files(
     check_same(folder, whole)
 
 
-def test_the_recorded_texts_come_out_again(engine: Engine) -> None:
-    """An item of the project's own sweep, at all its settings: the texts and their figures are the recorded ones."""
+def test_the_recorded_texts_of_the_verifier_come_out_again(engine: Engine) -> None:
+    """Items of the project's own sweep: texts and figures are the recorded ones, where the drafter has no part in them.
+
+    It was recorded with the drafter in half precision; now that is stored in 8 bits, and draws otherwise.
+    """
     store = SweepFolder(SHELF)
     header = store.header()
     assert header is not None
-    sweep = Sweep(header.plan, engine.pair, load_items())
-    unit = Unit(0, 5, 0.5)
-    found = sweep.samples(unit, threading.Event())
-    wanted = {one.setting for one in found}
-    recorded = [one for one in store.samples() if one.item == unit.item and one.setting in wanted]
-    differing = [one.text for one, other in zip(found, recorded, strict=True) if one.text != other.text]
-    # On another processor a coin may fall on the other side of a boundary: seldom.
-    assert len(differing) <= 3, differing
-    for one, other in zip(found, recorded, strict=True):
-        if one.text == other.text:
-            assert (one.score, one.tokens, one.verifier_calls) == (
-                other.score,
-                other.tokens,
-                other.verifier_calls,
-            )
-            assert one.distance == pytest.approx(other.distance, abs=1e-3)
+    sweep = Sweep(replace(header.plan, methods=("verifier_only",)), engine.pair, load_items())
+    recorded_settings = header.plan.settings
+    differing, checked = 0, 0
+    for item in range(0, 60, 5):
+        unit = Unit(0, item, 0.5)
+        for one in sweep.samples(unit, threading.Event()):
+            setting = sweep.grid.settings[one.setting]
+            if setting.method != "verifier_only":
+                continue
+            index = recorded_settings.index(setting)
+            [other] = [it for it in store.samples() if (it.item, it.setting) == (item, index)]
+            checked += 1
+            differing += one.text != other.text
+            if one.text == other.text:
+                assert (one.score, one.tokens, one.verifier_calls) == (
+                    other.score,
+                    other.tokens,
+                    other.verifier_calls,
+                )
+    assert checked == 12
+    # The sweep ran in float32; activations of 16 bits move a coin to the other side of a boundary seldom.
+    assert differing <= 1, differing

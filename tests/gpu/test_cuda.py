@@ -22,13 +22,8 @@ from specviz.runtime.cuda.workspace import workspace
 from specviz.runtime.memory import give_back_memory
 from specviz.schema.settings import Request
 from specviz.serving.shared_engine import SharedEngine
-from tests.e2e.test_embedded import (  # noqa: F401  (collected here once more)
-    PROMPTS,
-    check_same,
-    test_greedy_is_greedy,
-    test_neighbours_do_not_show,
-    test_the_block_does_not_show,
-)
+from tests.e2e.test_embedded import PROMPTS, test_greedy_is_greedy  # noqa: F401  (collected here once more)
+from tests.gpu.rounding import check_blocks, check_neighbours, check_same
 
 
 def mixed(count: int) -> list[Request]:
@@ -60,6 +55,16 @@ def test_captured_passes_write_the_text_of_plain_ones(
     monkeypatch.setenv("SPECVIZ_GRAPHS", "0")
     for request, run in zip(requests, captured, strict=True):
         check_same(engine, request, [run, engine.generate(request)[0]], ["captured", "plain"])
+
+
+def test_the_block_does_not_show(engine: Engine) -> None:
+    """Law 2, but for rounding."""
+    check_blocks(engine)
+
+
+def test_neighbours_do_not_show(engine: Engine) -> None:
+    """Law 3, but for rounding."""
+    check_neighbours(engine)
 
 
 def test_a_round_waits_for_the_device_once(engine: Engine) -> None:

@@ -31,6 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from transformers.utils.import_utils import is_torch_cuda_available
 
 from specviz.models.pair import ModelPair
+from specviz.runtime.model_runner import TorchModel
 
 DEVICE, _CPU = torch.device("cuda:0"), torch.device("cpu")
 _READS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "bincount"} | {
@@ -597,4 +598,4 @@ def elsewhere() -> Iterator[None]:
 def on_gpu(pair: ModelPair) -> ModelPair:
     """The same pair with copies of both models on the pretend GPU; what they share stays shared."""
     drafter, verifier = (model.to(DEVICE) for model in copy.deepcopy((pair.drafter, pair.verifier)))
-    return dataclasses.replace(pair, drafter=drafter, verifier=verifier)
+    return dataclasses.replace(pair, drafter_model=TorchModel(drafter), verifier_model=TorchModel(verifier))

@@ -21,11 +21,10 @@ from tests.support.wheel import ROOT, build_wheel
 
 EXTRAS = {"eval": {"lm-eval"}, "bench": {"flashspec"}, "pictures": {"kaleido"}}
 NOT_IMPORTED = {
-    "gguf": "transformers reads the embedded model with it",
     "mcp": "gradio serves tools with it",
 }
-PLATFORM = {"spaces"}
-"""What a Space on ZeroGPU brings; a version of ours beside it would break that."""
+PLATFORM = {"spaces", "llama-cpp", "llama-cpp-python"}
+"""What a Space on ZeroGPU brings (a version of ours beside it would break that), and what takes a compiler to install."""
 
 
 @pytest.fixture(scope="module")

@@ -50,9 +50,8 @@ class Sweep:
     @property
     def header(self) -> Header:
         """What identifies this sweep."""
-        dtype = str(self.pair.dtype).removeprefix("torch.")
         names = self.pair.drafter_name, self.pair.verifier_name
-        return Header(self.grid, *names, dtype, self.items.items)
+        return Header(self.grid, *names, self.pair.precision, self.items.items)
 
     def samples(self, unit: Unit, stop: threading.Event) -> list[Sample] | None:
         """Do a unit: a sample for each setting of its temperature, in order; None if it was stopped.

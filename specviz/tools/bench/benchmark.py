@@ -98,7 +98,7 @@ class Benchmark:
             versions=versions(),
             date=datetime.now(timezone.utc).date().isoformat(),
             command=command,
-            dtype=bed.dtype,
+            dtype=bed.ours.precision,
             threads=bed.threads,
             tokens=options.tokens,
             repetitions=options.repetitions,
@@ -177,7 +177,7 @@ class Benchmark:
                 return _failure(contender, error)
             self._seconds[contender.name] = [measured.seconds * self.options.tokens / tokens]
         if not isinstance(contender, Ours) and self.bed.device.type == "cpu":
-            self._choose_threads(contender, asked)
+            self._choose_threads(contender, replace(asked, max_new_tokens=self.options.tokens))
         return ""
 
     def _choose_threads(self, contender: Contender, request: Request) -> None:

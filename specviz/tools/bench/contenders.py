@@ -1,7 +1,7 @@
-"""Who takes part in a benchmark: this project's methods, transformers' `generate` in its variants, and flashspec.
+"""Who takes part in a benchmark: this project's methods, transformers' `generate` in its variants, flashspec, llama.cpp.
 
-Knows how each is called, by which key it is asked for, and its name in tables. flashspec is optional and imported by
-its own contender only.
+Knows how each is called, by which key it is asked for, and its name in tables. flashspec and llama-cpp-python are optional and
+imported by their own contenders only.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Any, cast
 
 import torch
 
+from specviz.models import smollm2
 from specviz.schema.settings import AUTO, Request
 from specviz.tools.bench.contender import Bed, Contender, Ours, timed
 from specviz.tools.bench.measurements import Measured
 
 KEYS = (
     *("verifier_only", "speed", "speed-fixed", "cascade_tokenV3"),
-    *("generate", "generate-compiled", "assisted-constant", "assisted-heuristic", "flashspec"),
+    *("generate", "generate-compiled", "assisted-constant", "assisted-heuristic", "flashspec", "llama.cpp"),
 )
 """The keys that `contenders` knows, in the order of tables."""
 
@@ -29,6 +30,7 @@ VERIFIER_ONLY, SPEED, CASCADE = "verifier_only", "speed, auto", "cascade_tokenV3
 GENERATE, COMPILED = "transformers generate", "transformers generate, compiled"
 CONSTANT, HEURISTIC = "transformers assisted, constant", "transformers assisted, heuristic"
 FLASHSPEC = "flashspec"
+LLAMA_CPP = "llama.cpp"
 
 
 def speed_at(draft_length: int) -> str:
@@ -86,6 +88,9 @@ def contenders(bed: Bed, keys: Sequence[str], draft_lengths: Sequence[int]) -> l
                 FLASHSPEC,
                 f'γ = {size}, `drafter_strategy="bandit"` with one arm, compiled where it can be',
             )
+        ],
+        "llama.cpp": [
+            LlamaCpp(bed, LLAMA_CPP, "the verifier alone, from the same GGUF file, by llama-cpp-python")
         ],
     }
     return [contender for key in KEYS if key in keys for contender in every[key]]
@@ -222,3 +227,42 @@ class Flashspec(Contender):
         examined = sum(min(step.accepted + 1, step.proposed) for step in steps)
         accepted = sum(step.accepted for step in steps)
         return Measured(result.output_ids[0].tolist(), seconds, None, len(steps), examined, accepted)
+
+
+class LlamaCpp(Contender):
+    """The embedded verifier's GGUF file, run by llama.cpp."""
+
+    _model: Any = None
+
+    def unavailable(self) -> str:
+        """It must be installed, and the pair be one whose verifier is published as a GGUF file."""
+        if find_spec("llama_cpp") is None:
+            return "llama.cpp is not installed: pip install llama-cpp-python."
+        if self.bed.device.type != "cpu":
+            return "llama.cpp is measured on a CPU only."
+        embedded = self.bed.plain.verifier_name == smollm2.MODEL_NAME
+        return "" if embedded else f"{self.bed.plain.verifier_name} is not published as a GGUF file here."
+
+    def run(self, request: Request) -> Measured:
+        """As `Contender.run`; its set-up is not timed."""
+        import llama_cpp
+
+        if self._model is None:
+            path = smollm2.gguf_file()
+            self._model = llama_cpp.Llama(str(path), n_ctx=_LLAMA_CPP_POSITIONS, verbose=False)
+        model = self._model
+        llama_cpp.llama_set_n_threads(model.ctx, self.threads, self.threads)
+        model.set_seed(request.seed)
+        model.reset()
+        written: list[int] = []
+        begin, first = time.perf_counter(), None
+        options = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
+        for token in model.generate(request.token_ids, temp=request.temperature, reset=True, **options):
+            first = first or time.perf_counter() - begin
+            written.append(int(token))
+            if len(written) == request.max_new_tokens:
+                break
+        return Measured(written, time.perf_counter() - begin, first, len(written))
+
+
+_LLAMA_CPP_POSITIONS = 2048

@@ -12,12 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
 from specviz.engine.events import Decided
 from specviz.engine.plan import skips_last_pass
-from specviz.runtime.cuda.workspace import Workspace, workspace
-from specviz.runtime.model_runner import ModelRunner, position_bytes
 from specviz.schema.settings import Request
 from specviz.tools.bench.contender import Bed, Ours, timed
 from specviz.tools.bench.measurements import Forwards, Overhead, Together
@@ -36,10 +33,8 @@ class _Bare:
         self._models = {}
         ids = [*prompt, *([prompt[-1]] * tokens)][: self.start]
         widths = [1 << step for step in range((longest - 1).bit_length() + 1)]
-        for name, model in (("drafter", bed.ours.drafter), ("verifier", bed.ours.verifier)):
-            # Captured like the engine's, but over buffers of its own: the engine uses the model's.
-            own = Workspace() if workspace(model) else None
-            slot = ModelRunner(model, bed.ours.vocabulary_size, own)
+        for name, model in (("drafter", bed.ours.drafter_model), ("verifier", bed.ours.verifier_model)):
+            slot = model.runner(bed.ours.vocabulary_size, beside=True)
             for _ in slot.warm_up(1, self.start + tokens + 32, widths):
                 pass
             slot.admit([self], self.start + tokens + 32)
@@ -82,9 +77,10 @@ def measure_forwards(
             if attempt:  # the first pass of a shape pays for its set-up
                 drafter.append(pair[0])
                 times.append(pair[1])
+    models = bed.ours.drafter_model, bed.ours.verifier_model
     drafter_bytes, verifier_bytes = (
-        weight_bytes(model) + position_bytes(model) * bare.start
-        for model in (bed.plain.drafter, bed.plain.verifier)
+        model.weight_bytes + runner.position_bytes * bare.start
+        for model, runner in zip(models, bed.ours.runners(apart=True), strict=True)
     )
     return Forwards(
         positions=bare.start,
@@ -94,14 +90,6 @@ def measure_forwards(
         verifier_bytes=verifier_bytes,
         bandwidth=bandwidth,
     )
-
-
-def weight_bytes(model: Any) -> int:
-    """Bytes of weights that one forward pass over a few tokens reads: all but embedding tables that are only indexed."""
-    tables = {m.weight.data_ptr() for m in model.modules() if isinstance(m, nn.Embedding)}
-    products = {m.weight.data_ptr() for m in model.modules() if isinstance(m, nn.Linear)}
-    every = {weight.data_ptr(): weight.nbytes for weight in model.parameters()}
-    return sum(size for pointer, size in every.items() if pointer not in tables - products)
 
 
 def measure_overhead(contender: Ours, prompt: Sequence[int], tokens: int, inspect: int) -> Overhead:

@@ -17,6 +17,7 @@ from specviz.tools.bench.contenders import (
     FLASHSPEC,
     GENERATE,
     HEURISTIC,
+    LLAMA_CPP,
     SPEED,
     VERIFIER_ONLY,
     speed_at,
@@ -24,7 +25,7 @@ from specviz.tools.bench.contenders import (
 from specviz.tools.bench.measurements import Measurements, bound
 from specviz.tools.templates import NONE, Rows, Table, Templates
 
-_FOREIGN = (GENERATE, COMPILED, CONSTANT, HEURISTIC, FLASHSPEC)
+_FOREIGN = (GENERATE, COMPILED, CONSTANT, HEURISTIC, FLASHSPEC, LLAMA_CPP)
 
 
 def tables(bench: Measurements) -> list[Table]:
@@ -85,7 +86,7 @@ def _same_text(bench: Measurements, name: str, lossless: bool) -> str:
 
 def _ratios(bench: Measurements) -> Rows:
     matched = speed_at(bench.draft_length)
-    pairs = [(VERIFIER_ONLY, GENERATE), (VERIFIER_ONLY, COMPILED)]
+    pairs = [(VERIFIER_ONLY, theirs) for theirs in (GENERATE, COMPILED, LLAMA_CPP)]
     pairs += [(ours, VERIFIER_ONLY) for ours in (SPEED, CASCADE)]
     pairs += [(SPEED, other) for other in _FOREIGN]
     pairs += [(matched, other) for other in (CONSTANT, FLASHSPEC)]

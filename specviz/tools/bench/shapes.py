@@ -19,6 +19,8 @@ from specviz.engine.engine import Engine
 from specviz.errors import PairError, RequestError, is_out_of_memory
 from specviz.models.pair import ModelPair, pair_from_models
 from specviz.progress import Progress
+from specviz.runtime.model_runner import TorchModel
+from specviz.runtime.runner import Model
 from specviz.schema.settings import Request
 
 if TYPE_CHECKING:
@@ -85,13 +87,13 @@ def shape_pair(drafter: str, verifier: str, device: torch.device, dtype: torch.d
 def tuned_twin(pair: ModelPair, tune: Callable[[Any], None]) -> ModelPair:
     """The pair with `tune` called on modules of its own, which share all weights."""
 
-    def twin(model: PreTrainedModel) -> PreTrainedModel:
+    def twin(model: PreTrainedModel) -> Model:
         shared: dict[int, Any] = {id(each): each for each in (*model.parameters(), *model.buffers())}
         copied = copy.deepcopy(model, shared)
         tune(copied)
-        return copied
+        return TorchModel(copied)
 
-    return replace(pair, drafter=twin(pair.drafter), verifier=twin(pair.verifier))
+    return replace(pair, drafter_model=twin(pair.drafter), verifier_model=twin(pair.verifier))
 
 
 def _random_model(

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from specviz.files import write_whole
+from specviz.models.checkpoint import Checkpoint
 from specviz.models.loading import load_verifier, release_memory
 from specviz.models.pair import ModelPair, pair_from_models
 from specviz.models.registry import PAIRS
@@ -106,7 +107,7 @@ class Distillation:
             **figures,
             "samples": evaluation.samples(measured),
         }
-        _save(directory, student, vocabulary, report)
+        _save(directory, student, vocabulary, report, "Q4_1" if settings.four_bits else "Q8_0")
         self._progress(1.0, "The drafter is ready")
         return report
 
@@ -152,17 +153,25 @@ class Distillation:
         return made
 
 
-def _save(directory: Path, student: Any, vocabulary: SmallVocabulary | None, report: dict[str, Any]) -> None:
-    """Write the student, its card and its report to `directory`/student, whole or not at all."""
+def _save(
+    directory: Path, student: Any, vocabulary: SmallVocabulary | None, report: dict[str, Any], kind: str
+) -> None:
+    """Write the student in a quantised format, its card and its report to `directory`/student, whole or not at all."""
     partial, final = directory / "student.part", directory / "student"
     shutil.rmtree(partial, ignore_errors=True)
-    copy.deepcopy(student).half().save_pretrained(partial, max_shard_size="9MB")
+    partial.mkdir()
+    Checkpoint.of(student, kind).save(partial, _MOST_BYTES)
+    student.generation_config.save_pretrained(partial)
     if vocabulary is not None:
         vocabulary.save(partial)
     write_whole(partial / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     write_whole(partial / "README.md", model_card(report))
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
+
+
+_MOST_BYTES = 9_000_000
+"""Of a file of weights: what a git push to a Space takes."""
 
 
 def model_card(report: dict[str, Any]) -> str:

@@ -11,8 +11,6 @@ import torch
 
 from specviz.engine.engine import Engine
 from specviz.models.pair import ModelPair
-from specviz.runtime.cuda.workspace import workspace
-from specviz.runtime.model_runner import ModelRunner
 from specviz.schema.settings import Request
 from specviz.tools.distill.settings import raise_if_stopped
 from specviz.tools.distill.texts import prompts
@@ -54,9 +52,7 @@ def acceptance_rates(
 @torch.inference_mode()
 def drafter_cost(pair: ModelPair, repetitions: int = 120, position: int = 128) -> float:
     """Seconds of one drafter forward over one verifier forward: one token each, medians of interleaved runs."""
-    models = [
-        ModelRunner(model, pair.vocabulary_size, workspace(model)) for model in (pair.drafter, pair.verifier)
-    ]
+    models = pair.runners()
     for model in models:
         model.admit([model], position + 1)
     ids = torch.tensor([[position]], device=pair.device)  # any token, at this position

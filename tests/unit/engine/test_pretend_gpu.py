@@ -25,6 +25,7 @@ from specviz.models.pair import ModelPair
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.models.tokenizer import TokenLabels
 from specviz.runtime.attention import group
+from specviz.runtime.model_runner import TorchModel
 from specviz.runtime.prefix_cache import SHORTEST, PrefixCache
 from specviz.schema.settings import AUTO, Request
 from specviz.schema.trace import Run
@@ -391,7 +392,7 @@ def test_a_small_vocabulary_is_as_on_the_cpu(gpu: PretendGpu, pairs: Pairs, tmp_
     known = SmallVocabulary.of(counts, 200, [0], pair.verifier.get_input_embeddings().weight)
     drafter = tiny_model("llama", len(known.kept), 1, tmp_path).requires_grad_(False)
     known.widen(drafter)
-    runs = check_on_gpu(dataclasses.replace(pair, drafter=drafter), mixed())
+    runs = check_on_gpu(dataclasses.replace(pair, drafter_model=TorchModel(drafter)), mixed())
     assert any(token.accepted for run in runs for token in run.tokens)
 
 

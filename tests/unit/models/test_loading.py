@@ -21,9 +21,7 @@ from specviz.models.availability import describe_pairs
 from specviz.models.loading import load_pair
 from specviz.models.pair import ModelPair
 from specviz.models.registry import PAIRS, AssetSource, EmbeddedSource
-from specviz.runtime.cpu import packing
-from specviz.runtime.cpu.packing import PackedLinear
-from specviz.runtime.cpu.threads import chosen
+from specviz.runtime.cpu.fused.runner import FusedModel
 from tests.support.tiny import tiny_tokenizer
 from tests.unit.models.helpers import garble_header, refusal
 
@@ -149,8 +147,7 @@ def test_running_out_of_memory_is_said_and_frees_what_was_loaded(
 
 
 @pytest.mark.parametrize("key", ["embedded", "embedded-skip"])
-def test_the_real_embedded_pair_answers_and_drafts(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "_gain", lambda _: 1.0)  # it is measured, and a busy machine may say no
+def test_the_real_embedded_pair_answers_and_drafts(key: str) -> None:
     pair = load_pair(key, device="cpu")
     assert isinstance(PAIRS[key].verifier, EmbeddedSource)
     assert isinstance(pair.verifier, LlamaForCausalLM)
@@ -158,16 +155,12 @@ def test_the_real_embedded_pair_answers_and_drafts(key: str, monkeypatch: pytest
     assert pair.context_length == 8192
     assert pair.is_chat
     assert pair.eos_token_ids == {2}
-    packed = [
-        {id(module) for module in model.modules() if isinstance(module, PackedLinear)}
-        for model in (pair.drafter, pair.verifier)
-    ]
-    assert packed[0]
-    assert all(chosen(model) for model in (pair.drafter, pair.verifier)), "how many threads is not measured"
-    if key == "embedded":
-        assert not packed[0] & packed[1], "a distilled drafter has weights of its own"
-    else:
-        assert packed[0] < packed[1], "the drafter holds packed weights of its own"
+    drafter, verifier = pair.drafter_model, pair.verifier_model
+    assert isinstance(drafter, FusedModel)
+    assert isinstance(verifier, FusedModel)
+    assert pair.precision == "Q4_1, Q8_0 weights, exact activations"
+    shared = set(drafter.decoder._matrices()) & set(verifier.decoder._matrices())
+    assert bool(shared) == (key == "embedded-skip"), "a distilled drafter has weights of its own"
     tokens = pair.tokenizer.tokenize("Steps:\n\n1. x = 25 <|im_end|>")
     # Digits come apart first: else the line breaks would be read as two tokens.
     assert tokens == ["Steps", ":", "ĊĊ", "1", ".", "Ġx", "Ġ=", "Ġ", "2", "5", "Ġ", "<|im_end|>"]

@@ -22,7 +22,7 @@ from specviz.engine.round import RoundResult
 from specviz.models.pair import ModelPair
 from specviz.runtime.cuda.graphs import PLAIN, Graphs
 from specviz.runtime.cuda.workspace import Workspace, workspace
-from specviz.runtime.model_runner import ModelRunner
+from specviz.runtime.model_runner import ModelRunner, TorchModel
 from specviz.schema.settings import Request
 from specviz.serving.shared_engine import SharedEngine
 from tests.support.pretend_gpu import PretendGpu, elsewhere, on_gpu
@@ -413,7 +413,12 @@ def test_a_model_that_has_changed_is_captured_anew(gpu: PretendGpu, pairs: Pairs
     near = ids(Engine(there), [asked])
     assert captures(there) > 0
     assert near == ids(
-        Engine(replace(pairs("llama"), verifier=copy.deepcopy(pairs("llama").verifier).float().double())),
+        Engine(
+            replace(
+                pairs("llama"),
+                verifier_model=TorchModel(copy.deepcopy(pairs("llama").verifier).float().double()),
+            )
+        ),
         [asked],
     )
 

@@ -106,7 +106,9 @@ def test_every_setting_s_default_is_valid_and_within_what_the_page_offers() -> N
 
 def test_what_makes_distributions_is_in_the_order_of_their_function() -> None:
     """`Settings.warp` is handed on as it is: temperature, top-k, top-p, and whatever comes behind."""
-    _, *names = inspect.signature(distribution).parameters
+    _, *names, _ = inspect.signature(
+        distribution
+    ).parameters  # logits, then what warps them, then where to write
     assert names == [name for name, setting in SETTINGS.items() if setting.warps]
     assert Request(prompt="hello", temperature=0.5, top_k=7, top_p=0.9, min_p=0.1).warp == (
         0.5,

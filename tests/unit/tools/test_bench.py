@@ -17,7 +17,7 @@ from specviz.engine.engine import Engine
 from specviz.errors import EngineError, RequestError
 from specviz.files import write_whole
 from specviz.models.pair import ModelPair
-from specviz.runtime.model_runner import position_bytes
+from specviz.runtime.model_runner import TorchModel, position_bytes
 from specviz.schema.settings import Request
 from specviz.tools.bench import benchmark, contender, contenders, options, shapes
 from specviz.tools.bench.benchmark import Benchmark
@@ -35,7 +35,6 @@ from specviz.tools.bench.measurements import (
     to_json,
 )
 from specviz.tools.bench.options import BenchmarkOptions, choose_prompts
-from specviz.tools.bench.probes import weight_bytes
 from specviz.tools.bench.report import markdown, tables
 from tests.support.tiny import tiny_pair
 
@@ -163,10 +162,10 @@ def test_a_pass_reads_all_weights_but_tables_and_a_tied_one_whole(tmp_path: Path
     untied, tied = (tiny_pair(family, tmp_path / family).verifier for family in ("llama", "opt"))
     table = untied.get_input_embeddings().weight
     whole = sum(weight.numel() for weight in untied.parameters()) * 8
-    assert weight_bytes(untied) == whole - table.numel() * 8
+    assert TorchModel(untied).weight_bytes == whole - table.numel() * 8
     positions = tied.base_model.decoder.embed_positions.weight
     whole = sum(weight.numel() for weight in tied.parameters()) * 8
-    assert weight_bytes(tied) == whole - positions.numel() * 8
+    assert TorchModel(tied).weight_bytes == whole - positions.numel() * 8
     assert position_bytes(untied) == 2 * 2 * 2 * 8 * 8  # keys and values, layers, shared heads, size, bytes
 
 

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from specviz.engine.engine import Engine
 from specviz.errors import RequestError, StoppedError
+from specviz.models.checkpoint import Checkpoint
 from specviz.models.pair import pair_from_models
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.schema.settings import Request
@@ -88,7 +89,7 @@ def test_the_student_comes_to_agree_with_its_verifier(tmp_path: Path) -> None:
     assert report["tokens"] >= SETTINGS.tokens
     assert not list(tmp_path.rglob("*.part"))
 
-    drafter = AutoModelForCausalLM.from_pretrained(tmp_path / "student", dtype=torch.float32)
+    drafter = Checkpoint.read(tmp_path / "student").module(torch.float32)
     assert drafter.config.vocab_size == 200
     assert drafter.config.num_hidden_layers == 1
     assert json.loads((tmp_path / "student" / "report.json").read_text()) == report

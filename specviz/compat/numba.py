@@ -1,0 +1,99 @@
+"""The private names of numba that SpecViz needs, all of them in 0.68.
+
+Compiled functions are cached by what they were made of. numba's own cache looks at one file's date, so that a change in
+another file, or of the processor's features in a container, would go unnoticed; and it knows no functions made by functions.
+Each name is covered by tests/unit/compat/test_numba.py, which says what is lost when a later version changes one.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import numba
+from numba.core import types
+from numba.core.caching import NullCache
+from numba.core.ccallback import CFunc
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+from specviz.files import write_whole
+
+_config: Any = numba.config  # its names are made as it is read
+
+
+def target_features() -> frozenset[str]:
+    """The processor's features that numba compiles for: this processor's, or those of NUMBA_CPU_FEATURES."""
+    if _config.CPU_FEATURES is not None:
+        return frozenset(each[1:] for each in _config.CPU_FEATURES.split(",") if each.startswith("+"))
+    return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+
+
+def _target() -> str:
+    """What machine code depends on beside its source."""
+    name = _config.CPU_NAME or llvm.get_host_cpu_name()
+    return f"{numba.__version__} {llvm.llvm_version_info} {name} {sorted(target_features())}"
+
+
+class CompiledFunction:
+    """A function as machine code.
+
+    Attributes:
+        address: of a C function of int64 arguments that returns an int64, or nothing; valid as long as this object lives.
+        was_cached: it was read, not compiled.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: int,
+        *,
+        returns: bool,
+        name: str,
+        source: str,
+        folder: Path | None,
+    ) -> None:
+        """Compile `function`, or read it from `folder` (None for no cache), where it is kept under its name.
+
+        Args:
+            source: stands for all code that it is made of.
+        """
+        result = types.int64 if returns else types.void
+        self._compiled: Any = CFunc(function, ((types.int64,) * arguments, result), {}, {})
+        cache = _Cache(function, folder, name, source) if folder else None
+        if cache:
+            self._compiled._cache = cache  # type: ignore[attr-defined]
+        self._compiled.compile()
+        self.address: int = self._compiled.address or 0
+        self.was_cached: bool = bool(cache and self._compiled.cache_hits)
+
+
+class _Cache(NullCache):
+    """One compiled function in one file. Whatever is wrong with the file, or keeps it from being written, means no cache."""
+
+    def __init__(self, function: Callable[..., Any], folder: Path, name: str, source: str) -> None:
+        key = sha256(f"{source} {_target()}".encode()).hexdigest()[:16]
+        self._path = folder / f"{name}-{key}.bin"
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The compiled function, or None."""
+        try:
+            content = self._path.read_bytes()
+            if sha256(content[32:]).digest() == content[:32]:
+                target_context.refresh()
+                return CompileResult._rebuild(target_context, *pickle.loads(content[32:]))
+        except Exception:
+            return None
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Write the file, whole or not at all."""
+        with suppress(OSError):
+            content = dumps(data._reduce())
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self._path, sha256(content).digest() + content)

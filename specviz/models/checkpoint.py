@@ -1,0 +1,210 @@
+"""A checkpoint: a model's tensors as they were published, quantised ones in GGUF's blocks, under transformers' names.
+
+Read from a folder of safetensors or made of a GGUF file. In safetensors a quantised tensor is uint8 [outputs, bytes of a row], and the
+file's metadata says its format under `quantised`. Knows files and names; runs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, GenerationConfig, PretrainedConfig
+
+from specviz.errors import PairError
+
+BLOCK = 32
+"""Weights of a row that share a scale."""
+QUANTISED = ("Q4_1", "Q8_0")
+"""Formats of quantised tensors, by GGUF's names."""
+_KEY = "quantised"
+_MODEL = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model's config and tensors.
+
+    Attributes:
+        tensors: floats as they are; quantised ones as uint8 [outputs, bytes of a row].
+        formats: of the quantised ones.
+    """
+
+    config: PretrainedConfig
+    tensors: Mapping[str, Tensor]
+    formats: Mapping[str, str]
+
+    @staticmethod
+    def read(folder: Path) -> Checkpoint:
+        """From a folder with config.json and safetensors.
+
+        Raises:
+            OSError, SafetensorError, ValueError: a file is missing or damaged.
+        """
+        config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        tensors, formats = dict[str, Tensor](), dict[str, str]()
+        for path in _files(folder):
+            with safe_open(path, framework="pt") as file:
+                formats |= json.loads((file.metadata() or {}).get(_KEY, "{}"))
+                tensors |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
+        return Checkpoint(config, tensors, formats)
+
+    def save(self, folder: Path, most_bytes: int = 1 << 40) -> None:
+        """Write config and safetensors of at most `most_bytes` each to an existing folder."""
+        self.config.save_pretrained(folder)
+        shards: list[dict[str, Tensor]] = [{}]
+        for name, tensor in self.tensors.items():
+            if shards[-1] and sum(each.nbytes for each in shards[-1].values()) + tensor.nbytes > most_bytes:
+                shards.append({})
+            shards[-1][name] = tensor.contiguous()
+        names = [_MODEL]
+        if len(shards) > 1:
+            names = [
+                f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)
+            ]
+        for file, shard in zip(names, shards, strict=True):
+            formats = {name: self.formats[name] for name in shard if name in self.formats}
+            save_file(shard, folder / file, {"format": "pt", _KEY: json.dumps(formats)})
+        if len(shards) > 1:
+            where = {name: file for file, shard in zip(names, shards, strict=True) for name in shard}
+            (folder / f"{_MODEL}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": where}))
+
+    @staticmethod
+    def of(model: Any, kind: str) -> Checkpoint:
+        """A transformers model's weights, its matrices (with rows of whole blocks) rounded to nearest in Q4_1 or Q8_0."""
+        from gguf import GGMLQuantizationType
+        from gguf.quants import quantize
+
+        tensors, formats = {}, {}
+        tied = {
+            name
+            for name in model.state_dict()
+            if model.config.tie_word_embeddings and name == "lm_head.weight"
+        }
+        for name, tensor in model.state_dict().items():
+            if name in tied:
+                continue
+            tensors[name] = tensor.detach().cpu().float()
+            if tensor.dim() == 2 and tensor.shape[1] % BLOCK == 0:
+                levels = quantize(tensors[name].numpy(), GGMLQuantizationType[kind])
+                tensors[name], formats[name] = torch.from_numpy(levels), kind
+        return Checkpoint(model.config, tensors, formats)
+
+    def floats(self, name: str) -> Tensor:
+        """A tensor with its values as floats: quantised ones as float32."""
+        if name not in self.formats:
+            return self.tensors[name]
+        from gguf import GGMLQuantizationType
+        from gguf.quants import dequantize
+
+        kind = GGMLQuantizationType[self.formats[name]]
+        return torch.from_numpy(dequantize(self.tensors[name].numpy(), kind))
+
+    def module(self, dtype: torch.dtype, **options: Any) -> Any:
+        """The model as transformers', with these values rounded to `dtype`; `options` as of its `from_pretrained`."""
+        state = {name: self.floats(name).to(dtype) for name in self.tensors}
+        kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(self.config)]
+        model = kind.from_pretrained(None, config=self.config, state_dict=state, dtype=dtype, **options)
+        model.generation_config = GenerationConfig.from_model_config(self.config)
+        return model
+
+
+def has_safetensors(folder: Path) -> bool:
+    """Whether a folder has a model's weights in safetensors."""
+    return (folder / _MODEL).is_file() or (folder / f"{_MODEL}.index.json").is_file()
+
+
+def is_quantised(folder: Path) -> bool:
+    """Whether a folder has weights that only `Checkpoint.read` understands."""
+    for path in _files(folder) if has_safetensors(folder) else ():
+        with safe_open(path, framework="pt") as file:
+            if (file.metadata() or {}).get(_KEY, "{}") != "{}":
+                return True
+    return False
+
+
+def _files(folder: Path) -> list[Path]:
+    index = folder / f"{_MODEL}.index.json"
+    if not index.is_file():
+        return [folder / _MODEL]
+    return [
+        folder / name for name in sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+    ]
+
+
+# ---- GGUF --------------------------------------------------------------------------------------------------
+
+_NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+}
+_LAYER_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+def from_gguf(path: Path, config: PretrainedConfig) -> Checkpoint:
+    """The checkpoint in a GGUF file of a llama, whose config is known.
+
+    Raises:
+        PairError: the file is truncated or no GGUF, of another architecture, or has a type of tensor that is not known.
+    """
+    from specviz.compat.gguf import TensorReader
+
+    try:
+        reader = TensorReader(path)
+        architecture = str(bytes(reader.fields["general.architecture"].parts[-1]), "utf-8")
+    except (ValueError, IndexError, KeyError, EOFError, TypeError) as error:
+        raise PairError(f"{path.name} is no GGUF file, or a damaged one: fetch it again.") from error
+    if architecture != "llama":
+        raise PairError(f"{path.name} holds a model of the kind {architecture!r}: only 'llama' is read.")
+    tensors, formats = {}, {}
+    for tensor in reader.tensors:
+        kind, name = tensor.tensor_type.name, _transformers_name(tensor.name)
+        data = torch.from_numpy(np.array(tensor.data))
+        if kind in _FLOATS:
+            data = data.view(_FLOATS[kind])
+        elif kind in QUANTISED:
+            formats[name] = kind
+        else:
+            known = ", ".join((*_FLOATS, *QUANTISED))
+            raise PairError(f"{path.name} has tensors of type {kind}: known are {known}.")
+        for projection, heads in (
+            ("q_proj", config.num_attention_heads),
+            ("k_proj", config.num_key_value_heads),
+        ):
+            if projection in name:
+                data = _half_a_head_apart(data, heads)
+        tensors[name] = data
+    return Checkpoint(config, tensors, formats)
+
+
+def _transformers_name(name: str) -> str:
+    if name.startswith("blk."):
+        _, layer, part, kind = name.split(".")
+        return f"model.layers.{layer}.{_LAYER_NAMES[part]}.{kind}"
+    part, _, kind = name.partition(".")
+    return f"{_NAMES[part]}.{kind}"
+
+
+def _half_a_head_apart(rows: Tensor, heads: int) -> Tensor:
+    """GGUF has the two outputs that rotary positions turn side by side, transformers half a head apart."""
+    return rows.view(heads, -1, 2, rows.shape[-1]).transpose(1, 2).reshape(rows.shape)

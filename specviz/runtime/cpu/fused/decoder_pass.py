@@ -1,0 +1,370 @@
+"""One pass of a decoder over a few rows, as one compiled function that every thread of a team runs.
+
+A row is one token of one slot at its position. Threads share the outputs of each product among them, and wait for each other
+between the stages of a layer. What the pass works on stands in two tables of 64-bit words, `Pass` and `Layer`, mostly
+addresses. Knows these tables; knows no slot's owner and no text.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, auto
+from typing import Any
+
+import numpy as np
+from numba.extending import register_jitable
+
+from specviz.runtime.cpu.fused import layers, memory
+from specviz.runtime.cpu.fused.layers import POSITIONS
+from specviz.runtime.cpu.fused.memory import (
+    number,
+    pause,
+    read_shared,
+    set_number,
+    set_word,
+    word,
+    write_shared,
+)
+from specviz.runtime.cpu.fused.products import BLOCK, SIDE_BYTES
+from specviz.runtime.cpu.fused.vectors import LANES
+
+
+class Table(IntEnum):
+    """Indices of words in a table, counted from 0."""
+
+    @staticmethod
+    def _generate_next_value_(name: str, start: int, count: int, last_values: list[Any]) -> int:
+        return last_values[-1] + 1 if last_values else 0
+
+
+class Matrix(Table):
+    """What a product needs: functions (0 where activations stay floats), weights, where outputs start, sizes."""
+
+    MULTIPLY = auto()
+    QUANTISE = auto()
+    WEIGHTS = auto()
+    START = auto()
+    GROUPS = auto()
+    BLOCKS = auto()
+    INTEGER_BYTES = auto()
+
+
+WORDS = len(Matrix)
+
+
+class Layer(Table):
+    """A layer: norms' weights (0 where there are none), and the first words of its four matrices."""
+
+    ATTENTION_NORM = auto()
+    MLP_NORM = auto()
+    QUERY_NORM = auto()
+    KEY_NORM = auto()
+    INPUTS = 4
+    OUTPUT = INPUTS + WORDS
+    GATE_AND_UP = OUTPUT + WORDS
+    DOWN = GATE_AND_UP + WORDS
+    END = DOWN + WORDS
+
+
+class Pass(Table):
+    """A pass: sizes, tables, buffers, and what it is to read.
+
+    Strides are in bytes. `HIDDEN`, `QUERIES` and `INNER` count floats; `SCRATCH_BYTES` are of one thread.
+    """
+
+    LAYERS = auto()
+    LAYER_TABLE = auto()
+    HIDDEN = auto()
+    QUERIES = auto()
+    INNER = auto()
+    KEY_HEADS = auto()
+    SHARING = auto()
+    HEAD_SIZE = auto()
+    ATTEND = auto()
+    ATTEND_REST = auto()
+    NUMBERS = auto()
+    COSINES = auto()
+    SINES = auto()
+    EMBED = auto()
+    EMBEDDING = auto()
+    NORM = auto()
+    STATES = auto()
+    PROJECTED = auto()
+    MIXED = auto()
+    GATED = auto()
+    ACTIVATED = auto()
+    SCRATCH = auto()
+    SCRATCH_BYTES = auto()
+    KEYS = auto()
+    VALUES = auto()
+    SLOTS = auto()
+    LENGTH = auto()
+    ROWS = auto()
+    TOKENS = auto()
+    ROW_SLOTS = auto()
+    ROW_POSITIONS = auto()
+    LOGITS = auto()
+    LOGITS_BYTES = auto()
+    HEAD = 40
+    END = HEAD + WORDS
+
+
+_multiply = memory.caller(13)
+_quantise = memory.caller(4)
+_attend = memory.caller(9)
+_embed = memory.caller(4)
+_RMS, _ATTENTION = 0, 1
+"""Of `Pass.NUMBERS`: epsilon of the norms, scale of the scores."""
+_FLOAT_BYTES = 4
+
+
+class Barrier(Table):
+    """Of a team's table: where threads publish how far they are, one cache line pair each; what to call when waiting takes long,
+    after how many cycles it does, and whether it did."""
+
+    FLAGS = auto()
+    YIELD = auto()
+    PATIENCE = auto()
+    STALLED = auto()
+
+
+FLAG_BYTES = 128
+_yield = memory.caller(0)
+
+
+@register_jitable
+def wait_for(team: int, thread: int, threads: int, step: int) -> None:
+    """Publish that this thread has come to `step`, and wait until all others have."""
+    if threads == 1:
+        return
+    flags = word(team, Barrier.FLAGS)
+    write_shared(flags + thread * FLAG_BYTES, step)
+    for other in range(threads):
+        begun = memory.cycles()
+        while other != thread and read_shared(flags + other * FLAG_BYTES) < step:
+            pause()
+            if memory.cycles() - begun > word(team, Barrier.PATIENCE):
+                set_word(team, Barrier.STALLED, 1)  # somebody else wants the other thread's core: give way
+                _yield(word(team, Barrier.YIELD))
+
+
+@register_jitable
+def _norm(pass_: int, x: int, weight: int, out: int, size: int) -> None:
+    """out = RMSNorm(x) · weight, over `size` floats."""
+    vectors = size // LANES
+    mean = layers.sum_of_squares(x, vectors) / np.float32(size)
+    factor = np.float32(1.0) / np.sqrt(mean + number(word(pass_, Pass.NUMBERS), _RMS))
+    layers.scale(x, weight, out, vectors, factor)
+
+
+@register_jitable
+def _prepare(
+    pass_: int, matrix: int, x: int, row_bytes: int, norm: int, thread: int
+) -> tuple[int, int, int, int]:
+    """Norm (unless 0) and quantise all rows of a matrix's inputs into this thread's scratch.
+
+    Returns address and stride of the activations, and of what lies beside them.
+    """
+    rows, blocks = word(pass_, Pass.ROWS), word(matrix, Matrix.BLOCKS)
+    size = blocks * BLOCK
+    scratch = word(pass_, Pass.SCRATCH) + thread * word(pass_, Pass.SCRATCH_BYTES)
+    quantise = word(matrix, Matrix.QUANTISE)
+    floats = size * _FLOAT_BYTES
+    if quantise == 0:
+        if norm == 0:
+            return x, row_bytes, 0, 0
+        for row in range(rows):
+            _norm(pass_, x + row * row_bytes, norm, scratch + row * floats, size)
+        return scratch, floats, 0, 0
+    integers, side = word(matrix, Matrix.INTEGER_BYTES), blocks * SIDE_BYTES
+    integers_at = scratch + floats
+    side_at = integers_at + rows * integers
+    for row in range(rows):
+        own = x + row * row_bytes
+        if norm != 0:
+            _norm(pass_, own, norm, scratch, size)
+            own = scratch
+        _quantise(quantise, own, integers_at + row * integers, side_at + row * side, blocks)
+    return integers_at, integers, side_at, side
+
+
+@register_jitable
+def _product(
+    pass_: int,
+    matrix: int,
+    prepared: tuple[int, int, int, int],
+    start: int,
+    start_bytes: int,
+    out: int,
+    out_bytes: int,
+    first: int,
+    last: int,
+) -> None:
+    """out = start + inputs · matrix, for its groups of 16 outputs from `first` to `last` − 1."""
+    x, x_bytes, side, side_bytes = prepared
+    _multiply(
+        word(matrix, Matrix.MULTIPLY),
+        word(matrix, Matrix.WEIGHTS),
+        x,
+        x_bytes,
+        side,
+        side_bytes,
+        start,
+        start_bytes,
+        out,
+        out_bytes,
+        first,
+        last,
+        word(matrix, Matrix.BLOCKS),
+        word(pass_, Pass.ROWS),
+    )
+
+
+@register_jitable
+def _key_value_base(pass_: int, cache: int, layer: int, slot: int, head: int) -> int:
+    """Address of a slot's keys or values of one head in one layer."""
+    heads, length = word(pass_, Pass.KEY_HEADS), word(pass_, Pass.LENGTH)
+    index = (layer * word(pass_, Pass.SLOTS) + slot) * heads + head
+    return word(pass_, cache) + index * length * word(pass_, Pass.HEAD_SIZE) * _FLOAT_BYTES
+
+
+@register_jitable
+def _project(pass_: int, table: int, layer: int, thread: int, threads: int) -> None:
+    """Queries, keys and values of a thread's heads: rotated, keys and values also written to the cache."""
+    hidden, size = word(pass_, Pass.HIDDEN), word(pass_, Pass.HEAD_SIZE)
+    queries, key_heads = word(pass_, Pass.QUERIES) // size, word(pass_, Pass.KEY_HEADS)
+    heads, matrix = queries + 2 * key_heads, table + Layer.INPUTS * 8
+    first, last = heads * thread // threads, heads * (thread + 1) // threads
+    groups = size // LANES
+    out, row_bytes = word(pass_, Pass.PROJECTED), heads * size * _FLOAT_BYTES
+    norm = word(table, Layer.ATTENTION_NORM)
+    prepared = _prepare(pass_, matrix, word(pass_, Pass.STATES), hidden * _FLOAT_BYTES, norm, thread)
+    _product(
+        pass_, matrix, prepared, word(matrix, Matrix.START), 0, out, row_bytes, first * groups, last * groups
+    )
+    for row in range(word(pass_, Pass.ROWS)):
+        slot, position = word(word(pass_, Pass.ROW_SLOTS), row), word(word(pass_, Pass.ROW_POSITIONS), row)
+        angle = position * size * _FLOAT_BYTES
+        for head in range(first, last):
+            own = out + row * row_bytes + head * size * _FLOAT_BYTES
+            if head < queries + key_heads:
+                norm = word(table, Layer.QUERY_NORM if head < queries else Layer.KEY_NORM)
+                if norm != 0:
+                    _norm(pass_, own, norm, own, size)
+                layers.rotate(own, word(pass_, Pass.COSINES) + angle, word(pass_, Pass.SINES) + angle, groups)
+            if head >= queries + key_heads:
+                values = _key_value_base(pass_, Pass.VALUES, layer, slot, head - queries - key_heads)
+                for index in range(size):
+                    set_number(values, position * size + index, number(own, index))
+            elif head >= queries:
+                keys = _key_value_base(pass_, Pass.KEYS, layer, slot, head - queries)
+                begin = position // POSITIONS * size * POSITIONS + position % POSITIONS
+                for index in range(size):
+                    set_number(keys, begin + index * POSITIONS, number(own, index))
+
+
+@register_jitable
+def _attention(pass_: int, layer: int, thread: int, threads: int) -> None:
+    """Each row's queries over its slot's keys and values, at positions up to its own."""
+    size, key_heads, sharing = (
+        word(pass_, Pass.HEAD_SIZE),
+        word(pass_, Pass.KEY_HEADS),
+        word(pass_, Pass.SHARING),
+    )
+    queries = word(pass_, Pass.QUERIES)
+    row_bytes = (queries + 2 * key_heads * size) * _FLOAT_BYTES
+    scratch = word(pass_, Pass.SCRATCH) + thread * word(pass_, Pass.SCRATCH_BYTES)
+    parts = word(pass_, Pass.ROWS) * key_heads
+    for part in range(parts * thread // threads, parts * (thread + 1) // threads):
+        row, head = part // key_heads, part % key_heads
+        slot, seen = word(word(pass_, Pass.ROW_SLOTS), row), word(word(pass_, Pass.ROW_POSITIONS), row) + 1
+        keys = _key_value_base(pass_, Pass.KEYS, layer, slot, head)
+        values = _key_value_base(pass_, Pass.VALUES, layer, slot, head)
+        done = 0
+        while done < sharing:
+            function, heads = word(pass_, Pass.ATTEND), 4
+            if sharing - done < 4:
+                function, heads = word(pass_, Pass.ATTEND_REST), sharing - done
+            at = (head * sharing + done) * size * _FLOAT_BYTES
+            query = word(pass_, Pass.PROJECTED) + row * row_bytes + at
+            out = word(pass_, Pass.MIXED) + row * queries * _FLOAT_BYTES + at
+            scale = word(pass_, Pass.NUMBERS) + _ATTENTION * _FLOAT_BYTES
+            _attend(function, query, keys, values, out, scratch, word(pass_, Pass.LENGTH), seen, size, scale)
+            done += heads
+
+
+@register_jitable
+def _add_product(pass_: int, matrix: int, x: int, row_bytes: int, thread: int, threads: int) -> None:
+    """Add a product to the hidden states."""
+    states, hidden_bytes = word(pass_, Pass.STATES), word(pass_, Pass.HIDDEN) * _FLOAT_BYTES
+    groups = word(matrix, Matrix.GROUPS)
+    prepared = _prepare(pass_, matrix, x, row_bytes, 0, thread)
+    first, last = groups * thread // threads, groups * (thread + 1) // threads
+    _product(pass_, matrix, prepared, states, hidden_bytes, states, hidden_bytes, first, last)
+
+
+@register_jitable
+def _gate(pass_: int, table: int, thread: int, threads: int) -> None:
+    """The gated activation of a thread's inner outputs; in its matrix gates and ups alternate by groups."""
+    matrix, inner = table + Layer.GATE_AND_UP * 8, word(pass_, Pass.INNER)
+    hidden_bytes, groups = word(pass_, Pass.HIDDEN) * _FLOAT_BYTES, inner // LANES
+    first, last = groups * thread // threads, groups * (thread + 1) // threads
+    norm, out = word(table, Layer.MLP_NORM), word(pass_, Pass.GATED)
+    prepared = _prepare(pass_, matrix, word(pass_, Pass.STATES), hidden_bytes, norm, thread)
+    row_bytes, start = 2 * inner * _FLOAT_BYTES, word(matrix, Matrix.START)
+    _product(pass_, matrix, prepared, start, 0, out, row_bytes, 2 * first, 2 * last)
+    for row in range(word(pass_, Pass.ROWS)):
+        for group in range(first, last):
+            at = row * row_bytes + 2 * group * LANES * _FLOAT_BYTES
+            to = row * inner * _FLOAT_BYTES + group * LANES * _FLOAT_BYTES
+            layers.gate(out + at, word(pass_, Pass.ACTIVATED) + to)
+
+
+@register_jitable
+def embed(pass_: int) -> None:
+    """Begin the hidden states of all rows."""
+    hidden = word(pass_, Pass.HIDDEN)
+    for row in range(word(pass_, Pass.ROWS)):
+        token, out = (
+            word(word(pass_, Pass.TOKENS), row),
+            word(pass_, Pass.STATES) + row * hidden * _FLOAT_BYTES,
+        )
+        _embed(word(pass_, Pass.EMBED), word(pass_, Pass.EMBEDDING), token, out, hidden // BLOCK)
+
+
+STEPS = 5
+"""Times that threads wait for each other in a layer."""
+
+
+@register_jitable
+def run_layer(pass_: int, team: int, layer: int, thread: int, threads: int, step: int) -> None:
+    """A thread's part of a layer, or of the output layer after the last one; `step` is how far the team's barrier has come."""
+    if layer == word(pass_, Pass.LAYERS):
+        _score(pass_, thread, threads)
+        wait_for(team, thread, threads, step + STEPS)
+        return
+    table = word(pass_, Pass.LAYER_TABLE) + layer * Layer.END * 8
+    queries, inner = word(pass_, Pass.QUERIES) * _FLOAT_BYTES, word(pass_, Pass.INNER) * _FLOAT_BYTES
+    _project(pass_, table, layer, thread, threads)
+    wait_for(team, thread, threads, step + 1)
+    _attention(pass_, layer, thread, threads)
+    wait_for(team, thread, threads, step + 2)
+    _add_product(pass_, table + Layer.OUTPUT * 8, word(pass_, Pass.MIXED), queries, thread, threads)
+    wait_for(team, thread, threads, step + 3)
+    _gate(pass_, table, thread, threads)
+    wait_for(team, thread, threads, step + 4)
+    _add_product(pass_, table + Layer.DOWN * 8, word(pass_, Pass.ACTIVATED), inner, thread, threads)
+    wait_for(team, thread, threads, step + STEPS)
+
+
+@register_jitable
+def _score(pass_: int, thread: int, threads: int) -> None:
+    """Logits, where they are wanted."""
+    if word(pass_, Pass.LOGITS) == 0:
+        return
+    matrix, hidden_bytes = pass_ + Pass.HEAD * 8, word(pass_, Pass.HIDDEN) * _FLOAT_BYTES
+    norm, states = word(pass_, Pass.NORM), word(pass_, Pass.STATES)
+    prepared = _prepare(pass_, matrix, states, hidden_bytes, norm, thread)
+    groups, start = word(matrix, Matrix.GROUPS), word(matrix, Matrix.START)
+    first, last = groups * thread // threads, groups * (thread + 1) // threads
+    out, row_bytes = word(pass_, Pass.LOGITS), word(pass_, Pass.LOGITS_BYTES)
+    _product(pass_, matrix, prepared, start, 0, out, row_bytes, first, last)

@@ -1,0 +1,163 @@
+"""The compiled functions that a fused pass is made of: made, or read from the cache, when first asked for. Knows no model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specviz.compat.numba import CompiledFunction
+from specviz.files import cache_directory
+from specviz.runtime.cpu.fused import layers, teamwork
+from specviz.runtime.cpu.fused.layers import POSITIONS
+from specviz.runtime.cpu.fused.memory import number, set_number
+from specviz.runtime.cpu.fused.products import Arithmetic, Format, product, quantiser, unpacker
+from specviz.runtime.cpu.fused.vectors import LANES
+
+_source = sha256(
+    b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+).hexdigest()
+_alive: list[CompiledFunction] = []
+
+
+def _compile(name: str, function: Callable[..., Any], arguments: int, *, returns: bool = False) -> int:
+    """Address of a function of int64 arguments."""
+    folder = cache_directory() / "compiled"
+    made = CompiledFunction(function, arguments, returns=returns, name=name, source=_source, folder=folder)
+    _alive.append(made)
+    return made.address
+
+
+@cache
+def multiply(weights: Format, arithmetic: Arithmetic) -> int:
+    """Of a product with any number of rows: (w, x, ldx, side, ld_side, start, ld_start, out, ld_out, first, last, blocks, rows).
+
+    Made for the groups of 16 outputs from `first` to `last` − 1. Rows are taken a few at a time, while the weights of a group
+    are in the processor's nearest cache.
+    """
+    kind = f"{arithmetic.dots.name}-{arithmetic.precision.name}" if weights.is_quantised else "floats"
+    function = (_in_eights if arithmetic.rows == 8 else _in_fours)(weights, arithmetic)
+    return _compile(f"multiply-{weights.value}-{kind}".lower(), function, 13)
+
+
+def _in_fours(weights: Format, arithmetic: Arithmetic) -> Callable[..., None]:
+    size = weights.block_bytes
+    one, two, three, four = (product(weights, arithmetic, rows) for rows in (1, 2, 3, 4))
+
+    def multiply(  # type: ignore[no-untyped-def]
+        w, x, ldx, side, ld_side, start, ld_start, out, ld_out, first, last, blocks, rows
+    ):
+        for group in range(first, last):
+            own, column = w + group * blocks * size, group * 4 * LANES
+            row = 0
+            while row < rows:
+                left = rows - row
+                x_at, side_at = x + row * ldx, side + row * ld_side
+                start_at, out_at = start + row * ld_start + column, out + row * ld_out + column
+                if left >= 4:
+                    four(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
+                elif left == 3:
+                    three(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
+                elif left == 2:
+                    two(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
+                else:
+                    one(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
+                row += min(4, left)
+
+    return multiply
+
+
+def _in_eights(weights: Format, arithmetic: Arithmetic) -> Callable[..., None]:
+    size = weights.block_bytes
+    one, two, three, four, six, eight = (product(weights, arithmetic, rows) for rows in (1, 2, 3, 4, 6, 8))
+
+    def multiply(  # type: ignore[no-untyped-def]
+        w, x, ldx, side, ld_side, start, ld_start, out, ld_out, first, last, blocks, rows
+    ):
+        for group in range(first, last):
+            own, column = w + group * blocks * size, group * 4 * LANES
+            row = 0
+            while row < rows:
+                left = rows - row
+                x_at, side_at = x + row * ldx, side + row * ld_side
+                start_at, out_at = start + row * ld_start + column, out + row * ld_out + column
+                if left >= 8:
+                    eight(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
+                    row += 8
+                elif left >= 6:
+                    six(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
+                    row += 6
+                elif left >= 4:
+                    four(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
+                    row += 4
+                elif left == 3:
+                    three(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
+                    row += 3
+                elif left == 2:
+                    two(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
+                    row += 2
+                else:
+                    one(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
+                    row += 1
+
+    return multiply
+
+
+@cache
+def quantise(arithmetic: Arithmetic) -> int:
+    """Of (x, integers, side, blocks): see `products.quantiser`."""
+    write = quantiser(arithmetic)
+
+    def quantise(x, integers, side, blocks):  # type: ignore[no-untyped-def]
+        write(x, integers, side, blocks)
+
+    return _compile(f"quantise-{arithmetic.dots.name}-{arithmetic.precision.name}".lower(), quantise, 4)
+
+
+@cache
+def embed(weights: Format) -> int:
+    """Of (w, token, out, blocks): a token's row of an embedding, as float32."""
+    unpack, size = unpacker(weights), weights.block_bytes
+
+    def embed(w, token, out, blocks):  # type: ignore[no-untyped-def]
+        unpack(w + token // LANES * blocks * size, token % LANES, out, blocks)
+
+    return _compile(f"embed-{weights.value}".lower(), embed, 4)
+
+
+@cache
+def attend(heads: int, size: int) -> int:
+    """Of (query, keys, values, out, scores, length, seen, size, scale at): attention of up to four heads with the same keys."""
+    vectors = 4 if size % (4 * LANES) == 0 else 1
+    score, mix = layers.scores(heads), layers.mixture(heads, vectors)
+
+    def attend(query, keys, values, out, scores, length, seen, size, scale_at):  # type: ignore[no-untyped-def]
+        blocks = (seen + POSITIONS - 1) // POSITIONS
+        stride, width = length * 4, blocks * (POSITIONS // LANES)
+        score(query, keys, scores, stride, blocks, size, number(scale_at, 0))
+        for head in range(heads):
+            own = scores + head * stride
+            for position in range(seen, blocks * POSITIONS):
+                set_number(own, position, np.float32(-1e30))
+            total = layers.exponentials(own, width, layers.largest(own, width))
+            layers.multiply(own, width, np.float32(1.0) / total)
+        for part in range(size // (LANES * vectors)):
+            mix(scores, stride, values, out, seen, size, part)
+
+    return _compile(f"attend-{heads}-{vectors}", attend, 9)
+
+
+@cache
+def lead() -> int:
+    """Of `teamwork.lead`."""
+    return _compile("lead", teamwork.lead, 3, returns=True)
+
+
+@cache
+def follow() -> int:
+    """Of `teamwork.follow`."""
+    return _compile("follow", teamwork.follow, 2)

@@ -1,0 +1,399 @@
+"""Products of a few rows of activations with a matrix, in the precision in which its weights were published.
+
+For quantised weights activations become integers, in blocks of 32 inputs with a scale each: of about 16 bits (`EXACT`), or 8
+(`FAST`). Products and sums of a block are integers and so exact; what is left is a fixed chain of float operations for each row
+and output. So a row's bits depend neither on other rows nor on threads, and are the same on every processor. Activations of other
+formats stay float32. Knows matrices in the layout of `layout`; knows no model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from specviz.runtime.cpu.fused.processor import DotProducts
+from specviz.runtime.cpu.fused.vectors import (
+    BYTES,
+    F16,
+    F32,
+    FLOATS,
+    HALVES,
+    I8,
+    I16,
+    I32,
+    I64,
+    INTS,
+    LANES,
+    SHORTS,
+    Builder,
+    Loop,
+    Value,
+    call,
+    floats,
+    fma,
+    instruction,
+    ints,
+    larger,
+    load,
+    offset,
+    reduce,
+    shuffle,
+    splat,
+    store,
+)
+
+BLOCK = 32
+"""Inputs that share a scale."""
+SIDE_BYTES = 16
+"""Of a row and block of integer activations: scale, scale · sum, and −128 · sum of each level."""
+
+
+class Precision(Enum):
+    """Of the activations that meet quantised weights: the largest integer."""
+
+    EXACT = 32512
+    FAST = 127
+
+
+class Format(Enum):
+    """Of weights, as published: Q4_1 and Q8_0 as in GGUF, or floats."""
+
+    Q4_1 = "Q4_1"
+    Q8_0 = "Q8_0"
+    BF16 = "BF16"
+    F16 = "F16"
+    F32 = "F32"
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of 32 inputs × 16 outputs."""
+        bits = {Format.Q4_1: 32 * 4 + 2 * 16, Format.Q8_0: 32 * 8 + 16, Format.F32: 32 * 32}
+        return bits.get(self, 32 * 16) * LANES // 8
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether activations become integers."""
+        return self in (Format.Q4_1, Format.Q8_0)
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How integer activations are kept and multiplied."""
+
+    dots: DotProducts
+    precision: Precision
+
+    @property
+    def levels(self) -> int:
+        """Integers an activation is split into: with bytes, 256 · high + low for the exact ones."""
+        return 2 if self.has_bytes and self.precision is Precision.EXACT else 1
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether integers are bytes, else 16 bits wide."""
+        return self.dots is not DotProducts.PAIRS
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of 32 activations."""
+        return BLOCK * self.levels if self.has_bytes else 2 * BLOCK
+
+    @property
+    def rows(self) -> int:
+        """Rows multiplied together: as many as registers hold."""
+        return 8 if self.levels == 1 and self.dots is DotProducts.VNNI_512 else 4
+
+
+def product(weights: Format, arithmetic: Arithmetic, rows: int) -> Any:
+    """numba function (w, x, ldx, side, ld_side, start, ld_start, out, ld_out, blocks) -> None, for `rows` rows and 16 outputs.
+
+    out = start + x · w, with strides of rows (ld) in bytes; x and side as `quantiser` writes them, or x float32.
+    """
+    emit = _Quantised(weights, arithmetic, rows) if weights.is_quantised else _Floats(weights, rows)
+
+    def multiply(b: Builder, *arguments: Value) -> None:
+        emit.write(b, *arguments)
+
+    return instruction(multiply, 10)
+
+
+def _rows(b: Builder, address: Value, stride: Value, count: int) -> list[Value]:
+    return [offset(b, address, b.mul(stride, I64(row)) if row else 0) for row in range(count)]
+
+
+@dataclass(frozen=True)
+class _Floats:
+    """Products with weights that are floats: for each output two sums, of even and of odd inputs."""
+
+    weights: Format
+    rows: int
+
+    def write(
+        self,
+        b: Builder,
+        w: Value,
+        x: Value,
+        ldx: Value,
+        _: Value,
+        __: Value,
+        start: Value,
+        ld_start: Value,
+        out: Value,
+        ld_out: Value,
+        blocks: Value,
+    ) -> None:
+        """See `product`."""
+        inputs, results = _rows(b, x, ldx, self.rows), _rows(b, out, ld_out, self.rows)
+        begun = [load(b, row, FLOATS) for row in _rows(b, start, ld_start, self.rows)]
+        size = self.weights.block_bytes // BLOCK
+        loop = Loop(b, b.mul(blocks, I64(4)), [each for first in begun for each in (first, floats(0.0))])
+        sums = list(loop.values)
+        own = offset(b, w, b.mul(loop.index, I64(8 * size)))
+        at = [offset(b, row, b.mul(loop.index, I64(32))) for row in inputs]
+        for step in range(8):
+            column = self._load(b, own, step * size)
+            for row in range(self.rows):
+                sum_ = 2 * row + step % 2
+                sums[sum_] = fma(b, splat(b, load(b, at[row], F32, 4 * step)), column, sums[sum_])
+        sums = loop.close(sums)
+        for row in range(self.rows):
+            store(b, b.fadd(sums[2 * row], sums[2 * row + 1]), results[row])
+
+    def _load(self, b: Builder, address: Value, by: int) -> Value:
+        if self.weights is Format.F32:
+            return load(b, address, FLOATS, by)
+        if self.weights is Format.F16:
+            return b.fpext(load(b, address, HALVES, by, align=2), FLOATS)
+        bits = b.zext(load(b, address, SHORTS, by, align=2), INTS)
+        return b.bitcast(b.shl(bits, ints(16)), FLOATS)
+
+
+@dataclass(frozen=True)
+class _Quantised:
+    """Products with weights of 4 or 8 bits."""
+
+    weights: Format
+    arithmetic: Arithmetic
+    rows: int
+
+    def write(
+        self,
+        b: Builder,
+        w: Value,
+        x: Value,
+        ldx: Value,
+        side: Value,
+        ld_side: Value,
+        start: Value,
+        ld_start: Value,
+        out: Value,
+        ld_out: Value,
+        blocks: Value,
+    ) -> None:
+        """See `product`."""
+        inputs, sides = _rows(b, x, ldx, self.rows), _rows(b, side, ld_side, self.rows)
+        results = _rows(b, out, ld_out, self.rows)
+        begun = [load(b, row, FLOATS) for row in _rows(b, start, ld_start, self.rows)]
+        # A turn takes whole cache lines: one block of Q4_1, two of Q8_0.
+        turn = 1 if self.weights is Format.Q4_1 else 2
+        size = self.weights.block_bytes * turn
+        loop = Loop(b, b.sdiv(blocks, I64(turn)), begun)
+        own = offset(b, w, b.mul(loop.index, I64(size)))
+        for line in range(0, size, 64):
+            _prefetch(b, offset(b, own, _PREFETCH_BYTES + line))
+        at = [offset(b, row, b.mul(loop.index, I64(self.arithmetic.block_bytes * turn))) for row in inputs]
+        beside = [offset(b, row, b.mul(loop.index, I64(SIDE_BYTES * turn))) for row in sides]
+        sums = list(loop.values)
+        for block in range(turn):
+            sums = self._block(b, own, at, beside, block, sums)
+        for result, sum_ in zip(results, loop.close(sums), strict=True):
+            store(b, sum_, result)
+
+    def _block(
+        self, b: Builder, w: Value, x: list[Value], side: list[Value], block: int, sums: list[Value]
+    ) -> list[Value]:
+        """One block of 32 inputs: integers first, then scales."""
+        wholes = self._integers(b, w, x, side, block)
+        scales = _scales(b, w, 256 if self._has_minima else 1024 + 32 * block)
+        minima = _scales(b, w, 288) if self._has_minima else None
+        following = []
+        for row, (whole, sum_) in enumerate(zip(wholes, sums, strict=True)):
+            scale = splat(b, load(b, side[row], F32, SIDE_BYTES * block))
+            sum_ = fma(b, scales, b.fmul(b.sitofp(whole, FLOATS), scale), sum_)
+            if minima is not None:
+                sum_ = fma(b, minima, splat(b, load(b, side[row], F32, SIDE_BYTES * block + 4)), sum_)
+            following.append(sum_)
+        return following
+
+    @property
+    def _has_minima(self) -> bool:
+        return self.weights is Format.Q4_1
+
+    def _integers(self, b: Builder, w: Value, x: list[Value], side: list[Value], block: int) -> list[Value]:
+        """For each row Σ weight · activation over a block, exact."""
+        levels = range(self.arithmetic.levels)
+        sums = [[self._correction(b, row, block, level) for level in levels] for row in side]
+        word = ints(0)
+        for step in range(8):  # four inputs each
+            if self._has_minima:
+                word = b.lshr(word, ints(4)) if step % 2 else load(b, w, INTS, 32 * step)
+                weights = b.and_(word, ints(0x0F0F0F0F))
+            else:
+                weights = load(b, w, INTS, 512 * block + 64 * step)
+            for row, address in enumerate(x):
+                at = self.arithmetic.block_bytes * block
+                for level in levels:
+                    sums[row][level] = self._dot(b, sums[row][level], weights, address, at, step, level)
+        if self.arithmetic.levels == 1:
+            return [row[0] for row in sums]
+        return [b.add(b.shl(high, ints(8)), low) for high, low in sums]
+
+    def _correction(self, b: Builder, side: Value, block: int, level: int) -> Value:
+        """8-bit weights are stored 128 too large, to be positive."""
+        if self._has_minima:
+            return ints(0)
+        return splat(b, load(b, side, I32, SIDE_BYTES * block + 8 + 4 * level))
+
+    def _dot(
+        self, b: Builder, sums: Value, weights: Value, x: Value, at: int, step: int, level: int
+    ) -> Value:
+        """Add the products of four weights a lane (bytes of a word) with the activations of that step."""
+        if self.arithmetic.has_bytes:
+            activations = splat(b, load(b, x, I32, at + BLOCK * level + 4 * step))
+            return _dot_bytes(b, self.arithmetic.dots, sums, weights, activations)
+        for half in range(2):  # inputs 0 and 2, then 1 and 3
+            own = b.and_(b.lshr(weights, ints(8)) if half else weights, ints(0x00FF00FF))
+            sums = _dot_pairs(b, sums, own, splat(b, load(b, x, I32, at + 8 * step + 4 * half)))
+        return sums
+
+
+_PREFETCH_BYTES = 16384
+"""How far ahead to read: the processor's own prefetching does not fill the time that memory takes."""
+
+
+def _prefetch(b: Builder, address: Value) -> None:
+    pointer = b.inttoptr(address, ir.IntType(8).as_pointer())
+    call(b, "llvm.prefetch.p0", pointer, I32(0), I32(2), I32(1), result=ir.VoidType())
+
+
+def _scales(b: Builder, w: Value, by: int) -> Value:
+    return b.fpext(load(b, w, HALVES, by, align=2), FLOATS)
+
+
+def _dot_bytes(b: Builder, dots: DotProducts, sums: Value, weights: Value, activations: Value) -> Value:
+    """Unsigned bytes times signed bytes, in fours."""
+    if dots is DotProducts.VNNI_512:
+        return call(b, "llvm.x86.avx512.vpdpbusd.512", sums, weights, activations)
+    halves = [
+        call(
+            b,
+            "llvm.x86.avx512.vpdpbusd.256",
+            *(shuffle(b, each, lanes) for each in (sums, weights, activations)),
+        )
+        for lanes in (range(8), range(8, LANES))
+    ]
+    mask = ir.Constant(ir.VectorType(I32, LANES), [I32(lane) for lane in range(LANES)])
+    return b.shuffle_vector(*halves, mask)
+
+
+def _dot_pairs(b: Builder, sums: Value, weights: Value, activations: Value) -> Value:
+    """16-bit numbers in pairs: written so that LLVM finds the one instruction for it."""
+    short, wide = ir.VectorType(I16, 2 * LANES), ir.VectorType(I32, 2 * LANES)
+    products = b.mul(*(b.sext(b.bitcast(each, short), wide) for each in (weights, activations)))
+    even, odd = (shuffle(b, products, range(first, 2 * LANES, 2)) for first in (0, 1))
+    return b.add(sums, b.add(even, odd))
+
+
+_PAIRS = [4 * four + lane for four in range(LANES // 4) for lane in (0, 2, 1, 3)]
+"""The order of 16-bit activations: those come together that meet in one 32-bit lane."""
+
+
+def quantiser(arithmetic: Arithmetic) -> Any:
+    """numba function (x, integers, side, blocks) -> None: float32 activations of a row as integers, with `SIDE_BYTES` a block.
+
+    The scale is max|x| / the largest integer.
+    """
+    most = float(arithmetic.precision.value)
+
+    def quantise(b: Builder, x: Value, integers: Value, side: Value, blocks: Value) -> None:
+        loop = Loop(b, blocks)
+        own = offset(b, x, b.mul(loop.index, I64(4 * BLOCK)))
+        values = [load(b, own, FLOATS, 64 * half) for half in range(2)]
+        sizes = [call(b, "llvm.fabs.v16f32", each) for each in values]
+        largest = larger(b)(reduce(b, larger(b)(*sizes), larger(b)), ir.Constant(F32, 1e-30))
+        scale = b.fmul(largest, ir.Constant(F32, float(np.float32(1 / most))))
+        factor = splat(b, b.fdiv(ir.Constant(F32, most), largest))
+        wholes = [b.fptosi(call(b, "llvm.rint.v16f32", b.fmul(each, factor)), INTS) for each in values]
+        levels = [wholes]
+        if arithmetic.levels == 2:
+            high = [b.ashr(b.add(each, ints(128)), ints(8)) for each in wholes]
+            levels = [
+                high,
+                [b.sub(whole, b.shl(part, ints(8))) for whole, part in zip(wholes, high, strict=True)],
+            ]
+        _store_integers(
+            b, arithmetic, levels, offset(b, integers, b.mul(loop.index, I64(arithmetic.block_bytes)))
+        )
+        at = offset(b, side, b.mul(loop.index, I64(SIDE_BYTES)))
+        totals = [reduce(b, b.add(*level), b.add) for level in levels]
+        total = totals[0] if len(totals) == 1 else b.add(b.shl(totals[0], I32(8)), totals[1])
+        store(b, scale, at)
+        store(b, b.fmul(scale, b.sitofp(total, F32)), at, 4)
+        for number, each in enumerate(totals):
+            store(b, b.mul(each, I32(-128)), at, 8 + 4 * number)
+        loop.close()
+
+    return instruction(quantise, 4)
+
+
+def _store_integers(b: Builder, arithmetic: Arithmetic, levels: list[list[Value]], at: Value) -> None:
+    for number, level in enumerate(levels):
+        for half, values in enumerate(level):
+            if arithmetic.has_bytes:
+                store(b, b.trunc(values, BYTES), at, BLOCK * number + LANES * half)
+            else:
+                store(b, b.trunc(shuffle(b, values, _PAIRS), SHORTS), at, 2 * LANES * half)
+
+
+def unpacker(weights: Format) -> Any:
+    """numba function (w, lane, out, blocks) -> None: one output's weights as float32, of a group of 16 that begins at `w`."""
+
+    def unpack(b: Builder, w: Value, lane: Value, out: Value, blocks: Value) -> None:
+        turn = 2 if weights is Format.Q8_0 else 1
+        loop = Loop(b, b.sdiv(blocks, I64(turn)))
+        own = offset(b, w, b.mul(loop.index, I64(weights.block_bytes * turn)))
+        to = offset(b, out, b.mul(loop.index, I64(4 * BLOCK * turn)))
+        for index in range(BLOCK * turn):
+            store(b, _weight(b, weights, own, lane, index), to, 4 * index)
+        loop.close()
+
+    return instruction(unpack, 4)
+
+
+def _weight(b: Builder, weights: Format, w: Value, lane: Value, index: int) -> Value:
+    """Weight `index` of a turn, of one lane, as float32."""
+
+    def number(kind: Any, by: int) -> Value:
+        size = {F32: 4, F16: 2, I16: 2}[kind]
+        return load(b, offset(b, w, b.mul(lane, I64(size))), kind, by, align=2)
+
+    if weights is Format.F32:
+        return number(F32, 64 * index)
+    if weights is Format.F16:
+        return b.fpext(number(F16, 32 * index), F32)
+    if weights is Format.BF16:
+        return b.bitcast(b.shl(b.zext(number(I16, 32 * index), I32), I32(16)), F32)
+    block, inner = divmod(index, BLOCK)
+    step, byte = divmod(inner, 4)
+    address = offset(b, w, b.mul(lane, I64(4)))
+    if weights is Format.Q8_0:
+        level = b.zext(load(b, address, I8, 512 * block + 64 * step + byte, align=1), I32)
+        return b.fmul(b.fpext(number(F16, 1024 + 32 * block), F32), b.sitofp(b.sub(level, I32(128)), F32))
+    packed = b.zext(load(b, address, I8, 64 * (step // 2) + byte, align=1), I32)
+    level = b.and_(b.lshr(packed, I32(4 * (step % 2))), I32(15))
+    scaled = b.fmul(b.fpext(number(F16, 256), F32), b.sitofp(level, F32))
+    return b.fadd(scaled, b.fpext(number(F16, 288), F32))

@@ -1,0 +1,154 @@
+"""The runner of fused passes: decoders of the llama kind on the CPU, batch-invariant by construction.
+
+Knows one decoder, its KV cache and its vocabulary; knows no method, no request and no randomness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specviz.runtime.cpu.fused.cache import FusedCache
+from specviz.runtime.cpu.fused.decoder import MOST_ROWS, Decoder
+from specviz.runtime.cpu.fused.vectors import LANES
+from specviz.runtime.runner import Runner
+
+
+@dataclass(eq=False)
+class FusedModel:
+    """A decoder as what a pair consists of; see `runner.Model`.
+
+    Attributes:
+        decoder: its weights.
+        kept, reads: where the decoder knows only some of the tokens: int64 [N], those it scores; int64 [V], what each
+            token is read as.
+        load: makes the same model with transformers.
+        config, generation_config: transformers'.
+        precision: formats of weights and activations, in words.
+    """
+
+    decoder: Decoder
+    load: Callable[[], Any]
+    config: Any
+    generation_config: Any
+    precision: str
+    kept: Tensor | None = None
+    reads: np.ndarray | None = None
+
+    device = torch.device("cpu")
+    dtype = torch.float32
+    gpu = None
+
+    @property
+    def output_size(self) -> int:
+        """Number of logits, padding included."""
+        return self.decoder.vocabulary if self.reads is None else len(self.reads)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of weights that a pass over one token reads."""
+        return self.decoder.bytes
+
+    def with_layers(self, layers: Sequence[int], load: Callable[[], Any]) -> FusedModel:
+        """A model of some of the layers, which shares all weights."""
+        return replace(self, decoder=self.decoder.with_layers(layers), load=load)
+
+    def runner(self, vocabulary_size: int, *, apart: bool = False, beside: bool = False) -> FusedRunner:
+        """See `runner.Model`."""
+        return FusedRunner(self, vocabulary_size)
+
+    def module(self) -> Any:
+        """The same model as one of transformers', with the same values; loaded when first asked for."""
+        return self._module
+
+    @cached_property
+    def _module(self) -> Any:
+        return self.load()
+
+    def free_memory(self) -> bool:
+        """Nothing is kept."""
+        return False
+
+
+class FusedRunner(Runner):
+    """A runner of a fused model."""
+
+    def __init__(self, model: FusedModel, vocabulary_size: int) -> None:
+        """Logits are cut to `vocabulary_size`."""
+        self._model, self._decoder, self._vocabulary_size = model, model.decoder, vocabulary_size
+        self.device, self.dtype = model.device, model.dtype
+        shape = self._decoder.shape
+        self.position_bytes = 8 * self._decoder.layers * shape.key_heads * shape.head_size
+        super().__init__()
+
+    def _new_cache(self) -> FusedCache:
+        return FusedCache(self._decoder.shape, self._decoder.layers)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        *,
+        visible: int,
+        valid: Tensor | None = None,
+        slots: slice | None = None,
+    ) -> Tensor:
+        """See `Runner.forward`."""
+        width = -(-self._decoder.vocabulary // LANES) * LANES
+        needed = tokens.numel() if valid is None else int(valid.sum())
+        logits = torch.empty(needed, width)
+        self._run(tokens, positions, valid, slots, logits.numpy())
+        scores = self._scores(logits[:, : self._decoder.vocabulary])
+        if valid is None:
+            return scores.view(*tokens.shape, -1)
+        padded = scores.new_zeros(*tokens.shape, scores.shape[-1])
+        padded[valid] = scores
+        return padded
+
+    def _scores(self, logits: Tensor) -> Tensor:
+        """Logits over all tokens of the pair: −inf for those that the decoder does not know."""
+        if self._model.kept is None or self._model.reads is None:
+            return logits[:, : self._vocabulary_size]
+        scores = torch.full((len(logits), len(self._model.reads)), -torch.inf)
+        return scores.index_copy_(-1, self._model.kept, logits)[:, : self._vocabulary_size]
+
+    def read(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        *,
+        visible: int,
+        valid: Tensor | None = None,
+        slots: slice | None = None,
+    ) -> None:
+        """See `Runner.read`."""
+        self._run(tokens, positions, valid, slots, None)
+
+    def _run(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        valid: Tensor | None,
+        slots: slice | None,
+        logits: np.ndarray | None,
+    ) -> None:
+        """Read all tokens that are not padding, slot by slot."""
+        first = 0 if slots is None else slots.start
+        indices = np.repeat(np.arange(first, first + len(tokens)), tokens.shape[1])
+        ids, at = tokens.reshape(-1).numpy(), positions.reshape(-1).numpy()
+        if valid is not None:
+            needed = valid.reshape(-1).numpy()
+            indices, ids, at = indices[needed], ids[needed], at[needed]
+        if self._model.reads is not None:
+            ids = self._model.reads[ids]
+        self.calls += 1
+        for begin in range(0, len(ids), MOST_ROWS):
+            part = slice(begin, begin + MOST_ROWS)
+            own = None if logits is None else logits[part]
+            self._decoder.run(ids[part], indices[part], at[part], self._cache.buffers, own)

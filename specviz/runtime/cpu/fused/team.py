@@ -1,0 +1,102 @@
+"""The threads of this process that run passes together.
+
+No thread spins while another process wants its core: if passes had to wait long for one again and again, they are run alone for a while. Knows
+passes by address; knows no model.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from specviz.runtime.cpu.fused import functions
+from specviz.runtime.cpu.fused.decoder_pass import FLAG_BYTES
+from specviz.runtime.cpu.fused.teamwork import LINE, MOST, PATIENCE, Board, Own
+from specviz.runtime.cpu.threads import budget
+
+
+class Team:
+    """The helpers of this process. They exist from the first pass that wants them."""
+
+    def __init__(self) -> None:
+        self._lead = _function(functions.lead(), 3)
+        self._lock = threading.Lock()
+        self._board = np.zeros(Board.OWN + MOST * LINE, np.int64)
+        self._flags = np.zeros(MOST * FLAG_BYTES // 8, np.int64)
+        self._semaphores = np.zeros((MOST, 8), np.int64)
+        self._helpers = 0
+        self._alone_until, self._pause, self._strikes = 0.0, _SHORTEST_PAUSE, 0
+        board = self._board
+        board[Board.FLAGS], board[Board.PATIENCE] = self._flags.ctypes.data, PATIENCE
+
+    def run(self, pass_: int, threads: int) -> bool:
+        """Run a pass, given by its table's address, on up to so many threads; alone where others use the team.
+
+        Returns True if it ran on all of them and nobody was waited for long.
+        """
+        if threads > 1 and time.monotonic() >= self._alone_until and self._lock.acquire(blocking=False):
+            try:
+                return self._run_together(pass_, threads)
+            finally:
+                self._lock.release()
+        self._lead(self._board.ctypes.data, pass_, 1)
+        return threads == 1
+
+    def _run_together(self, pass_: int, threads: int) -> bool:
+        while self._helpers < threads - 1:
+            self._start_helper()
+        waited = self._lead(self._board.ctypes.data, pass_, threads)
+        self._strikes = max(0, self._strikes + (2 if waited else -1))
+        if self._strikes >= _STRIKES:
+            self._alone_until, self._strikes = time.monotonic() + self._pause, 0
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        elif not self._strikes:
+            self._pause = _SHORTEST_PAUSE
+        return not waited
+
+    def _start_helper(self) -> None:
+        library, number = ctypes.CDLL(None), self._helpers + 1
+        semaphore = self._semaphores[number].ctypes.data
+        library.sem_init(ctypes.c_void_p(semaphore), 0, 0)
+        for word_, name in ((Board.YIELD, "sched_yield"), (Board.POST, "sem_post"), (Board.WAIT, "sem_wait")):
+            self._board[word_] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+        self._board[Board.OWN + number * LINE + Own.SEMAPHORE] = semaphore
+        life = _function(functions.follow(), 2)
+        arguments = (self._board.ctypes.data, number)
+        threading.Thread(target=life, args=arguments, name=f"fused pass {number}", daemon=True).start()
+        self._helpers = number
+
+
+_STRIKES = 5
+"""A pass that had to wait long counts 2, any other takes 1 away. Waiting once costs less than a few passes alone."""
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+"""Seconds for which passes are run alone then: longer, where that is not enough."""
+
+
+def _function(address: int, arguments: int) -> Callable[..., int]:
+    """A compiled function, to be called without Python's lock."""
+    return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * arguments)(address)
+
+
+@cache
+def team() -> Team:
+    """This process's team."""
+    return Team()
+
+
+def most_threads() -> int:
+    """Threads a pass may take here, at most as many as torch may. Helpers sleep on POSIX semaphores, as Linux has them."""
+    if sys.platform != "linux":
+        return 1
+    return min(MOST, len(os.sched_getaffinity(0)), budget())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=team.cache_clear)  # helpers do not live on in a forked process

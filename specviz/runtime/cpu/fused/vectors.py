@@ -1,0 +1,166 @@
+"""Vector code for numba functions: LLVM instructions on sixteen 32-bit lanes, which LLVM splits for the processor at hand.
+
+Sixteen outputs of a matrix are the lanes of a vector, so that sums run along the lanes' own columns and never across them: a
+lane's bits depend on nothing else. numba's own loops came out five to ten times slower. Knows no model.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+LANES = 16
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+F16, F32 = ir.HalfType(), ir.FloatType()
+FLOATS, HALVES = ir.VectorType(F32, LANES), ir.VectorType(F16, LANES)
+INTS, BYTES, SHORTS = (ir.VectorType(kind, LANES) for kind in (I32, I8, I16))
+
+Builder: TypeAlias = Any
+Value: TypeAlias = Any
+"""llvmlite's `IRBuilder`, and values it makes: it has no types for mypy."""
+
+
+def floats(number: float) -> Value:
+    """A vector of one number."""
+    return ir.Constant(FLOATS, [ir.Constant(F32, number)] * LANES)
+
+
+def ints(number: int) -> Value:
+    """A vector of one integer."""
+    return ir.Constant(INTS, [ir.Constant(I32, number)] * LANES)
+
+
+def offset(b: Builder, address: Value, by: int | Value) -> Value:
+    """An address, bytes further on."""
+    return (
+        address if isinstance(by, int) and by == 0 else b.add(address, I64(by) if isinstance(by, int) else by)
+    )
+
+
+def load(b: Builder, address: Value, kind: Any, by: int = 0, align: int = 4) -> Value:
+    """A value of a type from an address in bytes."""
+    value = b.load(b.inttoptr(offset(b, address, by), kind.as_pointer()))
+    value.align = align
+    return value
+
+
+def store(b: Builder, value: Value, address: Value, by: int = 0) -> None:
+    """Write a value to an address."""
+    b.store(value, b.inttoptr(offset(b, address, by), value.type.as_pointer())).align = 4
+
+
+def splat(b: Builder, scalar: Value) -> Value:
+    """A vector with one scalar in all lanes."""
+    kind = ir.VectorType(scalar.type, LANES)
+    first = b.insert_element(ir.Constant(kind, ir.Undefined), scalar, I32(0))
+    return shuffle(b, first, [0] * LANES)
+
+
+def shuffle(b: Builder, vector: Value, lanes: Sequence[int]) -> Value:
+    """Some lanes of a vector, in that order."""
+    mask = ir.Constant(ir.VectorType(I32, len(lanes)), [I32(lane) for lane in lanes])
+    return b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
+
+
+def call(b: Builder, name: str, *arguments: Value, result: Any = None) -> Value:
+    """Call an instruction of LLVM's own by its name."""
+    kind = ir.FunctionType(result or arguments[0].type, [each.type for each in arguments])
+    return b.call(cgutils.get_or_insert_function(b.module, kind, name), arguments)
+
+
+def fma(b: Builder, x: Value, y: Value, z: Value) -> Value:
+    """x · y + z, rounded once."""
+    return call(b, "llvm.fma.v16f32", x, y, z)
+
+
+def reduce(b: Builder, vector: Value, combine: Callable[[Value, Value], Value]) -> Value:
+    """All lanes combined to one scalar, always in the same order."""
+    count = LANES
+    while count > 1:
+        count //= 2
+        low, high = shuffle(b, vector, range(count)), shuffle(b, vector, range(count, 2 * count))
+        vector = combine(low, high)
+    return b.extract_element(vector, I32(0))
+
+
+def larger(b: Builder) -> Callable[[Value, Value], Value]:
+    """Combines two floats, or vectors of them, to the larger."""
+    return lambda one, other: b.select(b.fcmp_ordered(">", one, other), one, other)
+
+
+def exponential(b: Builder, x: Value) -> Value:
+    """exp of a vector clamped to [−87, 88], to about one unit in the last place (Cephes' polynomial)."""
+    x = call(b, "llvm.maxnum.v16f32", x, floats(-87.0))
+    x = call(b, "llvm.minnum.v16f32", x, floats(88.0))
+    power = call(b, "llvm.floor.v16f32", fma(b, x, floats(1.4426950408889634), floats(0.5)))
+    rest = fma(b, power, floats(2.12194440e-4), fma(b, power, floats(-0.693359375), x))
+    result = floats(1.9875691500e-4)
+    for factor in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
+        result = fma(b, result, rest, floats(factor))
+    result = fma(b, result, b.fmul(rest, rest), b.fadd(rest, floats(1.0)))
+    exponent = b.shl(b.add(b.fptosi(power, INTS), ints(127)), ints(23))
+    return b.fmul(result, b.bitcast(exponent, FLOATS))
+
+
+class Loop:
+    """A counted loop that carries values from turn to turn: `index`, `values`, then `close` with the next ones."""
+
+    def __init__(self, b: Builder, count: Value, values: Sequence[Value] = ()) -> None:
+        """Begin a loop of `count` turns; it may be none, and then the values come out as they are."""
+        self._b, self._count, self._before, self._first = b, count, b.block, list(values)
+        self._body, self._after = b.append_basic_block("turn"), b.append_basic_block("done")
+        b.cbranch(b.icmp_signed(">", count, I64(0)), self._body, self._after)
+        b.position_at_end(self._body)
+        self.index = b.phi(I64)
+        self.index.add_incoming(I64(0), self._before)
+        self.values = [b.phi(value.type) for value in self._first]
+        for phi, value in zip(self.values, self._first, strict=True):
+            phi.add_incoming(value, self._before)
+
+    def close(self, values: Sequence[Value] = ()) -> list[Value]:
+        """End the turn with the next `values`; returns what the loop leaves."""
+        b, last = self._b, self._b.block
+        following = b.add(self.index, I64(1))
+        self.index.add_incoming(following, last)
+        for phi, value in zip(self.values, values, strict=True):
+            phi.add_incoming(value, last)
+        b.cbranch(b.icmp_signed("<", following, self._count), self._body, self._after)
+        b.position_at_end(self._after)
+        left = []
+        for before, value in zip(self._first, values, strict=True):
+            phi = b.phi(value.type)
+            phi.add_incoming(before, self._before)
+            phi.add_incoming(value, last)
+            left.append(phi)
+        return left
+
+
+def instruction(emit: Callable[..., Value], arguments: int, floats: int = 0, result: Any = types.void) -> Any:
+    """A function for numba code, whose body `emit(builder, *arguments)` writes.
+
+    Args:
+        arguments: number of its int64 arguments: addresses in bytes, counts.
+        floats: number of float32 arguments after them.
+        result: numba's type of what it returns.
+    """
+    kinds = [types.int64] * arguments + [types.float32] * floats
+
+    def define(_: Any, *__: Any) -> Any:
+        def generate(context: Any, b: Builder, ___: Any, values: Sequence[Value]) -> Value:
+            found = emit(b, *values)
+            return context.get_dummy_value() if result is types.void else found
+
+        return result(*kinds), generate
+
+    # numba counts the arguments by the signature.
+    names = ["typing", *(f"x{number}" for number in range(len(kinds)))]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    define.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
+    define.__name__ = emit.__name__
+    return intrinsic(define)

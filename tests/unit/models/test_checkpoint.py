@@ -1,0 +1,225 @@
+"""Checkpoints: published bytes in and out, GGUF files that are not what they should be, and who gets a fused pass."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+
+from specviz.engine.engine import Engine
+from specviz.engine.pair import Pair
+from specviz.errors import PairError
+from specviz.models import fused as fused_models
+from specviz.models.checkpoint import QUANTISED, Checkpoint, from_gguf, is_quantised
+from specviz.models.loading import load_pair
+from specviz.models.registry import HubSource, PairSpec
+from specviz.runtime.cpu.fused.runner import FusedModel
+from specviz.runtime.model_runner import TorchModel
+from specviz.schema.settings import Request
+from tests.support.checkpoints import SHAPES, published, write
+from tests.support.tiny import tiny_model, tiny_tokenizer
+
+KINDS = ("Q4_1", "Q8_0", "BF16", "F16", "F32")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_is_read_byte_for_byte(kind: str, tmp_path: Path) -> None:
+    wanted = published("llama", kind)
+    wanted.save(tmp_path, 30_000)
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
+    found = Checkpoint.read(tmp_path)
+    assert found.formats == wanted.formats
+    assert is_quantised(tmp_path) == (kind in QUANTISED)
+    assert {name: it.dtype for name, it in found.tensors.items()} == {
+        name: it.dtype for name, it in wanted.tensors.items()
+    }
+    assert all(torch.equal(found.tensors[name], it) for name, it in wanted.tensors.items())
+
+
+def write_gguf(
+    path: Path, checkpoint: Checkpoint, *, architecture: str = "llama", kind: str | None = None
+) -> None:
+    """A GGUF file as llama.cpp's converter makes one: rotary pairs side by side."""
+    config: Any = checkpoint.config
+    names = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "o_proj": "attn_output"}
+    names |= {f"{it}_proj": f"attn_{it}" for it in "qkv"} | {
+        f"{it}_proj": f"ffn_{it}" for it in ("gate", "up", "down")
+    }
+    writer = gguf.GGUFWriter(path, architecture)
+    for name, tensor in checkpoint.tensors.items():
+        parts = name.split(".")
+        if parts[1] == "layers":
+            given = f"blk.{parts[2]}.{names[parts[-2]]}.weight"
+        else:
+            given = {"embed_tokens": "token_embd.weight", "norm": "output_norm.weight"}[parts[1]]
+        data = tensor.numpy()
+        for projection, heads in (
+            ("q_proj", config.num_attention_heads),
+            ("k_proj", config.num_key_value_heads),
+        ):
+            if projection in name:
+                data = np.ascontiguousarray(
+                    data.reshape(heads, 2, -1, data.shape[-1]).swapaxes(1, 2).reshape(data.shape)
+                )
+        quantised = checkpoint.formats.get(name)
+        if kind and data.ndim == 2:
+            quantised, data = kind, gguf.quants.quantize(data, gguf.GGMLQuantizationType[kind])
+        writer.add_tensor(given, data, raw_dtype=gguf.GGMLQuantizationType[quantised] if quantised else None)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@pytest.mark.parametrize("kind", ["Q4_1", "Q8_0", "F32"])
+def test_a_gguf_file_holds_the_same_model(kind: str, tmp_path: Path) -> None:
+    wanted = published("llama", kind)
+    write_gguf(tmp_path / "model.gguf", wanted)
+    found = from_gguf(tmp_path / "model.gguf", wanted.config)
+    assert found.formats == wanted.formats
+    assert set(found.tensors) == set(wanted.tensors)
+    assert all(torch.equal(found.tensors[name], it) for name, it in wanted.tensors.items())
+
+
+def other_architecture(path: Path) -> str:
+    write_gguf(path, published("llama", "F32"), architecture="gemma")
+    return "model of the kind 'gemma'"
+
+
+def unknown_type(path: Path) -> str:
+    write_gguf(path, published("llama", "F32"), kind="Q5_1")
+    return "tensors of type Q5_1: known are F32, F16, BF16, Q4_1, Q8_0"
+
+
+def truncated(path: Path) -> str:
+    write_gguf(path, published("llama", "Q4_1"))
+    os.truncate(path, path.stat().st_size // 2)
+    return "no GGUF file, or a damaged one"
+
+
+def foreign(path: Path) -> str:
+    path.write_bytes(b"not a model at all, but long enough to be one" * 9)
+    return "no GGUF file, or a damaged one"
+
+
+def empty(path: Path) -> str:
+    path.write_bytes(b"")
+    return "no GGUF file, or a damaged one"
+
+
+@pytest.mark.parametrize("make", [other_architecture, unknown_type, truncated, foreign, empty])
+def test_a_gguf_file_that_cannot_be_read_is_refused_in_a_sentence(
+    make: Callable[[Path], str], tmp_path: Path
+) -> None:
+    path = tmp_path / "model.gguf"
+    words = make(path)
+    with pytest.raises(PairError, match=words):
+        from_gguf(path, published("llama", "F32").config)
+
+
+# ---- who gets a fused pass ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> PairSpec:
+    """A pair of two folders as the hub has them: in half precision."""
+    tokenizer = tiny_tokenizer(tmp_path / "verifier")
+    tokenizer.save_pretrained(tmp_path / "drafter")
+    size = len(tokenizer)
+    write(published("qwen2", "F16", seed=1, vocabulary=size, layers=1), tmp_path / "drafter")
+    write(published("qwen2", "BF16", vocabulary=size), tmp_path / "verifier")
+    return spec_of(tmp_path)
+
+
+def spec_of(folder: Path) -> PairSpec:
+    return PairSpec(
+        key="folders",
+        title="Two folders",
+        about="",
+        drafter=HubSource(str(folder / "drafter")),
+        verifier=HubSource(str(folder / "verifier")),
+        drafter_name="drafter",
+        verifier_name="verifier",
+        drafter_parameters=1,
+        verifier_parameters=1,
+    )
+
+
+def kinds(pair: Any) -> set[type]:
+    return {type(pair.drafter_model), type(pair.verifier_model)}
+
+
+def greedy(pair: Any) -> list[int]:
+    asked = Request(token_ids=[5, 6, 7, 8], max_new_tokens=40, temperature=0.0, method="speed", lenience=0.0)
+    return Engine(pair).generate(asked)[0].token_ids
+
+
+def test_a_checkpoint_of_the_hub_is_read_as_published(spec: PairSpec) -> None:
+    """bfloat16 stays bfloat16 in memory; the text at T = 0 is transformers' greedy one."""
+    pair = load_pair(spec, device="cpu", kind=Pair)
+    assert kinds(pair) == {FusedModel}
+    assert pair.precision == "BF16"
+    model = pair.verifier
+    begin = torch.tensor([[5, 6, 7, 8]])
+    wanted = model.generate(begin, max_new_tokens=40, do_sample=False, pad_token_id=0)[0, 4:].tolist()
+    assert greedy(pair)[: len(wanted)] == wanted
+    assert pair.verifier is model
+
+
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECVIZ_CPU_RUNNER", "torch")
+
+
+def no_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_models.importlib.util, "find_spec", lambda name: None)
+
+
+def broken_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "specviz.runtime.cpu.fused.processor", None)
+
+
+def old_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    from specviz.runtime.cpu.fused import processor
+
+    monkeypatch.setattr(processor, "target_features", lambda: frozenset({"sse2"}))
+
+
+@pytest.mark.parametrize("change", [environment, no_numba, broken_numba, old_processor])
+def test_where_fused_passes_cannot_run_torch_does(
+    change: Callable[[pytest.MonkeyPatch], None], spec: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fused = greedy(load_pair(spec, device="cpu"))
+    change(monkeypatch)
+    pair = load_pair(spec, device="cpu")
+    assert kinds(pair) == {TorchModel}
+    assert greedy(pair) == fused
+
+
+@pytest.mark.parametrize("asked", [{"dtype": "float64"}, {"dtype": "bfloat16"}, {"prepack": False}])
+def test_who_asks_for_another_dtype_or_plain_models_gets_torch(asked: dict[str, Any], spec: PairSpec) -> None:
+    assert kinds(load_pair(spec, device="cpu", **asked)) == {TorchModel}
+
+
+def test_other_architectures_and_sizes_run_on_torch(tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer(tmp_path / "verifier")
+    tokenizer.save_pretrained(tmp_path / "drafter")
+    for name, family in (("drafter", "gpt2"), ("verifier", "llama")):  # the llama's sizes are too small
+        tiny_model(family, len(tokenizer), 1, tmp_path / name, dtype=torch.float32)
+    assert kinds(load_pair(spec_of(tmp_path), device="cpu")) == {TorchModel}
+
+
+def test_activations_that_do_not_exist_are_refused(spec: PairSpec) -> None:
+    with pytest.raises(PairError, match="known are exact, fast"):
+        load_pair(spec, device="cpu", activations="int4")
+
+
+def test_shapes_of_the_offered_pairs_have_fused_passes() -> None:
+    for shape in SHAPES:
+        assert fused_models.is_possible(published(shape, "F32").config), shape

@@ -1,0 +1,296 @@
+"""Fused passes on the CPU: the published model, and the same bits for a token whatever is computed with it."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.runtime.cpu.fused import functions, team
+from specviz.runtime.cpu.fused.products import Arithmetic, DotProducts, Format, Precision
+from specviz.runtime.cpu.fused.teamwork import Board
+from tests.support.checkpoints import SHAPES, fused, published
+
+KINDS = ("F32", "F16", "BF16", "Q8_0", "Q4_1")
+LENGTH = 90
+
+
+def ids(rows: int = 1, seed: int = 0) -> Tensor:
+    return torch.randint(200, (rows, LENGTH), generator=torch.Generator().manual_seed(seed))
+
+
+def logits(model: Any, tokens: Tensor, blocks: tuple[int, ...] = (LENGTH,)) -> Tensor:
+    """Of whole texts, read in blocks, the last of which is repeated as often as needed."""
+    runner = model.runner(203)
+    runner.admit(list(range(len(tokens))), LENGTH)
+    found, first = [], 0
+    for block in (*blocks, *[blocks[-1]] * LENGTH):
+        last = min(first + block, LENGTH)
+        positions = torch.arange(first, last).expand(len(tokens), -1)
+        if first < last:
+            found.append(runner.forward(tokens[:, first:last], positions, visible=last))
+        first = last
+    return torch.cat(found, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_fused_model_is_the_published_model(shape: str, kind: str) -> None:
+    """transformers in float32 on the dequantised weights; what 16-bit activations change is far below a draw's margin."""
+    model = fused(published(shape, kind))
+    with torch.inference_mode():
+        wanted = model.module()(ids(2)).logits
+    found = logits(model, ids(2))
+    assert found.shape == wanted.shape
+    assert (found - wanted).abs().max() < (2e-4 if kind in ("F32", "F16", "BF16") else 3e-3) * wanted.std()
+    information = (wanted.softmax(-1) * (wanted.log_softmax(-1) - found.log_softmax(-1))).sum(-1)
+    assert information.mean() < 1e-6
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_token_has_the_same_bits_whatever_is_computed_with_it(kind: str, fast: bool) -> None:
+    """Laws 2 and 3: neither the block, nor neighbours, nor threads show."""
+    model = fused(published("qwen2", kind), fast=fast)
+    model.decoder.threads = 1
+    alone = logits(model, ids())
+    for threads in (1, 2):
+        model.decoder.threads = threads
+        for blocks in ((1,), (2,), (3, 1, 5, 7), (6, 8), (9, 16), (64,)):
+            assert torch.equal(logits(model, ids(), blocks), alone), (threads, blocks)
+        together = logits(model, torch.cat([ids(3, seed=1), ids()]), (3, 5))
+        assert torch.equal(together[3:], alone), threads
+
+
+def test_padding_is_not_computed_and_harms_nobody() -> None:
+    model = fused(published("llama", "Q8_0"))
+    wanted, runner = logits(model, ids(2)), model.runner(203)
+    runner.admit([0, 1], LENGTH)
+    positions = torch.arange(LENGTH).expand(2, -1)
+    lengths = torch.tensor([[LENGTH], [37]])
+    found = runner.forward(ids(2), positions, visible=LENGTH, valid=positions < lengths)
+    assert torch.equal(found[0], wanted[0])
+    assert torch.equal(found[1, :37], wanted[1, :37])
+    assert found.isfinite().all()
+
+
+def test_slots_move_grow_merge_and_are_restored_with_their_bits() -> None:
+    """A slot's keys and values are its own, whatever happens to others."""
+    model = fused(published("llama", "F32"))
+    tokens, positions = ids(4), torch.arange(LENGTH).expand(4, -1)
+    wanted = logits(model, tokens)
+
+    def rest(runner: Any, owner: int) -> Tensor:
+        slot = runner.owners.index(owner)
+        part = slice(40, LENGTH)
+        own = tokens[owner : owner + 1, part], positions[:1, part]
+        return runner.forward(*own, visible=LENGTH, slots=slice(slot, slot + 1))[0]
+
+    one, other = model.runner(203), model.runner(203)
+    one.admit([0, 1], 40)
+    one.read(tokens[:2, :40], positions[:2, :40], visible=40)
+    other.admit([2], 40)
+    other.read(tokens[2:3, :40], positions[2:3, :40], visible=40)
+    saved = other.save(0, 40)
+    one.merge(other)
+    one.admit([3], LENGTH)  # grows in both directions
+    one.restore(3, saved, 40)
+    assert other.owners == []
+    one.release(0)
+    assert one.owners == [3, 1, 2]
+    for owner in (1, 2):
+        assert torch.equal(rest(one, owner), wanted[owner, 40:])
+    third = model.runner(203)
+    third.copy(1, one)
+    assert torch.equal(rest(third, 1), wanted[1, 40:])
+    third.admit([2], LENGTH)
+    third.broadcast(slice(0, 2), 40)
+    same = third.save(1, 40)
+    assert all(np.array_equal(a, b) for a, b in zip(same, third.save(0, 40), strict=True))
+
+
+def test_layers_can_be_left_out_and_share_all_weights() -> None:
+    model = fused(published("llama", "Q4_1", layers=4))
+    shorter = model.with_layers([0, 3], lambda: None)
+    assert shorter.decoder.layers == 2
+    assert shorter.weight_bytes < model.weight_bytes
+    before = logits(model, ids())
+    assert not torch.equal(logits(shorter, ids()), before)
+    assert torch.equal(logits(model, ids()), before)
+
+
+def test_fast_activations_are_told_apart_and_less_exact() -> None:
+    checkpoint = published("llama", "Q8_0")
+    exact, fast = fused(checkpoint), fused(checkpoint, fast=True)
+    assert (exact.precision, fast.precision) == (
+        "Q8_0 weights, exact activations",
+        "Q8_0 weights, fast activations",
+    )
+    wanted = exact.module()(ids()).logits
+    errors = [(logits(model, ids()) - wanted).abs().mean() for model in (exact, fast)]
+    assert 20 * errors[0] < errors[1] < 0.1 * wanted.std()
+
+
+DIGEST = """
+import hashlib, sys
+from specviz.runtime.cpu.fused.processor import dot_products
+from tests.support.checkpoints import fused, published
+from tests.unit.runtime.test_fused import digest
+print(dot_products().name, *[digest(kind, fast) for kind in ("Q8_0", "Q4_1", "BF16") for fast in (False, True)])
+"""
+AVX2 = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt"
+
+
+def digest(kind: str, fast: bool) -> str:
+    """Of the bits of a text's logits."""
+    found = logits(fused(published("llama", kind), fast=fast), ids(), (5, 1, 3))
+    return hashlib.sha256(found.contiguous().numpy().tobytes()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(("features", "dots"), [(AVX2, "PAIRS"), (f"{AVX2},+avxvnni", "VNNI_256")])
+def test_bits_are_the_same_on_other_processors(features: str, dots: str, tmp_path: Path) -> None:
+    """Integers are exact, and float operations are the same ones, whatever instructions do them."""
+    own = subprocess.run(
+        [sys.executable, "-c", DIGEST], check=True, capture_output=True, text=True
+    ).stdout.split()
+    if dots == "VNNI_256" and "avx_vnni" not in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
+        pytest.skip("needs a processor with AVX-VNNI")
+    target = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": features, "SPECVIZ_CACHE": str(tmp_path)}
+    other = subprocess.run(
+        [sys.executable, "-c", DIGEST],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **target},
+    ).stdout.split()
+    assert other[0] == dots
+    assert other[1:] == own[1:]
+
+
+@pytest.mark.parametrize("dots", DotProducts)
+def test_no_sum_of_integers_overflows(dots: DotProducts) -> None:
+    """The largest activations times the largest weights, in 32 bits."""
+    most = {Format.Q4_1: 15, Format.Q8_0: 255}
+    for weights, largest in most.items():
+        for precision in Precision:
+            arithmetic = Arithmetic(dots, precision)
+            assert 32 * largest * precision.value * (1 if arithmetic.levels == 1 else 2) < 2**31, (
+                weights,
+                precision,
+            )
+
+
+# ---- compiled code ------------------------------------------------------------------------------------------
+
+
+def compiled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Compile a small function, or read it; whether it was read."""
+    monkeypatch.setenv("SPECVIZ_CACHE", str(folder))
+    functions.quantise.__wrapped__(Arithmetic(DotProducts.PAIRS, Precision.EXACT))
+    return functions._alive.pop().was_cached
+
+
+def test_compiled_code_is_cached_and_a_damaged_file_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not compiled(tmp_path, monkeypatch)
+    assert compiled(tmp_path, monkeypatch)
+    (path,) = (tmp_path / "compiled").iterdir()
+    for damage in (path.read_bytes()[:-7], b"", b"\0" * 200):
+        path.write_bytes(damage)
+        assert not compiled(tmp_path, monkeypatch)
+        assert compiled(tmp_path, monkeypatch)
+
+
+def test_a_cache_that_cannot_be_written_only_costs_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "compiled").write_text("a file where the folder should be")
+    assert not compiled(tmp_path, monkeypatch)
+    assert not compiled(tmp_path, monkeypatch)
+
+
+def test_code_for_another_source_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not compiled(tmp_path, monkeypatch)
+    monkeypatch.setattr(functions, "_source", "changed")
+    assert not compiled(tmp_path, monkeypatch)
+
+
+# ---- threads ------------------------------------------------------------------------------------------------
+
+
+def test_a_forked_process_runs_passes_with_helpers_of_its_own() -> None:
+    model = fused(published("llama", "Q8_0"))
+    model.decoder.threads = 2
+    wanted = logits(model, ids())
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    child = context.Process(target=lambda: answers.put(logits(model, ids()).tolist()))
+    child.start()
+    found = torch.tensor(answers.get())
+    child.join(20)
+    assert child.exitcode == 0
+    assert torch.equal(found, wanted)
+
+
+def test_passes_of_several_models_at_once_keep_their_bits() -> None:
+    models = [fused(published("llama", kind, seed=seed)) for seed, kind in enumerate(("Q8_0", "Q4_1", "F32"))]
+    for model in models:
+        model.decoder.threads = 2
+    wanted = [logits(model, ids()) for model in models]
+    wrong: list[int] = []
+
+    def work(index: int) -> None:
+        for _ in range(5):
+            if not torch.equal(logits(models[index], ids(), (3, 1)), wanted[index]):
+                wrong.append(index)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_after_waiting_again_and_again_passes_run_alone_for_a_while() -> None:
+    """A second thread must not spin while another process wants its core; once is no reason to do without it."""
+    own, calls, waits = team.Team(), list[int](), [0, 1, 0, 0, 1, 1, 1]
+
+    def lead(_: int, __: int, threads: int) -> int:
+        calls.append(threads)
+        return waits[len(calls) - 1]
+
+    own._lead = lead
+    for _ in waits:
+        own.run(0, 2)
+    assert calls == [2] * len(waits)
+    waits += [0, 1, 1, 1]
+    assert not own.run(0, 2)
+    assert calls[-1] == 1
+    own._alone_until = 0.0
+    assert [own.run(0, 2) for _ in range(3)] == [False] * 3
+    assert calls[-3:] == [2] * 3
+    assert own._alone_until - time.monotonic() > team._SHORTEST_PAUSE, "the pause does not grow"
+
+
+def test_a_helper_sleeps_between_passes() -> None:
+    model = fused(published("llama", "Q8_0"))
+    model.decoder.threads = 2
+    logits(model, ids())
+    time.sleep(0.2)
+    before = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - before < 0.25
+    assert team.team()._board[Board.JOB] > 0

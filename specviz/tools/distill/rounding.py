@@ -8,8 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-BLOCK = 32
-"""Weights along the input dimension that share a scale and a minimum, as in GGUF's Q4_1."""
+from specviz.models.checkpoint import BLOCK
 
 
 def round_to_four_bits(weight: Tensor) -> Tensor:

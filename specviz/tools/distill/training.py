@@ -19,9 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specviz.models.checkpoint import BLOCK
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import Progress
-from specviz.tools.distill.rounding import BLOCK, round_to_four_bits
+from specviz.tools.distill.rounding import round_to_four_bits
 from specviz.tools.distill.settings import DistillationSettings, raise_if_stopped, time_left
 from specviz.tools.distill.student import logits, loss_gradient
 from specviz.tools.distill.texts import Texts

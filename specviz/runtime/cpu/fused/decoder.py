@@ -17,7 +17,7 @@ from specviz.runtime.cpu.fused import functions
 from specviz.runtime.cpu.fused.decoder_pass import WORDS, Layer, Matrix, Pass
 from specviz.runtime.cpu.fused.layers import POSITIONS
 from specviz.runtime.cpu.fused.layout import LINE, Bytes, Room, arrange, arranged_bytes, inputs
-from specviz.runtime.cpu.fused.products import SIDE_BYTES, Arithmetic, Format
+from specviz.runtime.cpu.fused.products import BLOCK, SIDE_BYTES, Arithmetic, Format
 from specviz.runtime.cpu.fused.team import most_threads, team
 from specviz.runtime.cpu.fused.teamwork import MOST
 from specviz.runtime.cpu.fused.vectors import LANES
@@ -290,7 +290,7 @@ class _Arena:
         else:
             start = self.vector(bias)
         count = inputs(weights.rows, kind)
-        blocks, integer_bytes = count // 32, 0
+        blocks, integer_bytes = count // BLOCK, 0
         scratch = MOST_ROWS * count * _FLOAT_BYTES
         if kind.is_quantised:
             integer_bytes = blocks * self._arithmetic.block_bytes

@@ -128,7 +128,7 @@ class Barrier(Table):
 
 
 FLAG_BYTES = 128
-_yield = memory.caller(0)
+give_way = memory.caller(0)
 
 
 @register_jitable
@@ -144,7 +144,7 @@ def wait_for(team: int, thread: int, threads: int, step: int) -> None:
             pause()
             if memory.cycles() - begun > word(team, Barrier.PATIENCE):
                 set_word(team, Barrier.STALLED, 1)  # somebody else wants the other thread's core: give way
-                _yield(word(team, Barrier.YIELD))
+                give_way(word(team, Barrier.YIELD))
 
 
 @register_jitable

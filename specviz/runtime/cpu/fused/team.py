@@ -17,7 +17,7 @@ from functools import cache
 import numpy as np
 
 from specviz.runtime.cpu.fused import functions
-from specviz.runtime.cpu.fused.decoder_pass import FLAG_BYTES
+from specviz.runtime.cpu.fused.decoder_pass import FLAG_BYTES, Barrier
 from specviz.runtime.cpu.fused.teamwork import LINE, MOST, PATIENCE, Board, Own
 from specviz.runtime.cpu.threads import budget
 
@@ -34,7 +34,7 @@ class Team:
         self._helpers = 0
         self._alone_until, self._pause, self._strikes = 0.0, _SHORTEST_PAUSE, 0
         board = self._board
-        board[Board.FLAGS], board[Board.PATIENCE] = self._flags.ctypes.data, PATIENCE
+        board[Barrier.FLAGS], board[Barrier.PATIENCE] = self._flags.ctypes.data, PATIENCE
 
     def run(self, pass_: int, threads: int) -> bool:
         """Run a pass, given by its table's address, on up to so many threads; alone where others use the team.
@@ -65,7 +65,11 @@ class Team:
         library, number = ctypes.CDLL(None), self._helpers + 1
         semaphore = self._semaphores[number].ctypes.data
         library.sem_init(ctypes.c_void_p(semaphore), 0, 0)
-        for word_, name in ((Board.YIELD, "sched_yield"), (Board.POST, "sem_post"), (Board.WAIT, "sem_wait")):
+        for word_, name in (
+            (Barrier.YIELD, "sched_yield"),
+            (Board.POST, "sem_post"),
+            (Board.WAIT, "sem_wait"),
+        ):
             self._board[word_] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
         self._board[Board.OWN + number * LINE + Own.SEMAPHORE] = semaphore
         life = _function(functions.follow(), 2)

@@ -11,7 +11,7 @@ from enum import auto
 from numba.extending import register_jitable
 
 from specviz.runtime.cpu.fused import memory
-from specviz.runtime.cpu.fused.decoder_pass import STEPS, Pass, Table, embed, run_layer
+from specviz.runtime.cpu.fused.decoder_pass import STEPS, Barrier, Pass, Table, embed, give_way, run_layer
 from specviz.runtime.cpu.fused.memory import exchange, pause, read_shared, set_word, word, write_shared
 
 LINE = 16
@@ -25,9 +25,10 @@ _LOOK_OUT, PATIENCE = 50 * _CYCLES, 1000 * _CYCLES
 
 
 class Board(Table):
-    """The team's table; after it come for each thread a line of what it alone and the leader write."""
+    """The team's table, behind `Barrier`; after it come for each thread a line of what it alone and the leader write."""
 
-    FLAGS, YIELD, PATIENCE, STALLED, POST, WAIT = range(6)
+    POST = len(Barrier)
+    WAIT = auto()
     PASS = auto()
     THREADS = auto()
     STEP = auto()
@@ -48,7 +49,6 @@ class Own(Table):
 
 
 _post_or_wait = memory.caller(1)
-_yield = memory.caller(0)
 
 
 @register_jitable
@@ -62,7 +62,7 @@ def _call(team: int, pass_: int, threads: int) -> int:
     job = read_shared(team + Board.JOB * 8) + 1
     set_word(team, Board.PASS, pass_)
     set_word(team, Board.THREADS, threads)
-    set_word(team, Board.STALLED, 0)
+    set_word(team, Barrier.STALLED, 0)
     for helper in range(1, threads):
         write_shared(_own(team, helper) + Own.SEAT * 8, 4 * job)
     write_shared(team + Board.JOB * 8, job)
@@ -102,7 +102,7 @@ def lead(team: int, pass_: int, threads: int) -> int:
         for helper in range(1, threads):
             exchange(_own(team, helper) + Own.SEAT * 8, 4 * job, 4 * job + 2)
         write_shared(go, -job)
-    return word(team, Board.STALLED)
+    return word(team, Barrier.STALLED)
 
 
 def follow(team: int, thread: int) -> None:
@@ -131,7 +131,7 @@ def _take_part(team: int, thread: int, job: int, go: int) -> None:
     while abs(said) < job:
         pause()
         if memory.cycles() - begun > PATIENCE:
-            _yield(word(team, Board.YIELD))
+            give_way(word(team, Barrier.YIELD))
         said = read_shared(go)
     if said != job:
         return

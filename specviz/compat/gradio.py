@@ -166,8 +166,6 @@ def survive_gone_sessions(queue: Any) -> None:
 
 UNPADDED = "\nelement.parentElement.style.padding = 0;"
 """JavaScript when a `gr.HTML` mounts: takes away the padding that its box has even where `padding` is false."""
-UNCLIPPED = 'element.closest(".gradio-container").style.overflow = "clip";'
-"""JavaScript when a `gr.HTML` mounts: lets its parts be sticky, which the container's "hidden" would prevent."""
 STYLE = """
 .wrap.generating { animation: none !important; }
 :root body.dark { --color-accent: var(--primary-500); }

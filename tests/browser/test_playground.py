@@ -25,6 +25,7 @@ from specviz.core.methods import (
     target_distribution,
     total_variation,
 )
+from tests.browser.bare import open_bare, scripts
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "methods.json").read_text())
 WORDS = ["Canberra", "Sydney", "Melbourne", "Perth", "a", "the"]
@@ -41,7 +42,7 @@ RULE = """
 @pytest.fixture
 def rules(page: Page) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
     """methods.js on an empty page: cases in, rulings out."""
-    page.add_script_tag(content=Playground.JS)
+    open_bare(page, None, "playground/methods")
     return lambda cases: page.evaluate(RULE, cases)
 
 
@@ -336,7 +337,7 @@ def test_scripts_and_styles_keep_to_the_house_rules() -> None:
             Playground.CSS,
             Tour.CSS,
         )  # a template with it would be drawn anew
-    for text in (Playground.JS, Tour.JS):
+    for text in (scripts(Playground.MODULE), scripts(Tour.MODULE)):
         assert not re.search(
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", text
         )

@@ -19,6 +19,7 @@ from specviz.core.methods import METHODS
 from specviz.schema.trace import Run
 from specviz.schema.trace_file import VERSION
 from specviz.serving.limits import Limits
+from tests.browser.bare import open_bare
 from tests.support.traces import Trace, line, make_trace
 
 WORDS = {
@@ -170,10 +171,7 @@ def alone(page: Page) -> Callable[..., None]:
 
     def show(value: str, width: int = 1280) -> None:
         page.set_viewport_size({"width": width, "height": 900})
-        page.set_content(
-            f"<style>.host {{ {TraceView.CSS} }}</style><div class='host'>{TraceView.TEMPLATE}</div>"
-        )
-        page.add_script_tag(content=TraceView.JS)
+        open_bare(page, TraceView)
         page.evaluate(
             """([methods, value]) => {
                 window.view = SpecViz.createTraceView(document.querySelector(".host"), { methods, replay: true });

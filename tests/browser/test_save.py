@@ -124,7 +124,7 @@ def check_hostile(saved: Page, file: Path) -> None:
 
 def test_of_the_project_only_the_files_of_the_view_are_served(page: Page, address: str) -> None:
     found = sources()
-    for file in (found["template"], found["plotly"], *found["styles"], *found["scripts"]):
+    for file in (found["template"], found["plotly"], *found["styles"], found["module"]):
         assert page.request.get(f"{address}{file}").ok
     folder = str(found["template"]).rsplit("/", 1)[0]
     for beside in ("", "/../view.py", "/../../trace.py", "/../../../app.py"):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from specviz.app.components.lessons import Tour
 from specviz.core.methods import Distributions, Target, get_method, total_variation
+from tests.browser.bare import open_bare
 
 CARDS = 9
 WRONG = ([0.16, 0.66, 0.1, 0.04, 0.02, 0.02], [0.8, 0.1, 0.04, 0.02, 0.02, 0.02])
@@ -172,7 +173,7 @@ def test_at_temperature_0_speed_ignores_lenience_and_the_cascades_do_not(answers
 
 def test_with_the_same_coins_only_the_rule_changes_a_token(page: Page, answers: list[str]) -> None:
     """Law 4: the counts in the answer, from coins drawn in the browser and decisions made in Python."""
-    page.add_script_tag(content=Tour.JS.replace("return { createTour", "return { coinsOf, createTour"))
+    open_bare(page, None, "playground/methods")
     coins = torch.tensor(page.evaluate("() => SpecViz.coinsOf(1, 1000)"), dtype=torch.float64)
     assert coins.min() >= 0
     assert coins.max() < 1

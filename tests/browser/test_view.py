@@ -14,6 +14,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from specviz.app.components.scripted_html import PLOTLY_JS
 from specviz.app.components.trace_view import TraceView
+from tests.browser.bare import open_bare, scripts
 from tests.support.traces import Trace, end_entry, line, make_trace, round_entry, run_entry, token_entry
 
 METHODS = {
@@ -101,12 +102,9 @@ def alone(page: Page) -> Callable[..., None]:
     """A function that puts the bare view on an empty page, without gradio, and shows it a trace."""
 
     def show(value: str = "", plotly: bool = False) -> None:
-        page.set_content(
-            f"<style>.host {{ {TraceView.CSS} }}</style><div class='host'>{TraceView.TEMPLATE}</div>"
-        )
+        open_bare(page, TraceView)
         if plotly:
             page.add_script_tag(path=PLOTLY_JS)
-        page.add_script_tag(content=TraceView.JS)
         page.evaluate(
             """(methods) => {
                 window.selected = [];
@@ -567,7 +565,8 @@ def test_the_template_and_the_style_pass_gradios_templating_untouched() -> None:
 
 def test_the_script_never_turns_text_into_markup() -> None:
     assert not re.search(
-        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", TraceView.JS
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function",
+        scripts(TraceView.MODULE),
     )
 
 

@@ -12,6 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 from specviz.app.components.scripted_html import method_words
 from specviz.app.components.trace_view import TraceView
 from specviz.core.methods import METHODS
+from tests.browser.bare import open_bare
 from tests.support.traces import (
     alternatives,
     end_entry,
@@ -52,10 +53,7 @@ def rejected(text: str, draft: str, *flips: float, same: tuple[float, float]) ->
 @pytest.fixture
 def show(page: Page) -> Callable[[str], None]:
     """A function that puts the bare view on the page, once, and shows it a trace."""
-    page.set_content(
-        f"<style>.host {{ {TraceView.CSS} }}</style><div class='host'>{TraceView.TEMPLATE}</div>"
-    )
-    page.add_script_tag(content=TraceView.JS)
+    open_bare(page, TraceView)
     page.evaluate(
         "methods => { window.view = SpecViz.createTraceView(document.querySelector('.host'), { methods }); }",
         method_words(),

@@ -14,10 +14,8 @@ import plotly.graph_objects as go
 from specviz.app.components.scripted_html import (
     ScriptedHTML,
     plotly_address,
-    script,
     style,
     template,
-    view_script,
 )
 
 
@@ -54,15 +52,7 @@ class FigureView(ScriptedHTML):
 
     TEMPLATE = template("figure_view/figure_view")
     CSS = style(("shared/shared", "figure_view/figure_view"))
-    JS = script(
-        ("shared/dom", "shared/theme", "shared/plotly", "shared/download", "figure_view/figure_view"),
-        ("createFigureView", "loadPlotly"),
-    )
-    MOUNT = view_script(
-        "createFigureView",
-        """dark: props.dark,
-  onSelect: (index, value) => trigger("select", { index, value }),""",
-    )
+    MODULE = "figure_view/figure_view"
 
     def __init__(self, value: str = "", *, dark: Mapping[str, str], **kwargs: Any) -> None:
         """Make a view; `dark` maps colours of the figure to those on a dark page."""

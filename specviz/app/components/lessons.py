@@ -8,18 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from specviz.app.components.scripted_html import ScriptedHTML, method_words, script, style, template
-from specviz.compat.gradio import UNCLIPPED
+from specviz.app.components.scripted_html import ScriptedHTML, method_words, style, template
 
 _STYLES = ("shared/shared", "playground/playground")
-_SCRIPTS = (
-    *("shared/dom", "shared/theme"),
-    *(f"playground/{name}" for name in ("methods", "controls", "displays", "playground")),
-)
-_FIND_HOST = """
-const host = element.querySelector(".specviz");
-SpecViz.followTheme(host);
-"""
 
 
 class Lesson(ScriptedHTML):
@@ -35,20 +26,7 @@ class Playground(Lesson):
 
     TEMPLATE = template("playground/playground")
     CSS = style(_STYLES)
-    JS = script(
-        _SCRIPTS,
-        (
-            *("createPlayground", "followTheme"),
-            *("distributions", "ruling", "coinsOf", "simulate", "withProbability"),
-        ),
-    )
-    """Defines `SpecViz.createPlayground(host, {methods, …})`, see `playground.js`."""
-    # On a phone the figures stay in sight above the bars.
-    MOUNT = f"""
-if (matchMedia("(max-width: 768px)").matches) {UNCLIPPED}
-{_FIND_HOST}
-SpecViz.createPlayground(host, {{ methods: props.methods }});
-"""
+    MODULE = "playground/playground"
 
 
 class Tour(Lesson):
@@ -56,6 +34,4 @@ class Tour(Lesson):
 
     TEMPLATE = '<div class="specviz st-tour"></div>'
     CSS = style((*_STYLES, "tour/tour"))
-    JS = script((*_SCRIPTS, "tour/tour"), ("createTour", "followTheme"))
-    """Defines `SpecViz.createTour(host, {methods})`, see `tour.js`."""
-    MOUNT = f"{_FIND_HOST}SpecViz.createTour(host, {{ methods: props.methods }});\n"
+    MODULE = "tour/tour"

@@ -1,7 +1,8 @@
 """What the page's own components have in common: a `gr.HTML` whose DOM its script owns, made of files in `static/`.
 
-`static/<component>/` has the files of one component, `static/shared/` those of several. Knows where the files are and
-how gradio mounts them, and the methods' words; does not know what a value means nor what a script draws.
+`static/<component>/` has the files of one component, `static/shared/` those of several; scripts are ES modules, served as
+they are. Knows where the files are, how gradio mounts them, and the methods' words; does not know what a value means nor
+what a module draws.
 """
 
 from __future__ import annotations
@@ -32,22 +33,14 @@ def style(names: Sequence[str]) -> str:
     return "\n".join(_read(f"{name}.css") for name in names)
 
 
-def script(names: Sequence[str], exports: Sequence[str]) -> str:
-    """The scripts `static/<name>.js` joined in this order, in one scope; only `SpecViz.<export>` is visible outside."""
-    head, tail = 'const SpecViz = (() => {\n"use strict";', f"return {{ {', '.join(exports)} }};\n}})();\n"
-    return "\n".join([head, *(_read(f"{name}.js") for name in names), tail])
+def module_address(name: str) -> str:
+    """The address of the ES module `static/<name>.js`, relative to the page's own; what it imports lies beside it."""
+    return f"{_static_address()}/{name}.js"
 
 
-def view_script(creator: str, options: str) -> str:
-    """What mounts a view: its creator among the script's exports, given plotly.js and `options`, then each value."""
-    return f"""
-const view = SpecViz.{creator}(element, {{
-  plotly: SpecViz.loadPlotly(props.plotly_address),
-  {options}
-}});
-view.update(props.value);
-watch("value", () => view.update(props.value));
-"""
+@cache
+def _static_address() -> str:
+    return served_address(STATIC)
 
 
 def _read(name: str) -> str:
@@ -70,26 +63,33 @@ def method_words() -> dict[str, dict[str, Any]]:
     }
 
 
-class ScriptedHTML(gr.HTML):
-    """One component. A subclass names its markup, style and script, and the code that mounts the script.
+_MOUNT = """
+import(new URL(props.module, document.baseURI)).then(({ mount }) => mount(element, { props, trigger, watch }));
+"""
 
-    The value is a string for the script, never markup; None and "" are the empty component.
+
+class ScriptedHTML(gr.HTML):
+    """One component. A subclass names its markup, its style and the module that draws it.
+
+    The module exports `mount(element, { props, trigger, watch })`, which is called once: `props` are those of the
+    component, its value among them; `trigger` fires an event of gradio's; `watch("value", …)` tells of new values. The
+    value is a string for the module, never markup; None and "" are the empty component.
     """
 
     TEMPLATE: ClassVar[str]
     CSS: ClassVar[str]
-    JS: ClassVar[str]
-    MOUNT: ClassVar[str]
-    """JavaScript that gradio runs once: has `element`, `props`, `trigger` and `watch`, and the script's `SpecViz`."""
+    MODULE: ClassVar[str]
+    """Its path in `static/`, without the ending."""
 
     def __init__(self, value: str = "", **kwargs: Any) -> None:
-        """Make a component; `kwargs` are what `gr.HTML` takes beside template, style and script, and the script's props."""
+        """Make a component; `kwargs` are what `gr.HTML` takes beside template, style and script, and the module's props."""
         super().__init__(
             value,
             html_template=self.TEMPLATE,
             css_template=self.CSS,
-            js_on_load=self.JS + UNPADDED + self.MOUNT,
+            js_on_load=UNPADDED + _MOUNT,
             apply_default_css=False,
+            module=module_address(self.MODULE),
             **kwargs,
         )
 

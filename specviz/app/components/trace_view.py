@@ -13,34 +13,15 @@ from specviz.app.components.scripted_html import (
     STATIC,
     ScriptedHTML,
     method_words,
+    module_address,
     plotly_address,
-    script,
     style,
     template,
-    view_script,
 )
 from specviz.compat.gradio import served_address
 
 STYLES = ("shared/shared", "trace_view/trace_view", "trace_view/what_if", "trace_view/replay")
 """Its style sheets in `static/`, in order."""
-_PARTS = [
-    "status",
-    "text",
-    "what_if",
-    "inspector",
-    "chart",
-    "lanes",
-    "stage",
-    "replay",
-    "save",
-    "footer",
-    "trace_view",
-]
-SCRIPTS = (
-    *("shared/dom", "shared/theme", "shared/plotly", "shared/download"),
-    *(f"trace_view/{name}" for name in _PARTS),
-)
-"""Its scripts in `static/`, in order."""
 
 
 @cache
@@ -50,7 +31,7 @@ def sources() -> dict[str, str | list[str]]:
         "template": served_address(STATIC / "trace_view/trace_view.html"),
         "plotly": plotly_address(),
         "styles": [served_address(STATIC / f"{name}.css") for name in STYLES],
-        "scripts": [served_address(STATIC / f"{name}.js") for name in SCRIPTS],
+        "module": module_address(TraceView.MODULE),
     }
 
 
@@ -65,16 +46,7 @@ class TraceView(ScriptedHTML):
 
     TEMPLATE = template("trace_view/trace_view")
     CSS = style(STYLES)
-    JS = script(SCRIPTS, ("createTraceView", "loadPlotly"))
-    """Defines `SpecViz.createTraceView(root, {methods, plotly, onSelect, …})`, see `trace_view.js`."""
-    MOUNT = view_script(
-        "createTraceView",
-        """methods: props.methods,
-  onSelect: (index, value) => trigger("select", { index, value }),
-  replay: props.replay,
-  onReplay: props.offers_replay ? () => trigger("play") : null,
-  sources: props.sources,""",
-    )
+    MODULE = "trace_view/trace_view"
 
     def __init__(
         self,
@@ -114,8 +86,7 @@ class CompareView(ScriptedHTML):
 
     TEMPLATE = template("compare_view/compare_view").replace("<!-- view -->", TraceView.TEMPLATE)
     CSS = style((*STYLES, "compare_view/compare_view"))
-    JS = script((*SCRIPTS, "compare_view/compare_view"), ("createCompareView", "loadPlotly"))
-    MOUNT = view_script("createCompareView", "methods: props.methods, sources: props.sources,")
+    MODULE = "compare_view/compare_view"
 
     def __init__(self, **kwargs: Any) -> None:
         """Make a view; `kwargs` as for `ScriptedHTML`."""

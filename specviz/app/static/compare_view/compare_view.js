@@ -10,6 +10,12 @@
  *   update    takes all lines so far: what they add to the last ones is drawn, anything else starts anew
  */
 
+import { DASH, el, finite, list, quoted, signed, string, waitingWords } from "../shared/dom.js";
+import { loadPlotly } from "../shared/plotly.js";
+import { followTheme } from "../shared/theme.js";
+import { createReader } from "../trace_view/reader.js";
+import { createTraceView } from "../trace_view/trace_view.js";
+
 const MOST_PANES = 4;
 const percent = (value) => (Number.isFinite(value) ? Math.round(100 * value) + "%" : DASH);
 const fixed = (places, unit = "") => (value) =>
@@ -30,7 +36,7 @@ const COLUMNS = [
 /** A sentence of words and tokens, as nodes. */
 const sentence = (parts) => list(parts).map((part) => (typeof part === "string" ? part : quoted(part)));
 
-function createCompareView(root, { methods = {}, plotly = null, sources = null } = {}) {
+export function createCompareView(root, { methods = {}, plotly = null, sources = null } = {}) {
   const host = root.matches(".specviz-compare") ? root : root.querySelector(".specviz-compare");
   const find = (selector) => host.querySelector(selector);
   const grid = find(".sc-panes");
@@ -184,4 +190,12 @@ function createCompareView(root, { methods = {}, plotly = null, sources = null }
     else panes.forEach((pane) => hideDrafts(pane.node));
   });
   return { update };
+}
+
+/** Mount the component in gradio’s element. */
+export function mount(element, { props, watch }) {
+  const { methods, sources } = props;
+  const view = createCompareView(element, { methods, sources, plotly: loadPlotly(props.plotly_address) });
+  watch("value", () => view.update(props.value));
+  view.update(props.value);
 }

@@ -11,6 +11,11 @@
  *             one before keeps the chosen point. "" is the empty view.
  */
 
+import { el, list, string } from "../shared/dom.js";
+import { download } from "../shared/download.js";
+import { loadPlotly } from "../shared/plotly.js";
+import { followTheme } from "../shared/theme.js";
+
 const NARROW = 600; // pixels below which the legend, one entry a line, needs the height
 const SAVED_SIZE = { width: 1000, height: 640, scale: 2 };
 
@@ -23,7 +28,7 @@ function readFigure(value) {
   }
 }
 
-function createFigureView(root, { plotly = null, dark = {}, onSelect = () => {} } = {}) {
+export function createFigureView(root, { plotly = null, dark = {}, onSelect = () => {} } = {}) {
   const host = root.matches(".sf-figure") ? root : root.querySelector(".sf-figure");
   const find = (selector) => host.querySelector(selector);
   const node = find(".sf-chart");
@@ -146,4 +151,12 @@ function createFigureView(root, { plotly = null, dark = {}, onSelect = () => {} 
   }).observe(node);
   Promise.resolve(plotly).then(use, () => use(null));
   return { update };
+}
+
+/** Mount the component in gradio’s element. */
+export function mount(element, { props, trigger, watch }) {
+  const onSelect = (index, value) => trigger("select", { index, value });
+  const view = createFigureView(element, { dark: props.dark, onSelect, plotly: loadPlotly(props.plotly_address) });
+  watch("value", () => view.update(props.value));
+  view.update(props.value);
 }

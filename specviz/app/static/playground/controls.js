@@ -3,12 +3,15 @@
  * Knows the six words; knows no rule and computes nothing but what stays for the other words.
  */
 
+import { DASH, attributes, el, number, signed } from "../shared/dom.js";
+import { STEP, WORDS } from "./cases.js";
+
 const WHOLE_STEP = 0.1;
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 const percent = (share) => 100 * share + "%";
 
 /** The distribution with one word's probability set; the others keep their proportions (or share alike, at none). */
-function withProbability(from, word, value) {
+export function withProbability(from, word, value) {
   const rest = 1 - from[word];
   return from.map((mass, at) => {
     if (at === word) return value;
@@ -17,7 +20,7 @@ function withProbability(from, word, value) {
 }
 
 /** A range input with its name, its value and what its ends mean. `set` takes {min, max, step, value, ends, disabled}. */
-function rangeControl(name, key, onInput) {
+export function rangeControl(name, key, onInput) {
   const input = attributes(el("input", "sp-range"), { type: "range", "aria-label": name, "data-control": key });
   const shown = el("span", "sp-value");
   const low = el("span", "");
@@ -41,7 +44,7 @@ function rangeControl(name, key, onInput) {
 }
 
 /** A choice of one among several, as buttons that stay down; `options` are [value, words]. */
-function choice(name, key, options, onChoose) {
+export function choice(name, key, options, onChoose) {
   const group = attributes(el("div", "sp-choice"), { role: "group", "aria-label": name, "data-control": key });
   const mark = (chosen) => {
     for (const node of group.children) node.setAttribute("aria-pressed", String(node.dataset.value === chosen));
@@ -54,7 +57,7 @@ function choice(name, key, options, onChoose) {
   return { node: el("div", "sp-control", el("p", "sp-control-head sp-control-name", name), group), mark };
 }
 
-function methodSelect(methods, names, onChoose) {
+export function methodSelect(methods, names, onChoose) {
   const select = attributes(el("select", "sp-select"), { "aria-label": "Method", "data-control": "method" });
   for (const name of names) {
     const option = el("option", "", methods[name].title);
@@ -114,7 +117,7 @@ function probabilityControl(word, key, whose, onSet) {
 }
 
 /** All twelve probabilities, two lines for each word. */
-function distributionsControl(onChange) {
+export function distributionsControl(onChange) {
   const whose = { q1: "drafter q₁", p1: "verifier p₁" };
   const parts = [];
   let state = null;

@@ -3,6 +3,10 @@
  * the table of the six words, and a thousand simulated tokens.
  */
 
+import { DASH, attributes, compared, el, number } from "../shared/dom.js";
+import { WORDS, ruled } from "./cases.js";
+import { ROUNDING, coinsOf, largest, simulate, total, totalVariation } from "./methods.js";
+
 const THROWS = 1000;
 const unrounded = (value) => Number(value.toFixed(12)); // without what rounding left in the last places
 
@@ -13,7 +17,7 @@ const FIGURES = {
   tv_q: ["TV(π, q)", "How far what is emitted is from the drafter."],
 };
 
-function figures() {
+export function figures() {
   const node = attributes(el("dl", "sp-figures"), { "data-testid": "figures" });
   const values = {};
   for (const [key, [name, why]] of Object.entries(FIGURES)) {
@@ -32,7 +36,7 @@ function figures() {
 }
 
 /** The words of those that are trusted, as a list in a sentence. */
-const named = (trusted) => WORDS.filter((_, word) => trusted[word]).join(", ");
+export const named = (trusted) => WORDS.filter((_, word) => trusted[word]).join(", ");
 
 /** The rule with this case's numbers put in, in one or two sentences. */
 function caseSentence(view, method) {
@@ -58,7 +62,7 @@ function wordsSentence(view, method) {
   return rule + ": " + named(view.trusted) + ". The rest of the drafter’s mass, " + number(deferred) + ", is spread as p says.";
 }
 
-function ruleBox(methods) {
+export function ruleBox(methods) {
   const title = el("p", "sv-caption");
   const words = attributes(el("p", "sp-rule-words"), { "aria-live": "polite", "data-testid": "rule" });
   const why = el("p", "sv-caption");
@@ -72,7 +76,7 @@ function ruleBox(methods) {
 }
 
 /** One row a word: q, p, whether it is trusted, acceptance, residual, π. */
-function outcomeTable() {
+export function outcomeTable() {
   const caption = el("caption", "sp-caption");
   const columns = [["q", "q"], ["p", "p"], ["trusted", "trust\u00aded?"], ["acceptance", "accept\u00adance"],
     ["residual", "resid\u00adual"], ["target", "π"]];
@@ -148,7 +152,7 @@ function throwRow(word) {
 }
 
 /** A thousand tokens thrown by the rule beside what the formula says. */
-function throwsPanel(onAgain) {
+export function throwsPanel(onAgain) {
   const rows = WORDS.map(throwRow);
   const again = attributes(el("button", "sp-button", "Throw again"), { type: "button", "data-testid": "again" });
   again.addEventListener("click", onAgain);
@@ -168,7 +172,7 @@ function throwsPanel(onAgain) {
 }
 
 /** How many of the thousand tokens a method changes, the coins being the same. */
-function changedFigure() {
+export function changedFigure() {
   const node = attributes(el("p", "sp-changed"), { "aria-live": "polite", "data-testid": "changed" });
   const show = (view, state) => {
     const changed = changedTokens(view, ruled({ ...state, method: "speed", lenience: 0 }), state.seed);
@@ -177,7 +181,7 @@ function changedFigure() {
   return { node, show };
 }
 
-function changedTokens(view, other, seed) {
+export function changedTokens(view, other, seed) {
   const coins = coinsOf(seed, THROWS);
   const words = simulate(other, coins);
   return simulate(view, coins).filter(({ word }, at) => word !== words[at].word).length;

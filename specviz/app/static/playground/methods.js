@@ -6,10 +6,10 @@
 
 const FLOOR = 1e-10; // smallest denominator of speed's acceptance ratio
 const TINY = 2.2250738585072014e-308;
-const ROUNDING = 1e-12; // people set round numbers, and 1 − 0.7 should count as 0.3
+export const ROUNDING = 1e-12; // people set round numbers, and 1 − 0.7 should count as 0.3
 
-const total = (values) => values.reduce((sum, value) => sum + value, 0);
-const largest = (values) => Math.max(...values);
+export const total = (values) => values.reduce((sum, value) => sum + value, 0);
+export const largest = (values) => Math.max(...values);
 const scaled = (values, mass = total(values)) => values.map((value) => (mass > 0 ? value / mass : 0));
 
 /** Probabilities of logits at a temperature; at 0 all on the (first) argmax. */
@@ -21,7 +21,7 @@ function distribution(logits, temperature = 1) {
 }
 
 /** Both models' distributions: {q, p, q1, p1}. */
-function distributions(drafterLogits, verifierLogits, temperature = 1) {
+export function distributions(drafterLogits, verifierLogits, temperature = 1) {
   return {
     q: distribution(drafterLogits, temperature), p: distribution(verifierLogits, temperature),
     q1: distribution(drafterLogits), p1: distribution(verifierLogits),
@@ -29,7 +29,7 @@ function distributions(drafterLogits, verifierLogits, temperature = 1) {
 }
 
 /** TV(q, p): the mass that q has beyond p. */
-const totalVariation = (q, p) => total(q.map((mass, word) => Math.max(0, mass - p[word])));
+export const totalVariation = (q, p) => total(q.map((mass, word) => Math.max(0, mass - p[word])));
 
 /** Deferral tests: score (of the drafter as a whole, or of each word) and threshold; trust where score >= threshold. */
 const TESTS = {
@@ -62,7 +62,7 @@ function acceptanceOf(method, guide, q, a) {
  * One method's view of one position: the distributions, {score, threshold, trusted} (null without a deferral test; trusted
  * is by word), and {acceptance, residual, target} by word, and the expected acceptanceRate.
  */
-function ruling(method, b, a) {
+export function ruling(method, b, a) {
   const { q, p } = b;
   const [score, threshold] = TESTS[method]?.(b, a) ?? [null, null];
   const trusted = score === null ? null : q.map((_, word) => (score[word] ?? score) >= threshold - ROUNDING);
@@ -77,11 +77,11 @@ function ruling(method, b, a) {
 }
 
 /** Tokens a verifier call yields on average, if every proposal is accepted with the same probability. */
-const blockEfficiency = (acceptanceRate, draftLength) =>
+export const blockEfficiency = (acceptanceRate, draftLength) =>
   total(Array.from({ length: draftLength }, (_, before) => acceptanceRate ** before));
 
 /** Coins for `count` positions from a seed: [draft, accept, resample] in [0, 1) each. The generator is mulberry32. */
-function coinsOf(seed, count) {
+export function coinsOf(seed, count) {
   let state = seed | 0;
   const uniform = () => {
     state = (state + 0x6d2b79f5) | 0;
@@ -101,7 +101,7 @@ function drawWord(probabilities, uniform) {
 }
 
 /** Draft, examine, accept or resample once for each triple of coins: [{word, accepted}]. */
-function simulate(view, coins) {
+export function simulate(view, coins) {
   const fallback = total(view.residual) > 0 ? view.residual : view.target; // only rounding gets there
   return coins.map(([draft, accept, resample]) => {
     const word = drawWord(view.q, draft);

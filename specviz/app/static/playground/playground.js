@@ -11,23 +11,16 @@
  *   keepLenience  whether another method takes over the lenience; else it comes with its own
  */
 
-const WORDS = ["Canberra", "Sydney", "Melbourne", "Perth", "a", "the"];
-const PRESETS = {
-  "confident and wrong": { q1: [0.16, 0.66, 0.1, 0.04, 0.02, 0.02], p1: [0.8, 0.1, 0.04, 0.02, 0.02, 0.02] },
-  "confident and right": { q1: [0.7, 0.16, 0.06, 0.03, 0.02, 0.03], p1: [0.86, 0.06, 0.03, 0.02, 0.01, 0.02] },
-  "both unsure": { q1: [0.22, 0.3, 0.18, 0.12, 0.1, 0.08], p1: [0.28, 0.2, 0.16, 0.12, 0.1, 0.14] },
-  "they agree": { q1: [0.5, 0.25, 0.12, 0.06, 0.04, 0.03], p1: [0.52, 0.24, 0.12, 0.06, 0.03, 0.03] },
-  "verifier sure": { q1: [0.3, 0.35, 0.15, 0.1, 0.04, 0.06], p1: [0.95, 0.02, 0.01, 0.01, 0.005, 0.005] },
-};
-const STEP = 0.01;
-const START = { ...PRESETS["confident and wrong"], method: "cascade_tokenV3", lenience: 0.5, temperature: 1, seed: 1 };
+import { el } from "../shared/dom.js";
+import { followTheme } from "../shared/theme.js";
+import { PRESETS, START, STEP, ruled } from "./cases.js";
+import { choice, distributionsControl, methodSelect, rangeControl } from "./controls.js";
+import { changedFigure, figures, outcomeTable, ruleBox, throwsPanel } from "./displays.js";
+
 const ALL_CONTROLS = ["presets", "method", "lenience", "temperature", "distributions"];
 const ALL_SHOWN = ["figures", "rule", "table", "throws"];
 
-const ruled = (state) =>
-  ruling(state.method, distributions(state.q1.map(Math.log), state.p1.map(Math.log), state.temperature), state.lenience);
-
-function createPlayground(host, { methods, start = {}, controls = ALL_CONTROLS, shows = ALL_SHOWN, offered = Object.keys(methods),
+export function createPlayground(host, { methods, start = {}, controls = ALL_CONTROLS, shows = ALL_SHOWN, offered = Object.keys(methods),
   keepLenience = false }) {
   const state = { ...START, ...start };
   const change = (news) => {
@@ -71,4 +64,13 @@ function createPlayground(host, { methods, start = {}, controls = ALL_CONTROLS, 
     el("div", "sp-shown", ...box("rest"))));
   refresh();
   return { state, view: () => ruled(state) };
+}
+
+/** Mount the component in gradio’s element. */
+export function mount(element, { props }) {
+  // On a phone the figures stay in sight above the bars: gradio's container may not clip what is sticky (6.30).
+  if (matchMedia("(max-width: 768px)").matches) element.closest(".gradio-container").style.overflow = "clip";
+  const host = element.querySelector(".specviz");
+  followTheme(host);
+  createPlayground(host, { methods: props.methods });
 }

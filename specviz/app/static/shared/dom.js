@@ -3,10 +3,10 @@
  * nodes are only ever built from text, never from markup. Knows no run and no component.
  */
 
-const DASH = "–";
+export const DASH = "–";
 
 /** A new element; strings among the children become text nodes, missing ones are left out. */
-function el(tag, className, ...children) {
+export function el(tag, className, ...children) {
   const node = document.createElement(tag);
   if (className) node.className = className;
   node.append(...children.filter((child) => child || child === ""));
@@ -14,30 +14,30 @@ function el(tag, className, ...children) {
 }
 
 /** The node, with these attributes set. */
-function attributes(node, values) {
+export function attributes(node, values) {
   for (const [name, value] of Object.entries(values)) node.setAttribute(name, value);
   return node;
 }
 
 /** The value if it is a finite number, else the fallback. */
-const finite = (value, fallback = 0) => (Number.isFinite(value) ? value : fallback);
-const list = (value) => (Array.isArray(value) ? value : []);
-const string = (value) => (typeof value === "string" ? value : "");
-const count = (n, noun) => n + " " + noun + (n === 1 ? "" : "s");
+export const finite = (value, fallback = 0) => (Number.isFinite(value) ? value : fallback);
+export const list = (value) => (Array.isArray(value) ? value : []);
+export const string = (value) => (typeof value === "string" ? value : "");
+export const count = (n, noun) => n + " " + noun + (n === 1 ? "" : "s");
 /** What a run without tokens does; its position in the queue is 0 once it is being served. */
-const waitingWords = (position) => (finite(position) > 0 ? "waiting, number " + position + " in the queue" : "reading the prompt");
-const isExamined = (token) => Number.isFinite(token.acceptance) && Number.isFinite(token.coin);
+export const waitingWords = (position) => (finite(position) > 0 ? "waiting, number " + position + " in the queue" : "reading the prompt");
+export const isExamined = (token) => Number.isFinite(token.acceptance) && Number.isFinite(token.coin);
 /** A round's draft length K. Traces before version 4 have none: all K proposals were drafted then. */
-const draftLength = (round) => finite(round.draft_length, list(round.proposals).length);
+export const draftLength = (round) => finite(round.draft_length, list(round.proposals).length);
 /** How many proposals were drafted before the verification; the last of K > 1 comes after it, where all others are accepted. */
-function draftedFirst(round) {
+export function draftedFirst(round) {
   const drafted = list(round.proposals).length;
   return drafted > 1 && drafted === round.draft_length && round.tokens.some(isExamined) ? drafted - 1 : drafted;
 }
-const signed = (value, text) => (value < 0 ? "−" : "") + text;
+export const signed = (value, text) => (value < 0 ? "−" : "") + text;
 
 /** A probability or a score with about two significant digits. */
-function number(value) {
+export function number(value) {
   if (!Number.isFinite(value)) return DASH;
   const size = Math.abs(value);
   if (size === 0) return "0";
@@ -46,7 +46,7 @@ function number(value) {
 }
 
 /** Two numbers that are compared, with as many digits as it takes to tell them apart. */
-function compared(a, b) {
+export function compared(a, b) {
   let texts = [number(a), number(b)];
   for (let digits = 3; a !== b && texts[0] === texts[1] && digits < 10; digits += 1) {
     texts = [a, b].map((value) => (Number.isFinite(value) ? signed(value, Math.abs(value).toFixed(digits)) : DASH));
@@ -55,15 +55,15 @@ function compared(a, b) {
 }
 
 /** Text with its white space made visible. */
-const visible = (text) =>
+export const visible = (text) =>
   string(text).replace(/ /g, "␣").replace(/\n/g, "⏎").replace(/\r/g, "␍").replace(/\t/g, "⇥");
 
 /** The name of a token, a draft or a candidate on its own; a piece of a character is named by its id. */
-const nameOf = (token) => visible(token?.label || token?.text) || "#" + (token?.id ?? "?");
-const quoted = (token) => el("bdi", "sv-name", nameOf(token));
+export const nameOf = (token) => visible(token?.label || token?.text) || "#" + (token?.id ?? "?");
+export const quoted = (token) => el("bdi", "sv-name", nameOf(token));
 
 /** A token as a screen reader should read it. */
-function spoken(token) {
+export function spoken(token) {
   const text = string(token.label || token.text);
   if (text === "") return "part of a character";
   return text.trim() || (text.includes("\n") ? "line break" : "space");

@@ -1,5 +1,7 @@
 /** Lets the browser save a text as a file. */
-function download(name, type, text) {
+
+import { el } from "./dom.js";
+export function download(name, type, text) {
   const link = el("a");
   link.href = URL.createObjectURL(new Blob([text], { type }));
   link.download = name;

@@ -3,7 +3,7 @@
  * whole view until the script has come, and for ever if it never does.
  */
 
-function loadPlotly(address) {
+export function loadPlotly(address) {
   if (window.Plotly) return window.Plotly;
   const source = new URL(address, document.baseURI).href;
   let script = Array.from(document.scripts).find((each) => each.src === source);

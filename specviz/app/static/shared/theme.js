@@ -1,5 +1,5 @@
 /** Keeps `data-theme` of an element as light or dark as the page around it, while it is in the page. */
-function followTheme(host, onChange = () => {}) {
+export function followTheme(host, onChange = () => {}) {
   const apply = () => {
     const themed = getComputedStyle(host).getPropertyValue("--body-text-color") !== "";
     const dark = host.closest(".dark") !== null || (!themed && matchMedia("(prefers-color-scheme: dark)").matches);

@@ -5,6 +5,14 @@
  * createTour(host, {methods}) shows one card at a time in the element.
  */
 
+import { PRESETS, START, WORDS, ruled } from "../playground/cases.js";
+import { rangeControl } from "../playground/controls.js";
+import { changedTokens, named } from "../playground/displays.js";
+import { blockEfficiency, largest, totalVariation } from "../playground/methods.js";
+import { createPlayground } from "../playground/playground.js";
+import { attributes, el, number } from "../shared/dom.js";
+import { followTheme } from "../shared/theme.js";
+
 const of = (name, more) => ({ ...START, ...PRESETS[name], ...more });
 const on = (word) => WORDS.indexOf(word);
 const view = (state, more = {}) => ruled({ ...state, ...more });
@@ -192,7 +200,7 @@ function cardNodes(card, methods) {
   return [...card.said.map((words) => el("p", "st-said", words)), stage, answer];
 }
 
-function createTour(host, { methods }) {
+export function createTour(host, { methods }) {
   let at = 0;
   const title = attributes(el("h2", "st-question"), { tabindex: -1 });
   const progress = attributes(el("p", "st-progress"), { "data-testid": "progress" });
@@ -229,4 +237,11 @@ function createTour(host, { methods }) {
   });
   host.append(attributes(el("article", "st-card", title, body), { "data-testid": "card" }), steps);
   draw();
+}
+
+/** Mount the component in gradio’s element. */
+export function mount(element, { props }) {
+  const host = element.querySelector(".specviz");
+  followTheme(host);
+  createTour(host, { methods: props.methods });
 }

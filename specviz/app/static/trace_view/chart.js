@@ -2,10 +2,12 @@
  * The live chart of acceptance, drawn by Plotly if there is one. Knows tokens and rounds, not the text around them.
  */
 
+import { finite, isExamined } from "../shared/dom.js";
+
 const WINDOW = 16; // examined proposals in the rolling acceptance
 
 /** The live chart. It collects points at once and draws when it can: Plotly may come late or never. */
-function createChart(panel, colours, onPoint) {
+export function createChart(panel, colours, onPoint) {
   const node = panel.querySelector(".sv-chart");
   const note = panel.querySelector(".sv-chart-note");
   const legend = panel.querySelector(".sv-chart-legend");

@@ -2,7 +2,9 @@
  * The view's footer: what can be done with a whole run. Knows which run there is; saving is the business of save.
  */
 
-function createFooter(section, { methods, onReplay, sources, yardstick }) {
+import { savePage, saveTrace } from "./save.js";
+
+export function createFooter(section, { methods, onReplay, sources, yardstick }) {
   const button = (name) => section.querySelector('[data-testid="' + name + '"]');
   const note = section.querySelector(".sv-saved");
   let run, rounds, value;

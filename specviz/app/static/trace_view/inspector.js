@@ -2,6 +2,9 @@
  * The inspector: all that the trace records of one token, as nodes. Computes no decision.
  */
 
+import { DASH, compared, el, finite, isExamined, list, nameOf, number, quoted } from "../shared/dom.js";
+import { whatIfNodes } from "./what_if.js";
+
 /** The verdict on a token, in words. */
 function verdict(item, run) {
   const { token } = item;
@@ -35,7 +38,7 @@ function acceptanceSentence(token, run) {
 }
 
 /** The acceptance probability as a bar from 0 to 1, and the coin as a tick on it. */
-function gauge(token) {
+export function gauge(token) {
   const [coin, acceptance] = compared(token.coin, token.acceptance);
   const passed = token.coin < token.acceptance;
   const words = "Coin " + coin + (passed ? " < " : " ≥ ") + acceptance + ": " + (passed ? "accepted" : "rejected");
@@ -113,7 +116,7 @@ function topList(token) {
 }
 
 /** The whole inspector for one token, as a list of nodes. */
-function inspectorNodes(item, run, methods) {
+export function inspectorNodes(item, run, methods) {
   const { token, round, index } = item;
   const examined = isExamined(token);
   const method = Object.hasOwn(methods, run.method) ? methods[run.method] : {};

@@ -3,9 +3,11 @@
  * would have taken. The clock starts after prefill.
  */
 
+import { count, draftedFirst, el, finite, list, string } from "../shared/dom.js";
+
 const seconds = (value) => (value < 0.1 ? (1000 * value).toFixed(value < 0.01 ? 1 : 0) + " ms" : value.toFixed(2) + " s");
 
-function createLanes(section) {
+export function createLanes(section) {
   const find = (selector) => section.querySelector(selector);
   const track = (name) => find('[data-lane="' + name + '"] .sv-track');
   let rounds, starts, span, yardstick, plain;

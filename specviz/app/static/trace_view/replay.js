@@ -3,6 +3,10 @@
  * their steps; how a step looks is the business of stage, lanes and the view.
  */
 
+import { draftedFirst, finite, isExamined, list } from "../shared/dom.js";
+import { createLanes } from "./lanes.js";
+import { narrate, stageNodes } from "./stage.js";
+
 const STEP_PAUSE = 1100; // ms a step stays, at speed 1
 
 /**
@@ -55,7 +59,7 @@ function roundSoFar(round, step, first) {
  * The transport and what it moves. `show(step)` is called with every step gone to, with `entries` added: the trace
  * as far as it has come, for figures and chart.
  */
-function createReplay(section, { show }) {
+export function createReplay(section, { show }) {
   const find = (selector) => section.querySelector(selector);
   const slider = find(".sv-jump input");
   const narration = find(".sv-narration");

@@ -3,6 +3,9 @@
  * request and opens from disk. Knows how such a file is put together, not what it shows.
  */
 
+import { download } from "../shared/download.js";
+import { parse } from "./reader.js";
+
 /** The lines of a value that belong to the trace itself. */
 const traceLines = (value) => value.split("\n").filter((line) => ["run", "round", "end"].includes(parse(line)?.type));
 
@@ -12,7 +15,7 @@ function fileName(run, ending) {
   return "specviz-" + (plain(run.method) || "run") + "-seed" + (plain(run.seed) || "0") + ending;
 }
 
-function saveTrace(run, value) {
+export function saveTrace(run, value) {
   const lines = traceLines(value);
   download(fileName(run, ".jsonl"), "application/jsonl", lines.map((line) => line + "\n").join(""));
 }
@@ -24,6 +27,29 @@ async function source(address) {
   return answer.text();
 }
 
+/**
+ * The module at an address and all that it imports, as an import map: names without a folder, each with its code as a
+ * data address, since a file opened from disk may import no other file. Names are those of `nameOf`.
+ */
+async function importMap(entry) {
+  const imports = {};
+  const nameOf = (address) => "specviz/" + address.pathname.split("/").slice(-2).join("/");
+  async function add(address) {
+    const name = nameOf(address);
+    if (Object.hasOwn(imports, name)) return name;
+    imports[name] = ""; // so that a circle ends
+    const found = [];
+    const code = (await source(address)).replace(/ from "(\.[^"]+)"/g, (_, relative) => {
+      found.push(new URL(relative, address));
+      return ' from "' + nameOf(found.at(-1)) + '"';
+    });
+    imports[name] = "data:text/javascript;charset=utf-8," + encodeURIComponent(code);
+    for (const each of found) await add(each);
+    return name;
+  }
+  return { entry: await add(new URL(entry, document.baseURI)), imports };
+}
+
 /** Data as the text of a script element: no "<" is left, so nothing in it can end the element. */
 const asData = (data) => JSON.stringify(data).replace(/</g, "\\u003c");
 const asScript = (code) => "<script>" + code.replace(/<\/(script)/gi, "<\\/$1") + "</script>\n";
@@ -31,27 +57,28 @@ const asScript = (code) => "<script>" + code.replace(/<\/(script)/gi, "<\\/$1") 
 const SAVED_STYLE = "body { margin: 0; padding: 16px; max-width: 1280px; margin-inline: auto; background: #fff; color: #1f2937; " +
   "font-family: system-ui, sans-serif; } h1 { font-size: 1.3rem; margin: 0; } " +
   "@media (prefers-color-scheme: dark) { body { background: #0f1114; color: #f1f3f5; } }";
-const SAVED_GLUE = 'const data = JSON.parse(document.getElementById("data").textContent);\n' +
-  'SpecViz.createTraceView(document.getElementById("page"), { methods: data.methods, plotly: window.Plotly ?? null, replay: true }).update(data.trace);';
+const savedGlue = (entry) => 'import { createTraceView } from "' + entry + '";\n' +
+  'const data = JSON.parse(document.getElementById("data").textContent);\n' +
+  'createTraceView(document.getElementById("page"), { methods: data.methods, plotly: window.Plotly ?? null, replay: true }).update(data.trace);';
 
 /** One self-contained page with this run; `sources` says where the app keeps the view's own files. */
 async function savedPage(trace, methods, sources) {
-  const [template, plotly, styles, scripts] = await Promise.all([source(sources.template), source(sources.plotly),
-    Promise.all(sources.styles.map(source)), Promise.all(sources.scripts.map(source))]);
-  const code = ["const SpecViz = (() => {", '"use strict";', ...scripts, "return { createTraceView };", "})();"].join("\n");
+  const [template, plotly, styles, { entry, imports }] = await Promise.all([source(sources.template), source(sources.plotly),
+    Promise.all(sources.styles.map(source)), importMap(sources.module)]);
   // The policy shuts the network off for good, whatever the trace holds.
   return ["<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n",
-    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'unsafe-inline'; ",
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'unsafe-inline' data:; ",
     "style-src 'unsafe-inline'; img-src data: blob:\">\n",
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n",
     "<title>SpecViz: a saved run</title>\n<style>", SAVED_STYLE, "\n#page {\n", ...styles, "\n}</style>\n</head>\n<body>\n",
     "<h1>SpecViz: a saved run</h1>\n<div id=\"page\">", template, "</div>\n",
     "<script type=\"application/json\" id=\"data\">", asData({ methods, trace }), "</script>\n",
-    asScript(plotly), asScript(code), asScript(SAVED_GLUE), "</body>\n</html>\n"].join("");
+    asScript(plotly), "<script type=\"importmap\">", asData({ imports }), "</script>\n",
+    "<script type=\"module\">", savedGlue(entry), "</script>\n</body>\n</html>\n"].join("");
 }
 
 /** `yardstick` is the speed of the verifier alone, if the page knows it. */
-async function savePage(run, value, yardstick, methods, sources) {
+export async function savePage(run, value, yardstick, methods, sources) {
   const trace = value + (yardstick ? JSON.stringify(yardstick) + "\n" : "");
   download(fileName(run, ".html"), "text/html", await savedPage(trace, methods, sources));
 }

@@ -3,6 +3,9 @@
  * recorded; of a proposal that was never examined that is q alone.
  */
 
+import { compared, count, draftLength, draftedFirst, el, isExamined, list, nameOf, number, quoted } from "../shared/dom.js";
+import { gauge } from "./inspector.js";
+
 const STATE_WORDS = { proposed: "proposed", scored: "scored", accepted: "✓ accepted", rejected: "✗ rejected",
   unseen: "never examined", kept: "✓ kept unexamined", drawn: "drawn instead", written: "written" };
 
@@ -59,7 +62,7 @@ function draftedBy(step, round) {
 }
 
 /** The cards of a step, from left to right as the tokens stand. */
-function stageNodes(step, round) {
+export function stageNodes(step, round) {
   const cards = Array.from({ length: draftedBy(step, round) }, (_, offset) => proposalCard(offset, step, round));
   const token = round.tokens[step.offset];
   const numbers = (one) => [one.q !== null && ["q", number(one.q)], ["p", number(one.p)], ["π", number(one.pi)]];
@@ -71,7 +74,7 @@ function stageNodes(step, round) {
 }
 
 /** What happens in a step, in words; a list of strings and nodes. */
-function narrate(step, round, run) {
+export function narrate(step, round, run) {
   const drafted = draftedBy(step, round);
   const token = round.tokens[step.offset];
   const left = isClosing(step, round) ? Math.max(0, drafted - step.offset - 1) : 0;

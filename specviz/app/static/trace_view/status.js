@@ -2,12 +2,14 @@
  * The status line: counts rounds as they come and shows the figures derived from them.
  */
 
+import { DASH, count, draftLength, el, finite, list, string, waitingWords } from "../shared/dom.js";
+
 const ANNOUNCE_EVERY = 5000; // ms between two spoken updates of the figures
 const IDLE_ROUNDS = 8; // rounds of one proposal after which an automatic run counts as not speculating
 const STOP_WORDS = { eos: "ended by itself", length: "reached the token limit", context: "context is full",
   cancelled: "stopped", time: "time was up" };
 
-function createStatus(section, running = "running …") {
+export function createStatus(section, running = "running …") {
   const cell = (name) => section.querySelector('[data-figure="' + name + '"]');
   const warning = section.querySelector(".sv-warning");
   const failure = section.querySelector(".sv-failure");

@@ -10,6 +10,8 @@
  *   onSelect  called with (index, text) when a token is pinned by hand
  */
 
+import { el, isExamined, nameOf, spoken, string, visible } from "../shared/dom.js";
+
 /** The token's node: its own text and nothing else, so that the nodes together read as the trace's text. */
 function tokenNode({ token, index }) {
   const node = el("span", "sv-token " + (token.accepted ? "accepted" : "resampled"));
@@ -60,7 +62,7 @@ function roundNode(items) {
   return group;
 }
 
-function createText(box, { onShow, onPin, onSelect }) {
+export function createText(box, { onShow, onPin, onSelect }) {
   let items, shown, pinned, tabStop;
   let added; // rounds that are not on the page yet
   let visibleTokens; // all, unless a replay has not come to them

@@ -18,37 +18,22 @@
  *             a line {"type": "error", "message"} in place of the end says why a run broke off
  */
 
+import { el, string } from "../shared/dom.js";
+import { loadPlotly } from "../shared/plotly.js";
+import { followTheme } from "../shared/theme.js";
+import { createChart } from "./chart.js";
+import { createFooter } from "./footer.js";
+import { inspectorNodes } from "./inspector.js";
+import { createReader } from "./reader.js";
+import { createReplay } from "./replay.js";
+import { createStatus } from "./status.js";
+import { createText } from "./text.js";
+import { createWhatIf } from "./what_if.js";
+
 const HINTS = [
   "Choose a token to see why it is there: point at it, tap it, or walk to it with Tab and the arrow keys.",
   "Here you will find what was drafted, the coin that decided, and what drafter (q), verifier (p) and target (π) thought.",
 ];
-
-const isToken = (token) => token !== null && typeof token === "object" && typeof token.text === "string";
-
-/** One line of a trace as an object, or null if it cannot be one. */
-function parse(line) {
-  try {
-    const entry = JSON.parse(line);
-    if (entry === null || typeof entry !== "object") return null;
-    const sound = entry.type !== "round" || (Array.isArray(entry.tokens) && entry.tokens.every(isToken));
-    return sound ? entry : null;
-  } catch {
-    return null;
-  }
-}
-
-/** A reader that remembers what it has read: read(value) gives the new entries and whether to start anew. */
-function createReader() {
-  let consumed = "";
-  return (value) => {
-    const anew = !value.startsWith(consumed);
-    const start = anew ? 0 : consumed.length;
-    const end = value.lastIndexOf("\n") + 1;
-    const lines = value.slice(start, Math.max(start, end)).split("\n").filter((line) => line.trim() !== "");
-    consumed = value.slice(0, end);
-    return { anew, entries: lines.map(parse) };
-  };
-}
 
 /** What the chart takes over from the style sheet. */
 function coloursOf(host) {
@@ -60,7 +45,7 @@ function coloursOf(host) {
   return look;
 }
 
-function createTraceView(root, options = {}) {
+export function createTraceView(root, options = {}) {
   const { methods = {}, plotly = null, onSelect = () => {}, replay = false, onReplay = null, sources = null } = options;
   const host = root.matches(".specviz") ? root : root.querySelector(".specviz");
   const find = (selector) => host.querySelector(selector);
@@ -153,4 +138,18 @@ function createTraceView(root, options = {}) {
   new ResizeObserver(() => chart.schedule()).observe(chart.node);
   Promise.resolve(plotly).then(chart.use, () => chart.use(null));
   return { update, pin: text.pin, mark: text.mark };
+}
+
+/** Mount the component in gradio’s element. */
+export function mount(element, { props, trigger, watch }) {
+  const view = createTraceView(element, {
+    methods: props.methods,
+    plotly: loadPlotly(props.plotly_address),
+    onSelect: (index, value) => trigger("select", { index, value }),
+    replay: props.replay,
+    onReplay: props.offers_replay ? () => trigger("play") : null,
+    sources: props.sources,
+  });
+  watch("value", () => view.update(props.value));
+  view.update(props.value);
 }

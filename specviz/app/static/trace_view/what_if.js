@@ -3,6 +3,8 @@
  * at another lenience. Reads what a trace recorded; computes no decision and runs no model.
  */
 
+import { DASH, count, el, finite, isExamined, list, number, quoted, signed, string } from "../shared/dom.js";
+
 /** A lenience with at most three decimals. */
 function lenienceText(value) {
   if (!Number.isFinite(value)) return DASH;
@@ -54,7 +56,7 @@ function whatIfRow(one, token, titles) {
 }
 
 /** What every method would have done here, at the same coin; null where it is not known. */
-function whatIfNodes(token, run, methods) {
+export function whatIfNodes(token, run, methods) {
   if (run.method === "drafter_only" || run.method === "verifier_only") {
     return el("p", "sv-caption sw-unknown", "What the other methods would have done here is not known: only one of the two models ran.");
   }
@@ -118,7 +120,7 @@ function whatIfSentence(items, run, lenience, range, index, change) {
  * The slider: shown under a run that has ended and recorded what it needs. Up to the first change the text stays as it
  * is, the change is outlined in its new look, and all that follows is greyed: what would follow is not known.
  */
-function createWhatIf(section, text, methods) {
+export function createWhatIf(section, text, methods) {
   const slider = section.querySelector('input[type="range"]');
   const field = section.querySelector('input[type="number"]');
   const words = section.querySelector(".sw-words");

@@ -1,0 +1,56 @@
+"""A page of its own for one component, without gradio: its markup and style, and its modules as the app serves them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Page, Route
+
+from specviz.app.components.scripted_html import STATIC, ScriptedHTML
+
+ADDRESS = "http://127.0.0.1:9"  # nobody is there: Playwright answers
+
+
+def open_bare(page: Page, component: type[ScriptedHTML] | None = None, *modules: str) -> None:
+    """Open a page with the component's markup in an element of the class "host".
+
+    Its module's exports, and those of further `modules` of `static/`, are on the page as `SpecViz`.
+    """
+    page.unroute(f"{ADDRESS}/**")
+    page.route(f"{ADDRESS}/**", _answer)
+    page.goto(f"{ADDRESS}/")
+    if component is not None:
+        page.set_content(
+            f"<style>.host {{ {component.CSS} }}</style><div class='host'>{component.TEMPLATE}</div>"
+        )
+        modules = (component.MODULE, *modules)
+    page.evaluate(
+        "async names => { window.SpecViz = Object.assign({}, ...await Promise.all(names.map(name => import(`/${name}.js`)))); }",
+        list(modules),
+    )
+
+
+def scripts(*modules: str) -> str:
+    """All code that these modules are made of, those that they import included."""
+    found: dict[Path, str] = {}
+
+    def add(path: Path) -> None:
+        if path in found:
+            return
+        found[path] = path.read_text(encoding="utf-8")
+        for name in re.findall(r' from "(\.[^"]+)"', found[path]):
+            add((path.parent / name).resolve())
+
+    for name in modules:
+        add((STATIC / f"{name}.js").resolve())
+    return "\n".join(found.values())
+
+
+def _answer(route: Route) -> None:
+    path = Path(f"{STATIC}{urlsplit(route.request.url).path}")
+    if path.is_file():
+        route.fulfill(path=path)
+    else:
+        route.fulfill(body="", content_type="text/html")

@@ -6,13 +6,16 @@ one tab's controls apart from another's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import gradio as gr
 from gradio.components import Component
 
+from specviz.app.components.scripted_html import module_address
 from specviz.app.link import DRAFT_LENGTHS, NAMES, ranged
 from specviz.app.running import QUIET, page_script
 from specviz.core.methods import METHODS, get_method
@@ -29,32 +32,42 @@ EXAMPLES = {
 """Prompts to begin with, by the names on their buttons; the first one is filled in."""
 
 
-def prompt_box(prefix: str = "") -> gr.Textbox:
-    """The prompt, and examples that fill it."""
-    prompt = gr.Textbox(
+def prompt_box(prefix: str = "", lines: int = 1) -> gr.Textbox:
+    """The prompt, the first example filled in."""
+    return gr.Textbox(
         next(iter(EXAMPLES.values())),
         label="Prompt",
-        lines=3,
-        max_lines=10,
+        lines=lines,
+        max_lines=6,
+        scale=5,
+        min_width=240,
         elem_id=f"{prefix}prompt",
         placeholder="What should the models answer?",
     )
-    gr.Examples(
-        [[text] for text in EXAMPLES.values()],
-        [prompt],
-        label="Or take one of these",
-        example_labels=list(EXAMPLES),
-        api_visibility="private",
-    )
-    return prompt
+
+
+def example_buttons(prompt: gr.Textbox) -> None:
+    """Buttons that fill the prompt, side by side."""
+    for name, text in EXAMPLES.items():
+        button = gr.Button(name, size="sm", min_width=70, elem_classes="specviz-example")
+        button.click(None, None, prompt, js=f"() => {json.dumps(text)}", **QUIET)
+
+
+@contextmanager
+def drawer(elem_id: str, button: gr.Button) -> Iterator[None]:
+    """Further settings below a bar, which `button` shows and hides; they are part of the page in any case."""
+    with gr.Column(elem_id=elem_id, elem_classes="specviz-drawer"):
+        yield
+    js = page_script("toggle_drawer", BUTTON=button.elem_id, DRAWER=elem_id)
+    button.click(None, None, None, js=js, **QUIET)
 
 
 def run_buttons(prefix: str = "") -> tuple[gr.Button, gr.Button]:
     """Run and Stop, side by side."""
-    with gr.Row():
+    with gr.Row(elem_classes="specviz-run"):
         return (
-            gr.Button("Run", variant="primary", elem_id=f"{prefix}run"),
-            gr.Button("Stop", variant="stop", interactive=False, elem_id=f"{prefix}stop"),
+            gr.Button("Run", variant="primary", min_width=70, elem_id=f"{prefix}run"),
+            gr.Button("Stop", variant="stop", min_width=60, interactive=False, elem_id=f"{prefix}stop"),
         )
 
 
@@ -162,8 +175,27 @@ def link_button(
 
     `panes` is the number of panes, then method, lenience and draft length of each.
     """
-    short = {setting: name for name, setting in NAMES.items()}
-    button = gr.Button("Copy link", size="sm", elem_id=f"{prefix}copy-link")
+    button = gr.Button("Copy link", size="sm", min_width=90, elem_id=f"{prefix}copy-link")
     shown = gr.Textbox(visible=False, interactive=False, lines=1, max_lines=3, elem_id=f"{prefix}link")
-    js = page_script("copy_link", TAB=tab, NAMES=[short[name] for name in settings])
+    js = _address_script("copyLink", tab, settings)
     button.click(None, [*settings.values(), *panes], shown, js=js, **QUIET)
+
+
+def keep_address(
+    tab: str, settings: dict[str, Component], triggers: Sequence[Any], panes: Sequence[Component] = ()
+) -> None:
+    """Let the page's address carry these settings whenever one of `triggers` fires; as for `link_button`."""
+    js = _address_script("keepAddress", tab, settings)
+    gr.on(triggers, None, [*settings.values(), *panes], None, js=js, **QUIET)
+
+
+def _address_script(function: str, tab: str, settings: dict[str, Component]) -> str:
+    """JavaScript that calls a function of `static/page/address.js` with the values of an event's inputs."""
+    short = {setting: name for name, setting in NAMES.items()}
+    names = json.dumps([short[name] for name in settings])
+    return f"async (...values) => {address_module()}.{function}({json.dumps(tab)}, {names}, values)"
+
+
+def address_module() -> str:
+    """JavaScript for the exports of `static/page/address.js`, within an async function."""
+    return f"(await import(new URL({json.dumps(module_address('page/address'))}, document.baseURI)))"

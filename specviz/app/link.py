@@ -12,15 +12,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from specviz.analysis.recorded_runs import read_recorded_runs
 from specviz.core.methods import METHODS
 from specviz.schema.settings import AUTO, DEFAULT_METHOD, MAX_DRAFT_LENGTH, SETTINGS, Setting
 from specviz.serving.offer import offered_pairs
 
-TABS = ("generate", "compare", "tradeoff", "replay", "playground", "tour")
-NAMES = {"pair": "pair", "prompt": "prompt"} | {
+TABS = ("idea", "generate", "compare", "tradeoff", "learn")
+OLD_TABS = {"replay": "generate", "playground": "learn", "tour": "learn"}
+"""Where what these tabs had is now."""
+NAMES = {"pair": "pair", "prompt": "prompt", "run": "run"} | {
     each.query: each.name for each in SETTINGS.values() if each.query
 }
-"""The names in a query, and what they set; beside them `tab`, and `pane` as often as there are panes."""
+"""The names in a query, and what they set ("run" is the key of a recorded run); beside them `tab`, and `pane` as often as there are panes."""
 
 MAX_PROMPT = 4000
 """Characters of a prompt that a link may carry."""
@@ -100,8 +103,12 @@ def _read(name: str, values: list[str], method: str | None, offered: Mapping[str
     if len(values) > 1:
         raise _UnfitError("it is given more than once")
     value = values[0]
-    if name in ("tab", "pair", "method"):
-        return _one_of(value, {"tab": TABS, "pair": offered_pairs(), "method": METHODS}[name])
+    if name == "tab":
+        return OLD_TABS.get(value) or _one_of(value, TABS)
+    if name == "run":
+        return _one_of(value, [run.key for run in read_recorded_runs().runs])
+    if name in ("pair", "method"):
+        return _one_of(value, {"pair": offered_pairs(), "method": METHODS}[name])
     if name == "prompt":
         return _prompt(value)
     if name == "lenience":

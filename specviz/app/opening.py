@@ -1,6 +1,6 @@
 """What opening a link sets: the tab and its controls, and a banner about what could not be set. Runs nothing.
 
-Knows the controls of Generate and Compare; how a link is read is the business of `specviz.app.link`.
+Knows the controls of One run and Compare; how a link is read is the business of `specviz.app.link`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import Any
 
 import gradio as gr
 
-from specviz.app.controls import describe_method, lenience_slider
+from specviz.app.controls import address_module, describe_method, lenience_slider
 from specviz.app.link import Link, parse_link
+from specviz.app.recorded import recorded_value
 from specviz.app.running import QUIET
 from specviz.app.tabs.compare import Compare, set_panes
 from specviz.app.tabs.generate import Generate
@@ -28,6 +29,8 @@ def wire_opening(
         tabs,
         *generate.settings.values(),
         generate.about,
+        generate.view,
+        generate.recorded,
         *compare.settings.values(),
         *compare.pane_outputs,
     ]
@@ -38,22 +41,33 @@ def wire_opening(
         return [
             gr.HTML(f'<p role="alert">{problems}</p>', visible=True) if problems else gr.skip(),
             # Only where the link names it: a quick visitor may have chosen a tab before this arrives.
-            gr.Tabs(selected=link.tab or "compare") if link.tab or link.panes else gr.skip(),
+            gr.Tabs(selected=_tab(link)) if _tab(link) else gr.skip(),
             *_generate(generate, link),
             *_compare(compare, link),
         ]
 
-    page.load(restore, None, outputs, **QUIET)
+    opened = page.load(restore, None, outputs, **QUIET)
+    # A link that shows no run yet leaves one key to press.
+    opened.then(None, None, None, js=f"async () => {address_module()}.opened()", **QUIET)
+
+
+def _tab(link: Link) -> str | None:
+    """The tab that a link is about; None for the page's own first one."""
+    if link.tab or not (link.panes or link.settings):
+        return link.tab
+    return "compare" if link.panes else "generate"
 
 
 def _generate(tab: Generate, link: Link) -> list[Any]:
-    """Updates for the settings of Generate, and for the description of the method."""
+    """Updates for the settings of One run, the description of the method, the view and the recorded run."""
     wanted = {} if link.compares else link.settings
     method = wanted.get("method", DEFAULT_METHOD)
     if "method" in wanted or "lenience" in wanted:
         wanted["lenience"] = lenience_slider(method, wanted.get("lenience"))
     about = describe_method(method) if "method" in wanted else gr.skip()
-    return [*(wanted.get(name, gr.skip()) for name in tab.settings), about]
+    key = wanted.get("run")
+    run = [recorded_value(tab.recordings, key, plays=True), key] if key else [gr.skip()] * 2
+    return [*(wanted.get(name, gr.skip()) for name in tab.settings), about, *run]
 
 
 def _compare(tab: Compare, link: Link) -> list[Any]:

@@ -20,7 +20,6 @@ from specviz.app.opening import wire_opening
 from specviz.app.running import QUIET, page_script
 from specviz.app.tabs.compare import compare_tab
 from specviz.app.tabs.generate import generate_tab
-from specviz.app.tabs.replay import replay_tab
 from specviz.app.tabs.tradeoff import tradeoff_tab
 from specviz.compat import gradio as gradio_compat
 from specviz.serving.service import Service
@@ -29,7 +28,7 @@ INTRODUCTION = """# SpecViz
 A small **drafter** proposes, a large **verifier** checks several proposals at once, and a rule decides which to \
 keep. Watch real text stream, and see who had the last word on every token."""
 
-CSS = style(["page/page"])
+CSS = style(["page/page", "page/settings"])
 
 # Larger text is for a projector: gradio's own sizes are in pixels, the views' in rem; the browser remembers it.
 _LARGE = 1.35
@@ -79,18 +78,17 @@ def build_page(service: Service | None = None) -> gr.Blocks:
         large.click(None, None, None, js=page_script("toggle_large"), **QUIET)
         banner = gr.HTML(visible=False, elem_id="link-banner")
         with gr.Tabs(selected="generate", elem_id="tabs") as tabs:
-            with gr.Tab("Generate", id="generate"):
+            with gr.Tab("One run", id="generate"):
                 generate = generate_tab(page, service)
-            with gr.Tab("Compare", id="compare"):
+            with gr.Tab("Compare methods", id="compare"):
                 compare = compare_tab(page, service)
-            with gr.Tab("Trade-off", id="tradeoff"):
+            with gr.Tab("Speed or quality", id="tradeoff"):
                 tradeoff_tab(page, service, compare, tabs, open_recorded())
-            with gr.Tab("Replay", id="replay"):
-                replay_tab(generate.view, tabs, service.limits.max_trace_bytes)
-            with gr.Tab("Playground", id="playground"):
-                Playground(elem_id="playground")
-            with gr.Tab("Tour", id="tour"):
-                Tour(elem_id="tour")
+            with gr.Tab("Learn", id="learn"), gr.Tabs():
+                with gr.Tab("Tour"):
+                    Tour(elem_id="tour")
+                with gr.Tab("Playground"):
+                    Playground(elem_id="playground")
         wire_opening(page, service.limits, banner, tabs, generate, compare)
         wire_api(service)
         # Off Spaces gradio would let everybody bypass the queue.

@@ -23,6 +23,7 @@ def open_bare(page: Page, component: type[ScriptedHTML] | None = None, *modules:
     page.goto(f"{ADDRESS}/")
     if component is not None:
         page.set_content(
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<style>.host {{ {component.CSS} }}</style><div class='host'>{component.TEMPLATE}</div>"
         )
         modules = (component.MODULE, *modules)

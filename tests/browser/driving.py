@@ -35,6 +35,20 @@ def run(page: Page, minutes: float = 1, prefix: str = "") -> None:
     wait_for_end(page, minutes, prefix)
 
 
+def open_app(page: Page, address: str, tab: str = "generate") -> None:
+    """Open the page on a tab, ready to run."""
+    page.goto(f"{address}?tab={tab}")
+    expect(page.locator("#run")).to_be_enabled(timeout=MINUTES)
+
+
+def open_settings(page: Page) -> None:
+    """Show the further settings of One run."""
+    button = page.locator("#more-settings")
+    if button.get_attribute("aria-expanded") != "true":
+        button.click()
+    expect(page.locator("#seed input")).to_be_visible()
+
+
 def unfold(page: Page, words: str) -> None:
     """Open an accordion and let its controls come to rest: gradio mounts them only now, each with its first value."""
     page.get_by_text(words, exact=True).click()
@@ -78,8 +92,10 @@ def watch(page: Page, button: str) -> None:
     page.evaluate(
         """button => {
             window.early = null;
+            let cleared = document.querySelector("[data-testid=token]") === null; // of what was shown before
             new MutationObserver(() => {
-                if (window.early !== null || document.querySelectorAll("[data-testid=token]").length <= 5) return;
+                cleared ||= document.querySelector("[data-testid=token]") === null;
+                if (!cleared || window.early !== null || document.querySelectorAll("[data-testid=token]").length <= 5) return;
                 const endless = document.getAnimations()
                     .filter((each) => each.playState === "running" && each.effect.getTiming().iterations === Infinity);
                 window.early = { runs: document.querySelector(button).disabled, moves: endless.map((each) => each.animationName) };

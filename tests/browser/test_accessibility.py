@@ -16,7 +16,7 @@ from tests.browser import test_compare
 from tests.browser.driving import violations
 from tests.support.traces import make_trace
 
-TABS = ("generate", "compare", "tradeoff", "replay", "playground", "tour")
+TABS = ("generate", "compare", "tradeoff", "learn")
 WIDE, NARROW = ViewportSize(width=1280, height=900), ViewportSize(width=390, height=844)
 
 
@@ -44,8 +44,6 @@ def show(page: Page, tab: str) -> None:
     elif tab == "compare":
         page.click("#compare-run")
         expect(page.locator("#compare-view .sc-table tbody tr").first).to_be_visible(timeout=30_000)
-    elif tab == "replay":
-        expect(page.locator("#replay-view [data-testid=card]").first).to_be_visible(timeout=30_000)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -68,9 +66,9 @@ def test_no_serious_violation_on_any_tab(browser: Browser, address: str, theme: 
 
 def test_larger_text_is_larger_everywhere_and_remembered(page: Page, address: str) -> None:
     """One button for the projector: the views' text, gradio's own and the chart's grow; nothing is cut off."""
-    page.goto(address)
+    page.goto(f"{address}?tab=generate")
     show(page, "generate")
-    sizes = """() => ['.sv-text', '#prompt textarea', '.sv-inspector .sv-token-name']
+    sizes = """() => ['.sv-text', '#prompt textarea', '.sv-inspector .sv-verdict']
       .map((at) => parseFloat(getComputedStyle(document.querySelector(at)).fontSize))"""
     before = page.evaluate(sizes)
     page.click("#large-type")

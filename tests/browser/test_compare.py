@@ -166,13 +166,13 @@ def test_panes_show_their_own_traces_and_where_they_part(page: Page, script: Scr
     assert pane(page, 3).locator(".sc-note").inner_text() == ""
 
     tokens(page, 2).nth(2).click()
-    expect(pane(page, 1).get_by_test_id("inspector")).to_contain_text("Drafted and accepted.")
-    expect(pane(page, 2).get_by_test_id("inspector")).to_contain_text("Rejected ␣was")
+    expect(pane(page, 1).get_by_test_id("inspector")).to_contain_text("drafted and kept")
+    expect(pane(page, 2).get_by_test_id("inspector")).to_contain_text("␣was made way for ␣is")
     expect(pane(page, 3).get_by_test_id("inspector")).to_contain_text("Choose a token")
     page.keyboard.press("Escape")
     note.get_by_role("button").press("Enter")
-    expect(pane(page, 1).locator(".is-pinned")).to_have_attribute("data-index", "2")
-    expect(pane(page, 2).locator(".is-pinned")).to_have_attribute("data-index", "2")
+    expect(pane(page, 1).locator(".sv-token.is-pinned")).to_have_attribute("data-index", "2")
+    expect(pane(page, 2).locator(".sv-token.is-pinned")).to_have_attribute("data-index", "2")
 
     shown = rows(page)
     assert [row[0].replace("\u00a0", " ") for row in shown] == [
@@ -188,13 +188,13 @@ def test_panes_show_their_own_traces_and_where_they_part(page: Page, script: Scr
     assert [row[9] for row in shown] == ["–", "≠ token 3", "same text"]
 
     drafts = page.locator("[data-pane] .sv-text .sv-draft")
-    expect(drafts.first).to_be_visible()
-    page.get_by_label("rejected drafts").uncheck()
     expect(drafts.first).to_be_hidden()
+    page.get_by_label("rejected drafts").check()
+    expect(drafts.first).to_be_visible()
     chart = pane(page, 1).get_by_test_id("chart")
     expect(chart).to_be_hidden()
     page.get_by_label("charts").check()
-    page.wait_for_function("document.querySelector('[data-pane] .sv-chart').data?.[0].x.length == 4")
+    expect(page.locator("[data-pane] .sv-brick").first).to_be_visible()
     run(page, prefix="compare-")
     expect(page.locator("[data-badge]")).to_have_count(2)
     expect(page.locator("[data-pane]")).to_have_count(3)

@@ -36,14 +36,12 @@ def test_no_script_in_prompt_query_or_trace_runs(
     named = dict.fromkeys(("prompt", "drafter", "verifier", "device", "dtype", "pair", "method"), SCRIPT)
     file = tmp_path / "<img src=x onerror=window.__pwned=1>.jsonl"
     file.write_bytes(trace(header=named | {"alternatives": []}, token=texts | {"what_if": None}))
-    page.get_by_role("tab", name="Replay", exact=True).click()
     page.locator("#upload, [id=upload]").first.wait_for(state="attached")
     page.locator("input[type=file]").last.set_input_files(file)
-    view = page.locator("#replay-view")
+    view = page.locator("#view")
     expect(view.locator(".sv-round-words")).to_have_text("Round 1 of 1", timeout=MINUTES)
-    view.locator("[data-go=last]").click()
     view.get_by_test_id("token").first.click()
     assert SCRIPT in view.get_by_test_id("token").all_text_contents()
     assert page.evaluate("window.__pwned") is None
     assert not dialogs
-    assert page.locator(":is(#view, #replay-view, #link-banner) :is(script, img, svg[onload])").count() == 0
+    assert page.locator(":is(#view, #link-banner) :is(script, img, svg[onload])").count() == 0

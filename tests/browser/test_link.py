@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from specviz.app.page import build_page
 from specviz.serving.service import Service
-from tests.browser.driving import MINUTES, choose, set_number, unfold
+from tests.browser.driving import MINUTES, choose, open_settings, set_number, unfold
 
 PROMPT = "Why <b>so</b>?\n100% & más + “more” 🌈"
 
@@ -34,7 +34,7 @@ def served(serve: Callable[[gr.Blocks], str]) -> tuple[str, Untouched]:
 
 
 def opened(page: Page, address: str, prefix: str = "") -> None:
-    page.goto(address)
+    page.goto(address if "?" in address else f"{address}?tab=generate")
     expect(page.locator(f"#{prefix}run")).to_be_enabled(timeout=MINUTES)
 
 
@@ -60,8 +60,8 @@ def test_a_link_restores_every_control_of_generate(
     page.fill("#prompt textarea", PROMPT)
     choose(page, "method", "OPT")
     set_number(page, "lenience", -2.5)
+    open_settings(page)
     choose(page, "pair", "GPT-2 small → XL")
-    unfold(page, "Draft length, sampling, seed")
     expect(page.locator("#draft-length input")).to_have_value("automatic")
     choose(page, "draft-length", "7")
     for name, value in SAMPLING.items():
@@ -78,11 +78,12 @@ def test_a_link_restores_every_control_of_generate(
     other = context.new_page()
     opened(other, link)
     expect(other.locator("#prompt textarea")).to_have_value(PROMPT)
+    expect(other.locator("#run")).to_be_focused()
     expect(other.locator("#method input")).to_have_value("OPT")
     expect(other.locator("#about-method")).to_contain_text("allowance")
     expect(other.locator("#lenience input[type=range]")).to_have_attribute("min", "-5")
     expect(other.locator("#pair input")).to_have_value("GPT-2 small → XL")
-    unfold(other, "Draft length, sampling, seed")
+    open_settings(other)
     names = ["lenience", *SAMPLING]
     expect(other.locator("#seed input")).to_have_value("123456")
     other.wait_for_timeout(500)  # time for a late event to spoil it
@@ -102,8 +103,7 @@ def test_a_link_restores_every_control_of_generate(
 def test_a_link_restores_every_control_of_compare(
     page: Page, served: tuple[str, Untouched], browser: Browser
 ) -> None:
-    opened(page, served[0])
-    page.get_by_role("tab", name="Compare").click()
+    opened(page, f"{served[0]}?tab=compare", "compare-")
     page.get_by_label("3", exact=True).check()
     expect(page.locator("#compare-4-method")).to_be_hidden()
     page.fill("#compare-prompt textarea", PROMPT)
@@ -158,7 +158,7 @@ def test_hostile_values_are_refused_with_a_sentence_and_the_controls_stay(
     assert "onerror" not in banner.inner_text()
     expect(page.locator("img[src=x]")).to_have_count(0)
     expect(page.locator("#method input")).to_have_value("Token V3")
-    unfold(page, "Draft length, sampling, seed")
+    open_settings(page)
     expect(page.locator("#draft-length input")).to_have_value("3")
     assert numbers(page, "temperature", "seed", "max-new-tokens") == ["0.7", "0", "128"]
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280

@@ -15,15 +15,14 @@ from playwright.sync_api import Page, Route, expect
 
 from specviz.app.page import build_page
 from tests.browser.conftest import LOOPBACK
-from tests.browser.driving import MINUTES, run
+from tests.browser.driving import MINUTES, open_app, run
 from tests.hostile.conftest import FakeService
 
 OPENED = {
-    "Compare": "#compare-run",
-    "Trade-off": "#tradeoff-figure .js-plotly-plot",
-    "Replay": "#replay-view .sv-round-words",
+    "Compare methods": "#compare-run",
+    "Speed or quality": "#tradeoff-figure .js-plotly-plot",
+    "Learn": ".st-tour > *",
     "Playground": "#playground .specviz > *",
-    "Tour": ".st-tour > *",
 }
 """Tabs, and what is there once they have been drawn."""
 
@@ -43,8 +42,7 @@ def test_the_page_needs_nobody_but_its_own_server(
 
     page.route("**/*", cut)
     try:
-        page.goto(serve(build_page(FakeService())))
-        expect(page.locator("#run")).to_be_enabled(timeout=MINUTES)
+        open_app(page, serve(build_page(FakeService())))
         run(page)
         expect(page.get_by_test_id("token").first).to_be_visible()
         with page.expect_download() as download:
@@ -53,9 +51,10 @@ def test_the_page_needs_nobody_but_its_own_server(
         for name, drawn in OPENED.items():
             page.get_by_role("tab", name=name, exact=True).click()
             expect(page.locator(drawn).first).to_be_visible(timeout=MINUTES)
-        page.get_by_role("tab", name="Replay", exact=True).click()
-        page.locator("#replay-view [data-go=last]").click()
-        expect(page.locator("#replay-view").get_by_test_id("token").first).to_be_visible()
+        page.get_by_role("tab", name="One run", exact=True).click()
+        page.locator("#view [data-go=first]").click()
+        page.locator("#view [data-go=last]").click()
+        expect(page.locator("#view").get_by_test_id("token").first).to_be_visible()
         for address in page.locator("[src], link[href]").evaluate_all(
             "all => all.map(each => each.src || each.href)"
         ):

@@ -21,7 +21,16 @@ from specviz.schema.trace import Run, parse_trace
 from specviz.serving.limits import Limits
 from specviz.serving.service import Service
 from specviz.serving.shared_engine import SharedEngine
-from tests.browser.driving import MINUTES, choose, run, set_number, unfold, wait_for_end, watch
+from tests.browser.driving import (
+    MINUTES,
+    choose,
+    open_app,
+    open_settings,
+    run,
+    set_number,
+    wait_for_end,
+    watch,
+)
 from tests.support.tiny import tiny_pair
 from tests.support.traces import make_trace
 
@@ -111,22 +120,12 @@ def script(scripted: tuple[str, Script], page: Page) -> Script:
     service.asked.clear()
     service.failure, service.pause = None, 0.0
     service.trace = make_trace(stop_reason="eos").lines
-    open_page(page, scripted[0])
+    open_app(page, scripted[0])
     return service
-
-
-def open_page(page: Page, address: str) -> None:
-    page.goto(address)
-    expect(page.locator("#run")).to_be_enabled(timeout=MINUTES)
 
 
 def tokens(page: Page) -> Locator:
     return page.get_by_test_id("token")
-
-
-def open_details(page: Page) -> None:
-    unfold(page, "Draft length, sampling, seed")
-    expect(page.locator("#seed input")).to_be_visible()
 
 
 def figure(page: Page, name: str) -> Locator:
@@ -136,20 +135,23 @@ def figure(page: Page, name: str) -> Locator:
 def check_inspector(page: Page, run_: Run, index: int) -> None:
     """The inspector shows the numbers of the trace for token `index`."""
     token, inspector = run_.tokens[index], page.get_by_test_id("inspector")
-    expect(inspector).to_contain_text(f"token {index + 1} ")
+    closed = inspector.locator("[data-fold]:not([open]) > summary")
+    while closed.count():
+        closed.first.click()
+    expect(inspector).to_contain_text(f"Token {index + 1} ")
     expect(inspector).to_contain_text(f"position {token.position}")
     expect(inspector).to_contain_text(f"id {token.id}")
-    expect(inspector).to_contain_text("accepted" if token.accepted else "resampled by the verifier")
-    assert token.coin is not None
-    shown = inspector.inner_text()
-    assert any(f"{token.coin:.{digits}f}" in shown for digits in (2, 3, 4, 5)), (token.coin, shown)
+    expect(inspector).to_contain_text("drafted and kept" if token.accepted else "made way for")
+    picture = inspector.locator(".sv-picture")
+    expect(picture).to_have_attribute("data-coin", str(token.coin))
+    assert float(picture.get_attribute("data-acceptance") or "nan") == token.acceptance
 
 
 def test_a_real_run_streams_and_shows_its_trace(real: tuple[str, Recorder], page: Page) -> None:
     """Law 7: at least 80 tokens of the embedded pair: nodes, colours, chart points and numbers are the trace's."""
     address, service = real
-    open_page(page, address)
-    open_details(page)
+    open_app(page, address)
+    open_settings(page)
     choose(page, "draft-length", "3")
     set_number(page, "max-new-tokens", 96)
     watch(page, "#run")
@@ -170,15 +172,14 @@ def test_a_real_run_streams_and_shows_its_trace(real: tuple[str, Recorder], page
     )
     assert 0 < sum(trace.accepted) < len(trace.tokens)
     assert "".join(tokens(page).all_text_contents()) == trace.text
-    page.wait_for_function(
-        f"document.querySelector('[data-testid=chart]').data[0].x.length == {len(trace.tokens)}"
-    )
+    expect(page.get_by_test_id("chart").locator(".sv-brick")).to_have_count(len(trace.tokens))
     assert trace.acceptance_rate is not None
-    expect(figure(page, "acceptance")).to_contain_text(f"{100 * trace.acceptance_rate:.0f}%")
+    expect(figure(page, "acceptance")).to_contain_text(f"{100 * trace.acceptance_rate:.0f} %")
     expect(figure(page, "calls")).to_contain_text(str(trace.verifier_calls))
     # By mouse, then on by keyboard.
     tokens(page).nth(7).click()
     check_inspector(page, trace, 7)
+    tokens(page).nth(7).focus()
     page.keyboard.press("ArrowRight")
     check_inspector(page, trace, 8)
     page.keyboard.press("End")
@@ -190,7 +191,7 @@ def test_stop_ends_a_real_run_within_a_round_and_the_next_run_works(
 ) -> None:
     """Law 6: nothing past the end."""
     address, service = real
-    open_page(page, address)
+    open_app(page, address)
     page.click("#run")
     expect(tokens(page).nth(3)).to_be_visible(timeout=2 * MINUTES)
     page.click("#stop")
@@ -201,7 +202,7 @@ def test_stop_ends_a_real_run_within_a_round_and_the_next_run_works(
     assert len(stopped.tokens) < 128
     expect(tokens(page)).to_have_count(len(stopped.tokens))
     expect(page.get_by_test_id("status")).to_contain_text("stopped")
-    open_details(page)
+    open_settings(page)
     set_number(page, "max-new-tokens", 8)
     run(page, minutes=2)
     again = parse_trace(service.runs[-1])
@@ -229,7 +230,7 @@ def test_what_is_set_is_what_is_asked(page: Page, script: Script) -> None:
     page.get_by_role("option", name="Diff", exact=True).click()
     expect(page.locator("#about-method")).to_contain_text("max q₁ ≥ max p₁ − α")
     set_number(page, "lenience", -0.3)
-    open_details(page)
+    open_settings(page)
     choose(page, "draft-length", "7")
     for name, value in {"temperature": 0.5, "top-k": 40, "top-p": 0.9}.items():
         set_number(page, name, value)
@@ -278,7 +279,7 @@ def test_examples_fill_the_prompt_and_new_seed_changes_the_seed(page: Page, scri
     for name, text in EXAMPLES.items():
         page.get_by_role("button", name=name, exact=True).click()
         expect(page.locator("#prompt textarea")).to_have_value(text)
-    open_details(page)
+    open_settings(page)
     seeds = set()
     for _ in range(3):
         page.click("#new-seed")
@@ -311,7 +312,7 @@ def test_a_failure_is_one_sentence_and_the_next_run_works(page: Page, script: Sc
 
 def test_bad_input_is_one_sentence_and_asks_nothing(page: Page, script: Script) -> None:
     script.trace = make_trace([" short"]).lines
-    open_details(page)
+    open_settings(page)
     for number, (name, value, good, sentence) in enumerate(
         (
             ("prompt textarea", "  \n ", "hello", "The prompt is empty"),
@@ -343,7 +344,7 @@ def test_who_comes_second_waits_and_whom_a_full_queue_turns_away_can_try_again(
     context = browser.new_context()
     waiting, late = context.new_page(), context.new_page()
     for each in (page, waiting, late):
-        open_page(each, address)
+        open_app(each, address)
 
     def queue_up() -> None:
         service.pause = 0.3
@@ -377,7 +378,7 @@ def test_who_comes_second_waits_and_whom_a_full_queue_turns_away_can_try_again(
 def test_a_closed_tab_ends_its_run(script: Script, browser: Browser, scripted: tuple[str, Script]) -> None:
     script.pause = 0.5
     other = browser.new_context().new_page()
-    open_page(other, scripted[0])
+    open_app(other, scripted[0])
     other.click("#run")
     expect(tokens(other).nth(0)).to_be_visible()
     assert script.active == 1
@@ -411,8 +412,36 @@ def test_on_a_phone_a_run_scrolls_its_text_into_sight(
     page: Page, script: Script, scripted: tuple[str, Script]
 ) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
-    open_page(page, scripted[0])
+    open_app(page, scripted[0])
     run(page)
-    tokens(page).nth(4).click()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
     expect(page.get_by_test_id("text")).to_be_in_viewport()
+    tokens(page).nth(4).click()
+    expect(page.get_by_test_id("inspector")).to_be_in_viewport()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_stop_is_in_view_during_a_run_on_a_phone(
+    page: Page, script: Script, scripted: tuple[str, Script]
+) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    open_app(page, scripted[0])
+    script.pause = 0.3
+    page.click("#run")
+    expect(tokens(page).nth(2)).to_be_visible()
+    expect(page.locator("#stop")).to_be_in_viewport()
+    page.click("#stop")
+    wait_for_end(page)
+
+
+def test_nothing_moves_while_a_run_starts_streams_and_ends(page: Page, script: Script) -> None:
+    """Cumulative layout shift, as the browser counts it. And all that happens at once stays in the window."""
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.evaluate(
+        """() => { window.shift = 0; new PerformanceObserver((list) => {
+            for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
+        }).observe({ type: "layout-shift" }); }"""
+    )
+    script.pause = 0.05
+    run(page)
+    page.wait_for_timeout(500)
+    assert page.evaluate("window.shift") <= 0.02

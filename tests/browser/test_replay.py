@@ -1,8 +1,9 @@
-"""The replay of a run in a real browser: every step against the trace, and every way a run can come to the tab."""
+"""The replay of a run in a real browser: every step against the trace, and every way in which a run can come to the stage."""
 
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +15,14 @@ from playwright.sync_api import Locator, Page, expect
 
 from specviz.analysis.recorded_runs import RecordedRuns, read_recorded_runs
 from specviz.app.components.trace_view import TraceView
-from specviz.app.tabs.replay import recorded_value, replay_tab
+from specviz.app.page import build_page
+from specviz.app.recorded import recorded_value
 from specviz.core.methods import METHODS
 from specviz.schema.trace import Run
 from specviz.schema.trace_file import VERSION
 from specviz.serving.limits import Limits
 from tests.browser.bare import open_bare
+from tests.hostile.conftest import FakeService
 from tests.support.traces import Trace, line, make_trace
 
 WORDS = {
@@ -35,13 +38,17 @@ SECONDS = 0.05
 # What a reader sees of a step, read from the page.
 SEEN = """() => {
   const all = (selector, what) => Array.from(document.querySelectorAll(selector)).map(what);
-  const cells = (node) => Object.fromEntries(Array.from(node.querySelectorAll("dl > div"))
-    .map((row) => [row.firstChild.textContent, row.lastChild.textContent]));
+  const part = (node, selector, name) => {
+    const found = node.querySelector(selector);
+    return found && parseFloat(found.style[name]);
+  };
   return {
-    phase: document.querySelector(".sv-replay").dataset.phase,
+    phase: document.querySelector(".sv-timeline").dataset.phase,
     tokens: all("[data-testid=token]:not([hidden])", (node) => node.textContent),
     drafts: all("[data-testid=draft]:not([hidden])", (node) => Number(node.dataset.for)),
-    cards: all("[data-testid=card]", (node) => [node.dataset.state, node.querySelector(".sv-card-name").textContent, cells(node)]),
+    later: document.querySelectorAll(".sv-brick.is-later").length,
+    cards: all("[data-testid=card]", (node) => [node.dataset.state, node.querySelector(".sv-chip").textContent,
+      node.querySelector(".sv-card-state").textContent, part(node, ".sv-chance-fill", "width"), part(node, ".sv-chance-coin", "left")]),
     round: document.querySelector(".sv-round-words").textContent,
     clock: Number(document.querySelector(".sv-lanes").dataset.clock),
     figures: all(".sv-figures dd", (node) => node.firstChild.textContent),
@@ -50,30 +57,35 @@ SEEN = """() => {
 }"""
 
 
-def number(value: float | None) -> str:
+def percent(value: float) -> str:
     """A probability as the page writes it, written here a second time."""
-    if value is None:
-        return "–"
-    if value == 0:
-        return "0"
-    return f"{value:#.1g}" if value < 0.001 else f"{value:#.2g}" if value < 0.1 else f"{value:.2f}"
+    size = 100 * value
+    if size == 0:
+        return "0 %"
+    if size < 0.1:
+        return "under 0.1 %"
+    if size >= 99.95:
+        return "100 %" if size >= 100 else "nearly 100 %"
+    return f"{round(size, 1):g} %" if size < 10 or size > 99 else f"{size:.0f} %"
 
 
 def visible(text: str) -> str:
     return text.replace(" ", "␣").replace("\n", "⏎")
 
 
-def proposal_card(
-    state: str, proposal: dict[str, Any], token: dict[str, Any] | None, scored: bool
-) -> list[Any]:
-    """A proposal's card: q always, p and acceptance only where the trace has them."""
-    rows = {"q": number(proposal["q"])}
-    if scored:
-        known = token is not None and state in ("scored", "accepted", "rejected")
-        rows["p"] = number((token["draft"] or token)["p"]) if known else "not recorded"
-        if known:
-            rows["acceptance"] = number(token["acceptance"])
-    return [state, visible(proposal["text"]) or f"#{proposal['id']}", rows]
+SAID = {"unseen": "not reached", "kept": "kept unchecked"}
+
+
+def proposal_card(state: str, proposal: dict[str, Any], token: dict[str, Any] | None) -> list[Any]:
+    """A draft token's card: its chance and coin only where the trace has them and the step has come to them."""
+    name = visible(proposal["text"]) or f"#{proposal['id']}"
+    if state in ("scored", "accepted", "rejected"):
+        assert token is not None
+        chance, coin = token["acceptance"], token["coin"]
+        lead = {"scored": "chance ", "accepted": "kept, ", "rejected": "rejected, "}[state]
+        fallen = None if state == "scored" else pytest.approx(100 * coin, abs=1e-3)
+        return [state, name, lead + percent(chance), pytest.approx(100 * chance, abs=1e-3), fallen]
+    return [state, name, SAID.get(state, "drafter: " + percent(proposal["q"])), None, None]
 
 
 def scored_cards(
@@ -81,7 +93,7 @@ def scored_cards(
 ) -> list[list[Any]]:
     """The cards of proposals whose verification is over."""
     every = zip(states, proposals, tokens, strict=True)
-    return [proposal_card(state, proposal, token, True) for state, proposal, token in every]
+    return [proposal_card(state, proposal, token) for state, proposal, token in every]
 
 
 def expected_steps(trace: Trace) -> list[dict[str, Any]]:
@@ -102,6 +114,7 @@ def expected_steps(trace: Trace) -> list[dict[str, Any]]:
             entry: dict[str, Any] = entry,
         ) -> None:
             seen = {"tokens": list(shown), "drafts": list(drafts), "cards": cards, "clock": when}
+            seen["later"] = len(trace.tokens) - len(shown)
             steps.append(base | {"phase": phase} | seen)
 
         start, clock = clock, clock + entry["seconds"]
@@ -112,7 +125,7 @@ def expected_steps(trace: Trace) -> list[dict[str, Any]]:
         drafted = start + entry["drafter_seconds"] * len(proposals) / max(1, len(every))
         verified = drafted + entry["verifier_seconds"]
         if proposals:
-            add("propose", [proposal_card("proposed", each, None, False) for each in proposals], drafted)
+            add("propose", [proposal_card("proposed", each, None) for each in proposals], drafted)
         if examined:
             states = (["scored"] * examined + ["proposed"] * len(proposals))[: len(proposals)]
             padded = (tokens + [None] * len(proposals))[: len(proposals)]
@@ -134,20 +147,18 @@ def expected_steps(trace: Trace) -> list[dict[str, Any]]:
             drafts.append(len(shown))
             add("reject", cards, clock)
             shown.append(token["text"])
-            drawn = ["drawn", visible(token["label"]), {key: number(token[name]) for key, name in FIGURES}]
+            drawn = ["drawn", visible(token["label"]), "drawn instead", None, None]
             add("resample", [*cards[: offset + 1], drawn, *cards[offset + 1 :]], clock)
         if not examined and proposals:
             shown.extend(token["text"] for token in tokens)
-            add("keep", [proposal_card("kept", each, None, False) for each in proposals], clock)
+            add("keep", [proposal_card("kept", each, None) for each in proposals], clock)
         elif not examined:
             for token in tokens:
                 shown.append(token["text"])
-                rows = {key: number(token[name]) for key, name in FIGURES if token[name] is not None}
-                add("write", [["written", visible(token["label"]), rows]], clock)
+                add("write", [["written", visible(token["label"]), "written", None, None]], clock)
     return steps
 
 
-FIGURES = (("q", "q"), ("p", "p"), ("π", "pi"))
 FINISHED = {
     method: make_trace(TEXTS, method=method, seed=4, draft_length=4)
     for method in ("cascade_tokenV3", "speed", "verifier_only", "drafter_only")
@@ -174,7 +185,7 @@ def alone(page: Page) -> Callable[..., None]:
         open_bare(page, TraceView)
         page.evaluate(
             """([methods, value]) => {
-                window.view = SpecViz.createTraceView(document.querySelector(".host"), { methods, replay: true });
+                window.view = SpecViz.createTraceView(document.querySelector(".host"), { methods });
                 window.view.update(value);
             }""",
             [WORDS, value],
@@ -209,6 +220,8 @@ def test_every_step_shows_what_the_trace_says_forwards_and_back(
     trace = FINISHED[method]
     wanted = expected_steps(trace)
     alone(trace.value)
+    check(seen(page), wanted[-1])  # a whole run is shown whole
+    press(page, "first")
     forwards = []
     for step in wanted:
         forwards.append(seen(page))
@@ -228,6 +241,7 @@ def test_every_step_shows_what_the_trace_says_forwards_and_back(
 def test_sentence_and_figures_go_along(page: Page, alone: Callable[..., None]) -> None:
     trace = FINISHED["cascade_tokenV3"]
     alone(trace.value)
+    press(page, "first")
     first = trace.rounds[0]
     drafted = len(first["proposals"])
     expect(page.get_by_test_id("narration")).to_have_text(
@@ -236,55 +250,107 @@ def test_sentence_and_figures_go_along(page: Page, alone: Callable[..., None]) -
     assert set(seen(page)["figures"]) == {"–"}
     press(page, "next")
     expect(page.get_by_test_id("narration")).to_have_text(
-        f"The verifier scores all {drafted - 1} in one forward pass, and the place after them."
+        f"The verifier scores all {drafted - 1} in one call, and the place after them."
     )
     assert len(first["tokens"]) == drafted == first["draft_length"] > 2
     for offset, token in enumerate(first["tokens"]):
         press(page, "next")
         if offset == drafted - 1:
             assert seen(page)["narration"] == (
-                "All are accepted, so the drafter proposes one more, in the place that has been scored already."
+                "All are kept, so the drafter proposes one more, in the place that has been scored already."
             )
             press(page, "next")
         found = seen(page)["narration"]
         name = visible((token["draft"] or token)["text"])
-        assert f"{name} is {'accepted' if token['accepted'] else 'rejected'}" in found
+        assert f"{name} is {'kept' if token['accepted'] else 'rejected'}" in found
         if not token["accepted"]:
             press(page, "next")
-            assert f"{visible(token['text'])} is drawn from the residual" in seen(page)["narration"]
+            assert f"{visible(token['text'])} is drawn, from what" in seen(page)["narration"]
     press(page, "last")
     examined = sum(entry["examined"] for entry in trace.rounds)
     accepted = sum(entry["accepted"] for entry in trace.rounds)
     figures = seen(page)["figures"]
-    assert figures[0] == f"{100 * accepted / examined:.0f}%"
+    assert figures[0] == f"{100 * accepted / examined:.0f} %"
     assert figures[3:5] == [str(len(trace.rounds)), str(len(trace.tokens))]
 
 
-def test_the_slider_jumps_to_a_round_and_play_walks_to_the_end(
+def test_the_scrubber_walks_by_key_and_jumps_by_pointer_and_play_walks_to_the_end(
     page: Page, alone: Callable[..., None]
 ) -> None:
     trace = FINISHED["speed"]
     wanted = expected_steps(trace)
     alone(trace.value)
-    slider = page.get_by_role("slider", name="Round")
+    slider = page.get_by_role("slider", name="Step of the run")
     slider.focus()
-    for entry in trace.rounds[1:]:
+    page.keyboard.press("Home")
+    check(seen(page), wanted[0])
+    for step in wanted[1:9]:
         slider.press("ArrowRight")
+        check(seen(page), step)
+        expect(slider).to_have_attribute("aria-valuetext", re.compile(f"^{step['round']}\\. "))
+    # Where a round ends on the clock, its last step is shown.
+    chart = page.get_by_test_id("chart").locator("svg").bounding_box()
+    span = sum(entry["seconds"] for entry in trace.rounds)
+    plot = page.locator(".sv-plot").bounding_box()
+    clock = 0.0
+    for entry in trace.rounds[:-1]:
+        clock += entry["seconds"]
+        page.mouse.click(plot["x"] + plot["width"] * clock / span + 1.5, chart["y"] + 3)
         words = f"Round {entry['index'] + 1} of {len(trace.rounds)}"
-        check(seen(page), next(step for step in wanted if step["round"] == words))
-    expect(slider).to_have_attribute("aria-valuetext", words)
+        check(seen(page), [step for step in wanted if step["round"] == words][-1])
     press(page, "first")
-    page.locator(".sv-speed select").select_option("10×")
+    page.locator(".sv-speed select").select_option("25×")
     play = page.locator("[data-go=play]")
     play.press("Enter")
     expect(play).to_have_attribute("aria-label", "Pause")
+    expect(page.locator("[data-figure=stop]")).to_contain_text("replaying round")
     expect(page.locator("[data-go=last]")).to_have_attribute("aria-disabled", "true", timeout=30_000)
     expect(play).to_have_attribute("aria-label", "Play")
     check(seen(page), wanted[-1])
 
 
+def test_a_paused_replay_says_so(page: Page, alone: Callable[..., None]) -> None:
+    alone(FINISHED["speed"].value)
+    said = page.locator("[data-figure=stop]")
+    expect(said).not_to_contain_text("round")
+    press(page, "back")
+    expect(said).to_have_text(f"paused in round {len(FINISHED['speed'].rounds)}")
+    press(page, "play")
+    press(page, "play")
+    press(page, "last")
+    expect(said).not_to_contain_text("round")
+
+
+def test_while_a_run_goes_on_its_latest_round_is_shown(page: Page, alone: Callable[..., None]) -> None:
+    trace = FINISHED["speed"]
+    alone(trace.prefixes()[2])
+    found = seen(page)
+    assert found["round"] == "Round 2"
+    assert (
+        f"{trace.rounds[1]['accepted']} of {len(trace.rounds[1]['proposals'])} draft tokens kept"
+        in found["narration"]
+    )
+    assert [card[0] for card in found["cards"]].count("accepted") == trace.rounds[1]["accepted"]
+    expect(page.locator("[data-go=play]")).to_have_attribute("aria-disabled", "true")
+
+
+def test_a_pinned_token_brings_its_round_and_an_unpinned_one_takes_it_back(
+    page: Page, alone: Callable[..., None]
+) -> None:
+    trace = FINISHED["cascade_tokenV3"]
+    alone(trace.value)
+    rest = seen(page)
+    page.get_by_test_id("token").first.click()
+    assert seen(page)["round"] == f"Round 1 of {len(trace.rounds)}"
+    assert len(seen(page)["tokens"]) == len(trace.tokens)
+    expect(page.get_by_test_id("card").first).to_have_attribute("aria-current", "step")
+    page.keyboard.press("Escape")
+    assert seen(page)["round"] == rest["round"]
+
+
 def test_tokens_of_later_steps_cannot_be_reached_by_keyboard(page: Page, alone: Callable[..., None]) -> None:
     alone(FINISHED["cascade_tokenV3"].value)
+    press(page, "first")
     while len(seen(page)["tokens"]) < 2:
         press(page, "next")
     page.get_by_test_id("token").first.focus()
@@ -345,17 +411,17 @@ def test_lanes_are_drawn_to_the_measured_times(page: Page, alone: Callable[..., 
     expect(page.locator(".sv-lanes-note")).to_contain_text(
         f"{len(trace.tokens)} tokens × 50 ms = {whole}; measured: 2 CPU cores"
     )
-    expect(page.locator(".sv-clock")).to_have_text(f"{total:.2f} s")
+    expect(page.locator(".sv-clock")).to_have_text(f"{total:.2f} s of {total:.2f} s")
 
 
 def test_the_verifier_alone_is_never_guessed_but_remembered_once_measured(
     page: Page, alone: Callable[..., None]
 ) -> None:
     alone(FINISHED["speed"].value)
-    expect(lane(page, "plain")).to_be_hidden()
+    expect(lane(page, "plain")).to_have_attribute("hidden", "")
     expect(page.locator(".sv-lanes-note")).to_contain_text("run Verifier only with the same settings")
     page.evaluate("(value) => view.update(value)", FINISHED["verifier_only"].value)
-    expect(lane(page, "plain")).to_be_hidden()
+    expect(lane(page, "plain")).to_have_attribute("hidden", "")
     expect(page.locator(".sv-lanes-note")).to_contain_text("It is the yardstick itself")
     page.evaluate("(value) => view.update(value)", FINISHED["speed"].value)
     taken = FINISHED["verifier_only"].rounds[0]["seconds"] * len(FINISHED["speed"].tokens)
@@ -386,21 +452,14 @@ SHELF: RecordedRuns = read_recorded_runs()
 
 @pytest.fixture(scope="module")
 def address(serve: Callable[[gr.Blocks], str]) -> str:
-    """The tab beside another one, whose view holds a run and offers its replay."""
-    with gr.Blocks() as app, gr.Tabs(selected="generate") as tabs:
-        with gr.Tab("Generate", id="generate"):
-            view = TraceView(FINISHED["speed"].value, methods=WORDS, offers_replay=True, elem_id="view")
-        with gr.Tab("Replay", id="replay"):
-            replay_tab(view, tabs)
-    return serve(app)
+    """The real page."""
+    return serve(build_page(FakeService()))
 
 
 def open_tab(page: Page, address: str) -> Locator:
-    page.goto(address)
-    expect(page.locator("#view").get_by_test_id("token").first).to_be_visible()
-    page.get_by_role("tab", name="Replay").click()
-    view = page.locator("#replay-view")
-    expect(view.get_by_test_id("stage")).to_be_visible()
+    page.goto(f"{address}?tab=replay")  # as an old link has it
+    view = page.locator("#view")
+    expect(view.get_by_test_id("token").first).to_be_visible(timeout=60_000)
     return view
 
 
@@ -414,27 +473,43 @@ def test_every_recorded_run_plays_to_its_end(page: Page, alone: Callable[..., No
     for recorded in SHELF.runs:
         run = SHELF.load(recorded.key)
         page.evaluate("(value) => view.update(value)", recorded_value(SHELF, recorded.key))
-        assert len(seen(page)["tokens"]) == (run.method == "verifier_only")  # whose first step is a token
-        press(page, "last")
         assert seen(page)["tokens"] == [token.text for token in run.tokens]
-        expect(lane(page, "plain")).to_be_visible(visible=run.method != "verifier_only")
+        expect(page.get_by_test_id("told")).to_contain_text(recorded.story)
+        press(page, "first")
+        assert len(seen(page)["tokens"]) == (run.method == "verifier_only")  # whose first step is a token
+        assert (lane(page, "plain").get_attribute("hidden") is None) == (run.method != "verifier_only")
 
 
-def test_recorded_runs_and_the_run_just_made_are_replayed(page: Page, address: str) -> None:
+def test_a_recorded_run_plays_when_it_is_chosen_and_a_link_to_it_plays_it_again(
+    page: Page, address: str
+) -> None:
     view = open_tab(page, address)
-    for recorded in (SHELF.runs[0], SHELF.runs[-1]):
-        run = SHELF.load(recorded.key)
-        if recorded is not SHELF.runs[0]:
-            choose(page, recorded.title)
-        expect(page.locator("#story")).to_contain_text(recorded.story)
-        expect(view.locator(".sv-round-words")).to_have_text(f"Round 1 of {len(run.rounds)}")
-        expect(view.get_by_test_id("token")).to_have_count(len(run.tokens))
-    page.get_by_role("tab", name="Generate").click()
-    page.locator("#view").get_by_test_id("replay-run").click()
-    expect(page.get_by_role("tab", name="Replay")).to_have_attribute("aria-selected", "true")
-    expect(view.locator(".sv-round-words")).to_have_text(f"Round 1 of {len(FINISHED['speed'].rounds)}")
-    expect(view.get_by_test_id("token")).to_have_count(len(FINISHED["speed"].tokens))
-    expect(view.get_by_test_id("replay-run")).to_be_hidden()
+    expect(view.get_by_test_id("told")).to_contain_text(SHELF.runs[0].story)
+    recorded = SHELF.runs[1]
+    run = SHELF.load(recorded.key)
+    choose(page, recorded.title)
+    expect(view.get_by_test_id("told")).to_contain_text(recorded.story)
+    expect(view.get_by_test_id("token")).to_have_count(len(run.tokens))
+    expect(view.locator("[data-go=play]")).to_have_attribute("aria-label", "Pause")
+    expect(page).to_have_url(re.compile(f"tab=generate&run={recorded.key}$"))
+    page.evaluate("sessionStorage.clear()")
+    page.reload()
+    expect(view.get_by_test_id("told")).to_contain_text(recorded.story, timeout=60_000)
+    expect(view.locator("[data-go=play]")).to_have_attribute("aria-label", "Pause")
+    page.go_back()
+    expect(view.get_by_test_id("told")).to_contain_text(SHELF.runs[0].story, timeout=60_000)
+
+
+def test_a_page_that_is_loaded_again_still_has_its_run(page: Page, address: str) -> None:
+    view = open_tab(page, address)
+    page.click("#run")
+    expect(view.get_by_test_id("told")).to_be_hidden()
+    expect(view.locator("[data-figure=stop]")).to_have_class(re.compile("is-done"), timeout=60_000)
+    text = view.get_by_test_id("token").all_text_contents()
+    assert len(text) > 0
+    page.reload()
+    expect(view.get_by_test_id("token")).to_have_text(text, timeout=60_000)
+    expect(page).to_have_url(re.compile("tab=generate&pair=.*method="))
 
 
 def refused() -> dict[str, tuple[bytes, str]]:
@@ -484,6 +559,7 @@ def test_a_bad_file_is_refused_in_a_sentence_and_a_good_one_replayed(page: Page,
     run: Run = SHELF.load(SHELF.runs[1].key)
     upload(page, "good.jsonl", "".join(run.lines()).encode())
     expect(failure).to_be_hidden()
-    expect(view.locator(".sv-round-words")).to_have_text(f"Round 1 of {len(run.rounds)}")
+    expect(view.get_by_test_id("told")).to_have_text("From a file")
+    expect(view.locator(".sv-round-words")).to_have_text(f"Round {len(run.rounds)} of {len(run.rounds)}")
     expect(view.get_by_test_id("token")).to_have_count(len(run.tokens))
     assert stored() <= before  # nothing that was uploaded is kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -60,7 +61,10 @@ def show(page: Page) -> Callable[[str], None]:
     )
 
     def update(value: str) -> None:
-        page.evaluate("value => view.update(value)", value)
+        page.evaluate(
+            "value => { view.update(value); document.querySelector('[data-testid=what-if]').open = true; }",
+            value,
+        )
 
     return update
 
@@ -132,15 +136,16 @@ def test_the_slider_changes_the_text_from_the_first_change_on_and_says_what_chan
     assert page.get_by_test_id("status").inner_text() == figures
     assert page.evaluate("requests") == 0
     # The keyboard alone, a step at a time.
-    page.get_by_role("slider").focus()
+    page.get_by_role("slider", name="What-if").focus()
     for _ in range(5):
         page.keyboard.press("ArrowRight")
     expect(words(page)).to_contain_text("then “␣five” would have been rejected")
     # What is greyed is no colour and no underline; what turned has an outline and the look of its new verdict.
     style = "node => { const s = getComputedStyle(node); return [s.textDecorationLine, s.backgroundColor, s.outlineStyle]; }"
     beyond, turned = page.get_by_test_id("token").nth(4), page.get_by_test_id("token").nth(3)
+    page.get_by_test_id("token").first.hover()  # so that neither is the one that is shown
     assert beyond.evaluate(style) == ["none", "rgba(0, 0, 0, 0)", "none"]
-    assert turned.evaluate(style)[0] == "line-through"
+    assert turned.locator(".sv-ink").evaluate(style)[0] == "line-through"
     assert turned.evaluate(style)[2] == "dashed"
     # Another run starts afresh; one that has not ended has no slider yet.
     growing = handmade(kept("A", 0.5), end=False)
@@ -157,8 +162,9 @@ def test_the_slider_changes_the_text_from_the_first_change_on_and_says_what_chan
 
 def test_hidden_drafts_show_where_one_would_have_been_kept(page: Page, show: Callable[[str], None]) -> None:
     show(handmade(rejected(" three", " four", 0.55, same=(0.1, 0.7)), rejected(" a", " b", same=(0.1, 0.7))))
-    page.get_by_test_id("toggle-drafts").uncheck()
+    page.get_by_test_id("token").first.hover()
     slide(page, 0.6)
+    expect(page.get_by_test_id("draft").first).to_have_class(re.compile("is-kept"))
     expect(page.get_by_test_id("draft").first).to_be_visible()
     expect(page.get_by_test_id("draft").last).to_be_hidden()
 
@@ -226,7 +232,7 @@ def test_odd_records_break_nothing(page: Page, show: Callable[[str], None]) -> N
     show(line(run) + line(round_entry(tokens)) + line(end_entry(1, METHOD, "eos")))
     for index in range(len(odd)):
         page.get_by_test_id("token").nth(index).click()
-        expect(page.get_by_test_id("inspector").locator("h3")).to_have_text(str(index))
+        expect(page.get_by_test_id("inspector").locator("h3")).to_have_text(f"{index} drafted and kept")
     expect(page.get_by_test_id("what-if")).to_be_visible()
     slide(page, 0.9)
     expect(words(page)).to_contain_text("At α = 0.9")

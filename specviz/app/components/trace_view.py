@@ -14,13 +14,15 @@ from specviz.app.components.scripted_html import (
     ScriptedHTML,
     method_words,
     module_address,
-    plotly_address,
     style,
     template,
 )
 from specviz.compat.gradio import served_address
 
-STYLES = ("shared/shared", "trace_view/trace_view", "trace_view/what_if", "trace_view/replay")
+STYLES = (
+    "shared/shared",
+    *(f"trace_view/{name}" for name in ("trace_view", "round", "timeline", "inspector", "what_if")),
+)
 """Its style sheets in `static/`, in order."""
 
 
@@ -29,7 +31,6 @@ def sources() -> dict[str, str | list[str]]:
     """The addresses of the files that a saved page is made of."""
     return {
         "template": served_address(STATIC / "trace_view/trace_view.html"),
-        "plotly": plotly_address(),
         "styles": [served_address(STATIC / f"{name}.css") for name in STYLES],
         "module": module_address(TraceView.MODULE),
     }
@@ -41,7 +42,7 @@ class TraceView(ScriptedHTML):
     The value is a string of JSON lines, schema "specviz-trace", versions 2 to 4. A value that begins with the one
     before it is appended to what is shown, any other value starts anew. Lines that cannot be read are left out and
     counted in the view. `select` events carry the pinned token: `index` counts from 0 over the tokens of the run,
-    `value` is the token's text. `play` events ask to replay the run.
+    `value` is the token's text.
     """
 
     TEMPLATE = template("trace_view/trace_view")
@@ -53,8 +54,7 @@ class TraceView(ScriptedHTML):
         value: str = "",
         *,
         methods: dict[str, dict[str, Any]] | None = None,
-        replay: bool = False,
-        offers_replay: bool = False,
+        keeps: bool = False,
         **kwargs: Any,
     ) -> None:
         """Make a view.
@@ -62,18 +62,14 @@ class TraceView(ScriptedHTML):
         Args:
             value: the trace to begin with.
             methods: the words and ranges of each method, by its name, in place of `method_words()`.
-            replay: show the run step by step, with a transport. A line of type "yardstick" in the value, with
-                "seconds_per_token" and "machine", gives the verifier's own speed.
-            offers_replay: show a button that asks for a replay, by a `play` event.
+            keeps: whether a page that is loaded again at the same address still has the last run shown.
             **kwargs: what `gr.HTML` takes beside template, style and script: visible, elem_id, scale, ….
         """
         super().__init__(
             value,
             methods=method_words() if methods is None else methods,
-            plotly_address=plotly_address(),
             sources=sources(),
-            replay=replay,
-            offers_replay=offers_replay,
+            keeps=keeps,
             **kwargs,
         )
 
@@ -92,7 +88,6 @@ class CompareView(ScriptedHTML):
         """Make a view; `kwargs` as for `ScriptedHTML`."""
         super().__init__(
             methods=method_words(),
-            plotly_address=plotly_address(),
             sources=sources(),
             **kwargs,
         )

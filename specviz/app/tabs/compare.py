@@ -15,7 +15,15 @@ from typing import Any
 import gradio as gr
 
 from specviz.app.components.trace_view import CompareView
-from specviz.app.controls import link_button, pair_dropdown, prompt_box, run_buttons, sampling_controls
+from specviz.app.controls import (
+    example_buttons,
+    keep_address,
+    link_button,
+    pair_dropdown,
+    prompt_box,
+    run_buttons,
+    sampling_controls,
+)
 from specviz.app.link import PANES
 from specviz.app.running import QUIET, grow, wire_run
 from specviz.app.tabs.generate import INSPECT
@@ -65,10 +73,12 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
         key, requests = asked.pop("pair"), _requests(asked, *values[len(tab.settings) :])
         return service.compare_lines(key, requests, stop, progress, measure_alone=measure, visitor=visitor)
 
+    triggers = [buttons[0].click, tab.settings["prompt"].submit, tab.go.change]
+    keep_address("compare", tab.settings, triggers, tab.pane_inputs)
     wire_run(
         page,
         partial(grow, lines),
-        triggers=[buttons[0].click, tab.settings["prompt"].submit, tab.go.change],
+        triggers=triggers,
         buttons=buttons,
         inputs=[alone, *tab.settings.values(), *tab.pane_inputs],
         view=view,
@@ -80,7 +90,9 @@ def _controls(service: Service) -> tuple[Compare, list[gr.Button], gr.Checkbox]:
     """The tab's parts, the buttons of the presets, and whether each pane is measured alone too."""
     with gr.Row():
         with gr.Column(scale=3, min_width=320):
-            prompt = prompt_box(PREFIX)
+            prompt = prompt_box(PREFIX, lines=2)
+            with gr.Row():
+                example_buttons(prompt)
         with gr.Column(scale=2, min_width=320):
             pair = pair_dropdown(PREFIX)
             with gr.Accordion("Sampling, seed", open=False):

@@ -1,7 +1,6 @@
-"""The tab Generate: controls on one side, the view of a run on the other.
+"""The tab One run: settings in a bar, and the stage on which a run is made, replayed and looked into.
 
-Turns the values of the controls into one request and streams its trace into the view. Knows the service and the
-registries; knows no torch and draws nothing itself.
+A run comes from the service, from the recorded ones or from a file. Knows their requests; knows no torch and draws nothing itself.
 """
 
 from __future__ import annotations
@@ -15,10 +14,14 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
+from specviz.analysis.recorded_runs import RecordedRuns, read_recorded_runs
 from specviz.app.components.trace_view import TraceView
 from specviz.app.controls import (
     describe_method,
     draft_length_dropdown,
+    drawer,
+    example_buttons,
+    keep_address,
     lenience_slider,
     link_button,
     method_dropdown,
@@ -27,6 +30,7 @@ from specviz.app.controls import (
     run_buttons,
     sampling_controls,
 )
+from specviz.app.recorded import TraceUpload, recorded_value, uploaded_value
 from specviz.app.running import QUIET, grow, wire_run
 from specviz.progress import Progress
 from specviz.schema.settings import DEFAULT_METHOD, Request
@@ -44,34 +48,59 @@ class Generate:
     """The inputs of a run, by the names of a `Request`; the pair comes first."""
     about: gr.Markdown
     view: TraceView
+    recorded: gr.Dropdown
+    """The key of the recorded run that is shown, or ""."""
+    recordings: RecordedRuns
 
 
 def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     """Build the tab's content, inside the caller's `gr.Tab`."""
     start = DEFAULT_METHOD
-    hint = "Proposals in a round: chosen anew for each, or fixed. Changes the speed, never the text."
-    with gr.Row():
-        with gr.Column(scale=2, min_width=320, elem_classes="specviz-controls"):
-            prompt = prompt_box()
-            buttons = run_buttons()
-            method = method_dropdown(start, "method")
-            about = gr.Markdown(describe_method(start), elem_classes="specviz-method", elem_id="about-method")
-            lenience = lenience_slider(start, elem_id="lenience")
+    recordings = read_recorded_runs()
+    hint = "Draft tokens in a round: chosen anew for each, or fixed. Changes the speed, never the text."
+    with gr.Row(elem_classes="specviz-bar"):
+        prompt = prompt_box()
+        method = method_dropdown(start, "method", min_width=200, scale=3)
+        lenience = lenience_slider(start, elem_id="lenience", min_width=200, scale=3)
+        buttons = run_buttons()
+    with gr.Row(elem_classes="specviz-tools"):
+        example_buttons(prompt)
+        choices = [("Recorded runs …", ""), *((run.title, run.key) for run in recordings.runs)]
+        recorded = gr.Dropdown(
+            choices,
+            value="",
+            label="Recorded run",
+            show_label=False,
+            container=False,
+            filterable=False,
+            min_width=170,
+            elem_id="recorded",
+        )
+        limit = service.limits.max_trace_bytes
+        upload = TraceUpload("Open a trace", limit=limit, size="sm", min_width=110, elem_id="upload")
+        share = gr.Row(elem_classes="specviz-share")
+        more = gr.Button("More settings", size="sm", min_width=120, elem_id="more-settings")
+    with drawer("settings-drawer", more):
+        about = gr.Markdown(describe_method(start), elem_classes="specviz-method", elem_id="about-method")
+        with gr.Row():
             pair = pair_dropdown()
-            with gr.Accordion("Draft length, sampling, seed", open=False):
-                draft_length = draft_length_dropdown("draft-length", hint)
-                sampling = sampling_controls(service.limits)
-            share = gr.Column()
-        with gr.Column(scale=5, min_width=320):
-            view = TraceView(offers_replay=True, elem_id="view")
+            draft_length = draft_length_dropdown("draft-length", hint)
+        sampling = sampling_controls(service.limits)
+    view = TraceView(recorded_value(recordings, recordings.runs[0].key), keeps=True, elem_id="view")
     settings: dict[str, Component] = {"pair": pair, "prompt": prompt, "method": method}
     settings |= {"lenience": lenience, "draft_length": draft_length} | sampling
     with share:
-        link_button("generate", settings)
+        link_button("generate", settings | {"run": recorded})
     # Not `change`: a method that comes with its lenience, as from a link, must keep it.
     method.input(
         lambda name: (describe_method(name), lenience_slider(name)), method, [about, lenience], **QUIET
     )
+    # Nor here: a choice that is taken back because another run came must not fetch anything.
+    recorded.input(
+        lambda key: recorded_value(recordings, key, plays=True) if key else gr.skip(), recorded, view, **QUIET
+    )
+    keep_address("generate", {"run": recorded}, [recorded.input])
+    upload.upload(lambda content: (uploaded_value(content, limit), ""), upload, [view, recorded], **QUIET)
 
     def lines(stop: threading.Event, progress: Progress, visitor: str, *values: Any) -> Iterator[str]:
         asked = dict(zip(settings, values, strict=True))
@@ -79,12 +108,15 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
             asked.pop("pair"), Request(inspect=INSPECT, **asked), stop, progress, visitor=visitor
         )
 
+    triggers = [buttons[0].click, prompt.submit]
+    gr.on(triggers, None, None, recorded, js='() => ""', **QUIET)
+    keep_address("generate", settings, triggers)
     wire_run(
         page,
         partial(grow, lines),
-        triggers=[buttons[0].click, prompt.submit],
+        triggers=triggers,
         buttons=buttons,
         inputs=list(settings.values()),
         view=view,
     )
-    return Generate(settings, about, view)
+    return Generate(settings, about, view, recorded, recordings)

@@ -4,14 +4,13 @@
  * Draws the lines of `specviz/analysis/comparison.py` and computes no figure. All text in them is untrusted, so nodes
  * are only ever built from text, never from markup.
  *
- * createCompareView(root, {methods, plotly, sources}) -> {update(value)}
+ * createCompareView(root, {methods, sources}) -> {update(value)}
  *   root      the element holding compare_view.html
- *   methods, plotly, sources   as for createTraceView
+ *   methods, sources   as for createTraceView
  *   update    takes all lines so far: what they add to the last ones is drawn, anything else starts anew
  */
 
 import { DASH, el, finite, list, quoted, signed, string, waitingWords } from "../shared/dom.js";
-import { loadPlotly } from "../shared/plotly.js";
 import { followTheme } from "../shared/theme.js";
 import { createReader } from "../trace_view/reader.js";
 import { createTraceView } from "../trace_view/trace_view.js";
@@ -36,7 +35,7 @@ const COLUMNS = [
 /** A sentence of words and tokens, as nodes. */
 const sentence = (parts) => list(parts).map((part) => (typeof part === "string" ? part : quoted(part)));
 
-export function createCompareView(root, { methods = {}, plotly = null, sources = null } = {}) {
+export function createCompareView(root, { methods = {}, sources = null } = {}) {
   const host = root.matches(".specviz-compare") ? root : root.querySelector(".specviz-compare");
   const find = (selector) => host.querySelector(selector);
   const grid = find(".sc-panes");
@@ -86,13 +85,13 @@ export function createCompareView(root, { methods = {}, plotly = null, sources =
       grid.append(node);
       hideDrafts(node);
       const pane = { node, title, note, trace: "", done: false, marked: null };
-      pane.view = createTraceView(node, { methods, plotly, sources, onSelect: (index) => follow(at, index) });
+      pane.view = createTraceView(node, { methods, sources, latest: false, onSelect: (index) => follow(at, index) });
       panes.push(pane);
     }
   }
 
   function hideDrafts(node) {
-    node.querySelector(".specviz").classList.toggle("sv-hide-drafts", !find('[data-show="drafts"]').checked);
+    node.querySelector(".specviz").classList.toggle("sv-show-drafts", find('[data-show="drafts"]').checked);
   }
 
   function add(pane, entry) {
@@ -195,7 +194,7 @@ export function createCompareView(root, { methods = {}, plotly = null, sources =
 /** Mount the component in gradio’s element. */
 export function mount(element, { props, watch }) {
   const { methods, sources } = props;
-  const view = createCompareView(element, { methods, sources, plotly: loadPlotly(props.plotly_address) });
+  const view = createCompareView(element, { methods, sources });
   watch("value", () => view.update(props.value));
   view.update(props.value);
 }

@@ -68,3 +68,25 @@ export function spoken(token) {
   if (text === "") return "part of a character";
   return text.trim() || (text.includes("\n") ? "line break" : "space");
 }
+
+/** A probability as people say it: never in exponents. */
+export function percent(value) {
+  if (!Number.isFinite(value)) return DASH;
+  const size = 100 * Math.abs(value);
+  if (size === 0) return "0 %";
+  if (size < 0.1) return "under 0.1 %";
+  if (size >= 99.95) return size >= 100 ? "100 %" : "nearly 100 %";
+  return (size < 10 || size > 99 ? Number(size.toFixed(1)) : Math.round(size)) + " %";
+}
+
+/** Two probabilities that are compared, with as many digits as it takes to tell them apart. */
+export function percents(a, b) {
+  let texts = [percent(a), percent(b)];
+  for (let digits = 1; a !== b && texts[0] === texts[1] && digits < 8; digits += 1) {
+    texts = [a, b].map((value) => (Number.isFinite(value) ? (100 * value).toFixed(digits) + " %" : DASH));
+  }
+  return texts;
+}
+
+/** A token as a chip; `fate` is "kept", "own" (the verifier's), "out" (rejected), "unseen" or "" (a draft token). */
+export const chip = (token, fate = "") => el("span", "sv-chip " + fate, el("bdi", "", nameOf(token)));

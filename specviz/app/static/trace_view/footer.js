@@ -4,7 +4,7 @@
 
 import { savePage, saveTrace } from "./save.js";
 
-export function createFooter(section, { methods, onReplay, sources, yardstick }) {
+export function createFooter(section, { methods, sources, yardstick, shareCard }) {
   const button = (name) => section.querySelector('[data-testid="' + name + '"]');
   const note = section.querySelector(".sv-saved");
   let run, rounds, value;
@@ -35,8 +35,8 @@ export function createFooter(section, { methods, onReplay, sources, yardstick })
     }
   }
 
-  button("replay-run").hidden = onReplay === null;
-  button("replay-run").addEventListener("click", () => onReplay());
+  button("share-card").hidden = shareCard === null;
+  button("share-card").addEventListener("click", () => save(shareCard));
   button("save-trace").addEventListener("click", () => save(() => saveTrace(run, value)));
   button("save-page").hidden = sources === null;
   button("save-page").addEventListener("click", () => save(() => savePage(run, value, yardstick(), methods, sources)));

@@ -1,24 +1,45 @@
 /**
- * The inspector: all that the trace records of one token, as nodes. Computes no decision.
+ * The inspector: all that the trace records of one token; a picture and a sentence first, numbers folded below. Computes no
+ * decision.
  */
 
-import { DASH, compared, el, finite, isExamined, list, nameOf, number, quoted } from "../shared/dom.js";
-import { whatIfNodes } from "./what_if.js";
+import { DASH, chip, compared, el, finite, isExamined, list, nameOf, number, percent, percents, quoted } from "../shared/dom.js";
+import { picture } from "./picture.js";
+import { flipSentence, whatIfNodes } from "./what_if.js";
 
-/** The verdict on a token, in words. */
-function verdict(item, run) {
-  const { token } = item;
-  if (run.method === "drafter_only") return ["Written by the drafter."];
-  if (!token.accepted && !token.draft) return ["Written by the verifier."];
-  if (token.accepted) return ["Drafted and accepted."];
-  return ["Rejected ", quoted(token.draft), "; resampled by the verifier as ", quoted(token), "."];
+/** The verdict on a token, as a heading. */
+function verdict({ token }, run) {
+  if (run.method === "drafter_only") return [chip(token, "kept"), " from the drafter"];
+  if (!token.accepted && !token.draft) return [chip(token, "own"), " from the verifier"];
+  if (token.accepted) return [chip(token, "kept"), isExamined(token) ? " drafted and kept" : " drafted"];
+  return [chip(token.draft, "out"), " made way for ", chip(token, "own")];
+}
+
+/** What happened, in plain words. */
+function sentence({ token }, run) {
+  if (run.method === "drafter_only") return ["Written by the drafter alone: nobody checked it."];
+  if (!isExamined(token)) {
+    return token.accepted ? ["Drafted, and kept without a check."] : ["Written by the verifier itself: one call, one token."];
+  }
+  const draft = token.draft || token;
+  const [coin, chance] = percents(token.coin, token.acceptance);
+  const named = chip(draft, token.accepted ? "kept" : "out");
+  const trusted = token.rule?.trusted;
+  const lead = trusted === true ? "The rule trusts the drafter here. " : trusted === false ? "The rule leaves this to the verifier. " : "";
+  const gave = [lead, "The drafter gave ", named, " ", el("b", "", percent(draft.q)), ", the verifier ",
+    ...(draft.p < draft.q ? ["only "] : []), el("b", "", percent(draft.p)), ". "];
+  if (token.accepted && token.acceptance >= 1) return [...gave, "Such a token is always kept."];
+  const odds = ["The chance of keeping it was ", el("b", "", chance), "; the coin showed " + coin + ", "];
+  if (token.accepted) return [...gave, ...odds, "so it stayed."];
+  const guide = run.method === "speed" || trusted === false ? "the verifier" : "the target";
+  return [...gave, ...odds, "so it was rejected, and ", chip(token, "own"), " was drawn from what " + guide + " wanted more of."];
 }
 
 /** The rule's own numbers, in one sentence. */
 function ruleSentence(token, run, method) {
-  if (run.method === "drafter_only") return "Nothing was examined: every draft is kept and the verifier never runs.";
+  if (run.method === "drafter_only") return "Nothing was examined: every draft token is kept and the verifier never runs.";
   if (run.method === "verifier_only") return "Nothing was examined: the verifier writes every token itself.";
-  if (run.method === "speed") return "No deferral rule: the two probabilities of the draft decide.";
+  if (run.method === "speed") return "No deferral rule: the two probabilities of the draft token decide.";
   const rule = token.rule;
   if (!rule || !Number.isFinite(rule.score) || !Number.isFinite(rule.threshold)) return "The rule left no numbers here.";
   const [score, threshold] = compared(rule.score, rule.threshold);
@@ -26,7 +47,7 @@ function ruleSentence(token, run, method) {
     (rule.trusted ? " ≥ " : " < ") + (method.threshold_label || "threshold") + " = " + threshold + ".";
 }
 
-/** How the acceptance probability came about, with the numbers of the draft that was examined. */
+/** How the acceptance probability came about, with the numbers of the draft token that was examined. */
 function acceptanceSentence(token, run) {
   const draft = token.draft || token;
   const strict = run.method === "speed";
@@ -34,50 +55,34 @@ function acceptanceSentence(token, run) {
   const numbers = strict
     ? number(draft.p) + " / (" + number(1 - finite(run.lenience)) + " × " + number(draft.q) + ")"
     : number(draft.pi) + " / " + number(draft.q);
-  return "acceptance = " + formula + " = min(1, " + numbers + ") = " + number(token.acceptance);
+  return "Chance of keeping = " + formula + " = min(1, " + numbers + ") = " + number(token.acceptance) + "; coin " + number(token.coin) + ".";
 }
 
-/** The acceptance probability as a bar from 0 to 1, and the coin as a tick on it. */
-export function gauge(token) {
-  const [coin, acceptance] = compared(token.coin, token.acceptance);
-  const passed = token.coin < token.acceptance;
-  const words = "Coin " + coin + (passed ? " < " : " ≥ ") + acceptance + ": " + (passed ? "accepted" : "rejected");
-  const fill = el("span", "sv-gauge-fill");
-  fill.style.width = 100 * finite(token.acceptance) + "%";
-  const tick = el("span", "sv-gauge-coin");
-  tick.style.left = 100 * finite(token.coin) + "%";
-  const scale = el("div", "sv-scale", el("span", "", "0"), el("span", "", "acceptance probability"), el("span", "", "1"));
-  const picture = el("div", "", el("div", "sv-gauge " + (passed ? "passed" : "failed"), fill, tick), scale);
-  picture.setAttribute("aria-hidden", "true");
-  return el("div", "sv-coin", el("p", "sv-coin-words", words), picture);
-}
-
-/** The draft tokens of the token's round: accepted, rejected, or never examined. */
-function proposals(item) {
-  const { round, offset } = item;
+/** The draft tokens of the token's round: kept, rejected, or never examined. */
+function roundChips({ round, offset }) {
   const drafted = list(round.proposals);
   if (drafted.length === 0) return null;
   const strip = el("p", "sv-proposals", el("span", "sv-caption", "drafted "));
-  drafted.forEach((proposal, at) => {
-    const fate = at < round.accepted ? "kept" : at < round.examined ? "rejected" : "unseen";
-    const chip = el(fate === "rejected" ? "del" : "span", "sv-chip " + fate, el("bdi", "", nameOf(proposal)));
-    chip.title = { kept: "accepted", rejected: "rejected", unseen: "never examined" }[fate];
-    if (at === offset) chip.classList.add("is-here");
-    strip.append(chip);
+  drafted.forEach((one, at) => {
+    const fate = at < round.accepted ? "kept" : at < round.examined ? "out" : "unseen";
+    const node = chip(one, fate);
+    node.title = { kept: "kept", out: "rejected", unseen: "never examined" }[fate];
+    node.classList.toggle("is-here", at === offset);
+    strip.append(node);
   });
   return strip;
 }
 
-/** q, p and pi of the emitted token and of the rejected draft. */
+/** q, p and pi of the emitted token and of the rejected draft token. */
 function probabilities(token) {
   const row = (word, one) =>
     el("tr", "", el("th", "", word + " ", quoted(one)), ...["q", "p", "pi"].map((key) => el("td", "", number(one[key]))));
-  const head = el("tr", "", el("th", ""), el("th", "", "q"), el("th", "", "p"), el("th", "", "π"));
+  const head = el("tr", "", el("th", ""), el("th", "", "q drafter"), el("th", "", "p verifier"), el("th", "", "π target"));
   return el("table", "sv-numbers", el("thead", "", head),
-    el("tbody", "", row("emitted", token), token.draft ? row("rejected", token.draft) : null));
+    el("tbody", "", row("written", token), token.draft ? row("rejected", token.draft) : null));
 }
 
-/** One model's most likely tokens as bars; the emitted token and the rejected draft are marked in it. */
+/** One model's most likely tokens as bars; the written token and the rejected draft token are marked in it. */
 function topColumn(token, key, title) {
   const column = el("div", "sv-top sv-top-" + key, el("h4", "", title));
   const found = token.top[key];
@@ -97,7 +102,7 @@ function topColumn(token, key, title) {
     bar.style.width = 100 * finite(entry.probability) + "%";
     const draft = entry.id === token.draft?.id;
     const row = el("div", "sv-row", bar, el(draft ? "del" : "span", "sv-row-name", el("bdi", "", nameOf(entry))),
-      el("span", "sv-row-number", number(entry.probability)));
+      el("span", "sv-row-number", percent(entry.probability)));
     row.title = nameOf(entry);
     row.classList.toggle("is-emitted", entry.id === token.id);
     row.classList.toggle("is-draft", draft);
@@ -111,31 +116,40 @@ function topList(token) {
   if (!token.top || typeof token.top !== "object") {
     return el("p", "sv-caption sv-no-top", "Inspection was off for this run.");
   }
-  return el("div", "sv-tops", topColumn(token, "q", "q · drafter"), topColumn(token, "p", "p · verifier"),
-    topColumn(token, "pi", "π · target"));
+  return el("div", "sv-tops", topColumn(token, "q", "drafter q"), topColumn(token, "p", "verifier p"),
+    topColumn(token, "pi", "target π"));
 }
 
-/** The whole inspector for one token, as a list of nodes. */
-export function inspectorNodes(item, run, methods) {
+/** A part that is folded away; which of them are open is remembered from token to token. */
+function fold(name, words, opened, ...content) {
+  const shown = content.filter(Boolean);
+  if (shown.length === 0) return null;
+  const node = el("details", "sv-fold", el("summary", "", words), el("div", "sv-fold-in", ...shown));
+  node.dataset.fold = name;
+  node.open = opened.has(name);
+  node.addEventListener("toggle", () => (node.open ? opened.add(name) : opened.delete(name)));
+  return node;
+}
+
+/** The whole inspector for one token, as a list of nodes; `opened` has the names of the folds that are open. */
+export function inspectorNodes(item, run, methods, opened) {
   const { token, round, index } = item;
   const examined = isExamined(token);
   const method = Object.hasOwn(methods, run.method) ? methods[run.method] : {};
-  const position = ["token " + (index + 1), "round " + (finite(round.index) + 1), "position " + (token.position ?? DASH),
-    "id " + (token.id ?? DASH)].join(" · ");
-  const rule = el("div", "sv-rule",
-    method.title && el("p", "sv-caption", method.title + (method.formula ? ": " + method.formula : "")),
-    el("p", "sv-rule-words", ruleSentence(token, run, method)),
-    examined && el("p", "sv-caption", acceptanceSentence(token, run)));
-  rule.title = method.sentence || "";
+  const flip = examined ? flipSentence(token, run) : null;
   return [
-    el("h3", "sv-token-name " + (token.accepted ? "accepted" : "resampled"), quoted(token)),
-    el("p", "sv-caption sv-place", position),
-    el("p", "sv-verdict", ...verdict(item, run)),
-    examined && gauge(token),
-    rule,
-    whatIfNodes(token, run, methods),
-    proposals(item),
-    probabilities(token),
-    topList(token),
+    el("p", "sv-caption sv-where", "Token " + (index + 1) + " · round " + (finite(round.index) + 1)),
+    el("h3", "sv-verdict", ...verdict(item, run)),
+    examined && picture(token, run),
+    el("p", "sv-sentence", ...sentence(item, run)),
+    flip && el("p", "sv-flip", flip),
+    fold("rule", "The rule and its numbers", opened,
+      el("p", "sv-rule-words", ruleSentence(token, run, method)),
+      method.formula && el("p", "sv-rule", method.formula),
+      examined && el("p", "sv-caption", acceptanceSentence(token, run)),
+      probabilities(token), roundChips(item),
+      el("p", "sv-caption", "position " + (token.position ?? DASH) + " · id " + (token.id ?? DASH))),
+    fold("methods", "All nine methods at this token", opened, whatIfNodes(token, run, methods)),
+    fold("tops", "What each model would have liked", opened, topList(token)),
   ].filter(Boolean);
 }

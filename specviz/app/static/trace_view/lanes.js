@@ -3,24 +3,17 @@
  * would have taken. The clock starts after prefill.
  */
 
-import { count, draftedFirst, el, finite, list, string } from "../shared/dom.js";
+import { count, el, finite, string } from "../shared/dom.js";
+import { clockOf, partsOf, secondsOf } from "./steps.js";
 
-const seconds = (value) => (value < 0.1 ? (1000 * value).toFixed(value < 0.01 ? 1 : 0) + " ms" : value.toFixed(2) + " s");
+export const seconds = (value) => (value < 0.1 ? (1000 * value).toFixed(value < 0.01 ? 1 : 0) + " ms" : value.toFixed(2) + " s");
 
 export function createLanes(section) {
   const find = (selector) => section.querySelector(selector);
   const track = (name) => find('[data-lane="' + name + '"] .sv-track');
   let rounds, starts, span, yardstick, plain;
 
-  const total = (round) => Math.max(finite(round.seconds), finite(round.drafter_seconds) + finite(round.verifier_seconds));
   const share = (value) => (span > 0 ? (100 * value) / span : 0) + "%";
-
-  /** When a round's drafting, verification and last proposal ended; each proposal is taken to have cost the same. */
-  function parts(round) {
-    const [drafting, verifying] = [finite(round.drafter_seconds), finite(round.verifier_seconds)];
-    const drafted = drafting * (draftedFirst(round) / Math.max(1, list(round.proposals).length));
-    return [drafted, drafted + verifying, drafting + verifying];
-  }
 
   function piece(round, from, length) {
     const node = el("i", "sv-piece");
@@ -34,14 +27,14 @@ export function createLanes(section) {
     rounds = all;
     yardstick = Number.isFinite(measured?.seconds_per_token) ? measured : null;
     let clock = 0;
-    starts = rounds.map((round) => (clock += total(round)) - total(round));
+    starts = rounds.map((round) => (clock += secondsOf(round)) - secondsOf(round));
     const tokens = rounds.reduce((sum, round) => sum + round.tokens.length, 0);
     plain = yardstick && run.method !== "verifier_only" ? tokens * yardstick.seconds_per_token : null;
     span = Math.max(clock, plain ?? 0);
     const busy = { drafter: 0, verifier: 0 };
     for (const name of ["drafter", "verifier"]) {
       const pieces = rounds.flatMap((round, at) => {
-        const [drafted, verified, extended] = parts(round);
+        const [drafted, verified, extended] = partsOf(round);
         busy[name] += finite(round[name + "_seconds"]);
         const own = name === "drafter" ? [[0, drafted], [verified, extended]] : [[drafted, verified]];
         return own.map(([from, to]) => (to > from ? piece(at, starts[at] + from, to - from) : null));
@@ -72,13 +65,9 @@ export function createLanes(section) {
   /** Put the cursor where the clock stood at the end of a step. */
   function move(step) {
     const round = rounds[step.round];
-    const [drafted, verified, extended] = parts(round);
-    const goesOn = step.phase === "accept" && step.offset < draftedFirst(round) && extended > verified;
-    const ends = { propose: drafted, verify: verified, extend: extended, accept: goesOn ? verified : total(round) };
-    const clock = starts[step.round] + (ends[step.phase] ?? total(round));
+    const clock = starts[step.round] + clockOf(step, round);
     find(".sv-cursor").style.left = share(clock);
     section.dataset.clock = String(clock);
-    find(".sv-clock").textContent = seconds(clock);
     for (const node of section.querySelectorAll(".sv-piece")) {
       node.classList.toggle("is-now", Number(node.dataset.round) === step.round);
       node.classList.toggle("is-later", Number(node.dataset.round) > step.round);

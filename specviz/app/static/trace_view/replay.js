@@ -1,96 +1,83 @@
 /**
- * The replay of a run: its steps, one after another, and a transport to walk through them. Knows rounds and the order of
- * their steps; how a step looks is the business of stage, lanes and the view.
+ * The replay of a run: its steps, one after another, and the transport and scrubber that walk through them; while a run goes on,
+ * its latest round. Knows steps; how they look is the business of round, lanes, timeline and the view.
  */
 
-import { draftedFirst, finite, isExamined, list } from "../shared/dom.js";
-import { createLanes } from "./lanes.js";
-import { narrate, stageNodes } from "./stage.js";
+import { finite } from "../shared/dom.js";
+import { createLanes, seconds } from "./lanes.js";
+import { narrate, roundCards, summary } from "./round.js";
+import { clockOf, roundSoFar, secondsOf, stepsOf } from "./steps.js";
 
 const STEP_PAUSE = 1100; // ms a step stays, at speed 1
 
 /**
- * The steps of rounds. A step: index of the `round`, `phase`, `offset` of its token in the round, `tokens` and `drafts`
- * (how many of the run's tokens and rejected drafts are on the page by then).
- *
- *   propose   the drafter's tokens are there          verify     the verifier has scored them
- *   accept    the coin accepted a draft token         reject     the coin rejected it
- *   extend    all were accepted: one more is drafted  resample   the replacement is drawn
- *   keep      the rest is kept unexamined             write      the verifier wrote a token itself
+ * `show(step)` is called with every step gone to, with `entries` added: the trace as far as it has come, for the figures, and
+ * `words` about where the replay is, "" at its end. `onCard(index)` is called when a card of a decided token is chosen.
  */
-function stepsOf(rounds) {
-  const steps = [];
-  const unexamined = (token) => token !== undefined && token.accepted && !isExamined(token);
-  let before = 0;
-  rounds.forEach((each, round) => {
-    const { tokens } = each;
-    const first = draftedFirst(each);
-    const add = (phase, offset, shown, drafts = shown) =>
-      steps.push({ round, phase, offset, tokens: before + shown, drafts: before + drafts });
-    if (first > 0) add("propose", 0, 0);
-    if (tokens.some(isExamined)) add("verify", 0, 0);
-    tokens.forEach((token, offset) => {
-      if (offset === first && offset < list(each.proposals).length) add("extend", offset, offset);
-      if (!isExamined(token)) {
-        if (!token.accepted) add("write", offset, offset + 1);
-        else if (!unexamined(tokens[offset + 1])) add("keep", offset, offset + 1);
-      } else if (token.accepted) {
-        add("accept", offset, offset + 1);
-      } else {
-        add("reject", offset, offset, offset + 1);
-        add("resample", offset, offset + 1);
-      }
-    });
-    before += tokens.length;
-  });
-  return steps;
-}
-
-/** A round as far as a step has come, or null while no token of it is decided. */
-function roundSoFar(round, step, first) {
-  const decided = step.drafts - first;
-  if (decided === 0) return null;
-  const known = round.tokens.slice(0, decided);
-  return { ...round, tokens: known.slice(0, step.tokens - first), examined: known.filter(isExamined).length,
-    accepted: known.filter((token) => isExamined(token) && token.accepted).length };
-}
-
-/**
- * The transport and what it moves. `show(step)` is called with every step gone to, with `entries` added: the trace
- * as far as it has come, for figures and chart.
- */
-export function createReplay(section, { show }) {
-  const find = (selector) => section.querySelector(selector);
-  const slider = find(".sv-jump input");
+export function createReplay(host, { timeline, show, onCard }) {
+  const find = (selector) => host.querySelector(selector);
+  const section = find(".sv-timeline");
+  const scrubber = find(".sv-chart input");
   const narration = find(".sv-narration");
-  const lanes = createLanes(find(".sv-lanes"));
   const stage = find(".sv-stage");
+  const lanes = createLanes(find(".sv-lanes"));
   const remembered = new Map(); // what verifier_only took a token, by pair and machine
-  let run, rounds, ending, yardstick, steps, firsts, at, timer;
+  let run, rounds, ending, yardstick, steps, firsts, places, at, timer, ended;
 
   function reset() {
     pause();
-    [run, rounds, ending, yardstick, steps, firsts, at] = [{}, [], [], null, [], [], 0];
-    section.hidden = true;
+    [run, rounds, ending, yardstick, steps, firsts, places, at, ended] = [{}, [], [], null, [], [], [], 0, false];
+    find(".sv-lanes").hidden = true;
+    find(".sv-round-words").textContent = "";
+    find(".sv-clock").textContent = "";
+    narration.replaceChildren();
+    stage.replaceChildren();
+    scrubber.max = "0";
+    able();
+    timeline.move(null);
   }
 
   function add(entry) {
     if (entry?.type === "run") run = entry;
     else if (entry?.type === "round") rounds.push(entry);
     else if (entry?.type === "yardstick") yardstick = entry;
-    else if (entry) ending.push(entry);
+    else if (entry?.type === "end" || entry?.type === "error") ending.push(entry);
+    ended = ending.length > 0;
   }
 
-  /** The run is whole: make its steps, and show the first one, or the one shown before. */
+  /** After new entries: the latest round while the run goes on; all its steps once it is whole, at the last of them. */
   function ready() {
+    if (rounds.length === 0) return;
+    firsts = [];
+    rounds.reduce((before, round) => (firsts.push(before), before + round.tokens.length), 0);
+    if (!ended) return showLatest();
     steps = stepsOf(rounds);
-    let before = 0;
-    firsts = rounds.map((round) => (before += round.tokens.length) - round.tokens.length);
-    section.hidden = steps.length === 0;
     if (steps.length === 0) return;
-    slider.max = String(rounds.length);
+    let clock = 0;
+    const starts = rounds.map((round) => (clock += secondsOf(round)) - secondsOf(round));
+    // On the timeline a round's steps lie evenly: what they took was not measured one by one.
+    const within = new Map();
+    places = steps.map((step) => {
+      const count = within.get(step.round)?.count ?? steps.filter((one) => one.round === step.round).length;
+      const before = within.get(step.round)?.before ?? 0;
+      within.set(step.round, { count, before: before + 1 });
+      return starts[step.round] + (secondsOf(rounds[step.round]) * (before + 1)) / count;
+    });
+    scrubber.max = String(steps.length - 1);
+    find(".sv-lanes").hidden = false;
     lanes.show(run, rounds, measured());
-    go(Math.min(at, steps.length - 1));
+    timeline.finish();
+    able();
+    go(steps.length - 1);
+  }
+
+  function showLatest() {
+    const round = rounds[rounds.length - 1];
+    const last = stepsOf([round]).at(-1);
+    narration.setAttribute("aria-live", "off"); // too fast to be read out
+    if (last) showRound({ ...last, round: rounds.length - 1 });
+    find(".sv-round-words").textContent = "Round " + rounds.length;
+    narration.replaceChildren(...summary(round, run));
   }
 
   /** What verifier_only takes for a token on the same pair and machine, if it was measured. */
@@ -104,32 +91,65 @@ export function createReplay(section, { show }) {
     return yardstick || remembered.get(key) || null;
   }
 
+  const button = (name) => section.querySelector('[data-go="' + name + '"]');
+  const isLast = () => at === steps.length - 1;
+
+  /** Which buttons lead anywhere. They stay focusable: keys must reach them. */
+  function able() {
+    const none = steps.length === 0;
+    const stuck = { first: none || at === 0, back: none || at === 0, next: none || isLast(), last: none || isLast(), play: none };
+    for (const [name, is] of Object.entries(stuck)) button(name).setAttribute("aria-disabled", String(is));
+    scrubber.disabled = none;
+  }
+
   function go(to) {
     at = Math.min(Math.max(to, 0), steps.length - 1);
     const step = steps[at];
     const round = rounds[step.round];
     section.dataset.step = String(at);
     section.dataset.phase = step.phase;
-    slider.value = String(step.round + 1);
-    find(".sv-round-words").textContent = "Round " + (step.round + 1) + " of " + rounds.length;
-    slider.setAttribute("aria-valuetext", find(".sv-round-words").textContent);
-    find(".sv-step-words").textContent = "step " + (at + 1) + " of " + steps.length;
-    for (const [name, stuck] of [["first", at === 0], ["back", at === 0], ["next", isLast()], ["last", isLast()]]) {
-      button(name).setAttribute("aria-disabled", String(stuck)); // still focusable: keys must reach it
-    }
-    narration.replaceChildren(...narrate(step, round, run));
-    stage.replaceChildren(...stageNodes(step, round));
-    const current = stage.querySelector("[aria-current]")?.getBoundingClientRect();
-    const box = stage.getBoundingClientRect();
-    if (current) stage.scrollLeft = Math.max(0, current.left - box.left - (box.width - current.width) / 2);
+    const where = "Round " + (step.round + 1) + " of " + rounds.length;
+    scrubber.value = String(at);
+    showRound(step);
+    scrubber.setAttribute("aria-valuetext", where + ". " + narration.textContent);
+    const clock = timeline.rounds()[step.round].start + clockOf(step, round);
+    const whole = rounds.reduce((sum, one) => sum + secondsOf(one), 0);
+    find(".sv-clock").textContent = seconds(clock) + " of " + seconds(whole);
     lanes.move(step);
+    timeline.move(places[at]);
+    able();
     const partial = roundSoFar(round, step, firsts[step.round]);
     const entries = [run, ...rounds.slice(0, step.round), partial, ...(isLast() ? ending : [])].filter(Boolean);
-    show({ ...step, entries });
+    show({ ...step, entries, words: isLast() ? "" : (timer === null ? "paused in round " : "replaying round ") + (step.round + 1) });
   }
 
-  const button = (name) => find('[data-go="' + name + '"]');
-  const isLast = () => at === steps.length - 1;
+  /** A step of a round as cards and a sentence; `current` is the token that it is about, if that is another than the step's. */
+  function showRound(step, current = null) {
+    const round = rounds[step.round];
+    find(".sv-round-words").textContent = "Round " + (step.round + 1) + (ended ? " of " + rounds.length : "");
+    stage.replaceChildren(...roundCards(step, round, firsts[step.round]));
+    if (current !== null) {
+      for (const card of stage.children) {
+        if (card.dataset.index === String(current.index) && card.dataset.state !== "rejected") card.setAttribute("aria-current", "step");
+        else card.removeAttribute("aria-current");
+      }
+    }
+    narration.replaceChildren(...narrate(current?.step ?? step, round, run));
+    if (!ended) return; // no layout is to be computed while tokens stream
+    const marked = stage.querySelector("[aria-current]")?.getBoundingClientRect();
+    const box = stage.getBoundingClientRect();
+    if (marked) stage.scrollLeft += marked.left - box.left - (box.width - marked.width) / 2;
+  }
+
+  /** Show the round of a token as it ended, and what happened there; null shows the replay's own step again. */
+  function lookAt(item) {
+    if (steps.length === 0) return;
+    if (item === null) return showRound(steps[at]);
+    const round = firsts.findLastIndex((first) => first <= item.index);
+    const last = steps.findLast((step) => step.round === round);
+    const own = steps.find((step) => step.round === round && step.tokens > item.index) ?? last;
+    showRound(last, { index: item.index, step: own });
+  }
 
   function pause() {
     clearTimeout(timer);
@@ -147,16 +167,16 @@ export function createReplay(section, { show }) {
     play.setAttribute("aria-label", "Pause");
     play.title = "Pause";
     play.classList.add("is-playing");
-    if (isLast()) go(0);
     wait();
+    go(isLast() ? 0 : at);
   }
 
   function wait() {
     timer = setTimeout(() => {
       if (!section.isConnected) return;
-      go(at + 1);
-      if (isLast()) pause();
+      if (at + 1 >= steps.length - 1) pause();
       else wait();
+      go(at + 1);
     }, STEP_PAUSE / parseFloat(find(".sv-speed select").value));
   }
 
@@ -165,14 +185,41 @@ export function createReplay(section, { show }) {
     if (!name || steps.length === 0) return;
     if (name === "play" && timer === null) return play();
     pause();
-    const goals = { first: 0, back: at - 1, next: at + 1, last: steps.length - 1 };
-    if (Object.hasOwn(goals, name)) go(goals[name]);
+    const goals = { first: 0, back: at - 1, next: at + 1, last: steps.length - 1, play: at };
+    go(goals[name]);
   });
-  slider.addEventListener("input", () => {
+  scrubber.addEventListener("input", () => {
     pause();
-    const wanted = steps.findIndex((step) => step.round >= Number(slider.value) - 1);
-    go(wanted < 0 ? steps.length - 1 : wanted);
+    go(Number(scrubber.value));
+  });
+  stage.addEventListener("click", (event) => {
+    const index = event.target.closest(".sv-card")?.dataset.index;
+    if (index !== undefined) onCard(Number(index));
   });
 
-  return { reset, add, ready, yardstick: measured };
+  /** Go to the last step up to a second of the timeline. */
+  function seek(second) {
+    if (steps.length === 0) return;
+    pause();
+    const beyond = places.findIndex((place) => place > second);
+    go(beyond < 0 ? steps.length - 1 : Math.max(0, beyond - 1));
+  }
+
+  /** Go back or on until a token is on the page. */
+  function reach(index) {
+    const wanted = steps.findIndex((step) => step.tokens > index);
+    if (wanted >= 0 && steps[at].tokens <= index) {
+      pause();
+      go(wanted);
+    }
+  }
+
+  /** Play from the beginning; who wants no motion finds the whole run instead. */
+  function start() {
+    if (steps.length === 0 || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+    at = steps.length - 1;
+    play();
+  }
+
+  return { reset, add, ready, seek, reach, lookAt, start, yardstick: measured };
 }

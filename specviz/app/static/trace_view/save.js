@@ -52,19 +52,17 @@ async function importMap(entry) {
 
 /** Data as the text of a script element: no "<" is left, so nothing in it can end the element. */
 const asData = (data) => JSON.stringify(data).replace(/</g, "\\u003c");
-const asScript = (code) => "<script>" + code.replace(/<\/(script)/gi, "<\\/$1") + "</script>\n";
 
 const SAVED_STYLE = "body { margin: 0; padding: 16px; max-width: 1280px; margin-inline: auto; background: #fff; color: #1f2937; " +
   "font-family: system-ui, sans-serif; } h1 { font-size: 1.3rem; margin: 0; } " +
   "@media (prefers-color-scheme: dark) { body { background: #0f1114; color: #f1f3f5; } }";
 const savedGlue = (entry) => 'import { createTraceView } from "' + entry + '";\n' +
   'const data = JSON.parse(document.getElementById("data").textContent);\n' +
-  'createTraceView(document.getElementById("page"), { methods: data.methods, plotly: window.Plotly ?? null, replay: true }).update(data.trace);';
+  'createTraceView(document.getElementById("page"), { methods: data.methods }).update(data.trace);';
 
 /** One self-contained page with this run; `sources` says where the app keeps the view's own files. */
 async function savedPage(trace, methods, sources) {
-  const [template, plotly, styles, { entry, imports }] = await Promise.all([source(sources.template), source(sources.plotly),
-    Promise.all(sources.styles.map(source)), importMap(sources.module)]);
+  const [template, styles, { entry, imports }] = await Promise.all([source(sources.template), Promise.all(sources.styles.map(source)), importMap(sources.module)]);
   // The policy shuts the network off for good, whatever the trace holds.
   return ["<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n",
     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'unsafe-inline' data:; ",
@@ -73,7 +71,7 @@ async function savedPage(trace, methods, sources) {
     "<title>SpecViz: a saved run</title>\n<style>", SAVED_STYLE, "\n#page {\n", ...styles, "\n}</style>\n</head>\n<body>\n",
     "<h1>SpecViz: a saved run</h1>\n<div id=\"page\">", template, "</div>\n",
     "<script type=\"application/json\" id=\"data\">", asData({ methods, trace }), "</script>\n",
-    asScript(plotly), "<script type=\"importmap\">", asData({ imports }), "</script>\n",
+    "<script type=\"importmap\">", asData({ imports }), "</script>\n",
     "<script type=\"module\">", savedGlue(entry), "</script>\n</body>\n</html>\n"].join("");
 }
 

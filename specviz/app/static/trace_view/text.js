@@ -1,8 +1,10 @@
 /**
- * The text of a run, one node a token: colour and underline say whether it was accepted or resampled. One token can be
+ * The text of a run, one node a token: tint, weight and a bar above say whose it is; code stands in a fixed width. One token can be
  * pinned; otherwise the one last pointed at or focused is shown. Knows tokens and rounds; draws no inspector and no chart.
  *
- * createText(box, {onShow, onPin, onSelect}) -> see the returned object
+ * createText(box, {scroller, latest, onShow, onPin, onSelect}) -> see the returned object
+ *   scroller  what scrolls along with the text; the box itself, if left out
+ *   latest    whether the latest token is shown while none is chosen
  *   onShow    called with (item, pinned) when another token is shown, (null, false) when none is. An item is {token,
  *             round, offset, first, index, node, group}: `index` counts over the run, `offset` in the round, `first` is
  *             the index of the round's first token
@@ -12,9 +14,12 @@
 
 import { el, isExamined, nameOf, spoken, string, visible } from "../shared/dom.js";
 
-/** The token's node: its own text and nothing else, so that the nodes together read as the trace's text. */
-function tokenNode({ token, index }) {
-  const node = el("span", "sv-token " + (token.accepted ? "accepted" : "resampled"));
+/**
+ * The token's node: its own text and nothing else, so that the nodes together read as the trace's text. White space at its
+ * ends is not coloured, unless it is all there is.
+ */
+function tokenNode({ token, index }, isCode) {
+  const node = el("span", "sv-token " + (token.accepted ? "accepted" : "resampled") + (isCode ? " is-code" : ""));
   node.dataset.index = String(index);
   node.dataset.testid = "token";
   node.tabIndex = -1;
@@ -27,20 +32,26 @@ function tokenNode({ token, index }) {
   } else if (token.text === "") {
     node.classList.add("partial");
   }
-  token.text.split("\n").forEach((piece, at) => {
-    // The mark is drawn by the style sheet, before the break that stays in the text.
-    if (at > 0) node.append(el("i", "sv-newline"), "\n");
-    node.append(piece);
-  });
+  const [, before, core, after] = /^(\s*)([^]*?)(\s*)$/.exec(token.text);
+  if (core === "") node.append(...pieces(before, "sv-ink"));
+  else node.append(...pieces(before, ""), el("span", "sv-ink", ...pieces(core, "")), ...pieces(after, ""));
   return node;
 }
 
-function spokenVerdict(token) {
-  if (token.accepted) return isExamined(token) ? "accepted" : "drafted";
-  return token.draft ? "resampled, rejected draft " + spoken(token.draft) : "written by the verifier";
+/** A text as nodes; line breaks get a mark, drawn by the style sheet before the break that stays in the text. */
+function pieces(text, className) {
+  return text.split("\n").flatMap((piece, at) => {
+    const own = piece === "" ? [] : [className ? el("span", className, piece) : piece];
+    return at === 0 ? own : [el("i", "sv-newline"), "\n", ...own];
+  });
 }
 
-/** The rejected draft, struck through, before what replaced it. */
+function spokenVerdict(token) {
+  if (token.accepted) return isExamined(token) ? "drafted and kept" : "drafted";
+  return token.draft ? "the verifier’s own, rejected draft " + spoken(token.draft) : "written by the verifier";
+}
+
+/** The rejected draft token, a chip above what replaced it, or before it where drafts are shown in the text. */
 function draftNode({ token, index }) {
   const text = string(token.draft.text);
   const node = el("del", "sv-draft", text.trim() === "" ? nameOf(token.draft) : visible(text.trim()));
@@ -50,22 +61,39 @@ function draftNode({ token, index }) {
   return node;
 }
 
+/** Whether text is code, by the fences ``` around it; told token by token. */
+function createFences() {
+  let tail = "";
+  let inside = false;
+  return (text) => {
+    const before = inside;
+    tail += text;
+    for (let at = tail.indexOf("```"); at >= 0; at = tail.indexOf("```")) {
+      inside = !inside;
+      tail = tail.slice(at + 3);
+    }
+    tail = tail.slice(-2);
+    return before || inside;
+  };
+}
+
 /** The nodes of one round, wrapped so that a round can be marked as one. */
-function roundNode(items) {
+function roundNode(items, isCode) {
   const group = el("span", "sv-round");
   group.setAttribute("role", "presentation");
   for (const item of items) {
     if (item.token.draft) group.append(el("wbr"), draftNode(item)); // a line may break before the pair, not in it
-    Object.assign(item, { node: tokenNode(item), group });
+    Object.assign(item, { node: tokenNode(item, isCode(item.token.text)), group });
     group.append(item.node);
   }
   return group;
 }
 
-export function createText(box, { onShow, onPin, onSelect }) {
+export function createText(box, { scroller = box, latest = true, onShow, onPin, onSelect }) {
   let items, shown, pinned, tabStop;
   let added; // rounds that are not on the page yet
   let visibleTokens; // all, unless a replay has not come to them
+  let isCode;
   let following; // whether the box scrolls along with what is written
 
   function reset() {
@@ -73,6 +101,7 @@ export function createText(box, { onShow, onPin, onSelect }) {
     shown = pinned = tabStop = null;
     added = document.createDocumentFragment();
     visibleTokens = 0;
+    isCode = createFences();
     following = true;
     box.replaceChildren();
     show(null);
@@ -84,7 +113,7 @@ export function createText(box, { onShow, onPin, onSelect }) {
     const fresh = round.tokens.map((token, offset) => ({ token, round, offset, first, index: first + offset }));
     items.push(...fresh);
     visibleTokens = items.length;
-    added.append(roundNode(fresh));
+    added.append(roundNode(fresh, isCode));
     return fresh;
   }
 
@@ -92,6 +121,7 @@ export function createText(box, { onShow, onPin, onSelect }) {
   function flush() {
     box.append(added);
     if (tabStop === null && items.length > 0) setTabStop(0);
+    showLatest();
     follow();
   }
 
@@ -101,13 +131,18 @@ export function createText(box, { onShow, onPin, onSelect }) {
     for (const { node, index } of items) node.hidden = index >= tokens;
     for (const node of box.querySelectorAll(".sv-draft")) node.hidden = Number(node.dataset.for) >= drafts;
     if (pinned !== null && pinned >= tokens) setPinned(null);
-    if (pinned === null) show(tokens > 0 ? tokens - 1 : null);
+    showLatest();
     if (tokens > 0) setTabStop(Math.min(tabStop ?? 0, tokens - 1));
-    follow();
+    if (items[tokens - 1]) reveal(items[tokens - 1].node);
+  }
+
+  /** The last token on the page is shown, unless the reader has chosen one or points at one. */
+  function showLatest() {
+    if (latest && pinned === null && !box.matches(":hover")) show(visibleTokens > 0 ? visibleTokens - 1 : null);
   }
 
   function follow() {
-    if (following) box.scrollTop = box.scrollHeight;
+    if (following) scroller.scrollTop = scroller.scrollHeight;
   }
 
   // ---- which token is shown, and which is pinned
@@ -169,12 +204,12 @@ export function createText(box, { onShow, onPin, onSelect }) {
 
   // ---- moving through the tokens
 
-  /** Scroll the box, and only it, until the node is in sight. */
+  /** Scroll the text, and only it, until the node is in sight. */
   function reveal(node) {
-    const frame = box.getBoundingClientRect();
+    const frame = scroller.getBoundingClientRect();
     const spot = node.getBoundingClientRect();
-    if (spot.top < frame.top) box.scrollTop -= frame.top - spot.top + 8;
-    else if (spot.bottom > frame.bottom) box.scrollTop += spot.bottom - frame.bottom + 8;
+    if (spot.top < frame.top) scroller.scrollTop -= frame.top - spot.top + 8;
+    else if (spot.bottom > frame.bottom) scroller.scrollTop += spot.bottom - frame.bottom + 8;
   }
 
   function setTabStop(index) {
@@ -224,8 +259,14 @@ export function createText(box, { onShow, onPin, onSelect }) {
     if (pinned === null) show(index);
   });
   box.addEventListener("keydown", onKey);
-  box.addEventListener("scroll", () => {
-    following = box.scrollHeight - box.scrollTop - box.clientHeight < 24;
+  scroller.addEventListener("scroll", () => {
+    following = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 24;
   });
-  return { reset, add, flush, showUpTo, pin, unpin, clear, mark, items: () => items, pinned: () => pinned };
+  /** Begin at the top: a run that is whole when it comes is read from there. */
+  function rest() {
+    following = false;
+    scroller.scrollTop = 0;
+  }
+
+  return { reset, add, flush, rest, showUpTo, pin, unpin, clear, mark, items: () => items, pinned: () => pinned };
 }

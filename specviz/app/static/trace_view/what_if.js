@@ -33,7 +33,17 @@ function flipWords(flips, accepted, lenience) {
     : "accepted from α = " + texts[0] + " up to " + texts[1];
 }
 
-// ---- the strip in the inspector
+/** Where the run's own method would have decided otherwise about a token, as a sentence; null where that was not recorded. */
+export function flipSentence(token, run) {
+  const own = ownWhatIf(token, run);
+  if (!own) return null;
+  if (own.flips.length === 0) return "It would have been " + (token.accepted ? "kept" : "rejected") + " at every lenience.";
+  const nearest = own.flips.reduce((best, flip) => (Math.abs(flip - run.lenience) < Math.abs(best - run.lenience) ? flip : best));
+  return (nearest > run.lenience ? "From lenience " + lenienceText(nearest) + " on" : "Below lenience " + lenienceText(nearest)) +
+    " it would have been " + (token.accepted ? "rejected" : "kept") + ".";
+}
+
+// ---- the table in the inspector
 
 function whatIfRow(one, token, titles) {
   const accepted = token.coin < one.acceptance;
@@ -42,7 +52,7 @@ function whatIfRow(one, token, titles) {
   const tick = el("span", "sw-coin");
   tick.style.left = 100 * finite(token.coin) + "%";
   const bar = el("div", "sw-bar", fill, tick);
-  bar.title = "acceptance " + number(one.acceptance) + ", coin " + number(token.coin);
+  bar.title = "chance " + number(one.acceptance) + ", coin " + number(token.coin);
   const glyph = el("span", "", accepted ? "✓" : "✗");
   for (const picture of [bar, glyph]) picture.setAttribute("aria-hidden", "true");
   const free = one.name === "drafter_only" || one.name === "verifier_only"; // of lenience
@@ -64,11 +74,10 @@ export function whatIfNodes(token, run, methods) {
   if (rows.length === 0 || !isExamined(token)) return null;
   const titles = (name) => (Object.hasOwn(methods, name) && methods[name].title) || name;
   const heading = (words) => Object.assign(el("th", "", words), { scope: "col" });
-  const head = el("tr", "", ...["method", "α", "acceptance", "", "flips at α"].map(heading));
+  const head = el("tr", "", ...["method", "α", "chance", "", "flips at α"].map(heading));
   head.children[3].append(el("span", "sv-spoken", "verdict"));
   const own = rows.find((one) => one.own);
   return el("section", "sw-strip",
-    el("h4", "", "What all nine methods do with this draft, at the same coin"),
     own && el("p", "sw-own-words", titles(own.name) + ": " + flipWords(own.flips, token.accepted, own.lenience) + "."),
     el("table", "sv-numbers sw-table", el("thead", "", head),
       el("tbody", "", ...rows.map((one) => whatIfRow(one, token, titles)))));

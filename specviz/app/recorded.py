@@ -1,0 +1,96 @@
+"""Runs made before, as values of the view: the recorded ones, and a trace from a file.
+
+Knows traces and where they come from; needs no model, and draws nothing itself. An uploaded file is untrusted: it is
+read up to a limit, checked, written anew from what was parsed, and not kept.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gradio.data_classes import FileData, ListFiles
+
+from specviz.analysis.recorded_runs import RecordedRuns
+from specviz.app.guard import MAX_SENTENCE
+from specviz.app.running import error_line
+from specviz.compat.gradio import UploadButton, is_uploaded
+from specviz.errors import SpecvizError, TraceError
+from specviz.schema.trace import Run, parse_trace
+from specviz.serving.limits import Limits
+
+
+class TraceUpload(UploadButton):
+    """Gives the first `limit` + 1 bytes of the uploaded file; the file itself is gone by then."""
+
+    def __init__(self, label: str, *, limit: int = Limits.max_trace_bytes, **kwargs: Any) -> None:
+        """Take files of up to `limit` bytes."""
+        super().__init__(label, **kwargs)
+        self.limit = limit
+
+    def preprocess(self, payload: ListFiles | FileData | None) -> bytes | None:
+        """Read and delete the file; None where it cannot be read."""
+        if isinstance(payload, ListFiles):
+            payload = payload.root[0] if payload.root else None
+        if payload is None:
+            return None
+        path = Path(payload.path)
+        try:
+            with path.open("rb") as file:
+                return file.read(self.limit + 1)
+        except OSError:
+            return None
+        finally:
+            if is_uploaded(path):  # a page may also name a file that is served to it
+                path.unlink(missing_ok=True)
+
+
+def recorded_value(runs: RecordedRuns, key: str, *, plays: bool = False, show: int | None = None) -> str:
+    """A recorded run for the view, with its story and the verifier's own speed; or the line of an error.
+
+    With `plays` it plays by itself; `show` is a token to begin with, counted from 0.
+    """
+    try:
+        trace = "".join(runs.load(key).lines())
+    except TraceError as error:
+        return error_line(str(error))
+    told = next(run for run in runs.runs if run.key == key)
+    more: list[dict[str, Any]] = [
+        {"type": "recorded", "title": told.title, "story": told.story, "plays": plays},
+        {
+            "type": "yardstick",
+            "seconds_per_token": runs.verifier_only_seconds_per_token,
+            "machine": runs.machine,
+        },
+    ]
+    if show is not None:
+        more.append({"type": "show", "index": show})
+    return trace + "".join(json.dumps(line) + "\n" for line in more)
+
+
+def uploaded_value(content: bytes | None, limit: int) -> str:
+    """The run in an uploaded file for the view; or the line of an error."""
+    try:
+        run = uploaded_run(content, limit)
+    except SpecvizError as error:
+        return error_line(str(error)[:MAX_SENTENCE])
+    line = {"type": "recorded", "title": "From a file", "story": ""}
+    return "".join(run.lines()) + json.dumps(line) + "\n"
+
+
+def uploaded_run(content: bytes | None, limit: int = Limits.max_trace_bytes) -> Run:
+    """The run in an uploaded file of at most `limit` bytes.
+
+    Raises:
+        TraceError: too large, not text, or not a sound trace.
+    """
+    if content is None:
+        raise TraceError("The file did not arrive whole: upload it again.")
+    if len(content) > limit:
+        raise TraceError(f"This file is larger than a trace may be here: at most {limit / 1e6:g} MB.")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TraceError("This is not a SpecViz trace: it must be a text file of JSON lines.") from error
+    return parse_trace(text.split("\n"))

@@ -40,7 +40,7 @@ html.specviz-large {{
   {" ".join(f"--text-{name}: {size:.1f}px;" for name, size in _LARGE_SIZES.items())}
 }}
 </style>
-<script>
+<script>{gradio_compat.SCRIPT}
 if (localStorage.getItem("specviz-large")) document.documentElement.classList.add("specviz-large");
 </script>"""
 

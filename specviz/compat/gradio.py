@@ -129,6 +129,20 @@ class LastingBlocks(gr.Blocks):
         survive_gone_sessions(queue)
         return self
 
+    async def postprocess_data(self, *args: Any, **options: Any) -> list[Any]:
+        """What an event's function returned, for the browser.
+
+        In 6.31 an update of a `gr.HTML` that names none of its props, such as `gr.skip()`, takes them all away where the
+        component is not on the page yet.
+        """
+        found = await super().postprocess_data(*args, **options)
+        for update in found:
+            if isinstance(update, dict) and update.get("__type__") == "update" and "props" in update:
+                update["props"].pop("__type__", None)
+                if not update["props"]:
+                    del update["props"]
+        return found
+
 
 class _SessionWithoutValues(SessionState):
     """A session's state without the values that the page was sent in it, which gradio keeps for links to a session.
@@ -169,13 +183,27 @@ UNPADDED = "\nelement.parentElement.style.padding = 0;"
 STYLE = """
 .wrap.generating { animation: none !important; }
 :root body.dark { --color-accent: var(--primary-500); }
+.secondary-wrap > input[role="combobox"] { padding-right: 1.75rem; text-overflow: ellipsis; }
 @media (max-width: 640px) { footer > .divider { display: none; } }
 """
 """Rules for what gradio draws itself; to go into the page's head, because gradio confines `css` to its container.
 
 The frame around an output that is being made pulses, for which a browser draws the page sixty times a second: on a machine that
-also runs the models, text would come later. On a dark page the accent colour is too dark. On a phone the footer's dividers stand alone
-in their lines.
+also runs the models, text would come later. On a dark page the accent colour is too dark. A long choice of a dropdown runs
+under its arrow. On a phone the footer's dividers stand alone in their lines.
+"""
+
+SCRIPT = """
+addEventListener("keydown", (event) => {
+  if (!["Tab", "Shift"].includes(event.key) || event.target.getAttribute?.("role") !== "combobox") return;
+  event.stopImmediatePropagation();
+  document.getElementById(event.target.getAttribute("aria-controls"))?.setAttribute("tabindex", "-1");
+}, true);
+"""
+"""JavaScript for the page's head: Tab leaves a dropdown with its list closed, and goes to the next control.
+
+Gradio closes the list when the focus leaves, and its own handler of the key opens it again a moment later (6.31). Browsers stop
+at a list that can be scrolled.
 """
 
 

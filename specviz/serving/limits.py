@@ -68,7 +68,10 @@ class Limits:
         texts = [request.prompt or "", *(message["content"] for message in request.messages or ())]
         length = sum(map(len, texts)) + len(request.token_ids or ())
         if length > self.max_prompt:
-            raise RequestError(f"The prompt is {length} long; here it may be {self.max_prompt}: shorten it.")
+            unit = "characters" if request.token_ids is None else "tokens"
+            raise RequestError(
+                f"The prompt has {length} {unit}; here it may have {self.max_prompt}: shorten it."
+            )
         if request.max_new_tokens > self.max_new_tokens:
             raise RequestError(
                 f"{request.max_new_tokens} tokens were asked for; here a text may have {self.max_new_tokens}."

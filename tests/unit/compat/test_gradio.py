@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import re
@@ -172,6 +173,18 @@ def test_blocks_of_our_own_are_gradios_to_the_browser(page: LastingBlocks) -> No
     assert page.get_block_name() == gr.Blocks().get_block_name(), "Gradio names Blocks in another way."
 
 
+def test_an_update_that_says_nothing_takes_no_props_away(page: LastingBlocks) -> None:
+    """`gr.skip()` for a `gr.HTML`; an update of its props arrives, and of other components everything."""
+    with page:
+        html, text = gr.HTML("", own=1), gr.Textbox()
+        text.change(lambda: None, None, [html, html, html, text])
+    block_fn = page.fns[max(page.fns)]
+    given = [gr.skip(), gr.HTML("x"), gr.HTML(own=2), gr.skip()]
+    found = asyncio.run(page.postprocess_data(block_fn, given, None))
+    update = {"__type__": "update"}
+    assert found == [update, update | {"value": "x"}, update | {"props": {"own": 2}}, update]
+
+
 def test_a_session_keeps_no_values_of_components(page: LastingBlocks) -> None:
     """Nothing of what a visitor wrote or read stays in a session, while its `gr.State` does."""
     state = gradio.state_holder.SessionState(page)
@@ -219,6 +232,9 @@ def test_the_classes_that_are_styled_are_the_frontends() -> None:
         "Gradio frames what is being made by another class than 'generating': it may pulse again."
     )
     assert re.search(r"\.divider", sheets), "The footer's dividers have another class than 'divider'."
+    assert re.search(r"\.secondary-wrap", sheets), (
+        "A dropdown's field is in another class than 'secondary-wrap'."
+    )
     assert "--color-accent" in sheets, "Gradio has no accent colour of that name any more."
 
 

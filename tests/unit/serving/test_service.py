@@ -195,8 +195,10 @@ def test_one_visitor_may_have_so_many_runs_and_no_more(service: Service) -> None
 def test_what_is_longer_than_a_visitor_may_ask_is_refused_before_anything_loads(
     service: Service, loads: Loads
 ) -> None:
-    with pytest.raises(RequestError, match="is 4001 long; here it may be 4000"):
+    with pytest.raises(RequestError, match="has 4001 characters; here it may have 4000"):
         texts(service, FIRST, Request(prompt="x" * 4001))
+    with pytest.raises(RequestError, match="has 4001 tokens; here it may have 4000"):
+        texts(service, FIRST, Request(token_ids=[1] * 4001))
     with pytest.raises(RequestError, match="a text may have 3000"):
         texts(service, FIRST, ask(max_new_tokens=3001))
     with pytest.raises(RequestError, match="5 texts were asked for side by side"):

@@ -208,7 +208,9 @@ def _parting(row: dict[str, Any]) -> dict[str, Any]:
 
 def _method(method: Method) -> dict[str, Any]:
     low, high = (end if math.isfinite(end) else None for end in method.lenience_range)
-    return {name: getattr(method, name) for name in ("name", "title", "sentence", "formula")} | {
+    return {
+        name: getattr(method, name) for name in ("name", "title", "label", "group", "sentence", "formula")
+    } | {
         "lenience_range": [low, high] if method.has_lenience else None,
         "default_lenience": method.default_lenience if method.has_lenience else None,
         "strict_end": method.strict_end or None,

@@ -81,7 +81,7 @@ def _is_coloured(stream: TextIO) -> bool:
 def _figures(run: Run) -> str:
     figures = [
         ("acceptance rate", run.acceptance_rate, ".0%"),
-        ("block efficiency", run.block_efficiency, ".2f"),
+        ("tokens per verifier call", run.block_efficiency, ".2f"),
         ("proposals a round", run.mean_draft_length if run.draft_length is None else None, ".1f"),
         ("verifier calls", run.verifier_calls, "d"),
         ("tokens/s", run.tokens_per_second, ".1f"),

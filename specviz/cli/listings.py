@@ -6,15 +6,15 @@ from specviz.cli.terminal import print_table
 
 
 def methods() -> int:
-    """List the nine methods."""
+    """List the nine methods, and what each does."""
     from specviz.core.methods import METHODS  # brings torch
 
-    rows = [("method", "trusts the drafter where", "lenience", "default")]
+    rows = [("method", "what it does", "trusts the drafter where", "lenience", "default")]
     for method in METHODS.values():
         low, high = method.offered_range
         lenience = f"{low:g} … {high:g}" if method.has_lenience else "none"
         default = f"{method.default_lenience:g}" if method.has_lenience else ""
-        rows.append((method.name, method.formula, lenience, default))
+        rows.append((method.name, method.label, method.formula, lenience, default))
     print_table(rows)
     return 0
 

@@ -155,13 +155,16 @@ def _token_v3(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:  # equation
 class Method:
     """One method of the registry: its rule, and how it is named, written and explained.
 
-    `lenience_range` bounds what is valid, `offered_range` what a slider offers; both run from the strict end to
+    `title` is short, for tables and figures; `label` says what the method does beside the paper's name, for lists to choose
+    from; `group` is one of `GROUPS`. `lenience_range` bounds what is valid, `offered_range` what a slider offers; both run from the strict end to
     the drafter's end. `score_label` and `threshold_label` name the two sides of the deferral test. Methods with
     no lenience have equal ends.
     """
 
     name: str
     title: str
+    label: str
+    group: str
     formula: str
     sentence: str
     lenience_range: tuple[float, float] = (0.0, 0.0)
@@ -204,10 +207,17 @@ class Method:
         raise RequestError(f"Lenience {quoted(lenience)} does not fit {self.name}, which {right}.")
 
 
+_BASELINES, _SPECULATIVE = "Baselines", "Speculative decoding"
+_DEFERRAL, _TOKEN = "Deferral rules, for the drafter as a whole", "Token rules, for each token by itself"
+GROUPS = (_BASELINES, _SPECULATIVE, _DEFERRAL, _TOKEN)
+"""The groups of methods, in the order they are shown."""
+
 _CASCADES = (
     Method(
         name="cascade_chow",
         title="Chow",
+        label="Deferral rule Chow: trust a confident drafter",
+        group=_DEFERRAL,
         formula="max q₁ ≥ 1 − α",
         sentence="Trusts the drafter wherever the drafter itself is confident enough, whatever the verifier thinks.",
         lenience_range=(0.0, 1.0),
@@ -222,6 +232,8 @@ _CASCADES = (
     Method(
         name="cascade_diff",
         title="Diff",
+        label="Deferral rule Diff: trust a drafter nearly as confident as the verifier",
+        group=_DEFERRAL,
         formula="max q₁ ≥ max p₁ − α",
         sentence="Trusts the drafter wherever its confidence falls short of the verifier's by at most α.",
         lenience_range=(-1.0, 1.0),
@@ -236,6 +248,8 @@ _CASCADES = (
     Method(
         name="cascade_opt",
         title="OPT",
+        label="Deferral rule OPT: trust the drafter where that saves rejections",
+        group=_DEFERRAL,
         formula="max q₁ ≥ max p₁ − α·TV(q, p)",
         sentence="Like Diff, with an allowance that grows with the disagreement of the two: exactly where accepting saves rejections.",
         lenience_range=(-math.inf, math.inf),
@@ -250,6 +264,8 @@ _CASCADES = (
     Method(
         name="cascade_tokenV1",
         title="Token V1",
+        label="Token rule V1: keep what the drafter finds likely enough",
+        group=_TOKEN,
         formula="q₁(v) ≥ max p₁ − α",
         sentence="Trusts each proposed token whose drafter probability comes within α of the verifier's best.",
         lenience_range=(-1.0, 1.0),
@@ -264,6 +280,8 @@ _CASCADES = (
     Method(
         name="cascade_tokenV2",
         title="Token V2",
+        label="Token rule V2: keep what comes close to the verifier's favourite",
+        group=_TOKEN,
         formula="p₁(v) ≥ max p₁ − α",
         sentence="Trusts each proposed token whose verifier probability comes within α of the verifier's best.",
         lenience_range=(-1.0, 1.0),
@@ -278,6 +296,8 @@ _CASCADES = (
     Method(
         name="cascade_tokenV3",
         title="Token V3",
+        label="Token rule V3: keep what the verifier finds good enough",
+        group=_TOKEN,
         formula="p₁(v) ≥ (1 − α)·max p₁",
         sentence="Trusts each proposed token that the verifier finds at least 1 − α times as likely as its own favourite.",
         lenience_range=(0.0, 1.0),
@@ -298,6 +318,8 @@ METHODS: MappingProxyType[str, Method] = MappingProxyType(
             Method(
                 name="drafter_only",
                 title="Drafter only",
+                label="Drafter only (baseline: nobody checks)",
+                group=_BASELINES,
                 formula="π = q",
                 sentence="The small model writes alone and the verifier never runs: the fastest text, and the baseline below.",
                 verifies=False,
@@ -305,6 +327,8 @@ METHODS: MappingProxyType[str, Method] = MappingProxyType(
             Method(
                 name="verifier_only",
                 title="Verifier only",
+                label="Verifier only (baseline: nothing is drafted)",
+                group=_BASELINES,
                 formula="π = p",
                 sentence="The large model writes alone, one forward pass for each token: the baseline that speed-ups are measured against.",
                 drafts=False,
@@ -312,8 +336,10 @@ METHODS: MappingProxyType[str, Method] = MappingProxyType(
             Method(
                 name="speed",
                 title="Speculative decoding",
+                label="Speculative decoding (lossless at α = 0)",
+                group=_SPECULATIVE,
                 formula="accept with min(1, p(v) / ((1 − α)·q(v)))",
-                sentence="At α = 0 the text is exactly the verifier's own, only sooner; above 0 it accepts more than it should and drifts towards the drafter.",
+                sentence="At α = 0 lossless: the text has exactly the verifier's distribution, in fewer calls of the verifier, and at temperature 0 it is the verifier's very text. Above 0 it accepts more and drifts towards the drafter.",
                 lenience_range=(0.0, 1.0),
                 offered_range=(0.0, 1.0),
                 default_lenience=0.0,
@@ -324,7 +350,7 @@ METHODS: MappingProxyType[str, Method] = MappingProxyType(
         )
     }
 )
-"""All nine methods by name, in the order they are shown."""
+"""All nine methods by name, in the order they are shown: group by group."""
 
 
 def get_method(name: str) -> Method:

@@ -36,7 +36,7 @@ FIGURES: MappingProxyType[str, Figure] = MappingProxyType(
     {
         "accuracy": Figure("Task accuracy", True, True, True, "share of the items answered right"),
         "log_probability": Figure(
-            "Verifier log-probability", True, True, False, "mean log p₁ of a token, natural, at temperature 1"
+            "Verifier log-likelihood", True, True, False, "mean log p₁ of a token, natural, at temperature 1"
         ),
         "distance": Figure("TV(π, p)", True, False, True, "mean over the positions of a text"),
         "greedy_agreement": Figure(
@@ -47,7 +47,9 @@ FIGURES: MappingProxyType[str, Figure] = MappingProxyType(
             "Relative latency", False, False, False, "seconds a token, one request alone, ÷ verifier_only’s"
         ),
         "verifier_calls": Figure("Verifier calls per token", False, False, False, "forward passes ÷ tokens"),
-        "block_efficiency": Figure("Block efficiency", False, True, False, "tokens per verifier call"),
+        "block_efficiency": Figure(
+            "Tokens per verifier call", False, True, False, "all tokens ÷ all forward passes of the verifier"
+        ),
     }
 )
 """All figures by name, quality first. Not every point has every figure."""

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from specviz.core.methods import (
+    GROUPS,
     METHODS,
     Distributions,
     Target,
@@ -237,8 +238,11 @@ def test_unknown_method_names_the_known_ones() -> None:
 
 
 def test_registry_is_complete_for_page_shell_and_docs() -> None:
+    assert list(dict.fromkeys(method.group for method in METHODS.values())) == list(GROUPS)  # group by group
+    assert len({method.label for method in METHODS.values()}) == len(METHODS)
     for method in METHODS.values():
         assert method.title
+        assert method.label
         assert method.formula
         assert method.sentence.endswith(".")
         low, high = method.offered_range

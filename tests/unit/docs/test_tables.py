@@ -18,7 +18,7 @@ def method_rows() -> list[str]:
     for name, method in METHODS.items():
         low, high = (f"{end:g}".replace("-", "−") for end in method.offered_range)
         lenience = f"{low} → {high}" if method.has_lenience else "–"
-        rows.append(f"| `{name}` | {method.formula} | {lenience} | {method.sentence} |")
+        rows.append(f"| `{name}` | {method.label} | {method.formula} | {lenience} | {method.sentence} |")
     return rows
 
 

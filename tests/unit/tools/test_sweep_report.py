@@ -130,7 +130,7 @@ def test_beside_speed_at_equal_rejection() -> None:
     assert "rejects as much: 3 comparisons. Surely better: 1 (OPT at α = 0.2)" in found
     assert "Surely worse: 1 (Chow at α = 0.4)" in found
     assert "here 0.1, would exclude 0 by chance alone." in found
-    assert "Verifier log-probability: no cascade could be held against" in found
+    assert "Verifier log-likelihood: no cascade could be held against" in found
     assert "No help at temperature 1: at equal rejection rate, Chow and Diff are at no lenience" in found
     assert "1 comparison. Surely better: none. Surely worse: none." in _findings(even)
     assert "by chance alone; there are no more than that." in _findings(even)

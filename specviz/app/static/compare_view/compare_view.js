@@ -24,12 +24,12 @@ const fixed = (places, unit = "") => (value) =>
 const COLUMNS = [
   ["tokens", "tokens", fixed(0), "Tokens emitted."],
   ["acceptance", "acceptance_rate", percent, "Accepted proposals out of the proposals that were examined."],
-  ["block efficiency", "block_efficiency", fixed(2), "Tokens emitted per verifier call."],
+  ["tokens per verifier call", "block_efficiency", fixed(2), "Tokens written, over the rounds: each round is one call of the verifier."],
   ["verifier calls", "verifier_calls", fixed(0), "Forward passes of the verifier, without reading the prompt."],
   ["tokens/s in batch", "batch_speed", fixed(1), "The pane’s tokens over the time until it ended, all panes running at once."],
   ["tokens/s alone", "alone_speed", fixed(1), "The same run by itself."],
   ["speed-up", "speed_up", fixed(2, "×"), "Tokens/s alone, over those of Verifier only alone."],
-  ["quality", "quality", fixed(2), "Mean log-probability per token under the verifier at temperature 1; nearer to 0 is likelier."],
+  ["verifier log-likelihood", "quality", fixed(2), "Of a token, on average, at temperature 1; nearer to 0 is likelier."],
 ];
 
 /** A sentence of words and tokens, as nodes. */

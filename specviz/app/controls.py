@@ -7,7 +7,7 @@ one tab's controls apart from another's.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
+from specviz.app.components.lenience_track import LenienceTrack, lenience_value
 from specviz.app.components.scripted_html import module_address
 from specviz.app.link import DRAFT_LENGTHS, NAMES, ranged
 from specviz.app.running import QUIET, page_script
@@ -72,9 +73,9 @@ def run_buttons(prefix: str = "") -> tuple[gr.Button, gr.Button]:
 
 
 def method_dropdown(name: str, elem_id: str, **more: Any) -> gr.Dropdown:
-    """All methods by their titles; `name` is chosen."""
-    titles = [(method.title, key) for key, method in METHODS.items()]
-    return gr.Dropdown(titles, value=name, elem_id=elem_id, **{"label": SETTINGS["method"].title} | more)
+    """All methods by what they do, group by group; `name` is chosen."""
+    labels = [(method.label, key) for key, method in METHODS.items()]
+    return gr.Dropdown(labels, value=name, elem_id=elem_id, **{"label": SETTINGS["method"].title} | more)
 
 
 def describe_method(name: str) -> str:
@@ -83,29 +84,23 @@ def describe_method(name: str) -> str:
     return f"{method.sentence}\n\n`{method.formula}`"
 
 
-def lenience_slider(name: str, value: float | None = None, **more: Any) -> gr.Slider:
-    """The lenience slider for a method: range, default and the names of its ends from the registry."""
-    method = get_method(name)
-    low, high = method.offered_range if method.has_lenience else (0.0, 1.0)
-    ends = (
-        f"{method.strict_end}  ⟷  {method.drafter_end}"
-        if method.has_lenience
-        else "This method has no lenience."
-    )
-    value = method.default_lenience if value is None else value
-    step = (high - low) / 100
-    if round(value / step, 6) % 1:
-        step /= 100  # a slider moves a value that lies between its steps
-    return gr.Slider(
-        low,
-        high,
-        value=value,
-        step=step,
-        label=SETTINGS["lenience"].title,
-        info=ends,
-        interactive=method.has_lenience,
-        **more,
-    )
+def lenience_track(
+    method: gr.Dropdown, elem_id: str, value: float | None = None, prefix: str = ""
+) -> LenienceTrack:
+    """The lenience of what `method` is, on a scale for the pair and the temperature of the tab that `prefix` begins the ids of."""
+    around = {"pair": default_pair(), "temperature": SETTINGS["temperature"].default}
+    track = LenienceTrack(lenience_value(method.value, value), group=prefix, around=around, elem_id=elem_id)
+    # Not `change`: a method that comes with its lenience, as from a link, must keep it.
+    method.input(None, [method, track], track, js=page_script("set_lenience"), **QUIET)
+    return track
+
+
+def wire_tracks(settings: Mapping[str, Component], prefix: str = "") -> None:
+    """Let a tab's lenience tracks follow its pair and its temperature, in the browser alone."""
+    for name in ("pair", "temperature"):
+        js = page_script("tell_tracks", GROUP=prefix, NAME=name)
+        listener: Any = settings[name]
+        listener.change(None, settings[name], None, js=js, **QUIET)
 
 
 def draft_length_dropdown(elem_id: str, info: str | None = None) -> gr.Dropdown:

@@ -10,12 +10,14 @@ from typing import Any
 
 import gradio as gr
 
-from specviz.app.controls import address_module, describe_method, lenience_slider
+from specviz.app.components.lenience_track import lenience_value
+from specviz.app.controls import address_module, describe_method
 from specviz.app.link import Link, parse_link
 from specviz.app.recorded import recorded_value
 from specviz.app.running import QUIET
-from specviz.app.tabs.compare import Compare, set_panes
+from specviz.app.tabs.compare import Compare
 from specviz.app.tabs.generate import Generate
+from specviz.app.tabs.panes import set_panes
 from specviz.schema.settings import DEFAULT_METHOD
 from specviz.serving.limits import Limits
 
@@ -63,7 +65,7 @@ def _generate(tab: Generate, link: Link) -> list[Any]:
     wanted = {} if link.compares else link.settings
     method = wanted.get("method", DEFAULT_METHOD)
     if "method" in wanted or "lenience" in wanted:
-        wanted["lenience"] = lenience_slider(method, wanted.get("lenience"))
+        wanted["lenience"] = lenience_value(method, wanted.get("lenience"))
     about = describe_method(method) if "method" in wanted else gr.skip()
     key = wanted.get("run")
     run = [recorded_value(tab.recordings, key, plays=True), key] if key else [gr.skip()] * 2

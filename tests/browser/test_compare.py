@@ -15,6 +15,7 @@ from specviz.analysis.comparison import doing, record, tagged
 from specviz.analysis.metrics import table
 from specviz.app.page import build_page
 from specviz.app.tabs.compare import PRESETS
+from specviz.core.methods import METHODS
 from specviz.errors import EngineError
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
@@ -205,8 +206,8 @@ def test_what_is_set_is_what_is_asked(page: Page, script: Script) -> None:
     page.get_by_label("3", exact=True).check()
     expect(page.locator("#compare-4-method")).to_be_hidden()
     page.locator("#compare-1-method input").click()
-    page.get_by_role("option", name="Diff", exact=True).click()
-    expect(page.locator("#compare-1-lenience input[type=range]")).to_have_attribute("min", "-1")
+    page.get_by_role("option", name=METHODS["cascade_diff"].label, exact=True).click()
+    expect(page.locator("#compare-1-lenience input[type=number]")).to_have_attribute("min", "-1")
     set_number(page, "compare-1-lenience", -0.3)
     choose(page, "compare-2-draft-length", "9")
     unfold(page, "Sampling, seed")

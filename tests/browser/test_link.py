@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from specviz.app.page import build_page
+from specviz.core.methods import METHODS
 from specviz.serving.service import Service
 from tests.browser.driving import MINUTES, choose, open_settings, set_number, unfold
 
@@ -58,7 +59,7 @@ def test_a_link_restores_every_control_of_generate(
 ) -> None:
     opened(page, served[0])
     page.fill("#prompt textarea", PROMPT)
-    choose(page, "method", "OPT")
+    choose(page, "method", METHODS["cascade_opt"].label)
     set_number(page, "lenience", -2.5)
     open_settings(page)
     choose(page, "pair", "GPT-2 small → XL")
@@ -79,9 +80,9 @@ def test_a_link_restores_every_control_of_generate(
     opened(other, link)
     expect(other.locator("#prompt textarea")).to_have_value(PROMPT)
     expect(other.locator("#run")).to_be_focused()
-    expect(other.locator("#method input")).to_have_value("OPT")
+    expect(other.locator("#method input")).to_have_value(METHODS["cascade_opt"].label)
     expect(other.locator("#about-method")).to_contain_text("allowance")
-    expect(other.locator("#lenience input[type=range]")).to_have_attribute("min", "-5")
+    expect(other.locator("#lenience input[type=number]")).to_have_attribute("min", "-5")
     expect(other.locator("#pair input")).to_have_value("GPT-2 small → XL")
     open_settings(other)
     names = ["lenience", *SAMPLING]
@@ -91,7 +92,7 @@ def test_a_link_restores_every_control_of_generate(
     expect(other.locator("#draft-length input")).to_have_value("7")
     expect(other.locator("#link-banner")).to_have_count(0)
     # From here on the method's own default counts again, and without leave for the clipboard the link is shown.
-    choose(other, "method", "Chow")
+    choose(other, "method", METHODS["cascade_chow"].label)
     expect(other.locator("#lenience input[type=number]")).to_have_value("0.5")
     other.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }")
     assert "method=cascade_chow&lenience=0.5" in copied(other)
@@ -107,7 +108,7 @@ def test_a_link_restores_every_control_of_compare(
     page.get_by_label("3", exact=True).check()
     expect(page.locator("#compare-4-method")).to_be_hidden()
     page.fill("#compare-prompt textarea", PROMPT)
-    choose(page, "compare-1-method", "Diff")
+    choose(page, "compare-1-method", METHODS["cascade_diff"].label)
     set_number(page, "compare-1-lenience", -0.3)
     choose(page, "compare-2-draft-length", "9")
     choose(page, "compare-pair", "GPT-2 small → XL")
@@ -129,8 +130,8 @@ def test_a_link_restores_every_control_of_compare(
     expect(other.get_by_label("3", exact=True)).to_be_checked()
     expect(other.locator("#compare-4-method")).to_be_hidden()
     expect(other.locator("#compare-prompt textarea")).to_have_value(PROMPT)
-    expect(other.locator("#compare-1-method input")).to_have_value("Diff")
-    expect(other.locator("#compare-2-method input")).to_have_value("Speculative decoding")
+    expect(other.locator("#compare-1-method input")).to_have_value(METHODS["cascade_diff"].label)
+    expect(other.locator("#compare-2-method input")).to_have_value(METHODS["speed"].label)
     expect(other.locator("#compare-pair input")).to_have_value("GPT-2 small → XL")
     unfold(other, "Sampling, seed")
     expect(other.locator("#compare-seed input")).to_have_value("123456")
@@ -157,7 +158,7 @@ def test_hostile_values_are_refused_with_a_sentence_and_the_controls_stay(
         expect(banner).to_contain_text(f"The link’s “{name}” was left out: ")
     assert "onerror" not in banner.inner_text()
     expect(page.locator("img[src=x]")).to_have_count(0)
-    expect(page.locator("#method input")).to_have_value("Token V3")
+    expect(page.locator("#method input")).to_have_value(METHODS["cascade_tokenV3"].label)
     open_settings(page)
     expect(page.locator("#draft-length input")).to_have_value("3")
     assert numbers(page, "temperature", "seed", "max-new-tokens") == ["0.7", "0", "128"]

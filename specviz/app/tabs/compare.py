@@ -23,6 +23,7 @@ from specviz.app.controls import (
     prompt_box,
     run_buttons,
     sampling_controls,
+    wire_tracks,
 )
 from specviz.app.link import PANES
 from specviz.app.running import QUIET, grow, wire_run
@@ -65,6 +66,7 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
     for button, preset in zip(presets, PRESETS, strict=True):
         outputs = [*tab.pane_outputs, tab.settings["temperature"], tab.settings["prompt"]]
         button.click(partial(_chosen, preset), None, outputs, **QUIET)
+    wire_tracks(tab.settings, PREFIX)
 
     def lines(
         stop: threading.Event, progress: Progress, visitor: str, measure: bool, *values: Any

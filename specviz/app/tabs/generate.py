@@ -22,13 +22,14 @@ from specviz.app.controls import (
     drawer,
     example_buttons,
     keep_address,
-    lenience_slider,
+    lenience_track,
     link_button,
     method_dropdown,
     pair_dropdown,
     prompt_box,
     run_buttons,
     sampling_controls,
+    wire_tracks,
 )
 from specviz.app.recorded import TraceUpload, recorded_value, uploaded_value
 from specviz.app.running import QUIET, grow, wire_run
@@ -61,7 +62,8 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     with gr.Row(elem_classes="specviz-bar"):
         prompt = prompt_box()
         method = method_dropdown(start, "method", min_width=200, scale=3)
-        lenience = lenience_slider(start, elem_id="lenience", min_width=200, scale=3)
+        with gr.Column(scale=3, min_width=230):
+            lenience = lenience_track(method, "lenience")
         buttons = run_buttons()
     with gr.Row(elem_classes="specviz-tools"):
         example_buttons(prompt)
@@ -91,11 +93,9 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     settings |= {"lenience": lenience, "draft_length": draft_length} | sampling
     with share:
         link_button("generate", settings | {"run": recorded})
-    # Not `change`: a method that comes with its lenience, as from a link, must keep it.
-    method.input(
-        lambda name: (describe_method(name), lenience_slider(name)), method, [about, lenience], **QUIET
-    )
-    # Nor here: a choice that is taken back because another run came must not fetch anything.
+    method.input(describe_method, method, about, **QUIET)
+    wire_tracks(settings)
+    # Not `change`: a choice that is taken back because another run came must not fetch anything.
     recorded.input(
         lambda key: recorded_value(recordings, key, plays=True) if key else gr.skip(), recorded, view, **QUIET
     )

@@ -8,9 +8,9 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from specviz.app.controls import EXAMPLES, draft_length_dropdown, lenience_slider, method_dropdown
+from specviz.app.components.lenience_track import lenience_value
+from specviz.app.controls import EXAMPLES, draft_length_dropdown, lenience_track, method_dropdown
 from specviz.app.link import PANES, Pane
-from specviz.app.running import QUIET
 from specviz.schema.settings import SETTINGS
 
 
@@ -63,10 +63,8 @@ def pane_controls(number: int, pane: Pane, prefix: str) -> tuple[gr.Column, list
     with gr.Column(min_width=220) as column:
         name = f"{prefix}{number}-"
         method = method_dropdown(pane.method, f"{name}method", label=f"Pane {number}: method")
-        lenience = lenience_slider(pane.method, pane.lenience, elem_id=f"{name}lenience")
+        lenience = lenience_track(method, f"{name}lenience", pane.lenience, prefix)
         draft_length = draft_length_dropdown(f"{name}draft-length")
-    # Not `change`: a preset and a link bring the lenience along with the method.
-    method.input(lenience_slider, method, lenience, **QUIET)
     return column, [method, lenience, draft_length]
 
 
@@ -75,7 +73,8 @@ def set_panes(panes: tuple[Pane, ...]) -> list[Any]:
     filled = [*panes, *(PRESETS[0].panes[len(panes) :])]
     settings: list[Any] = []
     for pane in filled:
-        settings += [pane.method, lenience_slider(pane.method, pane.lenience), pane.draft_length]
+        lenience = lenience_value(pane.method, pane.lenience)
+        settings += [pane.method, lenience, pane.draft_length]
     return [len(panes), *settings, *show_columns(len(panes))]
 
 

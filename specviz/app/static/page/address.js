@@ -3,14 +3,20 @@
  * of specviz/app/link.py. Knows no control.
  */
 
+/** The number in the value of a lenience track. */
+const lenienceOf = (track) => JSON.parse(track).lenience;
+
 /** The address of these settings; after the named values may come the number of panes, and three values for each of them. */
 function addressOf(tab, names, values) {
   const address = new URL(location.pathname, location.origin);
   const add = (name, value) => value !== null && value !== "" && address.searchParams.append(name, String(value));
   add("tab", tab);
-  names.forEach((name, at) => add(name, values[at]));
+  names.forEach((name, at) => add(name, name === "lenience" ? lenienceOf(values[at]) : values[at]));
   const [count, ...panes] = values.slice(names.length);
-  for (let at = 0; at < count; at += 1) add("pane", panes.slice(3 * at, 3 * at + 3).join(":"));
+  for (let at = 0; at < count; at += 1) {
+    const [method, track, draftLength] = panes.slice(3 * at, 3 * at + 3);
+    add("pane", [method, lenienceOf(track), draftLength].join(":"));
+  }
   return address.href;
 }
 

@@ -1,0 +1,349 @@
+"""The lenience track in a real browser: exact, even in the acceptance rate, and to be used with keys, fingers and eyes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+import pytest
+from playwright.sync_api import Browser, FloatRect, Locator, Page, Route, ViewportSize, expect
+
+from specviz.analysis.sweep.scale import recorded_scales
+from specviz.app.page import build_page
+from specviz.core.methods import METHODS
+from specviz.schema.settings import DEFAULT_METHOD, SETTINGS
+from tests.browser.driving import MINUTES, choose, run, set_number, violations
+from tests.browser.test_page import Script
+from tests.support.traces import make_trace
+
+TEMPERATURE = SETTINGS["temperature"].default
+
+
+@pytest.fixture(scope="module")
+def script() -> Script:
+    found = Script()
+    found.trace = make_trace([" short"]).lines
+    return found
+
+
+@pytest.fixture(scope="module")
+def address(serve: Callable[[gr.Blocks], str], script: Script) -> str:
+    return serve(build_page(script))
+
+
+@pytest.fixture
+def track(page: Page, address: str, script: Script) -> Locator:
+    script.asked.clear()
+    page.goto(address)
+    expect(page.locator("#run")).to_be_enabled(timeout=MINUTES)
+    found = page.locator("#lenience")
+    expect(found.locator(".sl-number")).to_have_value(f"{METHODS[DEFAULT_METHOD].default_lenience:g}")
+    return found
+
+
+def slider(track: Locator) -> Locator:
+    return track.locator("input[type=range]")
+
+
+def number(track: Locator) -> float:
+    return float(track.locator("input[type=number]").input_value())
+
+
+def position(track: Locator) -> float:
+    return float(slider(track).input_value())
+
+
+def percent(share: float) -> str:
+    return f"{int(100 * share + 0.5)}\u00a0%"
+
+
+def expect_words(track: Locator, method: str, lenience: float, temperature: float = TEMPERATURE) -> None:
+    """Every number that stands there is what Python computes from the recorded sweep."""
+    scales = recorded_scales()
+    assert scales is not None
+    scale = scales.at(method, temperature)
+    assert scale is not None
+    kept = percent(scale.acceptance(lenience))
+    expect(track.locator("[data-part=keeps]")).to_have_text(f"keeps ≈ {kept}")
+    spoken = f"{lenience:.12g}".replace("-", "−") + f", keeps about {kept}".replace("\u00a0", " ")
+    expect(slider(track)).to_have_attribute("aria-valuetext", spoken)
+    if scale.acceptance(-9) < scale.acceptance(9):
+        expect(track.locator("[data-part=note]")).to_have_text(
+            f"answers right ≈ {percent(scale.quality(lenience))}"
+        )
+    assert position(track) == pytest.approx(scale.position(lenience), abs=1e-4)
+
+
+def test_keys_move_it_evenly_in_the_acceptance_rate(page: Page, track: Locator, script: Script) -> None:
+    slider(track).focus()
+    for key, way in (
+        ("ArrowRight", 0.01),
+        ("ArrowUp", 0.01),
+        ("PageUp", 0.1),
+        ("PageUp", 0.1),
+        ("ArrowLeft", -0.01),
+    ):
+        before = position(track)
+        page.keyboard.press(key)
+        assert position(track) - before == pytest.approx(way, abs=0.005)
+        expect_words(track, DEFAULT_METHOD, number(track))
+    for key, end in (("End", 1), ("PageDown", None), ("ArrowDown", None), ("Home", 0)):
+        page.keyboard.press(key)
+        assert end is None or number(track) == end
+        expect_words(track, DEFAULT_METHOD, number(track))
+    page.keyboard.press("PageUp")
+    chosen = number(track)
+    run(page)
+    assert script.asked[-1][1].lenience == chosen
+
+
+def test_the_focus_can_be_seen(page: Page, track: Locator) -> None:
+    """By keyboard: a ring around the track, and a thumb of another look. By mouse neither is needed."""
+    looks = """() => {
+        const [track, range] = ['.sl-track', '.sl-range'].map((at) => document.querySelector('#lenience ' + at));
+        const style = getComputedStyle(track);
+        return [style.outlineStyle, parseFloat(style.outlineWidth), range.matches(':focus-visible')];
+    }"""
+    assert page.evaluate(looks)[0] == "none"
+    track.locator("input[type=number]").focus()
+    page.keyboard.press("Tab")
+    expect(slider(track)).to_be_focused()
+    style, width, visible = page.evaluate(looks)
+    assert (style, visible) == ("solid", True)
+    assert width >= 2
+
+
+def test_the_number_is_exact_and_bad_ones_are_refused(page: Page, track: Locator, script: Script) -> None:
+    field = track.locator("input[type=number]")
+    field.fill("")
+    field.press_sequentially("0.123456789")
+    expect_words(track, DEFAULT_METHOD, 0.123456789)
+    run(page)
+    assert script.asked[-1][1].lenience == 0.123456789
+    field.fill("7")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    assert "0.123456789" in str(slider(track).get_attribute("aria-valuetext"))
+    field.press("Enter")
+    expect(field).to_have_value("1")
+    expect(field).not_to_have_attribute("aria-invalid", "true")
+    field.fill("")
+    field.blur()
+    expect(field).to_have_value("1")
+
+
+def test_a_method_brings_its_default_and_its_scale_without_asking_the_server(
+    page: Page, track: Locator
+) -> None:
+    """And one without a lenience a line of words, in a place of the same height."""
+    height = box(track.locator(".sl"))["height"]
+    asked: list[Route] = []
+    for events in ("queue/join", "run/predict"):
+        page.route(f"**/{events}*", lambda route: asked.append(route))  # unanswered for now
+    for name, method in METHODS.items():
+        choose(page, "method", method.label)
+        if not method.has_lenience:
+            expect(track.locator(".sl-none")).to_contain_text("no lenience")
+            expect(slider(track)).to_be_hidden()
+            expect(track.locator("input[type=number]")).to_be_hidden()
+        else:
+            expect(track.locator(".sl-none")).to_be_hidden()
+            expect(track.locator("input[type=number]")).to_have_value(f"{method.default_lenience:g}")
+            expect_words(track, name, method.default_lenience)
+            for end, title in (("strict", method.strict_end), ("lenient", method.drafter_end)):
+                expect(track.locator(f"[data-part={end}]")).to_have_attribute("title", title)
+        assert box(track.locator(".sl"))["height"] == height
+    assert asked
+    page.unroute_all()
+
+
+def box(place: Locator) -> FloatRect:
+    found = place.bounding_box()
+    assert found is not None
+    return found
+
+
+def test_temperature_and_pair_are_those_that_were_measured(page: Page, track: Locator) -> None:
+    page.click("#more-settings")
+    choose(page, "method", METHODS["speed"].label)
+    set_number(page, "lenience", 0.8)
+    note, keeps = track.locator("[data-part=note]"), track.locator("[data-part=keeps]")
+    for temperature in (0.5, 0.85, 1.0):
+        set_number(page, "temperature", temperature)
+        expect_words(track, "speed", 0.8, temperature)
+    set_number(page, "temperature", 0)
+    expect(note).to_have_text("the same at every α")
+    expect(keeps).to_be_visible()
+    assert position(track) == pytest.approx(0.8)  # a flat curve: an even scale
+    set_number(page, "temperature", 1.5)
+    expect(note).to_have_text("not measured at this temperature")
+    expect(keeps).to_be_hidden()
+    set_number(page, "temperature", 0.5)
+    choose(page, "pair", "SmolLM2 135M, layer skip")
+    expect(page.locator("#pair input")).to_have_value("SmolLM2 135M, layer skip")
+    expect(note).to_have_text("not measured on this pair")
+    expect(keeps).to_be_hidden()
+    expect(slider(track)).to_have_attribute("aria-valuetext", "0.8")
+    assert position(track) == pytest.approx(0.8)
+    choose(page, "pair", "SmolLM2 135M, embedded")
+    expect_words(track, "speed", 0.8, 0.5)
+
+
+def test_a_link_brings_lenience_method_and_temperature(page: Page, address: str, track: Locator) -> None:
+    del track
+    page.goto(f"{address}?tab=generate&method=cascade_opt&lenience=-0.271828&temperature=0.5")
+    expect(page.locator("#lenience input[type=number]")).to_have_value("-0.271828", timeout=MINUTES)
+    expect_words(page.locator("#lenience"), "cascade_opt", -0.271828, 0.5)
+    page.goto(f"{address}?tab=compare&temperature=1&pane=speed:0.95:auto&pane=cascade_chow:0.25:4")
+    for pane, (method, lenience) in enumerate((("speed", 0.95), ("cascade_chow", 0.25)), 1):
+        found = page.locator(f"#compare-{pane}-lenience")
+        expect(found.locator("input[type=number]")).to_have_value(f"{lenience}", timeout=MINUTES)
+        expect_words(found, method, lenience, 1.0)
+    page.goto(f"{address}?tab=compare&temperature=0.5")
+    expect(page.locator("#compare-2-lenience input[type=number]")).to_have_value("0.5", timeout=MINUTES)
+    expect_words(page.locator("#compare-2-lenience"), "speed", 0.5, 0.5)
+
+
+def test_a_preset_sets_the_panes_also_those_that_come_into_sight_with_it(page: Page, address: str) -> None:
+    page.goto(f"{address}?tab=compare")
+    page.get_by_role("button", name="Confident drafter", exact=True).click(timeout=MINUTES)
+    expect(page.locator("#compare-3-lenience input[type=number]")).to_have_value("0.3")
+    expect_words(page.locator("#compare-3-lenience"), "cascade_opt", 0.3)
+    page.get_by_role("button", name="Greedy check", exact=True).click()
+    found = page.locator("#compare-4-lenience")
+    expect(found.locator("input[type=number]")).to_have_value("0.5")
+    expect_words(found, "cascade_tokenV3", 0.5, 0.0)
+    expect(page.locator("#compare-1-lenience")).to_contain_text("no lenience")
+
+
+def test_a_finger_moves_it_and_the_page_still_scrolls(browser: Browser, address: str) -> None:
+    context = browser.new_context(
+        viewport=ViewportSize(width=390, height=844), has_touch=True, is_mobile=True, device_scale_factor=2
+    )
+    page = context.new_page()
+    page.goto(address)
+    track = page.locator("#lenience")
+    expect(track.locator("input[type=number]")).to_have_value("0.5", timeout=MINUTES)
+    track.scroll_into_view_if_needed()
+    place = box(track.locator(".sl-track"))
+    page.touchscreen.tap(place["x"] + 0.75 * place["width"], place["y"] + place["height"] / 2)
+    page.wait_for_timeout(300)
+    assert position(track) == pytest.approx(0.75, abs=0.03)
+    expect_words(track, DEFAULT_METHOD, number(track))
+    assert slider(track).evaluate("(node) => getComputedStyle(node).touchAction") == "pan-y"
+    assert box(slider(track))["height"] >= 24
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    context.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_of_it_is_cut_off_or_hard_to_read(browser: Browser, address: str, theme: str) -> None:
+    """In panes of 220 pixels, on a phone, and with larger text; axe has no serious complaint."""
+    context = browser.new_context()
+    page = context.new_page()
+    for width, large in ((1280, False), (1280, True), (390, False), (390, True)):
+        page.set_viewport_size(ViewportSize(width=width, height=900))
+        page.goto(
+            f"{address}?tab=compare&pane=speed:0.123456:auto&pane=cascade_opt:-0.3:auto"
+            f"&pane=cascade_tokenV3:0.999:auto&pane=verifier_only:0:auto&__theme={theme}"
+        )
+        expect(page.locator("#compare-3-lenience input[type=number]")).to_have_value("0.999", timeout=MINUTES)
+        if large:
+            page.evaluate("document.documentElement.classList.add('specviz-large')")
+            page.wait_for_timeout(200)
+        cut = page.evaluate(
+            """() => [...document.querySelectorAll('[id$=-lenience] :is(.sl-head, .sl-foot, .sl-none, .sl-number)')]
+                .filter((node) => node.clientWidth && node.scrollWidth > node.clientWidth)
+                .map((node) => node.outerHTML)"""
+        )
+        assert cut == []
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    found = [each for each in violations(page) if "lenience" in str(each[1]) or "sl-" in str(each)]
+    context.close()
+    assert found == []
+
+
+def test_browser_and_python_have_the_same_scale(page: Page, track: Locator) -> None:
+    """At every method and at temperatures that were and were not measured."""
+    del track
+    scales = recorded_scales()
+    assert scales is not None
+    cases = [
+        {"method": method, "temperature": heat, "range": METHODS[method].offered_range, "pair": scales.pair}
+        for method in scales.scales
+        for heat in (0, 0.2, 0.5, 0.7, 1)
+    ]
+    answers: list[Any] = page.evaluate(
+        """async (cases) => {
+            const config = window.gradio_config.components.find((each) => each.props.elem_id === "lenience").props;
+            const address = config.props.module.replace(/lenience_track$|lenience_track[.]js$/, "scale.js");
+            const { scaleOf } = await import(new URL(address, document.baseURI));
+            return cases.map((each) => {
+                const scale = scaleOf(config.props.sweep, each);
+                const places = Array.from({ length: 21 }, (_, at) => at / 20);
+                return places.map((at) => [scale.lenience(at), scale.acceptance(scale.lenience(at)), scale.position(scale.lenience(at))]);
+            });
+        }""",
+        cases,
+    )
+    for case, rows in zip(cases, answers, strict=True):
+        scale = scales.at(str(case["method"]), float(str(case["temperature"])))
+        assert scale is not None
+        for step, (lenience, acceptance, back) in enumerate(rows):
+            assert lenience == pytest.approx(scale.lenience(step / 20), abs=1e-4), case
+            assert acceptance == pytest.approx(scale.acceptance(scale.lenience(step / 20)), abs=1e-4), case
+            assert back == pytest.approx(step / 20, abs=1e-9), case
+
+
+def test_what_no_update_says_changes_nothing(page: Page, track: Locator) -> None:
+    """A value that is no JSON, or of a method that is not there, or a lenience out of range."""
+    page.evaluate("window.before = document.querySelector('#lenience').textContent")
+    values = [
+        "{",
+        "null",
+        '"x"',
+        "7",
+        "[]",
+        json.dumps({"method": "<b>"}),
+        json.dumps({"method": "__proto__"}),
+    ]
+    values += [json.dumps({"lenience": each}) for each in (None, "x", [], 1e300, -1e300)]
+    seen = page.evaluate(
+        """async (values) => {
+            const config = window.gradio_config.components.find((each) => each.props.elem_id === "lenience").props;
+            const { mount } = await import(new URL(config.props.module, document.baseURI));
+            const element = document.querySelector("#lenience .sl").parentElement.cloneNode(true);
+            document.body.append(element);
+            const props = { ...config.props, label: "Lenience α", value: config.value };
+            let told;
+            mount(element, { props, trigger: () => {}, watch: (_, callback) => { told = callback; } });
+            const seen = values.map((value) => { props.value = value; told(); return element.querySelector(".sl-number").value; });
+            element.remove();
+            return seen;
+        }""",
+        values,
+    )
+    assert seen == ["0.5"] * 10 + ["1", "0"]
+
+
+def test_a_dropdown_is_closed_and_keeps_everything_when_tabbed_past(page: Page, track: Locator) -> None:
+    """Its list goes, the focus is on the next control, and the lenience that was chosen stays."""
+    set_number(page, "lenience", 0.75)
+    page.click("#more-settings")
+    for name in ("method", "pair"):
+        field = page.locator(f"#{name} input")
+        for key in ("Tab", "Shift+Tab"):
+            field.focus()
+            expect(field).to_have_attribute("aria-expanded", "true")
+            choices = page.locator(f"[id='{field.get_attribute('aria-controls')}']")
+            expect(choices).to_be_visible()
+            page.keyboard.press(key)
+            expect(field).to_have_attribute("aria-expanded", "false")
+            expect(choices).to_have_count(0)
+            assert page.evaluate("document.activeElement.matches('input, button, textarea, a, summary')")
+    page.locator("#method input").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    expect(track.locator("input[type=number]")).to_have_value("0.75")
+    expect(page.locator("#method input")).to_have_value(METHODS[DEFAULT_METHOD].label)

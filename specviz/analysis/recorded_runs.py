@@ -24,10 +24,32 @@ class RecordedRun:
 
 
 @dataclass(frozen=True)
+class Race:
+    """How two runs came about that wrote one prompt's text, the same token for token, each timed alone.
+
+    Attributes:
+        prompts, draft_lengths: how many were tried; the prompt that shows most and the fastest length were raced.
+        repetitions: how often each of the two was timed, in turn; kept are those of median time.
+    """
+
+    prompts: int
+    draft_lengths: int
+    repetitions: int
+
+
+RACERS = ("race-verifier-only", "race-lossless")
+"""The names of a race's two runs: the verifier alone, and speculative decoding at temperature 0. Nothing was inspected in
+either, because that takes time."""
+INSPECTED = "race-inspected"
+"""The second one once more, with inspection: other times, and the same decisions token by token."""
+
+
+@dataclass(frozen=True)
 class RecordedRuns:
     """A folder of recorded runs, all made with one pair on one machine in one session.
 
-    `verifier_only_seconds_per_token` is the median time of a step of the `verifier_only` run among them.
+    `verifier_only_seconds_per_token` is the median time of a step of the `verifier_only` run among them. A folder without a
+    race has none of its `RACERS`.
     """
 
     folder: Path
@@ -35,14 +57,15 @@ class RecordedRuns:
     machine: str
     verifier_only_seconds_per_token: float
     runs: tuple[RecordedRun, ...]
+    race: Race | None = None
 
     def load(self, key: str) -> Run:
-        """Read one of the runs.
+        """Read one of the runs, or one of the race's.
 
         Raises:
             TraceError: there is no such run, or its trace is invalid.
         """
-        if key not in {run.key for run in self.runs}:
+        if key not in {run.key for run in self.runs} | set(RACERS if self.race else ()):
             raise TraceError(f"There is no recorded run of that name; there are {len(self.runs)} others.")
         return Run.load(self.folder / f"{key}.jsonl")
 
@@ -56,7 +79,8 @@ def read_recorded_runs(folder: Path = FOLDER) -> RecordedRuns:
     try:
         index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
         runs = tuple(RecordedRun(**run) for run in index.pop("runs"))
-        return RecordedRuns(folder=folder, runs=runs, **index)
+        race = Race(**raced) if (raced := index.pop("race", None)) else None
+        return RecordedRuns(folder=folder, runs=runs, race=race, **index)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise TraceError(
             "The recorded runs cannot be read: make them anew with `python -m specviz record`."

@@ -14,7 +14,7 @@ def record(
     pair: Pair = "embedded",
     folder: Annotated[Path | None, asks("Where they are put", "the project’s own", "DIR")] = None,
 ) -> int:
-    """Make the recorded runs of the tab Replay anew."""
+    """Make the recorded runs anew, and the race that the page opens with."""
     from specviz.analysis.recorded_runs import FOLDER  # slow to import, as is what follows
     from specviz.models.loading import load_pair
     from specviz.tools.record import record

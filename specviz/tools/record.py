@@ -1,4 +1,4 @@
-"""Records the runs that the tab Replay offers: each shows one thing, and is kept as a trace.
+"""Records the runs that the page offers, each of which shows one thing, and the race that it opens with; kept as traces.
 
 Knows pairs, the engine and traces; knows no page.
 """
@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from specviz.analysis.recorded_runs import FOLDER, RecordedRuns, read_recorded_runs
+from specviz.analysis.recorded_runs import FOLDER, INSPECTED, RACERS, RecordedRuns, read_recorded_runs
 from specviz.engine.engine import Engine
 from specviz.errors import TraceError
 from specviz.files import write_whole
@@ -20,6 +20,7 @@ from specviz.models.pair import ModelPair
 from specviz.runtime.machine import describe_machine
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
+from specviz.tools.race import RacePlan, record_race
 
 BASELINE = "verifier-only"
 """The recording whose time per token is the baseline of all others."""
@@ -49,24 +50,33 @@ RECORDINGS = {
 
 
 def record(
-    pair: ModelPair, folder: Path = FOLDER, on_start: Callable[[str], None] = lambda title: None
+    pair: ModelPair,
+    folder: Path = FOLDER,
+    on_start: Callable[[str], None] = lambda title: None,
+    race: RacePlan | None = None,
 ) -> RecordedRuns:
     """Make every recording with `pair`, one after another, and replace what is in `folder`.
 
-    Nothing is written before all of them are made; `on_start` is called with each title.
+    Nothing is written before all of them are made; `on_start` is called with each title. `race` is by default the
+    project's own.
     """
     _serve(pair, Request(prompt=_FACT, max_new_tokens=8))  # the first run includes one-off costs
     offered, runs = read_recorded_runs(FOLDER).runs, {}
     for each in offered:
+        if each.key == INSPECTED:
+            continue
         on_start(each.title)
         runs[each.key] = _serve(pair, RECORDINGS[each.key])
     seconds = [step.seconds / len(step.tokens) for step in runs[BASELINE].rounds]
+    raced, contenders = record_race(pair, race or RacePlan(), on_start)
+    runs |= zip((*RACERS, INSPECTED), contenders, strict=True)
     recorded = RecordedRuns(
         folder=folder,
         pair=pair.key,
         machine=describe_machine(runs[BASELINE].device),
         verifier_only_seconds_per_token=round(statistics.median(seconds), 6),
         runs=offered,
+        race=raced,
     )
     _write(recorded, runs)
     return recorded

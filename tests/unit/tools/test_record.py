@@ -8,20 +8,24 @@ from pathlib import Path
 import pytest
 
 from specviz import __main__ as shell
-from specviz.analysis.recorded_runs import FOLDER, read_recorded_runs
+from specviz.analysis.recorded_runs import FOLDER, INSPECTED, RACERS, Race, read_recorded_runs
 from specviz.errors import TraceError
 from specviz.models.pair import ModelPair
 from specviz.tools import record as recording
+from specviz.tools.race import RacePlan
 from specviz.tools.record import BASELINE, RECORDINGS
 from tests.support.tiny import tiny_pair
 
-KEYS = list(RECORDINGS)
+KEYS = [*RECORDINGS, INSPECTED]
+FILES = {*KEYS, *RACERS}
 
 
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelPair:
-    """The tiny pair that the shell loads in place of any other."""
+    """The tiny pair that the shell loads in place of any other; its race is short."""
     pair = tiny_pair("llama", tmp_path)
+    short = RacePlan(prompts=("Once", "Twice"), draft_lengths=(2, 4), repetitions=2, tokens=8)
+    monkeypatch.setattr(recording, "RacePlan", lambda: short)
     monkeypatch.setattr("specviz.models.loading.load_pair", lambda *_, **__: pair)
     return pair
 
@@ -30,7 +34,7 @@ def test_every_recorded_run_is_valid_small_and_as_asked_for() -> None:
     recorded = read_recorded_runs()
     assert len(recorded.runs) >= 6
     assert [run.key for run in recorded.runs] == KEYS
-    assert {file.name for file in FOLDER.iterdir()} == {"index.json", *(f"{key}.jsonl" for key in KEYS)}
+    assert {file.name for file in FOLDER.iterdir()} == {"index.json", *(f"{key}.jsonl" for key in FILES)}
     for key, request in RECORDINGS.items():
         run = recorded.load(key)
         for name in ("method", "lenience", "draft_length", "temperature", "seed", "inspect", "prompt"):
@@ -38,6 +42,23 @@ def test_every_recorded_run_is_valid_small_and_as_asked_for() -> None:
         assert run.tokens
         assert run.pair == recorded.pair
         assert (FOLDER / f"{key}.jsonl").stat().st_size <= 150_000
+
+
+def test_the_race_is_two_lossless_greedy_runs_of_one_text_in_which_something_is_rejected() -> None:
+    recorded = read_recorded_runs()
+    assert recorded.race
+    assert recorded.race.repetitions >= 3
+    alone, drafted, inspected = map(recorded.load, (*RACERS, INSPECTED))
+    assert (alone.method, drafted.method, drafted.lenience) == ("verifier_only", "speed", 0)
+    assert alone.temperature == drafted.temperature == 0
+    assert (alone.prompt_ids, alone.token_ids) == (drafted.prompt_ids, drafted.token_ids)
+    assert alone.verifier_calls == len(alone.tokens) > drafted.verifier_calls
+    assert any(token.draft for token in drafted.tokens)
+    assert alone.neighbours == drafted.neighbours == 0
+    assert (alone.inspect, drafted.inspect) == (0, 0)
+    for one, other in zip(drafted.tokens, inspected.tokens, strict=True):
+        assert other.top
+        assert (one.id, one.accepted, one.draft) == (other.id, other.accepted, other.draft)
 
 
 def test_every_story_has_two_sentences_and_no_number_that_a_drafter_could_change() -> None:
@@ -75,6 +96,8 @@ def test_the_command_makes_all_of_them_anew(
     assert not (folder / "forgotten.jsonl").exists()
     assert recorded.verifier_only_seconds_per_token > 0
     assert recorded.runs == read_recorded_runs().runs
+    assert recorded.race == Race(prompts=2, draft_lengths=2, repetitions=2)
+    assert recorded.load(RACERS[0]).token_ids == recorded.load(RACERS[1]).token_ids
     for key, request in RECORDINGS.items():
         run = recorded.load(key)
         assert (run.method, run.pair) == (request.method, pair.key)
@@ -87,7 +110,7 @@ def test_nothing_is_written_where_a_recording_fails(
     served = recording._serve
 
     def fail_at_the_last(pair: ModelPair, request: recording.Request) -> recording.Run:
-        if request is RECORDINGS[KEYS[-1]]:
+        if request is list(RECORDINGS.values())[-1]:
             raise TraceError("no")
         return served(pair, request)
 

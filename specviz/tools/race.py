@@ -1,0 +1,119 @@
+"""Records the race that the page opens with: one prompt, written by the verifier alone and by drafting and checking.
+
+Knows pairs, the engine and traces; knows no page and no file.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from specviz.analysis.recorded_runs import Race
+from specviz.engine.engine import Engine
+from specviz.errors import EngineError
+from specviz.models.pair import ModelPair
+from specviz.schema.settings import AUTO, Request
+from specviz.schema.trace import Run
+
+_PROMPTS = (
+    "Write a Python class for a stack with push, pop and peek.",
+    "Write a Python function that checks whether a word is a palindrome.",
+    "Write a Python function that returns the factorial of a number.",
+    "Write a Python function that adds two numbers.",
+    "Write a Python program that prints the numbers from 1 to 10.",
+    "Write a for loop in JavaScript that prints the numbers from 1 to 10.",
+    "Write an HTML page with a heading and a list of three fruits.",
+    "Write a JSON object that describes a person.",
+    "List the planets of the solar system in order.",
+    "List the days of the week, then the months of the year.",
+    "Count from 1 to 30.",
+    "Why is the sky blue?",
+)
+
+
+@dataclass(frozen=True)
+class RacePlan:
+    """What is tried, and how often what is kept is timed.
+
+    Attributes:
+        prompts: the one whose text takes the fewest verifier calls for a token is raced.
+        draft_lengths: the one of the shortest median time is raced.
+        repetitions: times that each is timed.
+        tokens: most tokens of the text.
+    """
+
+    prompts: tuple[str, ...] = _PROMPTS
+    draft_lengths: tuple[int | Literal["auto"], ...] = (3, 4, 5, 6, 7, 8, 12, AUTO)
+    repetitions: int = 5
+    tokens: int = 56
+
+
+_TRIED_LENGTH = 8
+"""The draft length at which prompts are compared."""
+_INSPECT = 5
+"""Most probable tokens recorded of each model, as in the other recorded runs."""
+
+
+def record_race(pair: ModelPair, plan: RacePlan, on_start: Callable[[str], None]) -> tuple[Race, list[Run]]:
+    """Choose a prompt and a draft length, and time both contenders in turn, each alone on the machine.
+
+    Of each the run of median time is kept: first the verifier's, then the drafted one. Third comes the drafted one once more,
+    inspected. `on_start` is called with what is done.
+
+    Raises:
+        EngineError: their texts are not the same, token for token, or inspecting changed a decision.
+    """
+    # One engine for all, because it learns what rounds cost; temperature 0, where lossless means the very same text.
+    engine = Engine(pair)
+
+    def serve(prompt: str, **settings: Any) -> Run:
+        settings |= {"temperature": 0.0, "max_new_tokens": plan.tokens}
+        return engine.generate(Request(prompt=prompt, **settings))[0]
+
+    def drafted(prompt: str, draft_length: int | Literal["auto"], **more: Any) -> Run:
+        return serve(prompt, method="speed", lenience=0.0, draft_length=draft_length, **more)
+
+    on_start("The race: choosing its prompt")
+    prompt = max(plan.prompts, key=lambda one: _promise(drafted(one, _TRIED_LENGTH), plan.tokens))
+    on_start("The race: choosing its draft length")
+    times: dict[int | Literal["auto"], list[float]] = {length: [] for length in plan.draft_lengths}
+    for _ in range(plan.repetitions):
+        for length, seconds in times.items():
+            seconds.append(drafted(prompt, length).seconds)
+    chosen = min(times, key=lambda length: statistics.median(times[length]))
+    on_start("The race: timing it")
+    both = [(serve(prompt, method="verifier_only"), drafted(prompt, chosen)) for _ in range(plan.repetitions)]
+    kept = [_median(list(runs)) for runs in zip(*both, strict=True)]
+    _check_same_text(*kept)
+    inspected = drafted(prompt, chosen, inspect=_INSPECT)
+    # Whatever its rounds: the block does not show (law 2).
+    if _decisions(inspected) != _decisions(kept[1]):
+        raise EngineError("The race is not recorded: with inspection its decisions are others.")
+    return Race(len(plan.prompts), len(plan.draft_lengths), plan.repetitions), [*kept, inspected]
+
+
+def _decisions(run: Run) -> list[tuple[int, bool, int | None]]:
+    return [(token.id, token.accepted, token.draft.id if token.draft else None) for token in run.tokens]
+
+
+def _promise(run: Run, tokens: int) -> tuple[bool, float]:
+    """What makes a prompt the better one to show: long enough with something rejected, then tokens per verifier call."""
+    rejects = any(token.draft for token in run.tokens)
+    return rejects and 2 * len(run.tokens) >= tokens, run.block_efficiency or 0.0
+
+
+def _median(runs: list[Run]) -> Run:
+    return sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
+
+
+def _check_same_text(alone: Run, drafted: Run) -> None:
+    if alone.token_ids == drafted.token_ids:
+        return
+    pairs = zip(alone.token_ids, drafted.token_ids, strict=False)
+    same = next((at for at, (one, other) in enumerate(pairs) if one != other), None)
+    place = "one of them ends sooner" if same is None else f"they part at token {same + 1}"
+    raise EngineError(
+        f"The race is not recorded: verifier only and speculative decoding wrote different texts ({place})."
+    )

@@ -20,6 +20,7 @@ from specviz.app.opening import wire_opening
 from specviz.app.running import QUIET, page_script
 from specviz.app.tabs.compare import compare_tab
 from specviz.app.tabs.generate import generate_tab
+from specviz.app.tabs.idea import idea_tab
 from specviz.app.tabs.tradeoff import tradeoff_tab
 from specviz.compat import gradio as gradio_compat
 from specviz.serving.service import Service
@@ -77,7 +78,9 @@ def build_page(service: Service | None = None) -> gr.Blocks:
             large = gr.Button("Larger text", size="sm", scale=0, min_width=110, elem_id="large-type")
         large.click(None, None, None, js=page_script("toggle_large"), **QUIET)
         banner = gr.HTML(visible=False, elem_id="link-banner")
-        with gr.Tabs(selected="generate", elem_id="tabs") as tabs:
+        with gr.Tabs(selected="idea", elem_id="tabs") as tabs:
+            with gr.Tab("The idea", id="idea"):
+                idea_tab()
             with gr.Tab("One run", id="generate"):
                 generate = generate_tab(page, service)
             with gr.Tab("Compare methods", id="compare"):

@@ -1,0 +1,405 @@
+"""The opening in a real browser: it plays by itself, without a model, and says what its two recorded traces say."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import gradio as gr
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from specviz.analysis.recorded_runs import RACERS, read_recorded_runs
+from specviz.app.components.race import Race, race_value
+from specviz.app.page import build_page
+from specviz.app.tabs.idea import idea_tab
+from specviz.errors import SpecvizError
+from specviz.schema.trace import Run
+from specviz.serving.service import Service
+from tests.browser.bare import open_bare
+from tests.browser.driving import violations
+
+TOLD = 12_000
+HOSTILE = "<img src=x onerror=window.__pwned=1>"
+SHELF = read_recorded_runs()
+ALONE, DRAFTED = map(SHELF.load, RACERS)
+KEPT = [token for token in DRAFTED.tokens if token.accepted]
+REJECTED = [token for token in DRAFTED.tokens if token.draft]
+
+Entry = dict[str, Any]
+
+
+class Unloaded(Service):
+    """A service that no pair may be asked of."""
+
+    def engine(self, *_: Any, **__: Any) -> Any:
+        raise SpecvizError("a model was asked for")
+
+
+def token(text: str, *, accepted: bool = True, draft: str | None = None) -> Entry:
+    told = {"text": text, "label": text, "accepted": accepted, "acceptance": 1.0, "coin": 0.5}
+    return told | ({"draft": {"text": draft}} if draft is not None else {})
+
+
+def run(rounds: list[Entry], **more: Any) -> Entry:
+    head = {"prompt": "P", "drafter": "small", "verifier": "large", "temperature": 0, "draft_length": 4}
+    return head | {"prefill_seconds": 0.1, "rounds": rounds} | more
+
+
+def round_of(tokens: list[Entry], drafts: int = 0, seconds: float = 0.1) -> Entry:
+    parts = {"drafter_seconds": 0.3 * seconds if drafts else 0.0, "verifier_seconds": 0.6 * seconds}
+    texts = [one.get("draft", one)["text"] for one in tokens]
+    proposals = [{"text": text} for text in (texts + ["more"] * drafts)[:drafts]]
+    return {"draft_length": drafts, "seconds": seconds, "proposals": proposals, "tokens": tokens} | parts
+
+
+def race(texts: list[str], *, rejects: str = "wrong", seconds: float = 0.1) -> str:
+    """A race of handmade traces: three rounds of drafting at `seconds` each, the first rejecting at its third token."""
+    own = [token(text, accepted=False) for text in texts]
+    drafted = [token(text) for text in texts]
+    drafted[2] = token(texts[2], accepted=False, draft=rejects)
+    cuts = [drafted[:3], drafted[3:7], drafted[7:]]
+    value = {
+        "machine": "2 CPU cores",
+        "method": "Speculative decoding",
+        "prompts": 12,
+        "repetitions": 5,
+        "alone": run([round_of([one]) for one in own]),
+        "drafted": run([round_of(cut, drafts=4, seconds=seconds) for cut in cuts]),
+    }
+    return json.dumps(value)
+
+
+WORDS = ["one", " two", " three", "\n", " four", " five", " six", " seven", " eight"]
+
+
+@pytest.fixture(scope="module")
+def address(serve: Callable[[gr.Blocks], str]) -> str:
+    """The whole page, whose service may not load anything."""
+    return serve(build_page(Unloaded()))
+
+
+@pytest.fixture(scope="module")
+def alone(serve: Callable[[gr.Blocks], str]) -> str:
+    """The tab's content beside another tab, and what its events carry."""
+
+    def choose(event: gr.SelectData) -> str:
+        return json.dumps([event.index, event.value])
+
+    with gr.Blocks() as app:
+        with gr.Tabs(selected="idea"):
+            with gr.Tab("The idea", id="idea"):
+                shown = idea_tab()
+                asked = gr.Textbox(label="asked", elem_id="asked")
+            with gr.Tab("Other"):
+                gr.Markdown("Nothing here.")
+        shown.select(choose, None, asked)
+        shown.play(lambda: "own", None, asked)
+    return serve(app)
+
+
+@pytest.fixture(scope="module")
+def handmade(serve: Callable[[gr.Blocks], str]) -> Callable[[str], str]:
+    def start(value: str) -> str:
+        with gr.Blocks() as app:
+            Race(value, elem_id="race")
+        return serve(app)
+
+    return start
+
+
+def over(page: Page) -> Locator:
+    return page.locator(".sr-race.over")
+
+
+def still(browser: Browser, address: str, **more: Any) -> Page:
+    """The page for somebody who wants no motion: it stands at the end at once."""
+    page = browser.new_context(reduced_motion="reduce", **more).new_page()
+    page.goto(address)
+    expect(over(page)).to_be_attached(timeout=30_000)
+    return page
+
+
+def claim_of(alone: Run, drafted: Run) -> str:
+    ratio = alone.seconds / drafted.seconds
+    head = f"Same {len(alone.tokens)} tokens: {drafted.verifier_calls} calls of the large model instead of {alone.verifier_calls}, "
+    if ratio > 1.05:
+        return head + (f"{ratio:.0f}" if ratio >= 9.95 else f"{ratio:.1f}") + "× as fast"
+    return head + "yet "
+
+
+# ---- the schedule: pure
+
+
+@pytest.fixture
+def plan(page: Page) -> Callable[[str, str], Any]:
+    """Evaluates an expression over the plan `plan` of a race's value, with the modules' exports as `SpecViz`."""
+    open_bare(page, None, "race/schedule", "race/words")
+
+    def evaluate(value: str, expression: str) -> Any:
+        return page.evaluate(
+            f"value => {{ const plan = SpecViz.planRace(JSON.parse(value)); return {expression}; }}", value
+        )
+
+    return evaluate
+
+
+@pytest.mark.parametrize("value", [race_value(SHELF), race(WORDS)], ids=["recorded", "handmade"])
+def test_lanes_keep_the_times_of_their_traces(plan: Callable[[str, str], Any], value: str) -> None:
+    told = json.loads(value)
+    for name in ("alone", "drafted"):
+        lane = plan(value, f"plan.{name}")
+        at = told[name]["prefill_seconds"]
+        for seen, recorded in zip(lane["rounds"], told[name]["rounds"], strict=True):
+            assert seen["start"] == pytest.approx(at)
+            at += recorded["seconds"]
+            assert seen["end"] == pytest.approx(at)
+            begin, end = seen["check"]
+            assert end - begin == pytest.approx(recorded["verifier_seconds"], rel=0.02)
+            assert seen["start"] <= begin <= end <= seen["verdict"] <= seen["end"] + 1e-9
+            drafts = [slot["at"] for slot in seen["slots"]]
+            assert drafts == sorted(drafts)
+        assert lane["end"] == pytest.approx(at)
+        assert lane["calls"] == len(told[name]["rounds"])
+        assert [one["text"] for one in lane["tokens"]] == [
+            one["text"] for each in told[name]["rounds"] for one in each["tokens"]
+        ]
+
+
+@pytest.mark.parametrize("value", [race_value(SHELF), race(WORDS)], ids=["recorded", "handmade"])
+def test_one_clock_goes_forward_through_all_of_it_within_ten_seconds(
+    plan: Callable[[str, str], Any], value: str
+) -> None:
+    knots = plan(value, "plan.pace.knots")
+    assert knots[0] == [0, 0]
+    assert all(a < c and b < d for (a, b), (c, d) in pairwise(knots))
+    assert knots[-1] == [pytest.approx(plan(value, "plan.end")), pytest.approx(plan(value, "SpecViz.SHOW"))]
+    assert plan(value, "plan.length") < 9.5
+    assert plan(
+        value,
+        "plan.pace.knots.every(([at, shown]) => Math.abs(SpecViz.along(plan.pace.knots, at, 0).value - shown) < 1e-9)",
+    )
+    moments = plan(
+        value, "Array.from({ length: 401 }, (_, i) => SpecViz.momentAt(plan, (plan.length * i) / 400))"
+    )
+    for lane in ("alone", "drafted"):
+        for what in ("calls", "written"):
+            seen = [moment[lane][what] for moment in moments]
+            assert seen == sorted(seen)
+            assert seen[0] == 0
+        assert moments[-1][lane]["written"] == plan(value, f"plan.{lane}.tokens.length")
+        assert moments[-1][lane]["calls"] == plan(value, f"plan.{lane}.calls")
+        landings = plan(value, f"plan.{lane}.landings")
+        assert landings == sorted(landings)
+    assert [moment["over"] for moment in moments].index(True) == 400
+
+
+def test_the_first_round_and_the_first_rejection_are_slower_than_the_rest(
+    plan: Callable[[str, str], Any],
+) -> None:
+    told = json.loads(race(WORDS))
+    many = [round_of([token(" word")] * 4, drafts=4) for _ in range(20)]
+    many[3] = round_of([token(" word"), token(" own", accepted=False, draft=" bad")], drafts=4)
+    told["drafted"] = run(many)
+    told["alone"] = run([round_of([token(" word", accepted=False)]) for _ in range(78)])
+    rates = (
+        "plan.drafted.rounds.map(({start, end}) => SpecViz.along(plan.pace.knots, (start + end) / 2, 0).rate)"
+    )
+    seen = plan(json.dumps(told), rates)
+    usual = plan(json.dumps(told), "plan.pace.rate")
+    assert [at for at, rate in enumerate(seen) if rate > usual + 1e-9] == [0, 3]
+    assert plan(json.dumps(told), "plan.pace.slowed") == ["first round", "first rejection"]
+    # Long rounds take their time anyway.
+    assert plan(race(WORDS, seconds=1.0), "plan.pace.slowed") == []
+
+
+def test_every_draft_token_meets_its_fate(plan: Callable[[str, str], Any]) -> None:
+    fates = plan(
+        race(WORDS), "plan.drafted.rounds.map((round) => round.slots.map((slot) => [slot.text, slot.fate]))"
+    )
+    assert fates[0] == [["one", "kept"], [" two", "kept"], ["wrong", "rejected"], ["more", "unseen"]]
+    assert fates[1] == [[text, "kept"] for text in WORDS[3:7]]
+    assert plan(race(WORDS), "plan.asked") == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.1, "2.5× as fast"), (0.3, "yet no faster here"), (0.4, "yet 0.8× as fast here")],
+)
+def test_the_claim_is_honest_where_drafting_does_not_pay(
+    plan: Callable[[str, str], Any], seconds: float, words: str
+) -> None:
+    said = plan(race(WORDS, seconds=seconds), "SpecViz.claim(plan).map(([text]) => text).join('')")
+    assert said.startswith("Same 9 tokens: 3 calls of the large model instead of 9, ")
+    assert words in said
+
+
+# ---- the page
+
+
+def test_it_plays_by_itself_before_any_pair_is_loaded_and_tells_its_result_once(
+    page: Page, address: str
+) -> None:
+    page.goto(address)
+    expect(page.locator(".sr-layer .sr-chip").first).to_be_attached(timeout=30_000)
+    announced = page.get_by_test_id("announced")
+    expect(announced).to_be_empty()
+    assert page.locator(".sr-race [aria-live], .sr-race [role=status]").count() == 1
+    expect(page.get_by_test_id("again")).to_have_accessible_name("Pause")
+    expect(over(page)).to_be_attached(timeout=TOLD)
+    expect(page.get_by_test_id("claim")).to_be_visible()
+    expect(announced).to_have_text(re.compile(re.escape(claim_of(ALONE, DRAFTED))))
+    expect(page.get_by_test_id("again")).to_have_accessible_name("Play again")
+    expect(page.locator(".sr-layer")).to_have_count(0)
+
+
+def test_everything_it_says_is_in_the_two_traces(browser: Browser, alone: str) -> None:
+    page = still(browser, alone)
+    expect(page.get_by_test_id("claim")).to_contain_text(claim_of(ALONE, DRAFTED))
+    for name, run_ in (("alone", ALONE), ("drafted", DRAFTED)):
+        lane = page.get_by_test_id(name)
+        expect(lane.get_by_test_id("calls")).to_have_text(str(run_.verifier_calls))
+        expect(lane.get_by_test_id("time")).to_have_text(
+            f"{run_.seconds:.2f} s for {len(run_.tokens)} tokens"
+        )
+        written = lane.locator(".sr-token.on > span").all_text_contents()
+        assert [text.replace("↵", "") for text in written] == [token.text for token in run_.tokens]
+    sooner = ALONE.seconds - DRAFTED.seconds
+    expect(page.get_by_test_id("clock")).to_contain_text(f"{abs(sooner):.2f} s")
+    drafted = page.get_by_test_id("drafted")
+    expect(drafted.locator(".sr-token.kept")).to_have_count(len(KEPT))
+    expect(drafted.locator(".sr-token.own")).to_have_count(len(DRAFTED.tokens) - len(KEPT))
+    asks = drafted.locator(".sr-ask .sr-chip").all_text_contents()
+    assert [text.replace("·", " ").replace("↵", "\n") for text in asks] == [
+        token.draft.text for token in REJECTED if token.draft
+    ]
+    assert [int(text) for text in drafted.locator(".sr-told li > b").all_text_contents()] == [
+        len(KEPT),
+        len(DRAFTED.tokens) - len(KEPT),
+        len(REJECTED),
+    ]
+    conditions = page.get_by_test_id("conditions")
+    for words in (DRAFTED.drafter, DRAFTED.verifier, SHELF.machine, "lossless", "slower", "chosen"):
+        expect(conditions).to_contain_text(words)
+    expect(page.locator(".sr-claim.asked q")).to_have_text(ALONE.prompt)
+    links = page.locator(".sr-lead a").evaluate_all("all => all.map(each => each.href)")
+    assert links == ["https://arxiv.org/abs/2211.17192", "https://arxiv.org/abs/2405.19261"]
+    page.context.close()
+
+
+def test_the_buttons_ask_for_the_token_and_for_a_prompt(browser: Browser, alone: str) -> None:
+    page = still(browser, alone)
+    asked = page.locator("#asked textarea")
+    page.get_by_test_id("why").click()
+    expect(asked).not_to_have_value("")
+    index, text = json.loads(asked.input_value())
+    draft = DRAFTED.tokens[index].draft
+    assert draft is not None
+    assert text == DRAFTED.tokens[index].label
+    expect(page.get_by_test_id("why")).to_contain_text(draft.text.strip())
+    page.get_by_test_id("own").click()
+    expect(asked).to_have_value("own")
+    last = page.locator(".sr-ask").last
+    last.focus()
+    page.keyboard.press("Enter")
+    tokens = DRAFTED.tokens
+    wanted = max(at for at, token in enumerate(tokens) if token.draft)
+    expect(asked).to_have_value(json.dumps([wanted, tokens[wanted].label], ensure_ascii=True))
+    page.context.close()
+
+
+def test_without_motion_it_stands_at_the_end_and_plays_when_asked(browser: Browser, alone: str) -> None:
+    page = still(browser, alone)
+    expect(page.get_by_test_id("announced")).to_be_empty()
+    page.get_by_test_id("again").click()
+    expect(over(page)).to_have_count(0)
+    expect(page.locator(".sr-layer .sr-chip").first).to_be_attached()
+    moved = page.evaluate(
+        """() => new Promise((resolve) => {
+          const found = new Set();
+          const end = performance.now() + 1500;
+          const look = () => {
+            for (const chip of document.querySelectorAll(".sr-layer .sr-chip")) found.add(chip.style.transform);
+            if (performance.now() < end) requestAnimationFrame(look);
+            else resolve([...found]);
+          };
+          look();
+        })"""
+    )
+    assert set(moved) <= {"none", ""}
+    page.context.close()
+
+
+def test_it_waits_while_nobody_sees_it_and_can_be_paused(page: Page, alone: str) -> None:
+    page.goto(alone)
+    expect(page.locator(".sr-layer .sr-chip").first).to_be_attached(timeout=30_000)
+    page.get_by_role("tab", name="Other").click()
+    page.wait_for_timeout(300)
+    clock = page.get_by_test_id("clock")
+    before = clock.text_content()
+    page.wait_for_timeout(500)
+    assert clock.text_content() == before
+    page.get_by_role("tab", name="The idea").click()
+    expect(clock).not_to_have_text(before or "")
+    page.get_by_test_id("again").click()
+    paused = clock.text_content()
+    page.wait_for_timeout(300)
+    assert clock.text_content() == paused
+    expect(page.get_by_test_id("again")).to_have_accessible_name("Play")
+
+
+def test_text_of_a_trace_stays_text(browser: Browser, handmade: Callable[[str], str]) -> None:
+    texts = [HOSTILE, " two", "</span><b>x</b>", "\n", "{{value}}", "${value}", " six", " ", "end"]
+    value = json.loads(race(texts, rejects=HOSTILE))
+    value["machine"] = value["method"] = value["drafted"]["drafter"] = HOSTILE
+    value["drafted"]["prompt"] = HOSTILE
+    page = still(browser, handmade(json.dumps(value)))
+    assert page.evaluate("window.__pwned") is None
+    assert page.locator(".sr-race img, .sr-token b").count() == 0
+    expect(page.get_by_test_id("why")).to_contain_text(HOSTILE)
+    written = page.get_by_test_id("drafted").locator(".sr-token > span").all_text_contents()
+    assert written == texts
+    page.get_by_test_id("again").click()
+    expect(page.locator(".sr-layer .sr-chip").first).to_be_attached()
+    page.context.close()
+
+
+@pytest.mark.parametrize("value", ["", "{", "[]", '{"alone": 1, "drafted": "x"}'])
+def test_without_a_race_its_claim_and_links_remain(
+    page: Page, handmade: Callable[[str], str], value: str
+) -> None:
+    page.goto(handmade(value))
+    expect(page.get_by_test_id("headline")).to_be_visible(timeout=30_000)
+    expect(page.locator(".sr-lead a")).to_have_count(2)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_serious_violation_at_its_end(browser: Browser, alone: str, theme: str, width: int) -> None:
+    page = still(browser, f"{alone}?__theme={theme}", viewport={"width": width, "height": 844})
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    page.context.close()
+
+
+def test_a_phone_shows_both_counters_and_both_texts_on_one_screen(browser: Browser, alone: str) -> None:
+    page = still(browser, alone, viewport={"width": 390, "height": 844})
+    for seen in (page.get_by_test_id("calls"), page.get_by_test_id("text")):
+        for box in (seen.nth(0).bounding_box(), seen.nth(1).bounding_box()):
+            assert box
+            assert box["y"] >= 0
+            assert box["y"] + box["height"] <= 844
+    page.context.close()
+
+
+def test_nothing_is_laid_out_anew_when_it_ends(page: Page, alone: str) -> None:
+    """The lanes keep their heights from the first frame on, so what stands below does not jump."""
+    page.goto(alone)
+    expect(page.locator(".sr-layer .sr-chip").first).to_be_attached(timeout=30_000)
+    heights = "['alone', 'drafted'].map((name) => document.querySelector('.sr-lane.' + name).offsetHeight)"
+    before = page.evaluate(heights)
+    expect(over(page)).to_be_attached(timeout=TOLD)
+    assert page.evaluate(heights) == before

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,9 +17,11 @@ import gradio.state_holder
 from gradio.block_function import BlockFunction
 from gradio.blocks import Block
 from gradio.route_utils import API_PREFIX
+from gradio.routes import templates
 from gradio.state_holder import SessionState
 from gradio.utils import get_upload_folder, is_in_or_equal
 from gradio_client.utils import traverse
+from jinja2 import BaseLoader
 
 # ---- addresses and files (6.0)
 
@@ -182,15 +186,14 @@ UNPADDED = "\nelement.parentElement.style.padding = 0;"
 """JavaScript when a `gr.HTML` mounts: takes away the padding that its box has even where `padding` is false."""
 STYLE = """
 .wrap.generating { animation: none !important; }
-:root body.dark { --color-accent: var(--primary-500); }
 .secondary-wrap > input[role="combobox"] { padding-right: 1.75rem; text-overflow: ellipsis; }
 @media (max-width: 640px) { footer > .divider { display: none; } }
 """
 """Rules for what gradio draws itself; to go into the page's head, because gradio confines `css` to its container.
 
 The frame around an output that is being made pulses, for which a browser draws the page sixty times a second: on a machine that
-also runs the models, text would come later. On a dark page the accent colour is too dark. A long choice of a dropdown runs
-under its arrow. On a phone the footer's dividers stand alone in their lines.
+also runs the models, text would come later. A long choice of a dropdown runs under its arrow. On a phone the footer's
+dividers stand alone in their lines.
 """
 
 SCRIPT = """
@@ -207,7 +210,38 @@ at a list that can be scrolled.
 """
 
 
-def text_sizes() -> dict[str, float]:
-    """Gradio's sizes of type in pixels, by the ends of their CSS variables: `--text-<name>`."""
-    sizes = vars(gr.themes.sizes.text_md)
-    return {name: float(size.removesuffix("px")) for name, size in sizes.items() if name != "name"}
+def theme_variables() -> set[str]:
+    """The names that a theme's `set` takes; a dark value is one of its own, with "_dark" at the end of its name."""
+    return set(signature(gr.themes.Base.set).parameters)
+
+
+def serve_head(page: gr.Blocks, html: str) -> None:
+    """Put `html` into the head of the page as it is served, in place of gradio's own words for link previews.
+
+    What gradio's `launch` takes as "head" comes by script, after all that gradio loads first: too late for fonts and for the first
+    paint, and never for a site that shows a preview of a link.
+    """
+    _heads[page.app_id] = html
+    if not isinstance(templates.env.loader, _Headed):
+        templates.env.filters["specviz_head"] = lambda app: _heads.get(app, "")
+        templates.env.loader = _Headed(templates.env.loader)
+
+
+_heads: dict[int, str] = {}
+"""By the id of the app."""
+_SOCIAL = re.compile(r"<meta\s+(?:property=\"og:|name=\"twitter:)[^>]*>")
+_BASE = re.compile(r"<base [^>]*>")
+_HEAD = "config.app_id | specviz_head"
+
+
+class _Headed(BaseLoader):
+    """Gradio's templates, each with a place for a head of ours, and without gradio's own previews where there is one."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def get_source(self, environment: Any, template: str) -> Any:
+        """The template's text, changed, where it is read from, and whether that is still so."""
+        source, *more = self._loader.get_source(environment, template)
+        source = _SOCIAL.sub(lambda tag: f"{{% if not ({_HEAD}) %}}{tag[0]}{{% endif %}}", source)
+        return _BASE.sub(lambda tag: f"{tag[0]}\n{{{{ {_HEAD} | safe }}}}", source), *more

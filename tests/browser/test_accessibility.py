@@ -62,20 +62,3 @@ def test_no_serious_violation_on_any_tab(browser: Browser, address: str, theme: 
             assert overflow <= 0, f"{tab} is {overflow} pixels wider than a screen of {size['width']}"
     context.close()
     assert not found, "\n".join(map(str, found))
-
-
-def test_larger_text_is_larger_everywhere_and_remembered(page: Page, address: str) -> None:
-    """One button for the projector: the views' text, gradio's own and the chart's grow; nothing is cut off."""
-    page.goto(f"{address}?tab=generate")
-    show(page, "generate")
-    sizes = """() => ['.sv-text', '#prompt textarea', '.sv-inspector .sv-verdict']
-      .map((at) => parseFloat(getComputedStyle(document.querySelector(at)).fontSize))"""
-    before = page.evaluate(sizes)
-    page.click("#large-type")
-    assert all(new > 1.25 * old for new, old in zip(page.evaluate(sizes), before, strict=True))
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    page.reload()
-    expect(page.locator("html.specviz-large")).to_be_attached()
-    show(page, "generate")
-    page.click("#large-type")
-    assert page.evaluate(sizes) == before

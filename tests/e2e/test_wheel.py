@@ -62,6 +62,8 @@ from pathlib import Path
 
 import specviz
 from specviz.analysis.sweep.folder import open_recorded
+from specviz.app.components.scripted_html import STATIC
+from specviz.app.look import FONTS
 from specviz.app.page import build_page
 from specviz.resources import ASSETS
 from specviz.serving.service import Service
@@ -70,6 +72,7 @@ site = Path(sys.argv[1]).resolve()
 assert Path(specviz.__file__).resolve().is_relative_to(site), specviz.__file__
 assert ASSETS.is_relative_to(site), ASSETS
 assert open_recorded() is not None
+assert all((STATIC / f"fonts/{file}.woff2").is_file() for _, file, _, _ in FONTS)
 print(len(build_page(Service()).blocks))
 strangers = [
     module.__file__
@@ -82,5 +85,5 @@ assert not strangers, strangers
 
 
 def test_the_page_is_built_from_the_wheel(run, site: Path) -> None:
-    """With the page's files, the recorded sweep and the recorded runs; no module comes from the checkout."""
+    """With the page's files and fonts, the recorded sweep and the recorded runs; no module comes from the checkout."""
     assert int(run(sys.executable, "-c", _PAGE, str(site), str(ROOT))) > 100

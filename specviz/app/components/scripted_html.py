@@ -35,11 +35,12 @@ def style(names: Sequence[str]) -> str:
 
 def module_address(name: str) -> str:
     """The address of the ES module `static/<name>.js`, relative to the page's own; what it imports lies beside it."""
-    return f"{_static_address()}/{name}.js"
+    return f"{static_address()}/{name}.js"
 
 
 @cache
-def _static_address() -> str:
+def static_address() -> str:
+    """The address of the folder `static/`, relative to the page's own."""
     return served_address(STATIC)
 
 

@@ -15,7 +15,7 @@ import gradio as gr
 import gradio.state_holder
 import pytest
 from gradio.queueing import Queue
-from gradio.routes import App
+from gradio.routes import App, templates
 from gradio.utils import get_upload_folder
 
 from specviz.compat import gradio as compat
@@ -235,7 +235,6 @@ def test_the_classes_that_are_styled_are_the_frontends() -> None:
     assert re.search(r"\.secondary-wrap", sheets), (
         "A dropdown's field is in another class than 'secondary-wrap'."
     )
-    assert "--color-accent" in sheets, "Gradio has no accent colour of that name any more."
 
 
 @pytest.mark.parametrize(
@@ -247,12 +246,32 @@ def test_components_of_our_own_are_given_what_their_scripts_use(names: str) -> N
     assert re.search(rf"[\"'`]{names}[\"'`]", bundle), f"Gradio gives `js_on_load` no {names} any more."
 
 
-def test_the_sizes_of_type_are_pixels() -> None:
-    """Larger text is made from gradio's own sizes, each a variable of its style sheets."""
-    sizes = compat.text_sizes()
-    assert {"xs", "sm", "md", "lg"} <= sizes.keys(), "Gradio's theme has other sizes of type."
-    assert all(5 < size < 60 for size in sizes.values()), "Gradio's sizes of type are no pixels any more."
-    assert "--text-md" in styles(), "Gradio's sizes of type are in other CSS variables."
+def test_sizes_of_type_are_a_themes_own() -> None:
+    """Larger text enlarges the root: gradio's sizes must be those that the theme gives, which are in rem."""
+    size = gr.themes.Size(
+        name="own", **dict.fromkeys(("xxs", "xs", "sm", "md", "lg", "xl", "xxl"), "1.125rem")
+    )
+    assert "--text-md: 1.125rem;" in gr.themes.Default(text_size=size)._get_theme_css(), (
+        "Gradio takes a theme's sizes of type in another way."
+    )
+    assert "var(--text-md)" in styles(), "Gradio's sizes of type are in other CSS variables."
+
+
+def test_a_head_is_served_with_the_page_in_place_of_gradios_previews(page: LastingBlocks) -> None:
+    """What `serve_head` is given is in the page's first bytes, once, and only in its own page."""
+    compat.serve_head(page, '<meta property="og:title" content="ours">')
+    index = templates.env.get_template("frontend/index.html")
+    mine, theirs = (
+        index.render(config={"app_id": app, "body_css": {}}, gradio_api_info={}) for app in (page.app_id, -1)
+    )
+    html, _, _ = mine.partition("window.gradio_config")
+    assert re.findall(r'property="og:title"\s+content="([^"]*)"', html) == ["ours"], (
+        "Gradio's page has another place for previews: theirs come before ours, or ours are missing."
+    )
+    assert html.index("<base") < html.index("ours"), (
+        "Addresses before <base> are relative to another address."
+    )
+    assert "ours" not in theirs
 
 
 def test_the_markers_of_values_survive_json() -> None:

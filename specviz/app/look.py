@@ -1,0 +1,249 @@
+"""How the page looks before any component is drawn: gradio's theme in the page's own colours, its fonts, and its head.
+
+Knows the files in `static/` and gradio's theme variables; knows no tab and no component.
+"""
+
+from __future__ import annotations
+
+import os
+from html import escape
+
+import gradio as gr
+
+from specviz.app.components.scripted_html import STATIC, static_address, style
+from specviz.app.tokens import colours
+from specviz.compat import gradio as compat
+
+TITLE = "SpecViz: a small model drafts, a large one checks"
+DESCRIPTION = (
+    "Watch speculative decoding and speculative cascades token by token: what the small model proposed, "
+    "what the large one kept, and why."
+)
+ICON = STATIC / "page/icon.svg"
+
+CSS = style(["page/page", "page/settings"])
+"""Rules for the page itself; gradio confines them to its container."""
+
+# ---- fonts
+
+_LATIN = (
+    "U+0000-00FF, U+0131, U+0152-0153, U+02BB-02BC, U+02C6, U+02DA, U+02DC, U+0304, U+0308, U+0329, U+2000-206F, "
+    "U+20AC, U+2122, U+2191, U+2193, U+2212, U+2215, U+FEFF, U+FFFD"
+)
+_MORE_LATIN = (
+    "U+0100-0130, U+0132-0151, U+0154-02BA, U+02BD-02C5, U+02C7-02CC, U+1E00-1E9F, U+1EF2-1EFF, U+2113"
+)
+FONTS = (
+    ("Inter", "inter", "400 700", None),
+    ("JetBrains Mono", "jetbrains-mono", "400 700", None),
+    ("Source Serif 4", "source-serif-4-latin", "200 900", _LATIN),
+    ("Source Serif 4", "source-serif-4-latin-ext", "200 900", _MORE_LATIN),
+    ("Source Serif 4", "source-serif-4-greek", "200 900", "U+0370-03FF"),
+)
+"""Family, file in `static/fonts/`, weights, and the only characters it is fetched for; see the README there."""
+_AT_ONCE = ("inter", "source-serif-4-latin", "jetbrains-mono")
+
+_SANS = ("Inter", "system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
+_MONO = ("JetBrains Mono", "ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
+
+
+def _font_address(name: str) -> str:
+    return f"{static_address()}/fonts/{name}.woff2"
+
+
+def font_faces() -> str:
+    """The fonts as CSS, at addresses of this server's own."""
+    return "\n".join(
+        f'@font-face {{ font-family: "{family}"; font-weight: {weights}; font-display: swap; '
+        f'src: url("{_font_address(file)}") format("woff2");{f" unicode-range: {only};" if only else ""} }}'
+        for family, file, weights, only in FONTS
+    )
+
+
+# ---- gradio's theme
+
+_SIZES = {"xxs": 0.6875, "xs": 0.75, "sm": 0.8125, "md": 0.875, "lg": 0.9375, "xl": 1.3125, "xxl": 1.625}
+_RADII = {"xxs": 3, "xs": 3, "sm": 5, "md": 8, "lg": 8, "xl": 14, "xxl": 14}
+
+_COLOURS = {
+    "page": ("body_background_fill",),
+    "panel": (
+        *("background_fill_primary", "input_background_fill", "input_background_fill_focus"),
+        *("block_label_background_fill", "table_even_background_fill", "table_odd_background_fill"),
+        *("checkbox_background_color", "checkbox_background_color_hover", "checkbox_background_color_focus"),
+        *("button_secondary_background_fill", "button_cancel_background_fill"),
+    ),
+    "sunken": (
+        *("background_fill_secondary", "color_accent_soft", "code_background_fill", "table_row_focus"),
+        *("button_secondary_background_fill_hover", "stat_background_fill", "panel_background_fill"),
+    ),
+    "line": (
+        *("border_color_primary", "border_color_accent_subdued", "block_border_color", "panel_border_color"),
+        *("table_border_color", "block_label_border_color"),
+    ),
+    "text": (
+        *("body_text_color", "accordion_text_color", "table_text_color", "checkbox_label_text_color"),
+        *("checkbox_label_text_color_selected", "button_secondary_text_color", "block_title_text_color"),
+        *("link_text_color", "link_text_color_active", "link_text_color_visited"),
+        "button_secondary_text_color_hover",
+    ),
+    "muted": (
+        *(
+            "body_text_color_subdued",
+            "block_info_text_color",
+            "block_label_text_color",
+            "link_text_color_hover",
+        ),
+        *("checkbox_border_color", "checkbox_border_color_hover", "input_placeholder_color"),
+    ),
+    "button": (
+        *("button_primary_background_fill", "button_primary_border_color", "slider_color", "loader_color"),
+        *(
+            "checkbox_background_color_selected",
+            "checkbox_border_color_selected",
+            "checkbox_border_color_focus",
+        ),
+        *("border_color_accent", "input_border_color_focus", "button_secondary_border_color_hover"),
+    ),
+    "on-button": ("button_primary_text_color", "button_primary_text_color_hover"),
+    "error": (
+        *("error_text_color", "error_icon_color", "error_border_color", "button_cancel_text_color"),
+        *("button_cancel_text_color_hover", "button_cancel_border_color_hover"),
+    ),
+    "error-tint": ("error_background_fill", "button_cancel_background_fill_hover"),
+}
+"""Which of gradio's variables has which of the page's colours."""
+_PLAIN = {
+    **dict.fromkeys(("block_background_fill", "block_title_background_fill"), "transparent"),
+    **dict.fromkeys(("block_border_width", "panel_border_width"), "0px"),
+    **dict.fromkeys(
+        ("checkbox_label_background_fill", "checkbox_label_background_fill_hover"), "transparent"
+    ),
+    **dict.fromkeys(("checkbox_label_background_fill_selected",), "transparent"),
+    "checkbox_label_border_width": "0px",
+    "checkbox_label_padding": "4px 8px 4px 0",
+    "checkbox_label_shadow": "none",
+    "checkbox_label_text_size": "*text_sm",
+    **dict.fromkeys(("block_shadow", "input_shadow", "input_shadow_focus", "checkbox_shadow"), "none"),
+    **dict.fromkeys(("button_primary_shadow", "button_secondary_shadow", "button_cancel_shadow"), "none"),
+    "block_padding": "0px",
+    "block_label_shadow": "none",
+    "block_title_text_size": "*text_sm",
+    "block_title_text_weight": "500",
+    "block_info_text_size": "*text_xs",
+    "form_gap_width": "16px",
+    "layout_gap": "16px",
+    "input_border_width": "1px",
+    "input_padding": "7px 10px",
+    "input_radius": "8px",
+    "input_text_size": "*text_md",
+    "button_border_width": "1px",
+    **{f"button_{size}_radius": "8px" for size in ("large", "medium", "small")},
+    **{f"button_{size}_text_weight": "500" for size in ("large", "medium", "small")},
+    "button_large_text_size": "*text_lg",
+    "button_medium_text_size": "*text_md",
+    "button_small_text_size": "*text_sm",
+    "button_large_padding": "9px 18px",
+    "button_medium_padding": "8px 14px",
+    "button_small_padding": "5px 10px",
+    "button_transition": "background-color 0.12s, border-color 0.12s",
+    "color_accent": "*button_primary_background_fill",
+    "table_radius": "8px",
+}
+
+
+def _variables() -> dict[str, str]:
+    """Values for `theme.set`, the light ones and, with "_dark" at the end of their names, the dark ones."""
+    found = dict(_PLAIN)
+    for suffix, theme in (("", "light"), ("_dark", "dark")):
+        own = colours(theme)
+        edge = f"color-mix(in srgb, {own['line']} 60%, {own['muted']})"
+        hover = f"color-mix(in srgb, {own['button']} 84%, {own['panel']})"
+        found |= {f"{name}{suffix}": own[colour] for colour, names in _COLOURS.items() for name in names}
+        found |= {
+            f"{name}{suffix}": edge
+            for name in (
+                *("input_border_color", "input_border_color_hover"),
+                *("button_secondary_border_color", "button_cancel_border_color"),
+            )
+        }
+        found |= {
+            f"{name}{suffix}": hover
+            for name in ("button_primary_background_fill_hover", "button_primary_border_color_hover")
+        }
+    for name, value in _PLAIN.items():
+        if f"{name}_dark" in compat.theme_variables():
+            found[f"{name}_dark"] = value
+    return found
+
+
+def theme() -> gr.themes.Base:
+    """Gradio's theme in the page's colours, sizes and fonts; type is in rem, so that all of it grows with the root."""
+    return gr.themes.Default(
+        font=_SANS,
+        font_mono=_MONO,
+        text_size=gr.themes.Size(name="specviz", **{name: f"{size}rem" for name, size in _SIZES.items()}),
+        radius_size=gr.themes.Size(name="specviz", **{name: f"{size}px" for name, size in _RADII.items()}),
+    ).set(**_variables())
+
+
+# ---- the head
+
+
+def head() -> str:
+    """What the page's head has from the first byte on: fonts, sizes, the reader's choices, and words for link previews."""
+    preloads = "\n".join(
+        f'<link rel="preload" as="font" type="font/woff2" crossorigin href="{_font_address(name)}">'
+        for name in _AT_ONCE
+    )
+    light, dark = colours("light"), colours("dark")
+    return f"""{_preview()}
+{preloads}
+<style>{font_faces()}
+{compat.STYLE}
+:root body.dark {{ --color-accent: {dark["button"]}; --checkbox-check: {_check(dark["on-button"])}; --radio-circle: {_dot(dark["on-button"])}; }}
+html {{ color-scheme: light; accent-color: {light["button"]}; }}
+html:has(body.dark) {{ color-scheme: dark; accent-color: {dark["button"]}; }}
+{style(["page/head"])}</style>
+<script>{compat.SCRIPT}{(STATIC / "page/head.js").read_text(encoding="utf-8")}</script>"""
+
+
+def _check(colour: str) -> str:
+    return _drawn(f"<path d='M3.5 8.5l3 3 6-7' fill='none' stroke='{colour}' stroke-width='2'/>")
+
+
+def _dot(colour: str) -> str:
+    return _drawn(f"<circle cx='8' cy='8' r='3' fill='{colour}'/>")
+
+
+def _drawn(shape: str) -> str:
+    """A shape in a square of 16 as a CSS image."""
+    shape = shape.replace("#", "%23").replace("<", "%3C").replace(">", "%3E")
+    return f"url(\"data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E{shape}%3C/svg%3E\")"
+
+
+def _preview() -> str:
+    """What other sites show of a link to the page. A picture's address must be whole there: known on a Space alone."""
+    host = os.environ.get("SPACE_HOST")
+    base = f"https://{host}/" if host else ""
+    words = {
+        "og:type": "website",
+        "og:title": TITLE,
+        "og:description": DESCRIPTION,
+        "og:image": f"{base}{static_address()}/page/preview.png",
+        "og:image:width": "1200",
+        "og:image:height": "630",
+        "og:image:alt": "The text of a run, each token coloured by who had the last word on it",
+    }
+    if host:
+        words["og:url"] = base
+    tags = [f'<meta property="{name}" content="{escape(value)}">' for name, value in words.items()]
+    tags += [
+        f'<meta name="description" content="{escape(DESCRIPTION)}">',
+        '<meta name="twitter:card" content="summary_large_image">',
+        *(
+            f'<meta name="twitter:{name}" content="{escape(words[f"og:{name}"])}">'
+            for name in ("title", "description", "image")
+        ),
+    ]
+    return "\n".join(tags)

@@ -1,0 +1,100 @@
+"""The page's look: fonts that are in the package and small, colours that can be read, a theme that gradio has."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+
+from specviz.app.components.scripted_html import STATIC
+from specviz.app.look import FONTS, ICON, font_faces, head, theme
+from specviz.app.tokens import colours
+
+FOLDER = STATIC / "fonts"
+MEANINGS = ("drafter", "verifier", "rejected", "target")
+
+
+def test_every_font_is_in_the_package_with_its_licence() -> None:
+    files = {file for _, file, _, _ in FONTS}
+    assert files == {path.stem for path in FOLDER.glob("*.woff2")}
+    for family, file, _, _ in FONTS:
+        [licence] = [
+            path for path in FOLDER.glob("*-OFL.txt") if file.startswith(path.name.removesuffix("-OFL.txt"))
+        ]
+        assert "SIL OPEN FONT LICENSE Version 1.1" in licence.read_text(encoding="utf-8"), family
+
+
+def test_the_fonts_are_small() -> None:
+    assert sum(path.stat().st_size for path in FOLDER.glob("*.woff2")) <= 250_000
+
+
+def test_fonts_come_from_this_server() -> None:
+    addresses = re.findall(r'url\("([^"]+)"\)', font_faces())
+    assert len(addresses) == len(FONTS)
+    assert all(address.startswith("gradio_api/file=") for address in addresses)
+
+
+@pytest.mark.parametrize("host", ["", "someone-specviz.hf.space"])
+def test_a_link_preview_has_a_whole_address_where_it_is_known(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPACE_HOST", host)
+    [image] = re.findall(r'<meta property="og:image" content="([^"]+)">', head())
+    assert image.startswith(f"https://{host}/gradio_api/file=" if host else "gradio_api/file=")
+    assert ICON.is_file()
+
+
+def luminance(colour: str) -> float:
+    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_can_be_read_on_every_ground(theme: str) -> None:
+    """WCAG's 4.5 for every ink on every surface, and on every tint that it is written on."""
+    found = colours(theme)
+    surfaces = ("page", "panel", "sunken")
+    tints = [f"{each}-tint" for each in (*MEANINGS, "error")]
+    inks = [f"{each}-ink" for each in MEANINGS]
+    pairs = [
+        *itertools.product(("text", "muted", "error", *inks), surfaces),
+        *itertools.product(("text", "muted"), tints),
+        *((f"{each}-ink", f"{each}-tint") for each in MEANINGS),
+        ("error", "error-tint"),
+        ("on-button", "button"),
+    ]
+    poor = {pair: round(contrast(found[pair[0]], found[pair[1]]), 2) for pair in pairs}
+    assert not {pair: ratio for pair, ratio in poor.items() if ratio < 4.5}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_fills_stand_out_from_every_surface(theme: str) -> None:
+    """WCAG's 3 for what is drawn."""
+    found = colours(theme)
+    fills = [*MEANINGS, *(name for name in found if name.startswith("method-"))]
+    poor = {
+        (fill, ground): round(contrast(found[fill], found[ground]), 2)
+        for fill, ground in itertools.product(fills, ("page", "panel"))
+    }
+    assert not {pair: ratio for pair, ratio in poor.items() if ratio < 3}
+
+
+def test_both_themes_have_the_same_colours() -> None:
+    assert colours("light").keys() == colours("dark").keys()
+    assert len(colours("light")) >= 20
+
+
+def test_gradios_buttons_are_ink() -> None:
+    """`set` takes no name that gradio does not have; what it is given is what the browser gets."""
+    css = theme()._get_theme_css()
+    assert f"--button-primary-background-fill: {colours('light')['button']}" in css
+    assert f"--button-primary-background-fill: {colours('dark')['button']}" in css

@@ -201,6 +201,60 @@ def test_panes_show_their_own_traces_and_where_they_part(page: Page, script: Scr
     expect(page.locator("[data-pane]")).to_have_count(3)
 
 
+def test_a_stale_result_says_what_it_was_made_with(page: Page, script: Script) -> None:
+    """The controls may have moved on; what is shown keeps the method and the settings it was made with."""
+    long = "What is <b>long</b>? " * 20
+    script.traces = [
+        [
+            line(run_entry("cascade_chow", lenience=0.3, temperature=0.5, top_k=40, seed=7, prompt=long)),
+            *trace[1:],
+        ]
+        for trace in script.traces
+    ]
+    run(page, prefix="compare-")
+    made = page.get_by_test_id("made")
+    expected = "tiny drafter → SmolLM2-135M-Instruct · temperature 0.5 · top-k 40 · seed 7 · up to 256 tokens"
+    expect(made).to_contain_text(expected)
+    expect(made).to_contain_text("What is <b>long</b>?")
+    expect(made).to_contain_text("…")
+    unfold(page, "Sampling, seed")
+    set_number(page, "compare-seed", 99)
+    choose(page, "compare-1-method", "Diff")
+    expect(made).to_contain_text(expected)
+    expect(pane(page, 1).locator(".sc-title")).to_contain_text("Chow")
+
+
+def test_the_mark_where_texts_part_covers_no_word(page: Page, script: Script) -> None:
+    """It stands in the line: no box of another token lies under the marked one's, whose frame is within it."""
+    run(page, prefix="compare-")
+    marked = page.locator("[data-badge]")
+    expect(marked).to_have_count(2)
+    for node in marked.all():
+        look = node.evaluate(
+            "node => [getComputedStyle(node).outlineStyle, getComputedStyle(node, '::after').position]"
+        )
+        assert look == ["none", "static"]
+        overlapping = node.evaluate(
+            """node => {
+              const boxes = (one) => [...one.getClientRects()];
+              const meet = (a, b) => a.left < b.right - 0.5 && b.left < a.right - 0.5 && a.top < b.bottom - 6 && b.top < a.bottom - 6;
+              return [...node.closest(".sv-text").querySelectorAll("[data-testid=token], .sv-draft")]
+                .filter((other) => other !== node && boxes(other).some((a) => boxes(node).some((b) => meet(a, b))))
+                .map((other) => other.textContent);
+            }"""
+        )
+        assert overlapping == []
+
+
+def test_on_a_phone_the_results_come_within_three_screens(page: Page, script: Script) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    run(page, prefix="compare-")
+    top = page.evaluate(
+        "document.querySelector('[data-testid=results]').getBoundingClientRect().top + scrollY"
+    )
+    assert top < 3 * 844
+
+
 def test_what_is_set_is_what_is_asked(page: Page, script: Script) -> None:
     page.fill("#compare-prompt textarea", "two\nlines")
     page.get_by_label("3", exact=True).check()

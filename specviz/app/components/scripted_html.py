@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import gradio as gr
 import plotly
 
+from specviz.app.marks import SYMBOLS
 from specviz.compat.gradio import UNPADDED, served_address
 from specviz.core.methods import METHODS
 
@@ -55,11 +56,12 @@ def plotly_address() -> str:
 
 
 def method_words() -> dict[str, dict[str, Any]]:
-    """What the browser shows of each method, by its name: its words, the range of its lenience, the names of its two ends."""
+    """What the browser shows of each method, by its name: its words, its symbol, the range of its lenience, the names of its two ends."""
     words = ("title", "formula", "sentence", "score_label", "threshold_label", "default_lenience")
     return {
         name: {word: getattr(method, word) for word in words}
         | {"range": list(method.offered_range), "ends": [method.strict_end, method.drafter_end]}
+        | {"symbol": SYMBOLS[name][1]}
         for name, method in METHODS.items()
     }
 

@@ -58,8 +58,9 @@ class Compare:
 def compare_tab(page: gr.Blocks, service: Service) -> Compare:
     """Build the tab's content, inside the caller's `gr.Tab`."""
     tab, presets, alone = _controls(service)
-    buttons = run_buttons(PREFIX)
-    link_button("compare", tab.settings, tab.pane_inputs, PREFIX)
+    with gr.Row(elem_classes="specviz-actions"):
+        buttons = run_buttons(PREFIX)
+        link_button("compare", tab.settings, tab.pane_inputs, PREFIX)
     view = CompareView(elem_id="compare-view")
     count = tab.pane_inputs[0]
     count.input(show_columns, count, tab.columns, **QUIET)
@@ -90,6 +91,8 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
 
 def _controls(service: Service) -> tuple[Compare, list[gr.Button], gr.Checkbox]:
     """The tab's parts, the buttons of the presets, and whether each pane is measured alone too."""
+    with gr.Row(elem_id="compare-presets"):
+        presets = [gr.Button(preset.title, size="sm", scale=0) for preset in PRESETS]
     with gr.Row():
         with gr.Column(scale=3, min_width=320):
             prompt = prompt_box(PREFIX, lines=2)
@@ -99,8 +102,6 @@ def _controls(service: Service) -> tuple[Compare, list[gr.Button], gr.Checkbox]:
             pair = pair_dropdown(PREFIX)
             with gr.Accordion("Sampling, seed", open=False):
                 sampling = sampling_controls(service.limits, PREFIX, TOKENS)
-    with gr.Row(elem_id="compare-presets"):
-        presets = [gr.Button(preset.title, size="sm", min_width=140) for preset in PRESETS]
     start = PRESETS[0].panes
     with gr.Row():
         count = gr.Radio(list(PANES), value=len(start), label="Panes", elem_id="compare-count", scale=1)

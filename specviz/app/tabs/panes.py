@@ -60,11 +60,12 @@ PANE = ("method", "lenience", "draft_length")
 
 def pane_controls(number: int, pane: Pane, prefix: str) -> tuple[gr.Column, list[Component]]:
     """The column of one pane, counted from 1, and the controls in it; `prefix` begins their ids."""
-    with gr.Column(min_width=220) as column:
+    with gr.Column(min_width=260, elem_classes="specviz-pane") as column:
         name = f"{prefix}{number}-"
-        method = method_dropdown(pane.method, f"{name}method", label=f"Pane {number}: method")
+        with gr.Row(elem_classes="specviz-pair"):
+            method = method_dropdown(pane.method, f"{name}method", label=f"Pane {number}: method")
+            draft_length = draft_length_dropdown(f"{name}draft-length")
         lenience = lenience_track(method, f"{name}lenience", pane.lenience, prefix)
-        draft_length = draft_length_dropdown(f"{name}draft-length")
     return column, [method, lenience, draft_length]
 
 

@@ -11,6 +11,7 @@
  */
 
 import { DASH, el, finite, list, quoted, signed, string, waitingWords } from "../shared/dom.js";
+import { methodMark } from "../shared/method_mark.js";
 import { followTheme } from "../shared/theme.js";
 import { createReader } from "../trace_view/reader.js";
 import { createTraceView } from "../trace_view/trace_view.js";
@@ -31,6 +32,21 @@ const COLUMNS = [
   ["speed-up", "speed_up", fixed(2, "×"), "Tokens/s alone, over those of Verifier only alone."],
   ["verifier log-likelihood", "quality", fixed(2), "Of a token, on average, at temperature 1; nearer to 0 is likelier."],
 ];
+
+/** The settings that all panes share, by their names in a run's entry: what is said of each. */
+const SHARED = [["temperature", "temperature"], ["top_k", "top-k"], ["top_p", "top-p"], ["min_p", "min-p"], ["seed", "seed"]];
+const OFF = { top_k: 0, top_p: 1, min_p: 0 };
+const MOST_OF_A_PROMPT = 90;
+
+/** What the panes were made with, as nodes: a result stays when the controls move on. */
+function madeWith(run) {
+  const set = SHARED.filter(([key]) => Number.isFinite(run[key]) && run[key] !== OFF[key]).map(([key, name]) => name + " " + run[key]);
+  const prompt = string(run.prompt).replace(/\s+/g, " ").trim();
+  const models = string(run.drafter) + " → " + string(run.verifier);
+  const tokens = Number.isFinite(run.max_new_tokens) ? ["up to " + run.max_new_tokens + " tokens"] : [];
+  const short = prompt.length > MOST_OF_A_PROMPT ? prompt.slice(0, MOST_OF_A_PROMPT).trimEnd() + "…" : prompt;
+  return [el("q", "", short), " · " + [models, ...set, ...tokens].join(" · ")];
+}
 
 /** A sentence of words and tokens, as nodes. */
 const sentence = (parts) => list(parts).map((part) => (typeof part === "string" ? part : quoted(part)));
@@ -58,9 +74,10 @@ export function createCompareView(root, { methods = {}, sources = null } = {}) {
     for (const entry of entries) if (entry) show(entry);
     for (const pane of panes) pane.view.update(pane.trace);
     if (rows.length > 0) mark();
+    else if (panes.some((pane) => pane.name)) write(panes.map((pane) => ({ name: pane.name })));
     find(".sc-common").hidden = panes.length === 0;
     find(".sc-empty").hidden = panes.length > 0 || !find(".sc-failure").hidden;
-    find(".sc-results").hidden = rows.length === 0;
+    find(".sc-results").hidden = !panes.some((pane) => pane.name);
   }
 
   function show({ pane, ...entry }) {
@@ -84,7 +101,7 @@ export function createCompareView(root, { methods = {}, sources = null } = {}) {
       node.dataset.pane = String(at);
       grid.append(node);
       hideDrafts(node);
-      const pane = { node, title, note, trace: "", done: false, marked: null };
+      const pane = { node, title, note, trace: "", done: false, marked: null, method: "", name: "" };
       pane.view = createTraceView(node, { methods, sources, latest: false, onSelect: (index) => follow(at, index) });
       panes.push(pane);
     }
@@ -103,8 +120,12 @@ export function createCompareView(root, { methods = {}, sources = null } = {}) {
     const leans = !string(entry.method).endsWith("_only");
     const length = entry.draft_length === null ? "auto" : finite(entry.draft_length);
     const settings = [leans && "α = " + finite(entry.lenience), drafts && "K = " + length];
-    const words = panes.indexOf(pane) + 1 + " · " + (string(method.title) || string(entry.method));
-    pane.title.replaceChildren(words + " ", el("small", "", settings.filter(Boolean).join(" · ")));
+    const title = string(method.title) || string(entry.method);
+    const words = panes.indexOf(pane) + 1 + " · " + title;
+    pane.method = entry.method;
+    pane.name = leans ? title + " (α = " + finite(entry.lenience) + ")" : title;
+    if (pane === panes[0]) find(".sc-made").replaceChildren(...madeWith(entry));
+    pane.title.replaceChildren(panes.indexOf(pane) + 1 + " · ", methodMark(entry.method, methods) ?? "", title + " ", el("small", "", settings.filter(Boolean).join(" · ")));
     pane.node.setAttribute("aria-label", "Pane " + words);
   }
 
@@ -158,6 +179,11 @@ export function createCompareView(root, { methods = {}, sources = null } = {}) {
   function draw(fresh) {
     rows = fresh.filter((row) => row !== null && typeof row === "object");
     find(".sc-doing").textContent = "";
+    write(rows);
+  }
+
+  /** The table of these rows; before there are figures, of the panes' names alone, so that nothing moves when they come. */
+  function write(rows) {
     const greedy = rows.some((row) => string(row.verdict) !== "");
     const heading = (name, title) => {
       const cell = el("th", "", name);
@@ -175,15 +201,15 @@ export function createCompareView(root, { methods = {}, sources = null } = {}) {
   }
 
   function line(row, at, greedy) {
-    const name = el("th", "", at + 1 + " · " + string(row.name));
+    const name = el("th", "", at + 1 + " · ", methodMark(panes[at]?.method, methods), string(row.name));
     name.scope = "row";
-    const parts = at === 0 ? DASH : Number.isInteger(row.parts_at) ? parting(at, row) : "same text";
+    const parts = at === 0 || row.tokens === undefined ? DASH : Number.isInteger(row.parts_at) ? parting(at, row) : "same text";
     return el("tr", "", name, ...COLUMNS.map(([, key, write]) => el("td", "", write(row[key]))), el("td", "", parts),
       greedy && el("td", "", string(row.verdict) || DASH));
   }
 
   reset();
-  followTheme(find(".sc-common"));
+  followTheme(host);
   find(".sc-common").addEventListener("change", ({ target }) => {
     if (target.dataset.show === "charts") host.classList.toggle("sc-hide-charts", !target.checked);
     else panes.forEach((pane) => hideDrafts(pane.node));

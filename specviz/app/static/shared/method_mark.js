@@ -1,0 +1,11 @@
+/** A method's mark in text: its symbol in its colour, as in the figures. Knows no method: its words are given. */
+
+import { attributes, el, string } from "./dom.js";
+
+/** The mark of a method by its name, to stand before its title; null for a name that is not among the methods. */
+export function methodMark(name, methods) {
+  if (!Object.hasOwn(methods, name)) return null;
+  const node = attributes(el("i", "sv-mark"), { "aria-hidden": "true", "data-symbol": string(methods[name].symbol) });
+  node.style.color = "var(--sv-method-" + name + ")";
+  return node;
+}

@@ -133,6 +133,30 @@ def drawn(page: Page, count: int) -> None:
     )  # fmt: skip
 
 
+def test_the_legend_never_lies_over_the_chart(page: Page, script: Script) -> None:
+    """However the window is resized; its entries switch what they name, and tell it by colour and by symbol."""
+    legend, chart = page.get_by_test_id("figure-legend"), page.get_by_test_id("figure")
+    for width in (1280, 390, 700, 1280):
+        page.set_viewport_size({"width": width, "height": 844})
+        page.wait_for_timeout(400)  # the chart follows in a coming frame
+        above, below = legend.bounding_box(), chart.bounding_box()
+        assert above
+        assert below
+        assert above["y"] + above["height"] <= below["y"] + 0.5
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        expect(chart.locator("g.legend")).to_have_count(0)
+    entries = legend.get_by_role("button")
+    signs = entries.evaluate_all(
+        "all => all.map((one) => [one.firstChild.textContent, one.firstChild.style.color].join(' '))"
+    )
+    assert len(set(signs)) == len(signs)
+    seen = "[...document.querySelector('.sf-chart').data].filter((trace) => trace.name === 'OPT' && trace.visible !== false).length"
+    assert page.evaluate(seen)
+    legend.get_by_role("button", name="OPT").click()
+    expect(legend.get_by_role("button", name="OPT")).to_have_attribute("aria-pressed", "false")
+    page.wait_for_function(f"{seen} === 0")
+
+
 def axis(page: Page, name: str) -> str:
     return page.evaluate(f"document.querySelector('.sf-chart').layout.{name}axis.title.text")
 
@@ -330,7 +354,7 @@ def test_no_serious_violation_and_nothing_wider_than_the_screen(
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     assert not found, "\n".join(map(str, found))
     ink = page.evaluate("document.querySelector('.sf-chart').layout.font.color")
-    assert (ink == "#1f2937") == (theme == "light")
+    assert (ink == "#14161b") == (theme == "light")
 
 
 def test_without_plotly_the_page_says_so_and_the_table_is_still_there(

@@ -14,6 +14,8 @@ import plotly.graph_objects as go
 
 from specviz.analysis.sweep.cost_model import CostModel
 from specviz.analysis.sweep.results import COMPARED, FIGURES, Estimate, Point, Results
+from specviz.app.marks import SYMBOLS, method_colour
+from specviz.app.tokens import colours
 from specviz.core.methods import METHODS
 from specviz.errors import RequestError
 
@@ -29,18 +31,10 @@ COSTS: dict[str, str] = {
 QUALITIES: dict[str, str] = {name: figure.title for name, figure in FIGURES.items() if figure.is_quality}
 """What may stand on the y axis, by name."""
 
-_INK, _MUTED, _GRID, _PAPER = "#1f2937", "#5b6472", "#e2e5ea", "#ffffff"
-# Okabe and Ito's colours, which the colour-blind tell apart; the two models alone are grey.
-_LOOKS = {
-    "speed": ("#000000", "circle"),
-    "cascade_chow": ("#e69f00", "square"),
-    "cascade_diff": ("#56b4e9", "diamond"),
-    "cascade_opt": ("#009e73", "triangle-up"),
-    "cascade_tokenV1": ("#cc79a7", "triangle-down"),
-    "cascade_tokenV2": ("#0072b2", "pentagon"),
-    "cascade_tokenV3": ("#d55e00", "hexagon"),
-}
-_ALONE = {"drafter_only": "square-x", "verifier_only": "diamond-x"}
+_INK, _MUTED, _FRONT, _GRID, _PAPER = (
+    colours("light")[name] for name in ("text", "muted", "line", "sunken", "panel")
+)
+_ALONE = ("drafter_only", "verifier_only")
 _STARS = {
     "surely": ("star", "above both models"),
     "yes": ("star-open", "above both, perhaps by chance"),
@@ -52,15 +46,8 @@ def _faint(colour: str) -> str:
     return f"rgba({red}, {green}, {blue}, 0.45)"
 
 
-_SWAPS = {
-    _INK: "#f1f3f5",
-    _MUTED: "#aab2bf",
-    _GRID: "#3a3f47",
-    _PAPER: "#1c1f24",
-    "#000000": "#fffffe",
-    "#0072b2": "#3d9be0",
-    "#d55e00": "#ff8a3d",
-}
+_DRAWN = ("text", "muted", "line", "sunken", "panel", *(f"method-{name}" for name in SYMBOLS))
+_SWAPS = {colours("light")[name]: colours("dark")[name] for name in _DRAWN}
 DARK: dict[str, str] = _SWAPS | {_faint(light): _faint(dark) for light, dark in _SWAPS.items()}
 """Colours of the figure that a dark page cannot show, and those it shows instead."""
 
@@ -114,9 +101,10 @@ def figure(
     if x == MODELLED:
         _measured(plot, marks)
     marks.sort(key=lambda mark: mark.point.setting.lenience)
-    for name, (colour, symbol) in _LOOKS.items():
-        if own := [mark for mark in marks if mark.point.setting.method == name]:
-            _curve(plot, own, colour, symbol, (x, y))
+    for name, (symbol, _) in SYMBOLS.items():
+        own = [mark for mark in marks if mark.point.setting.method == name]
+        if own and name not in _ALONE:
+            _curve(plot, own, method_colour(name), symbol, (x, y))
     _alone(plot, marks, (x, y))
     for beats, (symbol, words) in _STARS.items():
         if any(mark.point.beats_both == beats for mark in marks):
@@ -152,7 +140,7 @@ def _front(plot: go.Figure, marks: list[_Mark], higher: bool) -> None:
             x=[x for x, _ in front],
             y=[y for _, y in front],
             mode="lines",
-            line={"color": _GRID, "width": 9, "shape": "hv"},
+            line={"color": _FRONT, "width": 9, "shape": "hv"},
             name="best at its cost",
             hoverinfo="skip",
         )
@@ -189,7 +177,7 @@ def _curve(plot: go.Figure, marks: list[_Mark], colour: str, symbol: str, axes: 
         "line": {"color": colour, "width": 1.6},
     }
     # The legend would show the first point's symbol, which may be a star.
-    plot.add_scatter(x=[None], y=[None], marker={"color": colour, "symbol": symbol, "size": 8}, **look)
+    plot.add_scatter(x=[None], y=[None], marker={"color": colour, "symbol": symbol, "size": 9}, **look)
     plot.add_scatter(
         **_points(marks, axes, colour),
         **look,
@@ -197,7 +185,7 @@ def _curve(plot: go.Figure, marks: list[_Mark], colour: str, symbol: str, axes: 
         marker={
             "color": colour,
             "symbol": [star[0] if star else symbol for star in stars],
-            "size": [15 if star else 8 for star in stars],
+            "size": [16 if star else 9 for star in stars],
             "opacity": 1,
             "line": {"width": 0},
         },
@@ -206,20 +194,21 @@ def _curve(plot: go.Figure, marks: list[_Mark], colour: str, symbol: str, axes: 
 
 def _alone(plot: go.Figure, marks: list[_Mark], axes: tuple[str, str]) -> None:
     """Both models alone, and how good each is all the way across."""
-    for name, symbol in _ALONE.items():
+    for name in _ALONE:
+        colour, symbol = method_colour(name), SYMBOLS[name][0]
         own = [mark for mark in marks if mark.point.setting.method == name]
         for mark in own:
-            line = {"color": _MUTED, "width": 1, "dash": "dash"}
+            line = {"color": colour, "width": 1, "dash": "dash"}
             plot.add_shape(
                 type="line", xref="paper", x0=0, x1=1, y0=mark.y.value, y1=mark.y.value,
                 line=line, opacity=0.6, layer="below",
             )  # fmt: skip
         if own:
             plot.add_scatter(
-                **_points(own, axes, _MUTED),
+                **_points(own, axes, colour),
                 mode="markers",
                 name=METHODS[name].title,
-                marker={"color": _MUTED, "symbol": symbol, "size": 15, "line": {"color": _PAPER, "width": 1}},
+                marker={"color": colour, "symbol": symbol, "size": 13, "line": {"width": 3}},
             )
 
 

@@ -230,7 +230,7 @@ def test_no_colour_of_the_figure_is_too_dark_for_a_dark_page() -> None:
 
     panel = light(DARK["#ffffff"])
     colours = {trace.line.color for trace in of_points(figure(made_results(), temperature=0.5))} - {None}
-    for colour in [*colours, "#1f2937", "#5b6472"]:
+    for colour in [*colours, "#14161b", "#565b66"]:
         assert (light(DARK.get(colour, colour)) + 0.05) / (panel + 0.05) > 3, colour
 
 

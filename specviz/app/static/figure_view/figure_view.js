@@ -11,12 +11,14 @@
  *             one before keeps the chosen point. "" is the empty view.
  */
 
-import { el, list, string } from "../shared/dom.js";
+import { attributes, el, list, string } from "../shared/dom.js";
 import { download } from "../shared/download.js";
 import { loadPlotly } from "../shared/plotly.js";
 import { followTheme } from "../shared/theme.js";
 
-const NARROW = 600; // pixels below which the legend, one entry a line, needs the height
+const NARROW = 600; // pixels
+const CHARACTERS = { circle: "●", square: "■", diamond: "◆", "triangle-up": "▲", "triangle-down": "▼", "triangle-left": "◄",
+  "triangle-right": "►", "square-open": "□", "diamond-open": "◇", star: "★", "star-open": "☆" };
 const SAVED_SIZE = { width: 1000, height: 640, scale: 2 };
 
 /** The value as an object; {} where it is empty or broken. */
@@ -38,6 +40,7 @@ export function createFigureView(root, { plotly = null, dark = {}, onSelect = ()
   let Plotly, // undefined until it has come or failed
     shown = {},
     chosen = null, // the title of a point
+    hidden = new Set(), // the names of what is switched off
     scheduled = false,
     wired = false;
 
@@ -48,8 +51,28 @@ export function createFigureView(root, { plotly = null, dark = {}, onSelect = ()
     find(".sf-said").textContent = string(shown.said);
     note.textContent = "";
     listPoints();
+    listEntries();
     fail();
     schedule();
+  }
+
+  /** The legend: of our own, because plotly's lies over the chart when the figure is narrow. An entry switches what it names. */
+  function listEntries() {
+    const entries = list(shown.figure?.data).filter((trace) => trace.name && trace.showlegend !== false);
+    hidden = new Set([...hidden].filter((name) => entries.some((trace) => trace.name === name)));
+    find(".sf-legend").replaceChildren(...entries.map((trace) => {
+      const { color, symbol } = trace.marker ?? {};
+      const light = string(color) || string(trace.line?.color);
+      const sign = attributes(el("i", CHARACTERS[symbol] ? "sf-sign" : "sf-line", CHARACTERS[symbol] ?? ""), { "aria-hidden": "true" });
+      sign.style.color = (host.dataset.theme === "dark" && swaps.get(light)) || light;
+      const button = attributes(el("button", "sf-entry", sign, trace.name), { type: "button", "aria-pressed": String(!hidden.has(trace.name)) });
+      button.addEventListener("click", () => {
+        if (!hidden.delete(trace.name)) hidden.add(trace.name);
+        button.setAttribute("aria-pressed", String(!hidden.has(trace.name)));
+        schedule();
+      });
+      return button;
+    }));
   }
 
   /** The points that can be chosen: those of the traces that have an index for each. */
@@ -77,6 +100,7 @@ export function createFigureView(root, { plotly = null, dark = {}, onSelect = ()
     find('[data-testid="save-figure"]').hidden = !Plotly;
     find(".sf-empty").hidden = Boolean(shown.figure || shown.failure);
     node.hidden = !shown.figure || !Plotly;
+    find(".sf-legend").hidden = node.hidden;
   }
 
   function choose(title) {
@@ -91,6 +115,7 @@ export function createFigureView(root, { plotly = null, dark = {}, onSelect = ()
   function dressed() {
     const isDark = host.dataset.theme === "dark";
     const { data, layout } = JSON.parse(JSON.stringify(shown.figure), (_, value) => (isDark && swaps.get(value)) || value);
+    for (const trace of data) if (hidden.has(trace.name)) trace.visible = false;
     const style = getComputedStyle(host);
     const scale = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
     const point = points().find(({ title }) => title === chosen);
@@ -102,8 +127,8 @@ export function createFigureView(root, { plotly = null, dark = {}, onSelect = ()
     const sized = (font) => ({ ...font, size: (font?.size ?? 12) * scale });
     const axis = (own) => ({ ...own, title: { ...own.title, font: sized(own.title.font) } });
     return { data, layout: { ...layout, autosize: true, uirevision: true, paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)", height: (small ? 700 : 600) * scale,
-      font: { ...sized(layout.font), family: style.fontFamily }, legend: { ...layout.legend, font: sized(layout.legend.font), ...(small ? { y: -0.22 } : {}) },
+      plot_bgcolor: "rgba(0,0,0,0)", height: (small ? 440 : 540) * scale, showlegend: false,
+      font: { ...sized(layout.font), family: style.fontFamily },
       xaxis: axis(layout.xaxis), yaxis: axis(layout.yaxis), title: { ...layout.title, font: sized(small ? { size: 11 } : layout.title.font) } } };
   }
 
@@ -143,7 +168,10 @@ export function createFigureView(root, { plotly = null, dark = {}, onSelect = ()
     save(() => download(shown.name + ".csv", "text/csv", shown.csv)));
   find('[data-testid="save-figure"]').addEventListener("click", () =>
     save(() => Plotly.downloadImage(shown.figure, { format: "png", filename: shown.name, ...SAVED_SIZE })));
-  followTheme(host, schedule);
+  followTheme(host, () => {
+    listEntries();
+    schedule();
+  });
   let width = 0;
   new ResizeObserver(([{ contentRect }]) => {
     if (contentRect.width !== width) schedule();

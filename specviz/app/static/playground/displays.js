@@ -4,6 +4,7 @@
  */
 
 import { DASH, attributes, compared, el, number } from "../shared/dom.js";
+import { methodMark } from "../shared/method_mark.js";
 import { WORDS, ruled } from "./cases.js";
 import { ROUNDING, coinsOf, largest, simulate, total, totalVariation } from "./methods.js";
 
@@ -68,7 +69,7 @@ export function ruleBox(methods) {
   const why = el("p", "sv-caption");
   const show = (view) => {
     const method = methods[view.method];
-    title.textContent = method.title + ": " + method.formula;
+    title.replaceChildren(methodMark(view.method, methods) ?? "", method.title + ": " + method.formula);
     words.textContent = caseSentence(view, method);
     why.textContent = method.sentence;
   };

@@ -45,6 +45,7 @@ def test_a_link_preview_has_a_whole_address_where_it_is_known(
     monkeypatch.setenv("SPACE_HOST", host)
     [image] = re.findall(r'<meta property="og:image" content="([^"]+)">', head())
     assert image.startswith(f"https://{host}/gradio_api/file=" if host else "gradio_api/file=")
+    assert (STATIC / "page/preview.png").is_file()
     assert ICON.is_file()
 
 
@@ -156,10 +157,10 @@ def test_methods_and_origins_can_be_told_apart(theme: str, sight: str) -> None:
 
 
 def test_no_method_has_a_colour_that_means_something_else() -> None:
-    for theme in ("light", "dark"):
-        found = colours(theme)
+    for each in ("light", "dark"):
+        found = colours(each)
         meanings = {found[name] for name in (*MEANINGS, "error")}
-        assert meanings.isdisjoint(method_colour(name, theme) for name in METHODS)
+        assert meanings.isdisjoint(method_colour(name, each) for name in METHODS)
     assert SYMBOLS.keys() == METHODS.keys()
     assert (
         len({symbol for symbol, _ in SYMBOLS.values()})

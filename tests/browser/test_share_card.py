@@ -1,0 +1,97 @@
+"""A run's share card: a PNG of the size of a link preview, drawn in the browser, whose text is only ever text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from specviz.app.components.scripted_html import method_words
+from specviz.app.components.trace_view import TraceView
+from tests.browser.bare import open_bare
+from tests.support.traces import make_trace, round_entry, run_entry, token_entry
+
+EVIL = "<img src=x onerror=document.title='pwned'>${1+1}{{1+1}}"
+FIGURES = [
+    ["85 %", "accepted"],
+    ["3.7", "tokens per verifier call"],
+    ["47", "verifier calls"],
+    ["1.7×", "as fast"],
+]
+
+DRAW = """async ({ run, rounds, figures, dark, methods }) => {
+  const drawn = [];
+  const write = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+    drawn.push([text, x, y, x + this.measureText(text).width, this.textAlign]);
+    return write.apply(this, arguments);
+  };
+  const blob = await SpecViz.shareCard(run, rounds, figures, { dark, methods });
+  CanvasRenderingContext2D.prototype.fillText = write;
+  const picture = await createImageBitmap(blob);
+  const canvas = new OffscreenCanvas(picture.width, picture.height);
+  canvas.getContext("2d").drawImage(picture, 0, 0);
+  const corner = [...canvas.getContext("2d").getImageData(2, 2, 1, 1).data];
+  return { type: blob.type, size: [picture.width, picture.height], drawn, corner };
+}"""
+
+
+def draw(page: Page, run: dict[str, Any], rounds: list[dict[str, Any]], dark: bool = False) -> dict[str, Any]:
+    open_bare(page, TraceView, "share_card/share_card")
+    given = {"run": run, "rounds": rounds, "figures": FIGURES, "dark": dark, "methods": method_words()}
+    found: dict[str, Any] = page.evaluate(DRAW, given)
+    return found
+
+
+def said(found: dict[str, Any]) -> str:
+    return "".join(text for text, *_ in found["drawn"])
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_is_a_png_of_a_previews_size_in_either_theme(page: Page, dark: bool) -> None:
+    run, *rounds, _ = [json.loads(each) for each in make_trace(stop_reason="eos").lines]
+    found = draw(page, run, rounds, dark)
+    assert (found["type"], found["size"]) == ("image/png", [1200, 630])
+    assert (max(found["corner"][:3]) < 40) == dark
+    for words in (
+        "SpecViz",
+        "Chow",
+        "SmolLM2-135M-Instruct",
+        *(word for figure in FIGURES for word in figure),
+    ):
+        assert words in said(found)
+    for text, left, _, right, align in found["drawn"]:
+        if align != "right":
+            assert left >= 0, text
+            assert right <= 1200, text
+
+
+def test_hostile_text_is_drawn_as_text(page: Page) -> None:
+    run = run_entry("cascade_chow", prompt=EVIL, verifier=EVIL)
+    found = draw(page, run, [round_entry([token_entry(EVIL), token_entry("\u202e\u0000")])])
+    assert said(found).replace(" ", "").count(EVIL.replace(" ", "")) >= 2
+    assert page.locator("img").count() == 0
+    assert page.title() != "pwned"
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [[" word"] * 4000, ["x" * 5000], ["line\n"] * 300, [" many", "\n\n"] * 90, ["字" * 900], [""]],
+    ids=["words", "one long word", "lines", "paragraphs", "no spaces", "nothing"],
+)
+def test_a_long_text_is_cut_with_an_ellipsis(page: Page, texts: list[str]) -> None:
+    found = draw(
+        page, run_entry("speed", prompt="p " * 900), [round_entry([token_entry(text) for text in texts])]
+    )
+    body = [(text, left, y, right) for text, left, y, right, _ in found["drawn"] if 170 < y < 506]
+    assert ("…" in "".join(text for text, *_ in body)) == (texts != [""])
+    assert all(left >= 84 and right <= 1200 - 83 for _, left, _, right in body)
+    assert len({y for _, _, y, _ in body}) <= 9
+
+
+def test_of_one_model_alone_nothing_is_called_kept(page: Page) -> None:
+    found = draw(page, run_entry("verifier_only"), [round_entry([token_entry(" word", accepted=False)])])
+    assert "written by the verifier" in said(found)
+    assert "kept" not in said(found)

@@ -20,6 +20,8 @@ from specviz.serving.offer import offered_pairs
 TABS = ("idea", "generate", "compare", "tradeoff", "learn")
 OLD_TABS = {"replay": "generate", "playground": "learn", "tour": "learn"}
 """Where what these tabs had is now."""
+LESSONS = ("tour", "playground")
+"""What the tab Learn has; links name them as tabs."""
 NAMES = {"pair": "pair", "prompt": "prompt", "run": "run"} | {
     each.query: each.name for each in SETTINGS.values() if each.query
 }
@@ -52,6 +54,7 @@ class Link:
     settings: dict[str, Any] = field(default_factory=dict)
     panes: tuple[Pane, ...] = ()
     problems: tuple[str, ...] = ()
+    lesson: str | None = None
 
     @property
     def compares(self) -> bool:
@@ -94,7 +97,8 @@ def parse_link(query: Iterable[tuple[str, str]], most_tokens: int | None = None)
         except _UnfitError as unfit:
             problems.append(f"The link’s “{name}” was left out: {unfit}.")
     settings = {NAMES[name]: value for name, value in found.items() if name in NAMES}
-    return Link(found.get("tab"), settings, found.get("pane", ()), tuple(problems))
+    lesson = next((value for value in given.get("tab", ()) if value in LESSONS and "tab" in found), None)
+    return Link(found.get("tab"), settings, found.get("pane", ()), tuple(problems), lesson)
 
 
 def _read(name: str, values: list[str], method: str | None, offered: Mapping[str, Setting]) -> Any:

@@ -23,12 +23,19 @@ from specviz.serving.limits import Limits
 
 
 def wire_opening(
-    page: gr.Blocks, limits: Limits, banner: gr.HTML, tabs: gr.Tabs, generate: Generate, compare: Compare
+    page: gr.Blocks,
+    limits: Limits,
+    banner: gr.HTML,
+    tabs: gr.Tabs,
+    lessons: gr.Tabs,
+    generate: Generate,
+    compare: Compare,
 ) -> None:
     """When the page opens, set what its address asks for, as far as `limits` allow."""
     outputs = [
         banner,
         tabs,
+        lessons,
         *generate.settings.values(),
         generate.about,
         generate.view,
@@ -44,6 +51,7 @@ def wire_opening(
             gr.HTML(f'<p role="alert">{problems}</p>', visible=True) if problems else gr.skip(),
             # Only where the link names it: a quick visitor may have chosen a tab before this arrives.
             gr.Tabs(selected=_tab(link)) if _tab(link) else gr.skip(),
+            gr.Tabs(selected=link.lesson) if link.lesson else gr.skip(),
             *_generate(generate, link),
             *_compare(compare, link),
         ]

@@ -52,12 +52,12 @@ def build_page(service: Service | None = None) -> gr.Blocks:
                 compare = compare_tab(page, service)
             with gr.Tab("Speed or quality", id="tradeoff"):
                 tradeoff_tab(page, service, compare, tabs, open_recorded())
-            with gr.Tab("Learn", id="learn"), gr.Tabs():
-                with gr.Tab("Tour"):
+            with gr.Tab("Learn", id="learn"), gr.Tabs(elem_id="lessons") as lessons:
+                with gr.Tab("Tour", id="tour"):
                     Tour(elem_id="tour")
-                with gr.Tab("Playground"):
+                with gr.Tab("Playground", id="playground"):
                     Playground(elem_id="playground")
-        wire_opening(page, service.limits, banner, tabs, generate, compare)
+        wire_opening(page, service.limits, banner, tabs, lessons, generate, compare)
         wire_api(service)
         # Off Spaces gradio would let everybody bypass the queue.
         page.queue(max_size=service.limits.max_sequences + service.limits.queue, api_open=False)

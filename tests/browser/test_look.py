@@ -104,3 +104,10 @@ def test_the_bar_fits(page: Page, address: str, width: int) -> None:
         )
         assert apart
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+@pytest.mark.parametrize("lesson", ["tour", "playground"])
+def test_an_old_link_opens_the_lesson_it_names(page: Page, address: str, lesson: str) -> None:
+    page.goto(f"{address}?tab={lesson}")
+    expect(page.locator(f"#{lesson} .specviz")).to_be_visible(timeout=60_000)
+    expect(page.get_by_role("tab", name=lesson.title())).to_have_attribute("aria-selected", "true")

@@ -105,7 +105,7 @@ class Arithmetic:
     @property
     def rows(self) -> int:
         """Rows multiplied together: as many as registers hold."""
-        return 8 if self.levels == 1 and self.dots is DotProducts.VNNI_512 else 4
+        return 8 if self.dots is DotProducts.VNNI_512 else 4
 
 
 def product(weights: Format, arithmetic: Arithmetic, rows: int) -> Any:

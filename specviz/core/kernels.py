@@ -62,6 +62,13 @@ def softmax(logits: Tensor, temperature: float | Tensor, out: Tensor | None = No
     return out
 
 
+def spread(logits: Tensor, tokens: Tensor, size: int) -> Tensor:
+    """Logits [n, m or more] of some `tokens` [m] as logits of all `size`: [n, size], −inf elsewhere."""
+    out = torch.empty(len(logits), size)
+    loops().spread(logits.numpy(), tokens.numpy(), out.numpy())
+    return out
+
+
 def draw(weights: Tensor, uniform: Tensor) -> Tensor:
     """As `sampling.draw`."""
     tokens = np.empty(weights.shape[:-1], np.int64)

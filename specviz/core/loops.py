@@ -150,6 +150,16 @@ def softmax(logits: Array, temperature: Array, out: Array) -> None:
             found[j] *= scale
 
 
+@_compile("void(f4[:,::1], i8[::1], f4[:,::1])")
+def spread(logits: Array, tokens: Array, out: Array) -> None:
+    """Logits [n, m or more] of some `tokens` [m] as logits of all, [n, V]: -inf elsewhere."""
+    for i in range(len(logits)):
+        row, found = logits[i], out[i]
+        found[:] = -np.inf
+        for j in range(tokens.size):
+            found[tokens[j]] = row[j]
+
+
 @_compile("f8(f4[::1], f8[::1], f8[::1])")
 def _cumulate(row: Array, blocks: Array, lanes: Array) -> float:
     """Writes the cumulative weight of each block; returns that of all."""

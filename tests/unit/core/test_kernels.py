@@ -90,6 +90,13 @@ def test_draws_are_those_of_torch(vocabulary: int, in_torch) -> None:
     assert (weights.gather(1, found[:, None]) > 0).all()
 
 
+def test_logits_of_some_tokens_are_those_of_all() -> None:
+    logits, tokens = torch.randn(2, 16), torch.tensor([1, 4, 5, 900])
+    found = kernels.spread(logits, tokens, 1300)
+    assert torch.equal(found[:, tokens], logits[:, :4])
+    assert found.isfinite().sum() == 8
+
+
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 @pytest.mark.parametrize("name", BOTH)
 def test_rules_are_those_of_torch(name: str, vocabulary: int, in_torch) -> None:

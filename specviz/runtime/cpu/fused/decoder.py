@@ -117,6 +117,7 @@ class Decoder:
         """What a decoder has for itself, whoever shares its weights."""
         self._lock = threading.Lock()
         self._pass = np.zeros(Pass.END, np.int64)
+        self._address = int(self._pass.ctypes.data)
         self._room: _Room | None = None
 
     def with_layers(self, indices: Sequence[int]) -> Decoder:
@@ -173,13 +174,13 @@ class Decoder:
         with self._lock:
             room = self._make_room(cache.length)
             table = self._pass
-            table[Pass.KEYS], table[Pass.VALUES] = cache.keys.ctypes.data, cache.values.ctypes.data
+            table[Pass.KEYS], table[Pass.VALUES] = cache.addresses
             table[Pass.SLOTS], table[Pass.LENGTH] = cache.slots, cache.length
             count = table[Pass.ROWS] = len(tokens)
-            room.rows[:, :count] = tokens, slots, positions
+            room.rows[0, :count], room.rows[1, :count], room.rows[2, :count] = tokens, slots, positions
             table[Pass.LOGITS] = 0 if logits is None else logits.ctypes.data
             table[Pass.LOGITS_BYTES] = 0 if logits is None else logits.strides[0]
-            return team().run(table.ctypes.data, self.threads)
+            return team().run(self._address, self.threads)
 
     def choose_threads(self) -> None:
         """Measure how many threads make a pass of a few rows fastest; more only where they save a tenth, since others want them.
@@ -246,6 +247,7 @@ class Buffers:
         self.keys = np.zeros((*head, length // POSITIONS, shape.head_size, POSITIONS), np.float32)
         self.values = np.zeros((*head, length, shape.head_size), np.float32)
         self.slots, self.length = slots, length
+        self.addresses = int(self.keys.ctypes.data), int(self.values.ctypes.data)
 
 
 def _size(weights: Weights) -> int:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from specviz.core import kernels
 from specviz.runtime.cpu.fused.cache import FusedCache
 from specviz.runtime.cpu.fused.decoder import MOST_ROWS, Decoder
 from specviz.runtime.cpu.fused.vectors import LANES
@@ -83,6 +84,7 @@ class FusedRunner(Runner):
         """Logits are cut to `vocabulary_size`."""
         self._model, self._decoder, self._vocabulary_size = model, model.decoder, vocabulary_size
         self.device, self.dtype = model.device, model.dtype
+        self._width = -(-self._decoder.vocabulary // LANES) * LANES
         shape = self._decoder.shape
         self.position_bytes = 8 * self._decoder.layers * shape.key_heads * shape.head_size
         super().__init__()
@@ -100,11 +102,10 @@ class FusedRunner(Runner):
         slots: slice | None = None,
     ) -> Tensor:
         """See `Runner.forward`."""
-        width = -(-self._decoder.vocabulary // LANES) * LANES
         needed = tokens.numel() if valid is None else int(valid.sum())
-        logits = torch.empty(needed, width)
+        logits = torch.empty(needed, self._width)
         self._run(tokens, positions, valid, slots, logits.numpy())
-        scores = self._scores(logits[:, : self._decoder.vocabulary])
+        scores = self._scores(logits)
         if valid is None:
             return scores.view(*tokens.shape, -1)
         padded = scores.new_zeros(*tokens.shape, scores.shape[-1])
@@ -113,10 +114,12 @@ class FusedRunner(Runner):
 
     def _scores(self, logits: Tensor) -> Tensor:
         """Logits over all tokens of the pair: −inf for those that the decoder does not know."""
-        if self._model.kept is None or self._model.reads is None:
-            return logits[:, : self._vocabulary_size]
-        scores = torch.full((len(logits), len(self._model.reads)), -torch.inf)
-        return scores.index_copy_(-1, self._model.kept, logits)[:, : self._vocabulary_size]
+        kept, size = self._model.kept, self._model.output_size
+        if kept is not None and kernels.serve(logits):
+            logits = kernels.spread(logits, kept, size)
+        elif kept is not None:
+            logits = torch.full((len(logits), size), -torch.inf).index_copy_(-1, kept, logits)
+        return logits if logits.shape[1] == self._vocabulary_size else logits[:, : self._vocabulary_size]
 
     def read(
         self,
@@ -139,11 +142,10 @@ class FusedRunner(Runner):
         logits: np.ndarray | None,
     ) -> None:
         """Read all tokens that are not padding, slot by slot."""
-        first = 0 if slots is None else slots.start
-        indices = np.repeat(np.arange(first, first + len(tokens)), tokens.shape[1])
-        ids, at = tokens.reshape(-1).numpy(), positions.reshape(-1).numpy()
+        indices = _slots(0 if slots is None else slots.start, *tokens.shape)
+        ids, at = tokens.numpy().reshape(-1), positions.numpy().reshape(-1)
         if valid is not None:
-            needed = valid.reshape(-1).numpy()
+            needed = valid.numpy().reshape(-1)
             indices, ids, at = indices[needed], ids[needed], at[needed]
         if self._model.reads is not None:
             ids = self._model.reads[ids]
@@ -152,3 +154,9 @@ class FusedRunner(Runner):
             part = slice(begin, begin + MOST_ROWS)
             own = None if logits is None else logits[part]
             self._decoder.run(ids[part], indices[part], at[part], self._cache.buffers, own)
+
+
+@lru_cache
+def _slots(first: int, count: int, width: int) -> np.ndarray:
+    """The slot of each of `width` tokens of `count` slots from the `first` on."""
+    return np.repeat(np.arange(first, first + count), width)

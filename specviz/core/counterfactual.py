@@ -150,12 +150,12 @@ def _first_beyond(keys: Tensor, weights: Tensor, share: Tensor) -> tuple[Tensor,
     return key, share - below
 
 
-def same_residual(target: Target) -> Tensor | None:
+def same_residual(target: Target) -> Tensor:
     """The lenience range [..., 0] to [..., 1] in which a token rule trusts the same set of tokens, so that a rejection
-    draws the same replacement. None for all other methods: their residual does not depend on lenience.
+    draws the same replacement. The residual of other methods does not depend on lenience.
     """
-    if target.score is None or target.threshold is None or target.score.shape[-1] == 1:
-        return None
+    assert target.score is not None
+    assert target.threshold is not None
     # No score exceeds 1, so adding or subtracting 2 masks tokens: several times faster than `where` with booleans.
     trusted = indicator(torch.ge, target.score, target.threshold).mul_(2)
     highest = (target.score - trusted).amax(-1)

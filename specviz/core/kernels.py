@@ -7,7 +7,8 @@ it is. Both give the same numbers but for rounding. numba is imported when a ten
 from __future__ import annotations
 
 import logging
-from functools import cache
+import math
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,7 @@ def loops() -> Any:
 def serve(values: Tensor) -> bool:
     """Whether the functions of this module serve such values [..., V]."""
     return (
-        values.dtype is torch.float32
-        and values.device.type == "cpu"
-        and not values.requires_grad
-        and loops() is not None
+        values.dtype is torch.float32 and values.is_cpu and not values.requires_grad and loops() is not None
     )
 
 
@@ -48,9 +46,16 @@ def _rows(values: Tensor) -> np.ndarray:
 
 def _each(setting: float | Tensor, lead: tuple[int, ...], dtype: type = np.float32) -> np.ndarray:
     """A number, or a tensor that broadcasts to [*lead], as one number a row: [n]."""
+    if not isinstance(setting, Tensor):
+        return _constant(setting, math.prod(lead), dtype)
     each: np.ndarray = np.empty(lead, dtype)
-    each[...] = setting.numpy() if isinstance(setting, Tensor) else setting
+    each[...] = setting.numpy()
     return each.reshape(-1)
+
+
+@lru_cache
+def _constant(number: float, count: int, dtype: type) -> np.ndarray:
+    return np.full(count, number, dtype)
 
 
 def softmax(logits: Tensor, temperature: float | Tensor, out: Tensor | None = None) -> Tensor:
@@ -69,6 +74,15 @@ def spread(logits: Tensor, tokens: Tensor, size: int) -> Tensor:
     return out
 
 
+def sample(
+    logits: Tensor, temperature: float | Tensor, uniforms: Tensor, step: int, room: Tensor, line: Tensor
+) -> None:
+    """As `sampling.sample`; `uniforms`, `room` and `line` are contiguous."""
+    rows = _rows(logits)
+    heat = _each(temperature, (len(rows), 1), np.float64)
+    loops().sample(rows, heat, uniforms.numpy(), step, room.numpy(), line.numpy())
+
+
 def draw(weights: Tensor, uniform: Tensor) -> Tensor:
     """As `sampling.draw`."""
     tokens = np.empty(weights.shape[:-1], np.int64)
@@ -82,8 +96,8 @@ def _rule(
     """Score [n, V] or [n, 1], threshold [n] and deferred mass [n]; those of a verifier that decides alone where they are None."""
     if score is None or threshold is None or deferred is None:
         count = q.shape[:-1].numel()
-        never = np.full(count, np.inf, np.float32)
-        return np.zeros((count, 1), np.float32), never, np.ones(count, np.float32)
+        zeros = _constant(0.0, count, np.float32)[:, None]
+        return zeros, _constant(np.inf, count, np.float32), _constant(1.0, count, np.float32)
     return _rows(score), _rows(threshold)[:, 0], _rows(deferred)[:, 0]
 
 
@@ -111,22 +125,31 @@ def cascade_at(
     tokens: Tensor,
 ) -> Tensor:
     """q, p, pi and acceptance [4, ..., m] of `tokens` [..., m], as `methods.Target` defines them for a cascade."""
-    out, ids = np.empty((4, *tokens.shape), np.float32), _rows(tokens)
-    tiny, rule = np.finfo(np.float32).tiny, _rule(q, score, threshold, deferred)
-    loops().cascade_at(_rows(q), _rows(p), *rule, tiny, ids, out.reshape(4, *ids.shape))
+    out, rows = np.empty((4, *tokens.shape), np.float32), _rows(q)
+    rule = _rule(q, score, threshold, deferred)
+    loops().cascade_at(rows, _rows(p), *rule, _TINY, *_per_row(tokens, out, len(rows)))
     return torch.from_numpy(out)
 
 
+_TINY = np.finfo(np.float32).tiny
+
+
+def _per_row(tokens: Tensor, out: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens [..., m] and what is to be written of them [4, ..., m] as [n, m] and [4, n, m]."""
+    ids = np.ascontiguousarray(tokens.numpy()).reshape(count, -1)
+    return ids, out.reshape(4, *ids.shape)
+
+
 def speed_at(
-    q: Tensor, p: Tensor, scale: float | Tensor, floor: float, share: Tensor | None, tokens: Tensor
+    q: Tensor, p: Tensor, scale: float | Tensor, floor: float, where: bool | Tensor, tokens: Tensor
 ) -> Tensor:
     """q, p, pi and acceptance [4, ..., m] of `tokens` [..., m], as `methods.Target` defines them for `speed`.
 
-    `share` [..., 1] is kappa; pi is right only where it is given.
+    pi is right only `where` [...].
     """
-    out, ids, lead = np.empty((4, *tokens.shape), np.float32), _rows(tokens), (*q.shape[:-1], 1)
-    scales, shares = _each(scale, lead), _each(0.0 if share is None else share, lead)
-    loops().speed_at(_rows(q), _rows(p), scales, floor, shares, ids, out.reshape(4, *ids.shape))
+    out, rows, lead = np.empty((4, *tokens.shape), np.float32), _rows(q), q.shape[:-1]
+    scales, wanted = _each(scale, (*lead, 1)), _each(where, lead, np.bool_)
+    loops().speed_at(rows, _rows(p), scales, floor, wanted, *_per_row(tokens, out, len(rows)))
     return torch.from_numpy(out)
 
 
@@ -153,20 +176,19 @@ def excess(left: Tensor, right: Tensor) -> Tensor:
     return torch.from_numpy(out)
 
 
-def kappa(q: Tensor, p: Tensor, scale: float | Tensor, floor: float, where: Tensor | None) -> Tensor:
-    """As `methods.Target._kappa`, at the positions `where` [...] alone; `scale` is a number or [..., 1]."""
-    out = np.empty((*q.shape[:-1], 1), np.float32)
-    wanted = _each(True if where is None else where, q.shape[:-1], np.bool_)
-    loops().kappa(_rows(q), _rows(p), _each(scale, out.shape), floor, wanted, out.reshape(-1))
-    return torch.from_numpy(out)
-
-
-def speed(q: Tensor, p: Tensor, scale: float | Tensor, floor: float, share: Tensor) -> Tensor:
-    """As `methods.Target.pi` of `speed`, where `share` [..., 1] is kappa."""
+def speed(q: Tensor, p: Tensor, scale: float | Tensor, floor: float) -> Tensor:
+    """As `methods.Target.pi` of `speed`."""
     out, rows = np.empty(q.shape, np.float32), _rows(q)
     scales = _each(scale, (*q.shape[:-1], 1))
-    loops().speed(rows, _rows(p), scales, floor, _rows(share)[:, 0], out.reshape(rows.shape))
+    loops().speed(rows, _rows(p), scales, floor, out.reshape(rows.shape))
     return torch.from_numpy(out)
+
+
+def examine(acceptance: Tensor, coins: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """As `accept.examine`."""
+    accepted, last = np.empty((2, len(acceptance)), np.int64)
+    loops().examine(_rows(acceptance), coins.numpy(), counts.numpy(), accepted, last)
+    return torch.from_numpy(accepted), torch.from_numpy(last)
 
 
 def crossing(scores: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Tensor:

@@ -124,6 +124,31 @@ def _first(row: Array, top: Any) -> int:
     return 0
 
 
+@_compile("f4(f4[::1], f4, f8, f4[::1], f4[::1])")
+def _weigh(row: Array, top: Any, temperature: float, lanes: Array, out: Array) -> Any:
+    """exp((x - top) / temperature), for x up to `top`; returns what makes them probabilities. `lanes` [BLOCK] is overwritten."""
+    scale = _f4(1 / temperature)
+    lanes[:] = _ZERO
+    for start in range(0, row.size, BLOCK):
+        block = out[start : start + BLOCK]
+        _exponentials(row[start : start + BLOCK], top, scale, block)
+        for j in range(block.size):
+            lanes[j] += block[j]
+    total = 0.0
+    for j in range(BLOCK):
+        total += lanes[j]
+    return _f4(1 / total)
+
+
+@_compile("i8(f4[::1], f4, f4[::1])")
+def _choose(row: Array, top: Any, out: Array) -> int:
+    """Makes `out` one-hot at the first `top`, and returns where that is."""
+    found = _first(row, top)
+    out[:] = _ZERO
+    out[found] = _ONE
+    return found
+
+
 @_compile("void(f4[:,::1], f8[::1], f4[:,::1])")
 def softmax(logits: Array, temperature: Array, out: Array) -> None:
     """Probabilities [n, V] of `logits` [n, V] at temperatures [n]; one-hot at the first argmax where that is 0."""
@@ -132,20 +157,9 @@ def softmax(logits: Array, temperature: Array, out: Array) -> None:
         row, found = logits[i], out[i]
         top = _largest(row)
         if temperature[i] == 0:
-            found[:] = _ZERO
-            found[_first(row, top)] = _ONE
+            _choose(row, top, found)
             continue
-        scale = _f4(1 / temperature[i])
-        lanes[:] = _ZERO
-        for start in range(0, row.size, BLOCK):
-            block = found[start : start + BLOCK]
-            _exponentials(row[start : start + BLOCK], top, scale, block)
-            for j in range(block.size):
-                lanes[j] += block[j]
-        total = 0.0
-        for j in range(BLOCK):
-            total += lanes[j]
-        scale = _f4(1 / total)
+        scale = _weigh(row, top, temperature[i], lanes, found)
         for j in range(row.size):
             found[j] *= scale
 
@@ -187,6 +201,26 @@ def _draw(row: Array, blocks: Array, uniform: float) -> int:
             if cumulative > threshold:
                 break
     return found
+
+
+@_compile("void(f4[:,::1], f8[::1], f8[:,::1], i8, f4[:,:,::1], i8[:,::1])")
+def sample(logits: Array, temperature: Array, uniforms: Array, step: int, room: Array, line: Array) -> None:
+    """`softmax` to one step of `room` [n, steps, V], and `draw` from it to the place after it in `line` [n, 1 + steps]."""
+    lanes, halves, blocks = np.empty(BLOCK, _f4), np.empty(BLOCK // 2), np.empty(-(-logits.shape[1] // BLOCK))
+    for i in range(len(logits)):
+        row, found = logits[i], room[i, step]
+        top, total = _largest(row), 0.0
+        if temperature[i] == 0:
+            line[i, step + 1] = _choose(row, top, found)
+            continue
+        scale = _weigh(row, top, temperature[i], lanes, found)
+        for block in range(blocks.size):
+            own = found[block * BLOCK : (block + 1) * BLOCK]
+            for j in range(own.size):
+                own[j] *= scale
+            total += _block_sum(own, halves)
+            blocks[block] = total
+        line[i, step + 1] = _draw(found, blocks, uniforms[i, step])
 
 
 @_compile("void(f4[:,::1], f8[::1], i8[::1])")
@@ -270,19 +304,6 @@ def cascade_at(
             out[2, i, j], out[3, i, j] = pi, _ONE if ratio > _ONE else ratio
 
 
-@_compile("void(f4[:,::1], f4[:,::1], f4[::1], f4, f4[::1], i8[:,::1], f4[:,:,::1])")
-def speed_at(q: Array, p: Array, scale: Array, floor: Any, share: Array, tokens: Array, out: Array) -> None:
-    """q, p, pi and acceptance [4, n, m] of `tokens` [n, m] in `speed`, where `share` [n] is what `kappa` gives."""
-    for i in range(len(tokens)):
-        for j in range(tokens.shape[1]):
-            own, other = q[i, tokens[i, j]], p[i, tokens[i, j]]
-            asked, difference = scale[i] * own, other - own
-            ratio = other / (floor if asked < floor else asked)
-            accepted = _ONE if ratio > _ONE else ratio
-            out[0, i, j], out[1, i, j], out[3, i, j] = own, other, accepted
-            out[2, i, j] = own * accepted + share[i] * (_ZERO if difference < 0 else difference)
-
-
 @_compile("void(f4[:,::1], f4[::1], f4[:,::1], f4[::1])")
 def mass_below(scores: Array, thresholds: Array, weights: Array, out: Array) -> None:
     """The weight [n] of tokens whose score [n, V] is below a threshold [n]."""
@@ -312,34 +333,65 @@ def excess(left: Array, right: Array, out: Array) -> None:
         out[i] = total
 
 
-@_compile("void(f4[:,::1], f4[:,::1], f4[::1], f4, b1[::1], f4[::1])")
-def kappa(q: Array, p: Array, scale: Array, floor: Any, where: Array, out: Array) -> None:
-    """The mass [n] of q that is rejected with 1 - min(1, p / max(scale · q, floor)), over that of max(0, p - q)."""
+@_compile("f4(f4[::1], f4[::1], f4, f4, f4[::1], f4[::1], f8[::1])")
+def _kappa(q: Array, p: Array, scale: Any, floor: Any, less: Array, more: Array, lanes: Array) -> Any:
+    """The mass of q that is rejected with 1 - min(1, p / max(scale · q, floor)), over that of max(0, p - q).
+
+    `less`, `more` [BLOCK] and `lanes` [BLOCK / 2] are overwritten.
+    """
+    rejected, excess, inverse, small = 0.0, 0.0, _ONE / scale, _ONE / floor
+    for start in range(0, q.size, BLOCK):
+        own, other = q[start : start + BLOCK], p[start : start + BLOCK]
+        for j in range(own.size):
+            kept = other[j] * (own[j] * small if scale * own[j] < floor else inverse)
+            lack, difference = own[j] - kept, other[j] - own[j]
+            less[j] = _ZERO if lack < 0 else lack
+            more[j] = _ZERO if difference < 0 else difference
+        rejected += _block_sum(less[: own.size], lanes)
+        excess += _block_sum(more[: own.size], lanes)
+    return _f4(rejected / (excess if excess > 0 else 1.0))
+
+
+@_compile("void(f4[:,::1], f4[:,::1], f4[::1], f4, b1[::1], i8[:,::1], f4[:,:,::1])")
+def speed_at(q: Array, p: Array, scale: Array, floor: Any, where: Array, tokens: Array, out: Array) -> None:
+    """q, p, pi and acceptance [4, n, m] of `tokens` [n, m] in `speed`; pi `where` [n] alone."""
+    less, more, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
+    for i in range(len(tokens)):
+        share = _kappa(q[i], p[i], scale[i], floor, less, more, lanes) if where[i] else _ZERO
+        for j in range(tokens.shape[1]):
+            own, other = q[i, tokens[i, j]], p[i, tokens[i, j]]
+            asked, difference = scale[i] * own, other - own
+            ratio = other / (floor if asked < floor else asked)
+            accepted = _ONE if ratio > _ONE else ratio
+            out[0, i, j], out[1, i, j], out[3, i, j] = own, other, accepted
+            out[2, i, j] = own * accepted + share * (_ZERO if difference < 0 else difference)
+
+
+@_compile("void(f4[:,::1], f4[:,::1], f4[::1], f4, f4[:,::1])")
+def speed(q: Array, p: Array, scale: Array, floor: Any, out: Array) -> None:
+    """pi [n, V] of `speed`: q · min(1, p / max(scale · q, floor)) + kappa · max(0, p - q)."""
     less, more, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
     for i in range(len(q)):
-        rejected, excess, inverse, small = 0.0, 0.0, _ONE / scale[i], _ONE / floor
-        for start in range(0, q.shape[1] if where[i] else 0, BLOCK):
-            own, other = q[i, start : start + BLOCK], p[i, start : start + BLOCK]
-            for j in range(own.size):
-                kept = other[j] * (own[j] * small if scale[i] * own[j] < floor else inverse)
-                lack, difference = own[j] - kept, other[j] - own[j]
-                less[j] = _ZERO if lack < 0 else lack
-                more[j] = _ZERO if difference < 0 else difference
-            rejected += _block_sum(less[: own.size], lanes)
-            excess += _block_sum(more[: own.size], lanes)
-        out[i] = rejected / (excess if excess > 0 else 1.0)
-
-
-@_compile("void(f4[:,::1], f4[:,::1], f4[::1], f4, f4[::1], f4[:,::1])")
-def speed(q: Array, p: Array, scale: Array, floor: Any, share: Array, out: Array) -> None:
-    """q · min(1, p / max(scale · q, floor)) + share · max(0, p - q), where `share` [n] is what `kappa` gives: [n, V]."""
-    for i in range(len(q)):
         own, other, row = q[i], p[i], out[i]
-        inverse, small, factor, kappa_ = _ONE / scale[i], _ONE / floor, scale[i], share[i]
+        share = _kappa(own, other, scale[i], floor, less, more, lanes)
+        inverse, small, factor = _ONE / scale[i], _ONE / floor, scale[i]
         for j in range(own.size):
             kept = other[j] * (own[j] * small if factor * own[j] < floor else inverse)
             difference = other[j] - own[j]
-            row[j] = (own[j] if kept > own[j] else kept) + kappa_ * (_ZERO if difference < 0 else difference)
+            row[j] = (own[j] if kept > own[j] else kept) + share * (_ZERO if difference < 0 else difference)
+
+
+@_compile("void(f4[:,::1], f8[:,::1], i8[::1], i8[::1], i8[::1])")
+def examine(acceptance: Array, coins: Array, counts: Array, accepted: Array, last: Array) -> None:
+    """How many of each sequence's `counts` [n] draft tokens are accepted, and the index of the last that is looked at: [n] each.
+
+    Acceptance is [n, steps], coins are [n, steps or more].
+    """
+    for i in range(len(counts)):
+        step = 0
+        while step < counts[i] and coins[i, step] < acceptance[i, step]:
+            step += 1
+        accepted[i], last[i] = step, min(step, counts[i] - 1)
 
 
 @_compile("f8(f4[::1], f4[::1], i8[::1], i8[::1], i8, f8, f8)")

@@ -415,6 +415,11 @@ class Target:
             deferred = _mass_below(score, threshold, distributions.q)
         return Target(method, distributions, lenience, score, threshold, deferred)
 
+    @property
+    def judges_tokens(self) -> bool:
+        """Whether the rule trusts token by token."""
+        return self.score is not None and self.score.shape[-1] > 1
+
     def acceptance(self, tokens: Tensor) -> Tensor:
         """Probability [...] that draft tokens `tokens` [...] are accepted."""
         if not self.method.verifies:
@@ -422,7 +427,7 @@ class Target:
         if not self.method.drafts:
             return torch.zeros_like(self.distributions.p[..., 0])
         if kernels.serve(self.distributions.q):
-            return self._compiled_at(tokens.unsqueeze(-1), None)[3].squeeze(-1)
+            return self._compiled_at(tokens, False)[3]
         return self._acceptance(*self._values(tokens.unsqueeze(-1))).squeeze(-1)
 
     def pi(self, tokens: Tensor | None = None) -> Tensor:
@@ -433,29 +438,27 @@ class Target:
         if not kernels.serve(q):
             return self._pi(q, p, score)
         if self.method.name == "speed":
-            return kernels.speed(q, p, 1 - column(self.lenience), FLOOR, self._kappa())
+            return kernels.speed(q, p, 1 - column(self.lenience), FLOOR)
         return q if not self.method.verifies else kernels.mixture(q, p, score, self.threshold, self.deferred)
 
     def probabilities(self, tokens: Tensor, where: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """q, p and pi of `tokens` [..., m], several at each position: [..., m] each. Of pi, only positions `where` [...] count."""
         if self.method.verifies and kernels.serve(self.distributions.q):
-            q, p, pi, _ = self._compiled_at(
-                tokens, self._kappa(where) if self.method.name == "speed" else None
-            )
+            q, p, pi, _ = self._compiled_at(tokens, True if where is None else where)
             return q, p, pi
         values = self._values(tokens)
-        return *values[:2], self._pi(*values, where)
+        return *values[:2], self._pi(*values)
 
-    def _compiled_at(self, tokens: Tensor, kappa: Tensor | None) -> Tensor:
-        """q, p, pi and acceptance [4, ..., m] of `tokens` [..., m]; pi of `speed` only where kappa is given."""
+    def _compiled_at(self, tokens: Tensor, where: bool | Tensor) -> Tensor:
+        """q, p, pi and acceptance [4, ..., m] of `tokens` [..., m]; pi of `speed` only `where` [...]. m may be left out."""
         q, p = self.distributions.q, self.distributions.p
         if self.method.name == "speed":
-            return kernels.speed_at(q, p, 1 - column(self.lenience), FLOOR, kappa, tokens)
+            return kernels.speed_at(q, p, 1 - column(self.lenience), FLOOR, where, tokens)
         return kernels.cascade_at(q, p, self.score, self.threshold, self.deferred, tokens)
 
-    def _pi(self, q: Tensor, p: Tensor, score: Tensor | None, where: Tensor | None = None) -> Tensor:
+    def _pi(self, q: Tensor, p: Tensor, score: Tensor | None) -> Tensor:
         if self.method.name == "speed":
-            return q * self._acceptance(q, p, None) + self._kappa(where) * (p - q).clamp_min_(0)
+            return q * self._acceptance(q, p, None) + self._kappa() * (p - q).clamp_min_(0)
         return self._mixture(q, p, score)
 
     def residual(self) -> Tensor:
@@ -511,7 +514,7 @@ class Target:
         q, p, score = self.distributions.q, self.distributions.p, self.score
         if tokens is None:
             return q, p, score
-        if score is not None and score.shape[-1] > 1:
+        if score is not None and self.judges_tokens:
             score = score.gather(-1, tokens)
         return q.gather(-1, tokens), p.gather(-1, tokens), score
 
@@ -525,11 +528,9 @@ class Target:
             return (p / (_as(1 - column(self.lenience), q) * q).clamp_min_(FLOOR)).clamp_max_(1)
         return (self._mixture(q, p, score) / q.clamp_min(torch.finfo(q.dtype).tiny)).clamp_max_(1)
 
-    def _kappa(self, where: Tensor | None = None) -> Tensor:
-        """The share of max(0, p - q) that all rejections of `speed` together emit: [..., 1], needed `where` [...] alone."""
+    def _kappa(self) -> Tensor:
+        """The share of max(0, p - q) that all rejections of `speed` together emit: [..., 1]."""
         q, p = self.distributions.q, self.distributions.p
-        if kernels.serve(q):
-            return kernels.kappa(q, p, 1 - column(self.lenience), FLOOR, where)
         excess, rejected = _excess(p, q), 1 - total(self._acceptance(q, p, None).mul_(q))
         return rejected / torch.where(excess > 0, excess, 1.0)
 

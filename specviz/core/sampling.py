@@ -202,3 +202,24 @@ def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
     return found.clamp_max(
         probabilities.shape[-1] - 1
     )  # only NaN gets that far; it is reported after the round
+
+
+def sample(
+    logits: Tensor, temperature: Number, uniforms: Tensor, step: int, room: Tensor, line: Tensor
+) -> None:
+    """Draw one more token of each sequence [B] from its distribution.
+
+    Args:
+        logits: [B, 1, V].
+        temperature: a number, or [B, 1].
+        uniforms: [B, steps], of which this step's are used.
+        step: which.
+        room: [B, steps, V]; this step's distributions are written there.
+        line: [B, 1 + steps], tokens; this step's are written one place further on.
+    """
+    if kernels.serve(logits):
+        kernels.sample(logits, temperature, uniforms, step, room, line)
+    else:
+        own = slice(step, step + 1)
+        q = distribution(logits, temperature, out=room[:, own])
+        line[:, step + 1 : step + 2] = draw(q, uniforms[:, own])

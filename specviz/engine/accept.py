@@ -7,33 +7,49 @@ token: a K-th draft token is examined like the others. Tensors in, tensors out; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from specviz.core import kernels
 from specviz.core.methods import Distributions, Target
 from specviz.core.sampling import distribution, draw
 from specviz.engine.draft import Drafted
-from specviz.engine.plan import AcceptInputs, first, select
+from specviz.engine.plan import AcceptInputs, first, select, skips_last_pass
 
 
 @dataclass(frozen=True)
 class Verified:
-    """The verifier's part for the sequences [B] of one method: logits, p, and p1 where a rule may need it, [B, K, V] each."""
+    """The verifier's part for the sequences [B] of one method: logits, p, and p1 where a rule may need it, [B, K, V] each.
+
+    Of a single sequence p may be set for its first steps alone, `steps` of them: most rounds examine no more.
+    """
 
     logits: Tensor
     p: Tensor
     p1: Tensor | None
+    steps: int
 
     @staticmethod
-    def of(inputs: AcceptInputs, logits: Tensor) -> Verified:
+    def of(inputs: AcceptInputs, logits: Tensor, drafted: Drafted | None) -> Verified:
         """From the logits of all sequences that are verified."""
         own = first(select(logits, inputs.verified), inputs.draft_length)
-        p = distribution(own, *inputs.warp)
+        steps = own.shape[1]
+        if drafted is None or drafted.steps >= steps or len(own) > 1 or not skips_last_pass(own.device):
+            p = distribution(own, *inputs.warp)
+        else:
+            steps, p = drafted.steps, drafted.room.new_empty(own.shape)
+            distribution(own[:, :steps], *inputs.warp, out=p[:, :steps])
         if inputs.is_plain:
-            return Verified(own, p, p)
-        return Verified(own, p, distribution(own) if inputs.method.rule else None)
+            return Verified(own, p, p, steps)
+        return Verified(own, p, distribution(own) if inputs.method.rule else None, steps)
+
+    def whole(self, inputs: AcceptInputs) -> Verified:
+        """The same with p of all steps."""
+        if self.steps < self.p.shape[1]:
+            distribution(self.logits[:, self.steps :], *inputs.warp, out=self.p[:, self.steps :])
+        return replace(self, steps=self.p.shape[1])
 
 
 @dataclass(frozen=True)
@@ -47,6 +63,7 @@ class Accepted:
         target: what the method decodes towards at these positions.
         acceptance: probability that each is accepted, [B, K].
         accepted: how many are, before the first rejection, [B].
+        last: index of the last examined one, [B].
     """
 
     drafted: Tensor
@@ -55,6 +72,7 @@ class Accepted:
     target: Target
     acceptance: Tensor
     accepted: Tensor
+    last: Tensor
 
 
 @dataclass(frozen=True)
@@ -68,7 +86,6 @@ class Decision:
         accepted: None unless both models run.
         resampled: what replaces the first rejected draft token, or the verifier's own token, [B]; drawn also where nothing was
             rejected, and not used then. None without a verifier.
-        last: index of the last examined draft token, [B]; None unless both models run.
     """
 
     inputs: AcceptInputs
@@ -78,7 +95,6 @@ class Decision:
     verified: Verified | None = None
     accepted: Accepted | None = None
     resampled: Tensor | None = None
-    last: Tensor | None = None
 
 
 def accept(inputs: AcceptInputs, drafted: Drafted, verified: Verified) -> Accepted:
@@ -99,10 +115,25 @@ def accept(inputs: AcceptInputs, drafted: Drafted, verified: Verified) -> Accept
     )
     target = Target.of(inputs.method, distributions, inputs.lenience)
     acceptance = target.acceptance(tokens)
-    passed = first(inputs.accept_coins, steps) < acceptance
-    if len(tokens) > 1:  # else there is no longer draft beside it
-        passed &= torch.arange(steps, device=tokens.device) < counts[:, None]
-    return Accepted(counts, tokens, logits, target, acceptance, passed.cumprod(-1).sum(-1))
+    accepted, last = examine(acceptance, inputs.accept_coins, counts)
+    return Accepted(counts, tokens, logits, target, acceptance, accepted, last)
+
+
+def examine(acceptance: Tensor, coins: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """How many of each sequence's draft tokens are accepted before the first rejection, and the index of the last examined: [B] each.
+
+    Args:
+        acceptance: [B, K].
+        coins: [B, K or more].
+        counts: draft tokens of each, [B].
+    """
+    if kernels.serve(acceptance):
+        return kernels.examine(acceptance, coins, counts)
+    steps = acceptance.shape[1]
+    passed = first(coins, steps) < acceptance
+    passed &= torch.arange(steps, device=acceptance.device) < counts[:, None]
+    accepted = passed.cumprod(-1).sum(-1)
+    return accepted, torch.minimum(accepted, counts - 1)
 
 
 def decide(
@@ -114,10 +145,9 @@ def decide(
     (`verifier_only`).
     """
     if accepted is not None:
-        last = torch.minimum(accepted.accepted, accepted.drafted - 1)
-        resampled = accepted.target.draw_replacement(last, inputs.resample_coins)
+        resampled = accepted.target.draw_replacement(accepted.last, inputs.resample_coins)
         own = accepted.tokens, accepted.logits, accepted.target.distributions.q
-        return Decision(inputs, *own, verified, accepted, resampled, last)
+        return Decision(inputs, *own, verified, accepted, resampled)
     if verified is not None:
         return Decision(inputs, verified=verified, resampled=draw(verified.p, inputs.resample_coins)[:, 0])
     assert drafted is not None

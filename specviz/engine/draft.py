@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from specviz.core.sampling import at, distribution, draw
+from specviz.core.sampling import at, distribution, draw, sample
 from specviz.engine.plan import DraftInputs, first
 from specviz.runtime.runner import Runner
 
@@ -25,7 +25,8 @@ class Drafted:
     Attributes:
         draft_lengths: K of each sequence, as decided.
         counts: tokens drafted so far, [D].
-        tokens: [D, n].
+        steps: the most of them, n.
+        line: each sequence's last token, and its draft tokens after it, [D, 1 + K or more].
         room: [D, K or more, V]; its first n are q, and what a sequence has not drafted is not set.
         logits: [D, n, V], where they are kept.
         passes: of the drafter so far.
@@ -35,7 +36,8 @@ class Drafted:
 
     draft_lengths: tuple[int, ...]
     counts: Tensor
-    tokens: Tensor
+    steps: int
+    line: Tensor
     room: Tensor
     logits: Tensor | None
     passes: int
@@ -43,16 +45,21 @@ class Drafted:
     confidences: list[list[float]]
 
     @property
+    def tokens(self) -> Tensor:
+        """Draft tokens [D, n]."""
+        return self.line[:, 1 : self.steps + 1]
+
+    @property
     def q(self) -> Tensor:
         """The drafter's distributions, [D, n, V]."""
-        return first(self.room, self.tokens.shape[1])
+        return first(self.room, self.steps)
 
     def to(self, device: torch.device) -> Drafted:
         """The same on another device."""
-        if self.tokens.device == device:
+        if self.line.device == device:
             return self
         logits = None if self.logits is None else self.logits.to(device)
-        moved = {name: getattr(self, name).to(device) for name in ("counts", "tokens", "room")}
+        moved = {name: getattr(self, name).to(device) for name in ("counts", "line", "room")}
         return replace(self, logits=logits, **moved)
 
 
@@ -60,89 +67,78 @@ def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
     """Draw what the verifier is to read: K − 1 tokens a sequence, at least one."""
     lengths = inputs.draft_lengths
     counts = [inputs.before_verifier(length) for length in lengths]
-    last, tokens, kept = inputs.tokens, list[Tensor](), list[Tensor]()
+    line, steps, kept = torch.constant_pad_nd(inputs.tokens, (0, max(lengths))), 0, list[Tensor]()
     room: Tensor | None = None
     confidences: list[list[float]] = [[] for _ in lengths]
-    while len(tokens) < max(counts):
-        step = len(tokens)
-        needed = None if min(counts) > step else inputs.counts > step
+    while steps < max(counts):
+        needed = None if min(counts) > steps else inputs.counts > steps
         visible = 1 + max(
-            position + min(step, count - 1)
+            position + min(steps, count - 1)
             for position, count in zip(inputs.first_positions, counts, strict=True)
         )
-        logits = _logits(inputs, drafter, last, inputs.positions + step, visible, needed)
+        logits = _logits(inputs, drafter, line, steps, visible, needed)
         room = _room(logits, max(lengths)) if room is None else room
-        q = _distribution(inputs, logits, room[:, step : step + 1])
-        last = draw(q, inputs.coins[:, step : step + 1])
-        tokens.append(last)
+        _draw(inputs, logits, steps, room, line)
+        steps += 1
         if inputs.keeps_logits:
             kept.append(logits)
         if inputs.adaptive:
-            _append_q1(confidences, inputs, last, logits, q)
+            _append_q1(confidences, inputs, line[:, steps : steps + 1], logits, room[:, steps - 1 : steps])
             if length := inputs.adaptive.stop(confidences):
                 lengths = tuple(min(length, each) for each in lengths)
                 counts = [inputs.before_verifier(each) for each in lengths]
     assert room is not None
     return Drafted(
         lengths,
-        inputs.counts[:, 0].clamp_max(len(tokens)),
-        _joined(tokens),
+        inputs.counts[:, 0].clamp_max(steps),
+        steps,
+        line,
         room,
         _joined(kept) if kept else None,
-        passes=len(tokens),
+        passes=steps,
         is_incomplete=counts != list(lengths),
         confidences=confidences,
     )
 
 
 def draft_last(inputs: DraftInputs, drafter: Runner, drafted: Drafted, wanted: Tensor) -> Drafted:
-    """Draw the K-th token of the sequences where `wanted` [D] holds and which have not drafted it yet."""
-    width, count = max(drafted.draft_lengths), drafted.tokens.shape[1]
+    """Draw the K-th token of the sequences where `wanted` [D] holds and which have not drafted it yet.
+
+    What is drawn for others is not used.
+    """
+    width, steps = max(drafted.draft_lengths), drafted.steps
     visible = max(
         position + length
         for position, length in zip(inputs.first_positions, drafted.draft_lengths, strict=True)
     )
-    if min(drafted.draft_lengths) == width == count + 1:
-        return _draft_next(inputs, drafter, drafted, wanted, visible)
-    last = inputs.last.clamp_max(width - 1)
-    slots = torch.arange(len(last), device=last.device)
-    wanted = wanted & (last[:, 0] >= drafted.counts)
-    before = drafted.tokens.gather(1, (last - 1).clamp_min(0))
-    logits = _logits(inputs, drafter, before, inputs.positions + last, visible, wanted[:, None])
-    q = _distribution(inputs, logits)
+    if min(drafted.draft_lengths) == width == steps + 1:  # it comes next for all of them
+        needed = wanted[:, None] if len(wanted) > 1 else None
+        logits = _logits(inputs, drafter, drafted.line, steps, visible, needed)
+        _draw(inputs, logits, steps, drafted.room, drafted.line)
+        kept = drafted.logits if drafted.logits is None else _joined([drafted.logits, logits])
+    else:
+        last = inputs.last.clamp_max(width - 1)
+        slots = torch.arange(len(last), device=last.device)
+        wanted = wanted & (last[:, 0] >= drafted.counts)
+        logits = _logits(inputs, drafter, drafted.line, last, visible, wanted[:, None])
+        q = _distribution(inputs, logits)
 
-    def with_last(whole: Tensor, values: Tensor) -> Tensor:
-        own = wanted.view(-1, *[1] * (whole.dim() - 2))
-        whole[slots, last[:, 0]] = torch.where(own, values[:, 0], whole[slots, last[:, 0]])
-        return whole
+        def with_last(whole: Tensor, values: Tensor, index: Tensor) -> Tensor:
+            own = wanted.view(-1, *[1] * (whole.dim() - 2))
+            whole[slots, index] = torch.where(own, values[:, 0], whole[slots, index])
+            return whole
 
-    def wider(values: Tensor) -> Tensor:
-        return torch.cat((values, values.new_zeros(len(values), width - count, *values.shape[2:])), 1)
-
+        with_last(drafted.line, draw(q, inputs.coins.gather(1, last)), last[:, 0] + 1)
+        with_last(drafted.room, q, last[:, 0])
+        kept = drafted.logits
+        if kept is not None:
+            more = kept.new_zeros(len(kept), width - steps, kept.shape[-1])
+            kept = with_last(torch.cat((kept, more), 1), logits, last[:, 0])
     return replace(
         drafted,
         counts=drafted.counts + wanted,
-        tokens=with_last(wider(drafted.tokens), draw(q, inputs.coins.gather(1, last))),
-        room=with_last(drafted.room, q),
-        logits=None if drafted.logits is None else with_last(wider(drafted.logits), logits),
-        passes=drafted.passes + 1,
-        is_incomplete=False,
-    )
-
-
-def _draft_next(
-    inputs: DraftInputs, drafter: Runner, drafted: Drafted, wanted: Tensor, visible: int
-) -> Drafted:
-    """`draft_last` where the K-th token comes next for all sequences; what is drawn for those not wanted is not used."""
-    count = drafted.tokens.shape[1]
-    needed = wanted[:, None] if len(wanted) > 1 else None
-    logits = _logits(inputs, drafter, drafted.tokens[:, -1:], inputs.positions + count, visible, needed)
-    q = _distribution(inputs, logits, drafted.room[:, count : count + 1])
-    return replace(
-        drafted,
-        counts=drafted.counts + wanted,
-        tokens=_joined([drafted.tokens, draw(q, inputs.coins[:, count : count + 1])]),
-        logits=None if drafted.logits is None else _joined([drafted.logits, logits]),
+        steps=width,
+        logits=kept,
         passes=drafted.passes + 1,
         is_incomplete=False,
     )
@@ -162,13 +158,23 @@ def _room(logits: Tensor, width: int) -> Tensor:
 def _logits(
     inputs: DraftInputs,
     drafter: Runner,
-    tokens: Tensor,
-    positions: Tensor,
+    line: Tensor,
+    step: int | Tensor,
     visible: int,
     needed: Tensor | None,
 ) -> Tensor:
-    """Read `tokens` [D, 1] at `positions` [D, 1]: logits [D, 1, V] of what follows; `needed` [D, 1] is False for padding."""
-    return ban(drafter.forward(tokens, positions, visible=visible, valid=needed), inputs.banned)
+    """Logits [D, 1, V] of a `step`'s draft tokens, one for all or [D, 1]; `needed` [D, 1] is False for padding."""
+    before = line.gather(1, step) if isinstance(step, Tensor) else line[:, step : step + 1]
+    return ban(drafter.forward(before, inputs.positions + step, visible=visible, valid=needed), inputs.banned)
+
+
+def _draw(inputs: DraftInputs, logits: Tensor, step: int, room: Tensor, line: Tensor) -> None:
+    """Write a step's q to `room` and its draft tokens to `line`."""
+    if inputs.warp is None:
+        sample(logits, inputs.temperature, inputs.coins, step, room, line)
+    else:
+        own = slice(step, step + 1)
+        line[:, step + 1 : step + 2] = draw(_distribution(inputs, logits, room[:, own]), inputs.coins[:, own])
 
 
 def _distribution(inputs: DraftInputs, logits: Tensor, out: Tensor | None = None) -> Tensor:

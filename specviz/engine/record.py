@@ -88,35 +88,35 @@ def _recorded(decision: Decision, known: dict[str, Tensor]) -> dict[str, Tensor]
         return {"pi": known["q"]} | _most_likely(decision, q=q, pi=q)
     target = accepted.target
     assert drafted is not None
-    assert decision.last is not None
     assert resampled is not None
     tokens = torch.stack((drafted, resampled[:, None].expand_as(drafted)), -1)
-    examined = _examined(decision.last, drafted.shape[1])
+    examined = _examined(accepted.last, drafted.shape[1])
     found = dict(zip(("q", "p", "pi"), target.probabilities(tokens, examined), strict=True))
     if sides := target.deferral_test(drafted):
         found |= {"score": sides[0], "threshold": sides[1].expand_as(sides[0])}
     if inspects:
         found |= _explained(decision)
-        if (same := same_residual(target.at_steps(decision.last))) is not None:
-            found["same_residual"] = same
+        if target.judges_tokens:
+            found["same_residual"] = same_residual(target.at_steps(accepted.last))
     return found
 
 
 def _explained(decision: Decision) -> dict[str, Tensor]:
     """What inspection shows of examined draft tokens: most probable tokens, and what other methods would have done."""
-    accepted, tokens, last = decision.accepted, decision.drafted, decision.last
+    accepted, tokens = decision.accepted, decision.drafted
     assert accepted is not None
     assert tokens is not None
-    assert last is not None
     steps = tokens.shape[1]
     coins = first(decision.inputs.accept_coins, steps)
-    examined = (decision.inputs.inspected > 0) & _examined(last, steps)
+    examined = (decision.inputs.inspected > 0) & _examined(accepted.last, steps)
     where = indices_where(examined)
     target = accepted.target.select(where)
     tokens, coins = (values.flatten()[where] for values in (tokens, coins))
     own = target.distributions
     found = _most_likely(decision, q=own.q, p=own.p, pi=target.pi())
     found |= {"others": acceptances(target, tokens), "flips": flips(own, tokens, coins)}
+    if len(examined) == 1:  # what was examined comes first
+        return {name: values[None] for name, values in found.items()}
     whole = {name: values.new_zeros(examined.numel(), *values.shape[1:]) for name, values in found.items()}
     for name, values in found.items():
         whole[name][where] = values

@@ -52,7 +52,7 @@ def run_round(plan: RoundPlan, drafter: Runner, verifier: Runner) -> RoundResult
     logits = verify(plan.verify, verifier, drafted) if plan.verify else None
     watch.mark("verifier")
     verified = [
-        Verified.of(group, logits) if logits is not None and group.method.verifies else None
+        Verified.of(group, logits, drafted) if logits is not None and group.method.verifies else None
         for group in plan.groups
     ]
     accepted = _accept(plan, drafted, verified)
@@ -95,12 +95,13 @@ def _draft_last(
     if plan.skips_last_pass and not wanted.any():
         return drafted, accepted
     watch.mark()
-    device = drafted.tokens.device
+    device = drafted.line.device
     drafted = draft_last(plan.draft, drafter, drafted.to(drafter.device), wanted.to(drafter.device)).to(
         device
     )
     watch.mark("drafter")
-    return drafted, _accept(plan, drafted, verified)
+    whole = [own and own.whole(group) for group, own in zip(plan.groups, verified, strict=True)]
+    return drafted, _accept(plan, drafted, whole)
 
 
 def _read_back(

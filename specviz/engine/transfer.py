@@ -23,12 +23,18 @@ def upload(device: torch.device, inputs: Inputs) -> Inputs:
 
     Args:
         inputs: nested dataclasses, lists and named tuples; arrays are int64 or float64, anything else stays as it is.
+            Dataclasses and lists are changed in place.
     """
     if device.type == "cpu":
         shared: Inputs = _map(inputs, torch.from_numpy)
         return shared
     arrays: list[np.ndarray] = []
-    _map(inputs, arrays.append)
+
+    def find(array: np.ndarray) -> np.ndarray:
+        arrays.append(array)
+        return array
+
+    _map(inputs, find)
     if not arrays:
         return inputs
     packed = torch.from_numpy(np.concatenate([array.reshape(-1).view(np.int64) for array in arrays]))
@@ -44,17 +50,24 @@ def upload(device: torch.device, inputs: Inputs) -> Inputs:
 
 
 def _map(value: Any, function: Callable[[np.ndarray], Any]) -> Any:
-    """`value` with `function` applied to each numpy array in it."""
+    """`value` with `function` applied to each numpy array in it; dataclasses and lists in place."""
     kind = type(value)
     if kind is np.ndarray:
         return function(value)
     if kind is list:
-        return [_map(each, function) for each in value]
-    if hasattr(kind, "_fields"):
+        value[:] = [_map(each, function) for each in value]
+    elif hasattr(kind, "_fields"):
         return kind(*[_map(each, function) for each in value])
-    if hasattr(kind, "__uploads__"):
-        return kind(**{name: _map(each, function) for name, each in vars(value).items()})
+    elif hasattr(kind, "__uploads__"):
+        fields = vars(value)
+        for name, each in fields.items():
+            if type(each) not in _PLAIN:
+                fields[name] = _map(each, function)
     return value
+
+
+_PLAIN = {tuple, float, int, bool, type(None)}
+"""Types that hold no array."""
 
 
 def download(tensors: dict[Any, Tensor]) -> dict[Any, Any]:

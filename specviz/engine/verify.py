@@ -26,10 +26,9 @@ def verify(inputs: VerifyInputs, verifier: Runner, drafted: Drafted | None) -> T
     width = max(lengths)
     tokens = inputs.tokens
     if width > 1 and drafted is not None:
-        more = select(drafted.tokens, inputs.drafted)[:, : width - 1]
+        tokens = select(drafted.line, inputs.drafted)[:, :width]
         if inputs.drafting is not None:
-            more = more.new_zeros(len(lengths), width - 1).index_copy_(0, inputs.drafting, more)
-        tokens = torch.cat((tokens, more), 1)
+            tokens = inputs.tokens.repeat(1, width).index_copy_(0, inputs.drafting, tokens)
     steps = torch.arange(width, device=verifier.device)
     needed = steps < inputs.counts if min(lengths) < width else None
     visible = max(first + length for first, length in zip(inputs.first_positions, lengths, strict=True))

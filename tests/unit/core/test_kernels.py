@@ -15,7 +15,8 @@ from torch import Tensor
 from specviz.core import kernels
 from specviz.core.counterfactual import acceptances, flips
 from specviz.core.methods import METHODS, Distributions, Target, total_variation
-from specviz.core.sampling import distribution, draw, leading
+from specviz.core.sampling import distribution, draw, leading, sample
+from specviz.engine.accept import examine
 from specviz.engine.engine import Engine
 from specviz.schema.settings import Request
 from tests.support.tiny import tiny_pair
@@ -88,6 +89,38 @@ def test_draws_are_those_of_torch(vocabulary: int, in_torch) -> None:
     found = draw(weights, coins)
     assert torch.equal(found, in_torch(lambda: draw(weights, coins)))
     assert (weights.gather(1, found[:, None]) > 0).all()
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_a_sample_is_a_draw_from_the_distribution(vocabulary: int, in_torch) -> None:
+    """Bit for bit, at one step of several; and as torch has it."""
+    logits, heats = sides(vocabulary)[0][:, None], torch.tensor([[0.0], [1.0], [0.7]], dtype=torch.float64)
+    coins = torch.rand(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+
+    def sampled() -> tuple[Tensor, Tensor]:
+        room, line = torch.zeros(3, 4, vocabulary), torch.zeros(3, 5, dtype=torch.long)
+        sample(logits, heats, coins, 2, room, line)
+        return room, line
+
+    room, line = sampled()
+    q = distribution(logits, heats)
+    assert torch.equal(room[:, 2:3], q)
+    assert torch.equal(line[:, 3:4], draw(q, coins[:, 2:3]))
+    assert not room[:, [0, 1, 3]].any()
+    assert not line[:, [0, 1, 2, 4]].any()
+    expected = in_torch(sampled)
+    assert near(room, expected[0])
+    assert torch.equal(line, expected[1])
+
+
+def test_what_is_examined_ends_with_a_rejection_or_a_draft(in_torch) -> None:
+    acceptance = torch.tensor([[0.9, 0.2, 0.9], [0.9, 0.9, 0.9], [0.9, 0.9, torch.nan], [0.1, 0.9, 0.9]])
+    coins, counts = torch.full((4, 5), 0.5, dtype=torch.float64), torch.tensor([3, 2, 3, 1])
+    accepted, last = examine(acceptance, coins, counts)
+    assert accepted.tolist() == [1, 2, 2, 0]
+    assert last.tolist() == [1, 1, 2, 0]
+    expected = in_torch(lambda: examine(acceptance, coins, counts))
+    assert torch.equal(torch.stack(expected), torch.stack((accepted, last)))
 
 
 def test_logits_of_some_tokens_are_those_of_all() -> None:

@@ -448,6 +448,14 @@ def test_who_is_not_verified_drafts_no_more_than_those_beside_who_are(engine: En
     assert {len(round_.proposals) for round_ in run.rounds[:-1]} == {3}
 
 
+def test_a_longer_draft_of_another_method_does_not_show(engine: Engine) -> None:
+    """Law 3: where all else was accepted the last token is drafted, and what others drafted beyond it is not looked at."""
+    common = {"prompt": PROMPT, "max_new_tokens": 24}
+    trusting = Request(**common, method="cascade_chow", lenience=1.0, draft_length=3)
+    run, _ = engine.generate([trusting, Request(**common, method="speed", draft_length=8)])
+    assert {len(round_.proposals) for round_ in run.rounds[:-1]} == {3}
+
+
 @pytest.mark.parametrize("method", BOTH)
 def test_the_last_proposal_is_drafted_only_where_all_before_it_were_accepted(
     engine: Engine, method: str

@@ -20,7 +20,7 @@ from specviz.app.look import CSS, ICON, TITLE, head, theme
 from specviz.app.opening import wire_opening
 from specviz.app.tabs.compare import compare_tab
 from specviz.app.tabs.generate import generate_tab
-from specviz.app.tabs.idea import idea_tab
+from specviz.app.tabs.idea import idea_tab, wire_idea
 from specviz.app.tabs.tradeoff import tradeoff_tab
 from specviz.compat.gradio import serve_head
 from specviz.serving.service import Service
@@ -45,7 +45,7 @@ def build_page(service: Service | None = None) -> gr.Blocks:
         banner = gr.HTML(visible=False, elem_id="link-banner")
         with gr.Tabs(selected="idea", elem_id="tabs") as tabs:
             with gr.Tab("The idea", id="idea"):
-                idea_tab()
+                race = idea_tab()
             with gr.Tab("One run", id="generate"):
                 generate = generate_tab(page, service)
             with gr.Tab("Compare methods", id="compare"):
@@ -57,6 +57,7 @@ def build_page(service: Service | None = None) -> gr.Blocks:
                     Tour(elem_id="tour")
                 with gr.Tab("Playground", id="playground"):
                     Playground(elem_id="playground")
+        wire_idea(race, generate, tabs)
         wire_opening(page, service.limits, banner, tabs, lessons, generate, compare)
         wire_api(service)
         # Off Spaces gradio would let everybody bypass the queue.

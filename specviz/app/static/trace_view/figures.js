@@ -28,10 +28,10 @@ export function createFigures(host, methods) {
   const failure = find(".sv-failure");
   const idle = find(".sv-idle");
   const live = find(".sv-spoken");
-  let sums, run, told, waits, end, error, broken, timer, words;
+  let sums, run, story, waits, end, error, broken, timer, words;
 
   function reset() {
-    run = told = waits = null;
+    run = story = waits = null;
     broken = 0;
     words = "";
     rewind();
@@ -50,7 +50,7 @@ export function createFigures(host, methods) {
   function add(entry) {
     if (entry === null) broken += 1;
     else if (entry.type === "run") run = entry;
-    else if (entry.type === "recorded") told = entry;
+    else if (entry.type === "recorded") story = entry;
     else if (entry.type === "waiting") waits = entry;
     else if (entry.type === "end") end = entry;
     else if (entry.type === "error") error = entry;
@@ -96,9 +96,9 @@ export function createFigures(host, methods) {
     }
     const [title, ...settings] = run ? settingsWords(run, methods) : [""];
     find(".sv-title").replaceChildren(title, settings.length > 0 && el("small", "", settings.join(" · ")) || "");
-    const story = host.querySelector(".sv-story");
-    story.hidden = !told;
-    story.replaceChildren(told ? el("b", "", string(told.title)) : "", told && string(told.story) ? " " + told.story : "");
+    const about = host.querySelector(".sv-story");
+    about.hidden = !story;
+    about.replaceChildren(story ? el("b", "", string(story.title)) : "", story && string(story.story) ? " " + story.story : "");
     cell("stop").textContent = error ? "did not work" : words || (end ? STOP_WORDS[end.stop_reason] || "ended" : run ? "running …"
       : waits ? waitingWords(waits.queue_position) : "");
     cell("stop").classList.toggle("is-done", end !== null || error !== null);
@@ -141,5 +141,12 @@ export function createFigures(host, methods) {
     words = more;
   }
 
-  return { reset, rewind, add, show, say };
+  /** The figures that a picture of the run shows: [value, words] of each that there is. */
+  function told() {
+    const texts = figures();
+    const words = { acceptance: "accepted", efficiency: "tokens per verifier call", calls: "verifier calls", speed: "tokens/s" };
+    return Object.entries(words).filter(([name]) => texts[name] !== DASH).map(([name, word]) => [texts[name], word]);
+  }
+
+  return { reset, rewind, add, show, say, told };
 }

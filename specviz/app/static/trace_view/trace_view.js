@@ -21,6 +21,7 @@
  */
 
 import { el, string } from "../shared/dom.js";
+import { saveShareCard } from "../share_card/share_card.js";
 import { followTheme } from "../shared/theme.js";
 import { createFigures } from "./figures.js";
 import { createFooter } from "./footer.js";
@@ -50,11 +51,17 @@ export function createTraceView(root, options = {}) {
   const sheet = createSheet(panel, () => text.clear());
   const text = createText(find(".sv-text"), { scroller: find(".sv-page"), latest, onShow: inspect, onPin, onSelect });
   const replay = createReplay(host, { timeline, show: showSoFar, onCard: choose });
-  const footer = createFooter(find(".sv-footer"), { methods, sources, yardstick: replay.yardstick, shareCard: null });
+  const footer = createFooter(find(".sv-footer"), { methods, sources, yardstick: replay.yardstick, shareCard });
   const whatIf = createWhatIf(find('[data-testid="what-if"]'), find(".sv-text"), methods);
-  let run;
+  let run, rounds;
+
+  function shareCard() {
+    const dark = host.dataset.theme === "dark";
+    return saveShareCard(run, rounds, figures.told(), { dark, methods, host });
+  }
 
   function reset() {
+    rounds = [];
     run = {};
     find(".sv-empty").hidden = false;
     find(".sv-prompt").hidden = true;
@@ -71,7 +78,10 @@ export function createTraceView(root, options = {}) {
       footer.add(entry);
       whatIf.add(entry);
       if (entry?.type === "run") start(entry);
-      else if (entry?.type === "round") timeline.add(text.add(entry), entry, run);
+      else if (entry?.type === "round") {
+        rounds.push(entry);
+        timeline.add(text.add(entry), entry, run);
+      }
     }
     footer.keep(string(value));
     if (entries.length === 0) return;

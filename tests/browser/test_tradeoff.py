@@ -1,4 +1,4 @@
-"""The tab Trade-off in a real browser: the recorded sweep, its points and texts, Compare, and a sweep that streams."""
+"""The tab Speed or quality in a real browser: the recorded sweep, its points and texts, Compare, and a sweep that streams."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def find(live: Live, elem_id: str, name: str = "") -> list[dict[str, Any]]:
 
 
 def run_of_generate(live: Live) -> tuple[int, list[Any]]:
-    """The event that writes a text on the tab Generate, and its data as the page would send it."""
+    """The event that writes a text on the tab One run, and its data as the page would send it."""
     [block] = [c["id"] for c in live.page.config["components"] if c["props"].get("elem_id") == "prompt"]
     event = next(d for d in find(live, "view") if d["queue"] and block in d["inputs"])
     values = {c["id"]: c["props"].get("value") for c in live.page.config["components"]}

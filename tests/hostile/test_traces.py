@@ -1,4 +1,4 @@
-"""Traces that strangers open on the tab Replay: each is taken whole or refused in a sentence."""
+"""Traces that strangers open on the stage: each is taken whole or refused in a sentence."""
 
 from __future__ import annotations
 

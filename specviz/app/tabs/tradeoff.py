@@ -1,4 +1,4 @@
-"""The tab Trade-off: quality against cost for a pair, point by point down to the texts, recorded or swept live.
+"""The tab Speed or quality: quality against cost for a pair, point by point down to the texts, recorded or swept live.
 
 Has the components and wires them; what their events do is the business of `tradeoff_events`.
 """

@@ -1,4 +1,4 @@
-"""The controls of the tab Trade-off: of a modelled cost, and of a sweep asked for on the page, with its limits.
+"""The controls of the tab Speed or quality: of a modelled cost, and of a sweep asked for on the page, with its limits.
 
 Knows costs, settings and ranges; computes no cost, and knows no service.
 """

@@ -1,4 +1,4 @@
-"""The events of the tab Trade-off: what each of them changes in what a session looks at, and on the page.
+"""The events of the tab Speed or quality: what each of them changes in what a session looks at, and on the page.
 
 Knows the recorded sweep, the service for a live one, and the order of the outputs; the tab has the components.
 The texts of a point are a model's: they are shown as text only.

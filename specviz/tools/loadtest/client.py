@@ -74,10 +74,11 @@ class ServerConfig:
         return self._components[component].get("value")
 
     def event(self, name: str, kind: str) -> Event:
-        """The event of `kind`, such as "click", on the component `name`; SpecvizError if there is none."""
+        """The server's first event of `kind`, such as "click", on the component `name`; SpecvizError if there is none."""
         return self._find(
-            lambda event: any(
-                each and (self.name(each), what) == (name, kind) for each, what in event["targets"]
+            lambda event: (
+                event["backend_fn"]
+                and any(each and (self.name(each), what) == (name, kind) for each, what in event["targets"])
             ),
             f"This page has no {name!r} with the event {kind!r}: it is not this version's.",
         )

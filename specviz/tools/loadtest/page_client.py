@@ -25,7 +25,7 @@ _SETTINGS = (
 
 
 class PageClient(Client):
-    """The tab Generate of the page."""
+    """The tab One run of the page."""
 
     _heartbeat: asyncio.Task[None] | None = None
 
@@ -46,8 +46,8 @@ class PageClient(Client):
         """Set the controls, press Run and follow its chain of events depth first."""
         self._controls = {name.replace("_", "-"): getattr(request, name) for name in _SETTINGS}
         self._controls["pair"] = self._pair
-        # The slider's range depends on the method, and the server keeps it for each session.
-        await self._send("/run/predict", self._config.event("method", "input"))
+        # As the track in the page sends it.
+        self._controls["lenience"] = json.dumps({"method": request.method, "lenience": request.lenience})
         view, failure = _View(), None
         pending = [self._config.event("run", "click")]
         while pending:

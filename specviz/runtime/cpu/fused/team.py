@@ -72,12 +72,15 @@ class Team:
         ):
             self._board[word_] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
         self._board[Board.OWN + number * LINE + Own.SEMAPHORE] = semaphore
+        _read_for_ever.append((self._board, self._semaphores, self._flags))
         life = _function(functions.follow(), 2)
         arguments = (self._board.ctypes.data, number)
         threading.Thread(target=life, args=arguments, name=f"fused pass {number}", daemon=True).start()
         self._helpers = number
 
 
+_read_for_ever: list[tuple[np.ndarray, ...]] = []
+"""What helpers read, by address: a helper lives as long as its process, whatever becomes of its team."""
 _STRIKES = 5
 """A pass that had to wait long counts 2, any other takes 1 away. Waiting once costs less than a few passes alone."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0

@@ -114,7 +114,7 @@ def _hub_pair(
     return PairSpec(key, title, *sources, *names, small_size, large_size, about, gated)
 
 
-_DISTILLED_DRAFTER = (AssetSource("drafter"), "SmolLM2 drafter 18M", 17_698_752)
+_DISTILLED_DRAFTER = (AssetSource("drafter"), "SmolLM2 drafter 17M", 16_519_104)
 _SKIP_DRAFTER = (SkipSource(range(12, 18)), "SmolLM2-135M-Instruct without layers 12–17", 113_274_432)
 _SMOLLM2 = ("HuggingFaceTB/SmolLM2-135M-Instruct", 134_515_008)
 _QWEN = ("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from gradio.utils import get_upload_folder
 
-from specviz.app.components.scripted_html import PLOTLY_JS
+from specviz.app.components.scripted_html import PLOTLY_JS, plotly_address
 from specviz.app.components.trace_view import sources
 from tests.hostile.conftest import API, Live
 from tests.hostile.test_events import find
@@ -71,7 +71,7 @@ def test_a_link_among_the_uploads_leads_nowhere(live: Live) -> None:
 def test_the_files_of_the_page_are_served_whole_and_in_parts(live: Live) -> None:
     """What the page is made of comes, and a folder lists nothing."""
     found = sources()
-    for path in (found["plotly"], found["template"], *found["scripts"], *found["styles"]):
+    for path in (plotly_address(), found["template"], found["module"], *found["styles"]):
         assert live.send("GET", f"/{path}").status_code == 200
         assert live.send("GET", f"/{path}", headers={"range": "bytes=0-9"}).status_code == 206
     for folder in (get_upload_folder(), f"{get_upload_folder()}/", str(PLOTLY_JS.parent), str(ROOT)):
@@ -145,5 +145,5 @@ def test_a_sound_trace_is_taken_and_its_file_is_gone(live: Live) -> None:
     path = upload(live, "run.jsonl", make_trace().value.encode())
     result = live.event(event["id"], [{"path": path, "meta": {"_type": "gradio.FileData"}}])
     assert result["success"]
-    assert "The run in the file you uploaded." in str(result["output"]["data"])
+    assert "From a file" in str(result["output"]["data"])
     assert not Path(path).exists()

@@ -20,7 +20,7 @@ def parsed(query: str) -> Link:
 def test_a_link_sets_all_that_it_names() -> None:
     link = parsed(
         "tab=generate&pair=gpt2&prompt=Why%3F%0A%26%F0%9F%8C%88&method=cascade_opt&lenience=-2.5&k=7&temperature=0"
-        "&top_k=40&top_p=0.9&min_p=0.1&tokens=64&seed=123456"
+        "&top_k=40&top_p=0.9&min_p=0.1&tokens=64&seed=123456&run=lossless"
     )
     assert link.problems == ()
     assert link.settings == {
@@ -35,9 +35,10 @@ def test_a_link_sets_all_that_it_names() -> None:
         "min_p": 0.1,
         "max_new_tokens": 64,
         "seed": 123456,
+        "run": "lossless",
     }
     assert set(link.settings) == set(NAMES.values())
-    Request(**{name: value for name, value in link.settings.items() if name != "pair"})
+    Request(**{name: value for name, value in link.settings.items() if name not in ("pair", "run")})
 
 
 def test_a_link_that_says_no_temperature_leaves_the_default() -> None:

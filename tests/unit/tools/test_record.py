@@ -16,7 +16,7 @@ from specviz.tools.race import RacePlan
 from specviz.tools.record import BASELINE, RECORDINGS
 from tests.support.tiny import tiny_pair
 
-KEYS = [*RECORDINGS, INSPECTED]
+KEYS = [INSPECTED, *RECORDINGS]
 FILES = {*KEYS, *RACERS}
 
 

@@ -36,9 +36,9 @@ def run(page: Page, minutes: float = 1, prefix: str = "") -> None:
 
 
 def open_app(page: Page, address: str, tab: str = "generate") -> None:
-    """Open the page on a tab, ready to run."""
+    """Open the page on One run ("generate") or Compare methods ("compare"), ready to run."""
     page.goto(f"{address}?tab={tab}")
-    expect(page.locator("#run")).to_be_enabled(timeout=MINUTES)
+    expect(page.locator("#run" if tab == "generate" else "#compare-run")).to_be_enabled(timeout=MINUTES)
 
 
 def open_settings(page: Page) -> None:

@@ -16,7 +16,7 @@ from tests.browser import test_compare
 from tests.browser.driving import violations
 from tests.support.traces import make_trace
 
-TABS = ("generate", "compare", "tradeoff", "learn")
+TABS = ("idea", "generate", "compare", "tradeoff", "learn")
 WIDE, NARROW = ViewportSize(width=1280, height=900), ViewportSize(width=390, height=844)
 
 
@@ -36,12 +36,14 @@ def address(serve: Callable[[gr.Blocks], str]) -> str:
 
 def show(page: Page, tab: str) -> None:
     """Open a tab as a link does, and fill it."""
-    expect(page.locator("#run")).to_be_attached(timeout=60_000)
+    expect(page.locator("#bar")).to_be_attached(timeout=60_000)
     if tab == "generate":
+        expect(page.locator("#run")).to_be_enabled(timeout=60_000)
         page.click("#run")
         expect(page.locator("#view [data-testid=token]").first).to_be_visible(timeout=30_000)
         page.locator("#view .sv-text .resampled").first.click()
     elif tab == "compare":
+        expect(page.locator("#compare-run")).to_be_enabled(timeout=60_000)
         page.click("#compare-run")
         expect(page.locator("#compare-view .sc-table tbody tr").first).to_be_visible(timeout=30_000)
 

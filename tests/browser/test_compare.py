@@ -20,7 +20,7 @@ from specviz.errors import EngineError
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
 from specviz.serving.service import Service
-from tests.browser.driving import MINUTES, choose, run, set_number, unfold, watch
+from tests.browser.driving import MINUTES, choose, open_app, run, set_number, unfold, watch
 from tests.support.traces import line, make_trace, round_entry, run_entry, token_entry
 
 EVIL = "<img src=x onerror=document.title='pwned'>${1+1}{{1+1}}"
@@ -125,9 +125,7 @@ def script(scripted: tuple[str, Script], page: Page) -> Script:
 
 
 def open_tab(page: Page, address: str) -> None:
-    page.goto(address)
-    page.get_by_role("tab", name="Compare").click()
-    expect(page.locator("#compare-run")).to_be_enabled(timeout=MINUTES)
+    open_app(page, address, "compare")
 
 
 def pane(page: Page, number: int) -> Locator:
@@ -188,10 +186,11 @@ def test_panes_show_their_own_traces_and_where_they_part(page: Page, script: Scr
     ]
     assert [row[9] for row in shown] == ["–", "≠ token 3", "same text"]
 
-    drafts = page.locator("[data-pane] .sv-text .sv-draft")
-    expect(drafts.first).to_be_hidden()
+    beside = page.locator("[data-pane] .sv-show-drafts")
+    expect(beside).to_have_count(0)
     page.get_by_label("rejected drafts").check()
-    expect(drafts.first).to_be_visible()
+    expect(beside).to_have_count(3)
+    expect(page.locator("[data-pane] .sv-text .sv-draft").last).to_be_visible()
     chart = pane(page, 1).get_by_test_id("chart")
     expect(chart).to_be_hidden()
     page.get_by_label("charts").check()
@@ -219,7 +218,7 @@ def test_a_stale_result_says_what_it_was_made_with(page: Page, script: Script) -
     expect(made).to_contain_text("…")
     unfold(page, "Sampling, seed")
     set_number(page, "compare-seed", 99)
-    choose(page, "compare-1-method", "Diff")
+    choose(page, "compare-1-method", METHODS["cascade_diff"].label)
     expect(made).to_contain_text(expected)
     expect(pane(page, 1).locator(".sc-title")).to_contain_text("Chow")
 
@@ -238,7 +237,7 @@ def test_the_mark_where_texts_part_covers_no_word(page: Page, script: Script) ->
             """node => {
               const boxes = (one) => [...one.getClientRects()];
               const meet = (a, b) => a.left < b.right - 0.5 && b.left < a.right - 0.5 && a.top < b.bottom - 6 && b.top < a.bottom - 6;
-              return [...node.closest(".sv-text").querySelectorAll("[data-testid=token], .sv-draft")]
+              return [...node.closest(".sv-text").querySelectorAll("[data-testid=token]")]
                 .filter((other) => other !== node && boxes(other).some((a) => boxes(node).some((b) => meet(a, b))))
                 .map((other) => other.textContent);
             }"""

@@ -14,7 +14,7 @@ from specviz.analysis.sweep.scale import recorded_scales
 from specviz.app.page import build_page
 from specviz.core.methods import METHODS
 from specviz.schema.settings import DEFAULT_METHOD, SETTINGS
-from tests.browser.driving import MINUTES, choose, run, set_number, violations
+from tests.browser.driving import MINUTES, choose, open_app, run, set_number, violations
 from tests.browser.test_page import Script
 from tests.support.traces import make_trace
 
@@ -36,8 +36,7 @@ def address(serve: Callable[[gr.Blocks], str], script: Script) -> str:
 @pytest.fixture
 def track(page: Page, address: str, script: Script) -> Locator:
     script.asked.clear()
-    page.goto(address)
-    expect(page.locator("#run")).to_be_enabled(timeout=MINUTES)
+    open_app(page, address)
     found = page.locator("#lenience")
     expect(found.locator(".sl-number")).to_have_value(f"{METHODS[DEFAULT_METHOD].default_lenience:g}")
     return found
@@ -222,7 +221,7 @@ def test_a_finger_moves_it_and_the_page_still_scrolls(browser: Browser, address:
         viewport=ViewportSize(width=390, height=844), has_touch=True, is_mobile=True, device_scale_factor=2
     )
     page = context.new_page()
-    page.goto(address)
+    open_app(page, address)
     track = page.locator("#lenience")
     expect(track.locator("input[type=number]")).to_have_value("0.5", timeout=MINUTES)
     track.scroll_into_view_if_needed()

@@ -418,7 +418,7 @@ def test_on_a_phone_a_run_scrolls_its_text_into_sight(
     page.set_viewport_size({"width": 390, "height": 844})
     open_app(page, scripted[0])
     run(page)
-    expect(page.get_by_test_id("text")).to_be_in_viewport()
+    expect(page.locator("#view").get_by_test_id("text")).to_be_in_viewport()
     tokens(page).nth(4).click()
     expect(page.get_by_test_id("inspector")).to_be_in_viewport()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

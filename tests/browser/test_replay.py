@@ -517,7 +517,7 @@ def refused() -> dict[str, tuple[bytes, str]]:
     lines = SHELF.load(SHELF.runs[0].key).lines()
     whole = "".join(lines)
     header, rest = whole.split("\n", 1)
-    huge = header.replace('"temperature":0.7', f'"temperature":{"9" * 400}')
+    huge = re.sub(r'"temperature":[0-9.]+', f'"temperature":{"9" * 400}', header)
     assert huge != header
     return {
         "garbage": (b"\x00\xff\xfe garbage", "must be a text file of JSON lines"),

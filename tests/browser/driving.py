@@ -92,9 +92,10 @@ def watch(page: Page, button: str) -> None:
     page.evaluate(
         """button => {
             window.early = null;
-            let cleared = document.querySelector("[data-testid=token]") === null; // of what was shown before
+            const before = document.querySelector("[data-testid=token]"); // of a run that was shown before
+            let cleared = before === null;
             new MutationObserver(() => {
-                cleared ||= document.querySelector("[data-testid=token]") === null;
+                cleared ||= document.querySelector("[data-testid=token]") !== before;
                 if (!cleared || window.early !== null || document.querySelectorAll("[data-testid=token]").length <= 5) return;
                 const endless = document.getAnimations()
                     .filter((each) => each.playState === "running" && each.effect.getTiming().iterations === Infinity);

@@ -37,6 +37,8 @@ def address(serve: Callable[[gr.Blocks], str]) -> str:
 def show(page: Page, tab: str) -> None:
     """Open a tab as a link does, and fill it."""
     expect(page.locator("#bar")).to_be_attached(timeout=60_000)
+    if tab == "idea":
+        expect(page.locator("#race .specviz[data-theme]")).to_be_visible(timeout=60_000)
     if tab == "generate":
         expect(page.locator("#run")).to_be_enabled(timeout=60_000)
         page.click("#run")

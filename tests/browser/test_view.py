@@ -376,6 +376,12 @@ def test_text_scrolls_along_unless_the_reader_scrolled_up(page: Page, alone: Cal
     assert text.evaluate(left) < 2
 
 
+def test_a_run_that_comes_whole_is_read_from_its_top(page: Page, alone: Callable[..., None]) -> None:
+    alone(make_trace([f"line {number}\n" for number in range(60)]).value)
+    text = page.locator(".sv-page")
+    assert text.evaluate("node => node.scrollHeight > node.clientHeight && node.scrollTop === 0")
+
+
 def test_a_screen_reader_is_told_the_figures_at_the_end_and_not_at_every_update(
     page: Page, alone: Callable[..., None]
 ) -> None:

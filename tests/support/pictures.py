@@ -20,7 +20,7 @@ from specviz.serving.service import Service
 from tests.browser.conftest import _chromium
 
 COLOURS = 128
-FILM = {"seconds": 11.0, "pause": 0.16, "width": 880, "colours": 48}
+FILM = {"seconds": 11.0, "pause": 0.16, "width": 880, "colours": 160}
 """How long the opening is filmed, the least time between two frames, and how wide and colourful they are."""
 STILLS = {
     "page-light.png": ("?tab=generate&run=code&__theme=light", 1280, 800),

@@ -72,6 +72,7 @@ export function createTraceView(root, options = {}) {
   function update(value) {
     const { anew, entries } = read(string(value));
     if (anew) reset();
+    const begins = text.items().length === 0;
     for (const entry of entries) {
       figures.add(entry);
       replay.add(entry);
@@ -89,7 +90,7 @@ export function createTraceView(root, options = {}) {
     text.flush();
     figures.show();
     replay.ready();
-    if (anew && entries.some((entry) => entry?.type === "end")) text.rest();
+    if (begins && entries.some((entry) => entry?.type === "end")) text.rest();
     whatIf.ready(text.items());
     const first = entries.find((entry) => entry?.type === "show");
     if (first) text.pin(first.index);

@@ -35,6 +35,13 @@ def run(page: Page, minutes: float = 1, prefix: str = "") -> None:
     wait_for_end(page, minutes, prefix)
 
 
+def unfold_all(page: Page) -> None:
+    """Open the inspector's folds, whose content is made then, and which stay open from token to token."""
+    closed = page.get_by_test_id("inspector").locator("[data-fold]:not([open]) > summary")
+    while closed.count():
+        closed.first.click()
+
+
 def open_app(page: Page, address: str, tab: str = "generate") -> None:
     """Open the page on One run ("generate") or Compare methods ("compare"), ready to run."""
     page.goto(f"{address}?tab={tab}")

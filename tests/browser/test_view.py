@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from specviz.app.components.trace_view import TraceView
 from tests.browser.bare import open_bare, scripts
+from tests.browser.driving import unfold_all
 from tests.support.traces import Trace, end_entry, line, make_trace, round_entry, run_entry, token_entry
 
 METHODS = {
@@ -233,6 +234,7 @@ def test_hostile_text_is_shown_literally_and_never_runs(page: Page, address: str
     expect(page.locator(".sv-prompt-full")).to_have_text(" ".join(HOSTILE))
     for index, text in enumerate(HOSTILE):
         page.get_by_test_id("token").nth(index).click()
+        unfold_all(page)
         visible = text.replace(" ", "␣")
         expect(page.locator(".sv-verdict")).to_have_text(f"{visible} made way for {visible}")
         expect(page.locator(".sv-top-q .sv-row-name").first).to_have_text(HOSTILE[0].replace(" ", "␣"))
@@ -409,14 +411,6 @@ REJECTED = token_entry(
          "p": [{"id": 123, "text": " the", "probability": 0.5}], "pi": [{"id": 123, "text": " the", "probability": 0.55}]},
 )  # fmt: skip
 KEPT = token_entry("cat", rule={"score": 0.83, "threshold": 0.7, "trusted": True})
-
-
-def unfold_all(page: Page) -> None:
-    """Open the inspector's folds, which stay open from token to token."""
-    for name in ("rule", "methods", "tops"):
-        fold = page.locator(f"[data-fold={name}]:not([open]) > summary")
-        if fold.count():
-            fold.click()
 
 
 def test_pointing_at_a_token_shows_the_numbers_of_the_trace(page: Page, alone: Callable[..., None]) -> None:

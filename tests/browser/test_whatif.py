@@ -14,6 +14,7 @@ from specviz.app.components.scripted_html import method_words
 from specviz.app.components.trace_view import TraceView
 from specviz.core.methods import METHODS
 from tests.browser.bare import open_bare
+from tests.browser.driving import unfold_all
 from tests.support.traces import (
     alternatives,
     end_entry,
@@ -178,6 +179,7 @@ def test_without_a_record_there_is_no_slider_and_the_inspector_says_why(
     show(trace.value)
     expect(page.get_by_test_id("what-if")).to_be_hidden()
     page.get_by_test_id("token").first.click()
+    unfold_all(page)
     inspector = page.get_by_test_id("inspector")
     expect(inspector.locator(".sw-table")).to_have_count(0)
     inspected = '"inspect": 0' not in trace.lines[0]
@@ -194,6 +196,7 @@ def test_the_strip_has_nine_rows_with_the_verdicts_of_the_record(
     for index in (0, 3, 11):
         token = trace.tokens[index]
         page.get_by_test_id("token").nth(index).click()
+        unfold_all(page)
         rows = page.get_by_test_id("inspector").locator(".sw-table tbody tr")
         expect(rows).to_have_count(9)
         for row, one, acceptance in zip(
@@ -221,6 +224,7 @@ def test_the_sentence_says_where_the_verdict_flips(page: Page, show: Callable[[s
     show(handmade(*tokens.values()))
     for index, sentence in enumerate(tokens):
         page.get_by_test_id("token").nth(index).click()
+        unfold_all(page)
         expect(page.locator(".sw-own-words")).to_have_text(f"Token V2: {sentence}.")
 
 
@@ -232,6 +236,7 @@ def test_odd_records_break_nothing(page: Page, show: Callable[[str], None]) -> N
     show(line(run) + line(round_entry(tokens)) + line(end_entry(1, METHOD, "eos")))
     for index in range(len(odd)):
         page.get_by_test_id("token").nth(index).click()
+        unfold_all(page)
         expect(page.get_by_test_id("inspector").locator("h3")).to_have_text(f"{index} drafted and kept")
     expect(page.get_by_test_id("what-if")).to_be_visible()
     slide(page, 0.9)

@@ -51,7 +51,7 @@ function madeWith(run) {
 /** A sentence of words and tokens, as nodes. */
 const sentence = (parts) => list(parts).map((part) => (typeof part === "string" ? part : quoted(part)));
 
-export function createCompareView(root, { methods = {}, sources = null } = {}) {
+function createCompareView(root, { methods = {}, sources = null } = {}) {
   const host = root.matches(".specviz-compare") ? root : root.querySelector(".specviz-compare");
   const find = (selector) => host.querySelector(selector);
   const grid = find(".sc-panes");

@@ -30,7 +30,7 @@ function readFigure(value) {
   }
 }
 
-export function createFigureView(root, { plotly = null, dark = {}, onSelect = () => {} } = {}) {
+function createFigureView(root, { plotly = null, dark = {}, onSelect = () => {} } = {}) {
   const host = root.matches(".sf-figure") ? root : root.querySelector(".sf-figure");
   const find = (selector) => host.querySelector(selector);
   const node = find(".sf-chart");

@@ -1,15 +1,14 @@
 /**
  * The lenience as a track on which equal ways change the acceptance rate by about equally much, with what is to be expected
- * written beside it. The value is JSON text: {method, lenience, mark}; what an update leaves out stays as it was, and a lenience
- * of null is the method's default. `mark` is a lenience to point at. Pair and temperature are those of the group, see
+ * written beside it. The value is JSON text: {method, lenience}; what an update leaves out stays as it was, and a lenience
+ * of null is the method's default. Pair and temperature are those of the group, see
  * `page/tell_tracks.js`. Knows no run.
  */
 
-import { el } from "../shared/dom.js";
+import { el, shape } from "../shared/dom.js";
 import { followTheme } from "../shared/theme.js";
 import { scaleOf, shortLenience } from "./scale.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 const STEPS = { ArrowRight: 0.01, ArrowUp: 0.01, ArrowLeft: -0.01, ArrowDown: -0.01, PageUp: 0.1, PageDown: -0.1, Home: -1, End: 1 };
 const PAUSE = 120;
 const percent = (share) => Math.round(100 * share) + "\u00a0%";
@@ -82,17 +81,9 @@ export function mount(element, { props, trigger, watch }) {
     const knots = scale.isMeasured ? scale.knots : [];
     const line = knots.map(([, at, kept]) => `L${100 * at} ${100 * (1 - kept)}`).join("");
     for (const path of root.querySelectorAll("path")) path.setAttribute("d", line && `M0 100${line}L100 100Z`);
-    const ticks = knots.slice(1, -1).map(([, at, kept]) => {
-      const tick = document.createElementNS(SVG, "line");
-      for (const [name, value] of Object.entries({ x1: 100 * at, x2: 100 * at, y1: 100 * (1 - kept), y2: 100 })) {
-        tick.setAttribute(name, value);
-      }
-      return tick;
-    });
+    const ticks = knots.slice(1, -1).map(([, at, kept]) =>
+      shape("line", { x1: 100 * at, x2: 100 * at, y1: 100 * (1 - kept), y2: 100 }));
     root.querySelector(".sl-knots").replaceChildren(...ticks);
-    const mark = root.querySelector(".sl-mark");
-    mark.hidden = !Number.isFinite(state.mark);
-    if (!mark.hidden) root.style.setProperty("--mark", scale.position(state.mark));
   }
 
   /** What changes with every movement. */

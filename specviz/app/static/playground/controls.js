@@ -11,7 +11,7 @@ const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 const percent = (share) => 100 * share + "%";
 
 /** The distribution with one word's probability set; the others keep their proportions (or share alike, at none). */
-export function withProbability(from, word, value) {
+function withProbability(from, word, value) {
   const rest = 1 - from[word];
   return from.map((mass, at) => {
     if (at === word) return value;

@@ -3,7 +3,7 @@
  * the table of the six words, and a thousand simulated tokens.
  */
 
-import { DASH, attributes, compared, el, number } from "../shared/dom.js";
+import { DASH, attributes, compared, el, number, shape } from "../shared/dom.js";
 import { methodMark } from "../shared/method_mark.js";
 import { WORDS, ruled } from "./cases.js";
 import { ROUNDING, coinsOf, largest, simulate, total, totalVariation } from "./methods.js";
@@ -114,8 +114,6 @@ function inTable(value) {
   return value.toFixed(value < 0.01 || value > 0.99 ? 3 : 2);
 }
 
-const SVG = "http://www.w3.org/2000/svg";
-const shape = (tag, values) => attributes(document.createElementNS(SVG, tag), values);
 const DOTS = 10; // dots in a column, so that a column is one hundredth of all throws
 const COLUMNS = 100;
 

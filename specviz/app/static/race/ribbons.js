@@ -1,10 +1,9 @@
 /** The calls of both lanes as ribbons on one axis, true to time, and the head that moves along them. Knows no text. */
 
-import { attributes, el } from "../shared/dom.js";
+import { el, shape } from "../shared/dom.js";
 import { seconds } from "./words.js";
 
 const STEPS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100];
-const NS = "http://www.w3.org/2000/svg";
 
 /** Draws both ribbons and returns what moves the head along them. */
 export function ribbons(host, plan) {
@@ -29,12 +28,11 @@ export function ribbons(host, plan) {
 }
 
 function ribbon(lane, end) {
-  const svg = attributes(document.createElementNS(NS, "svg"), { viewBox: "0 0 1000 14", preserveAspectRatio: "none", class: "sr-ribbon" });
+  const svg = shape("svg", { viewBox: "0 0 1000 14", preserveAspectRatio: "none", class: "sr-ribbon" });
   const x = (recorded) => (1000 * recorded) / end;
   const add = (from, to, kind) => {
     if (to - from < 1e-9) return;
-    const rect = document.createElementNS(NS, "rect");
-    svg.append(attributes(rect, { x: x(from), y: 0, width: x(to - from), height: 14, class: kind }));
+    svg.append(shape("rect", { x: x(from), y: 0, width: x(to - from), height: 14, class: kind }));
   };
   add(0, lane.prefill, "reading");
   for (const round of lane.rounds) {

@@ -19,6 +19,9 @@ export function attributes(node, values) {
   return node;
 }
 
+/** A new element of a drawing, with these attributes. */
+export const shape = (tag, values = {}) => attributes(document.createElementNS("http://www.w3.org/2000/svg", tag), values);
+
 /** The value if it is a finite number, else the fallback. */
 export const finite = (value, fallback = 0) => (Number.isFinite(value) ? value : fallback);
 export const list = (value) => (Array.isArray(value) ? value : []);

@@ -200,7 +200,7 @@ function cardNodes(card, methods) {
   return [...card.said.map((words) => el("p", "st-said", words)), stage, answer];
 }
 
-export function createTour(host, { methods }) {
+function createTour(host, { methods }) {
   let at = 0;
   const title = attributes(el("h2", "st-question"), { tabindex: -1 });
   const progress = attributes(el("p", "st-progress"), { "data-testid": "progress" });

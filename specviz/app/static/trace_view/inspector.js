@@ -5,7 +5,7 @@
 
 import { DASH, chip, compared, el, finite, isExamined, list, nameOf, number, percent, percents, quoted } from "../shared/dom.js";
 import { picture } from "./picture.js";
-import { flipSentence, whatIfNodes } from "./what_if.js";
+import { flipSentence, tellsWhatIf, whatIfNodes } from "./what_if.js";
 
 /** The verdict on a token, as a heading. */
 function verdict({ token }, run) {
@@ -120,14 +120,18 @@ function topList(token) {
     topColumn(token, "pi", "target π"));
 }
 
-/** A part that is folded away; which of them are open is remembered from token to token. */
-function fold(name, words, opened, ...content) {
-  const shown = content.filter(Boolean);
-  if (shown.length === 0) return null;
-  const node = el("details", "sv-fold", el("summary", "", words), el("div", "sv-fold-in", ...shown));
+/** A part that is folded away, and made only when it is opened; which are open is remembered from token to token. */
+function fold(name, words, opened, make) {
+  const content = el("div", "sv-fold-in");
+  const node = el("details", "sv-fold", el("summary", "", words), content);
+  const fill = () => content.childElementCount === 0 && content.append(...make().filter(Boolean));
   node.dataset.fold = name;
   node.open = opened.has(name);
-  node.addEventListener("toggle", () => (node.open ? opened.add(name) : opened.delete(name)));
+  if (node.open) fill();
+  node.addEventListener("toggle", () => {
+    if (node.open) fill();
+    opened[node.open ? "add" : "delete"](name);
+  });
   return node;
 }
 
@@ -143,13 +147,13 @@ export function inspectorNodes(item, run, methods, opened) {
     examined && picture(token, run),
     el("p", "sv-sentence", ...sentence(item, run)),
     flip && el("p", "sv-flip", flip),
-    fold("rule", "The rule and its numbers", opened,
+    fold("rule", "The rule and its numbers", opened, () => [
       el("p", "sv-rule-words", ruleSentence(token, run, method)),
       method.formula && el("p", "sv-rule", method.formula),
       examined && el("p", "sv-caption", acceptanceSentence(token, run)),
       probabilities(token), roundChips(item),
-      el("p", "sv-caption", "position " + (token.position ?? DASH) + " · id " + (token.id ?? DASH))),
-    fold("methods", "All nine methods at this token", opened, whatIfNodes(token, run, methods)),
-    fold("tops", "What each model would have liked", opened, topList(token)),
+      el("p", "sv-caption", "position " + (token.position ?? DASH) + " · id " + (token.id ?? DASH))]),
+    tellsWhatIf(token, run) && fold("methods", "All nine methods at this token", opened, () => [whatIfNodes(token, run, methods)]),
+    fold("tops", "What each model would have liked", opened, () => [topList(token)]),
   ].filter(Boolean);
 }

@@ -6,7 +6,7 @@
 import { finite } from "../shared/dom.js";
 import { createLanes, seconds } from "./lanes.js";
 import { narrate, roundCards, summary } from "./round.js";
-import { clockOf, roundSoFar, secondsOf, stepsOf } from "./steps.js";
+import { clockOf, roundSoFar, stepsOf } from "./steps.js";
 
 const STEP_PAUSE = 1100; // ms a step stays, at speed 1
 
@@ -22,11 +22,11 @@ export function createReplay(host, { timeline, show, onCard }) {
   const stage = find(".sv-stage");
   const lanes = createLanes(find(".sv-lanes"));
   const remembered = new Map(); // what verifier_only took a token, by pair and machine
-  let run, rounds, ending, yardstick, steps, firsts, places, at, timer, ended;
+  let run, rounds, ending, yardstick, steps, total, firsts, places, at, timer, ended;
 
   function reset() {
     pause();
-    [run, rounds, ending, yardstick, steps, firsts, places, at, ended] = [{}, [], [], null, [], [], [], 0, false];
+    [run, rounds, ending, yardstick, steps, total, firsts, places, at, ended] = [{}, [], [], null, [], 0, [], [], 0, false];
     find(".sv-lanes").hidden = true;
     find(".sv-round-words").textContent = "";
     find(".sv-clock").textContent = "";
@@ -39,8 +39,11 @@ export function createReplay(host, { timeline, show, onCard }) {
 
   function add(entry) {
     if (entry?.type === "run") run = entry;
-    else if (entry?.type === "round") rounds.push(entry);
-    else if (entry?.type === "yardstick") yardstick = entry;
+    else if (entry?.type === "round") {
+      firsts.push(total);
+      total += entry.tokens.length;
+      rounds.push(entry);
+    } else if (entry?.type === "yardstick") yardstick = entry;
     else if (entry?.type === "end" || entry?.type === "error") ending.push(entry);
     ended = ending.length > 0;
   }
@@ -48,20 +51,16 @@ export function createReplay(host, { timeline, show, onCard }) {
   /** After new entries: the latest round while the run goes on; all its steps once it is whole, at the last of them. */
   function ready() {
     if (rounds.length === 0) return;
-    firsts = [];
-    rounds.reduce((before, round) => (firsts.push(before), before + round.tokens.length), 0);
     if (!ended) return showLatest();
     steps = stepsOf(rounds);
     if (steps.length === 0) return;
-    let clock = 0;
-    const starts = rounds.map((round) => (clock += secondsOf(round)) - secondsOf(round));
     // On the timeline a round's steps lie evenly: what they took was not measured one by one.
-    const within = new Map();
-    places = steps.map((step) => {
-      const count = within.get(step.round)?.count ?? steps.filter((one) => one.round === step.round).length;
-      const before = within.get(step.round)?.before ?? 0;
-      within.set(step.round, { count, before: before + 1 });
-      return starts[step.round] + (secondsOf(rounds[step.round]) * (before + 1)) / count;
+    const counts = rounds.map(() => 0);
+    for (const { round } of steps) counts[round] += 1;
+    const done = rounds.map(() => 0);
+    places = steps.map(({ round }) => {
+      const { start, end } = timeline.rounds()[round];
+      return start + ((end - start) * (done[round] += 1)) / counts[round];
     });
     scrubber.max = String(steps.length - 1);
     find(".sv-lanes").hidden = false;
@@ -108,13 +107,11 @@ export function createReplay(host, { timeline, show, onCard }) {
     const round = rounds[step.round];
     section.dataset.step = String(at);
     section.dataset.phase = step.phase;
-    const where = "Round " + (step.round + 1) + " of " + rounds.length;
     scrubber.value = String(at);
     showRound(step);
-    scrubber.setAttribute("aria-valuetext", where + ". " + narration.textContent);
+    scrubber.setAttribute("aria-valuetext", find(".sv-round-words").textContent + ". " + narration.textContent);
     const clock = timeline.rounds()[step.round].start + clockOf(step, round);
-    const whole = rounds.reduce((sum, one) => sum + secondsOf(one), 0);
-    find(".sv-clock").textContent = seconds(clock) + " of " + seconds(whole);
+    find(".sv-clock").textContent = seconds(clock) + " of " + seconds(timeline.rounds().at(-1).end);
     lanes.move(step);
     timeline.move(places[at]);
     able();

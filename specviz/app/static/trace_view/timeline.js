@@ -4,21 +4,13 @@
  * update costs the same however long the run is. Knows tokens and rounds; knows nothing of steps but where they lie.
  */
 
-import { finite, isExamined } from "../shared/dom.js";
+import { attributes, finite, isExamined, shape } from "../shared/dom.js";
 import { secondsOf } from "./steps.js";
 
 const WINDOW = 16; // examined draft tokens in the rolling acceptance
-const SVG = "http://www.w3.org/2000/svg";
 const [TOP, BOTTOM, RIGHT] = [6, 18, 40]; // px around the plot: half a line, the clock's ticks, the shares
 const REASONS = { verifier_only: "Nothing is examined: the verifier writes every token.",
   drafter_only: "Nothing is examined: every draft token is kept." };
-
-function shape(name, className, values = {}) {
-  const node = document.createElementNS(SVG, name);
-  if (className) node.setAttribute("class", className);
-  for (const [key, value] of Object.entries(values)) node.setAttribute(key, String(value));
-  return node;
-}
 
 /** The least of 1, 2 and 5 times a power of ten that is not below a number. */
 function nice(least) {
@@ -31,12 +23,12 @@ function nice(least) {
  */
 export function createTimeline(node, { onSeek, onPick }) {
   const note = node.querySelector(".sv-chart-note");
-  const svg = shape("svg", "", { "aria-hidden": "true" });
-  const bricks = shape("g", "sv-plot");
-  const lines = shape("g", "sv-lines");
-  const axes = shape("g", "sv-axes");
-  const playhead = shape("line", "sv-playhead");
-  const [all, recent] = ["sv-line-all", "sv-line-recent"].map((name) => shape("polyline", name));
+  const svg = shape("svg", { "aria-hidden": "true" });
+  const bricks = shape("g", { class: "sv-plot" });
+  const lines = shape("g", { class: "sv-lines" });
+  const axes = shape("g", { class: "sv-axes" });
+  const playhead = shape("line", { class: "sv-playhead" });
+  const [all, recent] = ["sv-line-all", "sv-line-recent"].map((name) => shape("polyline", { class: name }));
   lines.append(recent, all);
   svg.append(bricks, axes, lines, playhead);
   node.prepend(svg);
@@ -64,7 +56,7 @@ export function createTimeline(node, { onSeek, onPick }) {
         extend(all, x, accepted / outcomes.length);
         extend(recent, x, last.reduce((sum, one) => sum + one, 0) / last.length);
       }
-      const brick = shape("rect", "sv-brick " + (token.accepted ? "kept" : "own"), { x: start, y: offset + 0.06, width: long, height: 0.88 });
+      const brick = shape("rect", { class: "sv-brick " + (token.accepted ? "kept" : "own"), x: start, y: offset + 0.06, width: long, height: 0.88 });
       brick.dataset.index = String(index);
       return brick;
     });
@@ -96,7 +88,7 @@ export function createTimeline(node, { onSeek, onPick }) {
   function fit() {
     size = { width: Math.max(1, node.clientWidth - RIGHT), height: Math.max(1, node.clientHeight - TOP - BOTTOM) };
     const { width, height } = size;
-    for (const [name, value] of [["width", node.clientWidth], ["height", node.clientHeight]]) svg.setAttribute(name, String(value));
+    attributes(svg, { width: node.clientWidth, height: node.clientHeight });
     bricks.setAttribute("transform", "translate(0 " + (TOP + height) + ") scale(" + width / span + " " + -height / tallest + ")");
     lines.setAttribute("transform", "translate(0 " + (TOP + height) + ") scale(" + width / span + " " + -height + ")");
     axes.replaceChildren(...ticks());
@@ -105,9 +97,9 @@ export function createTimeline(node, { onSeek, onPick }) {
 
   function ticks() {
     const { width, height } = size;
-    const text = (words, x, y, anchor) => Object.assign(shape("text", "", { x, y, "text-anchor": anchor }), { textContent: words });
+    const text = (words, x, y, anchor) => Object.assign(shape("text", { x, y, "text-anchor": anchor }), { textContent: words });
     const grid = [0, 0.5, 1].flatMap((share) => [
-      shape("line", "", { x1: 0, x2: width, y1: TOP + height * (1 - share), y2: TOP + height * (1 - share) }),
+      shape("line", { x1: 0, x2: width, y1: TOP + height * (1 - share), y2: TOP + height * (1 - share) }),
       text(100 * share + (share === 1 ? " %" : ""), width + 6, TOP + height * (1 - share) + 4, "start")]);
     const step = nice(span / Math.max(2, Math.floor(width / 90)));
     const digits = Math.max(0, -Math.floor(Math.log10(step)));
@@ -122,7 +114,7 @@ export function createTimeline(node, { onSeek, onPick }) {
     playhead.style.display = to === null ? "none" : "";
     if (to === null) return;
     const x = (Math.min(to, span) * size.width) / span;
-    for (const [name, value] of [["x1", x], ["x2", x], ["y1", TOP - 4], ["y2", TOP + size.height]]) playhead.setAttribute(name, String(value));
+    attributes(playhead, { x1: x, x2: x, y1: TOP - 4, y2: TOP + size.height });
   }
 
   /** Fade the bricks from so many tokens on: a replay has not come to them. */

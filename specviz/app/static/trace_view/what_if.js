@@ -65,13 +65,17 @@ function whatIfRow(one, token, titles) {
     el("td", "", one.flips.map(lenienceText).join(", ") || DASH));
 }
 
-/** What every method would have done here, at the same coin; null where it is not known. */
+const isAlone = (run) => run.method === "drafter_only" || run.method === "verifier_only";
+
+/** Whether there is something to say about other methods at a token: what they would have done, or why that is not known. */
+export const tellsWhatIf = (token, run) => isAlone(run) || (isExamined(token) && recordedWhatIfs(token, run).length > 0);
+
+/** What every method would have done here, at the same coin, where `tellsWhatIf`. */
 export function whatIfNodes(token, run, methods) {
-  if (run.method === "drafter_only" || run.method === "verifier_only") {
+  if (isAlone(run)) {
     return el("p", "sv-caption sw-unknown", "What the other methods would have done here is not known: only one of the two models ran.");
   }
   const rows = recordedWhatIfs(token, run);
-  if (rows.length === 0 || !isExamined(token)) return null;
   const titles = (name) => (Object.hasOwn(methods, name) && methods[name].title) || name;
   const heading = (words) => Object.assign(el("th", "", words), { scope: "col" });
   const head = el("tr", "", ...["method", "α", "chance", "", "flips at α"].map(heading));

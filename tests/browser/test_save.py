@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from specviz.app.components.trace_view import TraceView, sources
 from specviz.schema.trace import Run
+from tests.browser.driving import unfold_all
 from tests.browser.test_replay import WORDS
 from tests.support.traces import Trace, end_entry, line, make_trace, round_entry, run_entry, token_entry
 
@@ -109,6 +110,7 @@ def check_whole(saved: Page, file: Path) -> None:
     expect(saved.locator(".sv-lanes-note")).to_contain_text("2 CPU cores")
     expect(saved.get_by_test_id("chart").locator(".sv-brick")).to_have_count(len(WHOLE.tokens))
     saved.get_by_test_id("token").nth(2).click()
+    unfold_all(saved)
     expect(saved.get_by_test_id("inspector")).to_contain_text("p₁(v) ≥ (1 − α)·max p₁")
 
 

@@ -12,7 +12,7 @@
  *   onSelect  called with (index, text) when a token is pinned by hand
  */
 
-import { el, isExamined, nameOf, spoken, string, visible } from "../shared/dom.js";
+import { attributes, el, isExamined, nameOf, spoken, string, visible } from "../shared/dom.js";
 
 /**
  * The token's node: its own text and nothing else, so that the nodes together read as the trace's text. White space at its
@@ -92,6 +92,7 @@ function roundNode(items, isCode) {
 export function createText(box, { scroller = box, latest = true, onShow, onPin, onSelect }) {
   let items, shown, pinned, tabStop;
   let added; // rounds that are not on the page yet
+  let paragraph; // takes the next round; those before it end with a line break, and need not be laid out again
   let visibleTokens; // all, unless a replay has not come to them
   let isCode;
   let following; // whether the box scrolls along with what is written
@@ -100,6 +101,7 @@ export function createText(box, { scroller = box, latest = true, onShow, onPin, 
     items = [];
     shown = pinned = tabStop = null;
     added = document.createDocumentFragment();
+    paragraph = null;
     visibleTokens = 0;
     isCode = createFences();
     following = true;
@@ -113,7 +115,9 @@ export function createText(box, { scroller = box, latest = true, onShow, onPin, 
     const fresh = round.tokens.map((token, offset) => ({ token, round, offset, first, index: first + offset }));
     items.push(...fresh);
     visibleTokens = items.length;
-    added.append(roundNode(fresh, isCode));
+    if (!paragraph) added.append((paragraph = attributes(el("div"), { role: "presentation" })));
+    paragraph.append(roundNode(fresh, isCode));
+    if (fresh.at(-1)?.token.text.endsWith("\n")) paragraph = null;
     return fresh;
   }
 

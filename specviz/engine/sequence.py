@@ -5,6 +5,8 @@ Knows the request and the tokenizer; knows no forward pass and no other sequence
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -15,7 +17,7 @@ from specviz.engine.draft_length import AcceptanceHistory
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair
 from specviz.models.tokenizer import Detokenizer, TokenLabels, encode_prompt, forbidden_ids
-from specviz.schema.settings import AUTO, Request
+from specviz.schema.settings import AUTO, Continuation, Request
 from specviz.schema.trace import Alternative, Run
 
 
@@ -53,13 +55,17 @@ class Sequence:
         self.prompt_length = len(prompt_ids)
         self.limit = min(request.max_new_tokens, room)
         self.coins = uniforms(request.seed, 0, self.prompt_length + self.limit).numpy()
-        self.detokenizer = Detokenizer(pair.tokenizer, prompt_ids)
+        kept = request.continues.tokens if request.continues else 0
+        self.detokenizer = Detokenizer(pair.tokenizer, prompt_ids[: len(prompt_ids) - kept])
         self.banned = forbidden_ids(pair.tokenizer, request.forbidden_tokens, pair.vocabulary_size)
         if len(self.banned) == pair.vocabulary_size:
             raise RequestError("All tokens are forbidden: leave at least one to write with.")
         self.logits: dict[str, list[Tensor]] = {"drafter": [], "verifier": []}
         self.acceptance_history = AcceptanceHistory()
-        prompt = str(pair.tokenizer.decode(prompt_ids)) if request.prompt is None else request.prompt
+        continues = self._continues()
+        prompt = continues.prompt if continues else request.prompt
+        if prompt is None:
+            prompt = str(pair.tokenizer.decode(prompt_ids))
         self.run = Run.for_request(
             request,
             pair=pair.key,
@@ -71,7 +77,17 @@ class Sequence:
             prompt=prompt,
             prompt_ids=list(prompt_ids),
             alternatives=self._alternatives(),
+            continues=continues,
         )
+
+    def _continues(self) -> Continuation | None:
+        """What the request goes on from, with the text of a chosen token; tells the detokenizer what was kept."""
+        if (continues := self.request.continues) is None:
+            return None
+        if continues.chosen in self.eos_token_ids:
+            raise RequestError("The chosen token ends the text: nothing can follow it. Choose another one.")
+        texts = [self.detokenizer.push(token) for token in self.ids[self.prompt_length - continues.tokens :]]
+        return continues if continues.chosen is None else replace(continues, chosen_text=texts[-1])
 
     def _alternatives(self) -> list[Alternative]:
         if not (self.request.inspect and self.method.drafts and self.method.verifies):

@@ -1,5 +1,5 @@
 """The prefix cache of one model: keys and values of recent prompts' beginnings, so that a shared one (such as a chat
-template's) is prefilled once.
+template's) is prefilled once, and of recent texts', so that a fork of one begins at once.
 
 Knows token ids, keys and values; knows no request and no text. On the CPU a restored position has the bits that prefilling it
 again would give (law 3).
@@ -23,7 +23,7 @@ SHORTEST = 16
 
 @dataclass(frozen=True)
 class Prefix:
-    """The beginning of a prompt, and its keys and values."""
+    """The beginning of a prompt and its text, and its keys and values."""
 
     ids: list[int]
     saved: KeyValues
@@ -47,7 +47,9 @@ class PrefixCache:
         return count >= SHORTEST and self.find(ids)[1] < count
 
     def keep(self, ids: Sequence[int], saved: KeyValues) -> None:
-        """Add a prefix; the oldest one is dropped when the cache is full."""
+        """Add a prefix, in place of those that it begins with; the oldest one is dropped when the cache is full."""
+        others = [prefix for prefix in self._kept if common_length(prefix.ids, ids) < len(prefix.ids)]
+        self._kept = deque(others, maxlen=CAPACITY)
         self._kept.appendleft(Prefix(list(ids), saved))
 
     def clear(self) -> bool:

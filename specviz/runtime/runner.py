@@ -59,11 +59,13 @@ class Runner(ABC):
         device: of token ids.
         dtype: of hidden states.
         position_bytes: of keys and values of one position.
+        is_invariant: a position has the same bits, whatever else a pass reads.
     """
 
     device: torch.device
     dtype: torch.dtype
     position_bytes: int
+    is_invariant = False
 
     def __init__(self) -> None:
         self.owners: list[Any] = []

@@ -300,6 +300,25 @@ def _is_conversation(messages: object) -> bool:
     )
 
 
+@dataclass(frozen=True)
+class Continuation:
+    """What a request goes on from instead of beginning anew: the first tokens of another run. `Run.fork` makes it.
+
+    Attributes:
+        prompt: of that run.
+        text: its text up to there, without a chosen token's.
+        tokens: how many tokens of it are kept, chosen ones among them.
+        chosen: id of the token that somebody put in the next place, whatever the models would have written; None where nobody did.
+        chosen_text: what that token adds to the text; known once the engine has it.
+    """
+
+    prompt: str
+    text: str
+    tokens: int
+    chosen: int | None = None
+    chosen_text: str = ""
+
+
 @dataclass(unsafe_hash=True)
 class Request(Settings, Prompt):
     """One request to an engine. It cannot be changed; `dataclasses.replace` makes another.
@@ -323,12 +342,14 @@ class Request(Settings, Prompt):
         echo: the run's text begins with the prompt.
         inspect: record this many of the most probable tokens of q, p and pi for every token.
         return_logits: the run keeps both models' logits at every emitted position.
+        continues: the run that `token_ids` are the beginning of, where they are that of one.
 
     Raises:
         RequestError: for any value out of its range, with a sentence that says what is right.
     """
 
     return_logits: bool = False
+    continues: Continuation | None = None
 
     def __post_init__(self) -> None:
         from specviz.core.methods import get_method  # brings torch, which the shell's --help can do without

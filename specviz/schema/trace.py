@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from specviz.errors import TraceError
+from specviz.errors import RequestError, TraceError, quoted
 from specviz.files import write_whole
 from specviz.schema import trace_file
-from specviz.schema.settings import AUTO, SETTINGS, Request, Settings
-from specviz.schema.trace_file import AT_END, AT_END_IF_ANY, UNSAVED
+from specviz.schema.settings import AUTO, SETTINGS, Continuation, Request, Settings
+from specviz.schema.trace_file import AT_END, AT_END_IF_ANY, IF_ANY, UNSAVED
 
 STOP_REASONS = ("eos", "length", "context", "cancelled", "time")
 CUT = ("", "cancelled", "time")
@@ -171,6 +171,7 @@ class Run(Settings, Models):
     `stop_reason` is "eos", "length", "context" (the models' context is full), "cancelled" or "time" (a server's
     deadline passed); "" while it runs. `neighbours` is the most texts of others that a round was shared with.
     `alternatives` are what every token's `what_if` speaks of, this run's own method among them; empty without.
+    `continues` says whose first tokens `prompt_ids` end with, where this is a fork of another run: its own tokens begin there.
     `verifier_calls` and `drafter_calls` count forward passes in rounds, as far as this run had a use for them; prefill is
     not among them.
     `drafter_logits` and `verifier_logits` ([tokens, V], on request) are not part of a saved trace.
@@ -182,6 +183,7 @@ class Run(Settings, Models):
     prompt: str
     prompt_ids: list[int]
     alternatives: list[Alternative]
+    continues: Continuation | None = field(default=None, metadata=IF_ANY)
     rounds: list[Round] = field(default_factory=list, metadata=UNSAVED)  # each has a line of its own
     stop_reason: str = field(default="", metadata=AT_END)
     seconds: float = field(default=0.0, metadata=AT_END)
@@ -200,6 +202,43 @@ class Run(Settings, Models):
         settings["draft_length"] = None if request.draft_length == AUTO else request.draft_length
         return Run(**settings | more | {"forbidden_tokens": forbidden_tokens})
 
+    def fork(self, tokens: int, *, chosen: int | None = None, **changes: Any) -> Request:
+        """A request that keeps the first `tokens` tokens of this run and goes on from there, with the same seed and coins.
+
+        What it writes is what a whole run with these settings would have written from there on, had its text begun so (laws 2 and 3).
+
+        Args:
+            tokens: 0 to as many as the run has; the end-of-text marker cannot be kept.
+            chosen: id of a token to put in the next place, whatever the models would have written.
+            changes: settings of the fork that differ from the run's. With another `method` the lenience is that method's own,
+                unless given; `max_new_tokens` counts from the fork on, and is by default what the run had left.
+
+        Raises:
+            RequestError: for a number of tokens that the run does not have, where no token is left to write, and for settings out
+                of their ranges.
+        """
+        ids = self.token_ids
+        most = len(ids) - (self.stop_reason == "eos")
+        if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= most:
+            raise RequestError(
+                f"tokens is {quoted(tokens)}; this run can be forked after 0 to {most} tokens."
+            )
+        kept = ids[:tokens] + ([] if chosen is None else [chosen])
+        settings: dict[str, Any] = {name: getattr(self, name) for name in SETTINGS}
+        settings |= {
+            "draft_length": self.draft_length or AUTO,
+            "max_new_tokens": self.max_new_tokens - len(kept),
+        }
+        if changes.get("method", self.method) != self.method:
+            settings["lenience"] = None
+        settings |= changes
+        if settings["max_new_tokens"] < 1 and "max_new_tokens" not in changes:
+            raise RequestError("Nothing is left to write here: the run was asked for no more tokens.")
+        before = self.continues or Continuation(self.prompt, "", 0)
+        text = before.text + before.chosen_text + "".join(token.text for token in self.tokens[:tokens])
+        continues = Continuation(before.prompt, text, before.tokens + len(kept), chosen)
+        return Request(token_ids=[*self.prompt_ids, *kept], continues=continues, **settings)
+
     @property
     def tokens(self) -> list[Token]:
         """All emitted tokens in order."""
@@ -217,8 +256,9 @@ class Run(Settings, Models):
 
     @property
     def text(self) -> str:
-        """The generated text, after the prompt's where `echo` was asked for."""
-        return (self.prompt if self.echo else "") + "".join(token.text for token in self.tokens)
+        """The generated text, after the prompt's where `echo` was asked for; a fork's has what it kept before it."""
+        kept = self.continues.text + self.continues.chosen_text if self.continues else ""
+        return (self.prompt if self.echo else "") + kept + "".join(token.text for token in self.tokens)
 
     @property
     def acceptance_rate(self) -> float | None:

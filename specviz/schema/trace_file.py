@@ -24,7 +24,9 @@ READABLE = (2, 3, 4)
 
 AT_END = {"line": "end"}
 """Marks a run's field that the last line has; the first one has those without a mark."""
-AT_END_IF_ANY = AT_END | {"optional": True}
+IF_ANY = {"optional": True}
+"""Marks one that the first line has only where there is something to say."""
+AT_END_IF_ANY = AT_END | IF_ANY
 """Marks one that the last line has where it is not zero."""
 UNSAVED = {"line": ""}
 """Marks one that neither has."""
@@ -36,13 +38,12 @@ _FOREIGN = "This is not a SpecViz trace: its first line must be the run's own."
 
 def opening(run: Any) -> dict[str, Any]:
     """What is known of a run when it begins, by the names of its fields."""
-    return {name: _plain(getattr(run, name)) for name in _names(type(run), "run")}
+    return _known(run, "run")
 
 
 def ending(run: Any) -> dict[str, Any]:
     """What is known of a run only when it is over, by the names of its fields."""
-    found = {name: getattr(run, name) for name in _names(type(run), "end")}
-    return {name: value for name, value in found.items() if value or not _may_lack(type(run), name)}
+    return _known(run, "end")
 
 
 def header_line(run: Any) -> str:
@@ -85,20 +86,30 @@ def parse(lines: Iterable[str], run_type: type[R], round_type: type) -> R:
     return make(**values, rounds=built)
 
 
+def _known(run: Any, line: str) -> dict[str, Any]:
+    """What one of these lines says of a run, without what is optional and empty."""
+    found = {name: _plain(getattr(run, name)) for name in _names(type(run), line)}
+    return {name: value for name, value in found.items() if value or name not in _optional(type(run))}
+
+
+def _optional(run_type: type) -> set[str]:
+    return {each.name for each in fields(run_type) if each.metadata.get("optional")}
+
+
 def _names(run_type: type, line: str) -> list[str]:
     """The fields of a run that its first line ("run") or its last one ("end") has."""
     return [each.name for each in fields(run_type) if each.metadata.get("line", "run") == line]
 
 
 def _may_lack(run_type: type, name: str) -> bool:
-    optional = {each.name for each in fields(run_type) if each.metadata.get("optional")}
-    return name in optional or (name in SETTINGS and SETTINGS[name].added)
+    return name in _optional(run_type) or (name in SETTINGS and SETTINGS[name].added)
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: a list's dataclasses as objects."""
-    records = value if isinstance(value, list) and value and is_dataclass(value[0]) else []
-    return [asdict(each) for each in records] or value
+    """As JSON has it: dataclasses as objects, those of a list too."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def _line(record: dict[str, Any]) -> str:

@@ -82,7 +82,7 @@ class SharedEngine(BaseEngine):
         self._labels = TokenLabels(pair.tokenizer)
         self._costs: CostTable = defaultdict(RoundCosts)
         self._prefix_caches = (PrefixCache(), PrefixCache())
-        self._batch = Batch(pair, self._costs)
+        self._batch = Batch(pair, self._costs, self._prefix_caches)
         self._prefill: _Prefill | None = None
         self._scheduler: Scheduler[Sequence] = Scheduler(max_sequences, queue)
         self._queues: dict[SequenceGroup[Sequence], EventQueue] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+from specviz.core.methods import METHODS as ALL
 from specviz.engine.engine import Engine
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
@@ -52,3 +53,23 @@ def test_a_dozen_requests_that_join_and_leave_get_the_texts_they_get_alone(engin
     ]
     assert different == []
     assert max(run.neighbours for run in found.values()) >= 4
+
+
+def test_forks_of_runs_write_what_the_whole_runs_wrote(engine: Engine) -> None:
+    """Laws 2 and 3: nine methods at three temperatures, forked at five places; the latest texts come from the prefix cache."""
+    shared = SharedEngine(engine.pair)
+    asked = [
+        Request(prompt=PROMPTS[2], method=method, temperature=temperature, seed=3, max_new_tokens=24)
+        for method in ALL
+        for temperature in (0.0, 0.7, 1.0)
+    ]
+    runs = shared.generate(asked)
+    for cache in shared._prefix_caches:  # the method that comes last uses both models
+        assert cache.find([*runs[-1].prompt_ids, *runs[-1].token_ids])[1] >= len(runs[-1].prompt_ids) + 20
+    places = [(run, len(run.tokens) * part // 5) for run in reversed(runs) for part in range(5)]
+    forks = shared.generate([run.fork(place) for run, place in places])
+    shared.close()
+    for (run, place), fork in zip(places, forks, strict=True):
+        found, wanted = (fork.token_ids, fork.accepted), (run.token_ids[place:], run.accepted[place:])
+        assert found == wanted, (run.method, run.temperature, place)
+        assert fork.text == run.text

@@ -80,6 +80,8 @@ class FusedModel:
 class FusedRunner(Runner):
     """A runner of a fused model."""
 
+    is_invariant = True
+
     def __init__(self, model: FusedModel, vocabulary_size: int) -> None:
         """Logits are cut to `vocabulary_size`."""
         self._model, self._decoder, self._vocabulary_size = model, model.decoder, vocabulary_size

@@ -57,6 +57,17 @@ def test_captured_passes_write_the_text_of_plain_ones(
         check_same(engine, request, [run, engine.generate(request)[0]], ["captured", "plain"])
 
 
+def test_captures_come_back_after_buffers_have_grown(engine: Engine) -> None:
+    """A ninth row and 1,025 positions move the buffers: what was captured is freed, and captured again."""
+    [kept] = [it for it in [workspace(engine.pair.verifier)] if it is not None]
+    short, many = Request(prompt=PROMPTS[1], max_new_tokens=40), mixed(9)
+    for asked in ([short] * 2, many, [replace(short, max_new_tokens=1200)], [short] * 2):
+        for _ in range(2):
+            engine.generate(asked)
+        assert kept.graphs.enabled
+        assert len(kept.graphs) > 0
+
+
 def test_the_block_does_not_show(engine: Engine) -> None:
     """Law 2, but for rounding."""
     check_blocks(engine)

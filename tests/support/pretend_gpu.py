@@ -7,7 +7,8 @@ running anything, and replayed without any Python of the model. Every read (the 
 upload is noted, with the line that caused it.
 
 Not emulated: CUDA's kernels, which round otherwise; concurrency (streams are names, all is done in order); allocators
-(graphs of one pool do not share memory, nothing is fragmented); several GPUs.
+(graphs of one pool do not share memory, nothing is fragmented; but a pool that has lost all its graphs takes no other);
+several GPUs.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class PretendGpu:
         self.replays = self.waits = 0
         self.allocated = self.peak = self.reserved = 0
         self.capturing: Graph | None = None
+        self.pools: dict[Any, int] = {}
         self.own = threading.local()
 
     @property
@@ -289,11 +291,15 @@ class Graph:
         self.reset()
 
     def reset(self) -> None:
+        if getattr(self, "ready", False):
+            self._gpu.pools[self._pool] -= 1
         self.operations: list[tuple[Callable[..., Any], Any, list[Any]]] = []
         self.blocks: set[Block] = set()
         self.ready = self.spoilt = False
         self.mode, self.thread = "global", 0
         self._pool: Any = None
+
+    __del__ = reset
 
     def pool(self) -> Any:
         return self._pool
@@ -306,7 +312,10 @@ class Graph:
         if gpu.capturing or self.ready:
             raise RuntimeError("A capture is under way, or this CUDAGraph already owns a captured graph.")
         self.mode, self.thread, self._pool = capture_error_mode, threading.get_ident(), pool or _new_pool()
-        gpu.capturing = self
+        if gpu.pools.get(self._pool) == 0:
+            raise RuntimeError("it->second->use_count > 0 INTERNAL ASSERT FAILED")
+        gpu.pools.setdefault(self._pool, 0)
+        self._gpu, gpu.capturing = gpu, self
 
     def capture_end(self) -> None:
         """The end of what is recorded; fails where something in between was not permitted."""
@@ -318,6 +327,7 @@ class Graph:
                 f"CUDA error: operation failed due to a previous error during capture ({_FORBIDDEN})"
             )
         self.ready = True
+        gpu.pools[self._pool] += 1
 
     def add(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Record an operation. Its results have the right shapes, and garbage in them."""

@@ -94,6 +94,7 @@ class Graphs:
             # Up to torch 2.12 a failed capture leaves the allocator in capture mode.
             with contextlib.suppress(Exception):
                 end_failed_capture(expected.device.index, self._pool)
+            self._pool = self._pool if len(self) else None  # see `clear`
         self._failed.append(graph)
         log.warning(
             "a forward pass was not captured; it runs kernel by kernel",
@@ -103,9 +104,9 @@ class Graphs:
 
     def _record(self, graph: Any, forward: Callable[..., Tensor], own: list[Tensor], device: Any) -> Tensor:
         """Capture a pass. Not with `torch.cuda.graph`, which synchronises the whole device and empties all caches."""
-        if self._stream is None:
-            # One stream for all captures: blocks are shared only within a stream, and each has a cuBLAS workspace.
-            self._pool, self._stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
+        # One stream for all captures: blocks are shared only within a stream, and each has a cuBLAS workspace.
+        self._stream = self._stream or torch.cuda.Stream(device)
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
         with capturing, torch.cuda.stream(self._stream):
             # thread_local: other threads may use the device meanwhile, to load or serve another pair.
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
@@ -117,13 +118,14 @@ class Graphs:
     def clear(self) -> None:
         """Free all captures, because buffers move or are freed; waits until none runs.
 
-        All at once: freeing a graph frees the stream's cuBLAS workspace, which the others use (torch 2.12 and later).
+        All at once: freeing a graph frees the stream's cuBLAS workspace, which the others use (torch 2.12 and later). The
+        pool goes with them: torch refuses a capture into a pool whose graphs are all gone.
         """
         for captured in self._captured.values():
             if captured:
                 with contextlib.suppress(RuntimeError, AssertionError):  # the device may be gone
                     torch.cuda.current_stream(captured.output.device).synchronize()
-        self._plain, self._captured, self._failed = {}, {}, []
+        self._plain, self._captured, self._failed, self._pool = {}, {}, [], None
 
     def suspend(self) -> bool:
         """Free all captures and make none until `resume`, because memory is short; returns True if any were freed."""

@@ -143,6 +143,17 @@ def test_a_shape_without_room_runs_plainly_and_others_are_captured(gpu: PretendG
     assert len(graphs) == 1
 
 
+def test_what_was_freed_is_captured_again(gpu: PretendGpu) -> None:
+    """torch refuses a capture into a pool whose graphs are all gone: a cleared one needs another pool."""
+    graphs = Graphs()
+    for _ in range(3):
+        for number in range(PLAIN + 2):
+            assert ask(graphs, number) == 2 * number
+        assert len(graphs) == 1
+        graphs.clear()
+    assert graphs.enabled
+
+
 def test_infinities_and_what_is_no_number_compare(gpu: PretendGpu) -> None:
     graphs = Graphs()
     values = torch.tensor([1.0, float("inf"), -float("inf"), float("nan")], device="cuda")
@@ -195,7 +206,7 @@ def test_larger_buffers_make_captures_anew(gpu: PretendGpu, pairs: Pairs) -> Non
     for count, tokens in ((1, 20), (1, 300), (3, 20)):
         requests = [request(2, seed=n, draft_length=3, max_new_tokens=tokens) for n in range(count)]
         assert ids(engine, requests) == ids(plain, requests)
-    assert captures(there) > 0
+        assert captures(there) > 0
 
 
 def test_two_engines_at_once_do_not_meet(gpu: PretendGpu, pairs: Pairs) -> None:

@@ -59,7 +59,8 @@ def test_captured_passes_write_the_text_of_plain_ones(
 
 def test_captures_come_back_after_buffers_have_grown(engine: Engine) -> None:
     """A ninth row and 1,025 positions move the buffers: what was captured is freed, and captured again."""
-    [kept] = [it for it in [workspace(engine.pair.verifier)] if it is not None]
+    kept = workspace(engine.pair.verifier)
+    assert kept is not None
     short, many = Request(prompt=PROMPTS[1], max_new_tokens=40), mixed(9)
     for asked in ([short] * 2, many, [replace(short, max_new_tokens=1200)], [short] * 2):
         for _ in range(2):

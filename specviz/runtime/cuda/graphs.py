@@ -1,8 +1,8 @@
 """Forward passes captured as CUDA graphs: a thousand small kernels, launched as one.
 
 A shape is captured at its third pass; the first two run kernel by kernel, which a capture needs as warm-up anyway. A
-capture is used only if its first replay agrees with the plain pass. One that fails is logged, and its shape goes on kernel
-by kernel. Knows tensors and shapes; knows no model, no sequence and no cache.
+capture is used only if its first replay agrees with the plain pass. One that fails is logged and tried again later; after
+three failures in a row no more are made, and what is captured is still used. Knows tensors and shapes; knows no model, no sequence and no cache.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ Shape = tuple[int, ...]
 
 PLAIN = 2
 """Passes of a shape before it is captured: most shapes never come back."""
+STRIKES = 3
+"""Failed captures in a row, other than for want of memory, after which no more are made: what several may not do, none may."""
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
 """How far a replay may lie from the plain pass, as a share of the largest number; half precisions: 0.05."""
 
@@ -48,7 +50,8 @@ class Graphs:
         self._failed: list[Any] = []
         self._pool: Any = None
         self._stream: Any = None
-        self._broken = self._suspended = False
+        self._strikes = 0
+        self._suspended = False
 
     def __len__(self) -> int:
         """How many shapes are captured."""
@@ -56,8 +59,12 @@ class Graphs:
 
     @property
     def enabled(self) -> bool:
-        """Whether captures are made and used."""
-        return not (self._broken or self._suspended)
+        """Whether there are captures to use, or may be."""
+        return len(self) > 0 or self._may_capture
+
+    @property
+    def _may_capture(self) -> bool:
+        return self._strikes < STRIKES and not self._suspended
 
     def run(self, shape: Shape, forward: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Tensor:
         """`forward(*inputs)`, or its captured replay, in the order of the current stream.
@@ -73,24 +80,31 @@ class Graphs:
         self.uncaptured += 1
         result = forward(*inputs)
         self._plain[shape] = self._plain.get(shape, 0) + 1
-        if self._plain[shape] > PLAIN and self.enabled:
-            self._captured[shape] = self._capture(shape, forward, inputs, result)
+        if self._plain[shape] > PLAIN and self._may_capture:
+            self._capture(shape, forward, inputs, result)
         return result
 
     def _capture(
         self, shape: Shape, forward: Callable[..., Tensor], inputs: Sequence[Tensor], expected: Tensor
-    ) -> _Captured | None:
+    ) -> None:
+        """Capture a shape, or remember why not: None in its place where it is not to be tried again."""
         own = [tensor.clone() for tensor in inputs]
         graph = torch.cuda.CUDAGraph()
         try:
             output = self._record(graph, forward, own, expected.device)
             captured = _Captured(graph, own, output)
             if _alike(captured.replay(inputs), expected):
-                return captured
+                self._captured[shape], self._strikes = captured, 0
+                return
             reason = "its replay differs from the plain pass"
+            self._captured[shape] = None
         except Exception as error:  # the plain pass is done: a failed capture must not fail it
             reason = str(error).partition("\n")[0]
-            self._broken = not is_out_of_memory(error)  # what one shape may not do, none may
+            if is_out_of_memory(error):
+                self._captured[shape] = None
+            else:  # perhaps in passing
+                self._strikes += 1
+                self._plain[shape] = 0
             # Up to torch 2.12 a failed capture leaves the allocator in capture mode.
             with contextlib.suppress(Exception):
                 end_failed_capture(expected.device.index, self._pool)
@@ -100,7 +114,6 @@ class Graphs:
             "a forward pass was not captured; it runs kernel by kernel",
             extra={"fields": {"shape": list(shape), "reason": reason}},
         )
-        return None
 
     def _record(self, graph: Any, forward: Callable[..., Tensor], own: list[Tensor], device: Any) -> Tensor:
         """Capture a pass. Not with `torch.cuda.graph`, which synchronises the whole device and empties all caches."""
@@ -126,6 +139,7 @@ class Graphs:
                 with contextlib.suppress(RuntimeError, AssertionError):  # the device may be gone
                     torch.cuda.current_stream(captured.output.device).synchronize()
         self._plain, self._captured, self._failed, self._pool = {}, {}, [], None
+        self._strikes = 0
 
     def suspend(self) -> bool:
         """Free all captures and make none until `resume`, because memory is short; returns True if any were freed."""

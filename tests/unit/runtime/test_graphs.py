@@ -20,7 +20,7 @@ from specviz.engine.engine import Engine
 from specviz.engine.events import Started
 from specviz.engine.round import RoundResult
 from specviz.models.pair import ModelPair
-from specviz.runtime.cuda.graphs import PLAIN, Graphs
+from specviz.runtime.cuda.graphs import PLAIN, STRIKES, Graphs
 from specviz.runtime.cuda.workspace import Workspace, workspace
 from specviz.runtime.model_runner import ModelRunner, TorchModel
 from specviz.schema.settings import Request
@@ -111,7 +111,7 @@ def test_a_capture_that_says_something_else_is_not_used(
     ]
 
 
-def test_what_waits_for_the_device_is_not_captured_and_not_tried_again(
+def test_what_waits_for_the_device_is_not_captured_and_given_up_in_the_end(
     gpu: PretendGpu, caplog: pytest.LogCaptureFixture
 ) -> None:
     graphs = Graphs()
@@ -121,12 +121,37 @@ def test_what_waits_for_the_device_is_not_captured_and_not_tried_again(
         return 2 * values if values[0].item() > 0 else values
 
     with caplog.at_level(logging.WARNING):
-        assert [ask(graphs, float(n), waiting) for n in range(1, 7)] == [2, 4, 6, 8, 10, 12]
+        assert [ask(graphs, float(n), waiting) for n in range(1, 20)] == list(range(2, 40, 2))
         for _ in range(PLAIN + 2):
             graphs.run((2,), waiting, [torch.ones(2, device="cuda")])
-    assert len(graphs) == 0
-    assert len(caplog.records) == 1
+    assert (len(graphs), graphs.enabled) == (0, False)
+    assert len(caplog.records) == STRIKES
     assert torch.cuda.current_stream() is stream
+
+
+def test_what_fails_in_passing_costs_no_capture(gpu: PretendGpu, caplog: pytest.LogCaptureFixture) -> None:
+    """One failure: what is captured is still replayed, others are captured, and the shape itself when it comes back."""
+    graphs, failures = Graphs(), [RuntimeError("a cable was loose")]
+
+    def loose(values: Tensor) -> Tensor:
+        if gpu.recording and failures:
+            raise failures.pop()
+        return 3 * values
+
+    for number in range(PLAIN + 1):
+        ask(graphs, number)
+    for shape in ((2,), (3,), (2,)):
+        for _ in range(PLAIN + 1):
+            graphs.run(shape, loose, [torch.ones(shape, device="cuda")])
+    assert len(graphs) == 3
+    assert len(caplog.records) == 1
+    gpu.fail_captures = True
+    for width in range(4, 5 + STRIKES):
+        for _ in range(PLAIN + 1):
+            graphs.run((width,), loose, [torch.ones(width, device="cuda")])
+    before = gpu.replays
+    assert ask(graphs, 4.0) == 8
+    assert (gpu.replays - before, len(graphs), graphs.enabled) == (1, 3, True)
 
 
 def test_a_shape_without_room_runs_plainly_and_others_are_captured(gpu: PretendGpu) -> None:
@@ -242,7 +267,7 @@ def test_where_captures_fail_texts_do_not(
     with caplog.at_level(logging.WARNING):
         assert ids(Engine(there), requests) == ids(Engine(pairs("llama")), requests)
     assert captures(there) == 0
-    assert 1 <= len(caplog.records) <= 2  # one for each model
+    assert 1 <= len(caplog.records) <= 2 * STRIKES  # of each model
 
 
 def test_a_warm_engine_captures_nothing_more_for_a_short_text(gpu: PretendGpu, pairs: Pairs) -> None:

@@ -38,9 +38,20 @@ def give_back_memory() -> None:
 
 
 def spare_memory(device: Any) -> int:
-    """Bytes of a GPU that are free, or reserved by torch and unused."""
+    """Bytes of a GPU that are free, or reserved by torch and unused; not what only captured passes may use."""
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(torch.cuda.mem_get_info(device)[0] + kept)
+    captures = _unused_by_captures(getattr(device, "index", device)) if kept else 0
+    return int(torch.cuda.mem_get_info(device)[0] + kept - captures)
+
+
+def _unused_by_captures(index: int | None) -> int:
+    """Bytes that are reserved for captured passes and lie between what they use."""
+    index = torch.cuda.current_device() if index is None else index
+    return sum(
+        segment["total_size"] - segment["allocated_size"]
+        for segment in torch.cuda.memory_snapshot()
+        if segment["device"] == index and tuple(segment.get("segment_pool_id", ())) not in ((), (0, 0))
+    )
 
 
 def bandwidth(device: Any) -> float:

@@ -69,6 +69,7 @@ class PretendGpu:
         self.allocated = self.peak = self.reserved = 0
         self.capturing: Graph | None = None
         self.pools: dict[Any, int] = {}
+        self.segments: list[dict[str, Any]] = []
         self.own = threading.local()
 
     @property
@@ -520,6 +521,7 @@ def _functions_of_cuda(gpu: PretendGpu) -> dict[str, Any]:
         **{"current_device": lambda: 0, "device_count": lambda: 1, "default_stream": lambda *_: _DEFAULT},
         **{"get_device_capability": lambda *_: (9, 0), "get_device_name": lambda *_: "a pretend GPU"},
         **{"memory_allocated": lambda *_: gpu.allocated, "memory_reserved": lambda *_: gpu.reserved},
+        "memory_snapshot": lambda: gpu.segments,
         "is_current_stream_capturing": lambda: gpu.recording is not None,
         "max_memory_allocated": lambda *_: gpu.peak,
         "mem_get_info": lambda *_: (gpu.memory - gpu.reserved, gpu.memory),

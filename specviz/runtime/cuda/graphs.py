@@ -39,6 +39,10 @@ def capturing_allowed() -> bool:
     return os.environ.get("SPECVIZ_GRAPHS") != "0"
 
 
+MOST = 128
+"""Shapes captured at once. Each takes some megabytes of its own, for a thousand kernels' arguments."""
+
+
 class Graphs:
     """The captured passes of one model over one set of buffers, which must stay where they are until `clear`."""
 
@@ -50,6 +54,7 @@ class Graphs:
         self._failed: list[Any] = []
         self._pool: Any = None
         self._stream: Any = None
+        self._outputs: dict[tuple[int, torch.dtype], Tensor] = {}
         self._strikes = 0
         self._suspended = False
 
@@ -64,7 +69,7 @@ class Graphs:
 
     @property
     def _may_capture(self) -> bool:
-        return self._strikes < STRIKES and not self._suspended
+        return self._strikes < STRIKES and not self._suspended and len(self) < MOST
 
     def run(self, shape: Shape, forward: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Tensor:
         """`forward(*inputs)`, or its captured replay, in the order of the current stream.
@@ -91,8 +96,8 @@ class Graphs:
         own = [tensor.clone() for tensor in inputs]
         graph = torch.cuda.CUDAGraph()
         try:
-            output = self._record(graph, forward, own, expected.device)
-            captured = _Captured(graph, own, output)
+            captured = _Captured(graph, own, self._output(expected))
+            self._record(captured, forward, expected.device)
             if _alike(captured.replay(inputs), expected):
                 self._captured[shape], self._strikes = captured, 0
                 return
@@ -115,18 +120,25 @@ class Graphs:
             extra={"fields": {"shape": list(shape), "reason": reason}},
         )
 
-    def _record(self, graph: Any, forward: Callable[..., Tensor], own: list[Tensor], device: Any) -> Tensor:
+    def _output(self, like: Tensor) -> Tensor:
+        """Room for a result, which captures of about that size share: results are copied from there."""
+        size = 1 << (like.numel() - 1).bit_length(), like.dtype
+        if size not in self._outputs:
+            self._outputs[size] = like.new_empty(size[0])
+        return self._outputs[size][: like.numel()].view(like.shape)
+
+    def _record(self, captured: _Captured, forward: Callable[..., Tensor], device: Any) -> None:
         """Capture a pass. Not with `torch.cuda.graph`, which synchronises the whole device and empties all caches."""
         # One stream for all captures: blocks are shared only within a stream, and each has a cuBLAS workspace.
         self._stream = self._stream or torch.cuda.Stream(device)
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         with capturing, torch.cuda.stream(self._stream):
             # thread_local: other threads may use the device meanwhile, to load or serve another pair.
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            captured.graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
-                return forward(*own)
+                captured.output.copy_(forward(*captured.inputs))
             finally:
-                graph.capture_end()
+                captured.graph.capture_end()
 
     def clear(self) -> None:
         """Free all captures, because buffers move or are freed; waits until none runs.
@@ -139,7 +151,7 @@ class Graphs:
                 with contextlib.suppress(RuntimeError, AssertionError):  # the device may be gone
                     torch.cuda.current_stream(captured.output.device).synchronize()
         self._plain, self._captured, self._failed, self._pool = {}, {}, [], None
-        self._strikes = 0
+        self._strikes, self._outputs = 0, {}
 
     def suspend(self) -> bool:
         """Free all captures and make none until `resume`, because memory is short; returns True if any were freed."""
@@ -155,7 +167,7 @@ class Graphs:
 
 @dataclass(frozen=True)
 class _Captured:
-    """A graph, the tensors it reads, and the one it writes."""
+    """A graph, the tensors it reads, and the one it writes, which others write too."""
 
     graph: Any
     inputs: list[Tensor]

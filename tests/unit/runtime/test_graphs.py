@@ -20,8 +20,10 @@ from specviz.engine.engine import Engine
 from specviz.engine.events import Started
 from specviz.engine.round import RoundResult
 from specviz.models.pair import ModelPair
+from specviz.runtime.cuda import graphs as module
 from specviz.runtime.cuda.graphs import PLAIN, STRIKES, Graphs
 from specviz.runtime.cuda.workspace import Workspace, workspace
+from specviz.runtime.memory import spare_memory
 from specviz.runtime.model_runner import ModelRunner, TorchModel
 from specviz.schema.settings import Request
 from specviz.serving.shared_engine import SharedEngine
@@ -177,6 +179,38 @@ def test_what_was_freed_is_captured_again(gpu: PretendGpu) -> None:
         assert len(graphs) == 1
         graphs.clear()
     assert graphs.enabled
+
+
+def test_results_of_all_captures_lie_in_the_same_memory(gpu: PretendGpu) -> None:
+    """Each capture of a large result would hold as much again, for as long as it lives."""
+    graphs = Graphs()
+    for length in range(33, 65):
+        values = torch.ones(length, device="cuda")
+        results = [graphs.run((length,), double, [values]) for _ in range(PLAIN + 2)]
+        assert [result.tolist() for result in results] == [[2.0] * length] * (PLAIN + 2)
+    kept = {each.output.untyped_storage().data_ptr() for each in graphs._captured.values() if each}
+    assert (len(graphs), len(kept)) == (32, 1)
+
+
+def test_captures_are_bounded(gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST", 2)
+    graphs = Graphs()
+    for width in range(1, 5):
+        for _ in range(PLAIN + 2):
+            values = torch.ones(width, device="cuda")
+            assert graphs.run((width,), double, [values]).tolist() == [2.0] * width
+    assert (len(graphs), graphs.enabled) == (2, True)
+
+
+def test_what_only_captures_may_use_is_not_spare(gpu: PretendGpu) -> None:
+    kept = torch.ones(1000, device="cuda")
+    del kept
+    before = spare_memory(torch.device("cuda:0"))
+    of_captures = {"device": 0, "total_size": 3000, "allocated_size": 1000, "segment_pool_id": (0, 7)}
+    of_all = {"device": 0, "total_size": 500, "allocated_size": 0, "segment_pool_id": (0, 0)}
+    elsewhere = of_captures | {"device": 1}
+    gpu.segments += [of_captures, of_all, elsewhere]
+    assert before - spare_memory(torch.device("cuda:0")) == 2000
 
 
 def test_infinities_and_what_is_no_number_compare(gpu: PretendGpu) -> None:

@@ -16,7 +16,7 @@ from specviz.core import kernels
 from specviz.core.methods import Distributions, Target
 from specviz.core.sampling import distribution, draw
 from specviz.engine.draft import Drafted
-from specviz.engine.plan import AcceptInputs, first, select, skips_last_pass
+from specviz.engine.plan import AcceptInputs, first, select
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Verified:
         """From the logits of all sequences that are verified."""
         own = first(select(logits, inputs.verified), inputs.draft_length)
         steps = own.shape[1]
-        if drafted is None or drafted.steps >= steps or len(own) > 1 or not skips_last_pass(own.device):
+        if drafted is None or drafted.steps >= steps or len(own) > 1:
             p = distribution(own, *inputs.warp)
         else:
             steps, p = drafted.steps, drafted.room.new_empty(own.shape)
@@ -57,7 +57,7 @@ class Accepted:
     """Which draft tokens of the sequences [B] of one method pass.
 
     Attributes:
-        drafted: draft tokens of each, [B].
+        drafted: draft tokens of each, [B]; without a K-th one that was drafted ahead and is not examined.
         tokens: themselves, [B, K].
         logits: the drafter's, [B, K, V], where they are kept.
         target: what the method decodes towards at these positions.
@@ -116,6 +116,8 @@ def accept(inputs: AcceptInputs, drafted: Drafted, verified: Verified) -> Accept
     target = Target.of(inputs.method, distributions, inputs.lenience)
     acceptance = target.acceptance(tokens)
     accepted, last = examine(acceptance, inputs.accept_coins, counts)
+    if drafted.is_ahead:
+        counts = torch.minimum(counts, torch.maximum(accepted + 1, counts - 1))
     return Accepted(counts, tokens, logits, target, acceptance, accepted, last)
 
 

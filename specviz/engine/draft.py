@@ -1,8 +1,8 @@
 """Draft: the drafter proposes up to K tokens a sequence, one pass each.
 
 Before the verifier pass a sequence drafts K − 1 of its tokens: the verifier reads its last token and these, and so scores all
-K positions. The K-th is drafted afterwards, and only matters where all others were accepted. Tensors in, tensors out; knows
-one model and no rule.
+K positions. The K-th only matters where all others were accepted, and is drafted afterwards where it does; on a GPU, where
+asking would be a wait, always and before. Tensors in, tensors out; knows one model and no rule.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Drafted:
         logits: [D, n, V], where they are kept.
         passes: of the drafter so far.
         is_incomplete: some sequence's K-th token is still to be drafted.
+        is_ahead: the K-th tokens were drafted whether they will be examined or not.
         confidences: of each sequence q1 of its draft tokens, where K was chosen while drafting.
     """
 
@@ -42,6 +43,7 @@ class Drafted:
     logits: Tensor | None
     passes: int
     is_incomplete: bool
+    is_ahead: bool
     confidences: list[list[float]]
 
     @property
@@ -64,7 +66,7 @@ class Drafted:
 
 
 def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
-    """Draw what the verifier is to read: K − 1 tokens a sequence, at least one."""
+    """Draw what the verifier is to read: K − 1 tokens a sequence, at least one; or all K at once."""
     lengths = inputs.draft_lengths
     counts = [inputs.before_verifier(length) for length in lengths]
     line, steps, kept = torch.constant_pad_nd(inputs.tokens, (0, max(lengths))), 0, list[Tensor]()
@@ -97,6 +99,7 @@ def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
         _joined(kept) if kept else None,
         passes=steps,
         is_incomplete=counts != list(lengths),
+        is_ahead=not inputs.holds_back,
         confidences=confidences,
     )
 

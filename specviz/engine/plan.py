@@ -35,7 +35,7 @@ class DraftInputs:
     Attributes:
         sequences: the one in each slot.
         draft_lengths: K of each; its upper bound where K is chosen while drafting.
-        holds_back: the K-th draft token waits for the verifier (see `draft_last`).
+        holds_back: the K-th draft token waits for the verifier (see `draft_last`): where asking whether it is needed is free.
         first_positions: the position of each sequence's last token, on the host.
         tokens, positions: that token and its position, [D, 1].
         counts: draft tokens before the verifier pass, [D, 1].
@@ -136,8 +136,6 @@ class RoundPlan:
     Attributes:
         draft, verify, groups: inputs of the three stages; None where that model does not run.
         drafter_order: indices that bring drafting sequences from the groups' order into the drafter's; None where equal.
-        skips_last_pass: the pass for K-th draft tokens is left out where none is needed. Asking costs nothing on a CPU; on
-            a GPU the host would have to wait.
         width: the largest K.
         began: when planning began, on the clock of `time.perf_counter`: it is part of the round.
     """
@@ -148,13 +146,12 @@ class RoundPlan:
     verify: VerifyInputs | None
     groups: list[AcceptInputs]
     drafter_order: Array
-    skips_last_pass: bool
     width: int
     began: float
 
 
 def skips_last_pass(device: torch.device) -> bool:
-    """Whether asking if a pass is needed costs nothing on that device."""
+    """Whether the pass for K-th draft tokens is left out where none is needed: asking costs nothing on a CPU, and a wait on a GPU."""
     return device.type == "cpu"
 
 
@@ -169,11 +166,10 @@ def plan_round(
     groups = _groups(sequences, lengths, drafter, verifier)
     in_groups = [each for group in groups if group.method.drafts for each in group.sequences]
     plan = RoundPlan(
-        draft=_draft_inputs(drafter, lengths, adaptive) if drafter.owners else None,
+        draft=_draft_inputs(drafter, lengths, adaptive, skips) if drafter.owners else None,
         verify=_verify_inputs(verifier, drafter, lengths) if verifier.owners else None,
         groups=groups,
         drafter_order=_selection(drafter.owners, in_groups),
-        skips_last_pass=skips_last_pass(verifier.device),
         width=adaptive.length if adaptive else max(lengths.values()),
         began=began,
     )
@@ -218,10 +214,12 @@ def _at_most_left(sequence: Sequence, automatic: int) -> int:
     return min(automatic if asked == AUTO else asked, sequence.tokens_left)
 
 
-def _draft_inputs(drafter: Runner, lengths: Lengths, adaptive: AdaptiveDraftLength | None) -> DraftInputs:
+def _draft_inputs(
+    drafter: Runner, lengths: Lengths, adaptive: AdaptiveDraftLength | None, skips: bool
+) -> DraftInputs:
     sequences: list[Sequence] = drafter.owners
     draft_lengths = [lengths[each] for each in sequences]
-    holds_back = any(each.method.verifies for each in sequences)
+    holds_back = skips and any(each.method.verifies for each in sequences)
     truncating = [slot for slot, each in enumerate(sequences) if each.warp.truncates]
     is_plain = _is_plain(sequences)
     return DraftInputs(

@@ -92,13 +92,10 @@ def _draft_last(
         elif group.method.drafts:
             each.append(torch.ones_like(select(drafted.counts, group.drafted), dtype=torch.bool))
     wanted = select(torch.cat(each) if len(each) > 1 else each[0], plan.drafter_order)
-    if plan.skips_last_pass and not wanted.any():
+    if not wanted.any():
         return drafted, accepted
     watch.mark()
-    device = drafted.line.device
-    drafted = draft_last(plan.draft, drafter, drafted.to(drafter.device), wanted.to(drafter.device)).to(
-        device
-    )
+    drafted = draft_last(plan.draft, drafter, drafted, wanted)
     watch.mark("drafter")
     whole = [own and own.whole(group) for group, own in zip(plan.groups, verified, strict=True)]
     return drafted, _accept(plan, drafted, whole)

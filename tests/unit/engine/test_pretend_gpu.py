@@ -15,9 +15,12 @@ import torch
 from torch import Tensor
 
 from specviz.core.methods import METHODS
+from specviz.engine.accept import Accepted
+from specviz.engine.accept import accept as judge
 from specviz.engine.batch import Batch
 from specviz.engine.draft_length import RoundCosts
 from specviz.engine.engine import Engine
+from specviz.engine.plan import AcceptInputs
 from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError, PairError
 from specviz.models.loading import load_pair
@@ -449,6 +452,23 @@ def test_a_text_alone_waits_once_a_round(gpu: PretendGpu, pairs: Pairs, method: 
     request = Request(prompt=PROMPT, method=method, seed=1, max_new_tokens=12, top_p=0.9, inspect=2)
     for number, _ in enumerate(rounds(seated(there, [request]), gpu)):
         assert (gpu.reads, gpu.uploads) in ((1, 1), (1, 1 if number else 2)), str(gpu)
+
+
+def test_draft_tokens_are_judged_once_a_round(
+    gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one is drafted in any case, so that nobody need ask first whether it is wanted."""
+    calls: list[int] = []
+
+    def accept(inputs: AcceptInputs, *given: Any) -> Accepted:
+        calls.append(len(inputs.sequences))
+        return judge(inputs, *given)
+
+    monkeypatch.setattr("specviz.engine.round.accept", accept)
+    request = Request(prompt=PROMPT, method="speed", temperature=0.8, draft_length=4, max_new_tokens=16)
+    [run] = Engine(on_gpu(pairs("llama"))).generate(request)
+    assert len(calls) == len(run.rounds)
+    assert {len(each.proposals) for each in run.rounds} >= {3, 4}
 
 
 def test_a_prompt_is_sent_and_waited_for_once_a_pass(gpu: PretendGpu, pairs: Pairs) -> None:

@@ -220,19 +220,19 @@ class Batch:
         return alone
 
     @torch.inference_mode()
-    def remove(self, sequence: Sequence) -> None:
-        """Free a sequence's slots; what was read of it goes into the prefix caches, unless it has failed."""
+    def remove(self, sequence: Sequence, *, failed: bool = False) -> None:
+        """Free a sequence's slots; those of one that `failed` may hold numbers that are not finite.
+
+        What was read of a run that has not failed goes into the prefix caches.
+        """
         read = sequence.ids[:-1][:LONGEST]
-        caches = () if sequence.run.stop_reason == "failed" else self._prefixes or ()
+        caches = () if failed or sequence.run.stop_reason == "failed" else self._prefixes or ()
         for model, prefixes in zip((self._drafter, self._verifier), caches, strict=False):
             if model.is_invariant and sequence in model.owners and prefixes.wants(read):
                 prefixes.keep(read, model.save(model.owners.index(sequence), len(read)))
-        self._release(sequence)
-
-    def _release(self, sequence: Sequence) -> None:
         self.sequences.remove(sequence)
-        self._drafter.release(sequence)
-        self._verifier.release(sequence)
+        self._drafter.release(sequence, spoilt=failed)
+        self._verifier.release(sequence, spoilt=failed)
 
     def clear(self) -> None:
         """Remove all sequences and free all memory."""
@@ -277,7 +277,7 @@ class Batch:
         """Append a round's tokens to its sequence and its record to the run."""
         sequence, run = outcome.sequence, outcome.sequence.run
         if outcome.error is not None:
-            self._release(sequence)  # what failed may have written anything
+            self.remove(sequence, failed=True)
             return
         if outcome.round is not None:
             run.rounds.append(outcome.round)

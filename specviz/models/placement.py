@@ -16,6 +16,8 @@ from specviz.runtime.memory import spare_memory
 
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of one parameter, by the dtypes that may be asked for."""
+_SMALL = 1_000_000_000
+"""Parameters up to which a pair is loaded in float32 on a GPU without bfloat16."""
 WEIGHTS_SHARE = 0.9
 """Of the free memory, for weights at most: a run needs some for KV caches and activations."""
 
@@ -43,7 +45,7 @@ def choose_placement(spec: PairSpec, device: str, dtype: str) -> Placement:
         NoRoomError: the weights do not fit into the memory that is free.
     """
     where = find_device(device)
-    name = dtype_name(dtype, where)
+    name = dtype_name(dtype, where, spec.loaded_parameters)
     needed = spec.loaded_parameters * DTYPE_BYTES[name]
     free = free_memory(where)
     placement = Placement(where, getattr(torch, name))
@@ -75,14 +77,21 @@ def find_device(name: str) -> torch.device:
     return device
 
 
-def dtype_name(name: str, device: torch.device) -> str:
+def dtype_name(name: str, device: torch.device, parameters: int = 0) -> str:
     """The name of a dtype in `DTYPE_BYTES`; "auto" is bfloat16 on CUDA, else float32.
+
+    GPUs before compute capability 8.0 only imitate bfloat16, without tensor cores: there "auto" is float32 for a pair of up
+    to a billion `parameters`, and float16 for a larger one.
 
     Raises:
         PairError: there is no such dtype.
     """
     if name == "auto":
-        return "bfloat16" if device.type == "cuda" else "float32"
+        if device.type != "cuda":
+            return "float32"
+        if torch.cuda.get_device_capability(device) >= (8, 0):
+            return "bfloat16"
+        return "float32" if parameters <= _SMALL else "float16"
     if name not in DTYPE_BYTES:
         raise PairError(f"The dtype asked for is unknown: use auto, {', '.join(DTYPE_BYTES)}.")
     return name

@@ -94,6 +94,11 @@ class KVCacheLayer(CacheLayerMixin):
         if self.is_initialized:
             self.keys[target], self.values[target] = self.keys[source], self.values[source]
 
+    def zero(self, slot: int) -> None:
+        """Overwrite one slot with zeros."""
+        if self.is_initialized:
+            self.keys[slot], self.values[slot] = 0, 0
+
     def copy(self, source: KVCacheLayer, slots: slice, start: int, length: int) -> None:
         """Copy slots of another cache's layer to slot `start` and following, their first `length` positions."""
         if not source.is_initialized:
@@ -222,6 +227,11 @@ class KVCache(Cache):
         """Copy slot `source` over slot `target` in all layers."""
         for layer in self.layers:
             layer.move(source, target)
+
+    def zero(self, slot: int) -> None:
+        """Overwrite one slot with zeros in all layers."""
+        for layer in self.layers:
+            layer.zero(slot)
 
     def broadcast(self, slots: slice, length: int) -> None:
         """Copy the first `length` positions of the first of these slots to all of them, in all layers."""

@@ -46,6 +46,9 @@ class SlotCache(Protocol):
     def move(self, source: int, target: int) -> None:
         """Copy one slot over another."""
 
+    def zero(self, slot: int) -> None:
+        """Overwrite one slot with zeros."""
+
     def broadcast(self, slots: slice, length: int) -> None:
         """Copy the first `length` positions of the first of these slots to all of them."""
 
@@ -120,14 +123,19 @@ class Runner(ABC):
         self.owners += owners
         return slice(first, len(self.owners))
 
-    def release(self, owner: Any) -> None:
-        """Free an owner's slot; the last slot moves into the gap."""
+    def release(self, owner: Any, *, spoilt: bool = False) -> None:
+        """Free an owner's slot; the last slot moves into the gap.
+
+        A `spoilt` slot leaves nothing behind: a NaN in it would spoil whoever sits there next, since masked times NaN is NaN.
+        """
         if owner not in self.owners:
             return
         gap, last = self.owners.index(owner), len(self.owners) - 1
         if gap != last:
             self._cache.move(last, gap)
             self.owners[gap] = self.owners[last]
+        elif spoilt:
+            self._cache.zero(gap)
         self.owners.pop()
         if not self.owners:
             self._release_cache()

@@ -19,6 +19,7 @@ from specviz.engine import batch
 from specviz.engine.engine import Engine
 from specviz.engine.events import Started
 from specviz.engine.round import RoundResult
+from specviz.errors import EngineError
 from specviz.models.pair import ModelPair
 from specviz.runtime.cuda import graphs as module
 from specviz.runtime.cuda.graphs import PLAIN, STRIKES, Graphs
@@ -302,6 +303,29 @@ def test_where_captures_fail_texts_do_not(
         assert ids(Engine(there), requests) == ids(Engine(pairs("llama")), requests)
     assert captures(there) == 0
     assert 1 <= len(caplog.records) <= 2 * STRIKES  # of each model
+
+
+def test_numbers_that_are_not_finite_stay_with_the_run_that_made_them(
+    gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Buffers outlive a run that failed; a shorter text in its slot sees more positions than it has written."""
+    monkeypatch.setenv("SPECVIZ_GRAPHS", "1")
+    there, asked = on_gpu(pairs("llama")), request(2, draft_length=3, max_new_tokens=30)
+    expected = ids(Engine(pairs("llama")), [asked])
+    for model in (there.drafter, there.verifier):
+        weight = model.get_input_embeddings().weight
+        weight.data[200] = torch.nan
+    bad = replace(asked, token_ids=[*range(40, 140), 200])
+    with pytest.raises(EngineError, match="not finite"):
+        Engine(there).generate(bad)
+    engine = SharedEngine(there)
+    try:
+        with pytest.raises(EngineError, match="not finite"):
+            engine.generate(bad)
+        assert ids(engine, [asked]) == expected
+    finally:
+        engine.close()
+    assert ids(Engine(there), [asked]) == expected
 
 
 def test_a_warm_engine_captures_nothing_more_for_a_short_text(gpu: PretendGpu, pairs: Pairs) -> None:

@@ -77,6 +77,11 @@ class FusedCache:
         for each in (self.buffers.keys, self.buffers.values):
             each[:, target] = each[:, source]
 
+    def zero(self, slot: int) -> None:
+        """Overwrite one slot with zeros."""
+        for each in (self.buffers.keys, self.buffers.values):
+            each[:, slot] = 0
+
     def broadcast(self, slots: slice, length: int) -> None:
         """Copy the first `length` positions of the first of these slots to all of them."""
         saved = self.save(slots.start, length)

@@ -42,12 +42,15 @@ def describe_pairs(pairs: Iterable[PairSpec] | None = None) -> list[PairStatus]:
     from specviz.models import placement
 
     device = placement.find_device("auto")
-    width = placement.DTYPE_BYTES[placement.dtype_name("auto", device)]
     gpus = device.type == "cuda"
     free = sum(placement.free_gpu_memory()) if gpus else placement.free_memory(device) or 0
     hub_up = cache(hub.reachable)
+
+    def width(spec: PairSpec) -> int:
+        return placement.DTYPE_BYTES[placement.dtype_name("auto", device, spec.loaded_parameters)]
+
     return [
-        _status(spec, width, free, placement.WEIGHTS_SHARE, hub_up)
+        _status(spec, width(spec), free, placement.WEIGHTS_SHARE, hub_up)
         for spec in (PAIRS.values() if pairs is None else pairs)
     ]
 

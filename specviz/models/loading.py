@@ -76,7 +76,7 @@ def load_pair(
 
     Args:
         device: "auto" (CUDA where there is a GPU, else the CPU) or a name such as "cpu", "cuda" or "cuda:1".
-        dtype: "float64", "float32", "bfloat16", "float16", or "auto" (bfloat16 on CUDA, else float32).
+        dtype: "float64", "float32", "bfloat16", "float16", or "auto" (see `placement.dtype_name`).
         progress: called from whichever thread does the work.
         prepack: False leaves the models exactly as transformers makes them: plain weights, its own attention.
         activations: "exact" or "fast", where quantised weights are read as published (on the CPU, unless `dtype` asks for

@@ -25,6 +25,7 @@ from specviz.files import write_whole
 from specviz.models.checkpoint import Checkpoint
 from specviz.models.loading import load_verifier, release_memory
 from specviz.models.pair import ModelPair, pair_from_models
+from specviz.models.placement import dtype_name
 from specviz.models.registry import PAIRS
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import Progress
@@ -191,9 +192,9 @@ def _cached(path: Path, make: Callable[[], Any]) -> Any:
 
 
 def _fast_dtype(device: torch.device) -> torch.dtype:
-    """bfloat16 where the device multiplies faster in it, by a short trial; float32 elsewhere."""
+    """bfloat16 where the device multiplies faster in it, on a CPU by a short trial; float32 elsewhere."""
     if device.type == "cuda":
-        return torch.bfloat16
+        return torch.bfloat16 if dtype_name("auto", device) == "bfloat16" else torch.float32
 
     def seconds(dtype: torch.dtype) -> float:
         a, b = torch.ones(512, 512, dtype=dtype), torch.ones(512, 512, dtype=dtype)

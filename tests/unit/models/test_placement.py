@@ -12,7 +12,7 @@ import torch
 
 from specviz.errors import PairError
 from specviz.models import placement
-from specviz.models.placement import Placement, choose_placement
+from specviz.models.placement import Placement, choose_placement, dtype_name
 from specviz.models.registry import PAIRS, SkipSource
 from tests.unit.models.helpers import refusal
 
@@ -38,6 +38,7 @@ def test_a_verifier_is_divided_among_several_gpus_only_where_one_is_too_small(
     monkeypatch.setattr(placement, "find_device", torch.device)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(free))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda it: (free[getattr(it, "index", it) or 0], 0))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
 
     def placed(billions: float, device: str = "cuda") -> Placement:
         spec = dataclasses.replace(PAIRS["opt"], verifier_parameters=int(billions * 1e9))
@@ -50,3 +51,18 @@ def test_a_verifier_is_divided_among_several_gpus_only_where_one_is_too_small(
         placed(10)
     with pytest.raises(PairError, match=r"10.0 GB are"):
         placed(8, "cuda:1")
+
+
+@pytest.mark.parametrize(
+    ("capability", "small", "large"),
+    [((7, 5), "float32", "float16"), ((8, 0), "bfloat16", "bfloat16"), ((9, 0), "bfloat16", "bfloat16")],
+)
+def test_a_gpu_that_only_imitates_bfloat16_gets_another_dtype(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], small: str, large: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    gpu = torch.device("cuda")
+    assert dtype_name("auto", gpu, 150_000_000) == small
+    assert dtype_name("auto", gpu, 8_000_000_000) == large
+    assert dtype_name("bfloat16", gpu) == "bfloat16"
+    assert dtype_name("auto", torch.device("cpu"), 8_000_000_000) == "float32"

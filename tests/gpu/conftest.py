@@ -1,4 +1,4 @@
-"""The embedded pair on a GPU, in float32. Without one these tests are left out, and say so."""
+"""The embedded pair on a GPU, in float32, with captured passes. Without one these tests are left out, and say so."""
 
 import pytest
 import torch
@@ -6,6 +6,11 @@ import torch
 from specviz.engine.engine import Engine
 from specviz.models.loading import load_pair
 from specviz.models.registry import DEFAULT_PAIR
+
+
+@pytest.fixture(autouse=True)
+def captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECVIZ_GRAPHS", "1")
 
 
 @pytest.fixture(scope="session")

@@ -26,10 +26,11 @@ def one_thread() -> None:
 
 
 @pytest.fixture
-def gpu() -> Iterator[PretendGpu]:
-    """A pretended GPU, there for the length of the test."""
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendGpu]:
+    """A pretended GPU, there for the length of the test, on which passes are captured."""
     from tests.support.pretend_gpu import pretend_gpu
 
+    monkeypatch.setenv("SPECVIZ_GRAPHS", "1")
     with pretend_gpu() as gpu:
         yield gpu
         gc.collect()  # what lies on it goes before it does

@@ -66,7 +66,7 @@ _workspaces: WeakKeyDictionary[nn.Module, tuple[object, Workspace]] = WeakKeyDic
 
 
 def workspace(model: nn.Module) -> Workspace | None:
-    """The workspace of a model; None where passes are not captured: not on a single GPU, or switched off.
+    """The workspace of a model; None where passes are not captured: not on a single GPU, or not asked for.
 
     A new one where the model's tensors have moved or its attention has changed since: captures would use the old ones.
     """

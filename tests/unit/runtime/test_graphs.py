@@ -287,8 +287,13 @@ def test_two_engines_at_once_do_not_meet(gpu: PretendGpu, pairs: Pairs) -> None:
     assert captures(there) > before
 
 
-def test_captures_can_be_switched_off(gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPECVIZ_GRAPHS", "0")
+@pytest.mark.parametrize("said", ["0", None])
+def test_captures_must_be_asked_for(
+    gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch, said: str | None
+) -> None:
+    monkeypatch.delenv("SPECVIZ_GRAPHS")
+    if said:
+        monkeypatch.setenv("SPECVIZ_GRAPHS", said)
     there, requests = on_gpu(pairs("llama")), [request(number) for number in range(4)]
     assert ids(Engine(there), requests) == ids(Engine(pairs("llama")), requests)
     assert (captures(there), gpu.replays) == (0, 0)
@@ -305,11 +310,8 @@ def test_where_captures_fail_texts_do_not(
     assert 1 <= len(caplog.records) <= 2 * STRIKES  # of each model
 
 
-def test_numbers_that_are_not_finite_stay_with_the_run_that_made_them(
-    gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbers_that_are_not_finite_stay_with_the_run_that_made_them(gpu: PretendGpu, pairs: Pairs) -> None:
     """Buffers outlive a run that failed; a shorter text in its slot sees more positions than it has written."""
-    monkeypatch.setenv("SPECVIZ_GRAPHS", "1")
     there, asked = on_gpu(pairs("llama")), request(2, draft_length=3, max_new_tokens=30)
     expected = ids(Engine(pairs("llama")), [asked])
     for model in (there.drafter, there.verifier):

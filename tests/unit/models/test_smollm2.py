@@ -19,6 +19,7 @@ import psutil
 import pytest
 from safetensors import SafetensorError
 
+from specviz.errors import PairError
 from specviz.models import smollm2
 from tests.unit.models.helpers import ROOT, contents, convert, refusal
 
@@ -44,6 +45,23 @@ def test_the_verifier_is_converted_once_and_its_directory_carries_the_hash(
     monkeypatch.setattr(smollm2, "_convert", None)
     assert smollm2.verifier_directory() == directory
     assert contents(cache) == {directory.name}
+
+
+def test_the_file_itself_can_be_brought_along_in_parts(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smollm2, "_installed_gguf", lambda: None)
+    monkeypatch.setattr(smollm2, "_downloaded_gguf", lambda *_: pytest.fail("it was downloaded"))
+    monkeypatch.setattr(smollm2, "GGUF_SHA256", hashlib.sha256(b"one and two").hexdigest())
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_bytes(b"one and ")
+    second.write_bytes(b"two")
+    with pytest.raises(PairError, match="in their order"):
+        smollm2.keep_gguf([second, first])
+    assert not any(cache.glob("*.gguf"))
+    smollm2.keep_gguf([first, second])
+    assert smollm2.gguf_file().read_bytes() == b"one and two"
+    assert (smollm2.verifier_directory() / "model.safetensors").read_bytes() == b"whole"
 
 
 def lose(directory: Path) -> None:

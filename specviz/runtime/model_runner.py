@@ -22,11 +22,14 @@ from specviz.runtime.cuda.graphs import PLAIN, Graphs
 from specviz.runtime.cuda.workspace import Workspace, single_gpu, workspace
 from specviz.runtime.kv_cache import GRAIN, KVCache, power
 from specviz.runtime.runner import Runner
+from specviz.trials import tried
 
 _SHORTEST = 256
 """Positions that a captured pass sees at least: fewer shapes to capture, hardly more to read."""
 _WIDEST, _LARGEST = 16, 128
 """Tokens of a slot, and of all slots, in a captured pass. Launching kernels matters less in larger ones, which take much memory."""
+_FIXED = 16
+"""Tokens of all slots in a pass of a fixed number, if they suffice; `_LARGEST` if not, and in prefill (the trial "fixed")."""
 
 
 class ModelRunner(Runner):
@@ -55,6 +58,9 @@ class ModelRunner(Runner):
         self.device = model.get_input_embeddings().weight.device
         self.dtype = model.dtype
         self.position_bytes = position_bytes(model)
+        self._fixed = self.device.type == "cuda" and tried("fixed")
+        if self._fixed:  # sums in halves, whose order is nobody's business otherwise
+            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
     def _new_cache(self) -> KVCache:
         return KVCache()
@@ -128,6 +134,8 @@ class ModelRunner(Runner):
         index, positions = self._write_index(positions, valid)
         count, width = tokens.shape
         rows, columns = power(count), power(width)
+        if self._fixed:
+            columns = (_FIXED if rows * columns <= _FIXED else _LARGEST) // rows
         seen = min(max(_SHORTEST, power(visible)), scratch)
         margin = (0, columns - width, 0, rows - count)
         inputs = [
@@ -174,7 +182,16 @@ class ModelRunner(Runner):
         slots: slice | None = None,
     ) -> None:
         """See `Runner.read`."""
-        self._run(self._model.base_model, tokens, positions, visible, valid, slots)
+        if self._fixed:
+            slots = slice(0, len(self.owners)) if slots is None else slots
+            valid = torch.ones_like(tokens, dtype=torch.bool) if valid is None else valid
+            for row, first in product(range(len(tokens)), range(0, tokens.shape[1], _LARGEST)):
+                part = [each[row : row + 1, first : first + _LARGEST] for each in (tokens, positions, valid)]
+                some, where, real = (functional.pad(each, (0, _LARGEST - each.shape[1])) for each in part)
+                slot = slice(slots.start + row, slots.start + row + 1)
+                self._run(self._model.base_model, some, where, visible, real, slot)
+        else:
+            self._run(self._model.base_model, tokens, positions, visible, valid, slots)
 
     def _run(
         self,

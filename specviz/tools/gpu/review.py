@@ -35,8 +35,8 @@ EXPECTED = {
     "replays": "ms: drafter 1.8–2.3 (floor 0.23), verifier 5.0–5.6 (floor 3.29), 16 tokens within 5 %",
     "replays, fused": "ms: drafter 0.5, verifier 3.8",
     "growth": "captured again after the buffers grew: about 0.1 s a new shape",
-    "bits": "attention equal; logits of one token 0.125–0.25 apart between widths",
-    "bits, fixed": "equal at every width",
+    "bits": "logits of one token 0.125–0.25 apart at 2, 4, 8, 16 tokens, and beside three others at 1, 4",
+    "bits, fixed": "0 everywhere",
     "a round": "ms: 15.5 = 4 × 2.0 + 5.3 + 0.6 + 1.5 idle; fused 7.6",
     "a round, fused": "ms: 7.6",
     "context": "ms at 256, 1024, 4096: verifier 5.3, 5.7, 7.3; drafter 2.0, 2.3, 3.2",
@@ -96,9 +96,9 @@ def _number(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _passes(pair: ModelPair, name: str, length: int) -> Passes:
+def _passes(pair: ModelPair, name: str, length: int, rows: int = 1) -> Passes:
     model = pair.drafter_model if name == "drafter" else pair.verifier_model
-    return Passes(model, pair.vocabulary_size, length)
+    return Passes(model, pair.vocabulary_size, length, rows)
 
 
 def _milliseconds(pair: ModelPair, name: str, width: int, position: int) -> float:
@@ -137,15 +137,18 @@ def _growth(pair: ModelPair) -> Found:
 
 
 def _bits(pair: ModelPair) -> Found:
-    """How far the logits of one token lie apart, read alone and with others behind it; 0 is: equal bits."""
+    """How far the logits of one token lie apart, read alone and with others behind it or beside it; 0 is: equal bits."""
     found: Found = {}
     for name in ("drafter", "verifier"):
-        passes = _passes(pair, name, 300)
-        passes.read(passes.ids(250))
-        ids = passes.ids(max(_WIDTHS), seed=1)
-        seen = [passes.captured(ids[:, :width], 250)[0, 0].float() for width in _WIDTHS]
+        seen = []
+        for rows, widths in ((1, _WIDTHS), (4, (1, 4))):
+            passes = _passes(pair, name, 300, rows)
+            passes.read(passes.ids(250))
+            for width in widths:
+                ids = passes.ids(max(_WIDTHS), seed=1)[:, :width]
+                seen.append(passes.captured(ids, 250)[0, 0].float())
+            passes.close()
         found[name] = [_apart(seen[0], each) for each in seen[1:]]
-        passes.close()
     return found
 
 

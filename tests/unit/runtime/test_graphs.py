@@ -28,6 +28,7 @@ from specviz.runtime.memory import spare_memory
 from specviz.runtime.model_runner import ModelRunner, TorchModel
 from specviz.schema.settings import Request
 from specviz.serving.shared_engine import SharedEngine
+from specviz.trials import VARIABLE
 from tests.support.pretend_gpu import PretendGpu, elsewhere, on_gpu
 from tests.support.tiny import Pairs
 
@@ -285,6 +286,31 @@ def test_two_engines_at_once_do_not_meet(gpu: PretendGpu, pairs: Pairs) -> None:
     before = captures(there)
     assert ids(Engine(there), [request(2, draft_length=5, max_new_tokens=30)]) == expected
     assert captures(there) > before
+
+
+def test_passes_of_a_fixed_size_write_the_same_text(
+    gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products over 16 or 128 tokens, whoever is in the batch and whatever K is: what their bits depend on stays."""
+    requests = [request(number) for number in range(9)]
+    expected = ids(Engine(pairs("llama")), requests)
+    monkeypatch.setenv(VARIABLE, "fixed")
+    there, sizes = on_gpu(pairs("llama")), set[int]()
+    hooks = [
+        model.base_model.layers[0].mlp.down_proj.register_forward_hook(
+            lambda _module, given, _result: sizes.add(given[0][..., 0].numel())
+        )
+        for model in (there.drafter, there.verifier)
+    ]
+    engine = Engine(there)
+    for _ in range(2):
+        assert ids(engine, requests) == expected
+    for asked, text in zip(requests[:3], expected, strict=False):
+        assert ids(engine, [asked]) == [text]
+    for hook in hooks:
+        hook.remove()
+    assert sizes == {16, 128}
+    assert captures(there) > 0
 
 
 @pytest.mark.parametrize("said", ["0", None])

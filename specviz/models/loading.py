@@ -48,9 +48,12 @@ from specviz.progress import Progress, part, silent
 from specviz.runtime.attention import group
 from specviz.runtime.cpu.packing import pack
 from specviz.runtime.cpu.threads import choose
+from specviz.runtime.cuda.fusing import fuse
+from specviz.runtime.cuda.workspace import single_gpu
 from specviz.runtime.memory import give_back_memory
 from specviz.runtime.model_runner import TorchModel
 from specviz.runtime.runner import Model
+from specviz.trials import tried
 
 _log = logging.getLogger(__name__)
 _Loaded = TypeVar("_Loaded")
@@ -136,6 +139,8 @@ def tune(model: PreTrainedModel) -> None:
     pack(model)
     group(model)
     choose(model)
+    if single_gpu(model) is not None and tried("fused"):
+        fuse(model)
 
 
 def release_memory() -> None:

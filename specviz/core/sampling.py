@@ -15,12 +15,15 @@ import torch
 from torch import Tensor
 
 from specviz.core import kernels
+from specviz.trials import tried
 
 Number = float | Tensor
 """A setting: one number for the whole batch, or a tensor [...] with one value for each distribution [..., V]."""
 
 _LEADING = 256
 """Most probable tokens to try before the whole vocabulary is sorted for top-k or top-p."""
+_BLOCK = 512
+"""Tokens whose probabilities are summed first, where a draw takes two steps (the trial "draws")."""
 
 DRAFT, ACCEPT, RESAMPLE = range(3)
 """Columns of the table of uniforms: the drafter's draw, the acceptance coin, the draw from the residual."""
@@ -148,7 +151,7 @@ def _kept(flat: Tensor, ids: Tensor, limit: Tensor, bound: Tensor) -> tuple[Tens
     Returns the kept probabilities [n, V], not renormalised, and bool [n]: False where a token outside `ids` could have
     been kept or have changed the result.
     """
-    ordered, order = torch.sort(flat.gather(-1, ids), dim=-1, descending=True, stable=True)
+    ordered, order = _descending(flat.gather(-1, ids))
     rank = torch.arange(ids.shape[-1], device=ids.device)
     cumulative = ordered.cumsum(-1)
     mass = cumulative.gather(-1, limit.clamp(1, len(rank)) - 1)
@@ -158,6 +161,22 @@ def _kept(flat: Tensor, ids: Tensor, limit: Tensor, bound: Tensor) -> tuple[Tens
     last = ordered.gather(-1, keep.sum(-1, keepdim=True).clamp_min(1) - 1)
     complete = (last > ordered[:, -1:]) & (limit <= len(rank))
     return kept, complete.squeeze(-1)
+
+
+def _descending(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Probabilities [n, m] in descending order and their indices; ties keep the lower one first."""
+    if not (values.is_cuda and values.dtype == torch.float32 and tried("draws")):
+        return torch.sort(values, dim=-1, descending=True, stable=True)
+    return sort_together(values)
+
+
+def sort_together(values: Tensor) -> tuple[Tensor, Tensor]:
+    """`_descending` of float32 as a single sort: a GPU sorts long rows one after another. The bits of positive floats sort alike."""
+    count, width = values.shape
+    rows = torch.arange(count, device=values.device)[:, None] << 31
+    keys = rows + ((1 << 31) - 1 - values.contiguous().view(torch.int32).long())
+    order = torch.sort(keys.flatten(), stable=True).indices.view(count, width) - (rows >> 31) * width
+    return values.gather(-1, order), order
 
 
 def leading(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -192,16 +211,35 @@ def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
     """
     if kernels.serve(probabilities):
         return kernels.draw(probabilities, uniform)
+    if probabilities.is_cuda and probabilities.shape[-1] > _BLOCK and tried("draws"):
+        return draw_in_two_steps(probabilities, uniform)
     cumulative = probabilities.double().cumsum(-1)
-    total = cumulative[..., -1:]
-    # Rounding of u * total must not reach the total itself: nothing lies beyond it.
-    threshold = torch.minimum(
-        uniform.double().unsqueeze(-1) * total, torch.nextafter(total, torch.zeros_like(total))
-    )
-    found = torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
+    found = _first_beyond(cumulative, uniform.double().unsqueeze(-1) * cumulative[..., -1:]).squeeze(-1)
     return found.clamp_max(
         probabilities.shape[-1] - 1
     )  # only NaN gets that far; it is reported after the round
+
+
+def _first_beyond(cumulative: Tensor, threshold: Tensor) -> Tensor:
+    """Index [..., 1] of the first of `cumulative` [..., n] that exceeds `threshold` [..., 1]."""
+    total = cumulative[..., -1:]
+    # Rounding of the threshold must not reach the total itself: nothing lies beyond it.
+    threshold = torch.minimum(threshold, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, threshold, right=True)
+
+
+def draw_in_two_steps(probabilities: Tensor, uniform: Tensor) -> Tensor:
+    """`draw` by blocks of tokens first, then within the block found: a GPU sums blocks side by side, a whole row one by one."""
+    size = probabilities.shape[-1]
+    blocks = torch.constant_pad_nd(probabilities, (0, -size % _BLOCK)).unflatten(-1, (-1, _BLOCK))
+    sums = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
+    threshold = uniform.double().unsqueeze(-1) * sums[..., -1:]
+    block = _first_beyond(sums, threshold).clamp_max(blocks.shape[-2] - 1)
+    before = torch.where(block > 0, sums.gather(-1, (block - 1).clamp_min(0)), 0.0)
+    index = block.unsqueeze(-1).expand(*block.shape, _BLOCK)
+    inside = blocks.gather(-2, index).squeeze(-2).double().cumsum(-1)
+    found = block * _BLOCK + _first_beyond(inside, threshold - before)
+    return found.squeeze(-1).clamp_max(size - 1)
 
 
 def sample(

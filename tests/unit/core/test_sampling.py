@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specviz.core.sampling import distribution, draw, total, uniforms
+from specviz.core.sampling import distribution, draw, draw_in_two_steps, sort_together, total, uniforms
 
 THREADS = (1, 2)
 """So many threads at least, for whatever is summed differently by more than one."""
@@ -152,3 +152,28 @@ def test_a_distribution_has_the_same_bits_whatever_is_beside_it(settings: dict) 
 
 def test_half_precision_is_computed_in_float32() -> None:
     assert distribution(torch.zeros(2, 4, dtype=torch.bfloat16)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_draw_in_two_steps_is_the_draw(dtype: torch.dtype) -> None:
+    """Many empty tokens, whole empty blocks, a last block that is not full, and coins at both ends."""
+    torch.manual_seed(0)
+    q = torch.rand(6, 40, 3000, dtype=dtype) ** 20 * (torch.rand(6, 40, 3000) < 0.02)
+    q[0, :, :1500] = 0
+    q[..., 7] += 1e-3
+    uniform = torch.rand(6, 40, dtype=torch.float64)
+    uniform[1], uniform[2] = 0.0, 1 - 2**-53
+    found, expected = draw_in_two_steps(q, uniform), draw(q, uniform)
+    rest = [0, 1, 3, 4, 5]  # at the very end the last bits of a sum decide among tokens of nearly no probability
+    assert torch.equal(found[rest], expected[rest])
+    assert bool((q.gather(-1, found[..., None]) > 0).all())
+
+
+def test_rows_sorted_together_are_sorted_alone() -> None:
+    torch.manual_seed(0)
+    q = torch.rand(5, 400).mul(20).round() / 20  # with many ties
+    q[2] = 0
+    ordered, order = torch.sort(q, dim=-1, descending=True, stable=True)
+    found, indices = sort_together(q)
+    assert torch.equal(found, ordered)
+    assert torch.equal(indices, order)

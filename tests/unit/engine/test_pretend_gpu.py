@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from specviz.core import sampling
 from specviz.core.methods import METHODS
 from specviz.engine.accept import Accepted
 from specviz.engine.accept import accept as judge
@@ -33,6 +34,7 @@ from specviz.runtime.prefix_cache import SHORTEST, PrefixCache
 from specviz.schema.settings import AUTO, Request
 from specviz.schema.trace import Run
 from specviz.serving.shared_engine import SharedEngine
+from specviz.trials import VARIABLE
 from tests.support.pretend_gpu import PretendGpu, elsewhere, on_gpu, pretend_gpu
 from tests.support.tiny import Pairs, tiny_model
 
@@ -397,6 +399,16 @@ def test_a_small_vocabulary_is_as_on_the_cpu(gpu: PretendGpu, pairs: Pairs, tmp_
     known.widen(drafter)
     runs = check_on_gpu(dataclasses.replace(pair, drafter_model=TorchModel(drafter)), mixed())
     assert any(token.accepted for run in runs for token in run.tokens)
+
+
+@pytest.mark.usefixtures("steady")
+def test_draws_in_wider_steps_are_those_of_the_cpu(
+    gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trial "draws"; the vocabulary here is of one block and a few tokens."""
+    monkeypatch.setattr(sampling, "_BLOCK", 128)
+    monkeypatch.setenv(VARIABLE, "draws")
+    check_on_gpu(pairs("llama"), mixed())
 
 
 def test_memory_that_runs_out_is_a_sentence(gpu: PretendGpu, pairs: Pairs) -> None:

@@ -136,7 +136,10 @@ class ModelRunner(Runner):
         rows, columns = power(count), power(width)
         if self._fixed:
             columns = (_FIXED if rows * columns <= _FIXED else _LARGEST) // rows
-        seen = min(max(_SHORTEST, power(visible)), scratch)
+        seen = max(_SHORTEST, power(visible))
+        if visible > attention.LONG and tried("split"):
+            seen = -(-visible // attention.PART) * attention.PART
+        seen = min(seen, scratch)
         margin = (0, columns - width, 0, rows - count)
         inputs = [
             functional.pad(values, margin, value=value)

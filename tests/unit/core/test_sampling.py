@@ -164,7 +164,13 @@ def test_a_draw_in_two_steps_is_the_draw(dtype: torch.dtype) -> None:
     uniform = torch.rand(6, 40, dtype=torch.float64)
     uniform[1], uniform[2] = 0.0, 1 - 2**-53
     found, expected = draw_in_two_steps(q, uniform), draw(q, uniform)
-    rest = [0, 1, 3, 4, 5]  # at the very end the last bits of a sum decide among tokens of nearly no probability
+    rest = [
+        0,
+        1,
+        3,
+        4,
+        5,
+    ]  # at the very end the last bits of a sum decide among tokens of nearly no probability
     assert torch.equal(found[rest], expected[rest])
     assert bool((q.gather(-1, found[..., None]) > 0).all())
 

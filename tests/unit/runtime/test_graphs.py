@@ -21,6 +21,7 @@ from specviz.engine.events import Started
 from specviz.engine.round import RoundResult
 from specviz.errors import EngineError
 from specviz.models.pair import ModelPair
+from specviz.runtime import attention
 from specviz.runtime.cuda import graphs as module
 from specviz.runtime.cuda.graphs import PLAIN, STRIKES, Graphs
 from specviz.runtime.cuda.workspace import Workspace, workspace
@@ -310,6 +311,33 @@ def test_passes_of_a_fixed_size_write_the_same_text(
     for hook in hooks:
         hook.remove()
     assert sizes == {16, 128}
+    assert captures(there) > 0
+
+
+def test_attention_in_parts_writes_the_same_text(
+    gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Captured passes see a multiple of a part; the pretended GPU lends torch's kernel for the CPU."""
+    asked = request(2, token_ids=[30 + i % 200 for i in range(230)], draft_length=3, max_new_tokens=60)
+    expected = ids(Engine(pairs("llama")), [asked])
+    parts: list[int] = []
+
+    def lent(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        parts.append(len(key))
+        mixed, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query, key, value, attn_mask=mask, scale=scale
+        )
+        return mixed, log_sum
+
+    monkeypatch.setenv(VARIABLE, "split")
+    for name, value in {"LONG": 200, "PART": 64, "attention_and_log_sum": lent}.items():
+        monkeypatch.setattr(attention, name, value)
+    there = on_gpu(pairs("llama"))
+    for model in (there.drafter, there.verifier):
+        attention.group(model)
+    for _ in range(2):
+        assert ids(Engine(there), [asked]) == expected
+    assert set(parts) >= {4, 5}
     assert captures(there) > 0
 
 

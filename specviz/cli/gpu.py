@@ -41,8 +41,8 @@ def gpu(
     if verifier:
         keep_gguf(verifier)
     job = Job.of(out, device, tiny)
-    done, record = run(job, stage, minutes, TerminalProgress(sys.stderr))
-    print_table(done.table(record.steps))
+    table, record = run(job, stage, minutes, TerminalProgress(sys.stderr))
+    print_table(table)
     for name in record.left:
         print(f"left for the next call: {name}")
     return 0 if record.is_complete else 1

@@ -7,7 +7,6 @@ another machine goes on from them. Knows one distillation.
 from __future__ import annotations
 
 import shutil
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import numpy as np
 
 from specviz.errors import StoppedError
 from specviz.files import cache_directory
-from specviz.progress import Progress
 from specviz.tools.distill.distillation import Distillation
 from specviz.tools.distill.settings import DistillationSettings, Shape
 from specviz.tools.distill.texts import Texts
@@ -41,10 +39,10 @@ _CURVE_STEPS = 50
 """Steps between two points of the curve (`tools.distill.training`)."""
 
 
-def measure(job: Job, record: Record, progress: Progress) -> None:
+def measure(job: Job, record: Record) -> None:
     """Distil, or go on, until done or until the time is over."""
     with environment():
-        record.step("distillation", lambda: _distil(job, record.seconds_left, progress))
+        record.step("distillation", lambda: _distil(job, record))
 
 
 def table(steps: dict[str, Found]) -> Rows:
@@ -62,21 +60,18 @@ def table(steps: dict[str, Found]) -> Rows:
     return rows
 
 
-def _distil(job: Job, seconds: float, progress: Progress) -> Found:
+def _distil(job: Job, record: Record) -> Found:
     folder = cache_directory() / ("gpu-drafter-tiny" if job.tiny else "gpu-drafter")
     settings = DistillationSettings("embedded", **_SETTINGS | (_TINY if job.tiny else {}))
     texts = folder / "texts"
     texts.mkdir(parents=True, exist_ok=True)
     unpack(job.out, texts)
-    stop = threading.Event()
-    timer = threading.Timer(max(1.0, seconds - _RESERVE), stop.set)
-    timer.start()
-    try:
-        report = Distillation(settings, folder, device=str(job.device), progress=progress, stop=stop).run()
-    except StoppedError as error:
-        return {"error": str(error), "texts": pack(texts, job.out)}
-    finally:
-        timer.cancel()
+    with record.until_the_end(_RESERVE) as stop:
+        work = Distillation(settings, folder, device=str(job.device), progress=record.progress, stop=stop)
+        try:
+            report = work.run()
+        except StoppedError as error:
+            return {"error": str(error), "texts": pack(texts, job.out)}
     pack(texts, job.out)
     shutil.copytree(folder / "student", job.out / "drafter", dirs_exist_ok=True)
     learned = settings.batch_tokens * _CURVE_STEPS / 1e6

@@ -6,8 +6,10 @@ Knows steps by name and the time that is left; knows nothing of what they measur
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +31,14 @@ class Record:
     Attributes:
         steps: what was found, by the step's name.
         left: names of steps that there was no time for.
+        progress: hears of every step.
     """
 
     def __init__(self, path: Path, device: Any, seconds: float, progress: Progress) -> None:
         """Read `path`, if it is there; new steps may begin for about `seconds`."""
         self.steps: dict[str, Found] = {}
         self.left: list[str] = []
-        self._path, self._progress = path, progress
+        self._path, self.progress = path, progress
         self._begin, self._end = time.monotonic(), time.monotonic() + seconds
         self._longest = min(_LONGEST, seconds / 4)
         self._about = {
@@ -56,6 +59,17 @@ class Record:
         """Whether every step asked for was done and none broke off."""
         return not self.left and not any("error" in found for found in self.steps.values())
 
+    @contextmanager
+    def until_the_end(self, reserve: float = 0.0) -> Iterator[threading.Event]:
+        """An event that is set `reserve` seconds before the stage should end, for work that can be stopped midway."""
+        stop = threading.Event()
+        timer = threading.Timer(max(1.0, self.seconds_left - reserve), stop.set)
+        timer.start()
+        try:
+            yield stop
+        finally:
+            timer.cancel()
+
     def step(self, name: str, work: Callable[[], Found]) -> Found | None:
         """What a step found, now or earlier; None where there is no time for it. An error of `work` is recorded."""
         found = self.steps.get(name)
@@ -66,7 +80,7 @@ class Record:
             return None
         begin = time.monotonic()
         done = (begin - self._begin) / max(1e-9, self._end - self._begin)
-        self._progress(min(0.99, done), name)
+        self.progress(min(0.99, done), name)
         try:
             found = work()
         except Exception as error:

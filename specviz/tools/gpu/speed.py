@@ -5,7 +5,6 @@ Knows which benchmarks to run, and a few of their figures; `tools.bench` measure
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 from typing import Any
 
@@ -41,7 +40,7 @@ def measure(job: Job, record: Record) -> None:
         runs.append((f"{name}, all trials", options, _OURS, True, tuple(TRIALS)))
     for name, options, contenders, graphs, trials in runs:
         with environment(graphs=graphs, trials=trials):
-            record.step(name, partial(_run, job, name, contenders, options))
+            record.step(name, partial(_run, job, record, name, contenders, options))
 
 
 def table(steps: dict[str, Found]) -> Rows:
@@ -59,16 +58,17 @@ def table(steps: dict[str, Found]) -> Rows:
     return rows
 
 
-def _run(job: Job, name: str, contenders: tuple[str, ...], options: dict[str, Any]) -> Found:
+def _run(job: Job, record: Record, name: str, contenders: tuple[str, ...], options: dict[str, Any]) -> Found:
     size: dict[str, Any] = {"tokens": 64, "prompts": 4, "temperatures": (1.0,)}
     if job.tiny:
         size = {"tokens": 6, "prompts": 1, "temperatures": (1.0,)}
     asked = BenchmarkOptions(
         contenders=contenders, device=str(job.device), repetitions=1, draft_length=4, **size | options
     )
-    bench = Benchmark(asked, load_bed(asked, silent), silent, threading.Event()).run()
+    with record.until_the_end() as stop:
+        bench = Benchmark(asked, load_bed(asked, silent), silent, stop).run()
     if not bench.complete:
-        raise SpecvizError("; ".join(bench.notes) or "the benchmark broke off")
+        raise SpecvizError("There was no time to end it." if stop.is_set() else bench.notes[-1])
     bench.notes.insert(0, f"{name}.")
     path = job.out / _FILE
     before = from_json(path.read_text(encoding="utf-8")) if path.is_file() else []

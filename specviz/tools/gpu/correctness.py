@@ -6,6 +6,7 @@ in the same dtype. Knows passes and models; measures no time.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -33,6 +34,7 @@ def measure(job: Job, record: Record) -> None:
     """Compare what has not been compared."""
     with environment():
         record.step("embedded: texts in float64", lambda: _texts(job))
+        record.step("embedded: verifier", lambda: _embedded(job))
         for names in job.shapes:
             for which in ("drafter", "verifier"):
 
@@ -71,6 +73,11 @@ def _texts(job: Job) -> Found:
     here, there = texts(torch.device("cpu")), texts(job.device)
     same = sum(one == other for one, other in zip(here, there, strict=True))
     return {"texts": len(requests), "same": same, "right": same == len(requests)}
+
+
+def _embedded(job: Job) -> Found:
+    pair = job.embedded(job.device, str(job.dtype).removeprefix("torch."))
+    return _logits(pair.verifier_model, copy.deepcopy(pair.verifier), pair.vocabulary_size)
 
 
 def _logits(model: Model, plain: Any, vocabulary_size: int) -> Found:

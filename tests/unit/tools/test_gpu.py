@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from specviz.cli.main import main
+from specviz.errors import StoppedError
 from specviz.progress import silent
 from specviz.tools.distill.texts import Texts
 from specviz.tools.gpu import correctness, drafter, job, own_tests, review, rounds, speed, stages
@@ -150,6 +151,37 @@ def test_texts_travel_in_small_files(tmp_path: Path, monkeypatch: pytest.MonkeyP
     drafter.unpack(out, elsewhere)
     for path in texts.iterdir():
         assert Texts.load(elsewhere / path.name) == Texts.load(path)
+
+
+def test_a_distillation_goes_on_on_another_machine(tiny: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the verifier wrote comes back as small files; the end leaves the drafter and its curve."""
+
+    class Distillation:
+        """Writes one file of texts a call; the second one finds the first's."""
+
+        def __init__(self, settings: Any, directory: Path, **_: Any) -> None:
+            self.texts, self.student = directory / "texts", directory / "student"
+
+        def run(self) -> dict[str, Any]:
+            number = len(list(self.texts.iterdir()))
+            Texts([[1, 2, 3]], [1]).save(self.texts / f"texts-{number:05d}.safetensors")
+            if number == 0:
+                raise StoppedError("Stopped.")
+            self.student.mkdir()
+            (self.student / "config.json").write_text("{}")
+            found = {"tokens": 4, "start": {}, "held_out": {"lossless, T = 1": 0.4}, "cost": 0.1}
+            return found | {"agreement_every_50_steps": [0.1, 0.2]}
+
+    monkeypatch.setattr(drafter, "Distillation", Distillation)
+    for machine, words in (("one", "2 tokens of text; Stopped."), ("another", "0.400")):
+        monkeypatch.setenv("SPECVIZ_CACHE", str(tiny.out / machine))
+        record = record_of(tiny)
+        drafter.measure(tiny, record)
+        assert drafter.table(record.steps)[-1][-1] == words
+    assert record.is_complete
+    assert (tiny.out / "drafter" / "config.json").is_file()
+    learned = drafter._TINY["batch_tokens"] * drafter._CURVE_STEPS / 1e6
+    assert record.steps["distillation"]["curve"] == [(0.0, 0.1), (learned, 0.2)]
 
 
 def test_stages_are_told_by_number(tiny: Job) -> None:

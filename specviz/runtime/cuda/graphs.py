@@ -30,6 +30,8 @@ PLAIN = 2
 """Passes of a shape before it is captured: most shapes never come back."""
 STRIKES = 3
 """Failed captures in a row, other than for want of memory, after which no more are made: what several may not do, none may."""
+MOST = 128
+"""Shapes captured at once. Each takes some megabytes of its own, for a thousand kernels' arguments."""
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
 """How far a replay may lie from the plain pass, as a share of the largest number; half precisions: 0.05."""
 
@@ -39,16 +41,12 @@ def capturing_allowed() -> bool:
     return os.environ.get("SPECVIZ_GRAPHS") == "1"
 
 
-MOST = 128
-"""Shapes captured at once. Each takes some megabytes of its own, for a thousand kernels' arguments."""
-
-
 class Graphs:
     """The captured passes of one model over one set of buffers, which must stay where they are until `clear`."""
 
     def __init__(self) -> None:
         self.uncaptured = 0
-        """Passes so far of shapes that were not captured yet."""
+        """Passes so far of shapes that were still to be captured."""
         self._plain: dict[Shape, int] = {}
         self._captured: dict[Shape, _Captured | None] = {}
         self._failed: list[Any] = []
@@ -82,7 +80,7 @@ class Graphs:
         if shape in self._captured:
             captured = self._captured[shape]
             return forward(*inputs) if captured is None else captured.replay(inputs)
-        self.uncaptured += 1
+        self.uncaptured += self._may_capture
         result = forward(*inputs)
         self._plain[shape] = self._plain.get(shape, 0) + 1
         if self._plain[shape] > PLAIN and self._may_capture:

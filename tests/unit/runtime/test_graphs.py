@@ -203,6 +203,7 @@ def test_captures_are_bounded(gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch) 
             values = torch.ones(width, device="cuda")
             assert graphs.run((width,), double, [values]).tolist() == [2.0] * width
     assert (len(graphs), graphs.enabled) == (2, True)
+    assert graphs.uncaptured == 2 * (PLAIN + 1)  # what is never captured is as fast as it will be
 
 
 def test_what_only_captures_may_use_is_not_spare(gpu: PretendGpu) -> None:

@@ -28,8 +28,6 @@ _SHORTEST = 256
 """Positions that a captured pass sees at least: fewer shapes to capture, hardly more to read."""
 _WIDEST, _LARGEST = 16, 128
 """Tokens of a slot, and of all slots, in a captured pass. Launching kernels matters less in larger ones, which take much memory."""
-_FIXED = 16
-"""Tokens of all slots in a pass of a fixed number, if they suffice; `_LARGEST` if not, and in prefill (the trial "fixed")."""
 
 
 class ModelRunner(Runner):
@@ -134,8 +132,8 @@ class ModelRunner(Runner):
         index, positions = self._write_index(positions, valid)
         count, width = tokens.shape
         rows, columns = power(count), power(width)
-        if self._fixed:
-            columns = (_FIXED if rows * columns <= _FIXED else _LARGEST) // rows
+        if self._fixed:  # always the same number of tokens, as in `read`: a product's bits depend on it
+            columns = _LARGEST // rows
         seen = max(_SHORTEST, power(visible))
         if visible > attention.LONG and tried("split"):
             seen = -(-visible // attention.PART) * attention.PART

@@ -86,7 +86,7 @@ class Job:
 @contextmanager
 def environment(*, graphs: bool = True, trials: tuple[str, ...] = ()) -> Iterator[None]:
     """For a while, whether passes are captured and which trials are on. For the whole process."""
-    wanted = {"SPECVIZ_GRAPHS": "1" if graphs else "0", VARIABLE: ",".join(trials), "HF_HUB_OFFLINE": "1"}
+    wanted = {"SPECVIZ_GRAPHS": "1" if graphs else "0", VARIABLE: ",".join(trials)}
     before = {name: os.environ.get(name) for name in wanted}
     os.environ |= wanted
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from specviz.models.pair import ModelPair
 from specviz.progress import silent
 from specviz.runtime.memory import bandwidth
 from specviz.schema.settings import Request
+from specviz.schema.trace import Run
 from specviz.tools.bench.contender import timed
 from specviz.tools.bench.shapes import find_temperature, tuned_twin
 from specviz.tools.gpu.job import Job, environment
@@ -34,9 +36,12 @@ EXPECTED = {
     "bandwidth": "TB/s: H100 3.0, H200 4.3",
     "replays": "ms: drafter 1.8–2.3 (floor 0.23), verifier 5.0–5.6 (floor 3.29), 16 tokens within 5 %",
     "replays, fused": "ms: drafter 0.5, verifier 3.8",
+    "replays, fixed": "hardly more than without, as long as bytes bind",
     "growth": "captured again after the buffers grew: about 0.1 s a new shape",
     "bits": "logits of one token 0.125–0.25 apart at 2, 4, 8, 16 tokens, and beside three others at 1, 4",
     "bits, fixed": "0 everywhere",
+    "texts": "of 4, equal to those of K = 1: few, they part within dozens of tokens",
+    "texts, fixed": "all 4",
     "a round": "ms: 15.5 = 4 × 2.0 + 5.3 + 0.6 + 1.5 idle; fused 7.6",
     "a round, fused": "ms: 7.6",
     "context": "ms at 256, 1024, 4096: verifier 5.3, 5.7, 7.3; drafter 2.0, 2.3, 3.2",
@@ -68,13 +73,15 @@ def measure(job: Job, record: Record) -> None:
         (", split", ("split",)),
     ):
         with environment(trials=trials):
-            if suffix in ("", ", fused"):
+            if suffix != ", split":
                 record.step(f"replays{suffix}", lambda: _replays(pair()))
+            if suffix in ("", ", fused"):
                 record.step(f"a round{suffix}", lambda: _round(job, pair()))
             if not suffix:
                 record.step("growth", lambda: _growth(pair()))
             if suffix in ("", ", fixed"):
                 record.step(f"bits{suffix}", lambda: _bits(pair()))
+                record.step(f"texts{suffix}", lambda: _texts(job, pair()))
             if suffix in ("", ", split"):
                 record.step(f"context{suffix}", lambda: _context(job, pair()))
 
@@ -152,6 +159,31 @@ def _bits(pair: ModelPair) -> Found:
     return found
 
 
+def _texts(job: Job, pair: ModelPair) -> Found:
+    """Of four texts with K = 1 in one batch, how many are the same with other K, and alone (laws 2 and 3)."""
+    engine = Engine(pair)
+    requests = [
+        Request(
+            token_ids=list(range(5 + seed, 40 + seed)),
+            method="speed",
+            seed=seed,
+            draft_length=1,
+            max_new_tokens=8 if job.tiny else _TOKENS,
+        )
+        for seed in range(4)
+    ]
+
+    def same(runs: list[Run]) -> int:
+        return sum(run.token_ids == each.token_ids for run, each in zip(runs, wanted, strict=True))
+
+    wanted = engine.generate(requests)
+    found: Found = {
+        f"K = {k}": same(engine.generate([replace(each, draft_length=k) for each in requests]))
+        for k in (2, 5, 8)
+    }
+    return found | {"alone": same([engine.generate(each)[0] for each in requests])}
+
+
 def _apart(one: Tensor, other: Tensor) -> float:
     return float((one - other).abs().max())
 
@@ -162,8 +194,7 @@ def _round(job: Job, pair: ModelPair) -> Found:
     engine, heat = Engine(pair), find_temperature(pair, _ACCEPTANCE, silent)
     asked = Request(token_ids=list(range(5, 40)), max_new_tokens=tokens, seed=1, temperature=heat)
     alone, drafting = (
-        Request(**vars(asked) | {"method": method, "draft_length": _DRAFT_LENGTH})
-        for method in ("verifier_only", "speed")
+        replace(asked, method=method, draft_length=_DRAFT_LENGTH) for method in ("verifier_only", "speed")
     )
     for request in (alone, drafting) * 2:  # the second time with captured passes
         engine.generate(request)

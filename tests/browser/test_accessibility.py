@@ -52,7 +52,7 @@ def show(page: Page, tab: str) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_serious_violation_on_any_tab(browser: Browser, address: str, theme: str) -> None:
-    context = browser.new_context()
+    context = browser.new_context(reduced_motion="reduce")  # in motion colours are on their way
     page, found = context.new_page(), []
     for tab in TABS:
         page.set_viewport_size(WIDE)

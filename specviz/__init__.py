@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specviz.core.methods import METHODS
+    from specviz.core.method import Method
+    from specviz.core.methods import METHODS, register_method
     from specviz.engine.pair import load_pair, pair_from_models
     from specviz.integrations.transformers import cascade_generate
     from specviz.schema.settings import Request
@@ -15,15 +16,26 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["METHODS", "Request", "Run", "cascade_generate", "load_pair", "pair_from_models"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "Request",
+    "Run",
+    "cascade_generate",
+    "load_pair",
+    "pair_from_models",
+    "register_method",
+]
 
 _MODULES = {
     "METHODS": "specviz.core.methods",
+    "Method": "specviz.core.method",
     "Request": "specviz.schema.settings",
     "Run": "specviz.schema.trace",
     "cascade_generate": "specviz.integrations.transformers",
     "load_pair": "specviz.engine.pair",
     "pair_from_models": "specviz.engine.pair",
+    "register_method": "specviz.core.methods",
 }
 
 

@@ -16,6 +16,20 @@ class RequestError(SpecvizError, ValueError):
     """A request that cannot be served as asked: a parameter out of range, an empty or overlong prompt."""
 
 
+class RuleError(RequestError):
+    """An expression that is no rule; `text` is the expression and `position` the character where it goes wrong, from 0."""
+
+    def __init__(self, sentence: str, text: str, position: int) -> None:
+        super().__init__(f"{sentence} (Character {position + 1} of the rule.)")
+        self.text = "".join(each if each.isprintable() else "\ufffd" for each in text)
+        self.position = position
+
+    @property
+    def pointed(self) -> str:
+        """The expression, and a caret under the place: two lines, for what is set in one width."""
+        return f"{self.text}\n{' ' * self.position}^"
+
+
 class BusyError(SpecvizError):
     """Too much is asked for at once, by everybody or by one visitor: later it would be served."""
 

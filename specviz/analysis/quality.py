@@ -12,8 +12,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from specviz.core.methods import Distributions, Target, get_method, total_variation
+from specviz.core.distributions import Distributions, total_variation
+from specviz.core.methods import get_method
 from specviz.core.sampling import at
+from specviz.core.target import Target
 from specviz.models.pair import ModelPair
 from specviz.schema.trace import Run
 

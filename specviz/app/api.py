@@ -22,7 +22,8 @@ import gradio as gr
 
 from specviz.analysis.metrics import Sentence, table
 from specviz.app.running import session_of, streaming
-from specviz.core.methods import METHODS, Method
+from specviz.core.method import Method
+from specviz.core.methods import METHODS
 from specviz.engine.events import Waiting
 from specviz.errors import PairError, RequestError, has_half_characters
 from specviz.models.availability import describe_pairs
@@ -97,7 +98,7 @@ def wire_api(service: Service) -> None:
 def generate(
     service: Service, who: gr.Request | None, *, pair: str, trace: bool, **settings: Any
 ) -> Iterator[dict[str, Any]]:
-    """Continue a prompt with a small and a large language model, by one of nine methods; streams the text.
+    """Continue a prompt with a small and a large language model, by one of the methods; streams the text.
 
     Returns:
         An object with the text so far; the last one also says why it stopped and what it took.
@@ -132,7 +133,7 @@ def compare(
 
 
 def methods() -> list[dict]:
-    """List the nine methods, what each does, and the range of its lenience."""
+    """List the methods, what each does, and the range of its lenience."""
     return [_method(method) for method in METHODS.values()]
 
 

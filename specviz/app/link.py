@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from specviz.analysis.recorded_runs import read_recorded_runs
-from specviz.core.methods import METHODS
+from specviz.core.methods import METHODS, OWN_RULE, get_method
+from specviz.errors import RuleError
 from specviz.schema.settings import AUTO, DEFAULT_METHOD, MAX_DRAFT_LENGTH, SETTINGS, Setting
 from specviz.serving.offer import offered_pairs
 
@@ -92,10 +93,14 @@ def parse_link(query: Iterable[tuple[str, str]], most_tokens: int | None = None)
     # A lenience is judged by its method: after it.
     for name in sorted(given, key=lambda name: name == "lenience"):
         try:
-            method = found.get("method", None if "method" in given else DEFAULT_METHOD)
+            usual = OWN_RULE if "rule" in given else DEFAULT_METHOD
+            method = found.get("method", None if "method" in given else usual)
             found[name] = _read(name, given[name], method, offered)
         except _UnfitError as unfit:
             problems.append(f"The link’s “{name}” was left out: {unfit}.")
+    if "rule" in found and found.setdefault("method", OWN_RULE) != OWN_RULE:
+        problems.append(f"The link’s “rule” was left out: it is for the method {OWN_RULE}.")
+        del found["rule"]
     settings = {NAMES[name]: value for name, value in found.items() if name in NAMES}
     lesson = next((value for value in given.get("tab", ()) if value in LESSONS and "tab" in found), None)
     return Link(found.get("tab"), settings, found.get("pane", ()), tuple(problems), lesson)
@@ -112,9 +117,11 @@ def _read(name: str, values: list[str], method: str | None, offered: Mapping[str
     if name == "run":
         return _one_of(value, [run.key for run in read_recorded_runs().runs])
     if name in ("pair", "method"):
-        return _one_of(value, {"pair": offered_pairs(), "method": METHODS}[name])
+        return _one_of(value, offered_pairs()) if name == "pair" else _method(value)
     if name == "prompt":
         return _prompt(value)
+    if name == "rule":
+        return _rule(value)
     if name == "lenience":
         return _lenience(value, method)
     if name == "k":
@@ -125,6 +132,20 @@ def _read(name: str, values: list[str], method: str | None, offered: Mapping[str
 def _one_of(value: str, known: Iterable[str]) -> str:
     if value not in known:
         raise _UnfitError(f"it must be one of {', '.join(known)}")
+    return value
+
+
+def _method(value: str) -> str:
+    if value not in METHODS:
+        raise _UnfitError("there is no such method")
+    return value
+
+
+def _rule(value: str) -> str:
+    try:
+        get_method(OWN_RULE, value)
+    except RuleError as error:
+        raise _UnfitError(f"it is no rule, from character {error.position + 1} on") from error
     return value
 
 
@@ -174,5 +195,5 @@ def _pane(value: str) -> Pane:
     parts = value.split(":")
     if len(parts) != 3:
         raise _UnfitError("each must be method:lenience:draft length, such as speed:0:auto or speed:0:5")
-    name = _one_of(parts[0], METHODS)
+    name = _method(parts[0])
     return Pane(name, _lenience(parts[1], name), _draft_length(parts[2]))

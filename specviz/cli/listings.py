@@ -6,7 +6,7 @@ from specviz.cli.terminal import print_table
 
 
 def methods() -> int:
-    """List the nine methods, and what each does."""
+    """List the methods, and what each does."""
     from specviz.core.methods import METHODS  # brings torch
 
     rows = [("method", "what it does", "trusts the drafter where", "lenience", "default")]

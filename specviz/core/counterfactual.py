@@ -1,21 +1,25 @@
 """Counterfactuals: what the other methods, or another lenience, would have decided about the same draft tokens and coins.
 
-Pure functions on tensors, beside `methods`: acceptance probabilities come from the rules themselves, flips from
-solving the rules for the lenience. A flip is a lenience at which the verdict (coin < acceptance) changes and stays
+Pure functions on tensors, beside `target`: acceptance probabilities come from the rules themselves, flips from the rules solved for
+the lenience, as the methods' rows have it. A flip is a lenience at which the verdict (coin < acceptance) changes and stays
 changed until the next flip. Knows no model, no trace and no page.
 """
 
 from __future__ import annotations
 
 import math
-from functools import cache
+from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from specviz.core import kernels
-from specviz.core.methods import FLOOR, METHODS, Distributions, Target
+from specviz.core.distributions import Distributions
+from specviz.core.method import Method
+from specviz.core.methods import METHODS, PAPER
 from specviz.core.sampling import at, indicator, total
+from specviz.core.target import Target
 
 FLIPS = 2
 """A verdict changes at most twice as lenience grows: a token rule may accept, then reject, then trust."""
@@ -23,72 +27,82 @@ _HALF = 15
 """Half of the bits of a float32 in [0, 1]."""
 
 
-def leniences(method: str, lenience: float) -> dict[str, float]:
-    """The lenience each method is evaluated at: its default, and the run's own for the run's method."""
-    return {name: other.default_lenience for name, other in METHODS.items()} | {method: lenience}
+def alternatives(own: Method) -> list[Method]:
+    """What a run of a method is compared with: the paper's nine, and itself."""
+    nine = [METHODS[name] for name in PAPER]
+    return nine if own.name in PAPER else [*nine, own]
+
+
+def leniences(own: Method, lenience: float) -> dict[str, float]:
+    """The lenience each alternative is evaluated at: its default, and the run's own for the run's method."""
+    return {other.name: other.default_lenience for other in alternatives(own)} | {own.name: lenience}
 
 
 def acceptances(own: Target, tokens: Tensor) -> Tensor:
-    """Acceptance [..., 9] of draft tokens `tokens` [...] under every method, in the order of `METHODS`."""
+    """Acceptance [..., n] of draft tokens `tokens` [...] under every alternative, in their order."""
     targets = (
         own
         if method.name == own.method.name
         else Target.of(method, own.distributions, method.default_lenience)
-        for method in METHODS.values()
+        for method in alternatives(own.method)
     )
     return torch.stack([target.acceptance(tokens) for target in targets], -1)
 
 
-def flips(distributions: Distributions, tokens: Tensor, coins: Tensor) -> Tensor:
-    """Leniences [..., 9, 2] at which the verdict on `tokens` [...] changes, ascending; infinity where none is left.
+def flips(distributions: Distributions, tokens: Tensor, coins: Tensor, methods: Sequence[Method]) -> Tensor:
+    """Leniences [..., n, 2] at which the verdict of methods [n] on `tokens` [...] changes, ascending; infinity where none is left.
 
     Every verdict is of one shape: accepted below one lenience (`until`), rejected from there on, accepted again from
     another (`since`) on. Either may lie outside the method's range, and where `until` comes last nothing changes.
+    Of a method that does not solve for the lenience there are none.
     """
-    q, p, coin = at(distributions.q, tokens).double(), at(distributions.p, tokens).double(), coins.double()
-    max_q, max_p = distributions.max_q1.squeeze(-1).double(), distributions.max_p1.squeeze(-1).double()
-    always, never = torch.full_like(p, math.inf), torch.full_like(p, -math.inf)
-    # The rules that trust the drafter as a whole, where they do not trust it: verdict of lossless decoding towards p.
-    verifier_accepts = torch.where(coin * q < p, always, never)
-    # An untrusted token is accepted while the mass of q on all untrusted tokens exceeds this.
-    share = torch.where(p > 0, coin * q / p.clamp_min(torch.finfo(p.dtype).tiny), math.inf)
-    own_v1, own_v2 = (at(scores, tokens).double() for scores in (distributions.q1, distributions.p1))
-    until_v1 = _crossing(distributions.q1, distributions.q, share, own_v1)
-    until_v2 = _crossing(distributions.p1, distributions.q, share, own_v2)
-    # `speed`: coin < p / ((1 - a) q), and its denominator is floored.
-    strict = 1 - p / (coin * q).clamp_min(torch.finfo(p.dtype).tiny)
-    variation = distributions.total_variation.squeeze(-1).double()
-    flat = torch.where(max_p > max_q, always, never)  # where q = p lenience changes nothing
-    until_since = {
-        "drafter_only": (always, always),
-        "verifier_only": (always, always),
-        "speed": (never, torch.where(p > coin * FLOOR, strict, always)),
-        "cascade_chow": (verifier_accepts, 1 - max_q),
-        "cascade_diff": (verifier_accepts, max_p - max_q),
-        "cascade_opt": (
-            verifier_accepts,
-            torch.where(variation > 0, (max_p - max_q) / variation, flat),
-        ),
-    }
-    for name, until, own in (
-        ("cascade_tokenV1", until_v1, own_v1),
-        ("cascade_tokenV2", until_v2, own_v2),
-        ("cascade_tokenV3", until_v2, own_v2),
-    ):
-        until_since[name] = (_lenience(name, until, max_p), _lenience(name, own, max_p))
-    both = torch.stack([end for name in METHODS for end in until_since[name]], -1).unflatten(-1, (-1, FLIPS))
-    low, high = _ranges(both.device)
+    verdicts = _Verdicts(distributions, tokens, coins)
+    both = torch.stack([end for method in methods for end in verdicts.until_since(method)], -1)
+    both = both.unflatten(-1, (-1, FLIPS))
+    low, high = _ranges(tuple(method.lenience_range for method in methods), both.device)
     # At the lower end of its range nothing changes any more.
     real = (both[..., :1] < both[..., 1:]) & (both > low) & (both <= high) & both.isfinite()
     return torch.where(real, both, math.inf).sort(-1).values
 
 
-@cache
-def _ranges(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Lower and upper ends of all methods' lenience ranges, float64 [9, 1] each: copied to a device only once."""
-    ranges = [method.lenience_range for method in METHODS.values()]
+@lru_cache
+def _ranges(ranges: tuple[tuple[float, float], ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Lower and upper ends of ranges [n], float64 [n, 1] each: copied to a device only once."""
     low, high = torch.tensor(ranges, dtype=torch.float64, device=device).unsqueeze(-1).unbind(-2)
     return low, high
+
+
+class _Verdicts:
+    """The verdicts on some draft tokens as functions of the lenience."""
+
+    def __init__(self, distributions: Distributions, tokens: Tensor, coins: Tensor) -> None:
+        self._b, self._tokens, self._coin = distributions, tokens, coins.double()
+        self._q, self._p = (at(each, tokens).double() for each in (distributions.q, distributions.p))
+        self._always = torch.full_like(self._p, math.inf)
+        self._crossings: dict[int, Tensor] = {}
+
+    def until_since(self, method: Method) -> tuple[Tensor, Tensor]:
+        """The leniences [...] below which a token is accepted, and from which on it is accepted again."""
+        if method.accepts_from is not None:
+            return -self._always, method.accepts_from(self._b, self._q, self._p, self._coin)
+        if method.rule is None or method.lenience_at is None:
+            return self._always, self._always
+        score, _ = method.rule(self._b, method.default_lenience)
+        if (
+            score.shape[-1] == 1
+        ):  # where the drafter is not trusted as a whole, decoding is lossless towards p
+            accepts = torch.where(self._coin * self._q < self._p, self._always, -self._always)
+            return accepts, method.lenience_at(self._b, score.squeeze(-1).double())
+        own = at(score, self._tokens).double()
+        return tuple(method.lenience_at(self._b, each) for each in (self._crossing(score, own), own))  # type: ignore[return-value]
+
+    def _crossing(self, score: Tensor, own: Tensor) -> Tensor:
+        if score.data_ptr() not in self._crossings:
+            # An untrusted token is accepted while the mass of q on all untrusted tokens exceeds this.
+            tiny = torch.finfo(self._p.dtype).tiny
+            share = torch.where(self._p > 0, self._coin * self._q / self._p.clamp_min(tiny), math.inf)
+            self._crossings[score.data_ptr()] = _crossing(score, self._b.q, share, own)
+        return self._crossings[score.data_ptr()]
 
 
 def _crossing(scores: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Tensor:
@@ -150,23 +164,23 @@ def _first_beyond(keys: Tensor, weights: Tensor, share: Tensor) -> tuple[Tensor,
     return key, share - below
 
 
-def same_residual(target: Target) -> Tensor:
-    """The lenience range [..., 0] to [..., 1] in which a token rule trusts the same set of tokens, so that a rejection
-    draws the same replacement. The residual of other methods does not depend on lenience.
+def same_residual(target: Target) -> Tensor | None:
+    """The lenience range [..., 0] to [..., 1] in which a rejection draws the same replacement; None where lenience does not matter.
+
+    A token rule draws the same one as long as it trusts the same set of tokens. Where it is not known when it does, or the
+    share of p depends on the lenience, the range is empty: the target's own lenience, twice.
     """
-    assert target.score is not None
-    assert target.threshold is not None
+    method, score = target.method, target.score
+    if not (target.judges_tokens or method.scale is not None) or not method.has_lenience:
+        return None
+    if score is None or target.threshold is None or method.lenience_at is None:
+        own = torch.zeros_like(target.distributions.q[..., 0], dtype=torch.float64) + target.lenience
+        return own.unsqueeze(-1).expand(*own.shape, 2)
     # No score exceeds 1, so adding or subtracting 2 masks tokens: several times faster than `where` with booleans.
-    trusted = indicator(torch.ge, target.score, target.threshold).mul_(2)
-    highest = (target.score - trusted).amax(-1)
-    lowest = (target.score - trusted.sub_(2)).amin(-1)
+    trusted = indicator(torch.ge, score, target.threshold).mul_(2)
+    highest = (score - trusted).amax(-1)
+    lowest = (score - trusted.sub_(2)).amin(-1)
     highest = torch.where(highest < 0, -math.inf, highest)
     lowest = torch.where(lowest >= 2, math.inf, lowest)
-    best = target.distributions.max_p1.squeeze(-1).double()
-    ends = [_lenience(target.method.name, score.double(), best) for score in (lowest, highest)]
-    return torch.stack(ends, -1).clamp(*target.method.lenience_range)
-
-
-def _lenience(name: str, score: Tensor, best: Tensor) -> Tensor:
-    """The lenience from which on a token rule trusts a token of that score."""
-    return 1 - score / best if name == "cascade_tokenV3" else best - score
+    ends = [method.lenience_at(target.distributions, each.double()) for each in (lowest, highest)]
+    return torch.stack(ends, -1).clamp(*method.lenience_range)

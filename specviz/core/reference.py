@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specviz.core.methods import acceptance_and_residual, get_method, target_distribution
+from specviz.core.methods import get_method
 from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, distribution, uniforms
+from specviz.core.target import acceptance_and_residual, target_distribution
 
 NextLogits = Callable[[Sequence[int]], Tensor]
 """A model: token ids so far -> logits [V] of the next one."""

@@ -1,7 +1,7 @@
 """Accept: which draft tokens pass, and what replaces the first one that does not.
 
 A draft token v is accepted where its coin is below min(1, pi(v)/q(v)); the first rejected one is replaced by a draw from
-the residual (the paper's algorithm 4, with `core.methods` for pi). Every position has coins of its own, so there is no bonus
+the residual (the paper's algorithm 4, with `core.target` for pi). Every position has coins of its own, so there is no bonus
 token: a K-th draft token is examined like the others. Tensors in, tensors out; knows no model.
 """
 
@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from specviz.core import kernels
-from specviz.core.methods import Distributions, Target
+from specviz.core.distributions import Distributions
 from specviz.core.sampling import distribution, draw
+from specviz.core.target import Target
 from specviz.engine.draft import Drafted
 from specviz.engine.plan import AcceptInputs, first, select
 
@@ -147,7 +148,7 @@ def decide(
     (`verifier_only`).
     """
     if accepted is not None:
-        resampled = accepted.target.draw_replacement(accepted.last, inputs.resample_coins)
+        resampled = accepted.target.draw_replacement(accepted.last, inputs.resample_coins, accepted.tokens)
         own = accepted.tokens, accepted.logits, accepted.target.distributions.q
         return Decision(inputs, *own, verified, accepted, resampled)
     if verified is not None:

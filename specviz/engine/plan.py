@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.core.methods import Method
+from specviz.core.method import Method
 from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, Warp
 from specviz.engine.draft_length import UNVERIFIED, AcceptanceHistory, AdaptiveDraftLength
 from specviz.engine.sequence import Sequence
@@ -261,10 +261,10 @@ def _verify_inputs(verifier: Runner, drafter: Runner, lengths: Lengths) -> Verif
 def _groups(
     sequences: list[Sequence], lengths: Lengths, drafter: Runner, verifier: Runner
 ) -> list[AcceptInputs]:
-    """Sequences by method, and by whether their distributions are truncated."""
+    """Sequences by method and rule, and by whether their distributions are truncated."""
 
-    def kind(sequence: Sequence) -> tuple[str, bool]:
-        return sequence.method.name, sequence.warp.truncates
+    def kind(sequence: Sequence) -> tuple[str, str, bool]:
+        return sequence.method.name, sequence.request.rule, sequence.warp.truncates
 
     groups = []
     for _, members in groupby(sorted(sequences, key=kind), key=kind):

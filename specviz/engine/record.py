@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.core.counterfactual import acceptances, flips, indices_where, same_residual
+from specviz.core.counterfactual import acceptances, alternatives, flips, indices_where, same_residual
 from specviz.core.sampling import ACCEPT, leading
 from specviz.engine.accept import Decision
 from specviz.engine.plan import first
@@ -96,8 +96,8 @@ def _recorded(decision: Decision, known: dict[str, Tensor]) -> dict[str, Tensor]
         found |= {"score": sides[0], "threshold": sides[1].expand_as(sides[0])}
     if inspects:
         found |= _explained(decision)
-        if target.judges_tokens:
-            found["same_residual"] = same_residual(target.at_steps(accepted.last))
+        if (same := same_residual(target.at_steps(accepted.last))) is not None:
+            found["same_residual"] = same
     return found
 
 
@@ -114,7 +114,8 @@ def _explained(decision: Decision) -> dict[str, Tensor]:
     tokens, coins = (values.flatten()[where] for values in (tokens, coins))
     own = target.distributions
     found = _most_likely(decision, q=own.q, p=own.p, pi=target.pi())
-    found |= {"others": acceptances(target, tokens), "flips": flips(own, tokens, coins)}
+    compared = alternatives(target.method)
+    found |= {"others": acceptances(target, tokens), "flips": flips(own, tokens, coins, compared)}
     if len(examined) == 1:  # what was examined comes first
         return {name: values[None] for name, values in found.items()}
     whole = {name: values.new_zeros(examined.numel(), *values.shape[1:]) for name, values in found.items()}
@@ -275,7 +276,12 @@ class _Readout:
         others, found = (self._values[name][self._row][step] for name in ("others", "flips"))
         resampled = not accepted and "same_residual" in self._values
         same = self._values["same_residual"][self._row] if resampled else None
-        return WhatIf(others, [[flip for flip in pair if math.isfinite(flip)] for pair in found], same)
+        known = [method.solves for method in alternatives(self._sequence.method)]
+        turns = [
+            [flip for flip in pair if math.isfinite(flip)] if solves else None
+            for pair, solves in zip(found, known, strict=True)
+        ]
+        return WhatIf(others, turns, same)
 
     def _keep_logits(self, count: int) -> None:
         decision = self._decision

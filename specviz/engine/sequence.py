@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from specviz.core.counterfactual import leniences
-from specviz.core.methods import Method, get_method
+from specviz.core.method import Method
+from specviz.core.methods import get_method
 from specviz.core.sampling import Warp, uniforms
 from specviz.engine.draft_length import AcceptanceHistory
 from specviz.errors import RequestError
@@ -46,7 +47,7 @@ class Sequence:
         room = _room(prompt_ids, pair)
         self.index = index
         self.request = request
-        self.method: Method = get_method(request.method)
+        self.method: Method = get_method(request.method, request.rule)
         self.warp = Warp(*request.warp)
         self.labels = labels
         self.records = records
@@ -92,7 +93,7 @@ class Sequence:
     def _alternatives(self) -> list[Alternative]:
         if not (self.request.inspect and self.method.drafts and self.method.verifies):
             return []
-        asked = leniences(self.method.name, float(self.request.lenience or 0.0))
+        asked = leniences(self.method, float(self.request.lenience or 0.0))
         return [Alternative(name, lenience) for name, lenience in asked.items()]
 
     @property

@@ -220,6 +220,16 @@ class Settings:
         added=True,
     )
 
+    rule: str = _setting(
+        "",
+        "When a token is trusted, for the method own_rule: a comparison such as p1(v) >= (1 - a) * max p1.",
+        label="Rule",
+        title="Your own rule",
+        metavar="RULE",
+        endpoints=("generate", "pane"),
+        added=True,
+    )
+
     @property
     def warp(self) -> tuple[Any, ...]:
         """What makes distributions of logits, in the order of `specviz.core.sampling.Warp`."""
@@ -336,6 +346,7 @@ class Request(Settings, Prompt):
         top_k: keep the k most probable tokens; 0 keeps all.
         top_p: in (0, 1]; 1 keeps all.
         min_p: in [0, 1]; keeps tokens at least so many times as probable as the most probable one; 0 keeps all.
+        rule: an expression that says when a token is trusted; the method is then own_rule, and need not be given.
         seed: >= 0; the text depends on it alone.
         max_new_tokens: >= 1.
         forbidden_tokens: ids, or strings that are one token each; never drafted, never emitted.
@@ -352,9 +363,16 @@ class Request(Settings, Prompt):
     continues: Continuation | None = None
 
     def __post_init__(self) -> None:
-        from specviz.core.methods import get_method  # brings torch, which the shell's --help can do without
+        from specviz.core.methods import (  # brings torch, which the shell's --help can do without
+            OWN_RULE,
+            get_method,
+        )
 
-        method = get_method(self.method)
+        if not isinstance(self.rule, str):
+            raise RequestError("The rule must be text.")
+        if self.rule and self.method == DEFAULT_METHOD:
+            object.__setattr__(self, "method", OWN_RULE)
+        method = get_method(self.method, self.rule)
         lenience = method.default_lenience if self.lenience is None else self.lenience
         object.__setattr__(self, "lenience", method.check_lenience(lenience))
         for name, setting in SETTINGS.items():

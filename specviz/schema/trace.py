@@ -81,13 +81,14 @@ class WhatIf:
 
     Attributes:
         acceptance: in the order of the run's alternatives; accepted where coin < acceptance.
-        flips: of each alternative, the leniences from which on its verdict is the other one, ascending; at most two.
+        flips: of each alternative, the leniences from which on its verdict is the other one, ascending; at most two. None where
+            that is not known, as of a rule of your own.
         kept: [from, to) the leniences between which this run's rule, having rejected, draws the same replacement;
             None where that does not depend on lenience, or nothing was rejected.
     """
 
     acceptance: list[float]
-    flips: list[list[float]]
+    flips: list[list[float] | None]
     kept: list[float] | None
 
 

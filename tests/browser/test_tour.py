@@ -13,7 +13,9 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from torch import Tensor
 
 from specviz.app.components.lessons import Tour
-from specviz.core.methods import Distributions, Target, get_method, total_variation
+from specviz.core.distributions import Distributions, total_variation
+from specviz.core.methods import get_method
+from specviz.core.target import Target
 from tests.browser.bare import open_bare
 
 CARDS = 9

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.core.methods import METHODS
+from specviz.core.methods import METHODS, PAPER
 from specviz.engine.engine import Engine
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
@@ -52,7 +52,7 @@ def test_the_block_does_not_show(engine: Engine) -> None:
     """Law 2: nine methods, three seeds: one and the same text for K = 1, 2, 3, 5, 8, 16, and where K is chosen as it goes."""
     requests = [
         Request(prompt=PROMPTS[6], method=method, seed=seed, max_new_tokens=TOKENS)
-        for method in METHODS
+        for method in PAPER
         for seed in SEEDS
     ]
     wanted = decisions(engine.generate([replace(request, draft_length=1) for request in requests]))
@@ -87,7 +87,7 @@ def test_a_token_has_the_same_bits_in_any_block_and_any_batch(engine: Engine) ->
 def test_neighbours_do_not_show(engine: Engine) -> None:
     """Law 3: nine methods, each alone, then all nine together, beside three different neighbours in turn."""
     requests = [
-        Request(prompt=PROMPTS[7], method=method, seed=1, max_new_tokens=TOKENS // 2) for method in METHODS
+        Request(prompt=PROMPTS[7], method=method, seed=1, max_new_tokens=TOKENS // 2) for method in PAPER
     ]
     neighbours = {
         "a short greedy one": Request(prompt=PROMPTS[3], temperature=0, max_new_tokens=12),
@@ -147,7 +147,7 @@ def test_greedy_is_greedy(engine: Engine) -> None:
     assert rounded <= 4
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", PAPER)
 def test_calls_are_rounds_not_tokens(engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from specviz.runtime.cpu.fused.runner import (
         FusedRunner,

@@ -12,8 +12,10 @@ from dataclasses import replace
 
 import torch
 
-from specviz.core.methods import METHODS, Distributions, Target
+from specviz.core.distributions import Distributions
+from specviz.core.methods import METHODS, PAPER
 from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, uniforms
+from specviz.core.target import Target
 from specviz.engine.engine import Engine
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
@@ -84,7 +86,7 @@ def check_blocks(engine: Engine) -> None:
     """Law 2: nine methods, two seeds: one and the same text for K = 1, 2, 3, 5, 8, 16, and where K is chosen as it goes."""
     requests = [
         Request(prompt=PROMPTS[6], method=method, seed=seed, max_new_tokens=TOKENS)
-        for method in METHODS
+        for method in PAPER
         for seed in SEEDS
     ]
     by_length = [engine.generate([replace(request, draft_length=k) for request in requests]) for k in LENGTHS]
@@ -102,7 +104,7 @@ def check_blocks(engine: Engine) -> None:
 def check_neighbours(engine: Engine) -> None:
     """Law 3: nine methods, each alone, then all nine together, beside three different neighbours in turn."""
     requests = [
-        Request(prompt=PROMPTS[7], method=method, seed=1, max_new_tokens=TOKENS // 2) for method in METHODS
+        Request(prompt=PROMPTS[7], method=method, seed=1, max_new_tokens=TOKENS // 2) for method in PAPER
     ]
     neighbours = {
         "a short greedy one": Request(prompt=PROMPTS[3], temperature=0, max_new_tokens=12),

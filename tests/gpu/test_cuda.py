@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specviz.core.methods import METHODS
+from specviz.core.methods import PAPER
 from specviz.engine.engine import Engine
 from specviz.models.loading import load_pair
 from specviz.models.registry import DEFAULT_PAIR
@@ -28,7 +28,7 @@ from tests.gpu.rounding import check_blocks, check_neighbours, check_same
 
 def mixed(count: int) -> list[Request]:
     """Requests of all methods and many lengths."""
-    methods = list(METHODS)
+    methods = list(PAPER)
     return [
         Request(
             prompt=PROMPTS[i % len(PROMPTS)],

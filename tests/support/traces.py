@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from specviz.core.methods import METHODS
+from specviz.core.methods import METHODS, PAPER
 
 STORY = (
     "A rainbow is sunlight, taken apart by rain. When a ray enters a drop of water it slows down and bends, and blue "
@@ -76,7 +76,7 @@ def run_entry(method: str = "cascade_chow", **changes: Any) -> dict[str, Any]:
     entry = {
         "type": "run", "schema": "specviz-trace", "version": 4, "specviz": "0.1.0", "pair": "embedded",
         "drafter": "tiny drafter", "verifier": "SmolLM2-135M-Instruct", "method": method, "lenience": 0.3,
-        "draft_length": 5, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0, "max_new_tokens": 256,
+        "draft_length": 5, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "rule": "", "seed": 0, "max_new_tokens": 256,
         "forbidden_tokens": [], "echo": False, "inspect": 10, "prompt": PROMPT, "prompt_ids": [1, 2, 3],
         "device": "cpu", "dtype": "float32", "alternatives": [],
     }  # fmt: skip
@@ -87,13 +87,13 @@ def alternatives(method: str, lenience: float, inspect: int = 10) -> list[dict[s
     """The header's list of what every token is asked, where it is."""
     if not inspect or method.endswith("_only"):
         return []
-    own = {name: other.default_lenience for name, other in METHODS.items()} | {method: lenience}
+    own = {name: METHODS[name].default_lenience for name in PAPER} | {method: lenience}
     return [{"method": name, "lenience": at} for name, at in own.items()]
 
 
 def what_if(method: str, acceptance: float, flips: list[float], **changes: Any) -> dict[str, Any]:
     """A token's what-if, as plain as can be: its own method as given, of the others nothing flips."""
-    names = list(METHODS)
+    names = list(dict.fromkeys((*PAPER, method)))
     return {
         "acceptance": [acceptance if name == method else float(name != "verifier_only") for name in names],
         "flips": [flips if name == method else [] for name in names],

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from specviz.core.methods import METHODS, get_method
+from specviz.core.methods import METHODS, PAPER, get_method
 from specviz.errors import RequestError
 from specviz.schema.settings import MAX_DRAFT_LENGTH
 
@@ -22,7 +22,8 @@ LENIENCES: dict[str, tuple[float, ...]] = {
     "cascade_tokenV2": (-1, 0, 0.1, 0.3, 0.5, 0.8, 1),
     "cascade_tokenV3": (0, 0.3, 0.6, 0.9, 0.99, 0.999, 1),
 }
-"""Where each method's curve is sampled by default, from the strict end to the drafter's; denser where it bends."""
+"""Where a method's curve is sampled by default, from the strict end to the drafter's; denser where it bends. Others: evenly."""
+_EVENLY = 7
 
 
 @dataclass(frozen=True, order=True)
@@ -73,7 +74,7 @@ class SweepGrid:
     """
 
     pair: str = "embedded"
-    methods: tuple[str, ...] = tuple(METHODS)
+    methods: tuple[str, ...] = PAPER
     leniences: tuple[float, ...] = ()
     points: int = 0
     temperatures: tuple[float, ...] = (0.0, 0.5, 1.0)
@@ -148,12 +149,17 @@ class SweepGrid:
         return SweepGrid(**settings)
 
 
+def _evenly(low: float, high: float) -> tuple[float, ...]:
+    steps = _EVENLY - 1
+    return (*tuple(round(low + (high - low) * step / steps, 3) for step in range(steps)), high)
+
+
 def _leniences(name: str, asked: Sequence[float], points: int) -> Sequence[float]:
     method = METHODS[name]
     if not method.has_lenience:
         return (0.0,)
     if not asked:
-        own = LENIENCES[name]
+        own = LENIENCES.get(name) or _evenly(*method.offered_range)
         last, steps = len(own) - 1, min(points or len(own), len(own)) - 1
         return [own[round(step * last / steps)] for step in range(steps + 1)]
     low, high = method.lenience_range

@@ -22,7 +22,7 @@ class Lesson(ScriptedHTML):
 
 
 class Playground(Lesson):
-    """Six words, two distributions to drag, and what each of the nine methods makes of them."""
+    """Six words, two distributions to drag, and what each of the methods makes of them."""
 
     TEMPLATE = template("playground/playground")
     CSS = style(_STYLES)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import gradio as gr
 import plotly
 
-from specviz.app.marks import SYMBOLS
+from specviz.app.marks import method_symbol, method_token
 from specviz.compat.gradio import UNPADDED, served_address
 from specviz.core.methods import METHODS
 
@@ -57,11 +57,21 @@ def plotly_address() -> str:
 
 def method_words() -> dict[str, dict[str, Any]]:
     """What the browser shows of each method, by its name: its words, its symbol, the range of its lenience, the names of its two ends."""
-    words = ("title", "formula", "sentence", "score_label", "threshold_label", "default_lenience")
+    words = (
+        "title",
+        "group",
+        "formula",
+        "sentence",
+        "source",
+        "score_label",
+        "threshold_label",
+        "default_lenience",
+    )
+    rule = ("expression", "weight", "share")
     return {
-        name: {word: getattr(method, word) for word in words}
+        name: {word: getattr(method, word) for word in (*words, *rule)}
         | {"range": list(method.offered_range), "ends": [method.strict_end, method.drafter_end]}
-        | {"symbol": SYMBOLS[name][1]}
+        | {"symbol": method_symbol(name)[1], "colour": method_token(name)}
         for name, method in METHODS.items()
     }
 

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from specviz.analysis.sweep.cost_model import CostModel
 from specviz.analysis.sweep.results import COMPARED, FIGURES, Estimate, Point, Results
-from specviz.app.marks import SYMBOLS, method_colour
+from specviz.app.marks import method_colour, method_symbol, method_token
 from specviz.app.tokens import colours
 from specviz.core.methods import METHODS
 from specviz.errors import RequestError
@@ -46,7 +46,7 @@ def _faint(colour: str) -> str:
     return f"rgba({red}, {green}, {blue}, 0.45)"
 
 
-_DRAWN = ("text", "muted", "line", "sunken", "panel", *(f"method-{name}" for name in SYMBOLS))
+_DRAWN = ("text", "muted", "line", "sunken", "panel", *dict.fromkeys(method_token(name) for name in METHODS))
 _SWAPS = {colours("light")[name]: colours("dark")[name] for name in _DRAWN}
 DARK: dict[str, str] = _SWAPS | {_faint(light): _faint(dark) for light, dark in _SWAPS.items()}
 """Colours of the figure that a dark page cannot show, and those it shows instead."""
@@ -101,10 +101,10 @@ def figure(
     if x == MODELLED:
         _measured(plot, marks)
     marks.sort(key=lambda mark: mark.point.setting.lenience)
-    for name, (symbol, _) in SYMBOLS.items():
+    for name in METHODS:
         own = [mark for mark in marks if mark.point.setting.method == name]
         if own and name not in _ALONE:
-            _curve(plot, own, method_colour(name), symbol, (x, y))
+            _curve(plot, own, method_colour(name), method_symbol(name)[0], (x, y))
     _alone(plot, marks, (x, y))
     for beats, (symbol, words) in _STARS.items():
         if any(mark.point.beats_both == beats for mark in marks):
@@ -195,7 +195,7 @@ def _curve(plot: go.Figure, marks: list[_Mark], colour: str, symbol: str, axes: 
 def _alone(plot: go.Figure, marks: list[_Mark], axes: tuple[str, str]) -> None:
     """Both models alone, and how good each is all the way across."""
     for name in _ALONE:
-        colour, symbol = method_colour(name), SYMBOLS[name][0]
+        colour, symbol = method_colour(name), method_symbol(name)[0]
         own = [mark for mark in marks if mark.point.setting.method == name]
         for mark in own:
             line = {"color": colour, "width": 1, "dash": "dash"}

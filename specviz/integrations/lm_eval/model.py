@@ -15,8 +15,9 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from torch import Tensor
 
 from specviz.analysis.quality import read_logits
-from specviz.core.methods import get_method, target_distribution
+from specviz.core.methods import get_method
 from specviz.core.sampling import Warp
+from specviz.core.target import target_distribution
 from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Finished
 from specviz.errors import RequestError, StoppedError

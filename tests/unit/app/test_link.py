@@ -19,15 +19,16 @@ def parsed(query: str) -> Link:
 
 def test_a_link_sets_all_that_it_names() -> None:
     link = parsed(
-        "tab=generate&pair=gpt2&prompt=Why%3F%0A%26%F0%9F%8C%88&method=cascade_opt&lenience=-2.5&k=7&temperature=0"
+        "tab=generate&pair=gpt2&prompt=Why%3F%0A%26%F0%9F%8C%88&method=own_rule&rule=q1(v)+%3E+a&lenience=0.25&k=7&temperature=0"
         "&top_k=40&top_p=0.9&min_p=0.1&tokens=64&seed=123456&run=lossless"
     )
     assert link.problems == ()
     assert link.settings == {
         "pair": "gpt2",
         "prompt": "Why?\n&🌈",
-        "method": "cascade_opt",
-        "lenience": -2.5,
+        "method": "own_rule",
+        "rule": "q1(v) > a",
+        "lenience": 0.25,
         "draft_length": 7,
         "temperature": 0.0,
         "top_k": 40,
@@ -177,3 +178,13 @@ def test_one_bad_value_does_not_spoil_the_others() -> None:
 def test_reading_a_link_takes_no_gradio() -> None:
     code = "import sys, specviz.app.link; sys.exit('gradio' in sys.modules or 'plotly' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_rule_of_ones_own_makes_its_method_and_a_foreign_one_is_left_out() -> None:
+    assert parsed("rule=p1(v)+%3E+0.1").settings == {"rule": "p1(v) > 0.1", "method": "own_rule"}
+    link = parsed("rule=p1(v)+%3E+0.1&method=speed")
+    assert link.settings == {"method": "speed"}
+    assert link.problems == ("The link’s “rule” was left out: it is for the method own_rule.",)
+    link = parsed("rule=p1(v)+%3E+<b>")
+    assert link.settings == {}
+    assert link.problems == ("The link’s “rule” was left out: it is no rule, from character 9 on.",)

@@ -10,7 +10,7 @@ import pytest
 
 from specviz.app.components.scripted_html import STATIC
 from specviz.app.look import FONTS, ICON, font_faces, head, theme
-from specviz.app.marks import SYMBOLS, method_colour
+from specviz.app.marks import method_colour, method_symbol, method_token
 from specviz.app.tokens import colours
 from specviz.core.methods import METHODS
 
@@ -146,7 +146,7 @@ SIGHTS = {
 def test_methods_and_origins_can_be_told_apart(theme: str, sight: str) -> None:
     """Also by the colour-blind: no two are closer than 10 in Lab, where 2 can just be seen side by side."""
     found = colours(theme)
-    for group in ([f"method-{name}" for name in METHODS], ["drafter", "verifier", "rejected"]):
+    for group in (dict.fromkeys(map(method_token, METHODS)), ["drafter", "verifier", "rejected"]):
         places = {name: seen_by(found[name], SIGHTS[sight]) for name in group}
         close = {
             pair
@@ -161,9 +161,5 @@ def test_no_method_has_a_colour_that_means_something_else() -> None:
         found = colours(each)
         meanings = {found[name] for name in (*MEANINGS, "error")}
         assert meanings.isdisjoint(method_colour(name, each) for name in METHODS)
-    assert SYMBOLS.keys() == METHODS.keys()
-    assert (
-        len({symbol for symbol, _ in SYMBOLS.values()})
-        == len({sign for _, sign in SYMBOLS.values()})
-        == len(METHODS)
-    )
+    for side in zip(*map(method_symbol, METHODS), strict=True):
+        assert len(set(side)) == len(METHODS)

@@ -13,7 +13,7 @@ from specviz.analysis.sweep.cost_model import CostModel
 from specviz.analysis.sweep.grid import Setting, SweepGrid
 from specviz.analysis.sweep.results import Estimate, Point, Results
 from specviz.app.figures.tradeoff import COSTS, DARK, QUALITIES, cost, figure, number, sentence
-from specviz.core.methods import METHODS
+from specviz.core.methods import METHODS, PAPER
 from specviz.errors import RequestError
 
 COST_MODEL = CostModel(drafter=0.1, per_token=0.05, draft_length=3)
@@ -54,7 +54,7 @@ def made_point(setting: Setting) -> Point:
 
 
 def made_results(
-    methods: tuple[str, ...] = tuple(METHODS), temperatures: tuple[float, ...] = (0.0, 0.5), **more: Any
+    methods: tuple[str, ...] = PAPER, temperatures: tuple[float, ...] = (0.0, 0.5), **more: Any
 ) -> Results:
     settings = SweepGrid(methods=tuple(methods), temperatures=tuple(temperatures)).settings
     names = {"drafter": "SmolLM2 drafter 18M", "verifier": "SmolLM2-135M-Instruct", "dtype": "float32"}

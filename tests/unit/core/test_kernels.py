@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from specviz.core import kernels
-from specviz.core.counterfactual import acceptances, flips
-from specviz.core.methods import METHODS, Distributions, Target, total_variation
+from specviz.core.counterfactual import acceptances, alternatives, flips
+from specviz.core.distributions import Distributions, total_variation
+from specviz.core.methods import METHODS
 from specviz.core.sampling import distribution, draw, leading, sample
+from specviz.core.target import Target
 from specviz.engine.accept import examine
 from specviz.engine.engine import Engine
 from specviz.schema.settings import Request
@@ -149,8 +151,10 @@ def test_rules_are_those_of_torch(name: str, vocabulary: int, in_torch) -> None:
             "pi": target.pi(),
             "acceptance": target.acceptance(tokens),
             "others": acceptances(target, tokens),
-            "flips": flips(target.distributions, tokens, coins).nan_to_num(posinf=9.0),
-            "replacement": target.draw_replacement(last, coins),
+            "flips": flips(target.distributions, tokens, coins, alternatives(target.method)).nan_to_num(
+                posinf=9.0
+            ),
+            "replacement": target.draw_replacement(last, coins, tokens),
             "distance": total_variation(target.distributions.q, target.distributions.p),
         }
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specviz.core import sampling
-from specviz.core.methods import METHODS
+from specviz.core.methods import METHODS, PAPER
 from specviz.engine.accept import Accepted
 from specviz.engine.accept import accept as judge
 from specviz.engine.batch import Batch
@@ -306,7 +306,7 @@ def nine(temperature: float, **settings: Any) -> list[Request]:
             max_new_tokens=5 + number,
             **settings,
         )
-        for number, method in enumerate(METHODS)
+        for number, method in enumerate(PAPER)
     ]
 
 
@@ -458,7 +458,7 @@ def test_a_round_waits_once_for_the_device_and_sends_it_one_parcel(
         assert gpu.uploads <= (1 if number else 2), str(gpu)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", PAPER)
 def test_a_text_alone_waits_once_a_round(gpu: PretendGpu, pairs: Pairs, method: str) -> None:
     there = on_gpu(pairs("gpt2"))
     request = Request(prompt=PROMPT, method=method, seed=1, max_new_tokens=12, top_p=0.9, inspect=2)

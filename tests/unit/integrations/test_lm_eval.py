@@ -20,7 +20,7 @@ from lm_eval.models.huggingface import HFLM
 
 from specviz.analysis.sweep.items import Item, Items
 from specviz.cli.main import main as shell
-from specviz.core.methods import target_distribution
+from specviz.core.target import target_distribution
 from specviz.engine.engine import Engine
 from specviz.errors import RequestError, SpecvizError, StoppedError
 from specviz.integrations.lm_eval import SOURCE, HarnessModel, TaskItems, load_tasks

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.core.methods import METHODS
+from specviz.core.methods import PAPER
 from specviz.engine import batch
 from specviz.engine.engine import Engine
 from specviz.engine.events import Started
@@ -36,7 +36,7 @@ from tests.support.tiny import Pairs
 
 def request(number: int, **options: Any) -> Request:
     """One of many that differ."""
-    methods = list(METHODS)
+    methods = list(PAPER)
     settings: dict[str, Any] = {
         "token_ids": list(range(40 + number, 52 + number)),
         "method": methods[number % len(methods)],

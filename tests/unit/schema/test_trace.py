@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specviz.core.methods import METHODS
+from specviz.core.methods import PAPER
 from specviz.errors import TraceError
 from specviz.schema.settings import SETTINGS, Request
 from specviz.schema.trace import (
@@ -270,7 +270,7 @@ def test_a_trace_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["target"]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", PAPER)
 def test_traces_made_for_the_view_s_tests_are_traces(method: str) -> None:
     made = make_trace(method=method, stop_reason="eos")
     loaded = parse_trace(made.lines)

@@ -6,6 +6,6 @@ import { attributes, el, string } from "./dom.js";
 export function methodMark(name, methods) {
   if (!Object.hasOwn(methods, name)) return null;
   const node = attributes(el("i", "sv-mark"), { "aria-hidden": "true", "data-symbol": string(methods[name].symbol) });
-  node.style.color = "var(--sv-method-" + name + ")";
+  node.style.color = "var(--sv-" + string(methods[name].colour) + ")";
   return node;
 }

@@ -1,0 +1,152 @@
+"""Both models' distributions at the same positions, and the numbers that rules read off them; each computed once and on demand.
+
+q and p are the drafter's and the verifier's distributions at the request's temperature, truncated; q1 and p1 the same logits at
+temperature 1. Knows no rule and no method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from specviz.core import kernels
+from specviz.core.sampling import Number, Warp, distribution, leading, total
+
+
+class Distributions:
+    """q, p, q1, p1, each [..., V], and what rules ask about them, each [..., 1]."""
+
+    def __init__(
+        self,
+        drafter_logits: Tensor | None,
+        verifier_logits: Tensor | None,
+        *warp: Number,
+        **known: Tensor,
+    ) -> None:
+        """From logits [..., V] and a `Warp`; `known`, by name, is what was already computed from them.
+
+        Logits of which nothing is left to compute need not be given.
+        """
+        self._drafter_logits, self._verifier_logits = drafter_logits, verifier_logits
+        self._warp = Warp(*warp)
+        self._plain = not any(isinstance(each, Tensor) for each in warp) and self._warp == Warp()
+        self._quantities: dict[tuple[str, str, int], Tensor] = {}
+        self.__dict__ |= known
+
+    @cached_property
+    def q(self) -> Tensor:
+        """Drafter at the request's temperature, truncated."""
+        return distribution(self._given(self._drafter_logits), *self._warp)
+
+    @cached_property
+    def p(self) -> Tensor:
+        """Verifier at the request's temperature, truncated."""
+        return distribution(self._given(self._verifier_logits), *self._warp)
+
+    @cached_property
+    def q1(self) -> Tensor:
+        """Drafter at temperature 1, never truncated."""
+        return self.q if self._plain else distribution(self._given(self._drafter_logits))
+
+    @cached_property
+    def p1(self) -> Tensor:
+        """Verifier at temperature 1, never truncated."""
+        return self.p if self._plain else distribution(self._given(self._verifier_logits))
+
+    def _given(self, logits: Tensor | None) -> Tensor:
+        assert logits is not None
+        return logits
+
+    @property
+    def max_q1(self) -> Tensor:
+        """max q1 [..., 1]: the drafter's confidence."""
+        return self.quantity("max", "q1")
+
+    @property
+    def max_p1(self) -> Tensor:
+        """max p1 [..., 1]: the verifier's confidence."""
+        return self.quantity("max", "p1")
+
+    @property
+    def total_variation(self) -> Tensor:
+        """TV(q, p) [..., 1]."""
+        return self.quantity("TV")
+
+    def quantity(self, name: str, of: str = "", count: int = 0) -> Tensor:
+        """A number of each position [..., 1]: "max", "H" (entropy, in nats) or "top" (the `count`-th largest probability) of a
+        distribution; "TV" of q and p, "JS" of q1 and p1.
+        """
+        key = (name, of.rstrip("1") if self._plain else of, count)
+        if key not in self._quantities:
+            self._quantities[key] = self._compute(name, of, count)
+        return self._quantities[key]
+
+    def _compute(self, name: str, of: str, count: int) -> Tensor:
+        if name == "TV":
+            return excess(self.q, self.p)
+        if name == "JS":
+            middle = entropy((self.q1 + self.p1).mul_(0.5))
+            alone = self.quantity("H", "q1") + self.quantity("H", "p1")
+            return (middle - alone / 2).clamp_min_(0)
+        values: Tensor = getattr(self, of)
+        if name == "top":
+            return leading(values, min(count, values.shape[-1]))[0][..., -1:]
+        compute: Callable[[Tensor], Tensor] = {"max": _largest, "H": entropy}[name]
+        return compute(values)
+
+    def select(self, places: Places) -> Distributions:
+        """These distributions at some positions only: [n, V]. What was not computed before is computed for these alone."""
+        drafter_logits, verifier_logits = (
+            None if each is None else select(each, places)
+            for each in (self._drafter_logits, self._verifier_logits)
+        )
+        known: dict[str, Tensor] = {
+            name: select(self.__dict__[name], places) for name in ("q1", "p1") if name in self.__dict__
+        }
+        known |= {"q": select(self.q, places), "p": select(self.p, places)}
+        selected = Distributions(drafter_logits, verifier_logits, **known)
+        selected._plain = self._plain
+        selected._quantities = {key: select(each, places) for key, each in self._quantities.items()}
+        return selected
+
+
+Places = Tensor | slice
+"""Some of all positions, flattened: indices [n], or a run of them, which is selected without a copy."""
+
+
+def places(indices: Tensor) -> Places:
+    """`indices` [n], as a run where they are one and reading them is free (on a CPU)."""
+    if indices.device.type != "cpu" or not len(indices):
+        return indices
+    each = indices.tolist()
+    run = slice(each[0], each[0] + len(each))
+    return run if each == list(range(run.start, run.stop)) else indices
+
+
+def select(values: Tensor, places: Places) -> Tensor:
+    """`values` [..., V] at some of all positions: [n, V]."""
+    return values.reshape(-1, values.shape[-1])[places]
+
+
+def total_variation(q: Tensor, p: Tensor) -> Tensor:
+    """TV(q, p) = sum of max(0, q - p) over the vocabulary: [..., V], [..., V] -> [...]."""
+    return excess(q, p).squeeze(-1)
+
+
+def excess(left: Tensor, right: Tensor) -> Tensor:
+    """The sum of max(0, left - right) over the vocabulary: [..., 1]."""
+    if kernels.serve(left):
+        return kernels.excess(left, right)
+    return total((left - right).clamp_min_(0))
+
+
+def entropy(values: Tensor) -> Tensor:
+    """The entropy of distributions [..., V], in nats: [..., 1]."""
+    return -total(values.clamp_min(torch.finfo(values.dtype).tiny).log_().mul_(values))
+
+
+def _largest(values: Tensor) -> Tensor:
+    return values.amax(-1, keepdim=True)

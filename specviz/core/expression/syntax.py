@@ -1,0 +1,382 @@
+"""What a rule may say, and its syntax tree: read by a small recursive-descent parser that knows every name it lets through.
+
+A rule speaks of one position. `q(v)`, `p(v)` are probabilities of the draft token under drafter and verifier, `max q`, `H(q)` and
+`top(k, q)` a distribution's largest probability, its entropy in nats and its k-th largest probability; with a 1 (`p1(v)`, `max p1`)
+they are those at temperature 1. `TV` is the total variation of q and p, `JS` the Jensen-Shannon divergence of q1 and p1 in nats, `a`
+the lenience. Numbers come of these by + - * / and min max sqrt log exp; truths by comparing numbers, and by and, or, not.
+
+Knows no tensor: what a tree means is `tensors`. `static/shared/expression.js` reads the same language; tests compare the two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from specviz.errors import RuleError
+
+MAX_CHARACTERS = 300
+MAX_DEPTH = 16
+"""How deep parentheses, functions, `not` and signs may nest."""
+MAX_WORK = 48
+"""What a rule may cost, counted by `Node.work`: about as many passes over the vocabulary."""
+MAX_NUMBER = 1e6
+MAX_TOP = 100
+
+DISTRIBUTIONS = ("q", "p", "q1", "p1")
+SUMS, PRODUCTS = ("+", "-"), ("*", "/")
+COMPARISONS = (">=", ">", "<=", "<")
+FUNCTIONS = {"min": (2, 8), "max": (2, 8), "sqrt": (1, 1), "log": (1, 1), "exp": (1, 1)}
+"""Each function, and how many arguments it takes."""
+_KNOWN = "q(v), p(v), q1(v), p1(v), max, H and top of q, p, q1, p1, TV, JS, a, min, max, sqrt, log and exp"
+_COSTS = {"max": 1, "top": 4, "H": 8, "TV": 2, "JS": 24}
+_SLOW = {"exp": 6, "log": 6, "sqrt": 2, "/": 2}
+
+# One character each, so that a place in the text stays the same place.
+_PLAIN = str.maketrans({"α": "a", "−": "-", "–": "-", "·": "*", "×": "*", "₁": "1"})
+_WORD = re.compile(
+    r"\s*(?:([0-9]+[.]?[0-9]*(?:[eE][+-]?[0-9]+)?|[.][0-9]+)|([A-Za-z][A-Za-z0-9]*)|(>=|<=|[-+*/(),<>≥≤]))"
+)
+
+
+class Level(IntEnum):
+    """Of what there is one: of a setting for all positions, of a whole position, of each token at it."""
+
+    SETTING = 0
+    WHOLE = 1
+    TOKEN = 2
+
+
+@dataclass(frozen=True)
+class Node:
+    """A part of a rule.
+
+    Attributes:
+        name: an operator, a function, "number", "a", "TV", "JS", or "(v)", "max", "H", "top" of a distribution.
+        position: where in the text its name begins.
+        parts: what it is made of.
+        of: the distribution it speaks of.
+        value: of a number; the k of `top`.
+    """
+
+    name: str
+    position: int
+    parts: tuple[Node, ...] = ()
+    of: str = ""
+    value: float = 0.0
+
+    @property
+    def is_truth(self) -> bool:
+        """Whether it holds or not, and is no number."""
+        return self.name in (*COMPARISONS, "and", "or", "not")
+
+    @property
+    def is_quantity(self) -> bool:
+        """Whether it is read off the distributions, and not computed from other parts."""
+        return not self.parts and self.level > Level.SETTING
+
+    @property
+    def level(self) -> Level:
+        """Of what there is one."""
+        if self.name in ("number", "a"):
+            return Level.SETTING
+        if self.of or self.name in ("TV", "JS"):
+            return Level.TOKEN if self.name == "(v)" else Level.WHOLE
+        return max(part.level for part in self.parts)
+
+    def walk(self) -> Iterator[Node]:
+        """All its parts, and itself, innermost first."""
+        for part in self.parts:
+            yield from part.walk()
+        yield self
+
+    @property
+    def work(self) -> int:
+        """What it costs, in passes over the vocabulary; a quantity that is asked for twice is computed once."""
+        quantities = {(each.name, each.of, each.value) for each in self.walk() if each.is_quantity}
+        own = sum(_COSTS.get(name, 0) for name, _, _ in quantities)
+        return own + sum(
+            _SLOW.get(each.name, 1) * max(1, len(each.parts) - 1)
+            for each in self.walk()
+            if each.parts and each.level is Level.TOKEN
+        )
+
+
+def parse(text: str) -> Node:
+    """The tree of a rule.
+
+    Raises:
+        RuleError: it is not one; with a sentence and the place.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise RuleError("A rule is empty: write a comparison such as p1(v) >= (1 - a) * max p1.", "", 0)
+    if len(text) > MAX_CHARACTERS:
+        raise RuleError(
+            f"A rule may have {MAX_CHARACTERS} characters; this one has {len(text)}.",
+            text[:MAX_CHARACTERS],
+            MAX_CHARACTERS,
+        )
+    rule = _Parser(text).rule()
+    if not rule.is_truth:
+        raise RuleError(
+            "A rule says when a token is trusted: it must be a comparison, such as p1(v) >= 0.1.",
+            text,
+            rule.position,
+        )
+    if rule.work > MAX_WORK:
+        raise RuleError(
+            f"This rule computes too much: {rule.work} passes over the vocabulary, where {MAX_WORK} may be.",
+            text,
+            rule.position,
+        )
+    return rule
+
+
+def parse_number(text: str) -> Node:
+    """The tree of an expression that is a number; as `parse`. For the registry's own rows."""
+    node = _Parser(text).rule()
+    if node.is_truth:
+        raise RuleError("A number is wanted here, not a comparison.", text, node.position)
+    return node
+
+
+class _Parser:
+    """One reading of one text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._words = list(self._split(text.translate(_PLAIN)))
+        self._next = self._depth = 0
+
+    def _split(self, text: str) -> Iterator[tuple[str, str, int]]:
+        """(kind, word, position) of each word, and of the end."""
+        at, end = 0, len(text.rstrip())
+        while at < end:
+            if not (found := _WORD.match(text, at)):
+                at += len(text[at:]) - len(text[at:].lstrip())
+                raise RuleError("A rule has no such character.", text, at)
+            kind = ("number", "name", "sign")[found.lastindex - 1 if found.lastindex else 0]
+            word = found[found.lastindex or 0]
+            yield kind, {"≥": ">=", "≤": "<="}.get(word, word), found.end() - len(word)
+            at = found.end()
+        yield "end", "", end
+
+    def rule(self) -> Node:
+        node = self._any()
+        if self._kind != "end":
+            raise self._error("Here something is missing between two parts: an operator, or “and”.")
+        return node
+
+    # ---- words
+
+    @property
+    def _kind(self) -> str:
+        return self._words[self._next][0]
+
+    @property
+    def _word(self) -> str:
+        return self._words[self._next][1]
+
+    @property
+    def _position(self) -> int:
+        return self._words[self._next][2]
+
+    def _take(self, *words: str) -> bool:
+        """Whether the next word is one of these; then it is read."""
+        found = self._kind in ("name", "sign") and self._word in words
+        self._next += found
+        return found
+
+    def _need(self, word: str, sentence: str) -> None:
+        if not self._take(word):
+            raise self._error(sentence)
+
+    def _error(self, sentence: str, position: int | None = None) -> RuleError:
+        return RuleError(sentence, self._text, self._position if position is None else position)
+
+    def _nested(self, read: Callable[[], Node]) -> Node:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise self._error(f"This nests too deep: {MAX_DEPTH} levels may be.")
+        node = read()
+        self._depth -= 1
+        return node
+
+    # ---- grammar, loosest first
+
+    def _any(self) -> Node:
+        return self._joined("or", lambda: self._joined("and", self._not))
+
+    def _joined(self, word: str, read: Callable[[], Node]) -> Node:
+        left = read()
+        while self._word == word and self._kind == "name":
+            position = self._position
+            self._next += 1
+            left = Node(word, position, (self._truth(left, word), self._truth(read(), word)))
+        return left
+
+    def _not(self) -> Node:
+        position = self._position
+        if self._take("not"):
+            return Node("not", position, (self._truth(self._nested(self._not), "not"),))
+        return self._comparison()
+
+    def _comparison(self) -> Node:
+        left = self._sum()
+        position, word = self._position, self._word
+        if not self._take(*COMPARISONS):
+            return left
+        node = Node(word, position, (self._number(left), self._number(self._sum())))
+        if self._word in COMPARISONS and self._kind == "sign":
+            raise self._error("Compare two numbers at a time, and join comparisons with “and”.")
+        return node
+
+    def _sum(self) -> Node:
+        return self._chain(SUMS, lambda: self._chain(PRODUCTS, self._factor))
+
+    def _chain(self, signs: tuple[str, ...], read: Callable[[], Node]) -> Node:
+        left = read()
+        while self._kind == "sign" and self._word in signs:
+            position, sign = self._position, self._word
+            self._next += 1
+            left = Node(sign, position, (self._number(left), self._number(read())))
+        return left
+
+    def _factor(self) -> Node:
+        position = self._position
+        if self._take("-"):
+            return Node("negative", position, (self._number(self._nested(self._factor)),))
+        return self._atom()
+
+    def _atom(self) -> Node:
+        kind, word, position = self._words[self._next]
+        if kind == "end":
+            raise self._error("The rule ends too early: a number or a name is missing here.")
+        if self._take("("):
+            node = self._nested(self._any)
+            self._need(")", "A closing parenthesis is missing here.")
+            return node
+        if kind == "sign":
+            raise self._error("A number or a name is missing here.")
+        self._next += 1
+        if kind == "number":
+            if float(word) > MAX_NUMBER:
+                raise self._error(f"This number is too large: up to {MAX_NUMBER:g} may be.", position)
+            return Node("number", position, value=float(word))
+        if word in ("a", "TV", "JS"):
+            return Node(word, position)
+        if word in DISTRIBUTIONS:
+            return self._probability(word, position)
+        if word == "max" and self._word in DISTRIBUTIONS:
+            return Node("max", position, of=self._distribution())
+        if word in ("H", "top"):
+            return self._of_distribution(word, position)
+        if word in FUNCTIONS:
+            return self._function(word, position)
+        raise self._error(f"There is no such name; there are {_KNOWN}.", position)
+
+    def _probability(self, name: str, position: int) -> Node:
+        sentence = f"Write {name}(v) for the draft token's probability, or max {name} for the largest one."
+        self._need("(", sentence)
+        self._need("v", sentence)
+        self._need(")", sentence)
+        return Node("(v)", position, of=name)
+
+    def _distribution(self) -> str:
+        name = self._word
+        if not self._take(*DISTRIBUTIONS):
+            raise self._error(f"Here a distribution must be named: {', '.join(DISTRIBUTIONS)}.")
+        return name
+
+    def _of_distribution(self, name: str, position: int) -> Node:
+        example = "H(p1)" if name == "H" else "top(10, p1)"
+        self._need("(", f"{name} is written {example}.")
+        count = 0.0
+        if name == "top":
+            count = float(self._word) if self._kind == "number" else 0.0
+            if not (count.is_integer() and 1 <= count <= MAX_TOP):
+                raise self._error(f"top takes a whole number from 1 to {MAX_TOP} first.")
+            self._next += 1
+            self._need(",", f"{name} is written {example}.")
+        found = self._distribution()
+        self._need(")", f"{name} is written {example}.")
+        return Node(name, position, of=found, value=count)
+
+    def _function(self, name: str, position: int) -> Node:
+        self._need("(", f"After {name} comes a parenthesis: {name}(…).")
+        parts = [self._number(self._nested(self._any))]
+        while self._take(","):
+            parts.append(self._number(self._nested(self._any)))
+        least, most = FUNCTIONS[name]
+        if not least <= len(parts) <= most:
+            numbers = f"{least} number" if least == most else f"{least} to {most} numbers"
+            raise self._error(f"{name} takes {numbers}; here are {len(parts)}.", position)
+        self._need(")", "A comma or a closing parenthesis is missing here.")
+        return Node(name, position, tuple(parts))
+
+    # ---- kinds
+
+    def _truth(self, node: Node, word: str) -> Node:
+        if not node.is_truth:
+            raise self._error(f"“{word}” joins comparisons; this is a number.", node.position)
+        return node
+
+    def _number(self, node: Node) -> Node:
+        if node.is_truth:
+            raise self._error("A number is wanted here; this is a comparison.", node.position)
+        return node
+
+
+# ---- typeset
+
+_BINDING = {
+    "or": 1,
+    "and": 2,
+    "not": 3,
+    **dict.fromkeys(COMPARISONS, 4),
+    "+": 5,
+    "-": 5,
+    "*": 6,
+    "/": 6,
+    "negative": 7,
+}
+_SIGNS = {
+    ">=": " ≥ ",
+    "<=": " ≤ ",
+    ">": " > ",
+    "<": " < ",
+    "+": " + ",
+    "-": " − ",
+    "*": "·",
+    "/": " / ",
+    "and": " and ",
+    "or": " or ",
+}
+
+
+def typeset(node: Node) -> str:
+    """A tree as it is shown: `p₁(v) ≥ (1 − α)·max p₁`, with as few parentheses as it takes."""
+    name = node.name
+    if name == "number":
+        return f"{node.value:g}"
+    if name in ("a", "TV", "JS"):
+        return {"a": "α", "TV": "TV(q, p)", "JS": "JS(q₁, p₁)"}[name]
+    if node.of:
+        of = node.of.replace("1", "₁")
+        return {"(v)": f"{of}(v)", "max": f"max {of}", "H": f"H({of})", "top": f"top({node.value:g}, {of})"}[
+            name
+        ]
+    if name in FUNCTIONS:
+        return f"{name}({', '.join(map(typeset, node.parts))})"
+    binding = _BINDING[name]
+    if name in ("not", "negative"):
+        return ("not " if name == "not" else "−") + _within(node.parts[0], binding)
+    left, right = node.parts  # what stands on the right of − and / is not theirs unless in parentheses
+    return _within(left, binding) + _SIGNS[name] + _within(right, binding + (name in ("-", "/")))
+
+
+def _within(node: Node, binding: int) -> str:
+    text = typeset(node)
+    return f"({text})" if _BINDING.get(node.name, 9) < binding else text

@@ -1,0 +1,311 @@
+"""What a method makes of two distributions: the target pi, the acceptance of draft tokens, and the residual.
+
+Pure functions on tensors. Knows no model, no clock, no random number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specviz.core import kernels
+from specviz.core.distributions import Distributions, excess, places, select
+from specviz.core.expression.tensors import as_tensor
+from specviz.core.method import Method
+from specviz.core.methods import FLOOR, get_method
+from specviz.core.sampling import Number, at, column, draw, indicator, total
+
+
+def _mass_below(score: Tensor, threshold: Tensor, weights: Tensor) -> Tensor:
+    """The weight of tokens whose score is below a threshold [..., 1]: [..., 1]; exactly zero where there are none."""
+    if kernels.serve(weights):
+        return kernels.mass_below(score, threshold, weights)
+    return total(indicator(torch.lt, score, threshold) * weights)
+
+
+def _normalised(mass: Tensor) -> Tensor:
+    """`mass` [..., V] scaled to sum 1; all zeros stay zeros."""
+    whole = total(mass)
+    return mass / torch.where(whole > 0, whole, 1.0)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a method decodes towards at a set of positions, and with it acceptance and residual.
+
+    Built by `Target.of`. A cascade emits pi(v) = q(v)·1[v trusted] + p(v)·deferred and decodes losslessly towards it:
+    accept v with min(1, pi(v)/q(v)), otherwise draw from the residual max(0, pi - q), normalised. `deferred` [..., 1] is the
+    mass of q on tokens that are not trusted, which goes to p. Methods without a test (`speed`, and those with a weight) accept by a
+    ratio of their own and draw from max(0, share·p - q): pi is what comes of that. Values of single tokens need no pass over the
+    vocabulary, except for pi where there is no test.
+    """
+
+    method: Method
+    distributions: Distributions
+    lenience: Number
+    score: Tensor | None = None
+    threshold: Tensor | None = None
+    deferred: Tensor | None = None
+
+    @staticmethod
+    def of(method: Method, distributions: Distributions, lenience: Number) -> Target:
+        """Apply a method's deferral rule to distributions [..., V]; `lenience` is a number or a tensor [...]."""
+        if method.rule is None:
+            return Target(method, distributions, lenience)
+        score, threshold = method.rule(distributions, column(lenience))
+        threshold = threshold.expand(*score.shape[:-1], 1)
+        if score.shape[-1] == 1:
+            deferred = indicator(torch.lt, score, threshold)
+        else:
+            deferred = _mass_below(score, threshold, distributions.q)
+        return Target(method, distributions, lenience, score, threshold, deferred)
+
+    @property
+    def judges_tokens(self) -> bool:
+        """Whether the rule trusts token by token."""
+        return self.score is not None and self.score.shape[-1] > 1
+
+    def acceptance(self, tokens: Tensor) -> Tensor:
+        """Probability [...] that draft tokens `tokens` [...] are accepted."""
+        if not self.method.verifies:
+            return torch.ones_like(self.distributions.q[..., 0])
+        if not self.method.drafts:
+            return torch.zeros_like(self.distributions.p[..., 0])
+        if self._is_compiled:
+            return self._compiled_at(tokens, False)[3]
+        some = tokens.unsqueeze(-1)
+        return self._acceptance(*self._values(some), some).squeeze(-1)
+
+    def pi(self, tokens: Tensor | None = None) -> Tensor:
+        """The distribution the method emits: pi [..., V], or pi(v) [...] of `tokens` [...] alone."""
+        if tokens is not None:
+            return self.probabilities(tokens.unsqueeze(-1))[2].squeeze(-1)
+        q, p, score = self._values()
+        if not self._is_compiled:
+            return self._pi(q, p, score, None)
+        if self.method.name == "speed":
+            return kernels.speed(q, p, 1 - column(self.lenience), FLOOR)
+        return q if not self.method.verifies else kernels.mixture(q, p, score, self.threshold, self.deferred)
+
+    def probabilities(self, tokens: Tensor, where: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """q, p and pi of `tokens` [..., m], several at each position: [..., m] each. Of pi, only positions `where` [...] count."""
+        if self.method.verifies and self._is_compiled:
+            q, p, pi, _ = self._compiled_at(tokens, True if where is None else where)
+            return q, p, pi
+        values = self._values(tokens)
+        if self.method.weigh is None or where is None or where.device.type != "cpu":
+            return *values[:2], self._pi(*values, tokens)
+        pi, chosen = values[0].clone(), where.flatten().nonzero()[:, 0]
+        some = self.select(chosen)
+        rows = tokens.reshape(-1, tokens.shape[-1])[chosen]
+        pi.view(-1, pi.shape[-1])[chosen] = some._pi(*some._values(rows), rows)
+        return *values[:2], pi
+
+    @property
+    def _is_compiled(self) -> bool:
+        """Whether compiled loops serve all of it; of a method with a weight they draw what replaces a rejected token."""
+        return self.method.weigh is None and kernels.serve(self.distributions.q)
+
+    def _compiled_at(self, tokens: Tensor, where: bool | Tensor) -> Tensor:
+        """q, p, pi and acceptance [4, ..., m] of `tokens` [..., m]; pi of `speed` only `where` [...]. m may be left out."""
+        q, p = self.distributions.q, self.distributions.p
+        if self.method.name == "speed":
+            return kernels.speed_at(q, p, 1 - column(self.lenience), FLOOR, where, tokens)
+        return kernels.cascade_at(q, p, self.score, self.threshold, self.deferred, tokens)
+
+    def _pi(self, q: Tensor, p: Tensor, score: Tensor | None, tokens: Tensor | None) -> Tensor:
+        if self._has_ratio:
+            return q * self._acceptance(q, p, score, tokens) + self._redrawn(tokens)
+        return self._mixture(q, p, score)
+
+    @property
+    def _has_ratio(self) -> bool:
+        """Whether it accepts by a ratio of its own."""
+        return self.method.name == "speed" or self.method.weigh is not None
+
+    def residual(self, tokens: Tensor | None = None) -> Tensor:
+        """The distribution that a rejection of `tokens` [...] draws from: [..., V], normalised; all zeros where it has no mass.
+
+        Only where the method has a share does it matter which token is rejected; without `tokens` all rejections are averaged.
+        """
+        q, p, score = self._values()
+        if not self.method.drafts or not self.method.verifies:
+            return p if self.method.verifies else q
+        if self.method.scale is not None and tokens is None:
+            return _normalised(self._redrawn(None))
+        return _normalised((self._mixture(q, p, score, tokens) - q).clamp_min_(0))
+
+    def draw_replacement(self, last: Tensor, uniform: Tensor, tokens: Tensor) -> Tensor:
+        """What a rejection at step `last` [B] emits [B], drawn at the uniform of that step.
+
+        Args:
+            last: [B].
+            uniform: [B, K] or longer.
+            tokens: the draft tokens [B, K], that at `last` rejected.
+        """
+        q, p, score = self._values()
+        if kernels.serve(q):
+            rule = (score, self.threshold, self.deferred)
+            if self.method.scale is not None:
+                shares = self._shares(tokens.unsqueeze(-1))
+                rule = (torch.zeros_like(shares), torch.full_like(shares, torch.inf), shares)
+            return kernels.draw_residual(q, p, *rule, last, uniform)
+        return draw(self.at_steps(last).replacement(at(tokens, last)), at(uniform, last))
+
+    def at_steps(self, steps: Tensor) -> Target:
+        """The target at one of the K positions of each sequence: `steps` [B] -> [B, V]."""
+        count = self.distributions.q.shape[1]
+        return self.select(torch.arange(len(steps), device=steps.device) * count + steps)
+
+    def replacement(self, tokens: Tensor | None = None) -> Tensor:
+        """What a rejection's draw weighs tokens by [..., V]: the residual, not normalised, since a draw scales anyway; pi
+        where it has no mass, which only rounding can lead to. `tokens` [...] as for `residual`.
+        """
+        q, p, score = self._values()
+        mixture = self._mixture(q, p, score, tokens)
+        residual = (mixture - q).clamp_min_(0)
+        return residual + mixture * (total(residual) <= 0)
+
+    def deferral_test(self, tokens: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Score [...] and threshold [...] of `tokens` [...]: trusted where score >= threshold. None without a rule."""
+        if self.score is None or self.threshold is None:
+            return None
+        score = self.score.squeeze(-1) if self.score.shape[-1] == 1 else at(self.score, tokens)
+        return score, self.threshold.squeeze(-1)
+
+    def select(self, indices: Tensor) -> Target:
+        """The target at some positions only: `indices` [n] into all positions, flattened."""
+        lead, some = self.distributions.q.shape[:-1], places(indices)
+
+        def chosen(values: Tensor | None) -> Tensor | None:
+            return None if values is None else select(values.expand(*lead, -1), some)
+
+        lenience = self.lenience
+        if isinstance(lenience, Tensor):
+            lenience = select(lenience.unsqueeze(-1).expand(*lead, -1), some).squeeze(-1)
+        parts = (chosen(self.score), chosen(self.threshold), chosen(self.deferred))
+        return Target(self.method, self.distributions.select(some), lenience, *parts)
+
+    def _values(self, tokens: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """q, p and score: of the whole vocabulary, or of `tokens` [..., m] alone."""
+        q, p, score = self.distributions.q, self.distributions.p, self.score
+        if tokens is None:
+            return q, p, score
+        if score is not None and self.judges_tokens:
+            score = score.gather(-1, tokens)
+        return q.gather(-1, tokens), p.gather(-1, tokens), score
+
+    def _mixture(self, q: Tensor, p: Tensor, score: Tensor | None, rejected: Tensor | None = None) -> Tensor:
+        """pi of a cascade; of other methods what their residual leads towards, after `rejected` [...] where that matters."""
+        if self.method.scale is not None and rejected is not None:
+            return p * self._shares(rejected.unsqueeze(-1))
+        if score is None or self.threshold is None or self.deferred is None:
+            return p if self.method.verifies else q
+        return indicator(torch.ge, score, self.threshold) * q + p * self.deferred
+
+    def _acceptance(self, q: Tensor, p: Tensor, score: Tensor | None, tokens: Tensor | None) -> Tensor:
+        if self.method.name == "speed":
+            return (p / (as_tensor(1 - column(self.lenience), q) * q).clamp_min_(FLOOR)).clamp_max_(1)
+        if self.method.weigh is not None:
+            weight = self.method.weigh(self.distributions, column(self.lenience), tokens)
+        else:
+            weight = self._mixture(q, p, score)
+        return (weight / q.clamp_min(torch.finfo(q.dtype).tiny)).clamp_max_(1)
+
+    def _shares(self, tokens: Tensor | None) -> Tensor:
+        assert self.method.scale is not None
+        return self.method.scale(self.distributions, column(self.lenience), tokens)
+
+    def _redrawn(self, tokens: Tensor | None) -> Tensor:
+        """The mass that all rejections together emit: [..., V], or of `tokens` [..., m] alone."""
+        q, p = self.distributions.q, self.distributions.p
+        accepted = self._acceptance(q, p, None, None).mul_(q)
+        if self.method.scale is not None:
+            return _emitted(q, p, (q - accepted).clamp_min_(0), self._shares(None), tokens)
+        lack, rejected = excess(p, q), 1 - total(accepted)
+        own = self._values(tokens)
+        return rejected / torch.where(lack > 0, lack, 1.0) * (own[1] - own[0]).clamp_min_(0)
+
+
+def _emitted(q: Tensor, p: Tensor, rejected: Tensor, shares: Tensor, tokens: Tensor | None) -> Tensor:
+    """What is drawn from the residuals max(0, share(x)·p - q), each as often as x is rejected.
+
+    Two tokens of the same share have the same residual, so shares are gone through in order: a token v has part in the residuals
+    of all shares above q(v)/p(v), and with the sums over those its mass is p(v)·Σ share·rate - q(v)·Σ rate, where rate is how
+    often that share is met over the mass of its residual.
+
+    Args:
+        q, p: [..., V].
+        rejected: how often each token is proposed and rejected, [..., V].
+        shares: [..., V].
+        tokens: whose mass is asked for, [..., m]; None for all.
+    """
+    if q.device.type == "cpu":  # elsewhere, finding those that are rejected would make the host wait
+        met = rejected.reshape(-1, rejected.shape[-1]).any(0).nonzero()[:, 0]
+        rejected, shares = rejected[..., met], shares[..., met]
+    shares, order = shares.double().sort(-1)
+    rejected = rejected.double().gather(-1, order)
+    ratio = torch.where(p > 0, q.double() / p.double(), torch.inf)
+    first = torch.searchsorted(shares, ratio, right=True)
+    below = [
+        torch.zeros(*q.shape[:-1], shares.shape[-1] + 1, dtype=torch.float64, device=q.device)
+        .scatter_add_(-1, first, values.double())
+        .cumsum(-1)[..., :-1]
+        for values in (p, q)
+    ]
+    mass = shares * below[0] - below[1]
+    rate = torch.where((rejected > 0) & (mass > 0), rejected / mass, 0.0)
+    above = [
+        torch.nn.functional.pad(values.flip(-1).cumsum(-1).flip(-1), (0, 1))
+        for values in (shares * rate, rate)
+    ]
+    if tokens is not None:
+        q, p, first = (each.gather(-1, tokens) for each in (q, p, first))
+    return (p * above[0].gather(-1, first) - q * above[1].gather(-1, first)).clamp_min_(0).to(q.dtype)
+
+
+def acceptance_and_residual(
+    method: str,
+    drafter_logits: Tensor,
+    verifier_logits: Tensor,
+    tokens: Tensor,
+    *,
+    lenience: Number,
+    temperature: Number,
+    rule: str = "",
+) -> tuple[Tensor, Tensor]:
+    """Acceptance probability of each draft token, and the distribution its rejection draws from.
+
+    Args:
+        method: one of `METHODS`.
+        drafter_logits, verifier_logits: [..., V].
+        tokens: the draft tokens, int64 [...].
+        lenience, temperature: numbers, or tensors [...].
+        rule: an expression, for the method own_rule.
+
+    Returns:
+        acceptance [...] in [0, 1]; residual [..., V], normalised (all zeros where its mass is zero; p for
+        verifier_only, q for drafter_only).
+
+    Raises:
+        RequestError: unknown method; RuleError: an expression that is no rule.
+    """
+    distributions = Distributions(drafter_logits, verifier_logits, temperature)
+    target = Target.of(get_method(method, rule), distributions, lenience)
+    return target.acceptance(tokens), target.residual(tokens)
+
+
+def target_distribution(
+    method: str,
+    drafter_logits: Tensor,
+    verifier_logits: Tensor,
+    *,
+    lenience: Number,
+    temperature: Number,
+    rule: str = "",
+) -> Tensor:
+    """The distribution pi [..., V] that a method emits; arguments as for `acceptance_and_residual`."""
+    distributions = Distributions(drafter_logits, verifier_logits, temperature)
+    return Target.of(get_method(method, rule), distributions, lenience).pi()

@@ -70,7 +70,7 @@ PANE = {name: each for name, each in SETTINGS.items() if "pane" in each.endpoint
 
 
 def _parameters(endpoint: str) -> list[Setting]:
-    panes = 'Two or more of {"method": text, "lenience": number, "draft_length": 1 to 16 or "auto"}.'
+    panes = 'Two or more of {"method": text, "lenience": number, "draft_length": 1 to 16 or "auto", "rule": text}.'
     trace = "The last answer carries the trace: JSON lines, one a round."
     others = {
         "prompt": (str, "What the models should answer or continue.", inspect.Parameter.empty),
@@ -210,7 +210,8 @@ def _parting(row: dict[str, Any]) -> dict[str, Any]:
 def _method(method: Method) -> dict[str, Any]:
     low, high = (end if math.isfinite(end) else None for end in method.lenience_range)
     return {
-        name: getattr(method, name) for name in ("name", "title", "label", "group", "sentence", "formula")
+        name: getattr(method, name)
+        for name in ("name", "title", "label", "group", "sentence", "formula", "source")
     } | {
         "lenience_range": [low, high] if method.has_lenience else None,
         "default_lenience": method.default_lenience if method.has_lenience else None,

@@ -16,10 +16,11 @@ import gradio as gr
 from gradio.components import Component
 
 from specviz.app.components.lenience_track import LenienceTrack, lenience_value
+from specviz.app.components.rule_field import RuleField
 from specviz.app.components.scripted_html import module_address
 from specviz.app.link import DRAFT_LENGTHS, NAMES, ranged
 from specviz.app.running import QUIET, page_script
-from specviz.core.methods import METHODS, get_method
+from specviz.core.methods import METHODS, OWN_RULE, get_method
 from specviz.schema.settings import MAX_SEED, SETTINGS, Setting
 from specviz.serving.limits import Limits
 from specviz.serving.offer import default_pair, offered_pairs
@@ -82,6 +83,32 @@ def describe_method(name: str) -> str:
     """A method in Markdown: its sentence and its formula, from the registry."""
     method = get_method(name)
     return f"{method.sentence}\n\n`{method.formula}`"
+
+
+def rule_field(methods: Sequence[gr.Dropdown], prefix: str = "") -> RuleField:
+    """The rule of one's own, there while one of `methods` is the method that takes it."""
+    shown = any(method.value == OWN_RULE for method in methods)
+    with gr.Column(visible=shown, elem_id=f"{prefix}own-rule") as column:
+        field = RuleField(elem_id=f"{prefix}rule")
+    gr.on(
+        [method.change for method in methods],
+        lambda *names: gr.Column(visible=OWN_RULE in names),
+        list(methods),
+        column,
+        **QUIET,
+    )
+    return field
+
+
+def own_rule_only(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a request, its rule only where its method takes one."""
+    return {**asked, "rule": asked.get("rule", "") if asked["method"] == OWN_RULE else ""}
+
+
+def check_rule(asked: Mapping[str, Any], methods: Sequence[str]) -> None:
+    """Raises RuleError where one of `methods` takes the rule that is asked for, and it is none."""
+    if OWN_RULE in methods:
+        get_method(OWN_RULE, asked["rule"])
 
 
 def lenience_track(

@@ -18,7 +18,7 @@ import gradio as gr
 from gradio.components import Component
 
 from specviz.compat.gradio import then_always
-from specviz.errors import BROKEN, SpecvizError
+from specviz.errors import BROKEN, RequestError, SpecvizError
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +86,7 @@ def wire_run(
     inputs: list[Component],
     view: gr.HTML,
     more_outputs: Sequence[Component] = (),
+    check: Callable[..., None] = lambda *_: None,
 ) -> None:
     """Let `triggers` start `run` and stream what it yields into `view`; `buttons` are Run and Stop.
 
@@ -100,11 +101,17 @@ def wire_run(
         inputs: whose values `run` gets.
         view: emptied first and brought into sight.
         more_outputs: that `run` sets beside the view.
+        check: called with the values of the inputs before anything changes; where it raises a RequestError, the run before stays
+            and a notice has the sentence.
     """
     stops = Stops()
     start, stop = buttons
 
-    def begin(request: gr.Request) -> tuple[gr.Button, gr.Button, str]:
+    def begin(request: gr.Request, *values: Any) -> tuple[Any, Any, Any]:
+        try:
+            check(*values)
+        except RequestError:  # told by `serve`, whose events can show it
+            return gr.skip(), gr.skip(), gr.skip()
         stops.arm(request)
         return gr.Button(interactive=False), gr.Button(interactive=True), ""
 
@@ -113,6 +120,8 @@ def wire_run(
         *values: Any,
         progress: gr.Progress = gr.Progress(),  # noqa: B008
     ) -> Iterator[Any]:
+        check(*values)
+
         def report(fraction: float, text: str) -> None:
             progress(fraction, desc=text)
 
@@ -122,7 +131,7 @@ def wire_run(
         return gr.Button(interactive=True), gr.Button(interactive=False)
 
     scroll = page_script("scroll_to_view", NAME=view.elem_id)
-    begun = gr.on(triggers, begin, None, [start, stop, view], js=scroll, **QUIET)
+    begun = gr.on(triggers, begin, inputs, [start, stop, view], js=scroll, **QUIET)
     ran = begun.then(
         serve,
         inputs,

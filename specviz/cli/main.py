@@ -25,7 +25,7 @@ from specviz.cli.options import ListsCommand
 from specviz.cli.record import record
 from specviz.cli.serve import serve
 from specviz.cli.sweep import sweep
-from specviz.errors import RequestError, SpecvizError, StoppedError
+from specviz.errors import RequestError, RuleError, SpecvizError, StoppedError
 
 
 def _exit(status: int, **_: Any) -> None:
@@ -76,5 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return end.code if isinstance(end.code, int) else 1
     except SpecvizError as error:
         print(f"specviz: {error}", file=sys.stderr)
+        if isinstance(error, RuleError):
+            print(error.pointed, file=sys.stderr)
         return 2 if isinstance(error, RequestError) else 130 if isinstance(error, StoppedError) else 1
     return 0

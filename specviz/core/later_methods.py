@@ -63,7 +63,7 @@ LATER = (
     Method(
         name="static_mixture",
         title="Static mixture",
-        label="Static mixture: write with both models at once",
+        label="Newer rule Static mixture: write with both models at once",
         group=SINCE,
         formula="π = (1 − α)·p + α·q",
         weight="(1 - a) * p(v) + a * q(v)",
@@ -79,7 +79,7 @@ LATER = (
     Method(
         name="cactus",
         title="Cactus",
-        label="Cactus: raise the proposal within a budget of divergence",
+        label="Newer rule Cactus: raise the proposal within a budget of divergence",
         group=SINCE,
         formula="accept with min(1, h(v) / q(v)), h = min(1, p + √(2α·p·(1 − p)))",
         weight="min(1, p(v) + sqrt(2 * a * p(v) * (1 - p(v))))",
@@ -96,7 +96,7 @@ LATER = (
     Method(
         name="typical_acceptance",
         title="Typical acceptance",
-        label="Typical acceptance: keep what the verifier finds typical",
+        label="Newer rule Typical acceptance: keep what the verifier finds typical",
         group=SINCE,
         formula="p(v) ≥ min(ε, δ·e^(−H(p))), ε = (1 − α)², δ = 1 − α",
         expression="p(v) >= min((1 - a) * (1 - a), (1 - a) * exp(-H(p)))",
@@ -112,7 +112,7 @@ LATER = (
     Method(
         name="relaxed_top_k",
         title="Relaxed top-k",
-        label="Relaxed top-k: keep one of the verifier's ten best",
+        label="Newer rule Relaxed top-k: keep one of the verifier's ten best",
         group=SINCE,
         expression=f"p1(v) >= max(top({_TOP}, p1), max p1 - a)",
         sentence="Trusts each proposed token that is among the verifier's ten most probable and comes within α of its best.",
@@ -127,7 +127,7 @@ LATER = (
     Method(
         name="fuzzy",
         title="Fuzzy",
-        label="Fuzzy speculative decoding: trust a drafter that agrees",
+        label="Newer rule Fuzzy: trust a drafter that agrees",
         group=SINCE,
         expression="JS <= a",
         sentence="Trusts the drafter wherever the two models' distributions diverge by at most α, whatever is proposed.",
@@ -142,7 +142,7 @@ LATER = (
     Method(
         name="relaxed_coin",
         title="Relaxed coin",
-        label="Relaxed coin (EARS): ease the coin where the verifier is unsure",
+        label="Newer rule Relaxed coin: ease the coin where the verifier is unsure",
         group=SINCE,
         formula="accept with min(1, p(v) / q(v) + α·(1 − max p))",
         weight="p(v) + a * (1 - max p) * q(v)",

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from specviz.app.controls import EXAMPLES
 from specviz.app.page import build_page
-from specviz.core.methods import METHODS
+from specviz.core.methods import METHODS, OWN_RULE
 from specviz.errors import EngineError, PairError
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
@@ -466,3 +466,27 @@ def test_nothing_moves_while_a_run_starts_streams_and_ends(page: Page, script: S
     run(page)
     page.wait_for_timeout(500)
     assert page.evaluate("window.shift") <= 0.02
+
+
+def test_a_rule_of_ones_own_runs_and_a_bad_one_leaves_the_run_before(page: Page, script: Script) -> None:
+    field, shown = page.locator("#rule textarea"), page.locator("#rule").get_by_test_id("rule-shown")
+    expect(field).to_be_hidden()
+    choose(page, "method", METHODS[OWN_RULE].label)
+    field.fill("p1(v) >= a * max p1 and H(q) > 0.1")
+    expect(shown).to_contain_text("p₁(v) ≥ α·max p₁ and H(q) > 0.1")
+    run(page)
+    request = script.asked[-1][1]
+    assert (request.method, request.rule) == (OWN_RULE, "p1(v) >= a * max p1 and H(q) > 0.1")
+    seen = tokens(page).count()
+    assert seen
+    field.fill("p1(v) >= <b>a</b>")
+    expect(page.locator("#rule").get_by_test_id("rule-pointed")).to_have_text("p1(v) >= <b>a</b>\n         ^")
+    page.click("#run")
+    expect(page.locator(".toast-wrap")).to_contain_text("Character 10 of the rule.")
+    expect(page.locator("#run")).to_be_enabled()
+    assert tokens(page).count() == seen
+    assert len(script.asked) == 1
+    choose(page, "method", METHODS["speed"].label)
+    expect(field).to_be_hidden()
+    run(page)
+    assert script.asked[-1][1].rule == ""

@@ -85,7 +85,6 @@ class LenienceTrack(ScriptedHTML):
         raise gr.Error(UNFIT)
 
 
-@cache
 def _method_words() -> dict[str, dict[str, Any]]:
     return {
         name: {

@@ -16,11 +16,14 @@ import gradio as gr
 
 from specviz.app.components.trace_view import CompareView
 from specviz.app.controls import (
+    check_rule,
     example_buttons,
     keep_address,
     link_button,
+    own_rule_only,
     pair_dropdown,
     prompt_box,
+    rule_field,
     run_buttons,
     sampling_controls,
     wire_tracks,
@@ -76,6 +79,11 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
         key, requests = asked.pop("pair"), _requests(asked, *values[len(tab.settings) :])
         return service.compare_lines(key, requests, stop, progress, measure_alone=measure, visitor=visitor)
 
+    def check(measure: bool, *values: Any) -> None:
+        asked = dict(zip(tab.settings, values, strict=False))
+        count, *panes = values[len(tab.settings) :]
+        check_rule(asked, panes[: len(PANE) * int(count) : len(PANE)])
+
     triggers = [buttons[0].click, tab.settings["prompt"].submit, tab.go.change]
     keep_address("compare", tab.settings, triggers, tab.pane_inputs)
     wire_run(
@@ -85,6 +93,7 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
         buttons=buttons,
         inputs=[alone, *tab.settings.values(), *tab.pane_inputs],
         view=view,
+        check=check,
     )
     return tab
 
@@ -119,7 +128,12 @@ def _controls(service: Service) -> tuple[Compare, list[gr.Button], gr.Checkbox]:
             column, controls = pane_controls(number, pane, PREFIX)
             columns.append(column)
             inputs += controls
-    return Compare({"pair": pair, "prompt": prompt} | sampling, inputs, columns, gr.State(0)), presets, alone
+    rule = rule_field(inputs[1 :: len(PANE)], PREFIX)
+    return (
+        Compare({"pair": pair, "prompt": prompt, "rule": rule} | sampling, inputs, columns, gr.State(0)),
+        presets,
+        alone,
+    )
 
 
 def _chosen(preset: Preset) -> list[Any]:
@@ -131,4 +145,4 @@ def _chosen(preset: Preset) -> list[Any]:
 def _requests(shared: dict[str, Any], count: float, *panes: Any) -> list[Request]:
     """One request a pane; `panes` has method, lenience and draft length of each."""
     own = [dict(zip(PANE, panes[at:], strict=False)) for at in range(0, len(PANE) * int(count), len(PANE))]
-    return [Request(inspect=INSPECT, **shared, **each) for each in own]
+    return [Request(inspect=INSPECT, **own_rule_only({**shared, **each})) for each in own]

@@ -17,6 +17,7 @@ from gradio.components import Component
 from specviz.analysis.recorded_runs import RecordedRuns, read_recorded_runs
 from specviz.app.components.trace_view import TraceView
 from specviz.app.controls import (
+    check_rule,
     describe_method,
     draft_length_dropdown,
     drawer,
@@ -25,8 +26,10 @@ from specviz.app.controls import (
     lenience_track,
     link_button,
     method_dropdown,
+    own_rule_only,
     pair_dropdown,
     prompt_box,
+    rule_field,
     run_buttons,
     sampling_controls,
     wire_tracks,
@@ -65,6 +68,7 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         with gr.Column(scale=3, min_width=230):
             lenience = lenience_track(method, "lenience")
         buttons = run_buttons()
+    rule = rule_field([method])
     with gr.Row(elem_classes="specviz-tools"):
         example_buttons(prompt)
         choices = [("Recorded runs …", ""), *((run.title, run.key) for run in recordings.runs)]
@@ -90,7 +94,7 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         sampling = sampling_controls(service.limits)
     view = TraceView(recorded_value(recordings, recordings.runs[0].key), keeps=True, elem_id="view")
     settings: dict[str, Component] = {"pair": pair, "prompt": prompt, "method": method}
-    settings |= {"lenience": lenience, "draft_length": draft_length} | sampling
+    settings |= {"lenience": lenience, "draft_length": draft_length, "rule": rule} | sampling
     with share:
         link_button("generate", settings | {"run": recorded})
     method.input(describe_method, method, about, **QUIET)
@@ -105,8 +109,16 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     def lines(stop: threading.Event, progress: Progress, visitor: str, *values: Any) -> Iterator[str]:
         asked = dict(zip(settings, values, strict=True))
         return service.lines(
-            asked.pop("pair"), Request(inspect=INSPECT, **asked), stop, progress, visitor=visitor
+            asked.pop("pair"),
+            Request(inspect=INSPECT, **own_rule_only(asked)),
+            stop,
+            progress,
+            visitor=visitor,
         )
+
+    def check(*values: Any) -> None:
+        asked = dict(zip(settings, values, strict=True))
+        check_rule(asked, [asked["method"]])
 
     triggers = [buttons[0].click, prompt.submit]
     gr.on(triggers, None, None, recorded, js='() => ""', **QUIET)
@@ -118,5 +130,6 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         buttons=buttons,
         inputs=list(settings.values()),
         view=view,
+        check=check,
     )
     return Generate(settings, about, view, recorded, recordings)

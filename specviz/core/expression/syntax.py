@@ -36,8 +36,9 @@ _SLOW = {"exp": 6, "log": 6, "sqrt": 2, "/": 2}
 
 # One character each, so that a place in the text stays the same place.
 _PLAIN = str.maketrans({"α": "a", "−": "-", "–": "-", "·": "*", "×": "*", "₁": "1"})
+_SPACE = " \t\r\n"
 _WORD = re.compile(
-    r"\s*(?:([0-9]+[.]?[0-9]*(?:[eE][+-]?[0-9]+)?|[.][0-9]+)|([A-Za-z][A-Za-z0-9]*)|(>=|<=|[-+*/(),<>≥≤]))"
+    r"[ \t\r\n]*(?:([0-9]+[.]?[0-9]*(?:[eE][+-]?[0-9]+)?|[.][0-9]+)|([A-Za-z][A-Za-z0-9]*)|(>=|<=|[-+*/(),<>≥≤]))"
 )
 
 
@@ -152,10 +153,10 @@ class _Parser:
 
     def _split(self, text: str) -> Iterator[tuple[str, str, int]]:
         """(kind, word, position) of each word, and of the end."""
-        at, end = 0, len(text.rstrip())
+        at, end = 0, len(text.rstrip(_SPACE))
         while at < end:
             if not (found := _WORD.match(text, at)):
-                at += len(text[at:]) - len(text[at:].lstrip())
+                at += len(text[at:]) - len(text[at:].lstrip(_SPACE))
                 raise RuleError("A rule has no such character.", text, at)
             kind = ("number", "name", "sign")[found.lastindex - 1 if found.lastindex else 0]
             word = found[found.lastindex or 0]
@@ -263,7 +264,7 @@ class _Parser:
         self._next += 1
         if kind == "number":
             if float(word) > MAX_NUMBER:
-                raise self._error(f"This number is too large: up to {MAX_NUMBER:g} may be.", position)
+                raise self._error(f"This number is too large: up to {MAX_NUMBER:,.0f} may be.", position)
             return Node("number", position, value=float(word))
         if word in ("a", "TV", "JS"):
             return Node(word, position)
@@ -360,7 +361,7 @@ def typeset(node: Node) -> str:
     """A tree as it is shown: `p₁(v) ≥ (1 − α)·max p₁`, with as few parentheses as it takes."""
     name = node.name
     if name == "number":
-        return f"{node.value:g}"
+        return f"{node.value:.0f}" if node.value.is_integer() else f"{node.value:g}"
     if name in ("a", "TV", "JS"):
         return {"a": "α", "TV": "TV(q, p)", "JS": "JS(q₁, p₁)"}[name]
     if node.of:

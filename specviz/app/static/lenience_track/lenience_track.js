@@ -104,6 +104,7 @@ export function mount(element, { props, trigger, watch }) {
   }
 
   function note(lenience) {
+    if (!scale.isMeasured && sweep && !Object.hasOwn(sweep.scales, state.method)) return "not measured for this method";
     if (!scale.isMeasured) return scale.isOtherPair ? "not measured on this pair" : "not measured at this temperature";
     if (scale.isFlat) return "the same at every α";
     const { words, text } = QUALITIES[sweep.quality];

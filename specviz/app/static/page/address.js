@@ -11,8 +11,12 @@ function addressOf(tab, names, values) {
   const address = new URL(location.pathname, location.origin);
   const add = (name, value) => value !== null && value !== "" && address.searchParams.append(name, String(value));
   add("tab", tab);
-  names.forEach((name, at) => add(name, name === "lenience" ? lenienceOf(values[at]) : values[at]));
   const [count, ...panes] = values.slice(names.length);
+  const methods = names.includes("method") ? [values[names.indexOf("method")]] : panes.slice(0, 3 * count).filter((_, at) => at % 3 === 0);
+  names.forEach((name, at) => {
+    if (name === "rule" && !methods.includes("own_rule")) return; // it is not in use
+    add(name, name === "lenience" ? lenienceOf(values[at]) : values[at]);
+  });
   for (let at = 0; at < count; at += 1) {
     const [method, track, draftLength] = panes.slice(3 * at, 3 * at + 3);
     add("pane", [method, lenienceOf(track), draftLength].join(":"));

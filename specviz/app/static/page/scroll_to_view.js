@@ -1,6 +1,8 @@
-/* Brings the element with the id NAME into sight: on a phone a view is below the controls. */
-() => {
+/* Brings the element with the id NAME into sight: on a phone a view is below the controls. What it is given it gives on. */
+(...values) => {
   const view = document.getElementById(NAME);
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  if (innerWidth < 768) view.scrollIntoView({ behavior: calm ? "auto" : "smooth" });
+  const unfit = [...document.querySelectorAll('.sr-input[aria-invalid="true"]')].some((field) => field.offsetParent);
+  if (innerWidth < 768 && !unfit) view.scrollIntoView({ behavior: calm ? "auto" : "smooth" });
+  return values;
 }

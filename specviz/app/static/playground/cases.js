@@ -2,7 +2,18 @@
  * Cases for the playground and the tour: six words, distributions over them, and what a method makes of a case. Draws nothing.
  */
 
+import { withRule } from "../shared/expression.js";
 import { distributions, ruling } from "./methods.js";
+
+let rows = {}; // the methods' rows, as the server gave them
+export const setRows = (methods) => {
+  rows = methods;
+};
+/** A method's row, with the case's own rule where it has one. */
+export const rowOf = ({ method, rule }) => (method === OWN_RULE ? withRule(rows[method], rule) : rows[method]);
+/** Whether a row says all that is needed to compute it here. */
+export const isComputed = (name, row) => Boolean(row.expression || row.weight) || ["drafter_only", "verifier_only", "speed"].includes(name);
+export const OWN_RULE = "own_rule";
 
 export const WORDS = ["Canberra", "Sydney", "Melbourne", "Perth", "a", "the"];
 export const PRESETS = {
@@ -17,4 +28,4 @@ export const START = { ...PRESETS["confident and wrong"], method: "cascade_token
 
 /** What a method makes of a case. */
 export const ruled = (state) =>
-  ruling(state.method, distributions(state.q1.map(Math.log), state.p1.map(Math.log), state.temperature), state.lenience);
+  ruling(state.method, distributions(state.q1.map(Math.log), state.p1.map(Math.log), state.temperature), state.lenience, rowOf(state));

@@ -4,6 +4,7 @@
  */
 
 import { DASH, attributes, el, number, signed } from "../shared/dom.js";
+import { ruleField } from "../shared/rule_field.js";
 import { STEP, WORDS } from "./cases.js";
 
 const WHOLE_STEP = 0.1;
@@ -59,14 +60,24 @@ export function choice(name, key, options, onChoose) {
 
 export function methodSelect(methods, names, onChoose) {
   const select = attributes(el("select", "sp-select"), { "aria-label": "Method", "data-control": "method" });
+  const groups = new Map();
   for (const name of names) {
-    const option = el("option", "", methods[name].title);
-    option.value = name;
-    select.append(option);
+    const option = Object.assign(el("option", "", methods[name].title), { value: name });
+    const { group } = methods[name];
+    if (!groups.has(group)) groups.set(group, attributes(el("optgroup", ""), { label: group }));
+    groups.get(group).append(option);
   }
+  select.append(...groups.values());
   select.addEventListener("change", () => onChoose(select.value));
   const node = el("div", "sp-control", el("p", "sp-control-head sp-control-name", "Method"), select);
   return { node, mark: (name) => (select.value = name) };
+}
+
+/** A rule of one's own; `show` says whether it is there. */
+export function ruleControl(rule, onRule) {
+  const field = ruleField(rule, onRule);
+  const node = el("div", "sp-control", el("p", "sp-control-head sp-control-name", "Your own rule"), field.node);
+  return { node, show: (shown) => (node.hidden = !shown) };
 }
 
 /** One word's probability in one distribution: a bar to drag or to move by keys, and the number to type. */

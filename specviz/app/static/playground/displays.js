@@ -48,7 +48,8 @@ function caseSentence(view, method) {
     return "For " + WORDS[word] + ": min(1, " + number(view.p[word]) + " / (" + number(1 - view.lenience) + " × " +
       number(view.q[word]) + ")) = " + number(view.acceptance[word]) + ". No word is trusted or distrusted as such.";
   }
-  if (Array.isArray(view.score)) return wordsSentence(view, method);
+  if (view.trusted === null) return "No word is trusted or distrusted as such: the coin is held against the chance of keeping each.";
+  if (Array.isArray(view.score) || view.threshold === null) return wordsSentence(view, method);
   const [score, threshold] = compared(unrounded(view.score), unrounded(view.threshold));
   const trusted = view.trusted[0];
   return method.score_label + " = " + score + (trusted ? " ≥ " : " < ") + method.threshold_label + " = " + threshold +
@@ -57,18 +58,20 @@ function caseSentence(view, method) {
 
 function wordsSentence(view, method) {
   const deferred = total(view.q.filter((_, word) => !view.trusted[word]));
-  const rule = "A word is trusted where " + method.score_label + " ≥ " + method.threshold_label + " = " + number(unrounded(view.threshold));
+  const rule = "A word is trusted where " + (view.threshold === null ? method.formula
+    : method.score_label + " ≥ " + method.threshold_label + " = " + number(unrounded(view.threshold)));
   if (view.trusted.every(Boolean)) return rule + ": all are, so π = q.";
   if (!view.trusted.some(Boolean)) return rule + ": none is, so π = p.";
   return rule + ": " + named(view.trusted) + ". The rest of the drafter’s mass, " + number(deferred) + ", is spread as p says.";
 }
 
-export function ruleBox(methods) {
+/** `rowOf` gives the words of the case's method, with its own rule. */
+export function ruleBox(methods, rowOf) {
   const title = el("p", "sv-caption");
   const words = attributes(el("p", "sp-rule-words"), { "aria-live": "polite", "data-testid": "rule" });
   const why = el("p", "sv-caption");
-  const show = (view) => {
-    const method = methods[view.method];
+  const show = (view, state) => {
+    const method = rowOf(state);
     title.replaceChildren(methodMark(view.method, methods) ?? "", method.title + ": " + method.formula);
     words.textContent = caseSentence(view, method);
     why.textContent = method.sentence;

@@ -1,8 +1,10 @@
 /**
- * The nine methods over small vocabularies, as specviz/core/methods.py has them. Distributions are arrays of numbers: q and
+ * The methods over small vocabularies, as specviz/core/target.py has them, each by the rule in its row. Distributions are arrays of numbers: q and
  * p at the temperature in use, q1 and p1 the same logits at temperature 1; a is the lenience. Pure functions; knows no
  * page, and no random number but those it is given.
  */
+
+import { TOKEN, evaluate, parse, parseNumber, sides } from "../shared/expression.js";
 
 const FLOOR = 1e-10; // smallest denominator of speed's acceptance ratio
 const TINY = 2.2250738585072014e-308;
@@ -31,16 +33,6 @@ export function distributions(drafterLogits, verifierLogits, temperature = 1) {
 /** TV(q, p): the mass that q has beyond p. */
 export const totalVariation = (q, p) => total(q.map((mass, word) => Math.max(0, mass - p[word])));
 
-/** Deferral tests: score (of the drafter as a whole, or of each word) and threshold; trust where score >= threshold. */
-const TESTS = {
-  cascade_chow: (b, a) => [largest(b.q1), 1 - a],
-  cascade_diff: (b, a) => [largest(b.q1), largest(b.p1) - a],
-  cascade_opt: (b, a) => [largest(b.q1), largest(b.p1) - a * totalVariation(b.q, b.p)],
-  cascade_tokenV1: (b, a) => [b.q1, largest(b.p1) - a],
-  cascade_tokenV2: (b, a) => [b.p1, largest(b.p1) - a],
-  cascade_tokenV3: (b, a) => [b.p1, (1 - a) * largest(b.p1)],
-};
-
 /** The target π: q or p as a whole, or q where a word is trusted and the rest of its mass spread as p. */
 function guideOf(method, { q, p }, trusted) {
   if (method === "drafter_only") return q;
@@ -59,21 +51,34 @@ function acceptanceOf(method, guide, q, a) {
 }
 
 /**
- * One method's view of one position: the distributions, {score, threshold, trusted} (null without a deferral test; trusted
- * is by word), and {acceptance, residual, target} by word, and the expected acceptanceRate.
+ * One method's view of one position, by its row {expression, weight, share}: the distributions, {score, threshold} (null unless
+ * the test has two sides) and trusted by word (null without a test), {acceptance, residual, target} by word, the expected
+ * acceptanceRate, and residualOf(word), what a rejection of that word draws from; `residual` is the average over all rejections.
  */
-export function ruling(method, b, a) {
+export function ruling(method, b, a, row) {
   const { q, p } = b;
-  const [score, threshold] = TESTS[method]?.(b, a) ?? [null, null];
-  const trusted = score === null ? null : q.map((_, word) => (score[word] ?? score) >= threshold - ROUNDING);
+  const each = (tree) => q.map((_, word) => evaluate(tree, b, a, word));
+  const test = row.expression ? parse(row.expression) : null;
+  const [score, threshold] = (test && sides(test))?.map((side) => (side.level === TOKEN ? each(side) : evaluate(side, b, a, 0))) ?? [null, null];
+  const trusted = test && each(test);
   const guide = guideOf(method, b, trusted);
-  const acceptance = q.map((mass, word) => acceptanceOf(method, guide[word], mass, a));
+  const weights = row.weight ? each(parseNumber(row.weight)) : null;
+  const acceptance = q.map((mass, word) =>
+    (weights ? Math.min(1, weights[word] / Math.max(mass, TINY)) : acceptanceOf(method, guide[word], mass, a)));
   const acceptanceRate = total(q.map((mass, word) => mass * acceptance[word]));
-  const residual = method === "drafter_only" ? q : method === "verifier_only" ? p
-    : scaled(guide.map((mass, word) => Math.max(0, mass - q[word])));
-  const emitted = () => q.map((mass, word) => mass * acceptance[word] + (1 - acceptanceRate) * residual[word]);
-  const target = method === "speed" ? emitted() : guide;
-  return { ...b, method, lenience: a, score, threshold, trusted, acceptance, acceptanceRate, residual, target };
+  const shares = row.share ? each(parseNumber(row.share)) : null;
+  const after = (share) => scaled(guide.map((mass, word) => Math.max(0, share * mass - q[word])));
+  const alone = method === "drafter_only" ? q : method === "verifier_only" ? p : shares ? null : after(1);
+  const residualOf = (word) => alone ?? after(shares[word]);
+  const rejected = q.map((mass, word) => mass * (1 - acceptance[word]));
+  const redrawn = () => p.map((_, word) => total(rejected.map((mass, from) => (mass > 0 ? mass * residualOf(from)[word] : 0))));
+  const residual = alone ?? scaled(redrawn());
+  const emitted = () => {
+    const again = shares ? redrawn() : residual.map((mass) => (1 - acceptanceRate) * mass);
+    return q.map((mass, word) => mass * acceptance[word] + again[word]);
+  };
+  const target = method === "speed" || weights ? emitted() : guide;
+  return { ...b, method, lenience: a, score, threshold, trusted, acceptance, acceptanceRate, residual, residualOf, target };
 }
 
 /** Tokens a verifier call yields on average, if every proposal is accepted with the same probability. */
@@ -102,10 +107,11 @@ function drawWord(probabilities, uniform) {
 
 /** Draft, examine, accept or resample once for each triple of coins: [{word, accepted}]. */
 export function simulate(view, coins) {
-  const fallback = total(view.residual) > 0 ? view.residual : view.target; // only rounding gets there
   return coins.map(([draft, accept, resample]) => {
     const word = drawWord(view.q, draft);
     const accepted = accept < view.acceptance[word];
-    return { word: accepted ? word : drawWord(fallback, resample), accepted };
+    if (accepted) return { word, accepted };
+    const residual = view.residualOf(word);
+    return { word: drawWord(total(residual) > 0 ? residual : view.target, resample), accepted }; // only rounding has none
   });
 }

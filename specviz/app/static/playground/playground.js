@@ -5,7 +5,7 @@
  * createPlayground(host, {methods, start, controls, shows, offered, keepLenience}) -> {state, view()}
  *   methods   name -> {title, formula, sentence, score_label, threshold_label, range, default_lenience, ends}
  *   start     what differs from START
- *   controls  which of "presets", "method", "lenience", "temperature", "distributions" can be moved
+ *   controls  which of "presets", "method", "rule", "lenience", "temperature", "distributions" can be moved
  *   shows     which of "figures", "rule", "table", "throws", "changed" are shown
  *   offered   the names of the methods to choose from; all, if left out
  *   keepLenience  whether another method takes over the lenience; else it comes with its own
@@ -13,15 +13,16 @@
 
 import { el } from "../shared/dom.js";
 import { followTheme } from "../shared/theme.js";
-import { PRESETS, START, STEP, ruled } from "./cases.js";
-import { choice, distributionsControl, methodSelect, rangeControl } from "./controls.js";
+import { OWN_RULE, PRESETS, START, STEP, isComputed, rowOf, ruled, setRows } from "./cases.js";
+import { choice, distributionsControl, methodSelect, rangeControl, ruleControl } from "./controls.js";
 import { changedFigure, figures, outcomeTable, ruleBox, throwsPanel } from "./displays.js";
 
-const ALL_CONTROLS = ["presets", "method", "lenience", "temperature", "distributions"];
+const ALL_CONTROLS = ["presets", "method", "rule", "lenience", "temperature", "distributions"];
 const ALL_SHOWN = ["figures", "rule", "table", "throws"];
 
-export function createPlayground(host, { methods, start = {}, controls = ALL_CONTROLS, shows = ALL_SHOWN, offered = Object.keys(methods),
+export function createPlayground(host, { methods, start = {}, controls = ALL_CONTROLS, shows = ALL_SHOWN, offered = Object.keys(methods).filter((name) => isComputed(name, methods[name])),
   keepLenience = false }) {
+  setRows(methods);
   const state = { ...START, ...start };
   const change = (news) => {
     Object.assign(state, news);
@@ -32,11 +33,12 @@ export function createPlayground(host, { methods, start = {}, controls = ALL_CON
     presets: () => choice("Start from", "presets", Object.keys(PRESETS).map((name) => [name, name]), (name) => change(PRESETS[name])),
     method: () => (offered.length > 3 ? methodSelect(methods, offered, setMethod)
       : choice("Method", "method", offered.map((name) => [name, methods[name].title]), setMethod)),
+    rule: () => ruleControl(methods[OWN_RULE]?.expression ?? "", (rule) => change({ rule })),
     lenience: () => rangeControl("Lenience α", "lenience", (lenience) => change({ lenience })),
     temperature: () => rangeControl("Temperature", "temperature", (temperature) => change({ temperature })),
     distributions: () => distributionsControl((key, values) => change({ [key]: values })),
   };
-  const displays = { figures, rule: () => ruleBox(methods), table: outcomeTable, changed: changedFigure,
+  const displays = { figures, rule: () => ruleBox(methods, rowOf), table: outcomeTable, changed: changedFigure,
     throws: () => throwsPanel(() => change({ seed: state.seed + 1 })) };
   const parts = Object.fromEntries(controls.map((name) => [name, makers[name]()]));
   const shown = shows.map((name) => [name, displays[name]()]);
@@ -51,6 +53,7 @@ export function createPlayground(host, { methods, start = {}, controls = ALL_CON
     const moves = range[0] < range[1];
     parts.presets?.mark(preset());
     parts.method?.mark(state.method);
+    parts.rule?.show(state.method === OWN_RULE);
     parts.lenience?.set({ min: moves ? range[0] : 0, max: moves ? range[1] : 1, step: STEP, disabled: !moves,
       value: moves ? state.lenience : usual, ends: moves ? ends : ["this method has no lenience", ""] });
     parts.temperature?.set({ min: 0, max: 2, step: 0.05, value: state.temperature, ends: ["0: greedy", "2"] });

@@ -5,7 +5,7 @@
  * createTour(host, {methods}) shows one card at a time in the element.
  */
 
-import { PRESETS, START, WORDS, ruled } from "../playground/cases.js";
+import { PRESETS, START, WORDS, ruled, setRows } from "../playground/cases.js";
 import { rangeControl } from "../playground/controls.js";
 import { changedTokens, named } from "../playground/displays.js";
 import { blockEfficiency, largest, totalVariation } from "../playground/methods.js";
@@ -201,6 +201,7 @@ function cardNodes(card, methods) {
 }
 
 function createTour(host, { methods }) {
+  setRows(methods);
   let at = 0;
   const title = attributes(el("h2", "st-question"), { tabindex: -1 });
   const progress = attributes(el("p", "st-progress"), { "data-testid": "progress" });

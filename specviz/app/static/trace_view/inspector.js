@@ -4,6 +4,7 @@
  */
 
 import { DASH, chip, compared, el, finite, isExamined, list, nameOf, number, percent, percents, quoted } from "../shared/dom.js";
+import { withRule } from "../shared/expression.js";
 import { picture } from "./picture.js";
 import { flipSentence, tellsWhatIf, whatIfNodes } from "./what_if.js";
 
@@ -40,15 +41,18 @@ function ruleSentence(token, run, method) {
   if (run.method === "drafter_only") return "Nothing was examined: every draft token is kept and the verifier never runs.";
   if (run.method === "verifier_only") return "Nothing was examined: the verifier writes every token itself.";
   if (run.method === "speed") return "No deferral rule: the two probabilities of the draft token decide.";
+  if (method.weight) return "No deferral rule: the coin is held against a chance of keeping that is the method’s own.";
   const rule = token.rule;
   if (!rule || !Number.isFinite(rule.score) || !Number.isFinite(rule.threshold)) return "The rule left no numbers here.";
+  if (method.expression && !method.threshold_label) return (rule.trusted ? "Trusted: the rule holds" : "Not trusted: the rule does not hold") + " for this token.";
   const [score, threshold] = compared(rule.score, rule.threshold);
   return (rule.trusted ? "Trusted: " : "Not trusted: ") + (method.score_label || "score") + " = " + score +
     (rule.trusted ? " ≥ " : " < ") + (method.threshold_label || "threshold") + " = " + threshold + ".";
 }
 
 /** How the acceptance probability came about, with the numbers of the draft token that was examined. */
-function acceptanceSentence(token, run) {
+function acceptanceSentence(token, run, method) {
+  if (method.weight) return "Chance of keeping = " + number(token.acceptance) + "; coin " + number(token.coin) + ".";
   const draft = token.draft || token;
   const strict = run.method === "speed";
   const formula = strict ? "min(1, p / ((1 − α) q))" : "min(1, π / q)";
@@ -139,7 +143,7 @@ function fold(name, words, opened, make) {
 export function inspectorNodes(item, run, methods, opened) {
   const { token, round, index } = item;
   const examined = isExamined(token);
-  const method = Object.hasOwn(methods, run.method) ? methods[run.method] : {};
+  const method = withRule(Object.hasOwn(methods, run.method) ? methods[run.method] : {}, run.rule);
   const flip = examined ? flipSentence(token, run) : null;
   return [
     el("p", "sv-caption sv-where", "Token " + (index + 1) + " · round " + (finite(round.index) + 1)),
@@ -150,7 +154,7 @@ export function inspectorNodes(item, run, methods, opened) {
     fold("rule", "The rule and its numbers", opened, () => [
       el("p", "sv-rule-words", ruleSentence(token, run, method)),
       method.formula && el("p", "sv-rule", method.formula),
-      examined && el("p", "sv-caption", acceptanceSentence(token, run)),
+      examined && el("p", "sv-caption", acceptanceSentence(token, run, method)),
       probabilities(token), roundChips(item),
       el("p", "sv-caption", "position " + (token.position ?? DASH) + " · id " + (token.id ?? DASH))]),
     tellsWhatIf(token, run) && fold("methods", "All nine methods at this token", opened, () => [whatIfNodes(token, run, methods)]),

@@ -17,7 +17,7 @@ function recordedWhatIfs(token, run) {
   const { acceptance, flips } = token.what_if ?? {};
   return list(run.alternatives).map((one, at) => ({
     name: string(one?.method), lenience: one?.lenience, acceptance: list(acceptance)[at],
-    flips: list(list(flips)[at]).filter(Number.isFinite), own: one?.method === run.method,
+    flips: list(list(flips)[at]).filter(Number.isFinite), known: list(flips)[at] !== null, own: one?.method === run.method,
   })).filter((one) => Number.isFinite(one.acceptance));
 }
 
@@ -36,7 +36,7 @@ function flipWords(flips, accepted, lenience) {
 /** Where the run's own method would have decided otherwise about a token, as a sentence; null where that was not recorded. */
 export function flipSentence(token, run) {
   const own = ownWhatIf(token, run);
-  if (!own) return null;
+  if (!own?.known) return null;
   if (own.flips.length === 0) return "It would have been " + (token.accepted ? "kept" : "rejected") + " at every lenience.";
   const nearest = own.flips.reduce((best, flip) => (Math.abs(flip - run.lenience) < Math.abs(best - run.lenience) ? flip : best));
   return (nearest > run.lenience ? "From lenience " + lenienceText(nearest) + " on" : "Below lenience " + lenienceText(nearest)) +
@@ -82,7 +82,8 @@ export function whatIfNodes(token, run, methods) {
   head.children[3].append(el("span", "sv-spoken", "verdict"));
   const own = rows.find((one) => one.own);
   return el("section", "sw-strip",
-    own && el("p", "sw-own-words", titles(own.name) + ": " + flipWords(own.flips, token.accepted, own.lenience) + "."),
+    own && !own.known && el("p", "sw-own-words", "At which lenience the rule would decide otherwise is not worked out for a rule of this kind."),
+    own?.known && el("p", "sw-own-words", titles(own.name) + ": " + flipWords(own.flips, token.accepted, own.lenience) + "."),
     el("table", "sv-numbers sw-table", el("thead", "", head),
       el("tbody", "", ...rows.map((one) => whatIfRow(one, token, titles)))));
 }
@@ -153,7 +154,7 @@ export function createWhatIf(section, text, methods) {
   function ready(shown) {
     const offered = Object.hasOwn(methods, run.method) ? list(methods[run.method].range) : [];
     const able = ended && offered.length === 2 && offered[0] < offered[1] && Number.isFinite(run.lenience) &&
-      shown.some(({ token }) => ownWhatIf(token, run));
+      shown.some(({ token }) => ownWhatIf(token, run)?.known);
     clear();
     items = able ? shown : [];
     section.hidden = !able;

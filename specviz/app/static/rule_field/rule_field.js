@@ -1,0 +1,14 @@
+/** The field for a rule on a tab: its value is the text as it is typed, a rule or not. Mounts `shared/rule_field.js`. */
+
+import { ruleField } from "../shared/rule_field.js";
+import { followTheme } from "../shared/theme.js";
+
+/** Mount the component in gradio’s element. */
+export function mount(element, { props, watch }) {
+  const host = element.querySelector(".specviz");
+  const field = ruleField(props.value || "", () => {});
+  field.input.addEventListener("input", () => (props.value = field.input.value));
+  watch("value", () => field.set(props.value || ""));
+  followTheme(host);
+  host.append(field.node);
+}

@@ -1,0 +1,90 @@
+"""A method of one's own, registered as one row: it is offered, run, inspected, listed and swept with no other file touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from specviz.analysis.sweep.grid import SweepGrid
+from specviz.app.api import methods as listed
+from specviz.app.components.lenience_track import LenienceTrack
+from specviz.app.components.scripted_html import method_words
+from specviz.app.controls import describe_method, method_dropdown
+from specviz.app.link import parse_link
+from specviz.core import methods
+from specviz.core.distributions import Distributions
+from specviz.core.method import Method
+from specviz.core.methods import METHODS, register_method
+from specviz.engine.engine import Engine
+from specviz.schema.settings import Request
+from tests.support.tiny import tiny_pair
+
+
+@pytest.fixture
+def mine() -> Iterator[Method]:
+    method = register_method(
+        Method(
+            name="mine",
+            title="Mine",
+            expression="q1(v) >= (1 - a) * max p1",
+            sentence="Trusts what the drafter finds nearly as likely as the verifier its favourite.",
+            lenience_range=(0, 1),
+            offered_range=(0, 1),
+            default_lenience=0.5,
+            strict_end="0: seldom trust",
+            drafter_end="1: always trust",
+            lenience_at=lambda b, score: 1 - score / b.max_p1.squeeze(-1).double(),
+        )
+    )
+    yield method
+    del methods._METHODS["mine"]
+
+
+def test_it_stands_wherever_methods_are_listed(mine: Method) -> None:
+    assert list(METHODS)[-1] == "mine"
+    assert ("Mine", "mine") in method_dropdown("speed", "method").choices
+    assert "q₁(v) ≥ (1 − α)·max p₁" in describe_method("mine")
+    words = method_words()["mine"]
+    assert (words["group"], words["expression"], words["range"]) == ("Your own", mine.expression, [0, 1])
+    assert (words["score_label"], words["threshold_label"]) == ("q₁(v)", "(1 − α)·max p₁")
+    assert "mine" in LenienceTrack().props["methods"]
+    assert listed()[-1]["formula"] == mine.formula
+    assert parse_link([("method", "mine"), ("lenience", "0.25")]).settings == {
+        "method": "mine",
+        "lenience": 0.25,
+    }
+    grid = SweepGrid(methods=("mine",))
+    assert [each.lenience for each in grid.settings if each.method == "mine"][:2] == [0.0, 0.167]
+
+
+def test_it_runs_and_is_inspected(mine: Method, tmp_path: Path) -> None:
+    """Its test, its flips and its alternatives are recorded; a function in the place of the expression does the same."""
+    engine = Engine(tiny_pair("llama", tmp_path))
+    asked = [
+        Request(prompt="The quick", method="mine", seed=seed, inspect=3, max_new_tokens=12)
+        for seed in range(6)
+    ]
+    runs = engine.generate(asked)
+    for run in runs:
+        assert run.alternatives[-1].method == "mine"
+        for token in run.tokens:
+            assert token.rule.trusted == (token.rule.score >= token.rule.threshold)
+            assert token.what_if.flips[-1] is not None
+
+    def rule(b: Distributions, a: float) -> tuple[torch.Tensor, torch.Tensor]:
+        return b.q1, (1 - a) * b.max_p1
+
+    methods._METHODS["mine"] = Method(
+        name="mine",
+        title="Mine",
+        function=rule,
+        lenience_range=(0, 1),
+        offered_range=(0, 1),
+        default_lenience=0.5,
+    )
+    for one, other in zip(runs, engine.generate(asked), strict=True):
+        assert one.token_ids == other.token_ids
+        assert all(token.what_if.flips[-1] is None for token in other.tokens)

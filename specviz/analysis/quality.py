@@ -95,7 +95,7 @@ def fidelity(run: Run, pair: ModelPair) -> Fidelity:
 
     Only where the verifier never ran is the text scored afterwards.
     """
-    method = get_method(run.method)
+    method = get_method(run.method, run.rule)
     tokens = torch.tensor(run.token_ids)
     drafter: Tensor | None = run.drafter_logits
     verifier: Tensor | None = run.verifier_logits

@@ -127,6 +127,11 @@ class Method:
         return alone or not self.has_lenience or bool(self.lenience_at or self.accepts_from)
 
     @property
+    def has_rule(self) -> bool:
+        """Whether it has a rule of its own: neither a model alone nor speculative decoding, which others are compared with."""
+        return self.rule is not None or bool(self.weight)
+
+    @property
     def has_lenience(self) -> bool:
         """Whether lenience changes anything."""
         return self.offered_range[0] < self.offered_range[1]

@@ -101,6 +101,16 @@ def test_neighbours_do_not_show(engine: Engine) -> None:
         assert decisions(engine.generate([neighbour, *requests])[1:]) == alone, name
 
 
+def test_neither_block_nor_neighbours_show_in_rules_since_the_paper(engine: Engine) -> None:
+    """Laws 2 and 3, of those and of a rule of one's own: alone and step by step, then all together in blocks, with a record."""
+    names = [name for name in METHODS if name not in PAPER]
+    requests = [Request(prompt=PROMPTS[5], method=name, seed=2, max_new_tokens=24) for name in names]
+    alone = decisions([engine.generate(replace(each, draft_length=1))[0] for each in requests])
+    for length in (3, 8):
+        together = engine.generate([replace(each, draft_length=length, inspect=2) for each in requests])
+        assert decisions(together) == alone, length
+
+
 def margin(engine: Engine, request: Request, index: int) -> float:
     """How far apart the verifier's two highest logits are at token `index` of its own greedy text."""
     asked = replace(request, method="verifier_only", return_logits=True, max_new_tokens=index + 1)

@@ -140,7 +140,7 @@ class _Figures:
     def beats_both(self, index: int) -> str:
         """Whether a cascade's accuracy is above the better model's, chosen anew in each replicate."""
         baselines = self._baselines(index, "verifier_only", "drafter_only")
-        if baselines is None or get_method(self._settings[index].method).rule is None:
+        if baselines is None or not get_method(self._settings[index].method).has_rule:
             return "no"
         own, *others = self._shared("accuracy", index, *baselines)
         ahead = estimate(own - np.maximum(*others))
@@ -157,7 +157,7 @@ class _Figures:
         setting = self._settings[index]
         curve = self._sampled.get((setting.temperature, "speed"), [])
         # At temperature 0 lenience changes nothing for `speed`: its curve is one point.
-        if get_method(setting.method).rule is None or setting.temperature == 0 or len(curve) < 2:
+        if not get_method(setting.method).has_rule or setting.temperature == 0 or len(curve) < 2:
             return {}
         found = {}
         for name in COMPARED:

@@ -225,7 +225,7 @@ class HarnessModel(TemplateLM):
 
     def _targets(self, context: list[int], continuation: list[int]) -> Iterator[Tensor]:
         """The method's pi at the positions of a continuation, [n, V] at a time; runs only the models it needs."""
-        method = get_method(self._request.method)
+        method = get_method(self._request.method, self._request.rule)
         runs: dict[Literal["drafter", "verifier"], bool] = {
             "drafter": method.drafts,
             "verifier": method.verifies,
@@ -239,6 +239,7 @@ class HarnessModel(TemplateLM):
                 logits[-1].to(logits[0].device),
                 lenience=self._request.lenience or 0.0,
                 temperature=self._request.temperature or 1.0,
+                rule=self._request.rule,
             )
 
     def _settings(self, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

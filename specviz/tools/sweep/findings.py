@@ -149,4 +149,4 @@ def curves(results: Results, temperature: float) -> list[str]:
 
 
 def _cascades(results: Results, temperature: float) -> list[Point]:
-    return [point for point in results.at(temperature) if get_method(point.setting.method).rule]
+    return [point for point in results.at(temperature) if get_method(point.setting.method).has_rule]

@@ -227,6 +227,8 @@ def get_method(name: str, rule: str = "") -> Method:
     """
     if not isinstance(name, str) or name not in METHODS:
         raise RequestError(f"There is no method {quoted(name)}; the methods are {', '.join(METHODS)}.")
+    if not isinstance(rule, str):
+        raise RequestError("The rule must be text.")
     if not rule:
         return METHODS[name]
     if name != OWN_RULE:

@@ -368,8 +368,6 @@ class Request(Settings, Prompt):
             get_method,
         )
 
-        if not isinstance(self.rule, str):
-            raise RequestError("The rule must be text.")
         if self.rule and self.method == DEFAULT_METHOD:
             object.__setattr__(self, "method", OWN_RULE)
         method = get_method(self.method, self.rule)

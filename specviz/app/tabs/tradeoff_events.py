@@ -27,6 +27,7 @@ from specviz.app.running import in_a_sentence
 from specviz.app.tabs.compare import Compare
 from specviz.app.tabs.panes import set_panes
 from specviz.app.tabs.tradeoff_controls import OWN, plan_of, progress_words
+from specviz.core.methods import METHODS, OWN_RULE
 from specviz.errors import StoppedError
 from specviz.progress import Progress
 from specviz.serving.service import Service
@@ -237,7 +238,8 @@ def texts_of(sweep: Recorded, point: Point) -> list[Text]:
 def in_compare(text: Text, results: Results, temperature: float) -> list[Any]:
     """Updates for the settings of Compare and its panes: this text again, beside both models and lossless decoding."""
     plan = results.plan
-    settings = {"pair": plan["pair"], "prompt": text.item.prompt}
+    rule = METHODS[OWN_RULE].expression  # a sweep has no other
+    settings = {"pair": plan["pair"], "prompt": text.item.prompt, "rule": rule}
     settings |= {name: each.default for name, each in ranged().items()}
     settings |= {"temperature": temperature, "max_new_tokens": plan["max_new_tokens"], "seed": text.seed}
     others = (Pane(name, 0.0, text.pane.draft_length) for name in ("verifier_only", "drafter_only", "speed"))

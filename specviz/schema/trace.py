@@ -212,7 +212,7 @@ class Run(Settings, Models):
             tokens: 0 to as many as the run has; the end-of-text marker cannot be kept.
             chosen: id of a token to put in the next place, whatever the models would have written.
             changes: settings of the fork that differ from the run's. With another `method` the lenience is that method's own,
-                unless given; `max_new_tokens` counts from the fork on, and is by default what the run had left.
+                and there is no rule of one's own, unless given; `max_new_tokens` counts from the fork on, and is by default what the run had left.
 
         Raises:
             RequestError: for a number of tokens that the run does not have, where no token is left to write, and for settings out
@@ -231,7 +231,7 @@ class Run(Settings, Models):
             "max_new_tokens": self.max_new_tokens - len(kept),
         }
         if changes.get("method", self.method) != self.method:
-            settings["lenience"] = None
+            settings |= {"lenience": None, "rule": ""}
         settings |= changes
         if settings["max_new_tokens"] < 1 and "max_new_tokens" not in changes:
             raise RequestError("Nothing is left to write here: the run was asked for no more tokens.")

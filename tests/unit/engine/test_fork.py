@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specviz.core.methods import METHODS
+from specviz.core.methods import METHODS, OWN_RULE, PAPER
 from specviz.engine.engine import Engine
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair
@@ -42,7 +42,7 @@ def decision(token: Token) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*PAPER, "cactus", OWN_RULE])
 def test_a_fork_writes_what_the_whole_run_wrote(engine: Engine, method: str, temperature: float) -> None:
     """Laws 2 and 3: wherever a run is forked, and whatever K was and is, the same tokens for the same reasons."""
     run = one(engine, method=method, temperature=temperature, draft_length=3, inspect=2)
@@ -102,6 +102,9 @@ def test_another_method_comes_with_its_own_lenience(engine: Engine) -> None:
     assert run.fork(3, method="cascade_chow").lenience == METHODS["cascade_chow"].default_lenience
     assert run.fork(3, method="cascade_chow", lenience=0.75).lenience == 0.75
     assert run.fork(3).draft_length == "auto"
+    own = one(engine, rule="q1(v) >= 0.2")
+    assert own.fork(3).rule == own.rule
+    assert own.fork(3, method="cascade_chow").rule == ""
 
 
 @pytest.mark.parametrize("tokens", [-1, 25, 1.5, True])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specviz.core import sampling
-from specviz.core.methods import METHODS, PAPER
+from specviz.core.methods import PAPER
 from specviz.engine.accept import Accepted
 from specviz.engine.accept import accept as judge
 from specviz.engine.batch import Batch

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from specviz.app.components.trace_view import TraceView
 from tests.browser.bare import open_bare, scripts
-from tests.browser.driving import unfold_all
+from tests.browser.driving import unfold_all, violations
 from tests.support.traces import Trace, end_entry, line, make_trace, round_entry, run_entry, token_entry
 
 METHODS = {
@@ -266,6 +266,31 @@ def test_white_space_and_pieces_of_characters_keep_a_node_of_their_own(
     assert min(widths) > 2
     assert tokens.nth(1).evaluate("node => node.getClientRects().length") >= 2
     expect(tokens.nth(7)).to_have_attribute("data-label", "<|im_end|>")
+
+
+def test_a_fork_begins_with_what_it_keeps_and_the_token_that_was_chosen(
+    page: Page, alone: Callable[..., None]
+) -> None:
+    """Law 7: what another run wrote, and what a person chose, are nobody's decisions here; both are untrusted text."""
+    hostile = "<img src=x onerror='window.pwned = 1'> Once upon"
+    continues = {"prompt": "p", "text": hostile, "tokens": 9, "chosen": 5, "chosen_text": " a <b>time"}
+    alone(
+        line(run_entry(continues=continues))
+        + line(round_entry([token_entry(" there"), token_entry(" was")]))
+        + line(end_entry(2, "cascade_chow", "eos"))
+    )
+    text = page.get_by_test_id("text")
+    expect(text).to_have_text(hostile + " a <b>time there was")
+    expect(text.locator(".sv-chosen")).to_have_text(" a <b>time")
+    expect(text.locator(".sv-chosen")).to_have_attribute("title", re.compile("Chosen by hand"))
+    expect(page.get_by_test_id("token")).to_have_count(2)
+    assert page.evaluate("window.pwned") is None
+    assert {rule for rule, *_ in violations(page)} <= {
+        "document-title",
+        "html-has-lang",
+    }  # the bare page's own
+    alone(WHOLE.value)
+    expect(text.locator(".sv-kept, .sv-chosen")).to_have_count(0)
 
 
 def test_a_rejected_draft_shows_above_what_replaced_it_or_in_the_text(

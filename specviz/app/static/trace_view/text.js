@@ -109,15 +109,31 @@ export function createText(box, { scroller = box, latest = true, onShow, onPin, 
     show(null);
   }
 
+  /** Put nodes behind all others, in the paragraph that is being written. */
+  function write(nodes, ends) {
+    if (!paragraph) added.append((paragraph = attributes(el("div"), { role: "presentation" })));
+    paragraph.append(...nodes);
+    if (ends) paragraph = null;
+  }
+
+  /** Begin with what a fork keeps of another run, and with the token that somebody chose to come next. */
+  function begin(kept) {
+    const chosen = string(kept.chosen_text);
+    const parts = [el("span", "sv-kept", string(kept.text))];
+    if (Number.isInteger(kept.chosen)) {
+      parts.push(attributes(el("span", "sv-chosen", chosen), { title: "Chosen by hand: the models go on from here" }));
+    }
+    isCode(string(kept.text) + chosen);
+    write(parts, false);
+  }
+
   /** Take in a round; its items. */
   function add(round) {
     const first = items.length;
     const fresh = round.tokens.map((token, offset) => ({ token, round, offset, first, index: first + offset }));
     items.push(...fresh);
     visibleTokens = items.length;
-    if (!paragraph) added.append((paragraph = attributes(el("div"), { role: "presentation" })));
-    paragraph.append(roundNode(fresh, isCode));
-    if (fresh.at(-1)?.token.text.endsWith("\n")) paragraph = null;
+    write([roundNode(fresh, isCode)], fresh.at(-1)?.token.text.endsWith("\n"));
     return fresh;
   }
 
@@ -272,5 +288,5 @@ export function createText(box, { scroller = box, latest = true, onShow, onPin, 
     scroller.scrollTop = 0;
   }
 
-  return { reset, add, flush, rest, showUpTo, pin, unpin, clear, mark, items: () => items, pinned: () => pinned };
+  return { reset, begin, add, flush, rest, showUpTo, pin, unpin, clear, mark, items: () => items, pinned: () => pinned };
 }

@@ -104,6 +104,7 @@ export function createTraceView(root, options = {}) {
     find(".sv-prompt").hidden = prompt === "";
     find(".sv-prompt-short").textContent = prompt.slice(0, 300);
     find(".sv-prompt-full").textContent = prompt;
+    if (entry.continues) text.begin(entry.continues);
   }
 
   /** Show the run only as far as a step of its replay has come. */

@@ -49,7 +49,10 @@ def decisions(runs: list[Run]) -> list[tuple[list[int], list[bool]]]:
 
 
 def test_the_block_does_not_show(engine: Engine) -> None:
-    """Law 2: nine methods, three seeds: one and the same text for K = 1, 2, 3, 5, 8, 16, and where K is chosen as it goes."""
+    """Law 2: nine methods, three seeds: one and the same text for K = 1, 2, 3, 5, 8, 16, and where K is chosen as it goes.
+
+    Large K multiply 27 sequences by tokens that are thrown away: there the beginnings are compared.
+    """
     requests = [
         Request(prompt=PROMPTS[6], method=method, seed=seed, max_new_tokens=TOKENS)
         for method in PAPER
@@ -57,8 +60,10 @@ def test_the_block_does_not_show(engine: Engine) -> None:
     ]
     wanted = decisions(engine.generate([replace(request, draft_length=1) for request in requests]))
     for length in LENGTHS[1:]:
-        found = decisions(engine.generate([replace(request, draft_length=length) for request in requests]))
-        assert found == wanted, length
+        count = TOKENS if length in (2, 3, "auto") else TOKENS // 4
+        asked = [replace(request, draft_length=length, max_new_tokens=count) for request in requests]
+        found = decisions(engine.generate(asked))
+        assert found == [(ids[:count], accepted[:count]) for ids, accepted in wanted], length
 
 
 def test_a_token_has_the_same_bits_in_any_block_and_any_batch(engine: Engine) -> None:

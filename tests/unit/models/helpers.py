@@ -57,4 +57,6 @@ def convert(_: Path, target: Path) -> None:
 
 
 def contents(cache: Path) -> set[str]:
-    return {path.name for path in cache.iterdir() if not path.name.endswith(".lock")}
+    """What lies in a cache folder; without locks, and the compiled rules that the first load of a process leaves."""
+    names = {path.name for path in cache.iterdir()} - {"compiled"}
+    return {name for name in names if not name.endswith(".lock")}

@@ -164,9 +164,7 @@ def test_a_real_run_streams_and_shows_its_trace(real: tuple[str, Recorder], page
     choose(page, "draft-length", "3")
     set_number(page, "max-new-tokens", 96)
     watch(page, "#run")
-    page.click("#run")
-    expect(tokens(page).nth(5)).to_be_visible(timeout=3 * MINUTES)
-    wait_for_end(page, minutes=3)
+    run(page, minutes=3)
     early = page.evaluate("window.early")
     assert early["runs"], "the first tokens came only when the run was over"
     # What moves for ever keeps the browser drawing, on a machine that has a model to run.
@@ -204,9 +202,8 @@ def test_stop_ends_a_real_run_within_a_round_and_the_next_run_works(
     open_settings(page)
     set_number(page, "max-new-tokens", 512)  # some seconds, so that there is something to stop
     page.click("#run")
-    expect(page.locator("#stop")).to_be_enabled(
-        timeout=2 * MINUTES
-    )  # the run that the page opens with is gone then
+    # The run that the page opens with is gone then.
+    expect(page.locator("#stop")).to_be_enabled(timeout=2 * MINUTES)
     expect(tokens(page).nth(3)).to_be_visible()
     page.click("#stop")
     wait_for_end(page)
@@ -367,6 +364,7 @@ def test_who_comes_second_waits_and_whom_a_full_queue_turns_away_can_try_again(
     def queue_up() -> None:
         service.pause = 0.3
         page.click("#run")
+        expect(page.locator("#stop")).to_be_enabled()
         expect(tokens(page).nth(0)).to_be_visible()
         waiting.click("#run")
         expect(waiting.locator("#view")).to_contain_text("waiting, number 1 in the queue")

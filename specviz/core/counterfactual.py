@@ -79,7 +79,7 @@ class _Verdicts:
         self._b, self._tokens, self._coin = distributions, tokens, coins.double()
         self._q, self._p = (at(each, tokens).double() for each in (distributions.q, distributions.p))
         self._always = torch.full_like(self._p, math.inf)
-        self._crossings: dict[int, Tensor] = {}
+        self._crossings: list[tuple[Tensor, Tensor]] = []  # by score: several methods judge by the same one
 
     def until_since(self, method: Method) -> tuple[Tensor, Tensor]:
         """The leniences [...] below which a token is accepted, and from which on it is accepted again."""
@@ -88,21 +88,22 @@ class _Verdicts:
         if method.rule is None or method.lenience_at is None:
             return self._always, self._always
         score, _ = method.rule(self._b, method.default_lenience)
-        if (
-            score.shape[-1] == 1
-        ):  # where the drafter is not trusted as a whole, decoding is lossless towards p
+        if score.shape[-1] == 1:
+            # Where the drafter is not trusted as a whole, decoding is lossless towards p.
             accepts = torch.where(self._coin * self._q < self._p, self._always, -self._always)
             return accepts, method.lenience_at(self._b, score.squeeze(-1).double())
         own = at(score, self._tokens).double()
         return tuple(method.lenience_at(self._b, each) for each in (self._crossing(score, own), own))  # type: ignore[return-value]
 
     def _crossing(self, score: Tensor, own: Tensor) -> Tensor:
-        if score.data_ptr() not in self._crossings:
-            # An untrusted token is accepted while the mass of q on all untrusted tokens exceeds this.
-            tiny = torch.finfo(self._p.dtype).tiny
-            share = torch.where(self._p > 0, self._coin * self._q / self._p.clamp_min(tiny), math.inf)
-            self._crossings[score.data_ptr()] = _crossing(score, self._b.q, share, own)
-        return self._crossings[score.data_ptr()]
+        for known, crossing in self._crossings:
+            if known is score:
+                return crossing
+        # An untrusted token is accepted while the mass of q on all untrusted tokens exceeds this.
+        tiny = torch.finfo(self._p.dtype).tiny
+        share = torch.where(self._p > 0, self._coin * self._q / self._p.clamp_min(tiny), math.inf)
+        self._crossings.append((score, _crossing(score, self._b.q, share, own)))
+        return self._crossings[-1][1]
 
 
 def _crossing(scores: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Tensor:

@@ -363,10 +363,8 @@ class Request(Settings, Prompt):
     continues: Continuation | None = None
 
     def __post_init__(self) -> None:
-        from specviz.core.methods import (  # brings torch, which the shell's --help can do without
-            OWN_RULE,
-            get_method,
-        )
+        # Brings torch, which the shell's --help can do without.
+        from specviz.core.methods import OWN_RULE, get_method
 
         if self.rule and self.method == DEFAULT_METHOD:
             object.__setattr__(self, "method", OWN_RULE)

@@ -88,8 +88,11 @@ def parse(lines: Iterable[str], run_type: type[R], round_type: type) -> R:
 
 def _known(run: Any, line: str) -> dict[str, Any]:
     """What one of these lines says of a run, without what is optional and empty."""
-    found = {name: _plain(getattr(run, name)) for name in _names(type(run), line)}
-    return {name: value for name, value in found.items() if value or name not in _optional(type(run))}
+    found, optional = (
+        {name: _plain(getattr(run, name)) for name in _names(type(run), line)},
+        _optional(type(run)),
+    )
+    return {name: value for name, value in found.items() if value or name not in optional}
 
 
 def _optional(run_type: type) -> set[str]:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import gradio as gr
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from specviz.app.page import launch
 from specviz.engine.pair import Pair
@@ -24,6 +24,7 @@ from specviz.serving.service import Service
 from tests.support.memory import memory_given_back  # noqa: F401  # a fixture of all tests here
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+expect.set_options(timeout=20_000)  # nothing is timed here: whoever shares the processor with other tests may be late
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 

@@ -267,6 +267,7 @@ def test_what_is_set_is_what_is_asked(page: Page, script: Script) -> None:
 def test_every_method_brings_its_own_words_and_lenience(page: Page, script: Script) -> None:
     script.trace = make_trace([" short"]).lines
     number = page.locator("#lenience input[type=number]")
+    groups = {method.group: method for method in METHODS.values()}.values()
     for method in METHODS.values():
         page.locator("#method input").click()
         page.get_by_role("option", name=method.label, exact=True).click()
@@ -285,9 +286,10 @@ def test_every_method_brings_its_own_words_and_lenience(page: Page, script: Scri
         else:
             expect(number).to_be_disabled()
             expect(page.locator("#lenience")).to_contain_text("no lenience")
-        run(page)
-        asked = script.asked[-1][1]
-        assert (asked.method, asked.lenience) == (method.name, method.default_lenience)
+        if method in groups:
+            run(page)
+            asked = script.asked[-1][1]
+            assert (asked.method, asked.lenience) == (method.name, method.default_lenience)
 
 
 def test_examples_fill_the_prompt_and_new_seed_changes_the_seed(page: Page, script: Script) -> None:

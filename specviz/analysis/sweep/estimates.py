@@ -49,6 +49,7 @@ def estimate_points(settings: Sequence[Setting], items: int, samples: Sequence[S
             figures=figures.of(index),
             against_verifier=figures.against_verifier(index),
             against_speed=figures.against_speed(index),
+            ratios=figures.ratios(index),
             beats_both=figures.beats_both(index),
         )
         for index, setting in enumerate(settings)
@@ -136,6 +137,29 @@ class _Figures:
         if baseline is None or index in baseline:
             return {}
         return estimates((name, np.subtract(*self._shared(name, index, *baseline))) for name in COMPARED)
+
+    def ratios(self, index: int) -> dict[str, Estimate]:
+        """A setting's accuracy ÷ the verifier's, and its rejection rate ÷ lossless decoding's, over the items that all have.
+
+        Lossless decoding draws from the verifier's distribution, with other coins: where it was swept too, the verifier's
+        accuracy is the mean of both, which leaves half as much to chance.
+        """
+        verifier = self._baselines(index, "verifier_only") or []
+        lossless = [
+            one
+            for one in self._sampled.get((self._settings[index].temperature, "speed"), [])
+            if self._settings[one].lenience == 0
+        ]
+        found = []
+        for name, references in (
+            ("accuracy", verifier and verifier + lossless),
+            ("rejection_rate", lossless),
+        ):
+            if references:
+                own, *others = self._shared(name, index, *references)
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    found.append((name, own / np.mean(others, axis=0)))
+        return estimates(found)
 
     def beats_both(self, index: int) -> str:
         """Whether a cascade's accuracy is above the better model's, chosen anew in each replicate."""

@@ -38,7 +38,8 @@ class Setting:
     def title(self) -> str:
         """The method's title, and its lenience where it has one."""
         method = get_method(self.method)
-        return f"{method.title}, α\u00a0=\u00a0{self.lenience:g}" if method.has_lenience else method.title
+        lenience = f"{self.lenience:g}".replace("-", "−")
+        return f"{method.title}, α\u00a0=\u00a0{lenience}" if method.has_lenience else method.title
 
 
 @dataclass(frozen=True, order=True)

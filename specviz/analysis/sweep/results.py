@@ -78,6 +78,8 @@ class Point:
         against_verifier: paired differences to verifier_only at the same temperature, of the figures in `COMPARED`.
         against_speed: paired differences to `speed` at this point's rejection rate, interpolated between its
             leniences; absent where its curve does not reach so far.
+        ratios: paired ratios at the same temperature: of "accuracy" to the verifier's (the mean of verifier_only's and, if
+            swept, lossless decoding's), of "rejection_rate" to lossless decoding's (`speed` at 0).
         beats_both: whether a cascade's accuracy is above that of both models alone: "no", "yes", or "surely" where the
             interval of the difference to the better of them lies above 0 too; "no" for all other methods.
     """
@@ -88,6 +90,7 @@ class Point:
     figures: Mapping[str, Estimate]
     against_verifier: Mapping[str, Estimate] = field(default_factory=dict)
     against_speed: Mapping[str, Estimate] = field(default_factory=dict)
+    ratios: Mapping[str, Estimate] = field(default_factory=dict)
     beats_both: str = "no"
 
 
@@ -151,6 +154,7 @@ class Results:
             for side in ("against_verifier", "against_speed")
             for name in COMPARED
         }
+        sides |= {f"{name}_ratio": ("ratios", name) for name in ("accuracy", "rejection_rate")}
         ends = {"": "value", "_low": "low", "_high": "high"}
         head = ["temperature", "method", "lenience", "samples", "tokens", "beats_both"]
         out = io.StringIO()
@@ -179,6 +183,6 @@ def read_record(text: str, schema: str, version: int, build: Callable[[dict[str,
 
 
 def _point(record: dict[str, Any]) -> Point:
-    for side in ("figures", "against_verifier", "against_speed"):
-        record[side] = {name: Estimate(**one) for name, one in record[side].items()}
+    for side in ("figures", "against_verifier", "against_speed", "ratios"):
+        record[side] = {name: Estimate(**one) for name, one in record.get(side, {}).items()}
     return Point(**record | {"setting": Setting(**record["setting"])})

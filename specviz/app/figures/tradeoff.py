@@ -1,17 +1,19 @@
 """Quality against cost as a figure: one curve a method over its leniences, both models alone, the Pareto front.
 
-And one point as a sentence. Light on white, for documents; `DARK` maps its colours to those of a dark page. Knows results and plotly; knows neither
+The curves that matter for the sweep's claim stand out and have their names beside them; the others are faint. Light on white, for documents; `DARK` maps its colours to those of a dark page. Knows results and plotly; knows neither
 how anything was measured nor the page.
 """
 
 from __future__ import annotations
 
 import html
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import plotly.graph_objects as go
 
+from specviz.analysis.sweep.claim import claim
 from specviz.analysis.sweep.cost_model import CostModel
 from specviz.analysis.sweep.results import COMPARED, FIGURES, Estimate, Point, Results
 from specviz.app.marks import method_colour, method_symbol, method_token
@@ -34,6 +36,8 @@ QUALITIES: dict[str, str] = {name: figure.title for name, figure in FIGURES.item
 _INK, _MUTED, _FRONT, _GRID, _PAPER = (
     colours("light")[name] for name in ("text", "muted", "line", "sunken", "panel")
 )
+_FAINT = 0.22
+"""Opacity of a curve that does not matter for the claim; `figure_view.js` lights it when it is asked for."""
 _ALONE = ("drafter_only", "verifier_only")
 _STARS = {
     "surely": ("star", "above both models"),
@@ -72,7 +76,9 @@ def figure(
 ) -> go.Figure:
     """The points of one temperature.
 
-    Each trace of points has their indices in `results.points` as `customdata` and their titles as `text`. A point that
+    A curve has a trace for the legend and one of points, both with the method as `legendgroup`, and an annotation of that
+    `name`: where it is faint, `meta` is "faint" and the annotation is not visible. A trace that only explains a symbol has `meta`
+    "key". Each trace of points has their indices in `results.points` as `customdata` and their titles as `text`. A point that
     lacks either figure is left out; where none is left, the figure says so.
 
     Args:
@@ -101,15 +107,24 @@ def figure(
     if x == MODELLED:
         _measured(plot, marks)
     marks.sort(key=lambda mark: mark.point.setting.lenience)
-    for name in METHODS:
-        own = [mark for mark in marks if mark.point.setting.method == name]
-        if own and name not in _ALONE:
-            _curve(plot, own, method_colour(name), method_symbol(name)[0], (x, y))
+    curves = {
+        name: own
+        for name in METHODS
+        if name not in _ALONE and (own := [mark for mark in marks if mark.point.setting.method == name])
+    }
+    found = claim(results, temperature)
+    matter = [name for name in found.curves if name in curves]
+    for name, own in curves.items():
+        _curve(plot, own, (x, y), is_faint=name not in matter)
     _alone(plot, marks, (x, y))
+    _claimed(plot, [mark for mark in marks if mark.point in found.saving[:1]])
+    for name in (*matter, *(name for name in curves if name not in matter)):
+        _label(plot, name, curves, matter)
     for beats, (symbol, words) in _STARS.items():
         if any(mark.point.beats_both == beats for mark in marks):
             marker = {"symbol": symbol, "size": 12, "color": _INK}
-            plot.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=words, hoverinfo="skip")
+            key = {"name": words, "meta": "key", "hoverinfo": "skip"}
+            plot.add_scatter(x=[None], y=[None], mode="markers", marker=marker, **key)
     _dress(plot, (x, y), results, temperature, empty=not marks)
     return plot
 
@@ -140,7 +155,7 @@ def _front(plot: go.Figure, marks: list[_Mark], higher: bool) -> None:
             x=[x for x, _ in front],
             y=[y for _, y in front],
             mode="lines",
-            line={"color": _FRONT, "width": 9, "shape": "hv"},
+            line={"color": _FRONT, "width": 6, "shape": "hv"},
             name="best at its cost",
             hoverinfo="skip",
         )
@@ -167,19 +182,26 @@ def _measured(plot: go.Figure, marks: list[_Mark]) -> None:
         )
 
 
-def _curve(plot: go.Figure, marks: list[_Mark], colour: str, symbol: str, axes: tuple[str, str]) -> None:
+def _curve(plot: go.Figure, marks: list[_Mark], axes: tuple[str, str], *, is_faint: bool) -> None:
     method = METHODS[marks[0].point.setting.method]
+    colour, symbol = method_colour(method.name), method_symbol(method.name)[0]
     stars = [_STARS.get(mark.point.beats_both) for mark in marks]
     look: dict[str, Any] = {
         "mode": "lines+markers",
         "name": method.title,
         "legendgroup": method.name,
-        "line": {"color": colour, "width": 1.6},
+        "line": {"color": colour, "width": 1.6 if is_faint else 2.6},
+        "opacity": _FAINT if is_faint else 1,
+        "meta": "faint" if is_faint else "",
     }
     # The legend would show the first point's symbol, which may be a star.
     plot.add_scatter(x=[None], y=[None], marker={"color": colour, "symbol": symbol, "size": 9}, **look)
+    points = _points(marks, axes, colour)
+    for bars, are_seen in ((points["error_x"], False), (points["error_y"], not is_faint)):
+        if bars:
+            bars["visible"] = are_seen
     plot.add_scatter(
-        **_points(marks, axes, colour),
+        **points,
         **look,
         showlegend=False,
         marker={
@@ -189,6 +211,49 @@ def _curve(plot: go.Figure, marks: list[_Mark], colour: str, symbol: str, axes: 
             "opacity": 1,
             "line": {"width": 0},
         },
+    )
+
+
+def _label(plot: go.Figure, name: str, curves: dict[str, list[_Mark]], matter: list[str]) -> None:
+    """A curve's name beside it, where it is farthest from those that matter and from the labels before it.
+
+    Not at an end: all curves end in the same two models, where names would lie over each other.
+    """
+    every = [mark for own in curves.values() for mark in own]
+    width, height = (
+        max(found) - min(found) or 1.0
+        for found in ([mark.x.value for mark in every], [mark.y.value for mark in every])
+    )
+    others = [mark for other in matter if other != name for mark in curves[other]]
+    taken = [(mark.x.value, mark.y.value) for mark in others]
+    taken += [(each.x, each.y) for each in plot.layout.annotations if each.visible and each.name in curves]
+
+    def room(mark: _Mark) -> float:
+        return min(
+            (math.hypot((mark.x.value - x) / width, (mark.y.value - y) / height) for x, y in taken),
+            default=1.0,
+        )
+
+    found = max(curves[name], key=room)
+    beside = sorted(others, key=lambda mark: abs(mark.x.value - found.x.value))[:2]
+    is_above = not beside or found.y.value >= sum(mark.y.value for mark in beside) / len(beside)
+    cheap, dear = (end(every, key=lambda mark: mark.x.value) for end in (min, max))
+    rises = cheap.y.value <= dear.y.value
+    plot.add_annotation(
+        name=name,
+        x=found.x.value,
+        y=found.y.value,
+        text=f"<b>{html.escape(METHODS[name].title)}</b>",
+        font={"color": method_colour(name), "size": 13},
+        bgcolor=_PAPER,
+        borderpad=1,
+        opacity=0.92,
+        showarrow=False,
+        visible=name in matter,
+        xanchor="right" if is_above == rises else "left",
+        yanchor="bottom" if is_above else "top",
+        xshift=-8 if is_above == rises else 8,
+        yshift=6 if is_above else -6,
     )
 
 
@@ -204,12 +269,26 @@ def _alone(plot: go.Figure, marks: list[_Mark], axes: tuple[str, str]) -> None:
                 line=line, opacity=0.6, layer="below",
             )  # fmt: skip
         if own:
+            plot.add_annotation(
+                xref="paper", x=1 if name == "drafter_only" else 0, y=own[0].y.value, text=METHODS[name].title, name=name,
+                xanchor="right" if name == "drafter_only" else "left", yanchor="bottom", showarrow=False,
+                font={"color": _MUTED, "size": 12},
+            )  # fmt: skip
             plot.add_scatter(
                 **_points(own, axes, colour),
                 mode="markers",
                 name=METHODS[name].title,
+                legendgroup=name,
                 marker={"color": colour, "symbol": symbol, "size": 13, "line": {"width": 3}},
             )
+
+
+def _claimed(plot: go.Figure, marks: list[_Mark]) -> None:
+    """A ring around the setting that the sweep's headline names."""
+    for mark in marks:
+        ring = {"symbol": "circle-open", "size": 22, "color": _INK, "line": {"width": 1.5}}
+        key = {"name": "what the headline says", "meta": "key", "hoverinfo": "skip"}
+        plot.add_scatter(x=[mark.x.value], y=[mark.y.value], mode="markers", marker=ring, **key)
 
 
 def _points(marks: list[_Mark], axes: tuple[str, str], colour: str) -> dict[str, Any]:
@@ -331,30 +410,3 @@ def differences(point: Point, name: str) -> list[str]:
         for side, title in against
         if name in side
     ]
-
-
-def sentence(point: Point) -> str:
-    """All figures of a point, in one paragraph of plain text."""
-    figures = [
-        f"{_within(figure.title)} {estimate(name, point.figures[name])}"
-        for name, figure in FIGURES.items()
-        if name in point.figures
-    ]
-    parts = [
-        f"{point.setting.title}, temperature {point.setting.temperature:g}: {', '.join(figures)}; "
-        f"from {point.samples:,} texts of {point.tokens:,} tokens in all."
-    ]
-    for name in COMPARED:
-        if found := differences(point, name):
-            parts.append(f"{FIGURES[name].title}: {'; '.join(found)}.")
-    if point.beats_both == "surely":
-        parts.append("It is more accurate than either model alone, by more than chance explains.")
-    elif point.beats_both == "yes":
-        parts.append("It is more accurate than either model alone, by no more than chance may explain.")
-    parts.append("In brackets: 95% intervals.")
-    return " ".join(parts)
-
-
-def _within(title: str) -> str:
-    """A title as written inside a sentence; one that begins with two capitals is a name."""
-    return title if title[:2].isupper() else title[:1].lower() + title[1:]

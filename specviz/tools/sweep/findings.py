@@ -7,22 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from specviz.analysis.sweep.claim import above_both, claim
 from specviz.analysis.sweep.results import COMPARED, Estimate, Point, Results
 from specviz.core.methods import METHODS, get_method
 
 BASELINES = ("verifier_only", "drafter_only")
-MOST = 0.9
-"""How much of the way from the drafter's accuracy to the verifier's counts as most of it."""
-_FEWER = 0.01
-"""How much lower a rejection rate must be to count as lower."""
 
 
 def all_findings(results: Results) -> dict[str, Any]:
     """Every group of findings, for the template `findings.md.j2`."""
     temperatures = results.temperatures
     return {
-        "most": MOST,
-        "keeping": [found for t in temperatures if (found := _keeping(results, t))],
+        "claims": [claim(results, t) for t in temperatures],
         "beating": [found for t in temperatures if (found := _beating(results, t))],
         "beside_speed": [_beside_speed(results, name) for name in COMPARED],
         "helping": [found for t in temperatures if (found := _helping(results, t))],
@@ -32,41 +28,9 @@ def all_findings(results: Results) -> dict[str, Any]:
     }
 
 
-def _keeping(results: Results, temperature: float) -> dict[str, Any] | None:
-    """Which methods keep most of the verifier's accuracy, each at the lowest rejection rate that does."""
-    verifier, drafter = (value(results.point(temperature, name), "accuracy") for name in BASELINES)
-    if verifier is None or drafter is None:
-        return None
-    found: dict[str, Any] = {"temperature": temperature, "verifier": verifier, "drafter": drafter}
-    found["apart"] = figure(results.point(temperature, "drafter_only"), "accuracy", "against_verifier")
-    found["separated"] = found["apart"] is not None and found["apart"].high < 0
-    found["wanted"] = wanted = drafter + MOST * (verifier - drafter)
-    reached: list[tuple[float, Point]] = []
-    never = []
-    for name in curves(results, temperature):
-        enough = [
-            (rate, point)
-            for point in results.at(temperature)
-            if point.setting.method == name
-            and (rate := value(point, "rejection_rate")) is not None
-            and (value(point, "accuracy") or 0.0) >= wanted
-        ]
-        if enough:
-            reached.append(min(enough, key=lambda one: one[0]))
-        else:
-            never.append(METHODS[name].title)
-    reached.sort(key=lambda one: one[0])
-    lossless = value(results.point(temperature, "speed", 0.0), "rejection_rate")
-    most = 1.0 if lossless is None else lossless - _FEWER
-    found["lossless"], found["never"] = lossless, never
-    found["saving"] = [(point, rate) for rate, point in reached if rate <= most]
-    found["other"] = [METHODS[point.setting.method].title for rate, point in reached if rate > most]
-    return found
-
-
 def _beating(results: Results, temperature: float) -> dict[str, Any] | None:
     """Cascade settings that get more right than both models."""
-    judged = [point for point in _cascades(results, temperature) if "accuracy" in point.figures]
+    judged, surely, chance = above_both(results, temperature)
     if not judged or any(value(results.point(temperature, name), "accuracy") is None for name in BASELINES):
         return None
     ahead = [point for point in judged if point.beats_both != "no"]
@@ -74,9 +38,9 @@ def _beating(results: Results, temperature: float) -> dict[str, Any] | None:
         "temperature": temperature,
         "judged": judged,
         "ahead": ahead,
-        "surely": [point for point in ahead if point.beats_both == "surely"],
+        "surely": surely,
         "best": max(ahead, key=lambda point: value(point, "accuracy") or 0.0, default=None),
-        "chance": len(judged) / 40,  # one side of an interval of 95 %
+        "chance": chance,
     }
 
 

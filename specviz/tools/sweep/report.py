@@ -15,6 +15,7 @@ from typing import Any
 
 from specviz.analysis.statistics import quartiles
 from specviz.analysis.sweep.bootstrap import REPLICATES
+from specviz.analysis.sweep.claim import FEWEST_ITEMS, KEPT
 from specviz.analysis.sweep.cost_model import CostModel
 from specviz.analysis.sweep.estimates import estimate_points
 from specviz.analysis.sweep.grid import Setting
@@ -94,6 +95,8 @@ def markdown(
         every_ratio=(every := [ratio for _, found in ratios for ratio in found]),
         near=sum(abs(ratio - 1) <= 0.1 for ratio in every),
         replicates=REPLICATES,
+        kept=KEPT,
+        fewest_items=FEWEST_ITEMS,
         figures=FIGURES,
         measured=[name for name in FIGURES if any(name in point.figures for point in results.points)],
     )
@@ -242,7 +245,7 @@ _TEMPLATES = Templates(
         "figure_title": lambda name: FIGURES[name].title,
         "method_title": lambda name: get_method(name).title,
         "lenience": _lenience,
-        "name": lambda point: point.setting.title.replace("-", "−"),
+        "name": lambda point: point.setting.title,
         "names": _names,
         "listed": _listed,
     },

@@ -9,10 +9,11 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
+from specviz.analysis.sweep.claim import claim
 from specviz.analysis.sweep.cost_model import CostModel
 from specviz.analysis.sweep.grid import Setting, SweepGrid
 from specviz.analysis.sweep.results import Estimate, Point, Results
-from specviz.app.figures.tradeoff import COSTS, DARK, QUALITIES, cost, figure, number, sentence
+from specviz.app.figures.tradeoff import COSTS, DARK, QUALITIES, cost, figure, number
 from specviz.core.methods import METHODS, PAPER
 from specviz.errors import RequestError
 
@@ -234,20 +235,39 @@ def test_no_colour_of_the_figure_is_too_dark_for_a_dark_page() -> None:
         assert (light(DARK.get(colour, colour)) + 0.05) / (panel + 0.05) > 3, colour
 
 
-def test_a_sentence_has_all_figures_and_says_what_may_be_chance() -> None:
-    """Only where the interval excludes chance is a point called better than both."""
-    point = made_results().point(0.5, "cascade_tokenV3", 0.3)
-    assert point is not None
-    found = sentence(replace(point, beats_both="surely"))
-    for words in (
-        "task accuracy",
-        "rejection rate",
-        "TV(π, p)",
-        "96 texts",
-        "against Verifier only",
-        "by more than",
-    ):
-        assert words in found
-    assert "may explain" in sentence(replace(point, beats_both="yes"))
-    assert "either model" not in sentence(replace(point, beats_both="no"))
+def test_the_curves_that_matter_stand_out_and_have_their_names_beside_them() -> None:
+    """However many there are: the claim's curves in full, with intervals and labels apart; all others faint, without either."""
+    methods = tuple(name for name, method in METHODS.items() if method.has_lenience)
+    assert len(methods) > 10
+    results = made_results(methods=methods, temperatures=(0.5,))
+    plot = figure(results, temperature=0.5)
+    matter = claim(results, 0.5).curves
+    labels = {each.name: each for each in plot.layout.annotations if each.name in methods}
+    assert set(labels) == set(methods)
+    assert {name for name, each in labels.items() if each.visible} == set(matter)
+    for trace in of_points(plot):
+        name = trace.legendgroup
+        if name in methods:
+            assert (trace.meta != "faint") == (name in matter) == (trace.opacity == 1)
+            assert trace.error_y.visible == (name in matter)
+    shown = [labels[name] for name in matter]
+    assert len({(each.x, each.y) for each in shown}) == len(shown), "two labels at one place"
+
+
+def test_the_ring_is_around_what_the_headline_names() -> None:
+    """Where the claim names a setting, at its figures; else there is none."""
+    results = made_results(temperatures=(0.5,))
+    assert not any(trace.name == "what the headline says" for trace in figure(results, temperature=0.5).data)
+    points = [
+        replace(point, ratios={"accuracy": interval(0.98), "rejection_rate": interval(0.8)})
+        if point.setting == Setting(0.5, "cascade_tokenV3", 0.3)
+        else replace(point, against_verifier={"accuracy": Estimate(-0.2, -0.3, -0.1)})
+        for point in results.points
+    ]
+    named = replace(results, points=tuple(points))
+    [ring] = [
+        trace for trace in figure(named, temperature=0.5).data if trace.name == "what the headline says"
+    ]
+    figures = results.point(0.5, "cascade_tokenV3", 0.3).figures
+    assert (ring.x, ring.y) == ((figures["rejection_rate"].value,), (figures["accuracy"].value,))
     assert [number("accuracy", value, True) for value in (0.021, -0.021, 0.0)] == ["+2.1", "−2.1", "0.0"]

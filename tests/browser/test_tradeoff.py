@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -10,8 +12,9 @@ from typing import Any
 
 import gradio as gr
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
+from specviz.analysis.sweep.claim import CURVES, claim
 from specviz.analysis.sweep.cost_model import CostModel
 from specviz.analysis.sweep.grid import SweepGrid
 from specviz.analysis.sweep.items import Item
@@ -21,6 +24,7 @@ from specviz.app.tabs.compare import compare_tab
 from specviz.app.tabs.tradeoff import tradeoff_tab
 from specviz.app.tabs.tradeoff_controls import ITEMS, MAX_METHODS, POINTS, TOKENS, plan_of
 from specviz.app.tabs.tradeoff_events import NOTHING_RECORDED
+from specviz.app.tabs.tradeoff_words import source
 from specviz.core.methods import METHODS
 from specviz.errors import EngineError, RequestError
 from specviz.schema.settings import Request
@@ -150,11 +154,38 @@ def test_the_legend_never_lies_over_the_chart(page: Page, script: Script) -> Non
         "all => all.map((one) => [one.firstChild.textContent, one.firstChild.style.color].join(' '))"
     )
     assert len(set(signs)) == len(signs)
-    seen = "[...document.querySelector('.sf-chart').data].filter((trace) => trace.name === 'OPT' && trace.visible !== false).length"
-    assert page.evaluate(seen)
-    legend.get_by_role("button", name="OPT").click()
-    expect(legend.get_by_role("button", name="OPT")).to_have_attribute("aria-pressed", "false")
-    page.wait_for_function(f"{seen} === 0")
+    faint, pressed = legend.get_by_role("button", pressed=False), legend.get_by_role("button", pressed=True)
+    assert pressed.count() <= CURVES + 2, "more than the claim's curves and both models stand out"
+    name = faint.first.evaluate("(each) => each.lastChild.textContent")
+    opacity = "(name) => document.querySelector('.sf-chart').data.find((trace) => trace.customdata && trace.name === name).opacity"
+    assert page.evaluate(opacity, name) < 0.5
+    entry = legend.get_by_role("button", name=name, exact=True)
+    entry.hover()
+    page.wait_for_function(f"(name) => ({opacity})(name) === 1", arg=name)
+    page.mouse.move(0, 0)
+    page.wait_for_function(f"(name) => ({opacity})(name) < 0.5", arg=name)
+    entry.click()
+    expect(entry).to_have_attribute("aria-pressed", "true")
+    page.mouse.move(0, 0)
+    page.wait_for_function(
+        """(name) => document.querySelector('.sf-chart').layout.annotations.find((each) => each.text.includes(name))?.visible
+          && document.querySelector('.sf-chart').data.find((trace) => trace.customdata && trace.name === name).opacity === 1""",
+        arg=name,
+    )
+
+
+def test_the_headline_is_the_claim_and_what_was_asked_is_folded_below(page: Page, script: Script) -> None:
+    """In the words that the analysis has, as text; the fold has an item of the sweep for an example."""
+    found = claim(RECORDED.results, 0.5)
+    headline = page.get_by_test_id("figure-headline")
+    expect(headline).to_have_text(found.headline)
+    expect(page.get_by_test_id("figure-details")).to_have_text(" ".join(found.details))
+    about = page.get_by_test_id("figure-about")
+    expect(about.locator("dd").first).to_be_hidden()
+    about.locator("summary").click()
+    expect(about).to_contain_text(f"{PLAN.limit} questions")
+    page.locator("#tradeoff-temperature").get_by_label("0", exact=True).check()
+    expect(headline).to_have_text(claim(RECORDED.results, 0.0).headline)
 
 
 def axis(page: Page, name: str) -> str:
@@ -166,13 +197,12 @@ def pick(page: Page, title: str) -> None:
     page.get_by_test_id("figure-points").select_option(title.replace(" α = ", " α\u00a0=\u00a0"))
 
 
-def texts(page: Page) -> Locator:
-    """The rows of texts, without the heading."""
-    return page.locator("#tradeoff-texts").get_by_role("row").filter(has=page.get_by_role("gridcell"))
-
-
-def cells(page: Page, row: int) -> list[str]:
-    return [cell.inner_text().strip() for cell in texts(page).nth(row).get_by_role("gridcell").all()]
+def turn_to(page: Page, text: int) -> None:
+    """Go to a text of the card, counted from 1."""
+    number = page.get_by_test_id("point-number")
+    while not number.inner_text().startswith(f"question {text} "):
+        now = int(number.inner_text().split()[1])
+        page.get_by_test_id("point-after" if now < text else "point-before").click()
 
 
 def test_the_recorded_sweep_is_there_at_once_and_its_axes_move(page: Page, script: Script) -> None:
@@ -210,30 +240,33 @@ def test_a_point_shows_its_texts_and_one_of_them_runs_again_in_compare(page: Pag
     page.mouse.move(*box)
     expect(page.locator(".sf-chart .hovertext")).to_contain_text("Verifier only")
     page.mouse.click(*box)
-    expect(page.locator("#tradeoff-numbers")).to_contain_text(
-        "Verifier only, temperature 0.5: task accuracy 44.0%"
-    )
+    expect(page.get_by_test_id("point-title")).to_have_text("Verifier only")
+    figures = page.get_by_test_id("point-figures")
+    expect(figures.locator("dt")).to_have_count(4)
+    expect(figures.locator("dd").first).to_contain_text("44.0%")
     expect(page.get_by_test_id("figure-points")).to_have_value("Verifier only")
     page.wait_for_function("document.querySelector('.sf-chart').data.at(-1).name === 'chosen'")
 
     title = "Token V3, α = 0.999"
     pick(page, title)
-    expect(page.locator("#tradeoff-numbers")).to_contain_text(title.replace(" = ", "\u00a0=\u00a0"))
+    expect(page.get_by_test_id("point-title")).to_have_text(title.replace(" = ", "\u00a0=\u00a0"))
     settings = [setting.title.replace("\u00a0", " ") for setting in PLAN.settings]
-    index = len(settings) - 1 - settings[::-1].index(title)
-    alone = [len(settings) - 1 - settings[::-1].index(name) for name in ("Verifier only", "Drafter only")]
-    expect(texts(page).nth(5)).to_be_visible()
-    wanted = [f"{setting}: item2 1 {EVIL}" for setting in (index, *alone)]
-    assert cells(page, 5) == ["6", f"Question 2? {EVIL}", *(f"✗ {text}" for text in wanted)]
-    assert cells(page, 0)[2] == f"✓ {index}: item0 0 {EVIL}"
+    index, alone = (len(settings) - 1 - settings[::-1].index(name) for name in (title, "Verifier only"))
+    turn_to(page, 6)
+    expect(page.get_by_test_id("point-prompt")).to_have_text(f"Question 2? {EVIL}")
+    shown = page.get_by_test_id("point-texts")
+    expect(shown.locator("blockquote")).to_have_text(
+        [f"{setting}: item2 1 {EVIL}" for setting in (index, alone)]
+    )
+    expect(shown.locator("figcaption")).to_contain_text(["✗ wrong", "✗ wrong"])
+    expect(page.get_by_test_id("point-after")).to_be_disabled()
+    turn_to(page, 1)
+    expect(shown.locator("figcaption").first).to_contain_text("✓ right")
+    turn_to(page, 6)
     assert page.title() != "pwned"
-    assert page.locator("#tradeoff-texts img").count() == 0
+    assert page.locator("#tradeoff-card img").count() == 0
 
-    button = page.locator("#tradeoff-open")
-    expect(button).to_be_disabled()
-    texts(page).nth(5).get_by_role("gridcell").nth(2).click()
-    expect(button).to_have_text("Open text 6 in Compare")
-    button.click()
+    page.get_by_test_id("point-open").click()
     expect(page.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
     expect(page.locator("#compare-view [data-pane]").first).to_be_visible(timeout=MINUTES)
     wait_for_end(page, prefix="compare-")
@@ -251,6 +284,25 @@ def test_a_point_shows_its_texts_and_one_of_them_runs_again_in_compare(page: Pag
     assert script.asked[-1][1] == asked, "what the controls show is not what ran"
 
 
+def test_the_card_is_reached_and_closed_by_keyboard(page: Page, script: Script) -> None:
+    """From the list of points on by Tab alone; Escape closes it, takes the ring away and goes back to the list."""
+    listed = page.get_by_test_id("figure-points")
+    pick(page, "Verifier only")
+    card = page.get_by_test_id("point-card")
+    expect(card).to_be_visible()
+    listed.focus()
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.dataset.testid") == "point-close":
+            break
+    expect(page.get_by_test_id("point-close")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(card).to_be_hidden()
+    expect(listed).to_be_focused()
+    expect(listed).to_have_value("")
+    page.wait_for_function("document.querySelector('.sf-chart').data.at(-1).name !== 'chosen'")
+
+
 def test_both_downloads_are_what_is_shown(page: Page, script: Script, tmp_path: Path) -> None:
     """The table is the results’ own CSV to the byte, and the figure is a picture."""
     with page.expect_download() as download:
@@ -258,11 +310,18 @@ def test_both_downloads_are_what_is_shown(page: Page, script: Script, tmp_path: 
     assert download.value.suggested_filename == "specviz-sweep.csv"
     download.value.save_as(tmp_path / "table.csv")
     assert (tmp_path / "table.csv").read_bytes().decode() == RECORDED.results.to_csv()
-    with page.expect_download() as download:
-        page.get_by_test_id("save-figure").click()
-    assert download.value.suggested_filename == "specviz-sweep.png"
-    download.value.save_as(tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    saved = {}
+    for kind in ("png", "svg"):
+        with page.expect_download() as download:
+            page.get_by_test_id(f"save-{kind}").click()
+        assert download.value.suggested_filename == f"specviz-sweep.{kind}"
+        download.value.save_as(tmp_path / kind)
+        saved[kind] = (tmp_path / kind).read_bytes()
+    assert saved["png"].startswith(b"\x89PNG")
+    drawn_text = " ".join(html.unescape(re.sub("<[^>]*>", " ", saved["svg"].decode())).split())
+    headline = claim(RECORDED.results, 0.5).headline
+    assert " ".join(headline.split()) in drawn_text
+    assert " ".join(source(RECORDED.results, 0.5).split()) in drawn_text
 
 
 def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded_one(
@@ -280,7 +339,7 @@ def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded
     expect(said).to_contain_text("Sweeping: 24 of 96 texts", timeout=MINUTES)
     drawn(page, 2)
     pick(page, "Drafter only")
-    expect(page.locator("#tradeoff-texts [role=grid]")).to_have_attribute("aria-rowcount", "13")
+    expect(page.get_by_test_id("point-number")).to_contain_text("of 12")
     choose(page, "tradeoff-y", "TV(π, p)")
     title = page.locator("#tradeoff-figure .ytitle")
     expect(title).to_contain_text("TV(π, p)", timeout=MINUTES)
@@ -344,7 +403,7 @@ def test_no_serious_violation_and_nothing_wider_than_the_screen(
     drawn(page, len(RECORDED.results.at(0.5)))
     choose(page, "tradeoff-x", "Relative latency, modelled")
     pick(page, "Speculative decoding, α = 0.2")
-    expect(texts(page).nth(5)).to_be_visible()
+    expect(page.get_by_test_id("point-card")).to_be_visible()
     unfold(page, "Sweep it yourself")
     found = []
     for width, height in ((1280, 900), (390, 844)):
@@ -365,7 +424,7 @@ def test_without_plotly_the_page_says_so_and_the_table_is_still_there(
     page.goto(served[0])
     expect(page.get_by_test_id("figure-failure")).to_contain_text("could not be loaded", timeout=MINUTES)
     pick(page, "Verifier only")
-    expect(texts(page).first).to_be_visible()
+    expect(page.get_by_test_id("point-card")).to_be_visible()
     page.unroute("**/plotly.min.js")
 
 

@@ -6,7 +6,7 @@ Its value is one JSON string, replaced whole. This module does not know what the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -25,21 +25,36 @@ def figure_value(
     csv: str = "",
     name: str = "figure",
     key: str = "",
+    finding: Sequence[str] = (),
+    source: str = "",
+    about: Sequence[Sequence[str]] = (),
     said: str = "",
     failure: str = "",
 ) -> str:
     """The value of a `FigureView`.
 
     Args:
-        figure: its traces of points have the points' indices as `customdata` and their titles as `text`.
+        figure: its traces of points have the points' indices as `customdata` and their titles as `text`. What is to be faint
+            until it is asked for has "faint" as `meta`, what explains a symbol "key".
         csv: the table to download.
         name: stem of the files to download.
         key: identifies what is shown: the chosen point is kept as long as the key stays.
+        finding: what the figure shows, in sentences: the first is its headline, and the title of saved pictures.
+        source: where it comes from, for saved pictures.
+        about: what it rests on, each as a word and what it means; folded away.
         said: a line below the figure.
         failure: a sentence above the figure about what went wrong.
     """
     shown = None if figure is None else json.loads(figure.to_json())
-    value = {"figure": shown, "csv": csv, "name": name, "key": key, "said": said, "failure": failure}
+    value = {
+        "figure": shown,
+        "csv": csv,
+        "name": name,
+        "key": key,
+        "finding": list(finding),
+        "source": source,
+    }
+    value |= {"about": [list(each) for each in about], "said": said, "failure": failure}
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -9,6 +9,7 @@ import gradio as gr
 
 from specviz.analysis.sweep.folder import Recorded
 from specviz.app.components.figure_view import FigureView
+from specviz.app.components.point_card import PointCard
 from specviz.app.figures.tradeoff import COSTS, DARK, QUALITIES
 from specviz.app.running import QUIET, wire_run
 from specviz.app.tabs.compare import Compare
@@ -18,9 +19,6 @@ from specviz.serving.service import Service
 
 PREFIX = "tradeoff-"
 
-INTRODUCTION = """Each point is a method at one lenience: how good its texts are, and what they cost. Up is better, left \
-is cheaper; bars are 95% intervals; a star beats both models alone. Choose a point to read its texts."""
-
 
 def tradeoff_tab(
     page: gr.Blocks, service: Service, compare: Compare, tabs: gr.Tabs, recorded: Recorded | None
@@ -28,15 +26,13 @@ def tradeoff_tab(
     """Build the tab's content: `recorded` is shown at once; a chosen text is opened in `compare`, one of the `tabs`."""
     presets = cost_presets(recorded.costs if recorded else None)
     events = TradeoffEvents(service, compare, recorded, presets)
-    gr.Markdown(INTRODUCTION, elem_id="tradeoff-about")
     showing = gr.State(events.start)
     x, y, temperature = _axes(events)
     costs, preset, sliders = cost_controls(presets)
-    view = FigureView(events.drawn(events.start), dark=DARK, elem_id="tradeoff-figure")
+    with gr.Row(elem_id="tradeoff-stage"):
+        view = FigureView(events.drawn(events.start), dark=DARK, elem_id="tradeoff-figure")
+        card = PointCard(elem_id="tradeoff-card")
     back = gr.Button("Show the recorded sweep", size="sm", visible=False, elem_id="tradeoff-recorded")
-    numbers = gr.Markdown(visible=False, elem_id="tradeoff-numbers")
-    table = _texts_table()
-    into_compare = gr.Button("Open in Compare", visible=False, interactive=False, elem_id="tradeoff-open")
     with gr.Accordion("Sweep it yourself", open=False):
         buttons, inputs = sweep_controls(PREFIX)
 
@@ -48,14 +44,12 @@ def tradeoff_tab(
         outputs = [view, costs, preset]
         slider.input(events.redraw_own, settings, outputs, trigger_mode="always_last", **QUIET)
     preset.input(events.set_preset, [showing, preset], [*sliders, view], **QUIET)
-    # The chosen point, its texts, and the chosen text.
-    details = [numbers, table, into_compare]
-    temperature.input(events.set_temperature, [showing, temperature], [view, *details], **QUIET)
-    back.click(events.show_recorded, showing, [view, temperature, back, *details], **QUIET)
-    view.select(events.choose, showing, details, **QUIET)
-    table.select(events.choose_text, showing, into_compare, **QUIET)
+    # The chosen point, and the text of it that is opened.
+    temperature.input(events.set_temperature, [showing, temperature], [view, card], **QUIET)
+    back.click(events.show_recorded, showing, [view, temperature, back, card], **QUIET)
+    view.select(events.choose, showing, card, **QUIET)
     opened = [*compare.settings.values(), *compare.pane_outputs, tabs, compare.go]
-    into_compare.click(events.open_in_compare, [showing, compare.go], opened, **QUIET)
+    card.select(events.open_in_compare, [showing, compare.go], opened, **QUIET)
     wire_run(
         page,
         events.run,
@@ -63,7 +57,7 @@ def tradeoff_tab(
         buttons=buttons,
         inputs=[showing, *inputs],
         view=view,
-        more_outputs=[temperature, back, *details],
+        more_outputs=[temperature, back, card],
     )
 
 
@@ -85,18 +79,3 @@ def _axes(events: TradeoffEvents) -> tuple[gr.Dropdown, gr.Dropdown, gr.Radio]:
 def _axis(label: str, offered: dict[str, str], chosen: str, elem_id: str) -> gr.Dropdown:
     choices = [(title, name) for name, title in offered.items()]
     return gr.Dropdown(choices, value=chosen, label=label, filterable=False, elem_id=elem_id, min_width=240)
-
-
-def _texts_table() -> gr.Dataframe:
-    return gr.Dataframe(
-        headers=["#", "Prompt", "This point", "Verifier only", "Drafter only"],
-        datatype="str",
-        type="array",
-        interactive=False,
-        wrap=True,
-        max_height=420,
-        column_widths=["48px", "280px", "290px", "290px", "290px"],
-        visible=False,
-        label="Texts of this point: ✓ right, ✗ wrong. Choose one to see how it came about.",
-        elem_id="tradeoff-texts",
-    )

@@ -16,17 +16,16 @@ import gradio as gr
 
 from specviz.analysis.sweep.cost_model import CostModel
 from specviz.analysis.sweep.folder import Recorded
-from specviz.analysis.sweep.grid import SweepGrid
-from specviz.analysis.sweep.items import Item
-from specviz.analysis.sweep.results import Point, Results
-from specviz.analysis.sweep.sample import Sample
+from specviz.analysis.sweep.results import Results
 from specviz.app.components.figure_view import figure_value
-from specviz.app.figures.tradeoff import MODELLED, figure, sentence
+from specviz.app.components.point_card import card_value
+from specviz.app.figures.tradeoff import MODELLED, figure
 from specviz.app.link import Pane, ranged
 from specviz.app.running import in_a_sentence
 from specviz.app.tabs.compare import Compare
 from specviz.app.tabs.panes import set_panes
 from specviz.app.tabs.tradeoff_controls import OWN, plan_of, progress_words
+from specviz.app.tabs.tradeoff_words import Text, asked, card, finding, source, texts_of
 from specviz.core.methods import METHODS, OWN_RULE
 from specviz.errors import StoppedError
 from specviz.progress import Progress
@@ -34,23 +33,7 @@ from specviz.serving.service import Service
 
 UPDATE_SECONDS = 1.0
 """Least time between two drawings of a sweep that runs."""
-MAX_TEXTS = 50
-"""Texts of a point that are listed."""
-MAX_CELL = 400
-"""Characters of a text in the list."""
 NOTHING_RECORDED = "There is no recorded sweep in this copy of SpecViz; below you can make one yourself."
-DETAILS = 3
-"""Outputs that show the chosen point: its figures in words, its texts, and the button that opens one in Compare."""
-
-
-@dataclass(frozen=True)
-class Text:
-    """A text of the chosen point: how to write it again, and its row in the list."""
-
-    pane: Pane
-    item: Item
-    seed: int
-    cells: tuple[str, ...]
 
 
 @dataclass
@@ -68,7 +51,7 @@ class Showing:
     said: str = ""
     failure: str = ""
     texts: list[Text] = field(default_factory=list)
-    chosen: Text | None = None
+    """Of the chosen point."""
 
 
 class TradeoffEvents:
@@ -99,6 +82,9 @@ class TradeoffEvents:
             csv=sweep.results.to_csv(),
             name="specviz-sweep",
             key=f"{now.number if now.is_live else 'recorded'} {now.temperature:g}",
+            finding=finding(sweep.results, now.temperature),
+            source=source(sweep.results, now.temperature),
+            about=asked(sweep),
             said=now.said,
             failure=now.failure,
         )
@@ -121,12 +107,12 @@ class TradeoffEvents:
         return [now.costs.drafter, now.costs.per_token, now.costs.draft_length, self.drawn(now)]
 
     def set_temperature(self, now: Showing, temperature: float) -> list[Any]:
-        """Another temperature: the figure and the details."""
+        """Another temperature: the figure and the card."""
         now.temperature = temperature
         return [self.drawn(now), *self._hide(now)]
 
     def show_recorded(self, now: Showing) -> list[Any]:
-        """Back from a live sweep: the figure, the temperatures, the button itself, and the details."""
+        """Back from a live sweep: the figure, the temperatures, the button itself, and the card."""
         now.is_live, now.said, now.failure, now.temperature = False, "", "", self._middle
         offered = _temperatures(self.temperatures, now.temperature)
         return [self.drawn(now), offered, gr.Button(visible=False), *self._hide(now)]
@@ -134,45 +120,29 @@ class TradeoffEvents:
     # ---- the chosen point and its texts
 
     def _hide(self, now: Showing) -> list[Any]:
-        now.texts, now.chosen = [], None
-        return [
-            gr.Markdown(visible=False),
-            gr.Dataframe(visible=False),
-            gr.Button("Open in Compare", visible=False, interactive=False),
-        ]
+        now.texts = []
+        return [""]
 
-    def choose(self, now: Showing, event: gr.SelectData) -> list[Any]:
-        """A point was chosen: the details."""
+    def choose(self, now: Showing, event: gr.SelectData) -> Any:
+        """A point was chosen: its card."""
         sweep = self._sweep(now)
         points = sweep.results.points if sweep else ()
         index = event.index
         if not sweep or not isinstance(index, int) or not 0 <= index < len(points):
-            return [gr.skip()] * DETAILS
-        point = points[index]
-        now.texts, now.chosen = texts_of(sweep, point), None
-        return [
-            gr.Markdown(sentence(point), visible=True),
-            gr.Dataframe([list(text.cells) for text in now.texts], visible=True),
-            gr.Button("Open in Compare", visible=True, interactive=False),
-        ]
-
-    def choose_text(self, now: Showing, event: gr.SelectData) -> Any:
-        """A text was chosen: the button that opens it."""
-        row = event.row_value[0] if isinstance(event.row_value, list) and event.row_value else ""
-        now.chosen = next((text for text in now.texts if text.cells[0] == str(row)), None)
-        if now.chosen is None:
             return gr.skip()
-        if now.chosen.item.raw:
-            return gr.Button("Open in Compare (not for prompts without a chat template)", interactive=False)
-        return gr.Button(f"Open text {row} in Compare", interactive=True)
+        now.texts = texts_of(sweep, points[index])
+        return card_value(card(sweep.results, points[index], now.texts, now.costs))
 
-    def open_in_compare(self, now: Showing, starts: int) -> list[Any]:
-        """Compare's settings and panes, the tab shown, and the number that starts its run."""
+    def open_in_compare(self, now: Showing, starts: int, event: gr.SelectData) -> list[Any]:
+        """A text of the card is to be opened: Compare's settings and panes, the tab shown, and the number that starts its run."""
         outputs = len(self._compare.settings) + len(self._compare.pane_outputs)
         sweep = self._sweep(now)
-        if now.chosen is None or sweep is None:
+        index = event.index
+        if sweep is None or not isinstance(index, int) or not 0 <= index < len(now.texts):
             return [gr.skip()] * (outputs + 2)
-        settings = in_compare(now.chosen, sweep.results, now.temperature)
+        if now.texts[index].item.raw:
+            return [gr.skip()] * (outputs + 2)
+        settings = in_compare(now.texts[index], sweep.results, now.temperature)
         return [*settings, gr.Tabs(selected="compare"), starts + 1]
 
     # ---- a live sweep
@@ -186,13 +156,13 @@ class TradeoffEvents:
         key: str,
         *settings: Any,
     ) -> Iterator[list[Any]]:
-        """Sweep a pair; the figure, the temperatures, the button back to the recorded sweep, and the details."""
+        """Sweep a pair; the figure, the temperatures, the button back to the recorded sweep, and the card."""
         now.is_live, now.live, now.said, now.failure = True, None, "", ""
         now.number += 1
         now.temperature = float(settings[2])
         offered, back = _temperatures([now.temperature], now.temperature), self._recorded is not None
         yield [self.drawn(now), offered, gr.Button(visible=back), *self._hide(now)]
-        rest = [gr.skip()] * (2 + DETAILS)
+        rest = [gr.skip()] * 3
         try:
             plan = plan_of(key, *settings)
             shown_at = time.monotonic()
@@ -216,25 +186,6 @@ def _temperatures(offered: list[float], chosen: float) -> gr.Radio:
     return gr.Radio([(f"{each:g}", each) for each in offered], value=chosen, visible=True)
 
 
-def texts_of(sweep: Recorded, point: Point) -> list[Text]:
-    """The texts of a point, `MAX_TEXTS` at most, each beside those of both models alone for the same prompt."""
-    settings = SweepGrid.from_record(sweep.results.plan).settings
-    alone = {}
-    for name in ("verifier_only", "drafter_only"):
-        found = sweep.results.point(point.setting.temperature, name)
-        samples = sweep.samples(settings.index(found.setting)) if found else []
-        alone[name] = {(sample.item, sample.trial): sample for sample in samples}
-    own = sweep.samples(settings.index(point.setting))[:MAX_TEXTS]
-    pane = Pane(point.setting.method, point.setting.lenience, sweep.results.plan["draft_length"])
-    texts = []
-    for number, sample in enumerate(own, 1):
-        item = sweep.items[sample.item]
-        others = (samples.get((sample.item, sample.trial)) for samples in alone.values())
-        cells = (str(number), item.prompt[:MAX_CELL], _cell(sample), *map(_cell, others))
-        texts.append(Text(pane, item, sample.seed, cells))
-    return texts
-
-
 def in_compare(text: Text, results: Results, temperature: float) -> list[Any]:
     """Updates for the settings of Compare and its panes: this text again, beside both models and lossless decoding."""
     plan = results.plan
@@ -245,10 +196,3 @@ def in_compare(text: Text, results: Results, temperature: float) -> list[Any]:
     others = (Pane(name, 0.0, text.pane.draft_length) for name in ("verifier_only", "drafter_only", "speed"))
     panes = tuple(dict.fromkeys((text.pane, *others)))
     return [*settings.values(), *set_panes(panes)]
-
-
-def _cell(sample: Sample | None) -> str:
-    if sample is None:
-        return ""
-    mark = "" if sample.score is None else "✓ " if sample.score >= 1 else "✗ "
-    return mark + sample.text[:MAX_CELL]

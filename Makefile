@@ -1,9 +1,12 @@
 # make run: set everything up and serve the page. make test: set everything up, browser included, and test it all.
 # make lint: what CI checks besides the tests. PYTHON picks the interpreter (3.10 to 3.13), VENV the virtual environment;
-# HOST and PORT where the page is served.
+# HOST and PORT where the page is served; CLASS=1 serves it for a class (docs/deploy.md).
 PYTHON ?= python3
 VENV ?= .venv
 export PORT ?= 7860
+ifdef CLASS
+export SPECVIZ_CLASS := $(CLASS)
+endif
 
 RUN_READY := $(VENV)/.run-ready
 TEST_READY := $(VENV)/.test-ready

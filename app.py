@@ -2,7 +2,9 @@
 
 from specviz.app.server import build, serve
 
-demo, service = build()  # sets OpenMP's waiting policy and starts ZeroGPU, both before torch is imported
+demo, service, classroom = (
+    build()
+)  # sets OpenMP's waiting policy and starts ZeroGPU, both before torch is imported
 
 if __name__ == "__main__":
-    serve(demo, service)
+    serve(demo, service, classroom)

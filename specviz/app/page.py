@@ -12,7 +12,10 @@ import gradio as gr
 
 from specviz.analysis.sweep.folder import open_recorded
 from specviz.app.api import offers_mcp, wire_api
+from specviz.app.class_routes import class_routes
+from specviz.app.classroom import Classroom
 from specviz.app.components.bar import Bar
+from specviz.app.components.invitation import InvitationLine
 from specviz.app.components.lessons import Playground, Tour
 from specviz.app.guard import GuardedBlocks, guarded
 from specviz.app.health import health_routes
@@ -33,8 +36,8 @@ _THREADS = 40
 """Threads for everything but runs; each run, also one that waits for a slot, keeps a thread of the server."""
 
 
-def build_page(service: Service | None = None) -> gr.Blocks:
-    """The whole page, ready for `launch`; by default over a service of its own."""
+def build_page(service: Service | None = None, classroom: Classroom | None = None) -> gr.Blocks:
+    """The whole page, ready for `launch`; by default over a service of its own, and for no class."""
     service = service or Service()
     with GuardedBlocks(
         title=TITLE,
@@ -42,6 +45,8 @@ def build_page(service: Service | None = None) -> gr.Blocks:
         delete_cache=(_UPLOADS_STAY, _UPLOADS_STAY),
     ) as page:
         Bar(elem_id="bar")
+        if classroom:
+            InvitationLine(elem_id="invitation")
         banner = gr.HTML(visible=False, elem_id="link-banner")
         with gr.Tabs(selected="idea", elem_id="tabs") as tabs:
             with gr.Tab("The idea", id="idea"):
@@ -65,17 +70,27 @@ def build_page(service: Service | None = None) -> gr.Blocks:
     return page
 
 
-def launch(page: gr.Blocks, service: Service | None = None, **more: Any) -> Any:
-    """Serve the page, and the health of `service`, on HOST and PORT.
+def port() -> int:
+    """Where the page is served: PORT, by default 7860."""
+    return int(os.environ.get("PORT") or os.environ.get("GRADIO_SERVER_PORT") or "7860")
 
-    By default that is 127.0.0.1 and 7860; Gradio's own variables count too. `more` overrides options of gradio's `launch`.
+
+def launch(
+    page: gr.Blocks, service: Service | None = None, classroom: Classroom | None = None, **more: Any
+) -> Any:
+    """Serve the page, the health of `service`, and what a class needs, on HOST and PORT.
+
+    By default that is 127.0.0.1, for a class every interface of the machine, and 7860; Gradio's own variables count too. `more`
+    overrides options of gradio's `launch`.
     """
-    port = os.environ.get("PORT") or os.environ.get("GRADIO_SERVER_PORT") or "7860"
+    usual = "0.0.0.0" if classroom else "127.0.0.1"
     routes = health_routes(service) if service else []
+    if classroom and service:
+        routes += class_routes(classroom, service)
     busy = service.limits.max_sequences + service.limits.queue if service else 0
     options: dict[str, Any] = {
-        "server_name": os.environ.get("HOST") or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1",
-        "server_port": int(port),
+        "server_name": os.environ.get("HOST") or os.environ.get("GRADIO_SERVER_NAME") or usual,
+        "server_port": port(),
         "theme": theme(),
         "css": CSS,
         "favicon_path": ICON,

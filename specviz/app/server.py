@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from specviz.core import compiling
 from specviz.errors import SpecvizError
+from specviz.models.registry import DEFAULT_PAIR
 from specviz.progress import TerminalProgress
 from specviz.serving import logs, zerogpu
 from specviz.serving.offer import default_pair
@@ -18,13 +19,14 @@ from specviz.serving.offer import default_pair
 if TYPE_CHECKING:
     import gradio as gr
 
+    from specviz.app.classroom import Classroom
     from specviz.serving.service import Service
 
 
-def build() -> tuple[gr.Blocks, Service]:
-    """The page and the service behind it; on ZeroGPU one that borrows GPUs.
+def build(for_class: bool = False) -> tuple[gr.Blocks, Service, Classroom | None]:
+    """The page, the service behind it, which on ZeroGPU borrows GPUs, and the class if it is for one.
 
-    To be called in the main thread before torch is imported.
+    To be called in the main thread before torch is imported. It is for a class also where SPECVIZ_CLASS is 1.
 
     Raises:
         SystemExit: an environment variable cannot be read; says which in one sentence.
@@ -35,33 +37,53 @@ def build() -> tuple[gr.Blocks, Service]:
     zerogpu.start()  # must come before torch, too; does nothing elsewhere
     if not zerogpu.active():
         compiling.begin()  # beside the imports, which take seconds
-    from specviz.app.page import build_page
+    for_class = for_class or os.environ.get("SPECVIZ_CLASS") == "1"
+    if for_class:
+        os.environ.setdefault(
+            "SPECVIZ_PAIRS_OFFERED", DEFAULT_PAIR
+        )  # before it is first asked, which is once
+    from specviz.app.classroom import Classroom, class_address
+    from specviz.app.page import build_page, port
+    from specviz.serving.limits import CLASS, Limits
     from specviz.serving.service import Service
     from specviz.serving.zerogpu_service import ZeroGpuService
 
     try:
-        service = ZeroGpuService() if zerogpu.active() else Service()
-        return build_page(service), service
+        limits = Limits.from_environment(usual=CLASS if for_class else None)
+        service = ZeroGpuService(limits) if zerogpu.active() else Service(limits)
+        classroom = Classroom(class_address(port())) if for_class else None
+        return build_page(service, classroom), service, classroom
     except SpecvizError as error:
         sys.exit(str(error))
 
 
-def serve(page: gr.Blocks, service: Service) -> None:
-    """Log to standard error, load the default pair in the background, and serve until interrupted."""
+def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None) -> None:
+    """Tell the addresses of a class, log to standard error, load the default pair in the background, and serve until interrupted."""
     # After `build`: it imports torch.
     from specviz.app.page import launch
 
     logs.configure()
+    if classroom:
+        print(_told(classroom), flush=True)
     service.warm_up(default_pair(), TerminalProgress(sys.stderr))
     try:
-        launch(page, service)
+        launch(page, service, classroom)
     finally:
         service.close()
 
 
-def main() -> None:
-    """Build the page and serve it."""
-    serve(*build())
+def _told(classroom: Classroom) -> str:
+    """What the console says at the start of a class; the only place that shows the teacher's address."""
+    return f"""For a class: everybody on this network can open the page, on every interface of this machine unless HOST says otherwise.
+  For everybody:      {classroom.address}
+  For the projector:  {classroom.address}class
+  For you alone:      {classroom.teachers_address}
+"""
+
+
+def main(for_class: bool = False) -> None:
+    """Build the page and serve it, for a class or as the environment says."""
+    serve(*build(for_class))
 
 
 if __name__ == "__main__":

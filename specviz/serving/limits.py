@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from specviz.errors import RequestError, SpecvizError
 from specviz.schema.settings import Request
@@ -41,8 +41,10 @@ class Limits:
     """Model pairs in memory at once; the least recently used one is unloaded first."""
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Limits:
-        """The limits that the environment sets, the others as they are here.
+    def from_environment(
+        cls, environment: Mapping[str, str] | None = None, *, usual: Limits | None = None
+    ) -> Limits:
+        """The limits that the environment sets, the others as in `usual`, by default as they are here.
 
         Raises:
             SpecvizError: a value that is no whole number of at least 1.
@@ -57,7 +59,7 @@ class Limits:
             if not (text.isascii() and text.isdigit() and int(text) >= 1):
                 raise SpecvizError(f"{name} is {text!r}; it must be a whole number of at least 1.")
             found[each.name] = int(text)
-        return cls(**found)
+        return replace(usual or cls(), **found)
 
     def check(self, request: Request) -> None:
         """Check one request.
@@ -87,3 +89,7 @@ class Limits:
             raise RequestError(
                 f"{len(requests)} texts were asked for side by side; here it may be {self.max_panes}."
             )
+
+
+CLASS = Limits(max_prompt=1000, max_new_tokens=128, per_visitor=2, seconds=120, pairs=1)
+"""For thirty at once on one machine: texts that are short enough for everybody's turn to come, of one pair."""

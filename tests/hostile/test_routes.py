@@ -25,7 +25,7 @@ OPEN = (
 )
 """What anybody may read."""
 CLOSED = (
-    *("/monitoring", "/monitoring/summary", "/monitoring/key", "/metrics", "/docs", "/redoc", "/login_check"),
+    *("/monitoring", "/monitoring/summary", "/monitoring/key", "/metrics", "/class", "/class/now", "/docs", "/redoc", "/login_check"),
     *(f"{API}/{path}" for path in ("token", "deep_link?session_hash=x", "dev/reload", "runs", "vibe-code", "profiling/traces")),
     *(f"{API}/{path}" for path in ("proxy=https://x.hf.space/", "proxy=http://127.0.0.1/", "stream/a/b/1/playlist.m3u8")),
     *(f"{API}/{path}" for path in ("custom_component/a/client/b/c", "run-history/records", "run-history/buckets", "nothing")),

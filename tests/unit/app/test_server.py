@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import specviz
+from specviz.models.registry import DEFAULT_PAIR
+from specviz.serving.limits import CLASS
 
 _BUILDS = """
 import os, sys
@@ -16,20 +18,29 @@ from specviz.serving import zerogpu
 assert "torch" not in sys.modules
 seen = []
 zerogpu.start = lambda: seen.append(("torch" in sys.modules, os.environ["OMP_WAIT_POLICY"]))
-page, service = server.build()
+page, service, classroom = server.build()
 assert seen == [(False, "PASSIVE")], seen
+assert classroom is None
 print(len(page.blocks), type(service).__name__)
+os.environ["SPECVIZ_CLASS"] = "1"
+page, service, classroom = server.build()
+print(server._told(classroom).count(classroom.secret), service.limits.max_new_tokens, os.environ["SPECVIZ_PAIRS_OFFERED"])
 """
 
 
 def test_the_page_is_built_in_any_folder_and_its_environment_set_before_torch(tmp_path: Path) -> None:
-    """`build` sets the waiting policy and starts ZeroGPU before torch is imported, and needs no checkout around it."""
+    """`build` sets the waiting policy and starts ZeroGPU before torch is imported, and needs no checkout around it.
+
+    For a class it has its limits and its one pair, and the console alone tells the secret, once.
+    """
     environment = os.environ | {"PYTHONPATH": str(Path(specviz.__file__).parents[1])}
-    environment.pop("OMP_WAIT_POLICY", None)
+    for name in ("OMP_WAIT_POLICY", "SPECVIZ_CLASS", "SPECVIZ_PAIRS_OFFERED"):
+        environment.pop(name, None)
     done = subprocess.run(
         [sys.executable, "-c", _BUILDS], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    blocks, service = done.stdout.split()
+    blocks, service, secrets, tokens, offered = done.stdout.split()
     assert int(blocks) > 100
     assert service == "Service"
+    assert (secrets, int(tokens), offered) == ("1", CLASS.max_new_tokens, DEFAULT_PAIR)

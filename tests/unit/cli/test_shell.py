@@ -205,11 +205,12 @@ def test_a_terminal_gets_colours_and_no_escape_sequences_of_the_model(
 
 
 def test_serve_serves_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command is the page's own entry, and its end is an end in order."""
+    """The command is the page's own entry, and its end is an end in order; `--class` is handed on."""
     served: list[bool] = []
-    monkeypatch.setattr("specviz.app.server.main", lambda: served.append(True))
+    monkeypatch.setattr("specviz.app.server.main", served.append)
     assert shell.main(["serve"]) == 0
-    assert served == [True]
+    assert shell.main(["serve", "--class"]) == 0
+    assert served == [False, True]
 
 
 def test_lists_name_all_pairs_and_methods(

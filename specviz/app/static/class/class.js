@@ -1,0 +1,65 @@
+/** The pages of a class: who is here and how long one waits, and on the teacher's the control that invites to a step. */
+
+import { count } from "../shared/dom.js";
+import { followTheme } from "../shared/theme.js";
+
+/** A time that somebody waits, in words. */
+const seconds = (value) => (value < 0.95 ? "under a second" : value < 9.5 ? value.toFixed(1) + " s" : Math.round(value) + " s");
+
+export function nowWords({ here, running, waiting, wait }) {
+  const said = [`${count(here, "page")} open`, `${count(running, "text")} being written`, waiting ? `${count(waiting, "text")} waiting` : "nobody waits"];
+  if (Number.isFinite(wait)) said.push(`lately one waited ${seconds(wait)}`);
+  return said.join(" · ");
+}
+
+export function mountClass(host) {
+  const find = (name) => host.querySelector(`[data-testid="${name}"]`);
+  const form = find("invite");
+  const key = new URLSearchParams(location.search).get("key");
+  followTheme(host);
+
+  function show(now) {
+    const words = nowWords(now);
+    if (find("now").textContent !== words) find("now").textContent = words;
+    const link = find("step-link");
+    link.parentElement.hidden = !now.invitation;
+    if (!now.invitation) return;
+    link.textContent = `step ${now.invitation.step} of “${now.invitation.lesson}”`;
+    link.href = new URL(now.invitation.link, new URL(".", document.baseURI)).href;
+  }
+
+  async function ask() {
+    try {
+      const answer = await fetch("class/now");
+      if (answer.ok) show(await answer.json());
+    } catch { /* the server is away: it is asked again */ }
+    setTimeout(ask, 1000 * host.dataset.seconds);
+  }
+
+  async function invite(asked) {
+    const failure = find("invite-failure");
+    try {
+      const answer = await fetch("class/invite", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ key, ...asked }) });
+      const found = await answer.json();
+      if (answer.ok) show(found);
+      failure.textContent = answer.ok ? "" : found.detail;
+    } catch {
+      failure.textContent = "The server does not answer: nothing was changed.";
+    }
+    failure.hidden = failure.textContent === "";
+  }
+
+  const asked = () => ({ lesson: form.elements.lesson.value.trim(), step: form.elements.step.valueAsNumber });
+  form?.addEventListener("submit", (event) => {
+    event.preventDefault();
+    invite(asked());
+  });
+  if (form) {
+    find("next").addEventListener("click", () => {
+      form.elements.step.stepUp();
+      invite(asked());
+    });
+    find("withdraw").addEventListener("click", () => invite({}));
+  }
+  ask();
+}

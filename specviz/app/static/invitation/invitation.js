@@ -1,0 +1,49 @@
+/**
+ * A visitor's page in a class: says every few seconds that it is open, under a number drawn by chance and kept nowhere, and shows the
+ * step that the teacher invites to as a link. It follows nothing by itself; who put an invitation away does not see it again.
+ */
+
+import { followTheme } from "../shared/theme.js";
+
+const words = ({ step }) => `Your teacher invites you to step ${step}`;
+
+/** Not crypto.randomUUID, which a page served without TLS lacks. */
+const draw = () => [...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
+/** Whether the page is at this step already. */
+function isThere(link) {
+  const [here, there] = [location.search, link].map((query) => new URLSearchParams(query));
+  return ["lesson", "step"].every((name) => here.get(name) === there.get(name));
+}
+
+export function mount(element, { props }) {
+  const host = element.querySelector(".specviz");
+  const line = host.querySelector(".si-line");
+  const anchor = line.querySelector("a");
+  const visitor = draw();
+  let awayLink = null;
+
+  function show(invitation) {
+    line.hidden = !invitation || invitation.link === awayLink || isThere(invitation.link);
+    if (line.hidden) return;
+    if (anchor.textContent !== words(invitation)) anchor.textContent = words(invitation);
+    anchor.href = new URL(invitation.link, document.baseURI).href;
+    anchor.dataset.link = invitation.link;
+  }
+
+  async function ask() {
+    if (!host.isConnected) return;
+    try {
+      const answer = await fetch(new URL("class/now?visitor=" + visitor, document.baseURI));
+      if (answer.ok) show((await answer.json()).invitation);
+    } catch { /* the server is away: it is asked again */ }
+    setTimeout(ask, 1000 * props.seconds);
+  }
+
+  line.querySelector("button").addEventListener("click", () => {
+    awayLink = anchor.dataset.link;
+    line.hidden = true;
+  });
+  followTheme(host);
+  ask();
+}

@@ -1,0 +1,94 @@
+"""A class in a real browser: the teacher invites to a step, a visitor's open page shows it, and following it leads there."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from specviz.app.classroom import POLL_SECONDS, Classroom
+from specviz.app.page import build_page, launch
+from specviz.serving.service import Service
+from tests.browser.driving import MINUTES, violations
+
+WITHIN = 1000 * (POLL_SECONDS + 5)
+
+
+@pytest.fixture(scope="module")
+def room() -> Iterator[Classroom]:
+    """A class, served whole; no pair is loaded."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    service, room = Service(), Classroom(f"http://127.0.0.1:{port}")
+    page = build_page(service, room)
+    launch(
+        page, service, room, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True
+    )
+    yield room
+    page.close(verbose=False)
+    service.close()
+
+
+def test_an_invitation_comes_to_an_open_page_and_leads_to_the_step(
+    room: Classroom, page: Page, browser: Browser
+) -> None:
+    """Within the time after which pages ask; it moves nobody, goes where it says, and stays away once it was put away."""
+    page.goto(room.address)
+    expect(page.locator("#tabs")).to_be_visible(timeout=MINUTES)
+    line = page.get_by_test_id("invitation")
+    expect(line).to_be_hidden()
+    context = browser.new_context()
+    teacher = context.new_page()
+    teacher.goto(room.teachers_address)
+    expect(teacher.get_by_test_id("now")).to_contain_text("1 page open", timeout=WITHIN)
+    assert not violations(teacher)
+
+    teacher.get_by_label("Step", exact=True).fill("3")
+    teacher.get_by_role("button", name="Invite", exact=True).click()
+    expect(teacher.get_by_test_id("step-link")).to_have_text("step 3 of “cascades”")
+    expect(line).to_be_visible(timeout=WITHIN)
+    assert "step=" not in page.url, "nobody is led"
+    teacher.get_by_test_id("next").click()
+    link = page.get_by_test_id("invitation-link")
+    expect(link).to_have_text("Your teacher invites you to step 4", timeout=WITHIN)
+    for width, height in ((1280, 720), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        expect(line).to_be_in_viewport()
+    link.click()
+    page.wait_for_url("**/?lesson=cascades&step=4")
+    expect(page.locator("#tabs")).to_be_attached(timeout=MINUTES)
+    page.wait_for_timeout(WITHIN)
+    expect(page.get_by_test_id("invitation")).to_be_hidden()  # is there already
+
+    teacher.get_by_label("Lesson", exact=True).fill("No such")
+    teacher.get_by_role("button", name="Invite", exact=True).click()
+    expect(teacher.get_by_test_id("invite-failure")).to_contain_text("small letters")
+    teacher.get_by_test_id("withdraw").click()
+    expect(teacher.get_by_test_id("step-link")).to_be_hidden()
+    context.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_projectors_page_fits_and_is_accessible(room: Classroom, browser: Browser, theme: str) -> None:
+    """Nothing to scroll at 1280 × 720, nothing wider than a phone, no serious violation; no control and no key in it."""
+    context = browser.new_context(color_scheme=theme)
+    page = context.new_page()
+    page.set_viewport_size({"width": 1280, "height": 720})
+    page.goto(f"{room.address}class")
+    expect(page.get_by_test_id("now")).to_contain_text("open", timeout=WITHIN)
+    assert page.evaluate("document.documentElement.scrollHeight") <= 720
+    assert not violations(page)
+    code = page.locator(".sc-code").bounding_box()
+    assert code
+    assert min(code["width"], code["height"]) >= 400, "too small for a camera in the last row"
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert room.secret not in page.content()
+    expect(page.locator("form")).to_have_count(0)
+    assert re.search(r"127\.0\.0\.1:\d+", page.get_by_test_id("address").inner_text())
+    context.close()

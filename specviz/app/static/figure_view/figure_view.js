@@ -195,11 +195,11 @@ function createFigureView(root, { plotly = null, dark = {}, onSelect = () => {} 
     const [headline = "", ...details] = list(shown.finding);
     const above = [...wrapped(headline, SAVED.characters * 0.8).map((line) => `<b>${line}</b>`),
       ...wrapped(details.join(" "), SAVED.characters * 1.35).map((line) => `<span style="font-size:12px">${line}</span>`)];
-    const top = 44 + above.length * SAVED.line;
+    const top = 56 + above.length * SAVED.line;
     const source = { text: wrapped(string(shown.source), 1000)[0] ?? "", showarrow: false, xref: "paper", yref: "paper", x: 0, y: 0, xanchor: "left",
       yanchor: "top", yshift: -62, font: { size: 12, color: layout.font.color } };
     return { data, layout: { ...layout, width: SAVED.width, height: SAVED.plot + top, font: { ...layout.font, family: "Inter, Helvetica, Arial, sans-serif" },
-      title: { text: above.join("<br>"), font: { size: 17 }, x: 0.02, xanchor: "left", y: 1 - 18 / (SAVED.plot + top), yanchor: "top" },
+      title: { text: above.join("<br>"), font: { size: 17 }, x: 0.02, xanchor: "left", y: 1 - 36 / (SAVED.plot + top), yanchor: "top" },
       legend: { ...layout.legend, y: -0.2 }, margin: { ...layout.margin, l: 70, r: 24, t: top, b: 110 }, annotations: [...list(layout.annotations), source] } };
   }
 

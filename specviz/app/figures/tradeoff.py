@@ -1,7 +1,8 @@
 """Quality against cost as a figure: one curve a method over its leniences, both models alone, the Pareto front.
 
-The curves that matter for the sweep's claim stand out and have their names beside them; the others are faint. Light on white, for documents; `DARK` maps its colours to those of a dark page. Knows results and plotly; knows neither
-how anything was measured nor the page.
+The curves that matter for the sweep's claim stand out and have their names beside them; the others are faint. Light on white,
+for documents; `DARK` maps its colours to those of a dark page. Knows results and plotly; knows neither how anything was measured
+nor the page.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 
 from specviz.analysis.sweep.claim import claim
@@ -215,7 +217,7 @@ def _curve(plot: go.Figure, marks: list[_Mark], axes: tuple[str, str], *, is_fai
 
 
 def _label(plot: go.Figure, name: str, curves: dict[str, list[_Mark]], matter: list[str]) -> None:
-    """A curve's name beside it, where it is farthest from those that matter and from the labels before it.
+    """A curve's name beside it, where it is farthest from those that matter and from the labels before it, on the side with more room.
 
     Not at an end: all curves end in the same two models, where names would lie over each other.
     """
@@ -235,8 +237,10 @@ def _label(plot: go.Figure, name: str, curves: dict[str, list[_Mark]], matter: l
         )
 
     found = max(curves[name], key=room)
-    beside = sorted(others, key=lambda mark: abs(mark.x.value - found.x.value))[:2]
-    is_above = not beside or found.y.value >= sum(mark.y.value for mark in beside) / len(beside)
+    gaps = [_height(curves[other], found.x.value) - found.y.value for other in matter if other != name]
+    is_above = min((gap for gap in gaps if gap > 0), default=math.inf) >= min(
+        (-gap for gap in gaps if gap <= 0), default=math.inf
+    )
     cheap, dear = (end(every, key=lambda mark: mark.x.value) for end in (min, max))
     rises = cheap.y.value <= dear.y.value
     plot.add_annotation(
@@ -255,6 +259,12 @@ def _label(plot: go.Figure, name: str, curves: dict[str, list[_Mark]], matter: l
         xshift=-8 if is_above == rises else 8,
         yshift=6 if is_above else -6,
     )
+
+
+def _height(curve: list[_Mark], x: float) -> float:
+    """How high a curve runs there; beyond an end, the end."""
+    corners = sorted((mark.x.value, mark.y.value) for mark in curve)
+    return float(np.interp(x, [across for across, _ in corners], [up for _, up in corners]))
 
 
 def _alone(plot: go.Figure, marks: list[_Mark], axes: tuple[str, str]) -> None:

@@ -19,7 +19,8 @@ import { CLOSED } from "../point_card/point_card.js";
 
 const NARROW = 600; // pixels
 const CHARACTERS = { circle: "●", "circle-open": "◯", square: "■", diamond: "◆", "triangle-up": "▲", "triangle-down": "▼", "triangle-left": "◄",
-  "triangle-right": "►", "square-open": "□", "diamond-open": "◇", star: "★", "star-open": "☆" };
+  "triangle-right": "►", "square-open": "□", "diamond-open": "◇", star: "★", "star-open": "☆",
+  pentagon: "⬟", hexagon: "⬢", cross: "✚", x: "✖", bowtie: "⧓", "triangle-ne": "◥" };
 const FAINT = 0.22;
 const SAVED = { width: 1200, line: 22, characters: 105, plot: 620 }; // pixels, but for the characters of a line
 

@@ -73,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         app(arguments)
     except SystemExit as end:
+        if isinstance(end.code, str):  # a sentence: the environment cannot be read
+            print(f"specviz: {end.code}", file=sys.stderr)
         return end.code if isinstance(end.code, int) else 1
     except SpecvizError as error:
         print(f"specviz: {error}", file=sys.stderr)

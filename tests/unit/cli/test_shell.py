@@ -213,6 +213,15 @@ def test_serve_serves_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     assert served == [False, True]
 
 
+def test_a_server_that_cannot_be_built_says_why(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable of the environment that cannot be read is a sentence, not silence."""
+    monkeypatch.setattr("specviz.app.server.main", lambda for_class: sys.exit("SPECVIZ_QUEUE is wrong."))
+    assert shell.main(["serve"]) == 1
+    assert capsys.readouterr().err == "specviz: SPECVIZ_QUEUE is wrong.\n"
+
+
 def test_lists_name_all_pairs_and_methods(
     capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,9 @@ from specviz.serving.service import Service
 from tests.support.memory import memory_given_back  # noqa: F401  # a fixture of all tests here
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-expect.set_options(timeout=20_000)  # nothing is timed here: whoever shares the processor with other tests may be late
+expect.set_options(
+    timeout=20_000
+)  # nothing is timed here: whoever shares the processor with other tests may be late
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 

@@ -16,11 +16,12 @@ FOLDER = ASSETS / "runs"
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """One recorded run: its file's stem, a title, and what it shows in two sentences."""
+    """One recorded run: its file's stem, a title, and what it shows in two sentences; at which leniences it was forked too."""
 
     key: str
     title: str
     story: str
+    leniences: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,21 @@ class RecordedRuns:
             raise TraceError(f"There is no recorded run of that name; there are {len(self.runs)} others.")
         return Run.load(self.folder / f"{key}.jsonl")
 
+    def branches(self, key: str) -> dict[float, Run | None]:
+        """How the text of a run goes on at other leniences, from where it parts on; None where it does not.
+
+        Raises:
+            TraceError: there is no such run, or a trace is invalid.
+        """
+        leniences = next((run.leniences for run in self.runs if run.key == key), ())
+        files = {lenience: self.folder / branch_file(key, lenience) for lenience in leniences}
+        return {each: Run.load(file) if file.exists() else None for each, file in files.items()}
+
+
+def branch_file(key: str, lenience: float) -> str:
+    """The name of the file with the branch of a recorded run at a lenience."""
+    return f"{key}.at{lenience:+g}.jsonl"
+
 
 def read_recorded_runs(folder: Path = FOLDER) -> RecordedRuns:
     """Read a folder's index, without reading the runs.
@@ -78,7 +94,9 @@ def read_recorded_runs(folder: Path = FOLDER) -> RecordedRuns:
     """
     try:
         index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
-        runs = tuple(RecordedRun(**run) for run in index.pop("runs"))
+        runs = tuple(
+            RecordedRun(**run | {"leniences": tuple(run.get("leniences", ()))}) for run in index.pop("runs")
+        )
         race = Race(**raced) if (raced := index.pop("race", None)) else None
         return RecordedRuns(folder=folder, runs=runs, race=race, **index)
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -47,12 +47,13 @@ class TraceUpload(UploadButton):
 
 
 def recorded_value(runs: RecordedRuns, key: str, *, plays: bool = False, show: int | None = None) -> str:
-    """A recorded run for the view, with its story and the verifier's own speed; or the line of an error.
+    """A recorded run for the view, with its story, the verifier's own speed and its branches; or the line of an error.
 
     With `plays` it plays by itself; `show` is a token to begin with, counted from 0.
     """
     try:
         trace = "".join(runs.load(key).lines())
+        branches = runs.branches(key)
     except TraceError as error:
         return error_line(str(error))
     told = next(run for run in runs.runs if run.key == key)
@@ -64,6 +65,11 @@ def recorded_value(runs: RecordedRuns, key: str, *, plays: bool = False, show: i
             "machine": runs.machine,
         },
     ]
+    if branches:
+        found = [
+            {"lenience": each, "trace": "".join(run.lines()) if run else ""} for each, run in branches.items()
+        ]
+        more.append({"type": "branches", "leniences": found})
     if show is not None:
         more.append({"type": "show", "index": show})
     return trace + "".join(json.dumps(line) + "\n" for line in more)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from specviz.runtime.runner import KeyValues
 
-CAPACITY = 8
-"""Prefixes kept."""
+TOKENS = 1024
+"""Kept of all prefixes together: a token of the embedded verifier takes 46 KB."""
 LONGEST = 256
 """Tokens kept of each."""
 SHORTEST = 16
@@ -33,7 +33,7 @@ class PrefixCache:
     """Prefixes that one model has read, the latest first."""
 
     def __init__(self) -> None:
-        self._kept: deque[Prefix] = deque(maxlen=CAPACITY)
+        self._kept: deque[Prefix] = deque()
 
     def find(self, ids: Sequence[int]) -> tuple[Prefix | None, int]:
         """The prefix that shares most with the beginning of `ids`, and how many tokens; None and 0 below `SHORTEST`."""
@@ -47,10 +47,11 @@ class PrefixCache:
         return count >= SHORTEST and self.find(ids)[1] < count
 
     def keep(self, ids: Sequence[int], saved: KeyValues) -> None:
-        """Add a prefix, in place of those that it begins with; the oldest one is dropped when the cache is full."""
+        """Add a prefix, in place of those that it begins with; the oldest ones are dropped when the cache is full."""
         others = [prefix for prefix in self._kept if common_length(prefix.ids, ids) < len(prefix.ids)]
-        self._kept = deque(others, maxlen=CAPACITY)
-        self._kept.appendleft(Prefix(list(ids), saved))
+        self._kept = deque([Prefix(list(ids), saved), *others])
+        while len(self._kept) > 1 and sum(len(prefix.ids) for prefix in self._kept) > TOKENS:
+            self._kept.pop()
 
     def clear(self) -> bool:
         """Free all prefixes; returns True if there were any."""

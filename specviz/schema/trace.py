@@ -356,6 +356,8 @@ def parse_trace(lines: Iterable[str]) -> Run:
         raise TraceError(f"This trace is damaged: {run.stop_reason!r} is no reason to stop.")
     if not all(_fits(token.what_if, run) for token in run.tokens if token.what_if):
         raise TraceError("This trace is damaged: a 'what_if' does not fit the run's 'alternatives'.")
+    if run.continues and not 0 <= run.continues.tokens < max(1, len(run.prompt_ids)):
+        raise TraceError("This trace is damaged: it goes on from more tokens than its prompt has.")
     return run
 
 

@@ -55,6 +55,11 @@ class Service:
         """A copy of the statistics of each pair that was ever asked for."""
         return [replace(each, finished=Counter(each.finished)) for each in list(self._statistics.values())]
 
+    def has_loaded(self, key: str) -> bool:
+        """Whether a pair's models are in memory, ready to write."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.engine is not None and entry.engine.is_alive
+
     def close(self) -> None:
         """End all runs and all engines, and free the models."""
         with self._lock:

@@ -67,6 +67,10 @@ class ZeroGpuService(Service):
         _held.update(zerogpu.load(offered, lambda each: load_pair(offered[each], "cuda", progress=progress)))
         return threading.current_thread()
 
+    def has_loaded(self, key: str) -> bool:
+        """As `Service.has_loaded`."""
+        return key in _held
+
     def events(
         self,
         key: str,

@@ -1,4 +1,5 @@
-"""Records the runs that the page offers, each of which shows one thing, and the race that it opens with; kept as traces.
+"""Records the runs that the page offers, each of which shows one thing, their branches at other leniences, and the race that it
+opens with; kept as traces.
 
 Knows pairs, the engine and traces; knows no page.
 """
@@ -8,13 +9,22 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from specviz.analysis.recorded_runs import FOLDER, INSPECTED, RACERS, RecordedRuns, read_recorded_runs
+from specviz.analysis.metrics import first_divergence
+from specviz.analysis.recorded_runs import (
+    FOLDER,
+    INSPECTED,
+    RACERS,
+    RecordedRuns,
+    branch_file,
+    read_recorded_runs,
+)
+from specviz.analysis.sweep.grid import LENIENCES
 from specviz.engine.engine import Engine
-from specviz.errors import TraceError
+from specviz.errors import EngineError, TraceError
 from specviz.files import write_whole
 from specviz.models.pair import ModelPair
 from specviz.runtime.machine import describe_machine
@@ -67,6 +77,11 @@ def record(
             continue
         on_start(each.title)
         runs[each.key] = _serve(pair, RECORDINGS[each.key])
+    branches = {}
+    for key, run in runs.items():
+        on_start(f"Its branches: {key}")
+        branches[key] = record_branches(pair, run)
+    offered = tuple(replace(each, leniences=tuple(branches.get(each.key, ()))) for each in offered)
     seconds = [step.seconds / len(step.tokens) for step in runs[BASELINE].rounds]
     raced, contenders = record_race(pair, race or RacePlan(), on_start)
     runs |= zip((*RACERS, INSPECTED), contenders, strict=True)
@@ -78,8 +93,33 @@ def record(
         runs=offered,
         race=raced,
     )
+    for key, found in branches.items():
+        runs |= {Path(branch_file(key, each)).stem: run for each, run in found.items() if run}
     _write(recorded, runs)
     return recorded
+
+
+def record_branches(pair: ModelPair, run: Run) -> dict[float, Run | None]:
+    """How the text of a run goes on at other leniences, those of a sweep, from where it parts on; None where it does not.
+
+    Empty for a method without a lenience. Nothing is inspected in them: they are many, and to be small.
+
+    Raises:
+        EngineError: a branch is not what a whole run with its settings writes.
+    """
+    branches: dict[float, Run | None] = {}
+    for lenience in LENIENCES.get(run.method, ()):
+        if lenience == run.lenience:
+            continue
+        whole = _serve(pair, run.fork(0, lenience=lenience, inspect=0))
+        parting = first_divergence(run, whole)
+        branches[lenience] = None
+        if parting is not None:
+            branch = _serve(pair, run.fork(parting.index, lenience=lenience, inspect=0))
+            if branch.token_ids != whole.token_ids[parting.index :]:
+                raise EngineError("A branch is not recorded: a whole run at its lenience writes another text.")
+            branches[lenience] = branch
+    return branches
 
 
 def _serve(pair: ModelPair, request: Request) -> Run:

@@ -61,13 +61,7 @@ def show(page: Page) -> Callable[[str], None]:
         method_words(),
     )
 
-    def update(value: str) -> None:
-        page.evaluate(
-            "value => { view.update(value); document.querySelector('[data-testid=what-if]').open = true; }",
-            value,
-        )
-
-    return update
+    return lambda value: page.evaluate("value => view.update(value)", value)
 
 
 def slide(page: Page, lenience: float) -> None:
@@ -75,7 +69,7 @@ def slide(page: Page, lenience: float) -> None:
 
 
 def words(page: Page) -> Locator:
-    return page.get_by_test_id("what-if").get_by_role("status")
+    return page.locator(".sw-words")
 
 
 def marks(page: Page) -> list[str]:
@@ -110,6 +104,8 @@ def test_the_slider_changes_the_text_from_the_first_change_on_and_says_what_chan
     )
     figures = page.get_by_test_id("status").inner_text()
     plain = [""] * 6  # five tokens and, third, a rejected draft
+    expect(words(page)).to_have_text("")
+    slide(page, LENIENCE)
     expect(words(page)).to_have_text(
         "This run was made at α = 0.2. Its text is the same from α = 0.1 to 0.3."
     )

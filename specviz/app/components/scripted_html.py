@@ -16,8 +16,8 @@ import gradio as gr
 import plotly
 
 from specviz.app.marks import method_symbol, method_token
-from specviz.compat.gradio import UNPADDED, served_address
-from specviz.core.methods import METHODS
+from specviz.compat.gradio import UNPADDED, own_events, served_address
+from specviz.core.methods import METHODS, OWN_RULE
 
 STATIC = Path(__file__).parents[1] / "static"
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
@@ -71,7 +71,7 @@ def method_words() -> dict[str, dict[str, Any]]:
     return {
         name: {word: getattr(method, word) for word in (*words, *rule)}
         | {"range": list(method.offered_range), "ends": [method.strict_end, method.drafter_end]}
-        | {"symbol": method_symbol(name)[1], "colour": method_token(name)}
+        | {"symbol": method_symbol(name)[1], "colour": method_token(name), "takes_rule": name == OWN_RULE}
         for name, method in METHODS.items()
     }
 
@@ -93,6 +93,8 @@ class ScriptedHTML(gr.HTML):
     CSS: ClassVar[str]
     MODULE: ClassVar[str]
     """Its path in `static/`, without the ending."""
+    OWN_EVENTS: ClassVar[tuple[str, ...]] = ()
+    """Events that it fires beside gradio's own."""
 
     def __init__(self, value: str = "", **kwargs: Any) -> None:
         """Make a component; `kwargs` are what `gr.HTML` takes beside template, style and script, and the module's props."""
@@ -100,7 +102,7 @@ class ScriptedHTML(gr.HTML):
             value,
             html_template=self.TEMPLATE,
             css_template=self.CSS,
-            js_on_load=UNPADDED + _MOUNT,
+            js_on_load=UNPADDED + _MOUNT + own_events(self.OWN_EVENTS),
             apply_default_css=False,
             module=module_address(self.MODULE),
             **kwargs,

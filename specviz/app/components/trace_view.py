@@ -1,4 +1,4 @@
-"""The view of one run (figures, text token by token, inspector, chart, what-if slider, replay), and of several side by side.
+"""The view of one run (figures, text token by token, inspector, chart, replay, forks), and of several side by side.
 
 Their values are JSON lines, and grow by whole lines while runs stream. Everything is drawn in the browser by
 `static/trace_view/` and `static/compare_view/`. This module does not know what the lines say nor how a run comes about.
@@ -21,7 +21,7 @@ from specviz.compat.gradio import served_address
 
 STYLES = (
     "shared/shared",
-    *(f"trace_view/{name}" for name in ("trace_view", "round", "timeline", "inspector", "what_if")),
+    *(f"trace_view/{name}" for name in ("trace_view", "round", "timeline", "inspector", "what_if", "branches")),
 )
 """Its style sheets in `static/`, in order."""
 
@@ -42,12 +42,14 @@ class TraceView(ScriptedHTML):
     The value is a string of JSON lines, schema "specviz-trace", versions 2 to 4. A value that begins with the one
     before it is appended to what is shown, any other value starts anew. Lines that cannot be read are left out and
     counted in the view. `select` events carry the pinned token: `index` counts from 0 over the tokens of the run,
-    `value` is the token's text.
+    `value` is the token's text. `fork` events ask for a fork of it (`specviz.app.forks` says how), whose lines then go into the
+    prop `branch`; `unfork` ones need it no more.
     """
 
     TEMPLATE = template("trace_view/trace_view")
     CSS = style(STYLES)
     MODULE = "trace_view/trace_view"
+    OWN_EVENTS = ("fork", "unfork")
 
     def __init__(
         self,
@@ -55,6 +57,8 @@ class TraceView(ScriptedHTML):
         *,
         methods: dict[str, dict[str, Any]] | None = None,
         keeps: bool = False,
+        forks: bool = False,
+        branch: str = "",
         **kwargs: Any,
     ) -> None:
         """Make a view.
@@ -63,6 +67,8 @@ class TraceView(ScriptedHTML):
             value: the trace to begin with.
             methods: the words and ranges of each method, by its name, in place of `method_words()`.
             keeps: whether a page that is loaded again at the same address still has the last run shown.
+            forks: whether somebody answers `fork` events.
+            branch: the lines of the fork that is being written.
             **kwargs: what `gr.HTML` takes beside template, style and script: visible, elem_id, scale, ….
         """
         super().__init__(
@@ -70,6 +76,8 @@ class TraceView(ScriptedHTML):
             methods=method_words() if methods is None else methods,
             sources=sources(),
             keeps=keeps,
+            forks=forks,
+            branch=branch,
             **kwargs,
         )
 

@@ -34,8 +34,10 @@ from specviz.app.controls import (
     sampling_controls,
     wire_tracks,
 )
+from specviz.app.forks import fork_lines
 from specviz.app.recorded import TraceUpload, recorded_value, uploaded_value
-from specviz.app.running import QUIET, grow, wire_run
+from specviz.app.running import QUIET, Stops, grow, session_of, wire_run
+from specviz.compat.gradio import event_data
 from specviz.progress import Progress
 from specviz.schema.settings import DEFAULT_METHOD, Request
 from specviz.serving.service import Service
@@ -92,7 +94,7 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
             pair = pair_dropdown()
             draft_length = draft_length_dropdown("draft-length", hint)
         sampling = sampling_controls(service.limits)
-    view = TraceView(recorded_value(recordings, recordings.runs[0].key), keeps=True, elem_id="view")
+    view = TraceView(recorded_value(recordings, recordings.runs[0].key), keeps=True, forks=True, elem_id="view")
     settings: dict[str, Component] = {"pair": pair, "prompt": prompt, "method": method}
     settings |= {"lenience": lenience, "draft_length": draft_length, "rule": rule} | sampling
     with share:
@@ -132,4 +134,43 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         view=view,
         check=check,
     )
+    _wire_forks(page, service, view)
     return Generate(settings, about, view, recorded, recordings)
+
+
+def _wire_forks(page: gr.Blocks, service: Service, view: TraceView) -> None:
+    """Let the stage ask for forks, one at a time in each browser session: the next one ends the one before."""
+    stops = Stops()
+
+    def serve(request: gr.Request, event: gr.EventData) -> Iterator[dict[str, Any]]:
+        stops.stop(request)
+        sent, stop = event_data(event), stops.arm(request)
+        # The first tokens come with the run's own line: what is shown first is not followed at once.
+        lines = partial(_with_first_round, fork_lines(service, sent, INSPECT, stop, session_of(request)))
+        for value in grow(lines):
+            yield gr.update(branch=value)
+
+    view.fork(
+        serve,
+        None,
+        view,
+        show_progress="hidden",
+        trigger_mode="multiple",
+        concurrency_limit=None,
+        api_visibility="private",
+    )
+    view.unfork(stops.stop, None, None, **QUIET)
+    page.unload(stops.forget)
+
+
+def _with_first_round(lines: Iterator[str]) -> Iterator[str]:
+    """The lines, with everything up to the first round as one: an update can show that, and the next is some time off."""
+    held = ""
+    for line in lines:
+        held += line
+        if line.startswith(('{"type":"run"', '{"type": "fork"')):
+            continue
+        yield held
+        held = ""
+    if held:
+        yield held

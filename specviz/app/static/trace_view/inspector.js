@@ -86,8 +86,11 @@ function probabilities(token) {
     el("tbody", "", row("written", token), token.draft ? row("rejected", token.draft) : null));
 }
 
-/** One model's most likely tokens as bars; the written token and the rejected draft token are marked in it. */
-function topColumn(token, key, title) {
+/**
+ * One model's most likely tokens as bars; the written token and the rejected draft token are marked in it. With `take` each of the
+ * others is a button that puts it in the written token's place.
+ */
+function topColumn(token, key, title, take) {
   const column = el("div", "sv-top sv-top-" + key, el("h4", "", title));
   const found = token.top[key];
   if (!Array.isArray(found)) {
@@ -105,9 +108,16 @@ function topColumn(token, key, title) {
     const bar = el("span", "sv-bar");
     bar.style.width = 100 * finite(entry.probability) + "%";
     const draft = entry.id === token.draft?.id;
-    const row = el("div", "sv-row", bar, el(draft ? "del" : "span", "sv-row-name", el("bdi", "", nameOf(entry))),
+    const takes = take && key !== "pi" && entry.id !== token.id && Number.isInteger(entry.id);
+    const row = el(takes ? "button" : "div", "sv-row", bar, el(draft ? "del" : "span", "sv-row-name", el("bdi", "", nameOf(entry))),
       el("span", "sv-row-number", percent(entry.probability)));
     row.title = nameOf(entry);
+    if (takes) {
+      row.type = "button";
+      row.title = "Put " + nameOf(entry) + " here, and go on from there";
+      row.setAttribute("aria-label", row.title + ": " + title + " " + percent(entry.probability));
+      row.addEventListener("click", () => take(entry));
+    }
     row.classList.toggle("is-emitted", entry.id === token.id);
     row.classList.toggle("is-draft", draft);
     row.classList.toggle("is-beyond", entry.beyond === true);
@@ -116,12 +126,12 @@ function topColumn(token, key, title) {
   return column;
 }
 
-function topList(token) {
+function topList(token, take) {
   if (!token.top || typeof token.top !== "object") {
     return el("p", "sv-caption sv-no-top", "Inspection was off for this run.");
   }
-  return el("div", "sv-tops", topColumn(token, "q", "drafter q"), topColumn(token, "p", "verifier p"),
-    topColumn(token, "pi", "target π"));
+  return el("div", "sv-tops", topColumn(token, "q", "drafter q", take), topColumn(token, "p", "verifier p", take),
+    topColumn(token, "pi", "target π", null));
 }
 
 /** A part that is folded away, and made only when it is opened; which are open is remembered from token to token. */
@@ -139,14 +149,17 @@ function fold(name, words, opened, make) {
   return node;
 }
 
-/** The whole inspector for one token, as a list of nodes; `opened` has the names of the folds that are open. */
-export function inspectorNodes(item, run, methods, opened) {
+/**
+ * The whole inspector for one token, as a list of nodes; `opened` has the names of the folds that are open, `take` is called with
+ * a token that is to be put in the place of this one; null where none can.
+ */
+export function inspectorNodes(item, run, methods, opened, take = null) {
   const { token, round, index } = item;
   const examined = isExamined(token);
   const method = withRule(Object.hasOwn(methods, run.method) ? methods[run.method] : {}, run.rule);
   const flip = examined ? flipSentence(token, run) : null;
   return [
-    el("p", "sv-caption sv-where", "Token " + (index + 1) + " · round " + (finite(round.index) + 1)),
+    el("p", "sv-caption sv-where", "Token " + (finite(run.continues?.tokens) + index + 1) + " · round " + (finite(round.index) + 1)),
     el("h3", "sv-verdict", ...verdict(item, run)),
     examined && picture(token, run),
     el("p", "sv-sentence", ...sentence(item, run)),
@@ -157,7 +170,8 @@ export function inspectorNodes(item, run, methods, opened) {
       examined && el("p", "sv-caption", acceptanceSentence(token, run, method)),
       probabilities(token), roundChips(item),
       el("p", "sv-caption", "position " + (token.position ?? DASH) + " · id " + (token.id ?? DASH))]),
-    tellsWhatIf(token, run) && fold("methods", "All nine methods at this token", opened, () => [whatIfNodes(token, run, methods)]),
-    fold("tops", "What each model would have liked", opened, () => [topList(token)]),
+    tellsWhatIf(token, run) && fold("methods", "What other methods would have done", opened, () => [whatIfNodes(token, run, methods)]),
+    fold("tops", "What each model would have liked", opened, () => [
+      take && token.top && el("p", "sv-caption", "Choose another token: the text goes on from there as a branch."), topList(token, take)]),
   ].filter(Boolean);
 }

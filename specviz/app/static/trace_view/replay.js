@@ -218,5 +218,12 @@ export function createReplay(host, { timeline, show, onCard }) {
     play();
   }
 
-  return { reset, add, ready, seek, reach, lookAt, start, yardstick: measured };
+  /** Go to the end of the run, wherever its replay is. */
+  function finish() {
+    if (steps.length === 0 || isLast()) return;
+    pause();
+    go(steps.length - 1);
+  }
+
+  return { reset, add, ready, seek, finish, reach, lookAt, start, yardstick: measured };
 }

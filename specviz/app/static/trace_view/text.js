@@ -282,11 +282,46 @@ export function createText(box, { scroller = box, latest = true, onShow, onPin, 
   scroller.addEventListener("scroll", () => {
     following = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 24;
   });
+  // ---- in two: what a fork shares, and what it does not
+
+  /** Put the tokens from an index on in an element of their own, `.sv-rest`; what stays before them is in `.sv-shared`. */
+  function split(index) {
+    join();
+    const shared = el("div", "sv-shared");
+    const rest = el("div", "sv-rest");
+    for (const half of [shared, rest]) half.setAttribute("role", "presentation");
+    if (index < items.length) {
+      let first = items[index].node;
+      while (first.previousSibling?.matches?.("wbr, .sv-draft")) first = first.previousSibling;
+      const range = document.createRange();
+      range.setStartBefore(first);
+      range.setEndAfter(box.lastChild);
+      rest.append(range.extractContents());
+    }
+    shared.append(...box.childNodes);
+    box.replaceChildren(shared, rest);
+  }
+
+  /** One text again: the paragraph and the round that were cut in two are whole. */
+  function join() {
+    const [shared, rest] = box.children;
+    if (!rest?.matches(".sv-rest")) return;
+    const after = rest.firstElementChild;
+    if (after) {
+      const before = shared.lastElementChild;
+      before.lastElementChild.append(...after.firstElementChild.childNodes);
+      after.firstElementChild.remove();
+      before.append(...after.childNodes);
+      after.remove();
+    }
+    box.replaceChildren(...shared.childNodes, ...rest.childNodes);
+  }
+
   /** Begin at the top: a run that is whole when it comes is read from there. */
   function rest() {
     following = false;
     scroller.scrollTop = 0;
   }
 
-  return { reset, begin, add, flush, rest, showUpTo, pin, unpin, clear, mark, items: () => items, pinned: () => pinned };
+  return { reset, begin, add, flush, rest, split, join, showUpTo, pin, unpin, clear, mark, items: () => items, pinned: () => pinned };
 }

@@ -1,23 +1,25 @@
 /**
  * The stage of a run: reads a "specviz-trace" (JSON lines) as it grows, and hands its entries to the parts of the view: the
- * round, figures, text, timeline, inspector, what-if slider and footer.
+ * round, figures, text, timeline, inspector, forks and footer.
  *
  * It knows the trace format and the DOM; it knows no model, no server and no page around it. All text in a trace is
  * untrusted, so nodes are only ever built from text, never from markup.
  *
- * createTraceView(root, {methods, onSelect, sources, latest, onEnd}) -> {update(value), pin(index), mark(index, badge, words)}
+ * createTraceView(root, {methods, onSelect, sources, latest, onEnd, ask, stop}) -> {update(value), answer(value), pin(index), mark(index, badge, words)}
  *   root      the element holding trace_view.html
  *   methods   method name -> {title, formula, sentence, score_label, threshold_label, range}; range is what the
  *             what-if slider offers, [strict end, drafter's end]
  *   onSelect  called with (index, text) whenever a token is pinned
  *   latest    whether the inspector shows the latest token while none is chosen
  *   onEnd     called with the whole value once a run has ended
+ *   ask, stop, answer   how forks are asked for, ended and answered, see forks; without `ask` there are those recorded
  *   sources   where the view's own files are, {template, styles, module}; without them there is no "Save page"
  *   update    takes the whole trace so far: what it adds to the last one is drawn, anything else starts anew. Beside the
  *             trace's own lines there may be {"type": "error", "message"} in place of the end, which says why a run broke
  *             off; {"type": "recorded", "title", "story", "plays"}, what a recorded run shows, and whether it plays by
- *             itself; {"type": "yardstick", "seconds_per_token", "machine"}, the verifier's own speed; and
- *             {"type": "show", "index"}, a token to begin with
+ *             itself; {"type": "yardstick", "seconds_per_token", "machine"}, the verifier's own speed;
+ *             {"type": "branches", "leniences": [{"lenience", "trace"}]}, forks at other leniences, whose trace is "" where the text
+ *             stays the same; and {"type": "show", "index"}, a token to begin with
  */
 
 import { el, string } from "../shared/dom.js";
@@ -25,13 +27,13 @@ import { saveShareCard } from "../share_card/share_card.js";
 import { followTheme } from "../shared/theme.js";
 import { createFigures } from "./figures.js";
 import { createFooter } from "./footer.js";
+import { createForks } from "./forks.js";
 import { inspectorNodes } from "./inspector.js";
 import { createReader } from "./reader.js";
 import { createReplay } from "./replay.js";
 import { createSheet } from "./sheet.js";
 import { createText } from "./text.js";
 import { createTimeline } from "./timeline.js";
-import { createWhatIf } from "./what_if.js";
 
 const HINTS = [
   "Choose a token to see why it is there: point at it, tap it, or walk to it with Tab and the arrow keys.",
@@ -40,7 +42,7 @@ const HINTS = [
 const KEPT = "specviz-run"; // the name under which a page keeps its last run
 
 export function createTraceView(root, options = {}) {
-  const { methods = {}, onSelect = () => {}, sources = null, latest = true, onEnd = () => {} } = options;
+  const { methods = {}, onSelect = () => {}, sources = null, latest = true, onEnd = () => {}, ask = null, stop = () => {} } = options;
   const host = root.matches(".specviz") ? root : root.querySelector(".specviz");
   const find = (selector) => host.querySelector(selector);
   const read = createReader();
@@ -52,8 +54,9 @@ export function createTraceView(root, options = {}) {
   const text = createText(find(".sv-text"), { scroller: find(".sv-page"), latest, onShow: inspect, onPin, onSelect });
   const replay = createReplay(host, { timeline, show: showSoFar, onCard: choose });
   const footer = createFooter(find(".sv-footer"), { methods, sources, yardstick: replay.yardstick, shareCard });
-  const whatIf = createWhatIf(find('[data-testid="what-if"]'), find(".sv-text"), methods);
+  const forks = createForks(host, { text, methods, ask, stop, onWhole: () => replay.finish(), onItem: inspectBranch });
   let run, rounds;
+  let pinning = text; // the text whose token is pinned, if one is
 
   function shareCard() {
     const dark = host.dataset.theme === "dark";
@@ -66,7 +69,7 @@ export function createTraceView(root, options = {}) {
     find(".sv-empty").hidden = false;
     find(".sv-prompt").hidden = true;
     find(".sv-prompt").open = false;
-    for (const part of [timeline, text, figures, replay, footer, whatIf]) part.reset();
+    for (const part of [timeline, text, figures, replay, footer, forks]) part.reset();
   }
 
   function update(value) {
@@ -77,7 +80,7 @@ export function createTraceView(root, options = {}) {
       figures.add(entry);
       replay.add(entry);
       footer.add(entry);
-      whatIf.add(entry);
+      forks.add(entry);
       if (entry?.type === "run") start(entry);
       else if (entry?.type === "round") {
         rounds.push(entry);
@@ -91,7 +94,7 @@ export function createTraceView(root, options = {}) {
     figures.show();
     replay.ready();
     if (begins && entries.some((entry) => entry?.type === "end")) text.rest();
-    whatIf.ready(text.items());
+    forks.ready(text.items());
     const first = entries.find((entry) => entry?.type === "show");
     if (first) text.pin(first.index);
     if (entries.some((entry) => entry?.type === "recorded" && entry.plays === true)) replay.start();
@@ -115,7 +118,6 @@ export function createTraceView(root, options = {}) {
     figures.say(words);
     for (const entry of entries) figures.add(entry);
     figures.show();
-    whatIf.ready(tokens === text.items().length ? text.items() : []);
   }
 
   /** Pin a token, wherever the replay is. */
@@ -135,9 +137,33 @@ export function createTraceView(root, options = {}) {
 
   function inspect(item, pinned) {
     const box = find(".sv-inspected");
-    panel.classList.toggle("is-pinned", pinned);
     if (!item) return box.replaceChildren(...HINTS.map((hint) => el("p", "sv-hint", hint)));
-    box.replaceChildren(...inspectorNodes(item, run, methods, opened));
+    if (isTaken(text, pinned)) show(item, pinned, run, null);
+  }
+
+  function inspectBranch(item, pinned, branch) {
+    if (!isTaken(branch.text, pinned)) return;
+    show(item, pinned, branch.run, branch);
+    if (pinned) sheet.open();
+  }
+
+  /** Whether the inspector is this text's: not while a token of another one is pinned, unless one of this is now. */
+  function isTaken(one, pinned) {
+    const last = pinning;
+    if (!pinned && last !== one && last.pinned() !== null) return false;
+    pinning = one;
+    if (pinned && last !== one) last.clear();
+    return true;
+  }
+
+  function show(item, pinned, of, branch) {
+    const box = find(".sv-inspected");
+    panel.classList.toggle("is-pinned", pinned);
+    const take = forks.take && ((token) => {
+      forks.take(item, token, branch);
+      sheet.close();
+    });
+    box.replaceChildren(...inspectorNodes(item, of, methods, opened, take));
     if (!pinned) return;
     const unpin = el("button", "sv-unpin", "unpin");
     unpin.type = "button";
@@ -146,17 +172,17 @@ export function createTraceView(root, options = {}) {
   }
 
   host.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && !sheet.isOpen()) text.clear();
+    if (event.key === "Escape" && !sheet.isOpen() && !forks.back()) text.clear();
   });
   panel.addEventListener("click", (event) => {
-    if (event.target.closest(".sv-unpin")) text.unpin(); // which removes the button
+    if (event.target.closest(".sv-unpin")) pinning.unpin(); // which removes the button
   });
   find('[data-testid="toggle-drafts"]')?.addEventListener("change", (event) => {
     host.classList.toggle("sv-show-drafts", event.target.checked);
   });
   reset();
   followTheme(host);
-  return { update, pin: choose, mark: text.mark };
+  return { update, answer: forks.answer, pin: choose, mark: text.mark };
 }
 
 /** Mount the component in gradio’s element; with `keeps` a page that is loaded again still has the run it made last. */
@@ -174,8 +200,11 @@ export function mount(element, { props, trigger, watch }) {
     sources: props.sources,
     onSelect: (index, value) => trigger("select", { index, value }),
     onEnd: props.keeps ? keep : undefined,
+    ask: props.forks ? (wanted) => trigger("fork", wanted) : null,
+    stop: () => trigger("unfork"),
   });
   const kept = props.keeps ? JSON.parse(sessionStorage.getItem(KEPT) ?? "null") : null;
   watch("value", () => view.update(props.value));
+  watch("branch", () => view.answer(props.branch));
   view.update(kept?.address === address() ? kept.value : props.value);
 }

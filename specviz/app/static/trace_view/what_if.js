@@ -1,12 +1,12 @@
 /**
- * What if: what each method would have done with a draft token, and how far a finished run would have stayed the same
- * at another lenience. Reads what a trace recorded; computes no decision and runs no model.
+ * What if: what each method would have done with a draft token, and how far a run would have stayed the same with another method
+ * or lenience. Reads what a trace recorded; computes no decision and runs no model. The bar that asks is fork_bar.
  */
 
 import { DASH, count, el, finite, isExamined, list, number, quoted, signed, string } from "../shared/dom.js";
 
 /** A lenience with at most three decimals. */
-function lenienceText(value) {
+export function lenienceText(value) {
   if (!Number.isFinite(value)) return DASH;
   const size = Math.abs(value);
   return size > 0 && size < 0.0005 ? number(value) : signed(value, String(Number(size.toFixed(3))));
@@ -55,17 +55,17 @@ function whatIfRow(one, token, titles) {
   bar.title = "chance " + number(one.acceptance) + ", coin " + number(token.coin);
   const glyph = el("span", "", accepted ? "✓" : "✗");
   for (const picture of [bar, glyph]) picture.setAttribute("aria-hidden", "true");
-  const free = one.name === "drafter_only" || one.name === "verifier_only"; // of lenience
   const name = el("th", "", titles(one.name), one.own && el("span", "sw-own", " this run"));
   name.scope = "row";
   return el("tr", (accepted ? "sw-yes" : "sw-no") + (one.own ? " is-own" : ""), name,
-    el("td", "", free ? DASH : lenienceText(one.lenience)),
+    el("td", "", isFree(one.name) ? DASH : lenienceText(one.lenience)),
     el("td", "sw-scale", bar, el("span", "sv-spoken", number(one.acceptance))),
     el("td", "sw-verdict", glyph, el("span", "sv-spoken", accepted ? "accepted" : "rejected")),
     el("td", "", one.flips.map(lenienceText).join(", ") || DASH));
 }
 
-const isAlone = (run) => run.method === "drafter_only" || run.method === "verifier_only";
+const isFree = (method) => method === "drafter_only" || method === "verifier_only"; // of lenience
+const isAlone = (run) => isFree(run.method);
 
 /** Whether there is something to say about other methods at a token: what they would have done, or why that is not known. */
 export const tellsWhatIf = (token, run) => isAlone(run) || (isExamined(token) && recordedWhatIfs(token, run).length > 0);
@@ -88,16 +88,34 @@ export function whatIfNodes(token, run, methods) {
       el("tbody", "", ...rows.map((one) => whatIfRow(one, token, titles)))));
 }
 
-// ---- the slider over a finished run
+// ---- where a whole run would have changed
 
-/** What another lenience changes about one token: "kept", "rejected", "redrawn" (perhaps), or null. */
-function changeAt(token, run, lenience) {
-  const own = ownWhatIf(token, run);
-  if (!own || lenience === run.lenience) return null;
-  const [low, high] = [run.lenience, lenience].sort((a, b) => a - b);
-  if (own.flips.filter((flip) => low < flip && flip <= high).length % 2) return token.accepted ? "rejected" : "kept";
+/**
+ * What a wish, {method, lenience}, changes about one token: "kept", "rejected" (its draft token), "redrawn" (perhaps), "unknown"
+ * where the record does not tell, or null.
+ */
+function changeAt(token, run, wish) {
+  const one = recordedWhatIfs(token, run).find(({ name }) => name === wish.method);
+  if (!one) return list(run.alternatives).length === 0 || wish.method !== run.method ? "unknown" : null;
+  const [low, high] = [one.lenience, wish.lenience].sort((a, b) => a - b);
+  if (!one.known && low < high) return "unknown";
+  const turns = one.flips.filter((flip) => low < flip && flip <= high).length;
+  const accepted = (token.coin < one.acceptance) === (turns % 2 === 0);
+  if (accepted !== token.accepted) return accepted ? "kept" : "rejected";
+  if (accepted) return null;
+  if (!one.own) return "redrawn"; // another target
   const kept = list(token.what_if.kept);
-  return kept.length === 2 && !(kept[0] <= lenience && lenience < kept[1]) ? "redrawn" : null;
+  return kept.length === 2 && !(kept[0] <= wish.lenience && wish.lenience < kept[1]) ? "redrawn" : null;
+}
+
+/** The first token that a wish changes, or may change: {index, change}; null where the text is the same to its end. */
+export function firstChange(items, run, wish) {
+  if (wish.method === run.method && (wish.lenience === run.lenience || isFree(run.method))) return null;
+  for (const { token, index } of items) {
+    const change = changeAt(token, run, wish);
+    if (change) return { index, change };
+  }
+  return null;
 }
 
 /** The leniences around the run's own, from the first up to the second, at which its text is the same. */
@@ -114,89 +132,25 @@ function sameText(items, run, [low, high]) {
   return [from, to];
 }
 
-/** What happens at a lenience, in words and names. */
-function whatIfSentence(items, run, lenience, range, index, change) {
-  const [from, to] = sameText(items, run, range);
-  const span = from <= range[0] && to >= range[1] ? "at every lenience on this slider"
+/** Whether it is known of a run's tokens where its own rule would have decided otherwise. */
+export const tellsChange = (items, run) => items.some(({ token }) => ownWhatIf(token, run)?.known);
+
+/** What a wish changes, in words and names; `span` is the range of leniences offered, `title` the method's where it is another. */
+export function changeSentence(items, run, wish, found, span, title) {
+  const [from, to] = title ? [0, 0] : sameText(items, run, span);
+  const known = !title && tellsChange(items, run);
+  const where = from <= span[0] && to >= span[1] ? "at every lenience on this slider"
     : "from α = " + lenienceText(from) + " to " + lenienceText(to);
-  if (lenience === run.lenience) {
-    return ["This run was made at α = " + lenienceText(lenience) + ". Its text is the same " + span + "."];
+  if (!title && wish.lenience === run.lenience) {
+    return ["This run was made at α = " + lenienceText(run.lenience) + "." + (known ? " Its text is the same " + where + "." : "")];
   }
-  const at = "At α = " + lenienceText(lenience) + " ";
-  if (!change) return [at + "nothing would change" + (from <= lenience && lenience <= to ? ": the text is the same " + span : "") + "."];
+  const at = (title ? "With " + title + (isFree(wish.method) ? "" : " at α = " + lenienceText(wish.lenience))
+    : "At α = " + lenienceText(wish.lenience)) + " ";
+  if (!found) return [at + "nothing would change" + (known && from <= wish.lenience && wish.lenience <= to ? ": the text is the same " + where : "") + "."];
+  const { index, change } = found;
+  if (change === "unknown") return [at + "the text may change from " + (index === 0 ? "its first token" : "token " + (index + 1)) + " on: where is not recorded."];
   const { token } = items[index];
   const lead = index === 0 ? "the very first token is another matter: " : "the text stays the same for " + count(index, "token") + "; then ";
   const verdict = { kept: " would have been kept.", rejected: " would have been rejected.", redrawn: " may be resampled differently." };
   return [at + lead + "“", quoted(change === "kept" ? token.draft ?? token : token), "”" + verdict[change]];
-}
-
-/**
- * The slider: shown under a run that has ended and recorded what it needs. Up to the first change the text stays as it
- * is, the change is outlined in its new look, and all that follows is greyed: what would follow is not known.
- */
-export function createWhatIf(section, text, methods) {
-  const slider = section.querySelector('input[type="range"]');
-  const field = section.querySelector('input[type="number"]');
-  const words = section.querySelector(".sw-words");
-  let run, ended, items, range;
-
-  function reset() {
-    [run, ended, items, range] = [{}, false, [], null];
-    section.hidden = true;
-  }
-
-  function add(entry) {
-    if (entry?.type === "run") run = entry;
-    else if (entry?.type === "end") ended = true;
-  }
-
-  /** Offer the slider over these tokens, or take it away and what it did. */
-  function ready(shown) {
-    const offered = Object.hasOwn(methods, run.method) ? list(methods[run.method].range) : [];
-    const able = ended && offered.length === 2 && offered[0] < offered[1] && Number.isFinite(run.lenience) &&
-      shown.some(({ token }) => ownWhatIf(token, run)?.known);
-    clear();
-    items = able ? shown : [];
-    section.hidden = !able;
-    if (!able) return;
-    range = [Math.min(offered[0], run.lenience), Math.max(offered[1], run.lenience)];
-    for (const input of [slider, field]) [input.min, input.max] = range.map(String);
-    slider.step = String((range[1] - range[0]) / 100);
-    set(run.lenience);
-  }
-
-  const draftOf = (index) => text.querySelector('.sv-draft[data-for="' + index + '"]');
-
-  function clear() {
-    const looks = ["sw-beyond", "sw-turned", "is-kept", "is-rejected", "is-redrawn"];
-    for (const node of text.querySelectorAll(".sw-beyond, .sw-turned")) node.classList.remove(...looks);
-  }
-
-  function set(lenience, from = null) {
-    clear();
-    const changes = items.map(({ token }) => changeAt(token, run, lenience));
-    const index = changes.findIndex((change) => change !== null);
-    const change = index < 0 ? null : changes[index];
-    if (change) {
-      for (const { node, index: at } of items.slice(index)) {
-        if (at > index || change === "kept") node.classList.add("sw-beyond");
-        if (at > index) draftOf(at)?.classList.add("sw-beyond");
-      }
-      const turned = change === "kept" ? draftOf(index) : items[index].node;
-      turned?.classList.add("sw-turned", "is-" + change);
-    }
-    if (from !== field) field.value = String(Number(lenience.toFixed(4)));
-    if (from !== slider) slider.value = String(lenience);
-    slider.setAttribute("aria-valuetext", "α = " + lenienceText(lenience));
-    words.replaceChildren(...whatIfSentence(items, run, lenience, range, index, change));
-  }
-
-  for (const input of [slider, field]) {
-    input.addEventListener("input", () => {
-      const lenience = Number.parseFloat(input.value);
-      if (Number.isFinite(lenience)) set(Math.min(Math.max(lenience, range[0]), range[1]), input);
-    });
-  }
-  section.querySelector(".sw-reset").addEventListener("click", () => set(run.lenience));
-  return { reset, add, ready };
 }

@@ -42,6 +42,12 @@ def asked_fork(sent: Any, inspect: int) -> tuple[str, Request]:
     return run.pair, run.fork(sent["tokens"], chosen=sent["chosen"], **changes)
 
 
+def fork_id(sent: Any) -> int | None:
+    """The page's own id of a fork, from what the browser sent; None where it is none."""
+    found = sent.get("id") if isinstance(sent, dict) else None
+    return found if type(found) is int else None
+
+
 def fork_lines(
     service: Service, sent: Any, inspect: int, stop: threading.Event, visitor: str
 ) -> Iterator[str]:
@@ -53,9 +59,7 @@ def fork_lines(
     Raises:
         SpecvizError: as these do.
     """
-    name = sent.get("id") if isinstance(sent, dict) else None
-    opening = json.dumps({"type": "fork", "id": name if type(name) is int else None}) + "\n"
-    yield opening
+    yield json.dumps({"type": "fork", "id": fork_id(sent)}) + "\n"
     pair, request = asked_fork(sent, inspect)
     if not service.has_loaded(pair):
         yield json.dumps({"type": "unloaded"}) + "\n"

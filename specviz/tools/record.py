@@ -117,7 +117,9 @@ def record_branches(pair: ModelPair, run: Run) -> dict[float, Run | None]:
         if parting is not None:
             branch = _serve(pair, run.fork(parting.index, lenience=lenience, inspect=0))
             if branch.token_ids != whole.token_ids[parting.index :]:
-                raise EngineError("A branch is not recorded: a whole run at its lenience writes another text.")
+                raise EngineError(
+                    "A branch is not recorded: a whole run at its lenience writes another text."
+                )
             branches[lenience] = branch
     return branches
 

@@ -21,7 +21,10 @@ from specviz.compat.gradio import served_address
 
 STYLES = (
     "shared/shared",
-    *(f"trace_view/{name}" for name in ("trace_view", "round", "timeline", "inspector", "what_if", "branches")),
+    *(
+        f"trace_view/{name}"
+        for name in ("trace_view", "round", "timeline", "inspector", "what_if", "branches")
+    ),
 )
 """Its style sheets in `static/`, in order."""
 

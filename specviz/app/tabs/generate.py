@@ -34,7 +34,7 @@ from specviz.app.controls import (
     sampling_controls,
     wire_tracks,
 )
-from specviz.app.forks import fork_lines
+from specviz.app.forks import fork_id, fork_lines
 from specviz.app.recorded import TraceUpload, recorded_value, uploaded_value
 from specviz.app.running import QUIET, Stops, grow, session_of, wire_run
 from specviz.compat.gradio import event_data
@@ -94,7 +94,9 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
             pair = pair_dropdown()
             draft_length = draft_length_dropdown("draft-length", hint)
         sampling = sampling_controls(service.limits)
-    view = TraceView(recorded_value(recordings, recordings.runs[0].key), keeps=True, forks=True, elem_id="view")
+    view = TraceView(
+        recorded_value(recordings, recordings.runs[0].key), keeps=True, forks=True, elem_id="view"
+    )
     settings: dict[str, Component] = {"pair": pair, "prompt": prompt, "method": method}
     settings |= {"lenience": lenience, "draft_length": draft_length, "rule": rule} | sampling
     with share:
@@ -141,14 +143,25 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
 def _wire_forks(page: gr.Blocks, service: Service, view: TraceView) -> None:
     """Let the stage ask for forks, one at a time in each browser session: the next one ends the one before."""
     stops = Stops()
+    latest: dict[str, Any] = {}
+    """The page's own id of each session's fork: a stop that comes late must not end the next one."""
 
     def serve(request: gr.Request, event: gr.EventData) -> Iterator[dict[str, Any]]:
         stops.stop(request)
         sent, stop = event_data(event), stops.arm(request)
+        latest[session_of(request)] = fork_id(sent)
         # The first tokens come with the run's own line: what is shown first is not followed at once.
         lines = partial(_with_first_round, fork_lines(service, sent, INSPECT, stop, session_of(request)))
         for value in grow(lines):
             yield gr.update(branch=value)
+
+    def end(request: gr.Request, event: gr.EventData) -> None:
+        if latest.get(session_of(request)) == fork_id(event_data(event)):
+            stops.stop(request)
+
+    def forget(request: gr.Request) -> None:
+        stops.forget(request)
+        latest.pop(session_of(request), None)
 
     view.fork(
         serve,
@@ -159,8 +172,8 @@ def _wire_forks(page: gr.Blocks, service: Service, view: TraceView) -> None:
         concurrency_limit=None,
         api_visibility="private",
     )
-    view.unfork(stops.stop, None, None, **QUIET)
-    page.unload(stops.forget)
+    view.unfork(end, None, None, **QUIET)
+    page.unload(forget)
 
 
 def _with_first_round(lines: Iterator[str]) -> Iterator[str]:

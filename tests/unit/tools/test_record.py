@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from specviz import __main__ as shell
-from specviz.analysis.recorded_runs import FOLDER, INSPECTED, RACERS, Race, read_recorded_runs
+from specviz.analysis.recorded_runs import FOLDER, INSPECTED, RACERS, Race, branch_file, read_recorded_runs
+from specviz.analysis.sweep.grid import LENIENCES
 from specviz.errors import TraceError
 from specviz.models.pair import ModelPair
 from specviz.tools import record as recording
@@ -34,7 +35,14 @@ def test_every_recorded_run_is_valid_small_and_as_asked_for() -> None:
     recorded = read_recorded_runs()
     assert len(recorded.runs) >= 6
     assert [run.key for run in recorded.runs] == KEYS
-    assert {file.name for file in FOLDER.iterdir()} == {"index.json", *(f"{key}.jsonl" for key in FILES)}
+    branches = {
+        branch_file(key, each)
+        for key in KEYS
+        for each, run in recorded.branches(key).items()
+        if run is not None
+    }
+    names = {file.name for file in FOLDER.iterdir()}
+    assert names == {"index.json", *(f"{key}.jsonl" for key in FILES), *branches}
     for key, request in RECORDINGS.items():
         run = recorded.load(key)
         for name in ("method", "lenience", "draft_length", "temperature", "seed", "inspect", "prompt"):
@@ -42,6 +50,28 @@ def test_every_recorded_run_is_valid_small_and_as_asked_for() -> None:
         assert run.tokens
         assert run.pair == recorded.pair
         assert (FOLDER / f"{key}.jsonl").stat().st_size <= 150_000
+
+
+def test_the_branches_of_a_recorded_run_go_on_with_its_first_tokens_at_other_leniences() -> None:
+    """Seven leniences with the run's own; each branch is small, because it has only the tokens after the fork."""
+    recorded, parted = read_recorded_runs(), 0
+    for told in recorded.runs:
+        run, branches = recorded.load(told.key), recorded.branches(told.key)
+        asked = () if told.key == INSPECTED else LENIENCES.get(run.method, ())
+        assert set(branches) == set(asked) - {run.lenience}
+        for lenience, branch in branches.items():
+            if branch is None:
+                continue
+            parted += 1
+            assert branch.continues
+            kept = branch.continues.tokens
+            assert (branch.method, branch.lenience, branch.seed) == (run.method, lenience, run.seed)
+            assert branch.prompt_ids == [*run.prompt_ids, *run.token_ids[:kept]]
+            assert branch.token_ids[0] != [*run.token_ids, None][kept]
+            assert (FOLDER / branch_file(told.key, lenience)).stat().st_size <= 1000 * (
+                len(branch.tokens) + 2
+            )
+    assert parted >= 10
 
 
 def test_the_race_is_two_lossless_greedy_runs_of_one_text_in_which_something_is_rejected() -> None:
@@ -96,6 +126,7 @@ def test_the_command_makes_all_of_them_anew(
     assert not (folder / "forgotten.jsonl").exists()
     assert recorded.verifier_only_seconds_per_token > 0
     assert recorded.runs == read_recorded_runs().runs
+    assert any(recorded.branches("token-rule").values())
     assert recorded.race == Race(prompts=2, draft_lengths=2, repetitions=2)
     assert recorded.load(RACERS[0]).token_ids == recorded.load(RACERS[1]).token_ids
     for key, request in RECORDINGS.items():

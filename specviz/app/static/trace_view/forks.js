@@ -9,6 +9,7 @@ import { createForkBar } from "./fork_bar.js";
 import { parse } from "./reader.js";
 import { lenienceText } from "./what_if.js";
 
+const MOVED = "specviz-fork-moved"; // from this mark on "specviz-fork" measures how long a branch takes to show
 const REST = 150; // ms without a movement after which a branch is asked for
 
 /** The beginning of a trace as lines, with no more of it than a fork's request needs. */
@@ -27,7 +28,7 @@ function beginning(run, rounds, tokens) {
 /**
  * createForks(host, {text, methods, ask, stop, onWhole, onItem}) -> see the returned object
  *   ask      asks the server for a fork, or null where there is none; its answer comes through `answer`
- *   stop     tells the server that the branch that it writes is not wanted any more
+ *   stop     tells the server that a branch that it writes, {id}, is not wanted any more
  *   onWhole  called when the run must be on the page to its end
  *   onItem   as for createBranches
  */
@@ -62,7 +63,7 @@ export function createForks(host, { text, methods, ask, stop, onWhole, onItem })
   function settle() {
     clearTimeout(timer);
     pending = null;
-    if (writing) stop();
+    if (writing) stop({ id: writing.id });
     writing = null;
   }
 
@@ -91,8 +92,8 @@ export function createForks(host, { text, methods, ask, stop, onWhole, onItem })
   }
 
   function onWish(wish, found) {
-    clearTimeout(timer);
-    pending = null;
+    performance.mark(MOVED);
+    settle(); // at once, so that the next one need not share the machine with it
     if (!found) return drop();
     const nearest = nearestRecorded(wish);
     if (nearest) showRecorded(nearest);
@@ -155,6 +156,7 @@ export function createForks(host, { text, methods, ask, stop, onWhole, onItem })
 
   /** Put another token in the place of one, of the run or of a branch. */
   function take(item, token, branch) {
+    performance.mark(MOVED);
     onWhole();
     clearTimeout(timer);
     pending = null;
@@ -165,7 +167,6 @@ export function createForks(host, { text, methods, ask, stop, onWhole, onItem })
 
   function request(wanted, source, about) {
     if (isFull()) return;
-    performance.mark("specviz-fork-asked");
     number += 1;
     writing = { ...about, id: number, branch: null, consumed: 0 };
     ask({ id: number, trace: beginning(source.run, source.rounds, wanted.tokens), ...wanted });
@@ -175,7 +176,7 @@ export function createForks(host, { text, methods, ask, stop, onWhole, onItem })
   function answer(value) {
     const whole = string(value).slice(0, string(value).lastIndexOf("\n") + 1);
     const opening = parse(whole.slice(0, whole.indexOf("\n")));
-    if (opening?.type !== "fork" || opening.id !== writing?.id) return;
+    if (writing === null || opening?.type !== "fork" || opening.id !== writing.id) return;
     const entries = whole.slice(writing.consumed).split("\n").filter(Boolean).map(parse);
     const begins = writing.branch === null;
     writing.consumed = whole.length;
@@ -192,7 +193,7 @@ export function createForks(host, { text, methods, ask, stop, onWhole, onItem })
     if (!branch) return;
     branches.show();
     if (branch.parts !== null) bar.say(...branches.words(branch));
-    if (begins) performance.measure("specviz-fork", "specviz-fork-asked");
+    if (begins) performance.measure("specviz-fork", MOVED);
     if (!branch.done) return;
     writing = null;
     if (branch.parts === null && !branch.error) same(branch);

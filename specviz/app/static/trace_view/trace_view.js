@@ -201,7 +201,7 @@ export function mount(element, { props, trigger, watch }) {
     onSelect: (index, value) => trigger("select", { index, value }),
     onEnd: props.keeps ? keep : undefined,
     ask: props.forks ? (wanted) => trigger("fork", wanted) : null,
-    stop: () => trigger("unfork"),
+    stop: (written) => trigger("unfork", written),
   });
   const kept = props.keeps ? JSON.parse(sessionStorage.getItem(KEPT) ?? "null") : null;
   watch("value", () => view.update(props.value));

@@ -1,0 +1,386 @@
+"""Forks on the stage, in a real browser: when a branch is asked for and with what, how it lies beside its run, and the way back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from specviz.app.components.scripted_html import method_words
+from specviz.app.components.trace_view import TraceView
+from specviz.app.forks import asked_fork
+from specviz.app.page import build_page
+from specviz.app.tabs.generate import INSPECT
+from specviz.engine.engine import Engine
+from specviz.models.registry import DEFAULT_PAIR
+from specviz.schema.settings import Continuation
+from specviz.schema.trace import parse_trace
+from specviz.serving.service import Service
+from tests.browser.bare import open_bare
+from tests.browser.driving import MINUTES, run, unfold_all, violations
+from tests.support.traces import alternatives, end_entry, line, round_entry, run_entry, token_entry, what_if
+
+METHOD, LENIENCE = "cascade_tokenV2", 0.2
+WORDS = ["Once", " upon", " a", " time", " there", " was"]
+HOSTILE = " <img src=x onerror='window.pwned = 1'>"
+
+
+def entry_of(text: str, index: int, *flips: float) -> dict[str, Any]:
+    top = [{"id": 900 + at, "text": f"{HOSTILE}{at}", "probability": 0.3 - at / 10} for at in range(2)]
+    top.append({"id": 100 + index, "text": text, "probability": 0.05})
+    found = what_if(METHOD, 0.9, list(flips))
+    tops = {"q": top, "p": top, "pi": top}
+    return token_entry(
+        text, id=100 + index, position=40 + index, coin=0.4, acceptance=0.9, what_if=found, top=tops
+    )
+
+
+def trace() -> str:
+    """Six tokens in two rounds, of which the fourth would have been rejected from 0.5 on and the second below −0.3."""
+    flips: dict[int, list[float]] = {3: [0.5], 1: [-0.3]}
+    tokens = [entry_of(text, index, *flips.get(index, [])) for index, text in enumerate(WORDS)]
+    head = run_entry(METHOD, lenience=LENIENCE, alternatives=alternatives(METHOD, LENIENCE), max_new_tokens=6)
+    return (
+        line(head)
+        + line(round_entry(tokens[:3]))
+        + line(round_entry(tokens[3:], index=1))
+        + line(end_entry(2, METHOD, "length"))
+    )
+
+
+def branch(kept: int, texts: list[str], end: bool = True, **changes: Any) -> str:
+    """A fork's trace: tokens of its own after some of the run's."""
+    continues = {
+        "prompt": "p",
+        "text": "".join(WORDS[:kept]),
+        "tokens": kept,
+        "chosen": None,
+        "chosen_text": "",
+    }
+    continues |= changes.pop("continues", {})
+    settings: dict[str, Any] = {"method": METHOD, "lenience": 0.6, "continues": continues}
+    settings |= changes
+    tokens = [token_entry(text, id=500 + index) for index, text in enumerate(texts)]
+    head = line(run_entry(**settings)) + line(round_entry(tokens))
+    return head + (line(end_entry(1, METHOD, "length")) if end else "")
+
+
+class Stage:
+    """The bare view, with a server that is the test."""
+
+    def __init__(self, page: Page) -> None:
+        open_bare(page, TraceView)
+        self.page = page
+
+    def open(self, value: str, server: bool = True) -> None:
+        self.page.evaluate(
+            """([value, methods, server]) => {
+                window.asked = [];
+                window.stops = 0;
+                const more = server ? { ask: (wanted) => asked.push(wanted), stop: () => stops++ } : {};
+                window.view = SpecViz.createTraceView(document.querySelector(".host"), { methods, ...more });
+                view.update(value);
+            }""",
+            [value, method_words(), server],
+        )
+
+    @property
+    def asked(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.page.evaluate("asked")
+        return found
+
+    def drag(self, lenience: float, count: int) -> dict[str, Any]:
+        """Move to a lenience, and wait until so many forks were asked for in all; the last one."""
+        self.page.get_by_label("What-if lenience α, as a number").fill(str(lenience))
+        self.page.wait_for_function("count => asked.length === count", arg=count)
+        return self.asked[-1]
+
+    def answer(self, wanted: dict[str, Any], lines: str) -> None:
+        opening = json.dumps({"type": "fork", "id": wanted["id"]}) + "\n"
+        self.page.evaluate("value => view.answer(value)", opening + lines)
+
+    @property
+    def words(self) -> Locator:
+        return self.page.locator(".sw-words")
+
+    @property
+    def branches(self) -> Locator:
+        return self.page.get_by_test_id("branch")
+
+
+@pytest.fixture
+def stage(page: Page) -> Stage:
+    return Stage(page)
+
+
+def test_dragging_asks_once_the_hand_rests_and_shows_both_texts_from_where_they_part(
+    page: Page, stage: Stage
+) -> None:
+    """The shared beginning stands there once; the token's own node is the run's still, and Escape puts it together again."""
+    stage.open(trace())
+    text = page.get_by_test_id("text")
+    before = text.inner_html()
+    slider = page.get_by_role("slider", name="What-if")
+    slider.focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")  # to 0.28: the same text, so nothing is asked
+    expect(stage.words).to_contain_text("nothing would change: the text is the same from α = −0.3 to 0.5")
+    page.wait_for_timeout(250)
+    assert stage.asked == []
+    wanted = stage.drag(0.6, 1)
+    assert {key: wanted[key] for key in ("tokens", "chosen", "changes")} == {
+        "tokens": 3,
+        "chosen": None,
+        "changes": {"lenience": 0.6, "draft_length": 5},
+    }
+    stage.answer(wanted, branch(3, [" night", HOSTILE], end=False))
+    expect(stage.branches).to_have_count(1)
+    expect(page.locator(".sv-shared")).to_have_text("Once upon a")
+    expect(page.locator(".sv-rest")).to_have_text("time there was")
+    expect(stage.branches.locator(".sb-text")).to_have_text(f"night{HOSTILE}")
+    expect(stage.branches.locator("h4")).to_have_text("Token V2, α 0.6")
+    expect(page.locator(".sb-head h4").first).to_have_text("This run: Token V2, α 0.2")
+    expect(stage.branches.locator(".sb-figures")).to_have_text(
+        re.compile(r"100 %accepted.*1verifier call.*10tokens/s.*−0\.87mean ln p")
+    )
+    expect(stage.words).to_have_text(
+        "At α = 0.6 the text is the same for 3 tokens; then “␣time” becomes “␣night”."
+    )
+    expect(page.locator(".is-parting")).to_have_count(2)
+    assert page.evaluate("window.pwned") is None
+    shared, run_text, other = (
+        page.locator(name).bounding_box() for name in (".sv-shared", ".sv-rest", ".sb-text")
+    )
+    assert shared["y"] + shared["height"] <= run_text["y"]
+    assert abs(run_text["y"] - other["y"]) < 8
+    assert run_text["x"] + run_text["width"] <= other["x"]
+    assert page.evaluate("stops") == 0
+    page.get_by_label("What-if lenience α, as a number").press("Escape")
+    expect(stage.branches).to_have_count(0)
+    assert page.evaluate("stops") == 1  # it was not whole
+    assert text.inner_html() == before
+    expect(page.get_by_label("What-if lenience α, as a number")).to_have_value("0.2")
+
+
+def test_what_the_page_sends_is_a_fork_of_the_run(stage: Stage) -> None:
+    """The server's own parser reads it: the kept tokens follow the prompt, the settings are the run's but for what was changed."""
+    stage.open(trace())
+    pair, request = asked_fork(stage.drag(0.6, 1), INSPECT)
+    assert pair == "embedded"
+    assert list(request.token_ids or ()) == [1, 2, 3, 100, 101, 102]
+    assert (request.method, request.lenience, request.draft_length) == (METHOD, 0.6, 5)
+    assert (request.max_new_tokens, request.inspect) == (3, INSPECT)
+    assert request.continues == Continuation(run_entry()["prompt"], "Once upon a", 3)
+
+
+def test_dragging_on_replaces_a_branch_unless_it_is_kept_and_three_can_be(page: Page, stage: Stage) -> None:
+    stage.open(trace())
+    for count, lenience in enumerate((0.6, 0.7, 0.8), 1):
+        wanted = stage.drag(lenience, count)
+        if count == 2:
+            stage.answer({"id": 1}, branch(3, [" late"]))  # to what is asked no more
+        stage.answer(wanted, branch(3, [f" night{count}"], lenience=lenience))
+        expect(stage.branches).to_have_count(1)
+    for count, lenience in enumerate((-0.5, 0.7, 0.9), 4):
+        page.get_by_role("button", name="Keep this branch").last.click()
+        kept = 1 if lenience < 0 else 3
+        stage.answer(
+            stage.drag(lenience, count), branch(kept, [f" morning{count}"], lenience=lenience)
+        ) if count < 6 else None
+    expect(stage.branches).to_have_count(3)
+    expect(page.locator(".sv-shared")).to_have_text("Once")
+    expect(stage.branches.first.locator(".sb-body")).to_have_text("upon a night3")
+    stage.page.get_by_label("What-if lenience α, as a number").fill("0.9")
+    expect(stage.words).to_have_text("3 branches are kept: close one to make another.")
+    page.get_by_role("button", name="Close this branch").nth(1).click()
+    expect(stage.branches).to_have_count(2)
+    expect(page.locator(".sv-shared")).to_have_text("Once upon a")
+
+
+def test_other_methods_fork_and_a_draft_length_alone_does_not(page: Page, stage: Stage) -> None:
+    stage.open(trace())
+    page.get_by_label("What-if draft length K").select_option("8")
+    expect(stage.words).to_have_text(
+        "Draft length K changes the speed, never the text: with K = 8 the same tokens come."
+    )
+    page.get_by_label("What-if method").select_option("verifier_only")
+    page.wait_for_function("asked.length === 1")
+    assert (stage.asked[0]["tokens"], stage.asked[0]["changes"]["method"]) == (0, "verifier_only")
+    expect(stage.words).to_have_text(
+        "With Verifier only the very first token is another matter: “Once” would have been rejected."
+    )
+    # The very same tokens: a sentence in place of a branch.
+    same = [token_entry(text, id=100 + index) for index, text in enumerate(WORDS)]
+    head = run_entry(
+        "verifier_only", continues={"prompt": "p", "text": "", "tokens": 0, "chosen": None, "chosen_text": ""}
+    )
+    end = line(end_entry(1, "verifier_only", "length"))
+    stage.answer(stage.asked[0], line(head) + line(round_entry(same)) + end)
+    expect(stage.words).to_have_text("With Verifier only the text is the same.")
+    expect(stage.branches).to_have_count(0)
+
+
+@pytest.mark.parametrize("said", ["error", "unloaded"])
+def test_a_fork_that_cannot_be_written_is_a_sentence(stage: Stage, said: str) -> None:
+    stage.open(trace())
+    stage.answer(
+        stage.drag(0.6, 1), json.dumps({"type": said, "message": "You keep <b>SpecViz</b> busy."}) + "\n"
+    )
+    sentence = (
+        "You keep <b>SpecViz</b> busy." if said == "error" else re.compile("are not loaded: press Run first")
+    )
+    expect(stage.words).to_have_text(sentence)
+    expect(stage.branches).to_have_count(0)
+
+
+def test_any_token_of_a_list_can_be_put_in_the_place_also_in_a_branch(page: Page, stage: Stage) -> None:
+    """By keyboard alone; the chosen token is nobody's decision, and every name stays text."""
+    stage.open(trace())
+    page.get_by_test_id("token").nth(2).click()
+    unfold_all(page)
+    rows = page.get_by_test_id("inspector").locator("button.sv-row")
+    expect(rows).to_have_count(4)  # two of q's and two of p's; the written token is there already
+    rows.last.focus()
+    page.keyboard.press("Enter")
+    wanted = stage.asked[0]
+    assert (wanted["tokens"], wanted["chosen"], wanted["changes"]) == (2, 901, {})
+    chosen = {"tokens": 3, "text": "Once upon", "chosen": 901, "chosen_text": HOSTILE}
+    stage.answer(wanted, branch(2, [" far", " away"], continues=chosen, lenience=LENIENCE))
+    expect(stage.branches.locator(".sv-chosen")).to_have_text(HOSTILE.strip())
+    expect(stage.words).to_contain_text("was chosen by you in place of “␣a”")
+    stage.branches.locator(".sv-token").nth(1).click()
+    expect(page.get_by_test_id("inspector").locator(".sv-where")).to_contain_text("Token 5")
+    expect(page.get_by_test_id("token").nth(2)).not_to_have_class(re.compile("is-pinned"))
+    assert page.evaluate("window.pwned") is None
+
+
+def with_recorded() -> str:
+    forks = [
+        {"lenience": 0.1, "trace": ""},
+        {"lenience": 0.6, "trace": branch(3, [" night"])},
+        {"lenience": 0.9, "trace": branch(3, [" day"], lenience=0.9)},
+    ]
+    return trace() + line({"type": "branches", "leniences": forks})
+
+
+def test_recorded_branches_appear_at_once_and_the_slider_comes_to_rest_at_them(
+    page: Page, stage: Stage
+) -> None:
+    """With nobody to ask, as in a saved page."""
+    stage.open(with_recorded(), server=False)
+    field = page.get_by_label("What-if lenience α, as a number")
+    for lenience, text, rest in ((0.55, "night", "0.6"), (0.8, "day", "0.9")):
+        found = page.evaluate(
+            """lenience => {
+                const field = document.querySelector('.sv-what-if input[type="number"]');
+                field.value = lenience;
+                field.dispatchEvent(new Event("input"));
+                return document.querySelector(".sb-text").innerText;
+            }""",
+            lenience,
+        )
+        assert found.strip() == text
+        expect(stage.branches.locator(".sb-recorded")).to_have_text("recorded")
+        field.dispatch_event("change")
+        expect(field).to_have_value(rest)
+
+
+def test_with_a_server_what_was_recorded_shows_until_the_branch_asked_for_comes(
+    page: Page, stage: Stage
+) -> None:
+    stage.open(with_recorded())
+    wanted = stage.drag(0.55, 1)
+    expect(stage.branches.locator(".sb-text")).to_have_text("night")
+    stage.answer(wanted, branch(3, [" evening"], lenience=0.55))
+    expect(stage.branches.locator(".sb-text")).to_have_text("evening")
+    expect(stage.branches.locator(".sb-recorded")).to_have_count(0)
+    # Nothing is asked for that was recorded; a server without models is asked once.
+    page.get_by_label("What-if lenience α, as a number").fill("0.9")
+    expect(stage.branches.locator(".sb-text")).to_have_text("day")
+    page.wait_for_timeout(250)
+    assert len(stage.asked) == 1
+    stage.answer(stage.drag(0.8, 2), json.dumps({"type": "unloaded"}) + "\n")
+    expect(page.get_by_label("What-if lenience α, as a number")).to_have_value("0.9")
+    page.get_by_label("What-if lenience α, as a number").fill("0.7")
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("What-if lenience α, as a number")).to_have_value("0.6")
+    assert len(stage.asked) == 2
+
+
+def test_odd_answers_break_nothing(stage: Stage) -> None:
+    stage.open(
+        trace()
+        + line(
+            {"type": "branches", "leniences": [None, 3, {"lenience": "x"}, {"lenience": 0.6, "trace": "{"}]}
+        )
+    )
+    for odd in ("", "{", "null\n", '{"type": "fork"}\n', '{"type": "fork", "id": 99}\n{"type": "end"}\n'):
+        stage.page.evaluate("value => view.answer(value)", odd)
+    wanted = stage.drag(0.7, 1)
+    stage.answer(
+        wanted,
+        '{"type":"round","tokens":[]}\n{"x"\n'
+        + line(run_entry(METHOD, continues={"tokens": "x"}))
+        + '{"type":"round","tokens":[7]}\n',
+    )
+    expect(stage.branches).to_have_count(0)
+
+
+class Loaded(Service):
+    """The real service over models that are loaded already."""
+
+    def __init__(self, loaded: Service) -> None:
+        super().__init__()
+        self.engine = loaded.engine  # type: ignore[method-assign]
+        self.has_loaded = loaded.has_loaded  # type: ignore[method-assign]
+
+
+@pytest.fixture(scope="module")
+def address(serve: Callable[[gr.Blocks], str], loaded: Service) -> str:
+    return serve(build_page(Loaded(loaded)))
+
+
+def test_a_finger_on_the_slider_writes_a_branch_that_a_whole_run_would_have_written(
+    browser: Browser, address: str, loaded: Service
+) -> None:
+    """The page, the queue and the models: by touch, then by keyboard; no serious fault in the page; Escape goes back."""
+    context = browser.new_context(
+        has_touch=True, viewport={"width": 1280, "height": 800}, reduced_motion="reduce"
+    )
+    page = context.new_page()
+    page.goto(f"{address}?tab=generate&tokens=40&temperature=1&method=cascade_tokenV3&lenience=0.5")
+    expect(page.locator("#run")).to_be_enabled(timeout=MINUTES)
+    run(page)
+    bar = page.locator("#view").get_by_test_id("what-if")
+    slider = bar.get_by_role("slider")
+    place = slider.bounding_box()
+    page.touchscreen.tap(place["x"] + place["width"] * 0.8, place["y"] + place["height"] / 2)
+    branches = page.locator("#view").get_by_test_id("branch")
+    expect(branches.get_by_role("button", name="Keep this branch")).to_be_visible(timeout=MINUTES)
+    slider.focus()
+    page.keyboard.press("End")
+    expect(branches.locator("h4")).to_have_text("Token V3, α 1", timeout=MINUTES)
+    expect(branches.get_by_role("button", name="Keep this branch")).to_be_visible(timeout=MINUTES)
+    assert slider.bounding_box()["y"] == place["y"]  # it does not move under the finger
+    written = [
+        page.locator(f"#view {part}").all_text_contents() for part in (".sv-shared .sv-token", ".sb-before")
+    ]
+    shown = "".join(
+        ["".join(part) for part in written] + branches.locator(".sv-token:visible").all_text_contents()
+    )
+    kept = page.evaluate("JSON.parse(sessionStorage.getItem('specviz-run')).value")
+    ran = parse_trace(line for line in kept.split("\n") if '"type":"yardstick"' not in line)
+    with loaded.engine(DEFAULT_PAIR) as engine:
+        [whole] = Engine(engine.pair).generate(ran.fork(0, lenience=1.0))
+    assert shown == whole.text
+    assert page.evaluate("performance.getEntriesByName('specviz-fork').length") >= 2
+    assert violations(page) == []
+    page.keyboard.press("Escape")
+    expect(branches).to_have_count(0)
+    assert "".join(page.locator("#view .sv-token").all_text_contents()) == ran.text
+    context.close()

@@ -144,7 +144,7 @@ def test_the_slider_changes_the_text_from_the_first_change_on_and_says_what_chan
     # Another run starts afresh; one that has not ended has no slider yet.
     growing = handmade(kept("A", 0.5), end=False)
     show(growing)
-    expect(page.get_by_test_id("what-if")).to_be_hidden()
+    expect(page.get_by_role("slider", name="What-if")).to_be_disabled()
     show(growing + line(end_entry(1, METHOD, "length")))
     slide(page, 0.7)
     expect(words(page)).to_have_text(

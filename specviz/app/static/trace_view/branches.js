@@ -209,7 +209,6 @@ export function createBranches(grid, { text, scroller, methods, onItem, onClose 
   return {
     reset, add, open, take, show, close, words,
     all: () => branches,
-    current: () => branches.find((branch) => !branch.kept) ?? null,
-    kept: () => branches.filter((branch) => branch.kept).length,
+    loose: () => branches.filter((branch) => !branch.kept),
   };
 }

@@ -31,7 +31,7 @@ export function createForkBar(section, words, { text, methods, asks, onTouch, on
   function reset() {
     [run, ended, items, range, wish] = [{}, false, [], null, null];
     section.disabled = true;
-    section.hidden = !asks;
+    section.hidden = false;
     words.replaceChildren();
   }
 
@@ -56,7 +56,7 @@ export function createForkBar(section, words, { text, methods, asks, onTouch, on
     clear();
     items = able ? shown : [];
     section.disabled = !able;
-    section.hidden = !able && !asks;
+    section.hidden = ended && !able && !asks;
     if (!able) return;
     const titles = Object.entries(methods).filter(([name, one]) => name === run.method || !one.takes_rule);
     method.replaceChildren(...titles.map(([name, one]) => new Option(string(one.title), name)));
@@ -145,12 +145,13 @@ export function createForkBar(section, words, { text, methods, asks, onTouch, on
   method.addEventListener("change", () => ask({ method: method.value }, method, true));
   drafted.addEventListener("change", () => ask({ draft_length: draftLength() }, drafted, true));
   find(".sw-reset").addEventListener("click", () => onBack());
-  reset();
+
   /** Move to a lenience that nobody asked for. */
   function move(lenience) {
     wish = { ...wish, lenience };
     show();
   }
 
+  reset();
   return { reset, add, ready, back, say, move, focus: () => slider.focus() };
 }

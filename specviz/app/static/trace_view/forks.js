@@ -67,10 +67,10 @@ export function createForks(host, { text, methods, ask, stop, onWhole, onItem })
     writing = null;
   }
 
-  /** Close the branch that is not kept. */
+  /** Close what is not kept. */
   function drop() {
     settle();
-    if (branches.current()) branches.close(branches.current());
+    branches.close(...branches.loose());
   }
 
   /** The run alone again; whether it was not. */
@@ -144,7 +144,7 @@ export function createForks(host, { text, methods, ask, stop, onWhole, onItem })
 
   /** Whether there is no room for one more; says so. */
   function isFull() {
-    const full = branches.kept() >= MOST_KEPT;
+    const full = branches.all().length - branches.loose().length >= MOST_KEPT;
     if (full) bar.say(MOST_KEPT + " branches are kept: close one to make another.");
     return full;
   }
@@ -183,7 +183,7 @@ export function createForks(host, { text, methods, ask, stop, onWhole, onItem })
     for (const entry of entries) {
       if (writing.branch) branches.take(writing.branch, entry);
       else if (entry?.type === "run") {
-        if (branches.current()) branches.close(branches.current());
+        branches.close(...branches.loose());
         writing.branch = branches.open(entry, writing);
       } else if (entry?.type === "waiting") bar.say(waitingWords(entry.queue_position));
       else if (entry?.type === "error") return fail(string(entry.message));

@@ -374,7 +374,11 @@ def test_a_finger_on_the_slider_writes_a_branch_that_a_whole_run_would_have_writ
         ["".join(part) for part in written] + branches.locator(".sv-token:visible").all_text_contents()
     )
     kept = page.evaluate("JSON.parse(sessionStorage.getItem('specviz-run')).value")
-    ran = parse_trace(line for line in kept.split("\n") if '"type":"yardstick"' not in line)
+    ran = parse_trace(
+        each
+        for each in kept.split("\n")
+        if each.startswith(('{"type":"run"', '{"type":"round"', '{"type":"end"'))
+    )
     with loaded.engine(DEFAULT_PAIR) as engine:
         [whole] = Engine(engine.pair).generate(ran.fork(0, lenience=1.0))
     assert shown == whole.text

@@ -50,6 +50,10 @@ class TraceError(SpecvizError, ValueError):
     """A trace file that is foreign, truncated, or of a schema this version does not read."""
 
 
+class LessonError(SpecvizError, ValueError):
+    """A file of a lesson that cannot be shown as it is; says which, and in which line."""
+
+
 class StoppedError(SpecvizError):
     """A long job was asked to stop; what it has done is kept."""
 

@@ -50,7 +50,7 @@ class RecordedRuns:
     """A folder of recorded runs, all made with one pair on one machine in one session.
 
     `verifier_only_seconds_per_token` is the median time of a step of the `verifier_only` run among them. A folder without a
-    race has none of its `RACERS`.
+    race has none of its `RACERS`. `lessons` are the keys of further runs, which lessons show and nobody is offered by themselves.
     """
 
     folder: Path
@@ -59,14 +59,20 @@ class RecordedRuns:
     verifier_only_seconds_per_token: float
     runs: tuple[RecordedRun, ...]
     race: Race | None = None
+    lessons: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The names of all runs in the folder."""
+        return frozenset((*(run.key for run in self.runs), *(RACERS if self.race else ()), *self.lessons))
 
     def load(self, key: str) -> Run:
-        """Read one of the runs, or one of the race's.
+        """Read one of the runs, of the race's, or of those for lessons.
 
         Raises:
             TraceError: there is no such run, or its trace is invalid.
         """
-        if key not in {run.key for run in self.runs} | set(RACERS if self.race else ()):
+        if key not in self.keys:
             raise TraceError(f"There is no recorded run of that name; there are {len(self.runs)} others.")
         return Run.load(self.folder / f"{key}.jsonl")
 
@@ -98,7 +104,8 @@ def read_recorded_runs(folder: Path = FOLDER) -> RecordedRuns:
             RecordedRun(**run | {"leniences": tuple(run.get("leniences", ()))}) for run in index.pop("runs")
         )
         race = Race(**raced) if (raced := index.pop("race", None)) else None
-        return RecordedRuns(folder=folder, runs=runs, race=race, **index)
+        lessons = tuple(index.pop("lessons", ()))
+        return RecordedRuns(folder=folder, runs=runs, race=race, lessons=lessons, **index)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise TraceError(
             "The recorded runs cannot be read: make them anew with `python -m specviz record`."

@@ -1,5 +1,5 @@
-"""Records the runs that the page offers, each of which shows one thing, their branches at other leniences, and the race that it
-opens with; kept as traces.
+"""Records the runs that the page offers, each of which shows one thing, their branches at other leniences, those that its lessons
+show, and the race that it opens with; kept as traces.
 
 Knows pairs, the engine and traces; knows no page.
 """
@@ -58,6 +58,26 @@ RECORDINGS = {
 }
 """The requests to record, in the order in which they are offered; titles and stories are the project's index's."""
 
+_SHORT = "Why is the sky blue?"
+_CAPITAL = "What is the capital of Australia, and why is it not Sydney?"
+_LENIENCES = (0.0, 0.3, 0.6, 0.9, 0.99, 1.0)
+
+LESSON_RECORDINGS = {
+    # At temperature 1 and with OPT's own numbers a trace tells what every rule compares.
+    "lesson-rules": _request(_CAPITAL, method="cascade_opt", lenience=0.3, temperature=1.0, seed=2),
+    **{
+        f"lesson-lenience-{lenience:g}": _request(
+            _SHORT, method="cascade_tokenV3", lenience=lenience, max_new_tokens=40, inspect=0
+        )
+        for lenience in _LENIENCES
+    },
+    # Without inspection, which takes time: these three are held against each other.
+    "lesson-story-alone": _request(_STORY, method="verifier_only", inspect=0),
+    "lesson-story-five": _request(_STORY, method="speed", lenience=0.0, inspect=0),
+    "lesson-story-sixteen": _request(_STORY, method="speed", lenience=0.0, draft_length=16, inspect=0),
+}
+"""The requests that lessons show beside those above, and that nobody is offered by themselves."""
+
 
 def record(
     pair: ModelPair,
@@ -82,6 +102,8 @@ def record(
         on_start(f"Its branches: {key}")
         branches[key] = record_branches(pair, run)
     offered = tuple(replace(each, leniences=tuple(branches.get(each.key, ()))) for each in offered)
+    on_start("For the lessons")
+    runs |= {key: _serve(pair, request) for key, request in LESSON_RECORDINGS.items()}
     seconds = [step.seconds / len(step.tokens) for step in runs[BASELINE].rounds]
     raced, contenders = record_race(pair, race or RacePlan(), on_start)
     runs |= zip((*RACERS, INSPECTED), contenders, strict=True)
@@ -92,6 +114,7 @@ def record(
         verifier_only_seconds_per_token=round(statistics.median(seconds), 6),
         runs=offered,
         race=raced,
+        lessons=tuple(LESSON_RECORDINGS),
     )
     for key, found in branches.items():
         runs |= {Path(branch_file(key, each)).stem: run for each, run in found.items() if run}

@@ -14,11 +14,11 @@ from specviz.errors import TraceError
 from specviz.models.pair import ModelPair
 from specviz.tools import record as recording
 from specviz.tools.race import RacePlan
-from specviz.tools.record import BASELINE, RECORDINGS
+from specviz.tools.record import BASELINE, LESSON_RECORDINGS, RECORDINGS
 from tests.support.tiny import tiny_pair
 
 KEYS = [INSPECTED, *RECORDINGS]
-FILES = {*KEYS, *RACERS}
+FILES = {*KEYS, *RACERS, *LESSON_RECORDINGS}
 
 
 @pytest.fixture
@@ -43,7 +43,8 @@ def test_every_recorded_run_is_valid_small_and_as_asked_for() -> None:
     }
     names = {file.name for file in FOLDER.iterdir()}
     assert names == {"index.json", *(f"{key}.jsonl" for key in FILES), *branches}
-    for key, request in RECORDINGS.items():
+    assert recorded.lessons == tuple(LESSON_RECORDINGS)
+    for key, request in (RECORDINGS | LESSON_RECORDINGS).items():
         run = recorded.load(key)
         for name in ("method", "lenience", "draft_length", "temperature", "seed", "inspect", "prompt"):
             assert getattr(run, name) == getattr(request, name), (key, name)
@@ -129,7 +130,8 @@ def test_the_command_makes_all_of_them_anew(
     assert any(recorded.branches("token-rule").values())
     assert recorded.race == Race(prompts=2, draft_lengths=2, repetitions=2)
     assert recorded.load(RACERS[0]).token_ids == recorded.load(RACERS[1]).token_ids
-    for key, request in RECORDINGS.items():
+    assert recorded.lessons == tuple(LESSON_RECORDINGS)
+    for key, request in (RECORDINGS | LESSON_RECORDINGS).items():
         run = recorded.load(key)
         assert (run.method, run.pair) == (request.method, pair.key)
     assert f"{len(KEYS)} runs" in capsys.readouterr().err

@@ -8,7 +8,7 @@ never runs anything.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -19,14 +19,15 @@ from specviz.schema.settings import AUTO, DEFAULT_METHOD, MAX_DRAFT_LENGTH, SETT
 from specviz.serving.offer import offered_pairs
 
 TABS = ("idea", "generate", "compare", "tradeoff", "learn")
-OLD_TABS = {"replay": "generate", "playground": "learn", "tour": "learn"}
+OLD_TABS = {"replay": "generate", "playground": "learn", "tour": "learn", "lessons": "learn"}
 """Where what these tabs had is now."""
-LESSONS = ("tour", "playground")
-"""What the tab Learn has; links name them as tabs."""
+LEARN_TABS = {"tour": "lessons", "lessons": "lessons", "playground": "playground"}
+"""What the tab Learn has, by what links name as a tab."""
 NAMES = {"pair": "pair", "prompt": "prompt", "run": "run"} | {
     each.query: each.name for each in SETTINGS.values() if each.query
 }
-"""The names in a query, and what they set ("run" is the key of a recorded run); beside them `tab`, and `pane` as often as there are panes."""
+"""The names in a query, and what they set ("run" is the key of a recorded run); beside them `tab`, `lesson` (whose
+`step` and `language` the browser reads), and `pane` as often as there are panes."""
 
 MAX_PROMPT = 4000
 """Characters of a prompt that a link may carry."""
@@ -49,13 +50,14 @@ class Pane:
 
 @dataclass(frozen=True)
 class Link:
-    """What a link asks for: only what it names, and only what is sound. `problems` are sentences about the rest."""
+    """What a link asks for: only what it names, and only what is sound. `problems` are sentences about the rest, `part` is
+    what the tab Learn shows."""
 
     tab: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     panes: tuple[Pane, ...] = ()
     problems: tuple[str, ...] = ()
-    lesson: str | None = None
+    part: str | None = None
 
     @property
     def compares(self) -> bool:
@@ -78,15 +80,17 @@ class _UnfitError(ValueError):
     """A value that is left out; its message is what would be right."""
 
 
-def parse_link(query: Iterable[tuple[str, str]], most_tokens: int | None = None) -> Link:
+def parse_link(
+    query: Iterable[tuple[str, str]], most_tokens: int | None = None, lessons: Collection[str] = ()
+) -> Link:
     """Read the query of an opened link, in order; names that are not the page's own are passed over.
 
-    `most_tokens` are those that a text may have here.
+    `most_tokens` are those that a text may have here, `lessons` the names of those there are.
     """
     offered = ranged(most_tokens)
     given: dict[str, list[str]] = {}
     for name, value in query:
-        if name in NAMES or name in ("tab", "pane"):
+        if name in NAMES or name in ("tab", "pane", "lesson"):
             given.setdefault(name, []).append(value)
     problems: list[str] = []
     found: dict[str, Any] = {}
@@ -95,18 +99,28 @@ def parse_link(query: Iterable[tuple[str, str]], most_tokens: int | None = None)
         try:
             usual = OWN_RULE if "rule" in given else DEFAULT_METHOD
             method = found.get("method", None if "method" in given else usual)
-            found[name] = _read(name, given[name], method, offered)
+            found[name] = _read(name, given[name], method, offered, lessons)
         except _UnfitError as unfit:
             problems.append(f"The link’s “{name}” was left out: {unfit}.")
     if "rule" in found and found.setdefault("method", OWN_RULE) != OWN_RULE:
         problems.append(f"The link’s “rule” was left out: it is for the method {OWN_RULE}.")
         del found["rule"]
     settings = {NAMES[name]: value for name, value in found.items() if name in NAMES}
-    lesson = next((value for value in given.get("tab", ()) if value in LESSONS and "tab" in found), None)
-    return Link(found.get("tab"), settings, found.get("pane", ()), tuple(problems), lesson)
+    if "lesson" in found:
+        return Link("learn", settings, found.get("pane", ()), tuple(problems), "lessons")
+    part = next(
+        (LEARN_TABS[name] for name in given.get("tab", ()) if name in LEARN_TABS and "tab" in found), None
+    )
+    return Link(found.get("tab"), settings, found.get("pane", ()), tuple(problems), part)
 
 
-def _read(name: str, values: list[str], method: str | None, offered: Mapping[str, Setting]) -> Any:
+def _read(
+    name: str,
+    values: list[str],
+    method: str | None,
+    offered: Mapping[str, Setting],
+    lessons: Collection[str],
+) -> Any:
     if name == "pane":
         return _panes(values)
     if len(values) > 1:
@@ -114,6 +128,8 @@ def _read(name: str, values: list[str], method: str | None, offered: Mapping[str
     value = values[0]
     if name == "tab":
         return OLD_TABS.get(value) or _one_of(value, TABS)
+    if name == "lesson":
+        return _one_of(value, lessons)
     if name == "run":
         return _one_of(value, [run.key for run in read_recorded_runs().runs])
     if name in ("pair", "method"):

@@ -18,6 +18,7 @@ from specviz.app.running import QUIET
 from specviz.app.tabs.compare import Compare
 from specviz.app.tabs.generate import Generate
 from specviz.app.tabs.panes import set_panes
+from specviz.lessons.shelf import shown_lessons
 from specviz.schema.settings import DEFAULT_METHOD
 from specviz.serving.limits import Limits
 
@@ -27,7 +28,7 @@ def wire_opening(
     limits: Limits,
     banner: gr.HTML,
     tabs: gr.Tabs,
-    lessons: gr.Tabs,
+    learn: gr.Tabs,
     generate: Generate,
     compare: Compare,
 ) -> None:
@@ -35,7 +36,7 @@ def wire_opening(
     outputs = [
         banner,
         tabs,
-        lessons,
+        learn,
         *generate.settings.values(),
         generate.about,
         generate.view,
@@ -45,13 +46,15 @@ def wire_opening(
     ]
 
     def restore(request: gr.Request) -> list[Any]:
-        link = parse_link(request.query_params.multi_items(), limits.max_new_tokens)
+        link = parse_link(
+            request.query_params.multi_items(), limits.max_new_tokens, tuple(shown_lessons().lessons)
+        )
         problems = escape(" ".join(link.problems))
         return [
             gr.HTML(f'<p role="alert">{problems}</p>', visible=True) if problems else gr.skip(),
             # Only where the link names it: a quick visitor may have chosen a tab before this arrives.
             gr.Tabs(selected=_tab(link)) if _tab(link) else gr.skip(),
-            gr.Tabs(selected=link.lesson) if link.lesson else gr.skip(),
+            gr.Tabs(selected=link.part) if link.part else gr.skip(),
             *_generate(generate, link),
             *_compare(compare, link),
         ]

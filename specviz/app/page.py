@@ -16,7 +16,7 @@ from specviz.app.class_routes import class_routes
 from specviz.app.classroom import Classroom
 from specviz.app.components.bar import Bar
 from specviz.app.components.invitation import InvitationLine
-from specviz.app.components.lessons import Playground, Tour
+from specviz.app.components.lessons import LessonPlayer, Playground, lesson_route
 from specviz.app.guard import GuardedBlocks, guarded
 from specviz.app.health import health_routes
 from specviz.app.look import CSS, ICON, TITLE, head, theme
@@ -26,6 +26,7 @@ from specviz.app.tabs.generate import generate_tab
 from specviz.app.tabs.idea import idea_tab, wire_idea
 from specviz.app.tabs.tradeoff import tradeoff_tab
 from specviz.compat.gradio import serve_head
+from specviz.lessons.shelf import shown_lessons
 from specviz.serving.service import Service
 
 _UPLOADS_STAY = 3600
@@ -57,13 +58,13 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
                 compare = compare_tab(page, service)
             with gr.Tab("Speed or quality", id="tradeoff"):
                 tradeoff_tab(page, service, compare, tabs, open_recorded())
-            with gr.Tab("Learn", id="learn"), gr.Tabs(elem_id="lessons") as lessons:
-                with gr.Tab("Tour", id="tour"):
-                    Tour(elem_id="tour")
+            with gr.Tab("Learn", id="learn"), gr.Tabs(elem_id="learn-tabs") as learn:
+                with gr.Tab("Lessons", id="lessons"):
+                    LessonPlayer(shown_lessons(), elem_id="lessons")
                 with gr.Tab("Playground", id="playground"):
                     Playground(elem_id="playground")
         wire_idea(race, generate, tabs)
-        wire_opening(page, service.limits, banner, tabs, lessons, generate, compare)
+        wire_opening(page, service.limits, banner, tabs, learn, generate, compare)
         wire_api(service)
         # Off Spaces gradio would let everybody bypass the queue.
         page.queue(max_size=service.limits.max_sequences + service.limits.queue, api_open=False)
@@ -84,7 +85,7 @@ def launch(
     overrides options of gradio's `launch`.
     """
     usual = "0.0.0.0" if classroom else "127.0.0.1"
-    routes = health_routes(service) if service else []
+    routes = [lesson_route(), *(health_routes(service) if service else [])]
     if classroom and service:
         routes += class_routes(classroom, service)
     busy = service.limits.max_sequences + service.limits.queue if service else 0

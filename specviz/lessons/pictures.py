@@ -34,7 +34,7 @@ GOOD_ENOUGH = 0.5
 """How probable, beside the verifier's favourite, counts as good enough."""
 
 Value = tuple[str, Any]
-"""How a value is written, and the value: percent, number, decimal, count, milliseconds, seconds, token, words."""
+"""How a value is written, and the value: percent, number, plain, decimal, count, milliseconds, seconds, token, words."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ def _of_run(run: Run) -> dict[str, Value]:
         "tokens": ("count", len(run.tokens)),
         "calls": ("count", run.verifier_calls),
         "rejected": ("count", rejected),
-        "lenience": ("number", run.lenience),
-        "temperature": ("number", run.temperature),
+        "lenience": ("plain", run.lenience),
+        "temperature": ("plain", run.temperature),
         "seconds": ("seconds", run.prefill_seconds + sum(each.seconds for each in run.rounds)),
     }
     if run.acceptance_rate is not None:
@@ -312,7 +312,6 @@ def _rulings(token: Token, run: Run, methods: Mapping[str, float]) -> list[dict[
         found.append(
             {
                 "method": name,
-                "title": METHODS[name].title,
                 "lenience": lenience,
                 "score": sides[0],
                 "threshold": sides[1],
@@ -384,7 +383,7 @@ def _rule(entry: Entry, shelf: Shelf) -> Picture:
     }
     for one in rulings:
         values |= {f"{one['method']}.{key}": ("percent", one[key]) for key in ("score", "threshold")}
-        values[f"{one['method']}.lenience"] = ("number", one["lenience"])
+        values[f"{one['method']}.lenience"] = ("plain", one["lenience"])
     trusting = [one["method"] for one in rulings if one["trusted"]]
     if len(rulings) == 1:
         trusts = "trusted" if trusting else "deferred"
@@ -442,7 +441,6 @@ def _tradeoff(entry: Entry, shelf: Shelf) -> Picture:
         curves.append(
             {
                 "method": name,
-                "title": METHODS[name].title,
                 "points": [
                     {
                         "lenience": each.setting.lenience,
@@ -467,12 +465,12 @@ def _tradeoff(entry: Entry, shelf: Shelf) -> Picture:
     accuracy = {name: each.figures["accuracy"].value for name, each in ends.items() if each}
     values: dict[str, Value] = {
         "items": ("count", results.items),
-        "temperature": ("number", temperature),
+        "temperature": ("plain", temperature),
         "method": ("words", METHODS[judged].title),
         "verifier_accuracy": ("percent", accuracy["verifier"]),
         "drafter_accuracy": ("percent", accuracy["drafter"]),
         "lossless_rejected": ("percent", before),
-        "edge_lenience": ("number", edge.setting.lenience),
+        "edge_lenience": ("plain", edge.setting.lenience),
         "edge_rejected": ("percent", after),
         "edge_accuracy": ("percent", edge.figures["accuracy"].value),
         "edge_low": ("percent", edge.figures["accuracy"].low),
@@ -531,8 +529,15 @@ def _distributions(entry: Entry, shelf: Shelf) -> Picture:
             each.only(_STATE)
             states[name] = start | _state(each)
     computed = {f"{name}.{key}" if name else key for name in states for key in FIGURES}
+    shows = fields["shows"].one_of(states, "a state under “compare”") if "shows" in fields else ""
     return Picture(
-        {"states": states, "control": control, "offered": offered, "counts": "changed" in fields},
+        {
+            "states": states,
+            "control": control,
+            "offered": offered,
+            "counts": "changed" in fields,
+            "shows": shows,
+        },
         computed=frozenset(computed),
     )
 
@@ -544,7 +549,7 @@ def _block(entry: Entry, shelf: Shelf) -> Picture:
     if not 1 <= length.number <= 16 or length.number % 1:
         raise length.error("a draft length is a whole number from 1 to 16.")
     values: dict[str, Value] = {
-        "rate": ("number", rate.number),
+        "rate": ("plain", rate.number),
         "draft_length": ("count", int(length.number)),
     }
     data = {"rate": rate.number, "draft_length": int(length.number)}
@@ -565,7 +570,7 @@ KINDS: MappingProxyType[str, Kind] = MappingProxyType(
         "distributions": Kind(
             _distributions,
             ("method", "lenience", "control"),
-            ("case", "temperature", "offered", "compare", "changed"),
+            ("case", "temperature", "offered", "compare", "changed", "shows"),
         ),
         "block": Kind(_block, ("acceptance_rate", "draft_length")),
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from specviz.analysis.recorded_runs import RecordedRuns, read_recorded_runs
@@ -29,6 +30,12 @@ class Lessons:
 
     lessons: Mapping[str, Lesson | BrokenLesson]
     words: Words
+
+
+@cache
+def shown_lessons() -> Lessons:
+    """The lessons of this process, read once."""
+    return read_lessons()
 
 
 def read_lessons(own: Path | None = None, sweep: Recorded | None = None) -> Lessons:

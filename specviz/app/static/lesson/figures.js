@@ -1,0 +1,67 @@
+/**
+ * What can be said of a case of six words: figures by the names that a lesson's files use, computed with methods.js. Knows no
+ * page and no language.
+ */
+
+import { PRESETS, START, WORDS, ruled } from "../playground/cases.js";
+import { ROUNDING, blockEfficiency, coinsOf, largest, simulate, totalVariation } from "../playground/methods.js";
+
+export const THROWS = 1000;
+
+/** A state of the playground from a lesson's {case, method, lenience, temperature}. */
+export const stateOf = ({ case: name, ...more }) => ({ ...START, ...PRESETS[name], ...more });
+
+/** How many of a thousand tokens a method changes beside lossless decoding, the coins being the same. */
+export function changedTokens(state) {
+  const coins = coinsOf(state.seed, THROWS);
+  const lossless = simulate(ruled({ ...state, method: "speed", lenience: 0 }), coins);
+  return simulate(ruled(state), coins).filter(({ word }, at) => word !== lossless[at].word).length;
+}
+
+/** Without what rounding left: a difference of equal distributions is 0, and people set round numbers. */
+const clean = (value) => (Math.abs(value) < ROUNDING ? 0 : Number(value.toFixed(12)));
+
+/** All figures of a state: name -> [type, value]. */
+export function figuresOf(state) {
+  const view = ruled(state);
+  const { q, p, q1, p1 } = view;
+  const [sureQ, sureP] = [largest(q1), largest(p1)];
+  const [drafted, wanted] = [q1.indexOf(sureQ), p1.indexOf(sureP)];
+  const apart = totalVariation(q, p);
+  const trusted = view.trusted ? WORDS.filter((_, word) => view.trusted[word]).join(", ") : "";
+  const numbers = {
+    acceptance_rate: view.acceptanceRate,
+    rejection_rate: 1 - view.acceptanceRate,
+    distance: totalVariation(view.target, p),
+    drafter_distance: totalVariation(view.target, q),
+    models_distance: apart,
+    max_q: sureQ,
+    max_p: sureP,
+    gap: sureP - sureQ,
+    chow_turns: 1 - sureQ,
+    opt_turns: apart > 0 ? (sureP - sureQ) / apart : NaN,
+    score: Array.isArray(view.score) ? NaN : view.score ?? NaN,
+    threshold: view.threshold ?? NaN,
+    q_of_verifier_word: q[wanted],
+    p_of_verifier_word: p[wanted],
+    pi_of_drafter_word: view.target[drafted],
+  };
+  const found = Object.fromEntries(Object.entries(numbers).map(([name, value]) => [name, ["number", clean(value)]]));
+  return { ...found, lenience: ["plain", clean(state.lenience)], trusted: ["words", trusted], drafter_word: ["words", WORDS[drafted]], verifier_word: ["words", WORDS[wanted]],
+    changed: ["count", changedTokens(state)] };
+}
+
+/** The figures of a block: tokens for each call of the verifier at a draft length, and what no length passes. */
+export const blockFigures = ({ rate, draft_length: length }) => ({
+  yield: ["number", blockEfficiency(rate, length)],
+  limit: ["number", 1 / (1 - rate)],
+});
+
+/** What a step's browser computes, by the names its texts use. */
+export function computedOf({ kind, data }) {
+  if (kind === "block") return blockFigures(data);
+  if (kind !== "distributions") return {};
+  const named = Object.entries(data.states).flatMap(([name, state]) =>
+    Object.entries(figuresOf(stateOf(state))).map(([key, value]) => [name ? name + "." + key : key, value]));
+  return Object.fromEntries(named);
+}

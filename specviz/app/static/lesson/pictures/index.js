@@ -1,0 +1,23 @@
+/**
+ * The picture of each kind of step. A picture is {node, reveal(moves)}: the node as it is before the guess, and what shows the
+ * rest, moving where there is something to explain. Knows the kinds; knows no step before or after.
+ */
+
+import { blockPicture } from "./block.js";
+import { coinPicture } from "./coin.js";
+import { distributionsPicture } from "./distributions.js";
+import { leniencePicture } from "./lenience.js";
+import { losslessnessPicture } from "./losslessness.js";
+import { racePicture } from "./race.js";
+import { rejectionsPicture } from "./rejections.js";
+import { roundPicture } from "./round.js";
+import { rulePicture } from "./rule.js";
+import { textPicture } from "./text.js";
+import { tradeoffPicture } from "./tradeoff.js";
+
+const MAKERS = { block: blockPicture, coin: coinPicture, distributions: distributionsPicture, lenience: leniencePicture,
+  losslessness: losslessnessPicture, race: racePicture, rejections: rejectionsPicture, round: roundPicture, rule: rulePicture,
+  text: textPicture, tradeoff: tradeoffPicture };
+
+/** The picture of a step; `more` has the language, the methods' words and the step's labels. */
+export const pictureOf = (step, more) => MAKERS[step.kind](step.data, { values: step.values, ...more });

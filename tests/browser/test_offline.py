@@ -21,7 +21,7 @@ from tests.hostile.conftest import FakeService
 OPENED = {
     "Compare methods": "#compare-run",
     "Speed or quality": "#tradeoff-figure .js-plotly-plot",
-    "Learn": ".st-tour > *",
+    "Learn": "#lessons .sl-card",
     "Playground": "#playground .specviz > *",
 }
 """Tabs, and what is there once they have been drawn."""

@@ -286,14 +286,14 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
     draw({ focus: true });
   }
 
-  function close() {
-    notes.close();
-    if (document.fullscreenElement) document.exitFullscreen();
-    node.close();
-  }
+  const close = () => node.close();
 
   node.addEventListener("keydown", handle);
-  node.addEventListener("close", () => onClose());
+  node.addEventListener("close", () => {
+    notes.close();
+    if (document.fullscreenElement) document.exitFullscreen();
+    onClose();
+  });
   new MutationObserver(() => node.open && (themeButton.textContent = words.say(document.body.classList.contains("dark") ? "light" : "dark")))
     .observe(document.body, { attributes: true, attributeFilter: ["class"] });
   return { node, open, close, go, language: speak };

@@ -1,5 +1,5 @@
 /**
- * Cases for the playground and the tour: six words, distributions over them, and what a method makes of a case. Draws nothing.
+ * Cases for the playground and for lessons: six words, distributions over them, and what a method makes of a case. Draws nothing.
  */
 
 import { withRule } from "../shared/expression.js";

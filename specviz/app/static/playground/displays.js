@@ -5,7 +5,7 @@
 
 import { DASH, attributes, compared, el, number, shape } from "../shared/dom.js";
 import { methodMark } from "../shared/method_mark.js";
-import { WORDS, ruled } from "./cases.js";
+import { WORDS } from "./cases.js";
 import { ROUNDING, coinsOf, largest, simulate, total, totalVariation } from "./methods.js";
 
 const THROWS = 1000;
@@ -37,7 +37,7 @@ export function figures() {
 }
 
 /** The words of those that are trusted, as a list in a sentence. */
-export const named = (trusted) => WORDS.filter((_, word) => trusted[word]).join(", ");
+const named = (trusted) => WORDS.filter((_, word) => trusted[word]).join(", ");
 
 /** The rule with this case's numbers put in, in one or two sentences. */
 function caseSentence(view, method) {
@@ -171,20 +171,4 @@ export function throwsPanel(onAgain) {
       el("span", "sp-key-line", "what the formula says, π"));
   };
   return { node, show };
-}
-
-/** How many of the thousand tokens a method changes, the coins being the same. */
-export function changedFigure() {
-  const node = attributes(el("p", "sp-changed"), { "aria-live": "polite", "data-testid": "changed" });
-  const show = (view, state) => {
-    const changed = changedTokens(view, ruled({ ...state, method: "speed", lenience: 0 }), state.seed);
-    node.textContent = changed + " of 1,000 tokens differ from those of speculative decoding at α = 0, thrown with the same coins.";
-  };
-  return { node, show };
-}
-
-export function changedTokens(view, other, seed) {
-  const coins = coinsOf(seed, THROWS);
-  const words = simulate(other, coins);
-  return simulate(view, coins).filter(({ word }, at) => word !== words[at].word).length;
 }

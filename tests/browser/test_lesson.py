@@ -533,7 +533,9 @@ def test_every_number_is_recomputed(page: Page, address: str, language: str) -> 
         page.keyboard.press("Enter")
         found += shown_numbers(page)
         texts = step.texts[language]
-        told = [texts[name] for name in ("title", "before", "question", "answer")] + list(texts["choices"].values())
+        told = [texts[name] for name in ("title", "before", "question", "answer")] + list(
+            texts["choices"].values()
+        )
         used = set(re.findall(r"\{([^{}]+)\}", " ".join(told)))
         assert used <= {each["name"] for each in found}, (place, "is not all shown")
         for each in found:

@@ -65,6 +65,8 @@ from specviz.analysis.sweep.folder import open_recorded
 from specviz.app.components.scripted_html import STATIC
 from specviz.app.look import FONTS
 from specviz.app.page import build_page
+from specviz.lessons.lesson import Lesson
+from specviz.lessons.shelf import shown_lessons
 from specviz.resources import ASSETS
 from specviz.serving.service import Service
 
@@ -72,6 +74,7 @@ site = Path(sys.argv[1]).resolve()
 assert Path(specviz.__file__).resolve().is_relative_to(site), specviz.__file__
 assert ASSETS.is_relative_to(site), ASSETS
 assert open_recorded() is not None
+assert isinstance(shown_lessons().lessons["cascades"], Lesson)
 assert all((STATIC / f"fonts/{file}.woff2").is_file() for _, file, _, _ in FONTS)
 print(len(build_page(Service()).blocks))
 strangers = [
@@ -85,5 +88,5 @@ assert not strangers, strangers
 
 
 def test_the_page_is_built_from_the_wheel(run, site: Path) -> None:
-    """With the page's files and fonts, the recorded sweep and the recorded runs; no module comes from the checkout."""
+    """With the page's files and fonts, the recorded sweep, the recorded runs and the lessons; no module comes from the checkout."""
     assert int(run(sys.executable, "-c", _PAGE, str(site), str(ROOT))) > 100

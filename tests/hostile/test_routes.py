@@ -21,6 +21,7 @@ OPEN = (
     "/robots.txt",
     "/favicon.ico",
     "/healthz",
+    "/lessons?name=cascades",
     f"{API}/info",
 )
 """What anybody may read."""

@@ -188,3 +188,22 @@ def test_a_rule_of_ones_own_makes_its_method_and_a_foreign_one_is_left_out() -> 
     link = parsed("rule=p1(v)+%3E+<b>")
     assert link.settings == {}
     assert link.problems == ("The link’s “rule” was left out: it is no rule, from character 9 on.",)
+
+
+def test_a_link_to_a_lesson_opens_one_that_is_there() -> None:
+    def opened(query: str) -> Link:
+        return parse_link(parse_qsl(query), lessons=("cascades", "mine"))
+
+    link = opened("lesson=mine&step=3.1&language=de&tab=idea")
+    assert (link.tab, link.part, link.problems) == ("learn", "lessons", ())
+    for name in ("../mine", "other"):
+        link = opened(f"lesson={name}")
+        assert (link.tab, link.part) == (None, None)
+        assert link.problems == ("The link’s “lesson” was left out: it must be one of cascades, mine.",)
+    for tab, part in (
+        ("tour", "lessons"),
+        ("lessons", "lessons"),
+        ("playground", "playground"),
+        ("learn", None),
+    ):
+        assert (opened(f"tab={tab}").tab, opened(f"tab={tab}").part) == ("learn", part)

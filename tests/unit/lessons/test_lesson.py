@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 from specviz.errors import LessonError
+from specviz.lessons import pictures
 from specviz.lessons.lesson import BrokenLesson, Lesson, read_words
-from specviz.lessons.pictures import KINDS
+from specviz.lessons.pictures import FIGURES, KINDS
+from specviz.lessons.places import ROUNDS, TOKENS
 from specviz.lessons.shelf import FOLDER, VARIABLE, read_lessons
 from tests.support.lessons import HEAD, STEP, TEXT, read, write_lesson
 
@@ -203,3 +205,16 @@ def test_a_language_of_ones_own_needs_all_words_and_their_placeholders(tmp_path:
         assert "fr" not in words
         assert isinstance(problems["fr"], LessonError)
         assert "words/fr.yaml, line" in str(problems["fr"])
+
+
+def test_the_document_names_every_kind_field_outcome_and_rule() -> None:
+    document = (FOLDER.parents[1] / "docs" / "lessons.md").read_text(encoding="utf-8")
+    for name, kind in KINDS.items():
+        row = next(line for line in document.splitlines() if line.startswith(f"| `{name}` |"))
+        for each in (*kind.required, *kind.optional):
+            assert f"`{each}" in row, (name, each)
+    for each in (*TOKENS, *ROUNDS, *FIGURES, *pictures._RULE_PLACES):
+        assert f"`{each}`" in document, each
+    for step in own().steps:
+        row = next(line for line in document.splitlines() if line.startswith(f"| `{step.kind}` |"))
+        assert all(f"`{each}`" in row for each in step.picture.outcomes), step.name

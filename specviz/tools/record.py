@@ -59,12 +59,12 @@ RECORDINGS = {
 """The requests to record, in the order in which they are offered; titles and stories are the project's index's."""
 
 _SHORT = "Why is the sky blue?"
-_CAPITAL = "What is the capital of Australia, and why is it not Sydney?"
 _LENIENCES = (0.0, 0.3, 0.6, 0.9, 0.99, 1.0)
 
 LESSON_RECORDINGS = {
     # At temperature 1 and with OPT's own numbers a trace tells what every rule compares.
-    "lesson-rules": _request(_CAPITAL, method="cascade_opt", lenience=0.3, temperature=1.0, seed=2),
+    "lesson-rules": _request(_FACT, method="cascade_opt", lenience=0.3, temperature=1.0),
+    "lesson-strict": _request(_FACT, method="speed", lenience=0.0, temperature=1.0),
     **{
         f"lesson-lenience-{lenience:g}": _request(
             _SHORT, method="cascade_tokenV3", lenience=lenience, max_new_tokens=40, inspect=0

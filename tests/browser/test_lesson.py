@@ -404,7 +404,7 @@ def _raced(step: Step) -> dict[str, str]:
 def _of_place(step: Step) -> dict[str, Any]:
     if step.kind == "rule":
         return _of_rule(step)
-    run = SHELF.load("lossless")
+    run = SHELF.load("lesson-strict" if step.kind == "rejections" else "lossless")
     found = of_run(run)
     if step.kind == "round":
         index = ROUNDS["longest accepted block" if step.name.startswith("02") else "some kept, one rejected"](

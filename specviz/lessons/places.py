@@ -10,6 +10,8 @@ from types import MappingProxyType
 
 from specviz.schema.trace import Draft, Run, Token
 
+_SEEN = 0.01
+"""A share below this makes no bar that one sees."""
 _ACCIDENT = 0.05
 """A draft token below this probability of the drafter's own is one that nobody would expect."""
 
@@ -45,11 +47,12 @@ def beside_favourite(token: Token) -> float:
 
 
 def listed_by_both(token: Token) -> list[tuple[str, float, float]]:
-    """The tokens among the most probable ones of both models: (label, q, p), p descending."""
+    """The tokens among the most probable ones of both models, as far as one can see them: (label, q, p), p descending."""
     if not token.top or not token.top.q or not token.top.p:
         return []
     drafter = {one.id: one.probability for one in token.top.q}
-    return [(one.text, drafter[one.id], one.probability) for one in token.top.p if one.id in drafter]
+    shared = [(one.text, drafter[one.id], one.probability) for one in token.top.p if one.id in drafter]
+    return [one for one in shared if max(one[1:]) >= _SEEN]
 
 
 TOKENS: MappingProxyType[str, Callable[[Run], int | None]] = MappingProxyType(

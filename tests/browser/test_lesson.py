@@ -108,7 +108,7 @@ def test_a_lesson_is_walked_to_its_end_by_keyboard_and_no_step_scrolls(
     walked, faults = [], []
 
     def look(state: str) -> None:
-        faults.extend((place, state, *each) for each in page.evaluate(NEEDS_SCROLLING))
+        faults.extend((place, state, each) for each in page.evaluate(NEEDS_SCROLLING))
         if state == "shown":
             faults.extend((place, *each) for each in violations(page))
 

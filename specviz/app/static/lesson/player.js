@@ -165,6 +165,9 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
     if (focus) title.focus({ preventScroll: true });
     node.scrollTop = 0;
     stage.scrollTop = 0;
+    // What can be scrolled must be reached by keys too.
+    if (stage.scrollHeight > stage.clientHeight + 1) stage.tabIndex = 0;
+    else stage.removeAttribute("tabindex");
     tellNotes();
     onMove(place, words.code);
   }

@@ -19,6 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 from specviz.app.link import parse_link
 from specviz.errors import RequestError, SpecvizError
+from specviz.lessons.shelf import shown_lessons
 from specviz.serving.statistics import EngineStatistics
 
 ADDRESS = "SPECVIZ_CLASS_ADDRESS"
@@ -61,9 +62,9 @@ def invitation(lesson: object, step: object) -> Invitation:
         raise RequestError("A lesson's name is of small letters, digits and hyphens, such as cascades.")
     if isinstance(step, bool) or not isinstance(step, int) or not 1 <= step <= LAST_STEP:
         raise RequestError(f"A step is a whole number from 1 to {LAST_STEP}.")
-    found = parse_link([("lesson", lesson), ("step", str(step))])
+    found = parse_link([("lesson", lesson)], lessons=tuple(shown_lessons().lessons))
     if found.problems:
-        raise RequestError("There is no such step: " + " ".join(found.problems))
+        raise RequestError("There is no such lesson: " + " ".join(found.problems))
     return Invitation(lesson, step)
 
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, FloatRect, Locator, Page, Route, Viewpo
 
 from specviz.analysis.sweep.scale import recorded_scales
 from specviz.app.page import build_page
-from specviz.core.methods import METHODS, PAPER
+from specviz.core.methods import METHODS, OWN_RULE
 from specviz.schema.settings import DEFAULT_METHOD, SETTINGS
 from tests.browser.driving import MINUTES, choose, open_app, run, set_number, violations
 from tests.browser.test_page import Script
@@ -149,7 +149,7 @@ def test_a_method_brings_its_default_and_its_scale_without_asking_the_server(
         else:
             expect(track.locator(".sl-none")).to_be_hidden()
             expect(track.locator("input[type=number]")).to_have_value(f"{method.default_lenience:g}")
-            if name in PAPER:
+            if name != OWN_RULE:
                 expect_words(track, name, method.default_lenience)
             else:
                 expect(track.locator("[data-part=note]")).to_have_text("not measured for this method")

@@ -521,7 +521,7 @@ def refused() -> dict[str, tuple[bytes, str]]:
     assert huge != header
     return {
         "garbage": (b"\x00\xff\xfe garbage", "must be a text file of JSON lines"),
-        "foreign": (b'{"type": "run"}\n', "not a SpecViz trace"),
+        "foreign": (b'{"type": "run"}\n', "its first line must be the run"),
         "truncated": (whole[: len(whole) // 2].encode(), "truncated"),
         "version": (whole.replace(f'"version":{VERSION}', '"version":99', 1).encode(), "schema version 99"),
         "marked up": (

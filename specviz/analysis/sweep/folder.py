@@ -31,6 +31,7 @@ from specviz.resources import ASSETS
 SCHEMA, VERSION = "specviz-sweep-plan", 1
 SHELF = ASSETS / "sweep"
 """The project's own recorded sweep."""
+_SAMPLES = "samples.jsonl.gz"
 
 
 @dataclass(frozen=True)
@@ -120,13 +121,18 @@ class SweepFolder:
         return (self.folder / "results.json").is_file()
 
     def done(self) -> dict[Unit, list[Sample]]:
-        """Every unit that is done, by any process; of a unit that was done twice, the first."""
-        found: dict[Unit, list[Sample]] = {}
+        """Every unit that is done, by any process or in a finished sweep; of a unit that was done twice, the first."""
+        found: dict[Unit, list[Sample]] = defaultdict(list)
+        header = self.header()
+        if header and (self.folder / _SAMPLES).is_file():  # its results alone are to be made anew
+            settings = header.plan.settings
+            for one in self.samples():
+                found[Unit(one.trial, one.item, settings[one.setting].temperature)].append(one)
         for part in sorted(self.folder.glob("part-*.jsonl")):
             for trial, item, temperature, samples in _lines(part):
                 unit = Unit(trial, item, temperature)
                 found.setdefault(unit, [Sample(*one) for one in samples])
-        return found
+        return dict(found)
 
     def append(self, rank: int, unit: Unit, samples: Sequence[Sample]) -> None:
         """Write a unit to disk; when this returns, it survives any end of this process."""
@@ -143,7 +149,7 @@ class SweepFolder:
         # Without name and time, the same samples give the same file.
         packed = gzip.compress("".join(lines).encode("utf-8"), mtime=0)
         try:
-            write_whole(self.folder / "samples.jsonl.gz", packed)
+            write_whole(self.folder / _SAMPLES, packed)
             write_whole(self.folder / "results.json", results.to_json())
         except OSError as error:
             raise _unwritten(error) from error
@@ -160,7 +166,7 @@ class SweepFolder:
     def samples(self) -> Iterator[Sample]:
         """The finished sweep's texts in order; TraceError if there are none."""
         try:
-            with gzip.open(self.folder / "samples.jsonl.gz", "rt", encoding="utf-8") as file:
+            with gzip.open(self.folder / _SAMPLES, "rt", encoding="utf-8") as file:
                 for line in file:
                     yield Sample(*json.loads(line))
         except (OSError, EOFError, ValueError, TypeError) as error:

@@ -327,6 +327,18 @@ def test_a_finished_sweep_is_reported_without_its_models(
     assert recorded.costs.drafter > 0
 
 
+def test_results_are_made_anew_from_the_texts_that_are_there(
+    command: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command(tmp_path / "sweep") == 0
+    results = tmp_path / "sweep" / "results.json"
+    before = results.read_bytes()
+    results.unlink()
+    monkeypatch.setattr(Sweep, "samples", lambda *_: pytest.fail("nothing is to be written"))
+    assert command(tmp_path / "sweep", plain=True) == 0
+    assert results.read_bytes() == before
+
+
 def test_a_folder_with_another_sweep_is_refused(
     command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

@@ -1,7 +1,7 @@
 """A class: how many have the page open, and the step of a lesson that everybody is invited to. Nobody is led, named or kept.
 
 Who holds the secret may invite; visitors are numbers that their pages draw for themselves, counted while they are heard of. Held in
-memory alone. Knows links; knows neither routes nor what a lesson is.
+memory alone. Knows links and the lessons' names; knows neither routes nor what a lesson shows.
 """
 
 from __future__ import annotations

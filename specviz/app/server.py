@@ -39,9 +39,8 @@ def build(for_class: bool = False) -> tuple[gr.Blocks, Service, Classroom | None
         compiling.begin()  # beside the imports, which take seconds
     for_class = for_class or os.environ.get("SPECVIZ_CLASS") == "1"
     if for_class:
-        os.environ.setdefault(
-            "SPECVIZ_PAIRS_OFFERED", DEFAULT_PAIR
-        )  # before it is first asked, which is once
+        # Before it is first asked, which is once.
+        os.environ.setdefault("SPECVIZ_PAIRS_OFFERED", DEFAULT_PAIR)
     from specviz.app.classroom import Classroom, class_address
     from specviz.app.page import build_page, port
     from specviz.serving.limits import CLASS, Limits

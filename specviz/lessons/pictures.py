@@ -63,6 +63,7 @@ class Shelf:
     folder: Path
     runs: RecordedRuns
     sweep: Recorded | None
+    _read: dict[str, Run] = field(default_factory=dict, repr=False, compare=False)
 
     def load(self, name: Entry) -> Run:
         """The run of this name: `runs/NAME.jsonl` in the lesson's folder, else a recorded run.
@@ -70,13 +71,14 @@ class Shelf:
         Raises:
             LessonError: there is none, or it cannot be read.
         """
-        own = {path.stem: path for path in (self.folder / "runs").glob("*.jsonl")}
-        try:
-            if name.text in own:
-                return Run.load(own[name.text])
-            return self.runs.load(name.text)
-        except SpecvizError as error:
-            raise name.error(f"the trace {name.text!r} cannot be shown. {error}") from error
+        if name.text not in self._read:
+            own = {path.stem: path for path in (self.folder / "runs").glob("*.jsonl")}
+            try:
+                found = Run.load(own[name.text]) if name.text in own else self.runs.load(name.text)
+            except SpecvizError as error:
+                raise name.error(f"the trace {name.text!r} cannot be shown. {error}") from error
+            self._read[name.text] = found
+        return self._read[name.text]
 
     @cached_property
     def alone(self) -> float:
@@ -125,6 +127,22 @@ def _before(run: Run, tokens: int) -> dict[str, Any]:
     return {"prompt": run.prompt, "before": text[-CONTEXT:], "cut": len(text) > CONTEXT}
 
 
+def _coloured(run: Run) -> list[dict[str, Any]]:
+    """The tokens of a run, for the browser to colour."""
+    return [{"text": each.text, "accepted": each.accepted} for each in run.tokens]
+
+
+def _of_draft(token: Token) -> dict[str, Value]:
+    """What can be said of the draft token that was examined at a place."""
+    draft = examined(token)
+    return {
+        "draft": ("token", draft.text),
+        "q": ("percent", draft.q),
+        "p": ("percent", draft.p),
+        "beside_favourite": ("percent", beside_favourite(token)),
+    }
+
+
 def _token_at(entry: Entry, run: Run) -> int:
     place = entry.fields["place"]
     index = TOKENS[place.one_of(TOKENS, "a rule for a token")](run)
@@ -137,8 +155,7 @@ def _text(entry: Entry, shelf: Shelf) -> Picture:
     if "run" not in entry.fields:
         return Picture({})
     run = shelf.load(entry.fields["run"])
-    tokens = [{"text": each.text, "accepted": each.accepted} for each in run.tokens]
-    return Picture({"prompt": run.prompt, "tokens": tokens}, _of_run(run))
+    return Picture({"prompt": run.prompt, "tokens": _coloured(run)}, _of_run(run))
 
 
 def _race(entry: Entry, shelf: Shelf) -> Picture:
@@ -202,15 +219,11 @@ def _decided(token: Token, run: Run) -> tuple[dict[str, Any], dict[str, Value]]:
         "coin": token.coin,
         "draft": {"text": draft.text, "q": draft.q, "p": draft.p, "pi": draft.pi},
     }
-    values: dict[str, Value] = {
-        "draft": ("token", draft.text),
+    values = _of_draft(token) | {
         "replacement": ("token", token.label),
-        "q": ("percent", draft.q),
-        "p": ("percent", draft.p),
         "pi": ("percent", draft.pi),
         "chance": ("percent", token.acceptance),
         "coin": ("percent", token.coin),
-        "beside_favourite": ("percent", beside_favourite(token)),
     }
     return {"token": told, "method": run.method, "lenience": run.lenience}, values
 
@@ -371,15 +384,13 @@ def _rule(entry: Entry, shelf: Shelf) -> Picture:
     assert token.top.p
     best_q, best_p = token.top.q[0], token.top.p[0]
     draft = examined(token)
-    values: dict[str, Value] = _of_run(run) | {
-        "draft": ("token", draft.text),
-        "q": ("percent", draft.q),
-        "p": ("percent", draft.p),
+    values: dict[str, Value] = {
+        **_of_run(run),
+        **_of_draft(token),
         "drafter_word": ("token", best_q.text),
         "verifier_word": ("token", best_p.text),
         "max_q": ("percent", best_q.probability),
         "max_p": ("percent", best_p.probability),
-        "beside_favourite": ("percent", beside_favourite(token)),
     }
     for one in rulings:
         values |= {f"{one['method']}.{key}": ("percent", one[key]) for key in ("score", "threshold")}
@@ -411,7 +422,7 @@ def _lenience(entry: Entry, shelf: Shelf) -> Picture:
             "lenience": run.lenience,
             "acceptance_rate": run.acceptance_rate,
             "calls": run.verifier_calls,
-            "tokens": [{"text": each.text, "accepted": each.accepted} for each in run.tokens],
+            "tokens": _coloured(run),
         }
         for run in runs
     ]

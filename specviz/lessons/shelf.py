@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from specviz.analysis.recorded_runs import RecordedRuns, read_recorded_runs
-from specviz.analysis.sweep.folder import Recorded, open_recorded
+from specviz.analysis.sweep.folder import open_recorded
 from specviz.errors import TraceError
 from specviz.lessons.lesson import NAME, BrokenLesson, Lesson, Words, read_lesson, read_words
 from specviz.lessons.pictures import Shelf
@@ -38,21 +38,16 @@ def shown_lessons() -> Lessons:
     return read_lessons()
 
 
-def read_lessons(own: Path | None = None, sweep: Recorded | None = None) -> Lessons:
-    """Read all lessons there are.
-
-    Args:
-        own: a folder of further lessons; by default that of the environment.
-        sweep: the recorded sweep, where it has been read already.
-    """
+def read_lessons() -> Lessons:
+    """Read all lessons there are: the project's own, and those in the folder that the environment names."""
     named = os.environ.get(VARIABLE)
-    folders = [FOLDER, *([own] if own else [Path(named).expanduser()] if named else [])]
+    folders = [FOLDER, *([Path(named).expanduser()] if named else [])]
     words, problems = read_words(folders)
     try:
         runs = read_recorded_runs()
     except TraceError:
         runs = RecordedRuns(FOLDER, "", "", 0.0, ())
-    sweep = sweep or open_recorded()
+    sweep = open_recorded()
     found: dict[str, Lesson | BrokenLesson] = {}
     for folder in folders:
         if not folder.is_dir():

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields, is_dataclass
+from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -88,10 +89,8 @@ def parse(lines: Iterable[str], run_type: type[R], round_type: type) -> R:
 
 def _known(run: Any, line: str) -> dict[str, Any]:
     """What one of these lines says of a run, without what is optional and empty."""
-    found, optional = (
-        {name: _plain(getattr(run, name)) for name in _names(type(run), line)},
-        _optional(type(run)),
-    )
+    optional = _optional(type(run))
+    found = {name: _plain(getattr(run, name)) for name in _names(type(run), line)}
     return {name: value for name, value in found.items() if value or name not in optional}
 
 
@@ -161,6 +160,12 @@ def _check_header(record: dict[str, Any]) -> None:
         )
 
 
+@cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    """The types of a dataclass's fields; to find them takes as long as to check a hundred values."""
+    return get_type_hints(kind)
+
+
 def _build(kind: Any, value: Any, name: str, line: int) -> Any:
     """`value` as a `kind` (a dataclass, list[...], X | None, int, float, str, bool), checked all the way down."""
     if get_origin(kind) is UnionType:
@@ -168,7 +173,7 @@ def _build(kind: Any, value: Any, name: str, line: int) -> Any:
     if get_origin(kind) is list and isinstance(value, list):
         return [_build(get_args(kind)[0], item, name, line) for item in value]
     if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, dict):
-        hints = get_type_hints(kind)
+        hints = _hints(kind)
         if missing := [key for key in hints if key not in value]:
             raise TraceError(f"Line {line} of this trace is damaged: {missing[0]!r} is missing.")
         return kind(**{key: _build(hint, value[key], key, line) for key, hint in hints.items()})

@@ -11,6 +11,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from specviz.wording import joined
+
 NONE = "–"
 """What stands for a number that is not known."""
 
@@ -27,11 +29,6 @@ def cell(text: str) -> str:
 def row(cells: Sequence[str]) -> str:
     """One row of a table."""
     return f"| {' | '.join(map(cell, cells))} |"
-
-
-def joined(words: Sequence[str]) -> str:
-    """An enumeration: commas, and “and” before the last word."""
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def table(rows: Rows) -> str:

@@ -555,8 +555,9 @@ def test_every_number_is_recomputed(page: Page, address: str, language: str) -> 
 def test_the_six_words_and_their_figures_are_those_that_files_may_name(page: Page) -> None:
     open_bare(page, None, "lesson/figures", "playground/cases")
     page.evaluate("words => SpecViz.setRows(words)", method_words())
-    state = "SpecViz.stateOf({ case: 'they agree', method: 'cascade_diff', lenience: 0 })"
-    assert set(page.evaluate(f"() => Object.keys(SpecViz.figuresOf({state}))")) == set(FIGURES)
+    states = "{ '': { case: 'they agree', method: 'cascade_diff', lenience: 0 } }"
+    step = f"{{ kind: 'distributions', data: {{ states: {states} }} }}"
+    assert set(page.evaluate(f"() => Object.keys(SpecViz.computedOf({step}))")) == set(FIGURES)
     presets = page.evaluate("() => SpecViz.PRESETS")
     assert set(presets) == set(CASES)
     for name, (q, p) in CASE.items():

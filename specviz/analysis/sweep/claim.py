@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from specviz.analysis.sweep.results import Estimate, Point, Results
 from specviz.core.methods import get_method
+from specviz.wording import joined
 
 KEPT = 0.95
 """The share of the verifier's accuracy from which on it counts as kept."""
@@ -58,14 +59,14 @@ def claim(results: Results, temperature: float) -> Claim:
     """The finding at one of `results.temperatures`; where there is none to be had, the headline says why."""
     saving, level, never = _keeping(results, temperature)
     order = [*(point.setting.method for point in saving), *level, *never]
-    _, surely, chance = above_both(results, temperature)
+    judged, surely, chance = above_both(results, temperature)
     if len(surely) > chance:
         order.insert(1, _best(surely).setting.method)
     curves = _telling(order)
     if refusal := _refusal(results, temperature):
         return Claim(temperature, f"At temperature {temperature:g}, {refusal}", curves=curves)
     headline = f"At temperature {temperature:g}, {_kept(results, temperature, saving)}"
-    above = _above_both(results, temperature)
+    above = _above_both(judged, surely, chance)
     return Claim(
         temperature,
         f"{headline}{'; ' + above[0] if above else ''}.",
@@ -185,7 +186,7 @@ def _doubts(saving: list[Point]) -> list[str]:
         )
     if close := [one for one in others if _rejections(one).low <= _rejections(best).high]:
         said.append(
-            f"Its rejections are not surely fewer than those of {_joined([_named(one) for one in close])}: the intervals overlap, "
+            f"Its rejections are not surely fewer than those of {joined([_named(one) for one in close])}: the intervals overlap, "
             "and which of them saves most is left open."
         )
     elif others:
@@ -201,9 +202,8 @@ def _reading(results: Results, temperature: float) -> str:
     return said
 
 
-def _above_both(results: Results, temperature: float) -> list[str]:
-    """The second half of the headline, and a sentence about it; nothing without a cascade."""
-    judged, surely, chance = above_both(results, temperature)
+def _above_both(judged: list[Point], surely: list[Point], chance: float) -> list[str]:
+    """The second half of the headline, and a sentence about it, from what `above_both` found; nothing without a cascade."""
     if not judged:
         return []
     ahead = [point for point in judged if point.beats_both != "no"]
@@ -248,7 +248,3 @@ def _share(found: Estimate) -> str:
 def _percent(share: float) -> str:
     text = f"{abs(share):.0%}"
     return ("−" if share < 0 and text != "0%" else "") + text.removesuffix("%") + _SIGN
-
-
-def _joined(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -122,16 +122,25 @@ class SweepFolder:
 
     def done(self) -> dict[Unit, list[Sample]]:
         """Every unit that is done, by any process or in a finished sweep; of a unit that was done twice, the first."""
-        found: dict[Unit, list[Sample]] = defaultdict(list)
-        header = self.header()
-        if header and (self.folder / _SAMPLES).is_file():  # its results alone are to be made anew
-            settings = header.plan.settings
-            for one in self.samples():
-                found[Unit(one.trial, one.item, settings[one.setting].temperature)].append(one)
+        found = self._finished()
         for part in sorted(self.folder.glob("part-*.jsonl")):
             for trial, item, temperature, samples in _lines(part):
                 unit = Unit(trial, item, temperature)
                 found.setdefault(unit, [Sample(*one) for one in samples])
+        return found
+
+    def _finished(self) -> dict[Unit, list[Sample]]:
+        """The units of a finished sweep, whose results alone may have to be made anew; none where its texts cannot be read."""
+        header = self.header()
+        if header is None or not (self.folder / _SAMPLES).is_file():
+            return {}
+        try:
+            samples = list(self.samples())
+        except TraceError:
+            return {}
+        found, settings = defaultdict[Unit, list[Sample]](list), header.plan.settings
+        for one in samples:
+            found[Unit(one.trial, one.item, settings[one.setting].temperature)].append(one)
         return dict(found)
 
     def append(self, rank: int, unit: Unit, samples: Sequence[Sample]) -> None:

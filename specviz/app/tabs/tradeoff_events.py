@@ -138,9 +138,8 @@ class TradeoffEvents:
         outputs = len(self._compare.settings) + len(self._compare.pane_outputs)
         sweep = self._sweep(now)
         index = event.index
-        if sweep is None or not isinstance(index, int) or not 0 <= index < len(now.texts):
-            return [gr.skip()] * (outputs + 2)
-        if now.texts[index].item.raw:
+        is_text = isinstance(index, int) and 0 <= index < len(now.texts)
+        if sweep is None or not is_text or now.texts[index].item.raw:
             return [gr.skip()] * (outputs + 2)
         settings = in_compare(now.texts[index], sweep.results, now.temperature)
         return [*settings, gr.Tabs(selected="compare"), starts + 1]

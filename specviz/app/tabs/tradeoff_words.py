@@ -17,7 +17,7 @@ from specviz.analysis.sweep.grid import SweepGrid
 from specviz.analysis.sweep.items import ARITHMETIC, Item
 from specviz.analysis.sweep.results import FIGURES, Estimate, Point, Results
 from specviz.analysis.sweep.sample import Sample
-from specviz.app.figures.tradeoff import COSTS, MODELLED, cost, differences, estimate
+from specviz.app.figures.tradeoff import COSTS, MODELLED, cost, differences, number
 from specviz.app.link import Pane
 from specviz.core.methods import METHODS
 
@@ -117,13 +117,11 @@ def card(results: Results, point: Point, texts: list[Text], costs: CostModel) ->
             figures.append(
                 {
                     "title": COSTS.get(name) or FIGURES[name].title,
-                    "value": estimate(name, Estimate(own.value, own.value, own.value)),
+                    "value": number(name, own.value),
                     "interval": ""
                     if own.low == own.high
-                    else estimate(name, own).split(" ", 1)[1].strip("()"),
-                    "beside": f"verifier {estimate(name, Estimate(other.value, other.value, other.value))}"
-                    if other
-                    else "",
+                    else f"{number(name, own.low)} to {number(name, own.high)}",
+                    "beside": f"verifier {number(name, other.value)}" if other else "",
                 }
             )
     changed = (at for at, text in enumerate(texts) if text.verifier and text.own.text != text.verifier.text)

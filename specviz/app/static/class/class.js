@@ -1,6 +1,7 @@
 /** The pages of a class: who is here and how long one waits, and on the teacher's the control that invites to a step. */
 
 import { count } from "../shared/dom.js";
+import { poll } from "../shared/poll.js";
 import { followTheme } from "../shared/theme.js";
 
 /** A time that somebody waits, in words. */
@@ -28,14 +29,6 @@ export function mountClass(host) {
     link.href = new URL(now.invitation.link, new URL(".", document.baseURI)).href;
   }
 
-  async function ask() {
-    try {
-      const answer = await fetch("class/now");
-      if (answer.ok) show(await answer.json());
-    } catch { /* the server is away: it is asked again */ }
-    setTimeout(ask, 1000 * host.dataset.seconds);
-  }
-
   async function invite(asked) {
     const failure = find("invite-failure");
     try {
@@ -61,5 +54,5 @@ export function mountClass(host) {
     });
     find("withdraw").addEventListener("click", () => invite({}));
   }
-  ask();
+  poll(host, host.dataset.seconds, "class/now", show);
 }

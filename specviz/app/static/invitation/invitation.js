@@ -3,6 +3,7 @@
  * step that the teacher invites to as a link. It follows nothing by itself; who put an invitation away does not see it again.
  */
 
+import { poll } from "../shared/poll.js";
 import { followTheme } from "../shared/theme.js";
 
 const words = ({ step }) => `Your teacher invites you to step ${step}`;
@@ -31,19 +32,10 @@ export function mount(element, { props }) {
     anchor.dataset.link = invitation.link;
   }
 
-  async function ask() {
-    if (!host.isConnected) return;
-    try {
-      const answer = await fetch(new URL("class/now?visitor=" + visitor, document.baseURI));
-      if (answer.ok) show((await answer.json()).invitation);
-    } catch { /* the server is away: it is asked again */ }
-    setTimeout(ask, 1000 * props.seconds);
-  }
-
   line.querySelector("button").addEventListener("click", () => {
     awayLink = anchor.dataset.link;
     line.hidden = true;
   });
   followTheme(host);
-  ask();
+  poll(host, props.seconds, "class/now?visitor=" + visitor, ({ invitation }) => show(invitation));
 }

@@ -21,7 +21,7 @@ export function changedTokens(state) {
 /** Without what rounding left: a difference of equal distributions is 0, and people set round numbers. */
 const clean = (value) => (Math.abs(value) < ROUNDING ? 0 : Number(value.toFixed(12)));
 
-/** All figures of a state: name -> [type, value]. */
+/** All figures of a state but how many tokens it changes, which takes two thousand draws: name -> [type, value]. */
 export function figuresOf(state) {
   const view = ruled(state);
   const { q, p, q1, p1 } = view;
@@ -47,8 +47,7 @@ export function figuresOf(state) {
     pi_of_drafter_word: view.target[drafted],
   };
   const found = Object.fromEntries(Object.entries(numbers).map(([name, value]) => [name, ["number", clean(value)]]));
-  return { ...found, lenience: ["plain", clean(state.lenience)], trusted: ["words", trusted], drafter_word: ["words", WORDS[drafted]], verifier_word: ["words", WORDS[wanted]],
-    changed: ["count", changedTokens(state)] };
+  return { ...found, lenience: ["plain", clean(state.lenience)], trusted: ["words", trusted], drafter_word: ["words", WORDS[drafted]], verifier_word: ["words", WORDS[wanted]] };
 }
 
 /** The figures of a block: tokens for each call of the verifier at a draft length, and what no length passes. */
@@ -61,7 +60,7 @@ export const blockFigures = ({ rate, draft_length: length }) => ({
 export function computedOf({ kind, data }) {
   if (kind === "block") return blockFigures(data);
   if (kind !== "distributions") return {};
-  const named = Object.entries(data.states).flatMap(([name, state]) =>
-    Object.entries(figuresOf(stateOf(state))).map(([key, value]) => [name ? name + "." + key : key, value]));
+  const named = Object.entries(data.states).map(([name, given]) => [name, stateOf(given)]).flatMap(([name, state]) =>
+    Object.entries({ ...figuresOf(state), changed: ["count", changedTokens(state)] }).map(([key, value]) => [name ? name + "." + key : key, value]));
   return Object.fromEntries(named);
 }

@@ -63,9 +63,8 @@ export function distributionsPicture({ states, control, offered, counts, shows }
     const view = ruled(state);
     const found = figuresOf(state);
     mark();
-    const told = [["acceptance_rate", found.acceptance_rate], ...(counts ? [] : [["distance", found.distance]])];
-    figures.replaceChildren(...told.map(([name, [, value]]) => figure(say(name), language.number(value), value)),
-      counts ? figure(say("changed"), String(changedTokens(state)), changedTokens(state) / THROWS) : "");
+    const share = ([, value], name) => figure(say(name), language.number(value), value);
+    figures.replaceChildren(share(found.acceptance_rate, "acceptance_rate"), counts ? changed() : share(found.distance, "distance"));
     rule.replaceChildren(...ruleNodes(view));
     rows.forEach(({ bars, node: own }, word) => {
       own.classList.toggle("is-trusted", view.trusted?.[word] === true);
@@ -81,6 +80,11 @@ export function distributionsPicture({ states, control, offered, counts, shows }
     const value = attributes(el("dd", "", text), { "data-exact": exact });
     return el("div", "", el("dt", "", name), value);
   };
+
+  function changed() {
+    const count = changedTokens(state);
+    return figure(say("changed"), String(count), count / THROWS);
+  }
 
   /** What the method's test compares here, in numbers; nothing for a method without a test. */
   function ruleNodes(view) {

@@ -1,0 +1,12 @@
+/** Asks a server again and again while an element is in the page. Knows nothing of what is asked. */
+export function poll(host, seconds, address, show) {
+  async function ask() {
+    if (!host.isConnected) return;
+    try {
+      const answer = await fetch(new URL(address, document.baseURI));
+      if (answer.ok) show(await answer.json());
+    } catch { /* the server is away: it is asked again */ }
+    setTimeout(ask, 1000 * seconds);
+  }
+  ask();
+}

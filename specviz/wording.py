@@ -1,0 +1,10 @@
+"""Words that sentences all over the project are put together with. Knows what no sentence is about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def joined(words: Sequence[str]) -> str:
+    """An enumeration: commas, and “and” before the last word."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

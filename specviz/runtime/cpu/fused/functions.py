@@ -40,7 +40,7 @@ def multiply(weights: Format, arithmetic: Arithmetic) -> int:
     are in the processor's nearest cache.
     """
     kind = f"{arithmetic.dots.name}-{arithmetic.precision.name}" if weights.is_quantised else "floats"
-    function = (_in_eights if arithmetic.rows == 8 else _in_fours)(weights, arithmetic)
+    function = (_in_pairs if arithmetic.has_many_registers else _in_fours)(weights, arithmetic)
     return _compile(f"multiply-{weights.value}-{kind}".lower(), function, 13)
 
 
@@ -71,38 +71,47 @@ def _in_fours(weights: Format, arithmetic: Arithmetic) -> Callable[..., None]:
     return multiply
 
 
-def _in_eights(weights: Format, arithmetic: Arithmetic) -> Callable[..., None]:
+def _in_pairs(weights: Format, arithmetic: Arithmetic) -> Callable[..., None]:
+    """Two to six rows with two groups at once, one or eight with a group after the other: as many sums as registers hold."""
     size = weights.block_bytes
-    one, two, three, four, six, eight = (product(weights, arithmetic, rows) for rows in (1, 2, 3, 4, 6, 8))
+    two, three, four, five, six = (product(weights, arithmetic, rows, 2) for rows in (2, 3, 4, 5, 6))
+    one, eight = product(weights, arithmetic, 1), product(weights, arithmetic, 8)
 
     def multiply(  # type: ignore[no-untyped-def]
         w, x, ldx, side, ld_side, start, ld_start, out, ld_out, first, last, blocks, rows
     ):
-        for group in range(first, last):
+        for group in range(first, last, 2):
             own, column = w + group * blocks * size, group * 4 * LANES
             row = 0
             while row < rows:
                 left = rows - row
                 x_at, side_at = x + row * ldx, side + row * ld_side
                 start_at, out_at = start + row * ld_start + column, out + row * ld_out + column
-                if left >= 8:
-                    eight(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
-                    row += 8
+                if left == 1 or left >= 8 or group + 1 == last:
+                    taken = 8 if left >= 8 else 1
+                    for each in range(min(2, last - group)):
+                        w_at, by = own + each * blocks * size, each * 4 * LANES
+                        begin, end = start_at + by, out_at + by
+                        if taken == 8:
+                            eight(w_at, x_at, ldx, side_at, ld_side, begin, ld_start, end, ld_out, blocks)
+                        else:
+                            one(w_at, x_at, ldx, side_at, ld_side, begin, ld_start, end, ld_out, blocks)
+                    row += taken
                 elif left >= 6:
                     six(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
                     row += 6
-                elif left >= 4:
+                elif left == 5:
+                    five(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
+                    row += 5
+                elif left == 4:
                     four(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
                     row += 4
                 elif left == 3:
                     three(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
                     row += 3
-                elif left == 2:
+                else:
                     two(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
                     row += 2
-                else:
-                    one(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
-                    row += 1
 
     return multiply
 

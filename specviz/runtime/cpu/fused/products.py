@@ -103,17 +103,22 @@ class Arithmetic:
         return BLOCK * self.levels if self.has_bytes else 2 * BLOCK
 
     @property
-    def rows(self) -> int:
-        """Rows multiplied together: as many as registers hold."""
-        return 8 if self.dots is DotProducts.VNNI_512 else 4
+    def has_many_registers(self) -> bool:
+        """Whether there are 32 registers of 16 lanes, rather than 16 of 8."""
+        return self.dots is DotProducts.VNNI_512
 
 
-def product(weights: Format, arithmetic: Arithmetic, rows: int) -> Any:
-    """numba function (w, x, ldx, side, ld_side, start, ld_start, out, ld_out, blocks) -> None, for `rows` rows and 16 outputs.
+def product(weights: Format, arithmetic: Arithmetic, rows: int, groups: int = 1) -> Any:
+    """numba function (w, x, ldx, side, ld_side, start, ld_start, out, ld_out, blocks) -> None, for `rows` rows and 16 outputs a group.
 
-    out = start + x · w, with strides of rows (ld) in bytes; x and side as `quantiser` writes them, or x float32.
+    out = start + x · w, with strides of rows (ld) in bytes; x and side as `quantiser` writes them, or x float32. With two groups an
+    activation is read once for 32 outputs: for two to six rows the processor would else read more slowly than it multiplies.
     """
-    emit = _Quantised(weights, arithmetic, rows) if weights.is_quantised else _Floats(weights, rows)
+    emit: _Quantised | _Floats
+    if weights.is_quantised:
+        emit = _Quantised(weights, arithmetic, rows, groups)
+    else:
+        emit = _Floats(weights, rows, groups)
 
     def multiply(b: Builder, *arguments: Value) -> None:
         emit.write(b, *arguments)
@@ -131,6 +136,7 @@ class _Floats:
 
     weights: Format
     rows: int
+    groups: int
 
     def write(
         self,
@@ -147,21 +153,25 @@ class _Floats:
         blocks: Value,
     ) -> None:
         """See `product`."""
-        inputs, results = _rows(b, x, ldx, self.rows), _rows(b, out, ld_out, self.rows)
-        begun = [load(b, row, FLOATS) for row in _rows(b, start, ld_start, self.rows)]
         size = self.weights.block_bytes // BLOCK
-        loop = Loop(b, b.mul(blocks, I64(4)), [each for first in begun for each in (first, floats(0.0))])
-        sums = list(loop.values)
-        own = offset(b, w, b.mul(loop.index, I64(8 * size)))
-        at = [offset(b, row, b.mul(loop.index, I64(32))) for row in inputs]
-        for step in range(8):
-            column = self._load(b, own, step * size)
+        inputs = _rows(b, x, ldx, self.rows)
+        starts, results = _rows(b, start, ld_start, self.rows), _rows(b, out, ld_out, self.rows)
+        for group in range(self.groups):
+            by = 4 * LANES * group
+            begun = [load(b, row, FLOATS, by) for row in starts]
+            weights = offset(b, w, b.mul(blocks, I64(group * self.weights.block_bytes)))
+            loop = Loop(b, b.mul(blocks, I64(4)), [each for first in begun for each in (first, floats(0.0))])
+            sums = list(loop.values)
+            own = offset(b, weights, b.mul(loop.index, I64(8 * size)))
+            at = [offset(b, row, b.mul(loop.index, I64(32))) for row in inputs]
+            for step in range(8):
+                column = self._load(b, own, step * size)
+                for row in range(self.rows):
+                    sum_ = 2 * row + step % 2
+                    sums[sum_] = fma(b, splat(b, load(b, at[row], F32, 4 * step)), column, sums[sum_])
+            sums = loop.close(sums)
             for row in range(self.rows):
-                sum_ = 2 * row + step % 2
-                sums[sum_] = fma(b, splat(b, load(b, at[row], F32, 4 * step)), column, sums[sum_])
-        sums = loop.close(sums)
-        for row in range(self.rows):
-            store(b, b.fadd(sums[2 * row], sums[2 * row + 1]), results[row])
+                store(b, b.fadd(sums[2 * row], sums[2 * row + 1]), results[row], by)
 
     def _load(self, b: Builder, address: Value, by: int) -> Value:
         if self.weights is Format.F32:
@@ -179,6 +189,7 @@ class _Quantised:
     weights: Format
     arithmetic: Arithmetic
     rows: int
+    groups: int
 
     def write(
         self,
@@ -196,60 +207,72 @@ class _Quantised:
     ) -> None:
         """See `product`."""
         inputs, sides = _rows(b, x, ldx, self.rows), _rows(b, side, ld_side, self.rows)
-        results = _rows(b, out, ld_out, self.rows)
-        begun = [load(b, row, FLOATS) for row in _rows(b, start, ld_start, self.rows)]
+        columns = range(0, 4 * LANES * self.groups, 4 * LANES)
+        begun = [load(b, row, FLOATS, by) for row in _rows(b, start, ld_start, self.rows) for by in columns]
+        results = [(row, by) for row in _rows(b, out, ld_out, self.rows) for by in columns]
         # A turn takes whole cache lines: one block of Q4_1, two of Q8_0.
         turn = 1 if self.weights is Format.Q4_1 else 2
         size = self.weights.block_bytes * turn
+        weights = _rows(b, w, b.mul(blocks, I64(self.weights.block_bytes)), self.groups)
         loop = Loop(b, b.sdiv(blocks, I64(turn)), begun)
-        own = offset(b, w, b.mul(loop.index, I64(size)))
+        own = [offset(b, group, b.mul(loop.index, I64(size))) for group in weights]
         for line in range(0, size, 64):
-            _prefetch(b, offset(b, own, _PREFETCH_BYTES + line))
+            for group in own:
+                _prefetch(b, offset(b, group, _PREFETCH_BYTES * self.groups + line))
         at = [offset(b, row, b.mul(loop.index, I64(self.arithmetic.block_bytes * turn))) for row in inputs]
         beside = [offset(b, row, b.mul(loop.index, I64(SIDE_BYTES * turn))) for row in sides]
         sums = list(loop.values)
         for block in range(turn):
             sums = self._block(b, own, at, beside, block, sums)
-        for result, sum_ in zip(results, loop.close(sums), strict=True):
-            store(b, sum_, result)
+        for (row, by), sum_ in zip(results, loop.close(sums), strict=True):
+            store(b, sum_, row, by)
 
     def _block(
-        self, b: Builder, w: Value, x: list[Value], side: list[Value], block: int, sums: list[Value]
+        self, b: Builder, w: list[Value], x: list[Value], side: list[Value], block: int, sums: list[Value]
     ) -> list[Value]:
         """One block of 32 inputs: integers first, then scales."""
         wholes = self._integers(b, w, x, side, block)
-        scales = _scales(b, w, 256 if self._has_minima else 1024 + 32 * block)
-        minima = _scales(b, w, 288) if self._has_minima else None
+        scales = [_scales(b, own, 256 if self._has_minima else 1024 + 32 * block) for own in w]
+        minima = [_scales(b, own, 288) for own in w] if self._has_minima else None
         following = []
-        for row, (whole, sum_) in enumerate(zip(wholes, sums, strict=True)):
-            scale = splat(b, load(b, side[row], F32, SIDE_BYTES * block))
-            sum_ = fma(b, scales, b.fmul(b.sitofp(whole, FLOATS), scale), sum_)
-            if minima is not None:
-                sum_ = fma(b, minima, splat(b, load(b, side[row], F32, SIDE_BYTES * block + 4)), sum_)
-            following.append(sum_)
+        for row, address in enumerate(side):
+            scale = splat(b, load(b, address, F32, SIDE_BYTES * block))
+            scaled_sum = splat(b, load(b, address, F32, SIDE_BYTES * block + 4)) if minima else None
+            for group in range(self.groups):
+                number = row * self.groups + group
+                whole = b.fmul(b.sitofp(wholes[number], FLOATS), scale)
+                sum_ = fma(b, scales[group], whole, sums[number])
+                following.append(fma(b, minima[group], scaled_sum, sum_) if minima else sum_)
         return following
 
     @property
     def _has_minima(self) -> bool:
         return self.weights is Format.Q4_1
 
-    def _integers(self, b: Builder, w: Value, x: list[Value], side: list[Value], block: int) -> list[Value]:
-        """For each row Σ weight · activation over a block, exact."""
+    def _integers(
+        self, b: Builder, w: list[Value], x: list[Value], side: list[Value], block: int
+    ) -> list[Value]:
+        """For each row and group Σ weight · activation over a block, exact."""
         levels = range(self.arithmetic.levels)
-        sums = [[self._correction(b, row, block, level) for level in levels] for row in side]
-        word = ints(0)
+        corrections = [[self._correction(b, row, block, level) for level in levels] for row in side]
+        sums = [list(each) for each in corrections for _ in w]
+        words = [ints(0) for _ in w]
+        at = self.arithmetic.block_bytes * block
         for step in range(8):  # four inputs each
-            if self._has_minima:
-                word = b.lshr(word, ints(4)) if step % 2 else load(b, w, INTS, 32 * step)
-                weights = b.and_(word, ints(0x0F0F0F0F))
-            else:
-                weights = load(b, w, INTS, 512 * block + 64 * step)
+            for group, own in enumerate(w):
+                if not self._has_minima:
+                    words[group] = load(b, own, INTS, 512 * block + 64 * step)
+                else:
+                    words[group] = (
+                        b.lshr(words[group], ints(4)) if step % 2 else load(b, own, INTS, 32 * step)
+                    )
+            weights = [b.and_(word, ints(0x0F0F0F0F)) if self._has_minima else word for word in words]
             for row, address in enumerate(x):
-                at = self.arithmetic.block_bytes * block
+                own_sums = sums[row * self.groups : (row + 1) * self.groups]
                 for level in levels:
-                    sums[row][level] = self._dot(b, sums[row][level], weights, address, at, step, level)
+                    self._dot(b, own_sums, weights, address, at, step, level)
         if self.arithmetic.levels == 1:
-            return [row[0] for row in sums]
+            return [each[0] for each in sums]
         return [b.add(b.shl(high, ints(8)), low) for high, low in sums]
 
     def _correction(self, b: Builder, side: Value, block: int, level: int) -> Value:
@@ -259,16 +282,26 @@ class _Quantised:
         return splat(b, load(b, side, I32, SIDE_BYTES * block + 8 + 4 * level))
 
     def _dot(
-        self, b: Builder, sums: Value, weights: Value, x: Value, at: int, step: int, level: int
-    ) -> Value:
-        """Add the products of four weights a lane (bytes of a word) with the activations of that step."""
+        self,
+        b: Builder,
+        sums: list[list[Value]],
+        weights: list[Value],
+        x: Value,
+        at: int,
+        step: int,
+        level: int,
+    ) -> None:
+        """Add to each group's sum of a level the products of four weights a lane (bytes of a word) with the activations of that step."""
         if self.arithmetic.has_bytes:
             activations = splat(b, load(b, x, I32, at + BLOCK * level + 4 * step))
-            return _dot_bytes(b, self.arithmetic.dots, sums, weights, activations)
+            for sum_, own in zip(sums, weights, strict=True):
+                sum_[level] = _dot_bytes(b, self.arithmetic.dots, sum_[level], own, activations)
+            return
         for half in range(2):  # inputs 0 and 2, then 1 and 3
-            own = b.and_(b.lshr(weights, ints(8)) if half else weights, ints(0x00FF00FF))
-            sums = _dot_pairs(b, sums, own, splat(b, load(b, x, I32, at + 8 * step + 4 * half)))
-        return sums
+            activations = splat(b, load(b, x, I32, at + 8 * step + 4 * half))
+            for sum_, own in zip(sums, weights, strict=True):
+                pairs = b.and_(b.lshr(own, ints(8)) if half else own, ints(0x00FF00FF))
+                sum_[level] = _dot_pairs(b, sum_[level], pairs, activations)
 
 
 _PREFETCH_BYTES = 16384

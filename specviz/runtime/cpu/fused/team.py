@@ -18,7 +18,15 @@ import numpy as np
 
 from specviz.runtime.cpu.fused import functions
 from specviz.runtime.cpu.fused.decoder_pass import FLAG_BYTES, Barrier
-from specviz.runtime.cpu.fused.teamwork import LINE, MOST, PATIENCE, Board, Own
+from specviz.runtime.cpu.fused.teamwork import (
+    LINE,
+    LOOK_OUT,
+    LOOK_OUT_IN_COMPANY,
+    MOST,
+    PATIENCE,
+    Board,
+    Own,
+)
 from specviz.runtime.cpu.threads import budget
 
 
@@ -35,6 +43,7 @@ class Team:
         self._alone_until, self._pause, self._strikes = 0.0, _SHORTEST_PAUSE, 0
         board = self._board
         board[Barrier.FLAGS], board[Barrier.PATIENCE] = self._flags.ctypes.data, PATIENCE
+        board[Board.LOOK_OUT] = LOOK_OUT
 
     def run(self, pass_: int, threads: int) -> bool:
         """Run a pass, given by its table's address, on up to so many threads; alone where others use the team.
@@ -54,6 +63,7 @@ class Team:
             self._start_helper()
         waited = self._lead(self._board.ctypes.data, pass_, threads)
         self._strikes = max(0, self._strikes + (2 if waited else -1))
+        self._board[Board.LOOK_OUT] = LOOK_OUT_IN_COMPANY if self._strikes else LOOK_OUT
         if self._strikes >= _STRIKES:
             self._alone_until, self._strikes = time.monotonic() + self._pause, 0
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)

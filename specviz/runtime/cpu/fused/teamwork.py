@@ -1,7 +1,8 @@
 """How threads of a team come together for a pass, and apart again: the compiled side of `team`.
 
 The caller leads; helpers follow. It waits for none to begin: a helper whose core has other work may miss the pass. Between passes
-helpers look out for the next one for a moment, and then sleep. Knows passes by address; knows no model.
+helpers look out for the next one for as long as a round takes, giving way to whoever wants the core, and then sleep. Knows passes by
+address; knows no model.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ MOST = 8
 """Threads of a team at most: more wait longer for each other than they save in passes of a few rows."""
 _CYCLES = 2500
 """Of a microsecond, about."""
-_LOOK_OUT, PATIENCE = 50 * _CYCLES, 1000 * _CYCLES
-"""How long a helper looks out for the next pass, and how long is too long to wait in one."""
+LOOK_OUT, LOOK_OUT_IN_COMPANY, PATIENCE = 2000 * _CYCLES, 50 * _CYCLES, 1000 * _CYCLES
+"""How long a helper looks out for the next pass, where its core is its own and where others want it; and how long is too long to
+wait in one. What is done between two passes takes up to 2 ms, and waking a helper 100 µs."""
 
 
 class Board(Table):
@@ -33,6 +35,7 @@ class Board(Table):
     THREADS = auto()
     STEP = auto()
     FROM = auto()
+    LOOK_OUT = auto()
     JOB = LINE
     GO = 2 * LINE
     OWN = 3 * LINE
@@ -111,8 +114,10 @@ def follow(team: int, thread: int) -> None:
     sleeps, seat, last = own + Own.SLEEPS * 8, own + Own.SEAT * 8, 0
     while True:
         begun = memory.cycles()
-        while read_shared(jobs) == last and memory.cycles() - begun < _LOOK_OUT:
+        while read_shared(jobs) == last and memory.cycles() - begun < read_shared(team + Board.LOOK_OUT * 8):
             pause()
+            if memory.cycles() - begun > LOOK_OUT_IN_COMPANY:
+                give_way(word(team, Barrier.YIELD))
         if read_shared(jobs) == last:
             write_shared(sleeps, 1)
             if read_shared(jobs) == last:  # a pass that comes from here on finds that this thread sleeps

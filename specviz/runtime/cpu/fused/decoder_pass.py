@@ -157,6 +157,13 @@ def _norm(pass_: int, x: int, weight: int, out: int, size: int) -> None:
 
 
 @register_jitable
+def _integers(pass_: int, matrix: int, at: int) -> tuple[int, int, int, int]:
+    """Where the integers of a matrix's inputs lie from an address on: as `_prepare` returns it."""
+    integers = word(matrix, Matrix.INTEGER_BYTES)
+    return at, integers, at + word(pass_, Pass.ROWS) * integers, word(matrix, Matrix.BLOCKS) * SIDE_BYTES
+
+
+@register_jitable
 def _prepare(
     pass_: int, matrix: int, x: int, row_bytes: int, norm: int, thread: int
 ) -> tuple[int, int, int, int]:
@@ -175,9 +182,7 @@ def _prepare(
         for row in range(rows):
             _norm(pass_, x + row * row_bytes, norm, scratch + row * floats, size)
         return scratch, floats, 0, 0
-    integers, side = word(matrix, Matrix.INTEGER_BYTES), blocks * SIDE_BYTES
-    integers_at = scratch + floats
-    side_at = integers_at + rows * integers
+    integers_at, integers, side_at, side = _integers(pass_, matrix, scratch + floats)
     for row in range(rows):
         own = x + row * row_bytes
         if norm != 0:
@@ -228,12 +233,27 @@ def _key_value_base(pass_: int, cache: int, layer: int, slot: int, head: int) ->
 
 
 @register_jitable
+def _first_head(pass_: int, thread: int, threads: int) -> int:
+    """Where a thread's share of queries, keys and values begins.
+
+    Keys and values are written to the cache, a key to as many cache lines as it has numbers: that takes half as long again as a
+    query's product, or one and a half times as long where every row has a slot of its own, so that no line is written twice.
+    """
+    queries = word(pass_, Pass.QUERIES) // word(pass_, Pass.HEAD_SIZE)
+    written = 2 * word(pass_, Pass.KEY_HEADS)
+    slots, last = word(pass_, Pass.ROW_SLOTS), word(pass_, Pass.ROWS) - 1
+    weight = 3 if word(slots, 0) == word(slots, last) else 5
+    share = (2 * queries + weight * written) * thread // threads
+    return share // 2 if share < 2 * queries else queries + (share - 2 * queries) // weight
+
+
+@register_jitable
 def _project(pass_: int, table: int, layer: int, thread: int, threads: int) -> None:
     """Queries, keys and values of a thread's heads: rotated, keys and values also written to the cache."""
     hidden, size = word(pass_, Pass.HIDDEN), word(pass_, Pass.HEAD_SIZE)
     queries, key_heads = word(pass_, Pass.QUERIES) // size, word(pass_, Pass.KEY_HEADS)
-    heads, matrix = queries + 2 * key_heads, table + Layer.INPUTS * 8
-    first, last = heads * thread // threads, heads * (thread + 1) // threads
+    heads, matrix, rows = queries + 2 * key_heads, table + Layer.INPUTS * 8, word(pass_, Pass.ROWS)
+    first, last = _first_head(pass_, thread, threads), _first_head(pass_, thread + 1, threads)
     groups = size // LANES
     out, row_bytes = word(pass_, Pass.PROJECTED), heads * size * _FLOAT_BYTES
     norm = word(table, Layer.ATTENTION_NORM)
@@ -241,7 +261,7 @@ def _project(pass_: int, table: int, layer: int, thread: int, threads: int) -> N
     _product(
         pass_, matrix, prepared, word(matrix, Matrix.START), 0, out, row_bytes, first * groups, last * groups
     )
-    for row in range(word(pass_, Pass.ROWS)):
+    for row in range(rows):
         slot, position = word(word(pass_, Pass.ROW_SLOTS), row), word(word(pass_, Pass.ROW_POSITIONS), row)
         angle = position * size * _FLOAT_BYTES
         for head in range(first, last):
@@ -293,30 +313,55 @@ def _attention(pass_: int, layer: int, thread: int, threads: int) -> None:
 
 
 @register_jitable
-def _add_product(pass_: int, matrix: int, x: int, row_bytes: int, thread: int, threads: int) -> None:
+def _add_product(
+    pass_: int, matrix: int, prepared: tuple[int, int, int, int], thread: int, threads: int
+) -> None:
     """Add a product to the hidden states."""
     states, hidden_bytes = word(pass_, Pass.STATES), word(pass_, Pass.HIDDEN) * _FLOAT_BYTES
     groups = word(matrix, Matrix.GROUPS)
-    prepared = _prepare(pass_, matrix, x, row_bytes, 0, thread)
     first, last = groups * thread // threads, groups * (thread + 1) // threads
     _product(pass_, matrix, prepared, states, hidden_bytes, states, hidden_bytes, first, last)
 
 
 @register_jitable
+def _output(pass_: int, table: int, thread: int, threads: int) -> None:
+    """What attention found, added to the hidden states."""
+    matrix, row_bytes = table + Layer.OUTPUT * 8, word(pass_, Pass.QUERIES) * _FLOAT_BYTES
+    prepared = _prepare(pass_, matrix, word(pass_, Pass.MIXED), row_bytes, 0, thread)
+    _add_product(pass_, matrix, prepared, thread, threads)
+
+
+@register_jitable
+def _activated(pass_: int, table: int) -> tuple[int, int, int, int]:
+    """Where the inputs of a layer's last product lie; each thread makes a share of them, as floats or as integers."""
+    matrix, at = table + Layer.DOWN * 8, word(pass_, Pass.ACTIVATED)
+    if word(matrix, Matrix.QUANTISE) == 0:
+        return at, word(pass_, Pass.INNER) * _FLOAT_BYTES, 0, 0
+    return _integers(pass_, matrix, at)
+
+
+@register_jitable
 def _gate(pass_: int, table: int, thread: int, threads: int) -> None:
-    """The gated activation of a thread's inner outputs; in its matrix gates and ups alternate by groups."""
+    """The gated activation of a thread's blocks of inner outputs; in its matrix gates and ups alternate by groups."""
     matrix, inner = table + Layer.GATE_AND_UP * 8, word(pass_, Pass.INNER)
-    hidden_bytes, groups = word(pass_, Pass.HIDDEN) * _FLOAT_BYTES, inner // LANES
-    first, last = groups * thread // threads, groups * (thread + 1) // threads
+    hidden_bytes, blocks = word(pass_, Pass.HIDDEN) * _FLOAT_BYTES, inner // BLOCK
+    first, last = blocks * thread // threads, blocks * (thread + 1) // threads
     norm, out = word(table, Layer.MLP_NORM), word(pass_, Pass.GATED)
     prepared = _prepare(pass_, matrix, word(pass_, Pass.STATES), hidden_bytes, norm, thread)
     row_bytes, start = 2 * inner * _FLOAT_BYTES, word(matrix, Matrix.START)
-    _product(pass_, matrix, prepared, start, 0, out, row_bytes, 2 * first, 2 * last)
+    groups = BLOCK // LANES
+    _product(pass_, matrix, prepared, start, 0, out, row_bytes, 2 * groups * first, 2 * groups * last)
+    quantise = word(table + Layer.DOWN * 8, Matrix.QUANTISE)
+    scratch = word(pass_, Pass.SCRATCH) + thread * word(pass_, Pass.SCRATCH_BYTES)
+    x, x_bytes, side, side_bytes = _activated(pass_, table)
     for row in range(word(pass_, Pass.ROWS)):
-        for group in range(first, last):
-            at = row * row_bytes + 2 * group * LANES * _FLOAT_BYTES
-            to = row * inner * _FLOAT_BYTES + group * LANES * _FLOAT_BYTES
-            layers.gate(out + at, word(pass_, Pass.ACTIVATED) + to)
+        to = x + row * x_bytes + first * BLOCK * _FLOAT_BYTES if quantise == 0 else scratch
+        for group in range(groups * first, groups * last):
+            at = out + row * row_bytes + 2 * group * LANES * _FLOAT_BYTES
+            layers.gate(at, to + (group - groups * first) * LANES * _FLOAT_BYTES)
+        if quantise != 0:
+            own = x + row * x_bytes + first * (x_bytes // blocks)
+            _quantise(quantise, to, own, side + row * side_bytes + first * SIDE_BYTES, last - first)
 
 
 @register_jitable
@@ -343,16 +388,15 @@ def run_layer(pass_: int, team: int, layer: int, thread: int, threads: int, step
         wait_for(team, thread, threads, step + STEPS)
         return
     table = word(pass_, Pass.LAYER_TABLE) + layer * Layer.END * 8
-    queries, inner = word(pass_, Pass.QUERIES) * _FLOAT_BYTES, word(pass_, Pass.INNER) * _FLOAT_BYTES
     _project(pass_, table, layer, thread, threads)
     wait_for(team, thread, threads, step + 1)
     _attention(pass_, layer, thread, threads)
     wait_for(team, thread, threads, step + 2)
-    _add_product(pass_, table + Layer.OUTPUT * 8, word(pass_, Pass.MIXED), queries, thread, threads)
+    _output(pass_, table, thread, threads)
     wait_for(team, thread, threads, step + 3)
     _gate(pass_, table, thread, threads)
     wait_for(team, thread, threads, step + 4)
-    _add_product(pass_, table + Layer.DOWN * 8, word(pass_, Pass.ACTIVATED), inner, thread, threads)
+    _add_product(pass_, table + Layer.DOWN * 8, _activated(pass_, table), thread, threads)
     wait_for(team, thread, threads, step + STEPS)
 
 

@@ -119,12 +119,12 @@ _FLOAT_BYTES = 4
 
 class Barrier(Table):
     """Of a team's table: where threads publish how far they are, one cache line pair each; what to call when waiting takes long,
-    after how many cycles it does, and whether it did."""
+    after how many cycles it does, and for how many cycles the leader has waited."""
 
     FLAGS = auto()
     YIELD = auto()
     PATIENCE = auto()
-    STALLED = auto()
+    WAITED = auto()
 
 
 FLAG_BYTES = 128
@@ -136,15 +136,16 @@ def wait_for(team: int, thread: int, threads: int, step: int) -> None:
     """Publish that this thread has come to `step`, and wait until all others have."""
     if threads == 1:
         return
-    flags = word(team, Barrier.FLAGS)
+    flags, started = word(team, Barrier.FLAGS), memory.cycles()
     write_shared(flags + thread * FLAG_BYTES, step)
     for other in range(threads):
         begun = memory.cycles()
         while other != thread and read_shared(flags + other * FLAG_BYTES) < step:
             pause()
             if memory.cycles() - begun > word(team, Barrier.PATIENCE):
-                set_word(team, Barrier.STALLED, 1)  # somebody else wants the other thread's core: give way
-                give_way(word(team, Barrier.YIELD))
+                give_way(word(team, Barrier.YIELD))  # somebody else wants the other thread's core
+    if thread == 0:
+        set_word(team, Barrier.WAITED, word(team, Barrier.WAITED) + memory.cycles() - started)
 
 
 @register_jitable

@@ -48,7 +48,7 @@ class Team:
     def run(self, pass_: int, threads: int) -> bool:
         """Run a pass, given by its table's address, on up to so many threads; alone where others use the team.
 
-        Returns True if it ran on all of them and nobody was waited for long.
+        Returns True if it ran on all of them and was the faster for it.
         """
         if threads > 1 and time.monotonic() >= self._alone_until and self._lock.acquire(blocking=False):
             try:

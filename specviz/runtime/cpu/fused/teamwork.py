@@ -26,6 +26,10 @@ LOOK_OUT, LOOK_OUT_IN_COMPANY, PATIENCE = 2000 * _CYCLES, 50 * _CYCLES, 1000 * _
 wait in one. What is done between two passes takes up to 2 ms, and waking a helper 100 µs."""
 
 
+_MOST_WAITED = 40
+"""Percent of a pass: two threads that spend half of it waiting are as slow as one."""
+
+
 class Board(Table):
     """The team's table, behind `Barrier`; after it come for each thread a line of what it alone and the leader write."""
 
@@ -65,7 +69,7 @@ def _call(team: int, pass_: int, threads: int) -> int:
     job = read_shared(team + Board.JOB * 8) + 1
     set_word(team, Board.PASS, pass_)
     set_word(team, Board.THREADS, threads)
-    set_word(team, Barrier.STALLED, 0)
+    set_word(team, Barrier.WAITED, 0)
     for helper in range(1, threads):
         write_shared(_own(team, helper) + Own.SEAT * 8, 4 * job)
     write_shared(team + Board.JOB * 8, job)
@@ -86,8 +90,9 @@ def _all_are_there(team: int, job: int, threads: int) -> bool:
 def lead(team: int, pass_: int, threads: int) -> int:
     """Run a pass: alone until all helpers are there, and from the next layer on together.
 
-    Returns 1 if a thread was waited for long.
+    Returns 1 if waiting for others took more of it than they save.
     """
+    started = memory.cycles()
     job = _call(team, pass_, threads) if threads > 1 else 0
     go, begun, now = team + Board.GO * 8, word(team, Board.STEP), 1
     layers = word(pass_, Pass.LAYERS)
@@ -105,7 +110,7 @@ def lead(team: int, pass_: int, threads: int) -> int:
         for helper in range(1, threads):
             exchange(_own(team, helper) + Own.SEAT * 8, 4 * job, 4 * job + 2)
         write_shared(go, -job)
-    return word(team, Barrier.STALLED)
+    return int(word(team, Barrier.WAITED) * 100 > _MOST_WAITED * (memory.cycles() - started))
 
 
 def follow(team: int, thread: int) -> None:

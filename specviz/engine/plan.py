@@ -107,7 +107,7 @@ class AcceptInputs:
         method: of all of them.
         sequences: themselves.
         draft_length: the largest K among them; 1 without a drafter.
-        drafted, verified: their slots at drafter and verifier; None where that is all in order.
+        drafted, verified: their slots at drafter and verifier, for `select`; None where that is all in order.
         accept_coins, resample_coins: uniforms of the next K positions, float64 [B, K].
         inspected: how many most probable tokens are recorded, [B, 1].
         warp, lenience: one number each, or [B, 1].
@@ -289,8 +289,8 @@ def _groups(
     return groups
 
 
-def select(tensor: Tensor, indices: Tensor | None) -> Tensor:
-    """`tensor` [n, ...] at some of its first indices; all of it where they are None."""
+def select(tensor: Tensor, indices: Tensor | slice | None) -> Tensor:
+    """`tensor` [n, ...] at some of its first indices; all of it where they are None, and a view where they are a run."""
     return tensor if indices is None else tensor[indices]
 
 
@@ -299,12 +299,15 @@ def first(tensor: Tensor, count: int) -> Tensor:
     return tensor if tensor.shape[1] <= count else tensor[:, :count]
 
 
-def _selection(wanted: list[Sequence], order: list[Sequence]) -> np.ndarray | None:
+def _selection(wanted: list[Sequence], order: list[Sequence]) -> np.ndarray | slice | None:
     """Indices of `wanted` in `order`, for `select`."""
     if wanted == order:
         return None
-    index = {each: number for number, each in enumerate(order)}
-    return np.array([index[each] for each in wanted], np.int64)
+    place = {each: number for number, each in enumerate(order)}
+    indices = [place[each] for each in wanted]
+    if indices and indices == list(range(indices[0], indices[-1] + 1)):
+        return slice(indices[0], indices[-1] + 1)
+    return np.array(indices, np.int64)
 
 
 def _column(values: Iterable[int]) -> np.ndarray:

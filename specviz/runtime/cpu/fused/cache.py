@@ -48,7 +48,11 @@ class FusedCache:
 
     def _capacity(self, slots: int, length: int, fresh: bool) -> tuple[int, int]:
         length = -(-length // _GRAIN) * _GRAIN
-        return (slots, length) if fresh else (max(slots, self.slots), max(length, self.length))
+        if fresh:
+            return slots, length
+        if slots > self.slots:  # what is not written yet takes no memory, and growing copies everything
+            slots = 1 << (slots - 1).bit_length()
+        return max(slots, self.slots), max(length, self.length)
 
     def save(self, slot: int, length: int) -> Saved:
         """A copy of the first `length` positions of a slot."""

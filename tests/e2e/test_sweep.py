@@ -1,4 +1,4 @@
-"""Sweeps of the embedded pair, as people start them: by several processes, and killed on the way."""
+"""Sweeps, as people start them: by several processes, and killed on the way; and the project's own, which comes out again."""
 
 from __future__ import annotations
 
@@ -21,36 +21,67 @@ from specviz.analysis.sweep.grid import Unit
 from specviz.analysis.sweep.items import load_items
 from specviz.analysis.sweep.sweep import Sweep
 from specviz.engine.engine import Engine
-from specviz.models.loading import load_pair
-from specviz.models.registry import DEFAULT_PAIR
+from specviz.models.registry import PAIRS
 from specviz.runtime.cpu.threads import budget, set_budget
+from specviz.serving.offer import own_pairs
+from tests.support.tiny import tiny_pair
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = [
+    "--pair",
+    "tiny",
     "--points",
     "2",
     "--temperatures",
     "0",
     "1",
     "--limit",
-    "4",
+    "10",
     "--max-new-tokens",
     "8",
     "--timed",
     "0",
 ]
-UNITS = 4 * 2
-PINNED = {"OMP_NUM_THREADS": "1", "SPECVIZ_PREPACK": "0"}
-"""What is measured otherwise whenever a pair is loaded, and so may differ from one process to the next: last bits depend on it."""
+UNITS = 10 * 2
+PRECISELY = ("--dtype", "float64")
+"""No choice of a sweep: said each time it is started."""
 FILES = ("plan.json", "results.json", "samples.jsonl.gz")
+
+_SHELL = """
+import sys
+
+from specviz import __main__ as shell
+from specviz.models.registry import PAIRS
+from specviz.serving.offer import own_pairs
+
+PAIRS.update(own_pairs(sys.argv[1]))
+sys.exit(shell.main(sys.argv[2:]))
+"""
+"""The shell, with one pair more."""
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny pair in folders of its own: what is guarded here is who writes what and when, whatever the models."""
+    folder = tmp_path_factory.mktemp("tiny")
+    tiny_pair("llama", folder, chat=True)
+    return f"tiny={folder}/drafter>{folder}/verifier"
+
+
+@pytest.fixture(scope="module")
+def command(tiny: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What starts the shell in another process."""
+    script = tmp_path_factory.mktemp("shell") / "shell.py"
+    script.write_text(_SHELL)
+    return [str(script), tiny]
 
 
 def started(arguments: list[str]) -> subprocess.Popen:
-    """A process on one thread, with plain weights."""
+    """A Python on one thread."""
     return subprocess.Popen(
-        arguments,
+        [sys.executable, *arguments],
         cwd=ROOT,
-        env={**os.environ, **PINNED},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -58,20 +89,13 @@ def started(arguments: list[str]) -> subprocess.Popen:
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[Callable[..., int]]:
+def here(tiny: str) -> Iterator[Callable[..., int]]:
     """Runs the shell in this process, as the others of these tests run."""
     before = budget()
     set_budget(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPECVIZ_PREPACK", PINNED["SPECVIZ_PREPACK"])
-        pair = load_pair(DEFAULT_PAIR, device="cpu", dtype="float32")
-
-    def run(*arguments: str) -> int:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("specviz.models.loading.load_pair", lambda *_, **__: pair)
-            return shell.main(arguments)
-
-    yield run
+        patch.setitem(PAIRS, "tiny", own_pairs(tiny)["tiny"])
+        yield lambda *arguments: shell.main(arguments)
     set_budget(before)
 
 
@@ -79,7 +103,7 @@ def here() -> Iterator[Callable[..., int]]:
 def whole(here: Callable[..., int], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a sweep by one process that nobody disturbed."""
     folder = tmp_path_factory.mktemp("sweep") / "whole"
-    assert here("sweep", "--out", str(folder), *SETTINGS) == 0
+    assert here("sweep", "--out", str(folder), *SETTINGS, *PRECISELY) == 0
     return folder
 
 
@@ -88,11 +112,11 @@ def check_same(folder: Path, whole: Path) -> None:
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
 
 
-def test_two_processes_come_to_the_same_files_as_one(whole: Path, tmp_path: Path) -> None:
+def test_two_processes_come_to_the_same_files_as_one(command: list[str], whole: Path, tmp_path: Path) -> None:
     """`accelerate launch` shares the work among processes; what comes of it does not tell."""
     # Its --cpu starts several processes through MPI alone; --multi_gpu starts them as torch does, on CPUs too.
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
-    process = started([*launch, "-m", "specviz", "sweep", "--out", str(tmp_path / "two"), *SETTINGS])
+    launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+    process = started([*launch, *command, "sweep", "--out", str(tmp_path / "two"), *SETTINGS, *PRECISELY])
     found: set[str] = set()
     while process.poll() is None:
         found |= {part.name for part in (tmp_path / "two").glob("part-*.jsonl")}
@@ -103,7 +127,7 @@ def test_two_processes_come_to_the_same_files_as_one(whole: Path, tmp_path: Path
 
 
 def test_a_sweep_killed_twice_comes_to_the_same_files(
-    here: Callable[..., int], whole: Path, tmp_path: Path
+    command: list[str], here: Callable[..., int], whole: Path, tmp_path: Path
 ) -> None:
     """Killed for good at two moments of chance, and gone on with by nothing but its folder."""
     folder, chance = tmp_path / "killed", random.Random(1)
@@ -111,15 +135,15 @@ def test_a_sweep_killed_twice_comes_to_the_same_files(
     counts = []
     for settings in (SETTINGS, []):
         before = len(SweepFolder(folder).done())
-        process = started([sys.executable, "-m", "specviz", "sweep", "--out", str(folder), *settings])
+        process = started([*command, "sweep", "--out", str(folder), *settings, *PRECISELY])
         while process.poll() is None and not (part.exists() and len(SweepFolder(folder).done()) > before):
             time.sleep(0.02)
-        time.sleep(chance.random() / 2)
+        time.sleep(chance.random() / 4)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
         counts.append(len(SweepFolder(folder).done()))
     assert 0 < counts[0] < counts[1] < UNITS, counts
-    assert here("sweep", "--out", str(folder)) == 0
+    assert here("sweep", "--out", str(folder), *PRECISELY) == 0
     check_same(folder, whole)
 
 
@@ -132,7 +156,8 @@ def test_the_recorded_texts_come_out_again(engine: Engine) -> None:
     header = store.header()
     assert header is not None
     sweep = Sweep(replace(header.plan, methods=AGAIN), engine.pair, load_items())
-    recorded = {(one.item, header.plan.settings[one.setting]): one for one in store.samples()}
+    settings = header.plan.settings
+    recorded = {(one.item, settings[one.setting]): one for one in store.samples()}
     checked = 0
     for number, temperature in enumerate(header.plan.temperatures):
         for one in sweep.samples(Unit(0, 7 + 50 * number, temperature), threading.Event()):

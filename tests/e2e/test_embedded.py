@@ -15,9 +15,9 @@ from specviz.schema.trace import Run
 
 MARGIN = 0.03
 """Of two logits: what activations of 16 bits may change against transformers in float32."""
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1)
 LENGTHS = (1, 2, 3, 5, 8, 16, "auto")
-TOKENS = 64
+TOKENS = 40
 
 PROMPTS = (
     "What is the capital of France?",
@@ -49,9 +49,9 @@ def decisions(runs: list[Run]) -> list[tuple[list[int], list[bool]]]:
 
 
 def test_the_block_does_not_show(engine: Engine) -> None:
-    """Law 2: nine methods, three seeds: one and the same text for K = 1, 2, 3, 5, 8, 16, and where K is chosen as it goes.
+    """Law 2: nine methods, two seeds: one and the same text for K = 1, 2, 3, 5, 8, 16, and where K is chosen as it goes.
 
-    All of each text for K = 3 and the automatic K, the beginnings for the others: large K multiply 27 sequences by
+    All of each text for K = 3 and the automatic K, the beginnings for the others: large K multiply 18 sequences by
     tokens that are thrown away.
     """
     requests = [
@@ -61,7 +61,7 @@ def test_the_block_does_not_show(engine: Engine) -> None:
     ]
     wanted = decisions(engine.generate([replace(request, draft_length=1) for request in requests]))
     for length in LENGTHS[1:]:
-        count = TOKENS if length in (3, "auto") else TOKENS // 4
+        count = TOKENS if length in (3, "auto") else 16
         asked = [replace(request, draft_length=length, max_new_tokens=count) for request in requests]
         found = decisions(engine.generate(asked))
         assert found == [(ids[:count], accepted[:count]) for ids, accepted in wanted], length
@@ -92,12 +92,10 @@ def test_a_token_has_the_same_bits_in_any_block_and_any_batch(engine: Engine) ->
 
 def test_neighbours_do_not_show(engine: Engine) -> None:
     """Law 3: nine methods, each alone, then all nine together, beside three different neighbours in turn."""
-    requests = [
-        Request(prompt=PROMPTS[7], method=method, seed=1, max_new_tokens=TOKENS // 2) for method in PAPER
-    ]
+    requests = [Request(prompt=PROMPTS[7], method=method, seed=1, max_new_tokens=24) for method in PAPER]
     neighbours = {
         "a short greedy one": Request(prompt=PROMPTS[3], temperature=0, max_new_tokens=12),
-        "a long one of K = 9": Request(prompt=PROMPTS[10], method="speed", draft_length=9, max_new_tokens=90),
+        "a long one of K = 9": Request(prompt=PROMPTS[10], method="speed", draft_length=9, max_new_tokens=40),
         "a truncated one": Request(
             prompt=PROMPTS[19], method="cascade_chow", seed=5, top_p=0.9, draft_length=2
         ),

@@ -14,7 +14,7 @@ from specviz.integrations.lm_eval import HarnessModel
 from specviz.schema.settings import Request
 from tests.support.harness_task import NAME, forbid_network, local_task
 
-COUNT = 24
+COUNT = 12
 
 
 @pytest.mark.parametrize("method", ["verifier_only", "cascade_tokenV3"])

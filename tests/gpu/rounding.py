@@ -19,11 +19,12 @@ from specviz.core.target import Target
 from specviz.engine.engine import Engine
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
-from tests.e2e.test_embedded import LENGTHS, PROMPTS, TOKENS
+from tests.e2e.test_embedded import LENGTHS, PROMPTS
 
 MARGIN = 1e-4
 ROUNDED = 4
 SEEDS = (0, 1)
+TOKENS = 64
 
 
 def margin(engine: Engine, request: Request, index: int) -> float:

@@ -173,7 +173,8 @@ class _Dispatch(TorchDispatchMode):
         gpu, kwargs = self.gpu, kwargs or {}
         device = kwargs.get("device")
         goes_there = device is not None and device.type == "cuda"
-        if not goes_there and not any(map(_is_ours, _tensors(args, kwargs))):
+        given = _tensors(args, kwargs)
+        if not goes_there and not any(map(_block, given)):
             return func(*args, **kwargs)
         kind = _kind(func)
         if kind.is_composite:
@@ -189,7 +190,7 @@ class _Dispatch(TorchDispatchMode):
         if name == "copy_" and not _is_ours(args[0]):
             gpu.note("read", "copy to the CPU")
             return func(*args, **kwargs)
-        _check(gpu, kind, args, kwargs)
+        _check(gpu, kind, args, kwargs, given)
         if not kind.is_view and gpu.recording:
             return gpu.recording.add(func, args, kwargs)
         result = func(*args, **kwargs)
@@ -226,7 +227,7 @@ def _tensors(values: Iterable[Any], named: dict[str, Any] | None = None) -> list
     return found
 
 
-def _check(gpu: PretendGpu, kind: _Kind, args: Any, kwargs: dict[str, Any]) -> None:
+def _check(gpu: PretendGpu, kind: _Kind, args: Any, kwargs: dict[str, Any], given: list[Tensor]) -> None:
     """Note reads and uploads; on the CPU may be sources of copies, indices, and numbers without dimensions."""
     name = kind.name
     if name in _READS and kwargs.get("output_size") is None:
@@ -244,9 +245,9 @@ def _check(gpu: PretendGpu, kind: _Kind, args: Any, kwargs: dict[str, Any]) -> N
             gpu.note("read", "index by a mask")
         if any(it is not None and not _is_ours(it) for it in args[1]):
             gpu.note("upload", "an index")
-        args = (args[0], *args[2:])
-    for it in _tensors(args, kwargs):
-        if (it.dim() or (kind.is_mutable and it is args[0])) and not _is_ours(it):
+        given = _tensors((args[0], *args[2:]), kwargs)
+    for it in given:
+        if not _block(it) and (it.dim() or (kind.is_mutable and it is args[0])):
             raise RuntimeError(_TWO_DEVICES)
 
 
@@ -332,7 +333,7 @@ class Graph:
 
     def add(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Record an operation. Its results have the right shapes, and garbage in them."""
-        given = [it for it in _tensors(args, kwargs) if _is_ours(it)]
+        given = [it for it in _tensors(args, kwargs) if _block(it)]
         metas = {
             id(it): torch.empty_strided(it.shape, it.stride(), dtype=it.dtype, device="meta") for it in given
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from specviz.analysis.recorded_runs import FOLDER, INSPECTED, RACERS, Race, bran
 from specviz.analysis.sweep.grid import LENIENCES
 from specviz.errors import TraceError
 from specviz.models.pair import ModelPair
+from specviz.schema.settings import Request
+from specviz.schema.trace import Run
 from specviz.tools import record as recording
 from specviz.tools.race import RacePlan
 from specviz.tools.record import BASELINE, LESSON_RECORDINGS, RECORDINGS
@@ -23,8 +26,13 @@ FILES = {*KEYS, *RACERS, *LESSON_RECORDINGS}
 
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelPair:
-    """The tiny pair that the shell loads in place of any other; its race is short."""
-    pair = tiny_pair("llama", tmp_path)
+    """The tiny pair that the shell loads in place of any other; its race and its texts are short."""
+    pair, served = tiny_pair("llama", tmp_path), recording._serve
+
+    def serve(pair: ModelPair, request: Request) -> Run:
+        return served(pair, replace(request, max_new_tokens=min(16, request.max_new_tokens)))
+
+    monkeypatch.setattr(recording, "_serve", serve)
     short = RacePlan(prompts=("Once", "Twice"), draft_lengths=(2, 4), repetitions=2, tokens=8)
     monkeypatch.setattr(recording, "RacePlan", lambda: short)
     monkeypatch.setattr("specviz.models.loading.load_pair", lambda *_, **__: pair)
@@ -142,7 +150,7 @@ def test_nothing_is_written_where_a_recording_fails(
 ) -> None:
     served = recording._serve
 
-    def fail_at_the_last(pair: ModelPair, request: recording.Request) -> recording.Run:
+    def fail_at_the_last(pair: ModelPair, request: Request) -> Run:
         if request is list(RECORDINGS.values())[-1]:
             raise TraceError("no")
         return served(pair, request)

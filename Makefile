@@ -17,7 +17,7 @@ run: $(RUN_READY)
 	$(VENV)/bin/python app.py
 
 test: $(TEST_READY)
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile
+	$(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: $(TEST_READY)
 	$(VENV)/bin/ruff check .

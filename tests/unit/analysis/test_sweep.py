@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -145,24 +145,25 @@ def test_a_stopped_unit_is_none(pair: ModelPair, items: Items) -> None:
 
 
 def enumerated(
-    pair: ModelPair, ids: list[int], setting: Setting
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """pi, p and p1 after these ids: both models read all of it, and every outcome of one decision is gone through."""
+    pair: ModelPair, texts: list[list[int]], setting: Setting
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """pi, p and p1 after each of these ids, all of one length: both models read all of it, and every outcome of one decision
+    is gone through."""
 
     def last(model: torch.nn.Module) -> torch.Tensor:
-        return model(input_ids=torch.tensor([ids])).logits[0, -1, : pair.vocabulary_size]
+        return model(input_ids=torch.tensor(texts)).logits[:, -1, : pair.vocabulary_size]
 
     with torch.inference_mode():
-        drafter, verifier = last(pair.drafter), last(pair.verifier)
-    q, p = distribution(drafter, setting.temperature), distribution(verifier, setting.temperature)
+        both = last(pair.drafter), last(pair.verifier)
     every = torch.arange(pair.vocabulary_size)
     settings = {"lenience": setting.lenience, "temperature": setting.temperature}
-    kept, residual = acceptance_and_residual(
-        setting.method, drafter.expand(len(every), -1), verifier.expand(len(every), -1), every, **settings
-    )
-    if setting.method == "verifier_only":
-        return p, p, distribution(verifier)
-    return q * kept + (q * (1 - kept)) @ residual, p, distribution(verifier)
+    for drafter, verifier in zip(*both, strict=True):
+        q, p = distribution(drafter, setting.temperature), distribution(verifier, setting.temperature)
+        kept, residual = acceptance_and_residual(
+            setting.method, drafter.expand(len(every), -1), verifier.expand(len(every), -1), every, **settings
+        )
+        pi = p if setting.method == "verifier_only" else q * kept + (q * (1 - kept)) @ residual
+        yield pi, p, distribution(verifier)
 
 
 @pytest.mark.parametrize("method", PAPER)
@@ -185,7 +186,7 @@ def test_fidelity_is_that_of_enumerated_outcomes(pair: ModelPair, items: Items, 
             )
             ids, distance, likely, greedy = list(run.prompt_ids), 0.0, 0.0, 0
             for token in run.token_ids:
-                pi, p, p1 = enumerated(pair, ids, setting)
+                [(pi, p, p1)] = enumerated(pair, [ids], setting)
                 distance += 0.5 * float((pi - p).abs().sum())
                 likely += float(p1[token].log())
                 greedy += int(token == p1.argmax())
@@ -208,12 +209,16 @@ def test_a_sweeps_mean_distance_is_the_expected_one(pair: ModelPair, method: str
     setting = Setting(1.0, method, lenience)
     own = [one.distance for one in samples if sweep.settings[one.setting] == setting]
     ids = pair.tokenizer(PROMPTS[0])["input_ids"]
-    first, p, _ = enumerated(pair, ids, setting)
+    [(first, p, _)] = enumerated(pair, [ids], setting)
     expected = 0.5 * float((first - p).abs().sum())
-    for token, probability in enumerate(first.tolist()):
-        if token not in pair.eos_token_ids and probability > 1e-9:
-            second, p, _ = enumerated(pair, [*ids, token], setting)
-            expected += probability * 0.5 * float((second - p).abs().sum())
+    goes_on = {
+        token: probability
+        for token, probability in enumerate(first.tolist())
+        if token not in pair.eos_token_ids and probability > 1e-9
+    }
+    seconds = enumerated(pair, [[*ids, token] for token in goes_on], setting)
+    for probability, (second, p, _) in zip(goes_on.values(), seconds, strict=True):
+        expected += probability * 0.5 * float((second - p).abs().sum())
     spread = torch.tensor(own).std().item()
     assert spread > 0
     assert sum(own) / len(own) == pytest.approx(expected, abs=4 * spread / len(own) ** 0.5)

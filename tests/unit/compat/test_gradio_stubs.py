@@ -1,0 +1,51 @@
+"""Gradio is imported by the page without writing stubs; each test says in a sentence what has changed."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+
+import gradio.component_meta
+
+from specviz.compat.gradio_stubs import FUNCTION, MODULE
+
+SCRIPT = f"""
+import sys, pathlib
+import specviz.app
+import gradio
+calls = []
+module = sys.modules["{MODULE}"]
+assert module.{FUNCTION}(None, "", []) is None
+assert gradio.blocks_events.{FUNCTION} is module.{FUNCTION}
+
+class Own(gradio.HTML):
+    pass
+
+assert not pathlib.Path("own.pyi").exists()
+print(gradio.Button("Run").elem_id, Own("<p>").value)
+"""
+
+
+def test_the_page_imports_gradio_without_its_stubs(tmp_path) -> None:
+    (tmp_path / "own.py").write_text(SCRIPT)
+    run = subprocess.run([sys.executable, "own.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, (
+        f"Gradio does not work, or writes stubs, once {MODULE}.{FUNCTION} is replaced: {run.stderr}"
+    )
+    assert run.stdout.split() == ["None", "<p>"]
+
+
+def test_gradio_still_writes_its_stubs_by_the_function_that_is_replaced() -> None:
+    function = getattr(gradio.component_meta, FUNCTION, None)
+    assert function is not None, f"Gradio has no {MODULE}.{FUNCTION} any more: compat/gradio_stubs.py may go."
+    source = inspect.getsource(gradio.component_meta.ComponentMeta)
+    called = {
+        node.func.id
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert FUNCTION in called, (
+        f"Gradio's component classes no longer call {FUNCTION}: compat/gradio_stubs.py may go."
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-import torch
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -92,7 +91,17 @@ def _metrics(statistics: list[EngineStatistics]) -> Iterator[Metric]:
     memory = GaugeMetricFamily(
         "specviz_accelerator_memory_bytes", "Memory reserved on an accelerator.", labels=["device"]
     )
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        for index in range(torch.cuda.device_count()):
-            memory.add_metric([f"cuda:{index}"], torch.cuda.memory_reserved(index))
+    for index, reserved in enumerate(
+        _reserved() if statistics else ()
+    ):  # before the first pair there is none
+        memory.add_metric([f"cuda:{index}"], reserved)
     yield memory
+
+
+def _reserved() -> list[int]:
+    """Bytes that torch has reserved on each GPU it uses."""
+    import torch  # which the page does without, and takes seconds: here a pair has brought it
+
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return []
+    return [torch.cuda.memory_reserved(index) for index in range(torch.cuda.device_count())]

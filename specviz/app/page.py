@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-from specviz.analysis.sweep.folder import open_recorded
+from specviz.analysis.sweep.folder import shown_sweep
 from specviz.app.api import offers_mcp, wire_api
 from specviz.app.class_routes import class_routes
 from specviz.app.classroom import Classroom
@@ -44,6 +44,8 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
         title=TITLE,
         analytics_enabled=False,
         delete_cache=(_UPLOADS_STAY, _UPLOADS_STAY),
+        max_size=service.limits.max_sequences + service.limits.queue,
+        api_open=False,  # off Spaces gradio would let everybody bypass the queue
     ) as page:
         Bar(elem_id="bar")
         if classroom:
@@ -57,7 +59,7 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
             with gr.Tab("Compare methods", id="compare"):
                 compare = compare_tab(page, service)
             with gr.Tab("Speed or quality", id="tradeoff"):
-                tradeoff_tab(page, service, compare, tabs, open_recorded())
+                tradeoff_tab(page, service, compare, tabs, shown_sweep())
             with gr.Tab("Learn", id="learn"), gr.Tabs(elem_id="learn-tabs") as learn:
                 with gr.Tab("Lessons", id="lessons"):
                     LessonPlayer(shown_lessons(), elem_id="lessons")
@@ -66,8 +68,6 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
         wire_idea(race, generate, tabs)
         wire_opening(page, service.limits, banner, tabs, learn, generate, compare)
         wire_api(service)
-        # Off Spaces gradio would let everybody bypass the queue.
-        page.queue(max_size=service.limits.max_sequences + service.limits.queue, api_open=False)
     return page
 
 

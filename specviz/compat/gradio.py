@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -128,13 +129,21 @@ def event_data(event: gr.EventData) -> Any:
 class LastingBlocks(gr.Blocks):
     """Blocks for a page that is served for weeks: keeps of events and sessions only what they need, and never stops."""
 
+    def __init__(self, *, max_size: int | None = None, api_open: bool | None = None, **options: Any) -> None:
+        """Blocks with a queue of these options, which are those of `queue`; the others as for `gr.Blocks`.
+
+        Gradio makes a queue with the blocks. To set it afterwards makes it again, and with it the server's hundred addresses (6.31).
+        """
+        self._queue_options = {"max_size": max_size, "api_open": api_open}
+        super().__init__(**options)
+
     def get_block_name(self) -> str:
         """The parent's: the browser knows no other."""
         return "blocks"
 
     def queue(self, *args: Any, **options: Any) -> LastingBlocks:
         """Gradio's queue and sessions, with the changes below."""
-        super().queue(*args, **options)
+        super().queue(*args, **self._queue_options | options)
         gradio.state_holder.SessionState = _SessionWithoutValues  # type: ignore[misc]
         queue: Any = self._queue
         # No figures of the last ten thousand events, which gradio makes into a table after every event.
@@ -220,6 +229,7 @@ at a list that can be scrolled.
 """
 
 
+@cache
 def theme_variables() -> set[str]:
     """The names that a theme's `set` takes; a dark value is one of its own, with "_dark" at the end of its name."""
     return set(signature(gr.themes.Base.set).parameters)

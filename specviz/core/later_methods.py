@@ -8,12 +8,14 @@ their law is what comes of that.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from specviz.core.distributions import Distributions
 from specviz.core.method import Method
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from specviz.core.distributions import Distributions
 
 SINCE = "Since the paper"
 
@@ -22,18 +24,18 @@ def _whole(b: Distributions, name: str, of: str = "", count: int = 0) -> Tensor:
     return b.quantity(name, of, count).squeeze(-1).double()
 
 
-# At which lenience a score passes, or a coin accepts: the rules solved for a, [...] each.
+# At which lenience a score passes, or a coin accepts: the rules solved for a, float64 [...] each. As in `methods`, without torch.
 
 
 def _typical(b: Distributions, score: Tensor) -> Tensor:
     """min(x², x·e^(−H)) = score, where x = 1 − a."""
     spread = score * _whole(b, "H", "p").exp()
-    return torch.where(score < 0, math.inf, 1 - torch.maximum(score.clamp_min(0).sqrt(), spread))
+    return (1 - score.clamp_min(0).sqrt().maximum(spread)).masked_fill(score < 0, math.inf)
 
 
 def _relaxed(b: Distributions, score: Tensor) -> Tensor:
     among = score >= _whole(b, "top", "p1", _TOP)
-    return torch.where(among, _whole(b, "max", "p1") - score, math.inf)
+    return (_whole(b, "max", "p1") - score).where(among, math.inf)
 
 
 def _fuzzy(b: Distributions, score: Tensor) -> Tensor:
@@ -42,19 +44,19 @@ def _fuzzy(b: Distributions, score: Tensor) -> Tensor:
 
 def _mixed_from(b: Distributions, q: Tensor, p: Tensor, coin: Tensor) -> Tensor:
     """coin·q < (1 − a)·p + a·q."""
-    return torch.where(p < q, (coin * q - p) / (q - p), -math.inf)
+    return ((coin * q - p) / (q - p)).where(p < q, -math.inf)
 
 
 def _raised_from(b: Distributions, q: Tensor, p: Tensor, coin: Tensor) -> Tensor:
     """coin·q < p + √(2a·p(1 − p))."""
     lack, spread = coin * q - p, 2 * p * (1 - p)
-    return torch.where(lack < 0, -math.inf, torch.where(spread > 0, lack.square() / spread, math.inf))
+    return (lack.square() / spread).where(spread > 0, math.inf).masked_fill(lack < 0, -math.inf)
 
 
 def _eased_from(b: Distributions, q: Tensor, p: Tensor, coin: Tensor) -> Tensor:
     """coin·q < p + a·(1 − max p)·q."""
     lack, ease = coin * q - p, (1 - _whole(b, "max", "p")) * q
-    return torch.where(lack < 0, -math.inf, torch.where(ease > 0, lack / ease, math.inf))
+    return (lack / ease).where(ease > 0, math.inf).masked_fill(lack < 0, -math.inf)
 
 
 _TOP = 10

@@ -1,6 +1,7 @@
 """What a method is: its rule as an expression, and how it is named, written and explained.
 
-Knows no registry: the rows are `methods` and `later_methods`.
+Knows no registry: the rows are `methods` and `later_methods`. What a rule means in tensors is imported when it is first asked for: whoever
+only reads names, ranges and formulas, as the page does at its start, needs no torch, which takes seconds.
 """
 
 from __future__ import annotations
@@ -10,20 +11,22 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
 
-from torch import Tensor
-
-from specviz.core.distributions import Distributions
-from specviz.core.expression.syntax import Node, parse, parse_number, typeset
-from specviz.core.expression.tensors import compile_number, compile_rule, shows_sides
-from specviz.core.sampling import Number
+from specviz.core.expression.syntax import Node, compared, parse, parse_number, typeset
 from specviz.errors import RequestError, quoted
 
-Rule = Callable[[Distributions, Number], tuple[Tensor, Tensor]]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from specviz.core.distributions import Distributions
+    from specviz.core.sampling import Number
+
+Rule: TypeAlias = "Callable[[Distributions, Number], tuple[Tensor, Tensor]]"
 """A deferral test: (distributions, a) -> score, threshold. Trust where score >= threshold.
 
 The score is [..., 1] where the drafter is trusted as a whole, [..., V] where each token is judged."""
-Weight = Callable[[Distributions, Number, "Tensor | None"], Tensor]
+Weight: TypeAlias = "Callable[[Distributions, Number, Tensor | None], Tensor]"
 """(distributions, a, tokens [..., m]) -> a number of each of these tokens [..., m], or of all [..., V]."""
 
 OWN = "Your own"
@@ -89,17 +92,21 @@ class Method:
     @cached_property
     def rule(self) -> Rule | None:
         """The deferral test; None without one."""
-        return self.function or (None if self.test is None else compile_rule(self.test))
+        if self.function or self.test is None:
+            return self.function
+        from specviz.core.expression.tensors import compile_rule
+
+        return compile_rule(self.test)
 
     @cached_property
     def weigh(self) -> Weight | None:
         """What a proposal is accepted in proportion to; None where a rule, or one model alone, decides."""
-        return compile_number(parse_number(self.weight)) if self.weight else None
+        return _weight(self.weight) if self.weight else None
 
     @cached_property
     def scale(self) -> Weight | None:
         """The factor of p in the residual, by the rejected token; None where it is 1."""
-        return compile_number(parse_number(self.share)) if self.share else None
+        return _weight(self.share) if self.share else None
 
     @property
     def score_label(self) -> str | None:
@@ -115,10 +122,11 @@ class Method:
     def _labels(self) -> tuple[str | None, str | None]:
         if self.test is None:
             return None, None
-        if not shows_sides(self.test):
+        sides = compared(self.test)
+        if sides is None:
             return typeset(self.test), None
-        left, right = map(typeset, self.test.parts)
-        return (left, right) if self.test.name == ">=" else (right, left)
+        greater, lesser = map(typeset, sides)
+        return greater, lesser
 
     @property
     def solves(self) -> bool:
@@ -129,7 +137,7 @@ class Method:
     @property
     def has_rule(self) -> bool:
         """Whether it has a rule of its own: neither a model alone nor speculative decoding, which others are compared with."""
-        return self.rule is not None or bool(self.weight)
+        return bool(self.function or self.expression or self.weight)
 
     @property
     def has_lenience(self) -> bool:
@@ -160,3 +168,9 @@ class Method:
         else:
             right = "takes any finite number"
         raise RequestError(f"Lenience {quoted(lenience)} does not fit {self.name}, which {right}.")
+
+
+def _weight(expression: str) -> Weight:
+    from specviz.core.expression.tensors import compile_number
+
+    return compile_number(parse_number(expression))

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from specviz.core.distributions import Distributions
-from specviz.core.expression.probe import probe
 from specviz.core.later_methods import LATER, SINCE
 from specviz.core.method import OWN, Method
 from specviz.errors import RequestError, quoted
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from specviz.core.distributions import Distributions
 
 FLOOR = 1e-10
 """Smallest denominator of `speed`'s acceptance ratio, as in the paper's published notebook."""
@@ -29,7 +31,8 @@ OWN_RULE = "own_rule"
 """The method whose rule is given with the request."""
 
 
-# At which lenience a score passes: the rules' tests solved for a, [...] each.
+# At which lenience a score passes: the rules' tests solved for a, float64 [...] each. By what tensors can do themselves: to read the
+# registry takes no torch.
 
 
 def _best(b: Distributions) -> Tensor:
@@ -46,8 +49,10 @@ def _below_best(b: Distributions, score: Tensor) -> Tensor:
 
 def _below_best_by_distance(b: Distributions, score: Tensor) -> Tensor:
     distance, lack = b.total_variation.squeeze(-1).double(), _best(b) - score
-    flat = torch.where(lack > 0, math.inf, -math.inf).to(lack.dtype)  # where q = p lenience changes nothing
-    return torch.where(distance > 0, lack / distance, flat)
+    flat = lack.new_full(lack.shape, -math.inf).masked_fill(
+        lack > 0, math.inf
+    )  # q = p: lenience changes nothing
+    return (lack / distance).where(distance > 0, flat)
 
 
 def _below_best_by_share(b: Distributions, score: Tensor) -> Tensor:
@@ -56,8 +61,8 @@ def _below_best_by_share(b: Distributions, score: Tensor) -> Tensor:
 
 def _lossy_from(b: Distributions, q: Tensor, p: Tensor, coin: Tensor) -> Tensor:
     """`speed` accepts where coin < p / ((1 - a) q), and its denominator is floored."""
-    strict = 1 - p / (coin * q).clamp_min(torch.finfo(p.dtype).tiny)
-    return torch.where(p > coin * FLOOR, strict, math.inf)
+    strict = 1 - p / (coin * q).clamp_min(sys.float_info.min)
+    return strict.where(p > coin * FLOOR, math.inf)
 
 
 _BASELINES, _SPECULATIVE = "Baselines", "Speculative decoding"
@@ -239,11 +244,18 @@ def get_method(name: str, rule: str = "") -> Method:
 @lru_cache(256)
 def _own(rule: str) -> Method:
     method = replace(_OWN_RULE, expression=rule, formula="")
-    assert method.test is not None
-    probe(method.test, rule)
+    _probe(method)
     if any(node.name == "a" for node in method.test.walk()):
         return method
     return replace(method, offered_range=(0.0, 0.0), default_lenience=0.0)
+
+
+def _probe(method: Method) -> None:
+    """Try a rule that is not the registry's own: with tensors, and so with torch."""
+    from specviz.core.expression.probe import probe
+
+    assert method.test is not None
+    probe(method.test, method.expression)
 
 
 def register_method(method: Method) -> Method:
@@ -267,6 +279,6 @@ def register_method(method: Method) -> Method:
         raise RequestError(f"The default lenience of {method.name} is outside the range that it offers.")
     _ = method.rule, method.weigh, method.scale  # which reads them
     if method.test is not None:
-        probe(method.test, method.expression)
+        _probe(method)
     _METHODS[method.name] = method
     return method

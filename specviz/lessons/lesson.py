@@ -7,8 +7,9 @@ Knows the format of docs/lessons.md and the kinds of `pictures`; knows neither w
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +55,32 @@ class Step:
 
 @dataclass(frozen=True)
 class Lesson:
-    """A whole lesson; `texts` has its title, what it is about and its last words, by language."""
+    """A lesson.
+
+    Attributes:
+        texts: its title, what it is about and its last words, by language.
+        deeper: of each step, whether it lies deeper.
+        read: reads the steps with their pictures.
+    """
 
     name: str
     texts: Mapping[str, Mapping[str, str]]
-    steps: tuple[Step, ...]
+    deeper: tuple[bool, ...]
+    read: Callable[[], tuple[Step, ...]] = field(repr=False)
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """Its steps; read when first asked for.
+
+        Raises:
+            SpecvizError: one of them has an error.
+        """
+        return self.read()
 
     @property
     def main(self) -> int:
         """How many steps are walked by who never goes deeper."""
-        return sum(not step.deeper for step in self.steps)
+        return self.deeper.count(False)
 
     def told(self, words: Words) -> dict[str, Any]:
         """The lesson, JSON-ready, for the browser."""
@@ -92,10 +109,12 @@ class BrokenLesson:
     problem: str
 
 
-def read_lesson(folder: Path, shelf: Shelf, words: Words) -> Lesson | BrokenLesson:
-    """Read a lesson's folder; one that has an error is told by its first one."""
+def read_lesson(folder: Path, shelf: Shelf, words: Words, *, whole: bool = True) -> Lesson | BrokenLesson:
+    """Read a lesson's folder; one that has an error is told by its first one. Not `whole`: its steps are read when asked for."""
     try:
-        return _read(folder, shelf, words)
+        lesson = _read(folder, shelf, words)
+        _ = lesson.steps if whole else None
+        return lesson
     except SpecvizError as error:
         return BrokenLesson(folder.name, str(error))
 
@@ -119,15 +138,28 @@ def _read(folder: Path, shelf: Shelf, words: Words) -> Lesson:
             raise head.error(f"there are no words for buttons and pictures in {code!r}: words/{code}.yaml.")
         fields = head.only(_LESSON_TEXT, _LESSON_TEXT)
         texts[code] = {name: _text(field, {}) for name, field in fields.items()}
-    steps: list[Step] = []
     for name in files:
         if not _STEP.fullmatch(name):
             raise LessonError(f"{folder.name}/{name}: a step’s file is named like 01-a-name.yaml.")
-        step = _step(source(name), {code: source(f"{code}/{name}") for code in codes}, name[:-5], shelf)
-        if step.deeper and not steps:
-            raise LessonError(f"{whole.file}/{name}: the first step cannot lie deeper.")
-        steps.append(step)
-    return Lesson(folder.name, texts, tuple(steps))
+    entries = {name: source(name) for name in files}
+    deeper = tuple(map(_lies_deeper, entries.values()))
+    if deeper[0]:
+        raise LessonError(f"{whole.file}/{files[0]}: the first step cannot lie deeper.")
+
+    def steps() -> tuple[Step, ...]:
+        return tuple(
+            _step(entry, {code: source(f"{code}/{name}") for code in codes}, name[:-5], shelf)
+            for name, entry in entries.items()
+        )
+
+    return Lesson(folder.name, texts, deeper, steps)
+
+
+def _lies_deeper(entry: Entry) -> bool:
+    return (
+        "deeper" in entry.fields
+        and entry.fields["deeper"].one_of(("true", "false"), "true or false") == "true"
+    )
 
 
 def _step(entry: Entry, sources: Mapping[str, Entry], name: str, shelf: Shelf) -> Step:
@@ -135,7 +167,6 @@ def _step(entry: Entry, sources: Mapping[str, Entry], name: str, shelf: Shelf) -
     label = entry.fields["kind"].one_of(KINDS, "a kind of step")
     kind = KINDS[label]
     fields = entry.only((*_COMMON, *kind.required, *kind.optional), kind.required)
-    deeper = "deeper" in fields and fields["deeper"].one_of(("true", "false"), "true or false") == "true"
     picture = kind.draw(entry, shelf)
     choices = tuple(fields["choices"].names) if "choices" in fields else ()
     right = ""
@@ -147,7 +178,7 @@ def _step(entry: Entry, sources: Mapping[str, Entry], name: str, shelf: Shelf) -
         if right not in choices:
             raise fields["choices"].error(f"the outcome {asked!r} is {right!r} here, and is none of them.")
     texts = {code: _texts(source, picture, choices, right) for code, source in sources.items()}
-    return Step(name, label, deeper, picture, choices, right, texts)
+    return Step(name, label, _lies_deeper(entry), picture, choices, right, texts)
 
 
 def _texts(entry: Entry, picture: Picture, choices: tuple[str, ...], right: str) -> dict[str, Any]:

@@ -15,14 +15,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import torch
-
 from specviz.analysis.lanes import lane
 from specviz.analysis.recorded_runs import RecordedRuns
 from specviz.analysis.sweep.folder import Recorded
-from specviz.core.distributions import Distributions
 from specviz.core.methods import METHODS
-from specviz.core.target import Target
 from specviz.errors import SpecvizError
 from specviz.lessons.places import ROUNDS, TOKENS, beside_favourite, examined, is_word, listed_by_both
 from specviz.lessons.source import Entry
@@ -293,49 +289,6 @@ def _rejections(entry: Entry, shelf: Shelf) -> Picture:
 # ---- rules at one place
 
 
-_SPREAD = 4096
-
-
-def _rulings(token: Token, run: Run, methods: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Both sides of each method's test at an examined place of a run at temperature 1.
-
-    The run's own are those that it recorded. For others the distributions are put together from what it recorded: the most
-    probable tokens, and the rest spread evenly, which no rule but OPT's can tell from what it was.
-    """
-    draft = examined(token)
-    known: list[dict[int, float]] = [{}, {}]
-    for side, name in zip(known, ("q", "p"), strict=True):
-        side |= {one.id: one.probability for one in getattr(token.top, name)}
-        side[draft.id] = getattr(draft, name)
-    ids = sorted({*known[0], *known[1]}, key=lambda id: id != draft.id)  # the draft token first
-    logits = []
-    for side in known:
-        rest = max(1e-9, 1 - sum(side.values())) / (_SPREAD + len(ids) - len(side))
-        masses = [side.get(id, rest) for id in ids] + [rest] * _SPREAD
-        logits.append(torch.tensor(masses, dtype=torch.float64).clamp_min(1e-30).log())
-    found = []
-    for name, lenience in methods.items():
-        if (name, lenience) == (run.method, run.lenience) and token.rule:
-            sides = (token.rule.score, token.rule.threshold)
-        else:
-            target = Target.of(METHODS[name], Distributions(*logits, 1.0), lenience)
-            assert target.score is not None
-            assert target.threshold is not None
-            sides = (float(target.score[0]), float(target.threshold[0]))
-        found.append(
-            {
-                "method": name,
-                "lenience": lenience,
-                "score": sides[0],
-                "threshold": sides[1],
-                "trusted": sides[0] >= sides[1],
-                "score_label": METHODS[name].score_label,
-                "threshold_label": METHODS[name].threshold_label,
-            }
-        )
-    return found
-
-
 def _differ(token: Token, rulings: list[dict[str, Any]]) -> float | None:
     verdicts = {one["trusted"] for one in rulings}
     # A threshold below 0 is one that everything passes: true, and hard to talk about.
@@ -355,6 +308,9 @@ _RULE_PLACES: Mapping[str, Callable[[Token, list[dict[str, Any]]], float | None]
 
 
 def _rule(entry: Entry, shelf: Shelf) -> Picture:
+    # Here and not above: it computes with torch, which takes seconds to import. No other picture does.
+    from specviz.lessons.rulings import rulings_at
+
     run = shelf.load(entry.fields["run"])
     methods = {}
     for name, lenience in entry.fields["methods"].fields.items():
@@ -372,7 +328,7 @@ def _rule(entry: Entry, shelf: Shelf) -> Picture:
     for at, token in enumerate(run.tokens):
         if token.acceptance is None or not token.top or not token.top.q or not token.top.p:
             continue
-        rulings = _rulings(token, run, methods)
+        rulings = rulings_at(token, run, methods)
         if (value := worth(token, rulings)) is not None:
             found.append((is_word(examined(token).text), value, -at, rulings))
     if not found:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from specviz.analysis.recorded_runs import RecordedRuns, read_recorded_runs
-from specviz.analysis.sweep.folder import open_recorded
+from specviz.analysis.sweep.folder import shown_sweep
 from specviz.errors import TraceError
 from specviz.lessons.lesson import NAME, BrokenLesson, Lesson, Words, read_lesson, read_words
 from specviz.lessons.pictures import Shelf
@@ -47,7 +47,7 @@ def read_lessons() -> Lessons:
         runs = read_recorded_runs()
     except TraceError:
         runs = RecordedRuns(FOLDER, "", "", 0.0, ())
-    sweep = open_recorded()
+    sweep = shown_sweep()
     found: dict[str, Lesson | BrokenLesson] = {}
     for folder in folders:
         if not folder.is_dir():
@@ -58,7 +58,9 @@ def read_lessons() -> Lessons:
                 problem = "A lesson’s folder must have a name of small letters, digits and hyphens."
                 found["unnamed"] = BrokenLesson("unnamed", problem)
                 continue
-            found[path.name] = read_lesson(path, Shelf(path, runs, sweep), words)
+            # The project's own are sound, and take traces and torch: their steps are read when one is opened. Another's errors are
+            # to be told in the list.
+            found[path.name] = read_lesson(path, Shelf(path, runs, sweep), words, whole=folder != FOLDER)
     for code, error in problems.items():
         found.setdefault(f"words-{code.lower()}", BrokenLesson(f"words-{code.lower()}", str(error)))
     return Lessons(found, words)

@@ -14,7 +14,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +254,12 @@ def open_recorded(folder: Path = SHELF) -> Recorded | None:
         machine=", ".join(str(machine[name]) for name in ("machine", "processor") if name in machine),
         folder=files,
     )
+
+
+@cache
+def shown_sweep() -> Recorded | None:
+    """The project's own sweep, read once for this process."""
+    return open_recorded()
 
 
 def _lines(path: Path) -> Iterator[Any]:

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from specviz.app.components.scripted_html import ScriptedHTML, method_words, style, template
+from specviz.errors import SpecvizError
 from specviz.lessons.lesson import BrokenLesson
 from specviz.lessons.shelf import Lessons, shown_lessons
 
@@ -56,7 +57,7 @@ def _covers(lessons: Lessons) -> list[dict[str, Any]]:
             code: {**texts, "words": {name: lessons.words[code][name] for name in used}}
             for code, texts in lesson.texts.items()
         }
-        deeper = len(lesson.steps) - lesson.main
+        deeper = sum(lesson.deeper)
         found.append({"name": lesson.name, "main": lesson.main, "deeper": deeper, "languages": languages})
     return found
 
@@ -71,6 +72,9 @@ def lesson_route() -> Route:
             return JSONResponse({"problem": "There is no lesson of this name."}, 404)
         if isinstance(found, BrokenLesson):
             return JSONResponse({"problem": found.problem})
-        return JSONResponse(found.told(lessons.words))
+        try:
+            return JSONResponse(found.told(lessons.words))
+        except SpecvizError as error:
+            return JSONResponse({"problem": str(error)})
 
     return Route(f"/{ADDRESS}", answer)

@@ -143,6 +143,15 @@ def parse_number(text: str) -> Node:
     return node
 
 
+def compared(rule: Node) -> tuple[Node, Node] | None:
+    """The greater and the lesser side of a rule that is a single comparison with a number of the whole position; else None."""
+    if rule.name not in (">=", "<="):
+        return None
+    greater, lesser = rule.parts if rule.name == ">=" else rule.parts[::-1]
+    plain = greater.level < Level.TOKEN or greater.is_quantity
+    return (greater, lesser) if plain and lesser.level < Level.TOKEN else None
+
+
 class _Parser:
     """One reading of one text."""
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specviz.core.distributions import Distributions
-from specviz.core.expression.syntax import Level, Node
+from specviz.core.expression.syntax import Level, Node, compared
 from specviz.core.sampling import Number, indicator, tensor
 
 Value = Any  # float | Tensor: a setting stays a number until it meets a tensor
@@ -40,7 +40,7 @@ def compile_rule(node: Node) -> Callable[[Distributions, Number], tuple[Tensor, 
     The score is [..., 1] where the drafter is trusted as a whole, [..., V] where each token is judged. Of a single comparison these
     are its two sides; else the score is 1 where the rule holds and 0 elsewhere, and the threshold one half.
     """
-    sides = _sides(node)
+    sides = compared(node)
     if sides is None:
         compute = _compile(node)
 
@@ -62,20 +62,6 @@ def compile_rule(node: Node) -> Callable[[Distributions, Number], tuple[Tensor, 
         return _whole(score, b), threshold
 
     return comparison
-
-
-def shows_sides(node: Node) -> bool:
-    """Whether the score and the threshold of a rule are its two sides."""
-    return _sides(node) is not None
-
-
-def _sides(node: Node) -> tuple[Node, Node] | None:
-    """The greater and the lesser side of a rule that is a single comparison with a number of the whole position."""
-    if node.name not in (">=", "<="):
-        return None
-    greater, lesser = node.parts if node.name == ">=" else node.parts[::-1]
-    plain = greater.level < Level.TOKEN or greater.is_quantity
-    return (greater, lesser) if plain and lesser.level < Level.TOKEN else None
 
 
 def as_tensor(value: Value, like: Tensor) -> Tensor:

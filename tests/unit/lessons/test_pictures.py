@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from specviz.analysis.recorded_runs import read_recorded_runs
-from specviz.lessons.pictures import _rulings
 from specviz.lessons.places import ROUNDS, TOKENS, beside_favourite, examined, is_word, listed_by_both
+from specviz.lessons.rulings import rulings_at
 from specviz.schema.trace import Run
 
 SHELF = read_recorded_runs()
@@ -58,7 +58,7 @@ def test_rules_judge_as_the_run_recorded_it() -> None:
     for token in run.tokens:
         if token.what_if is None:
             continue
-        for ruling in _rulings(token, run, {name: a for name, a in asked.items() if name != "cascade_opt"}):
+        for ruling in rulings_at(token, run, {name: a for name, a in asked.items() if name != "cascade_opt"}):
             recorded = token.what_if.acceptance[named.index(ruling["method"])]
             draft = examined(token)
             assert draft.q is not None
@@ -69,7 +69,7 @@ def test_rules_judge_as_the_run_recorded_it() -> None:
                 assert recorded == pytest.approx(min(1.0, draft.p / draft.q), rel=1e-3), ruling
             judged += 1
         assert token.rule
-        [own] = _rulings(token, run, {"cascade_opt": run.lenience})
+        [own] = rulings_at(token, run, {"cascade_opt": run.lenience})
         assert (own["score"], own["threshold"]) == (token.rule.score, token.rule.threshold)
     assert judged > 50
 

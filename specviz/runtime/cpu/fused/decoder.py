@@ -276,14 +276,13 @@ class _Arena:
     ) -> list[int]:
         """The words of a matrix; with an `other` one, groups of both alternate."""
         kind = weights.format
-        parts = arrange(weights.rows, kind)
-        if other is not None:
-            parts = np.stack([parts, arrange(other.rows, kind)], axis=1)
-        room = self._room.take(parts.nbytes)
-        room[:] = parts.reshape(-1)
+        parts = [arrange(each.rows, kind) for each in (weights, other) if each is not None]
+        groups = sum(map(len, parts))
+        room = self._room.take(sum(part.nbytes for part in parts))
+        for index, part in enumerate(parts):
+            room.reshape(len(part), len(parts), -1)[:, index] = part
         address = int(room.ctypes.data)
-        self.sizes[address] = parts.nbytes
-        groups = parts.size // parts.shape[-1]
+        self.sizes[address] = room.nbytes
         if bias is None:
             if groups * LANES > len(self._zeros):
                 self._zeros = np.zeros(groups * LANES, np.float32)

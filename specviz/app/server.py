@@ -1,12 +1,17 @@
 """The server: builds the page over a service, loads the first pair in the background, and serves until it is ended.
 
-Works from any folder. Imports nothing at the top that imports torch: `build` has something to do before.
+Works from any folder. Imports nothing at the top that imports torch: `build` has something to do before. Nor does the page import it: the
+first pair's loading does, once the page is being served.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from specviz.core import compiling
@@ -21,6 +26,9 @@ if TYPE_CHECKING:
 
     from specviz.app.classroom import Classroom
     from specviz.serving.service import Service
+
+_START_SECONDS = 60.0
+"""How long loading the first pair may go on without collections of garbage; fetching weights can take minutes."""
 
 
 def build(for_class: bool = False) -> tuple[gr.Blocks, Service, Classroom | None]:
@@ -41,30 +49,53 @@ def build(for_class: bool = False) -> tuple[gr.Blocks, Service, Classroom | None
     if for_class:
         # Before it is first asked, which is once.
         os.environ.setdefault("SPECVIZ_PAIRS_OFFERED", DEFAULT_PAIR)
+    try:
+        with _without_collections():
+            return _build(for_class)
+    except SpecvizError as error:
+        sys.exit(str(error))
+
+
+def _build(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
     from specviz.app.classroom import Classroom, class_address
     from specviz.app.page import build_page, port
     from specviz.serving.limits import CLASS, Limits
     from specviz.serving.service import Service
     from specviz.serving.zerogpu_service import ZeroGpuService
 
+    limits = Limits.from_environment(usual=CLASS if for_class else None)
+    service = ZeroGpuService(limits) if zerogpu.active() else Service(limits)
+    classroom = Classroom(class_address(port())) if for_class else None
+    return build_page(service, classroom), service, classroom
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """No collections of garbage meanwhile. What a start makes stays, and looking through it again and again takes a sixth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
     try:
-        limits = Limits.from_environment(usual=CLASS if for_class else None)
-        service = ZeroGpuService(limits) if zerogpu.active() else Service(limits)
-        classroom = Classroom(class_address(port())) if for_class else None
-        return build_page(service, classroom), service, classroom
-    except SpecvizError as error:
-        sys.exit(str(error))
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None) -> None:
     """Tell the addresses of a class, log to standard error, load the default pair in the background, and serve until interrupted."""
-    # After `build`: it imports torch.
     from specviz.app.page import launch
 
     logs.configure()
     if classroom:
         print(_told(classroom), flush=True)
-    service.warm_up(default_pair(), TerminalProgress(sys.stderr))
+    gc.freeze()  # the page stays as long as the process
+    loading = service.warm_up(default_pair(), TerminalProgress(sys.stderr))
+
+    def wait() -> None:
+        with _without_collections():
+            loading.join(_START_SECONDS)
+
+    threading.Thread(target=wait, name="specviz-start", daemon=True).start()
     try:
         launch(page, service, classroom)
     finally:

@@ -12,7 +12,7 @@ from specviz.models.registry import DEFAULT_PAIR
 from specviz.serving.limits import CLASS
 
 _BUILDS = """
-import os, sys
+import gc, os, sys
 from specviz.app import server
 from specviz.serving import zerogpu
 assert "torch" not in sys.modules
@@ -21,6 +21,8 @@ zerogpu.start = lambda: seen.append(("torch" in sys.modules, os.environ["OMP_WAI
 page, service, classroom = server.build()
 assert seen == [(False, "PASSIVE")], seen
 assert classroom is None
+assert "torch" not in sys.modules, "the page has imported torch, and answers a second and a half later"
+assert gc.isenabled()
 print(len(page.blocks), type(service).__name__)
 os.environ["SPECVIZ_CLASS"] = "1"
 page, service, classroom = server.build()

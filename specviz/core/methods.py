@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from specviz.core.distributions import Distributions
+    from specviz.core.expression.syntax import Node
 
 FLOOR = 1e-10
 """Smallest denominator of `speed`'s acceptance ratio, as in the paper's published notebook."""
@@ -244,18 +245,18 @@ def get_method(name: str, rule: str = "") -> Method:
 @lru_cache(256)
 def _own(rule: str) -> Method:
     method = replace(_OWN_RULE, expression=rule, formula="")
-    _probe(method)
+    assert method.test is not None
+    _probe(method.test, rule)
     if any(node.name == "a" for node in method.test.walk()):
         return method
     return replace(method, offered_range=(0.0, 0.0), default_lenience=0.0)
 
 
-def _probe(method: Method) -> None:
-    """Try a rule that is not the registry's own: with tensors, and so with torch."""
-    from specviz.core.expression.probe import probe
+def _probe(rule: Node, text: str) -> None:
+    """Try a rule that is not the registry's own."""
+    from specviz.core.expression.probe import probe  # by tensors: the registry's own rows need no torch
 
-    assert method.test is not None
-    probe(method.test, method.expression)
+    probe(rule, text)
 
 
 def register_method(method: Method) -> Method:
@@ -279,6 +280,6 @@ def register_method(method: Method) -> Method:
         raise RequestError(f"The default lenience of {method.name} is outside the range that it offers.")
     _ = method.rule, method.weigh, method.scale  # which reads them
     if method.test is not None:
-        _probe(method)
+        _probe(method.test, method.expression)
     _METHODS[method.name] = method
     return method

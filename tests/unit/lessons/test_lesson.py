@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
+from specviz.app.components import lessons as component
 from specviz.errors import LessonError
+from specviz.lessons import lesson as lesson_module
 from specviz.lessons import pictures
 from specviz.lessons.lesson import BrokenLesson, Lesson, read_words
 from specviz.lessons.pictures import FIGURES, KINDS
 from specviz.lessons.places import ROUNDS, TOKENS
-from specviz.lessons.shelf import FOLDER, VARIABLE, read_lessons
+from specviz.lessons.shelf import FOLDER, VARIABLE, Lessons, read_lessons
 from tests.support.lessons import HEAD, STEP, TEXT, read, write_lesson
 
 OWN = read_lessons()
@@ -218,3 +222,19 @@ def test_the_document_names_every_kind_field_outcome_and_rule() -> None:
     for step in own().steps:
         row = next(line for line in document.splitlines() if line.startswith(f"| `{step.kind}` |"))
         assert all(f"`{each}`" in row for each in step.picture.outcomes), step.name
+
+
+def test_an_own_lesson_is_listed_before_its_steps_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is wrong with a step then is told when it is opened."""
+    monkeypatch.setattr(lesson_module, "_step", lambda *_: pytest.fail("a step was read"))
+    lesson = read_lessons().lessons["cascades"]
+    assert isinstance(lesson, Lesson)
+    assert (lesson.main, len(lesson.deeper)) == (own().main, len(own().steps))
+
+    def broken(*_: object) -> None:
+        raise LessonError("cascades/01.yaml, line 1: gone.")
+
+    monkeypatch.setattr(lesson_module, "_step", broken)
+    monkeypatch.setattr(component, "shown_lessons", lambda: Lessons({"cascades": lesson}, {}))
+    answer = TestClient(Starlette(routes=[component.lesson_route()])).get("/lessons?name=cascades")
+    assert answer.json() == {"problem": "cascades/01.yaml, line 1: gone."}

@@ -2,29 +2,28 @@
 
 All of them are in every version that requirements.txt allows, 5.20 to 5.23, where each was checked. Each is covered
 by tests/unit/compat/test_transformers.py, which says what is lost when a later version changes one.
+
+Imports nothing of transformers' modelling code, which takes seconds: `transformers_attention` does.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import utils as hub_utils
-from transformers import GenerationConfig, GenerationMixin, PreTrainedModel, modeling_gguf_pytorch_utils
 from transformers.cache_utils import CacheLayerMixin as CacheLayerMixin
-from transformers.integrations.sdpa_attention import sdpa_attention_forward as sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask as sdpa_mask
 from transformers.utils import logging
 
-# Re-exported, each public in its module and in no documented one:
+if TYPE_CHECKING:
+    from transformers import GenerationConfig, PreTrainedModel
+
+# Re-exported, public in its module and in no documented one:
 # - CacheLayerMixin: the interface of a cache's layer. `Cache` takes layers of one's own, and only of this kind.
-# - sdpa_attention_forward: transformers' own attention, to which ours falls back for masks that are not ours.
-# - sdpa_mask: the masks of that attention, registered for ours as well.
 
 DOWNLOAD_BAR = "tqdm_class"
 """The option of `from_pretrained` that names the class of the progress bar of downloads. Undocumented there, handed on
@@ -57,6 +56,9 @@ def generate_arguments() -> Mapping[str, Any]:
     `generate` hands a function given as `custom_generate` neither `streamer` nor `assistant_model`, though it takes
     both: they are read from its frame.
     """
+    # Here and not above: modelling code. Where there is a model, it is imported already.
+    from transformers import GenerationMixin
+
     code = inspect.unwrap(GenerationMixin.generate).__code__
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not code:
@@ -92,22 +94,6 @@ class ProcessSwitch:
             self._users -= 1
             if self._users == 0:
                 self._restore()
-
-
-def _hide_gguf_bar() -> Callable[[], None]:
-    module: Any = modeling_gguf_pytorch_utils
-    bar = module.tqdm
-    module.tqdm = functools.partial(bar, disable=True)
-
-    def restore() -> None:
-        module.tqdm = bar
-
-    return restore
-
-
-without_gguf_bar = ProcessSwitch(_hide_gguf_bar)
-"""`with without_gguf_bar:` no progress bar is drawn while a GGUF file is read. That module draws with tqdm itself, past
-`transformers.utils.logging.disable_progress_bar`."""
 
 
 def _silence() -> Callable[[], None]:

@@ -17,7 +17,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, GenerationConfig, PretrainedConfig
+from transformers import AutoConfig, GenerationConfig, PretrainedConfig
 
 from specviz.errors import PairError
 
@@ -43,13 +43,15 @@ class Checkpoint:
     formats: Mapping[str, str]
 
     @staticmethod
-    def read(folder: Path) -> Checkpoint:
-        """From a folder with config.json and safetensors.
+    def read(folder: Path, config: PretrainedConfig | None = None) -> Checkpoint:
+        """From a folder with config.json, unless its `config` is known already, and safetensors.
 
         Raises:
             OSError, SafetensorError, ValueError: a file is missing or damaged.
         """
-        config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        config = config or AutoConfig.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
         tensors, formats = dict[str, Tensor](), dict[str, str]()
         for path in _files(folder):
             with safe_open(path, framework="pt") as file:
@@ -110,11 +112,41 @@ class Checkpoint:
 
     def module(self, dtype: torch.dtype, **options: Any) -> Any:
         """The model as transformers', with these values rounded to `dtype`; `options` as of its `from_pretrained`."""
+        # Here and not above: modelling code, which takes seconds to import.
+        from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
         state = {name: self.floats(name).to(dtype) for name in self.tensors}
         kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(self.config)]
         model = kind.from_pretrained(None, config=self.config, state_dict=state, dtype=dtype, **options)
         model.generation_config = GenerationConfig.from_model_config(self.config)
         return model
+
+
+class _Llama(PretrainedConfig):
+    model_type = "llama"
+
+
+_ASKED = {
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size", "max_position_embeddings"),
+    *("num_attention_heads", "num_key_value_heads", "head_dim", "rope_parameters", "rms_norm_eps"),
+    *("hidden_act", "tie_word_embeddings", "bos_token_id", "eos_token_id"),
+}
+"""What is asked of a llama's config."""
+
+
+def whole_config(folder: Path) -> PretrainedConfig | None:
+    """The config in a folder, if it is a llama's that lacks nothing; else None.
+
+    Transformers' own class fills in what lacks, and importing it brings torch's compiler, which takes two seconds.
+    """
+    try:
+        record = json.loads((folder / "config.json").read_text("utf-8"))
+        is_whole = record["model_type"] == _Llama.model_type and record.keys() >= _ASKED
+        is_whole = is_whole and {"rope_type", "rope_theta"} <= record["rope_parameters"].keys()
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        # Whoever reads it next says what is wrong.
+        return None
+    return _Llama.from_dict(record) if is_whole else None
 
 
 def has_safetensors(folder: Path) -> bool:

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import GenerationConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specviz.models.checkpoint import Checkpoint
 from specviz.models.small_vocabulary import SmallVocabulary
@@ -73,6 +75,19 @@ def _head_size(config: Any) -> int:
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
+def _rotary(config: Any) -> tuple[torch.Tensor, float]:
+    """Inverse frequencies [head size / 2] of rotary positions, float32, and the factor of their cosines and sines.
+
+    Those of transformers' models, whose modules would bring all of its modelling code.
+    """
+    kind = config.rope_parameters["rope_type"]
+    if kind != "default":
+        frequencies, scale = ROPE_INIT_FUNCTIONS[kind](config)
+        return frequencies.float(), float(scale)
+    size = _head_size(config)
+    return 1.0 / (config.rope_parameters["rope_theta"] ** (torch.arange(0, size, 2).float() / size)), 1.0
+
+
 def fused_model(
     checkpoint: Checkpoint,
     load: Callable[[], Any],
@@ -87,9 +102,6 @@ def fused_model(
         vocabulary: of a drafter that knows only some tokens.
         fast: with activations of one byte, as llama.cpp does; otherwise exact.
     """
-    from transformers import GenerationConfig
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
     from specviz.runtime.cpu.fused.decoder import Decoder, DecoderShape
     from specviz.runtime.cpu.fused.processor import dot_products
     from specviz.runtime.cpu.fused.products import Arithmetic, Precision
@@ -102,7 +114,7 @@ def fused_model(
     dots = dot_products()
     if dots is None or unknown - {"q_proj", "k_proj", "v_proj"}:
         return None
-    rotary = LlamaRotaryEmbedding(config)
+    frequencies, rotary_scale = _rotary(config)
     shape = DecoderShape(
         hidden=config.hidden_size,
         heads=config.num_attention_heads,
@@ -110,8 +122,8 @@ def fused_model(
         head_size=_head_size(config),
         inner=config.intermediate_size,
         epsilon=config.rms_norm_eps,
-        frequencies=rotary.inv_freq.float().numpy(),
-        rotary_scale=float(rotary.attention_scaling),
+        frequencies=frequencies.numpy(),
+        rotary_scale=rotary_scale,
     )
     parts = _Parts(checkpoint, shape)
     try:
@@ -161,7 +173,8 @@ class _Parts:
             raise MixedFormatsError(
                 f"{names[0]} and its neighbours have the formats {', '.join(sorted(kinds))}"
             )
-        rows = np.concatenate([each.contiguous().view(torch.uint8).numpy() for each in tensors])
+        parts = [each.contiguous().view(torch.uint8).numpy() for each in tensors]
+        rows = np.concatenate(parts) if len(parts) > 1 else parts[0]
         return Weights(rows if order is None else rows[order], Format[kinds.pop()])
 
     def vector(self, name: str, order: np.ndarray | None = None) -> Any:

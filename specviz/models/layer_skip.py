@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import PreTrainedModel
 
 from specviz.errors import PairError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def skip_layers(verifier: PreTrainedModel, layers: Iterable[int]) -> PreTrainedModel:

@@ -13,27 +13,21 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from specviz.compat.transformers import DOWNLOAD_BAR, quiet_transformers
+from specviz.compat.transformers import quiet_transformers
 from specviz.core import compiling, kernels
-from specviz.errors import NoRoomError, PairError
+from specviz.errors import PairError
 from specviz.models import hub, smollm2
-from specviz.models.checkpoint import Checkpoint, has_safetensors, is_quantised
-from specviz.models.failures import DAMAGED, GATED, UNREACHABLE, explain
+from specviz.models.checkpoint import Checkpoint, has_safetensors, whole_config
+from specviz.models.failures import GATED, UNREACHABLE, explain
 from specviz.models.fused import fused_model, is_possible
 from specviz.models.layer_skip import skip_layers
 from specviz.models.pair import ModelPair, P, make_pair
-from specviz.models.placement import WEIGHTS_SHARE, Placement, choose_placement, free_gpu_memory
+from specviz.models.placement import Placement, choose_placement
 from specviz.models.registry import (
     AssetSource,
     EmbeddedSource,
@@ -45,15 +39,12 @@ from specviz.models.registry import (
 )
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import Progress, part, silent
-from specviz.runtime.attention import group
-from specviz.runtime.cpu.packing import pack
 from specviz.runtime.cpu.threads import choose
-from specviz.runtime.cuda.fusing import fuse
-from specviz.runtime.cuda.workspace import single_gpu
 from specviz.runtime.memory import give_back_memory
-from specviz.runtime.model_runner import TorchModel
 from specviz.runtime.runner import Model
-from specviz.trials import tried
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _log = logging.getLogger(__name__)
 _Loaded = TypeVar("_Loaded")
@@ -134,15 +125,6 @@ def read_tokenizer(location: str, *, online: bool = False) -> PreTrainedTokenize
     return AutoTokenizer.from_pretrained(location, local_files_only=not online, trust_remote_code=False)
 
 
-def tune(model: PreTrainedModel) -> None:
-    """Make passes over a few tokens fast: packed weights and threads on the CPU, attention on any device."""
-    pack(model)
-    group(model)
-    choose(model)
-    if single_gpu(model) is not None and tried("fused"):
-        fuse(model)
-
-
 def release_memory() -> None:
     """Free what a failed load or an unloaded pair held: reference cycles, and memory that allocators keep."""
     gc.collect()
@@ -218,10 +200,8 @@ def _without_layers(verifier: Model, layers: range, prepack: bool) -> Model:
             choose(skipping)
         return skipping
 
-    if isinstance(verifier, TorchModel):
-        return TorchModel(module())
-    fused: Any = verifier
-    return fused.with_layers([i for i in range(fused.decoder.layers) if i not in layers], module)
+    count = verifier.config.get_text_config().num_hidden_layers
+    return verifier.with_layers([i for i in range(count) if i not in layers], module)
 
 
 @dataclass(frozen=True)
@@ -268,73 +248,43 @@ class _Loader:
         """The embedded verifier."""
         directory = str(smollm2.verifier_directory(part(report, 0.0, 0.8)))
         report(0.8, f"Loading {name}")
-        return self._model(directory, name, part(report, 0.8, 1.0)), read_tokenizer(directory)
+        model = self._model(directory, name, part(report, 0.8, 1.0))
+        # The class that AutoTokenizer finds, by way of a config's class, which takes seconds to import.
+        return model, PreTrainedTokenizerFast.from_pretrained(directory, local_files_only=True)
 
     def _model(self, location: str, name: str, report: Progress, online: bool = False) -> Model:
         """The model of a folder or repository, on its device; raises whatever reading raises."""
-        fused = self._fused(location, name, report, online)
-        return fused or TorchModel(self._module(location, name, report, online))
+        if fused := self._fused(location, name, report, online):
+            return fused
+        # Here and not above: it takes two seconds to import, and fused passes do without.
+        from specviz.models.modules import load_module
+        from specviz.runtime.model_runner import TorchModel
+
+        return TorchModel(
+            load_module(location, name, self.placement, report, prepack=self.prepack, online=online)
+        )
 
     def _fused(self, location: str, name: str, report: Progress, online: bool) -> Model | None:
         """The model for fused passes on the CPU; None where there are none for it."""
         if not self.may_fuse:
             return None
-        config = AutoConfig.from_pretrained(location, local_files_only=not online, trust_remote_code=False)
+        config = whole_config(Path(location)) or AutoConfig.from_pretrained(
+            location, local_files_only=not online, trust_remote_code=False
+        )
         if not is_possible(config):
             return None
         folder = hub.folder_of(location, name, report, online)
         if not has_safetensors(folder):
             return None
         report(0.9, f"Arranging the weights of {name} (the first time, compiling for this processor)")
-        plain = replace(self, fuses=False, online=False, prepack=False)
 
         def load() -> PreTrainedModel:
+            from specviz.models.modules import load_module  # as in `_model`
+
             with quiet_transformers:
-                module = plain._module(str(folder), name, silent)
+                module = load_module(str(folder), name, self.placement, silent, prepack=False, online=False)
             return module.eval().requires_grad_(False)
 
-        return fused_model(Checkpoint.read(folder), load, SmallVocabulary.load(folder), fast=self.fast)
-
-    def _module(self, location: str, name: str, report: Progress, online: bool = False) -> PreTrainedModel:
-        """The model as one of transformers'."""
-        if is_quantised(Path(location)):
-            model = Checkpoint.read(Path(location)).module(self.placement.dtype, **self._device_options())
-        else:
-            model = self._published(location, name, report, online)
-        if self.placement.sharded and {"cpu", "disk"} & set(
-            map(str, getattr(model, "hf_device_map", {}).values())
-        ):
-            raise NoRoomError(
-                f"{name} does not fit into the memory of the GPUs here: choose a smaller pair or dtype."
-            )
-        if vocabulary := SmallVocabulary.load(Path(location)):
-            vocabulary.widen(model)
-        if self.prepack:
-            tune(model)
-        return model
-
-    def _published(self, location: str, name: str, report: Progress, online: bool) -> PreTrainedModel:
-        """The model of a folder or repository as transformers reads it."""
-        # A repository without safetensors (OPT) is read from its .bin file, unpickled as bare tensors and no more.
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            location,
-            dtype=self.placement.dtype,
-            local_files_only=not online,
-            trust_remote_code=False,
-            output_loading_info=True,
-            **self._device_options(),
-            **({DOWNLOAD_BAR: hub.download_bar(name, report)} if online else {}),
+        return fused_model(
+            Checkpoint.read(folder, config), load, SmallVocabulary.load(folder), fast=self.fast
         )
-        model, found = loaded
-        if found["missing_keys"]:  # transformers would fill them with random numbers
-            raise DAMAGED.of(name)
-        return model
-
-    def _device_options(self) -> dict[str, Any]:
-        """The options of `from_pretrained` that say where the weights go."""
-        if self.placement.sharded:
-            limits = {index: int(free * WEIGHTS_SHARE) for index, free in enumerate(free_gpu_memory())}
-            return {"device_map": "auto", "max_memory": limits}
-        if self.placement.device.type != "cpu":
-            return {"device_map": {"": self.placement.device}}
-        return {}

@@ -17,7 +17,8 @@ from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from specviz.compat.torch import attention_and_log_sum
-from specviz.compat.transformers import ProcessSwitch, attention_of, sdpa_attention_forward, sdpa_mask
+from specviz.compat.transformers import ProcessSwitch, attention_of
+from specviz.compat.transformers_attention import sdpa_attention_forward, sdpa_mask
 from specviz.trials import tried
 
 NAME = "specviz_grouped"

@@ -5,7 +5,7 @@ Knows one model, its KV cache and its masks; knows no method, no request and no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import product
@@ -297,6 +297,10 @@ class TorchModel:
         """See `runner.Model`."""
         shared = None if apart else workspace(self._module)
         return ModelRunner(self._module, vocabulary_size, Workspace() if beside and shared else shared)
+
+    def with_layers(self, layers: Sequence[int], load: Callable[[], Any]) -> TorchModel:
+        """See `runner.Model`; loaded at once."""
+        return TorchModel(load())
 
     def module(self) -> Any:
         """The model itself."""

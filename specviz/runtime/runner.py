@@ -7,7 +7,7 @@ request and no randomness.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -254,6 +254,9 @@ class Model(Protocol):
             apart: it leaves alone the buffers that outlive their owners; or
             beside: it gets such buffers of its own.
         """
+
+    def with_layers(self, layers: Sequence[int], load: Callable[[], Any]) -> Model:
+        """A model of some of the layers (0-based), which shares all weights; `load` makes it as a module."""
 
     def module(self) -> Any:
         """The same model as one of transformers', with the same values; loaded when first asked for."""

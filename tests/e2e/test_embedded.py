@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from specviz.core.methods import METHODS, PAPER
 from specviz.engine.engine import Engine
+from specviz.engine.pair import Pair
+from specviz.models import smollm2
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 
+ROOT = Path(__file__).parents[2]
 MARGIN = 0.03
 """Of two logits: what activations of 16 bits may change against transformers in float32."""
 SEEDS = (0, 1)
@@ -185,3 +192,24 @@ def test_text_is_what_the_tokenizer_decodes(engine: Engine) -> None:
     for run in engine.generate([Request(prompt=prompt, max_new_tokens=40) for prompt in PROMPTS[:4]]):
         assert run.text == engine.pair.tokenizer.decode(run.token_ids, skip_special_tokens=True)
         assert sum(run.accepted) not in (0, len(run.tokens))
+
+
+def test_fused_passes_need_none_of_transformers_modelling_code() -> None:
+    """Importing it, and torch's compiler with it, would take a third of what the pair takes to load."""
+    code = (
+        "import sys, specviz\n"
+        "print(specviz.load_pair('embedded', 'cpu').generate('Why is the sky blue?', max_new_tokens=4).text)\n"
+        "unneeded = {'transformers.modeling_utils', 'torch._dynamo', 'specviz.runtime.model_runner', 'specviz.models.modules'}\n"
+        "sys.exit(f'imported: {unneeded & set(sys.modules)}' if unneeded & set(sys.modules) else 0)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip()
+
+
+def test_the_tokenizer_is_the_one_that_transformers_finds(embedded: Pair) -> None:
+    found = AutoTokenizer.from_pretrained(str(smollm2.verifier_directory()), local_files_only=True)
+    assert type(found) is type(embedded.tokenizer)
+    assert found.backend_tokenizer.to_str() == embedded.tokenizer.backend_tokenizer.to_str()
+    assert found.special_tokens_map == embedded.tokenizer.special_tokens_map
+    assert found.chat_template == embedded.tokenizer.chat_template

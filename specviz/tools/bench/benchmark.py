@@ -21,7 +21,8 @@ import torch
 
 from specviz.compat.transformers import quiet_transformers
 from specviz.errors import SpecvizError
-from specviz.models.loading import load_pair, tune
+from specviz.models.loading import load_pair
+from specviz.models.modules import tune
 from specviz.models.placement import dtype_name, find_device
 from specviz.models.tokenizer import encode_prompt
 from specviz.progress import Progress

@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 
 from specviz.errors import RequestError
-from specviz.models.loading import load_pair, tune
+from specviz.models.loading import load_pair
+from specviz.models.modules import tune
 from specviz.models.pair import ModelPair
 from specviz.models.placement import find_device
 from specviz.tools.bench.shapes import shape_pair, tuned_twin

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specviz.core.sampling import distribution, draw
 from specviz.engine.engine import Engine
-from specviz.models.loading import tune
+from specviz.models.modules import tune
 from specviz.models.pair import ModelPair
 from specviz.progress import silent
 from specviz.runtime.memory import bandwidth

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import gradio.component_meta
 
+import specviz
 from specviz.compat.gradio_stubs import FUNCTION, MODULE
 
 SCRIPT = f"""
@@ -28,9 +31,12 @@ print(gradio.Button("Run").elem_id, Own("<p>").value)
 """
 
 
-def test_the_page_imports_gradio_without_its_stubs(tmp_path) -> None:
+def test_the_page_imports_gradio_without_its_stubs(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(SCRIPT)
-    run = subprocess.run([sys.executable, "own.py"], cwd=tmp_path, capture_output=True, text=True)
+    environment = os.environ | {"PYTHONPATH": str(Path(specviz.__file__).parents[1])}
+    run = subprocess.run(
+        [sys.executable, "own.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     assert run.returncode == 0, (
         f"Gradio does not work, or writes stubs, once {MODULE}.{FUNCTION} is replaced: {run.stderr}"
     )

@@ -6,7 +6,6 @@ Each test fails with a sentence that says what has changed and what SpecViz lose
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,11 +34,6 @@ RE_EXPORTED = [
         "prefill has no attention to fall back to",
     ),
     ("transformers.masking_utils", "sdpa_mask", "grouped attention has no masks"),
-    (
-        "transformers.modeling_gguf_pytorch_utils",
-        "tqdm",
-        "the embedded verifier's conversion draws over the terminal",
-    ),
 ]
 
 
@@ -137,16 +131,4 @@ def test_from_pretrained_hands_the_bars_class_to_the_hub(
     assert Bar in seen, (
         f"{HERE} no longer hands from_pretrained's {compat().DOWNLOAD_BAR} to huggingface_hub: downloads of pairs would "
         "not say how far they are."
-    )
-
-
-def test_no_bar_is_drawn_while_gguf_is_read(capfd: pytest.CaptureFixture[str]) -> None:
-    module: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
-    before = module.tqdm
-    with compat().without_gguf_bar:
-        assert list(module.tqdm([1, 2], desc="reading")) == [1, 2]
-    assert capfd.readouterr() == ("", ""), f"{HERE} draws a bar of another kind while it reads a GGUF file."
-    assert module.tqdm is before
-    assert "tqdm(" in inspect.getsource(module), (
-        f"{HERE} no longer draws its GGUF bar with tqdm itself: specviz.compat.transformers.without_gguf_bar may go."
     )

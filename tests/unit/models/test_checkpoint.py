@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -12,12 +13,15 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from transformers import AutoConfig, LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from specviz.engine.engine import Engine
 from specviz.engine.pair import Pair
 from specviz.errors import PairError
 from specviz.models import fused as fused_models
-from specviz.models.checkpoint import QUANTISED, Checkpoint, from_gguf, is_quantised
+from specviz.models import smollm2
+from specviz.models.checkpoint import _ASKED, QUANTISED, Checkpoint, from_gguf, is_quantised, whole_config
 from specviz.models.loading import load_pair
 from specviz.models.registry import HubSource, PairSpec
 from specviz.runtime.cpu.fused.runner import FusedModel
@@ -223,3 +227,47 @@ def test_activations_that_do_not_exist_are_refused(spec: PairSpec) -> None:
 def test_shapes_of_the_offered_pairs_have_fused_passes() -> None:
     for shape in SHAPES:
         assert fused_models.is_possible(published(shape, "F32").config), shape
+
+
+def test_a_config_that_lacks_nothing_is_read_without_its_class(tmp_path: Path) -> None:
+    """What is asked of it is what transformers' own class says; another kind, or one that lacks something, is left to that class."""
+    shipped = smollm2.SHIPPED
+    found, wanted = whole_config(shipped), AutoConfig.from_pretrained(str(shipped))
+    assert found is not None
+    assert type(found) is not type(wanted)
+    assert {name: getattr(found, name) for name in _ASKED} == {name: getattr(wanted, name) for name in _ASKED}
+    record = json.loads((shipped / "config.json").read_text())
+    for lacking in ("head_dim", "rope_parameters", "model_type"):
+        (tmp_path / "config.json").write_text(
+            json.dumps({name: it for name, it in record.items() if name != lacking})
+        )
+        assert whole_config(tmp_path) is None, lacking
+    (tmp_path / "config.json").write_text("[]")
+    assert whole_config(tmp_path) is None
+    assert whole_config(tmp_path / "nowhere") is None
+
+
+@pytest.mark.parametrize(
+    "rotary",
+    [
+        {"rope_type": "default"},
+        {"rope_type": "linear", "factor": 3.0},
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+        {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    ],
+    ids=lambda rotary: rotary["rope_type"],
+)
+def test_rotary_positions_are_those_of_transformers(rotary: dict[str, Any]) -> None:
+    config = LlamaConfig(
+        hidden_size=96, num_attention_heads=2, rope_parameters=rotary | {"rope_theta": 12345.0}
+    )
+    frequencies, scale = fused_models._rotary(config)
+    wanted = LlamaRotaryEmbedding(config)
+    assert torch.equal(frequencies, wanted.inv_freq)
+    assert scale == wanted.attention_scaling

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from specviz.compat.transformers import quiet_transformers
 from specviz.core import compiling, kernels
 from specviz.errors import PairError
 from specviz.models import hub, smollm2
-from specviz.models.checkpoint import Checkpoint, has_safetensors, whole_config
+from specviz.models.checkpoint import Checkpoint, has_safetensors, read_config, whole_config
 from specviz.models.failures import GATED, UNREACHABLE, explain
 from specviz.models.fused import fused_model, is_possible
 from specviz.models.layer_skip import skip_layers
@@ -122,6 +122,8 @@ def load_verifier(
 
 def read_tokenizer(location: str, *, online: bool = False) -> PreTrainedTokenizerBase:
     """The tokenizer of a folder or repository; the hub is asked only if `online`."""
+    from transformers import AutoTokenizer  # as in `read_config`
+
     return AutoTokenizer.from_pretrained(location, local_files_only=not online, trust_remote_code=False)
 
 
@@ -268,9 +270,7 @@ class _Loader:
         """The model for fused passes on the CPU; None where there are none for it."""
         if not self.may_fuse:
             return None
-        config = whole_config(Path(location)) or AutoConfig.from_pretrained(
-            location, local_files_only=not online, trust_remote_code=False
-        )
+        config = whole_config(Path(location)) or read_config(location, online=online)
         if not is_possible(config):
             return None
         folder = hub.folder_of(location, name, report, online)

@@ -1,12 +1,15 @@
 """For all tests, before anything is imported: threads that do not spin (see specviz/app/server.py), and all pairs on offer.
 
-And the embedded pair, which is loaded once in a process.
+A folder of uploads for each process, since a server that ends empties its own; and the embedded pair, which is loaded once in a process.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
+import shutil
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("SPECVIZ_PAIRS_OFFERED", "all")
+os.environ["GRADIO_TEMP_DIR"] = tempfile.mkdtemp(prefix="specviz-uploads-")
+atexit.register(shutil.rmtree, os.environ["GRADIO_TEMP_DIR"], ignore_errors=True)
 
 
 def pytest_collection_finish() -> None:

@@ -133,8 +133,11 @@ class Live:
             return {"refused": joined.status_code}
         with self.http.stream("GET", f"{API}/queue/data", params={"session_hash": session}) as stream:
             for line in stream.iter_lines():
-                if line.startswith("data:") and '"process_completed"' in line:
-                    return json.loads(line[5:])
+                message = json.loads(line[5:]) if line.startswith("data:") else {}
+                # A stream also tells how earlier events of its session ended, which nobody waited for.
+                own = message.get("event_id") == joined.json()["event_id"]
+                if own and message["msg"] == "process_completed":
+                    return message
         raise AssertionError("the stream ended before the event did")
 
 

@@ -164,7 +164,9 @@ def test_the_recorded_texts_come_out_again(engine: Engine) -> None:
             setting = sweep.grid.settings[one.setting]
             known = recorded[one.item, setting]
             # Recorded where sums over the vocabulary were taken in float32.
-            assert one.log_probability == pytest.approx(known.log_probability, abs=5e-5 * max(1, known.tokens))
+            assert one.log_probability == pytest.approx(
+                known.log_probability, abs=5e-5 * max(1, known.tokens)
+            )
             figures = {"setting": 0, "log_probability": 0.0}
             assert replace(one, **figures) == replace(known, **figures), setting
             checked += 1

@@ -40,6 +40,7 @@ from specviz.runtime.cpu.fused.vectors import (
     larger,
     load,
     offset,
+    opaque,
     reduce,
     shuffle,
     splat,
@@ -253,12 +254,38 @@ class _Quantised:
         self, b: Builder, w: list[Value], x: list[Value], side: list[Value], block: int
     ) -> list[Value]:
         """For each row and group Σ weight · activation over a block, exact."""
-        levels = range(self.arithmetic.levels)
-        corrections = [[self._correction(b, row, block, level) for level in levels] for row in side]
-        sums = [list(each) for each in corrections for _ in w]
-        words = [ints(0) for _ in w]
+        levels = self.arithmetic.levels
+        corrections = [[self._correction(b, row, block, level) for level in range(levels)] for row in side]
+        begun = [each for row in corrections for _ in w for each in row]
         at = self.arithmetic.block_bytes * block
-        for step in range(8):  # four inputs each
+        if self.arithmetic.has_many_registers:
+            sums = self._words(b, w, x, block, at, begun, range(8))
+        else:
+            # Written out, LLVM goes through a block row by row, and has no registers for all of its weights.
+            loop = Loop(b, opaque(b, 4), begun)
+            own = [offset(b, each, b.mul(loop.index, I64(64 if self._has_minima else 128))) for each in w]
+            by = 8 if self.arithmetic.has_bytes else 16
+            rows = [offset(b, each, b.mul(loop.index, I64(by))) for each in x]
+            sums = loop.close(self._words(b, own, rows, block, at, loop.values, range(2)))
+        if levels == 1:
+            return sums
+        return [b.add(b.shl(high, ints(8)), low) for high, low in zip(sums[::2], sums[1::2], strict=True)]
+
+    def _words(
+        self,
+        b: Builder,
+        w: list[Value],
+        x: list[Value],
+        block: int,
+        at: int,
+        begun: list[Value],
+        steps: range,
+    ) -> list[Value]:
+        """Sums of each row, group and level after some steps, of four inputs each."""
+        levels = range(self.arithmetic.levels)
+        sums = [begun[first : first + len(levels)] for first in range(0, len(begun), len(levels))]
+        words = [ints(0) for _ in w]
+        for step in steps:
             for group, own in enumerate(w):
                 if not self._has_minima:
                     words[group] = load(b, own, INTS, 512 * block + 64 * step)
@@ -267,13 +294,16 @@ class _Quantised:
                         b.lshr(words[group], ints(4)) if step % 2 else load(b, own, INTS, 32 * step)
                     )
             weights = [b.and_(word, ints(0x0F0F0F0F)) if self._has_minima else word for word in words]
-            for row, address in enumerate(x):
-                own_sums = sums[row * self.groups : (row + 1) * self.groups]
-                for level in levels:
-                    self._dot(b, own_sums, weights, address, at, step, level)
-        if self.arithmetic.levels == 1:
-            return [each[0] for each in sums]
-        return [b.add(b.shl(high, ints(8)), low) for high, low in sums]
+            for half in (None,) if self.arithmetic.has_bytes else (0, 1):
+                factors = weights if half is None else [_half(b, each, half) for each in weights]
+                for row, address in enumerate(x):
+                    own_sums = sums[row * self.groups : (row + 1) * self.groups]
+                    for level in levels:
+                        by = 4 * step + BLOCK * level if half is None else 8 * step + 4 * half
+                        activations = splat(b, load(b, address, I32, at + by))
+                        for sum_, factor in zip(own_sums, factors, strict=True):
+                            sum_[level] = self._dot(b, sum_[level], factor, activations)
+        return [each for row in sums for each in row]
 
     def _correction(self, b: Builder, side: Value, block: int, level: int) -> Value:
         """8-bit weights are stored 128 too large, to be positive."""
@@ -281,27 +311,11 @@ class _Quantised:
             return ints(0)
         return splat(b, load(b, side, I32, SIDE_BYTES * block + 8 + 4 * level))
 
-    def _dot(
-        self,
-        b: Builder,
-        sums: list[list[Value]],
-        weights: list[Value],
-        x: Value,
-        at: int,
-        step: int,
-        level: int,
-    ) -> None:
-        """Add to each group's sum of a level the products of four weights a lane (bytes of a word) with the activations of that step."""
+    def _dot(self, b: Builder, sums: Value, weights: Value, activations: Value) -> Value:
+        """Add the products of each lane's weights with as many activations."""
         if self.arithmetic.has_bytes:
-            activations = splat(b, load(b, x, I32, at + BLOCK * level + 4 * step))
-            for sum_, own in zip(sums, weights, strict=True):
-                sum_[level] = _dot_bytes(b, self.arithmetic.dots, sum_[level], own, activations)
-            return
-        for half in range(2):  # inputs 0 and 2, then 1 and 3
-            activations = splat(b, load(b, x, I32, at + 8 * step + 4 * half))
-            for sum_, own in zip(sums, weights, strict=True):
-                pairs = b.and_(b.lshr(own, ints(8)) if half else own, ints(0x00FF00FF))
-                sum_[level] = _dot_pairs(b, sum_[level], pairs, activations)
+            return _dot_bytes(b, self.arithmetic.dots, sums, weights, activations)
+        return _dot_pairs(b, sums, weights, activations)
 
 
 _PREFETCH_BYTES = 16384
@@ -331,6 +345,11 @@ def _dot_bytes(b: Builder, dots: DotProducts, sums: Value, weights: Value, activ
     ]
     mask = ir.Constant(ir.VectorType(I32, LANES), [I32(lane) for lane in range(LANES)])
     return b.shuffle_vector(*halves, mask)
+
+
+def _half(b: Builder, weights: Value, half: int) -> Value:
+    """The first and third, or the second and fourth, of a lane's four bytes, 16 bits wide."""
+    return b.and_(b.lshr(weights, ints(8)) if half else weights, ints(0x00FF00FF))
 
 
 def _dot_pairs(b: Builder, sums: Value, weights: Value, activations: Value) -> Value:

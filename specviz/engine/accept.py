@@ -7,7 +7,7 @@ token: a K-th draft token is examined like the others. Tensors in, tensors out; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -22,35 +22,26 @@ from specviz.engine.plan import AcceptInputs, first, select
 
 @dataclass(frozen=True)
 class Verified:
-    """The verifier's part for the sequences [B] of one method: logits, p, and p1 where a rule may need it, [B, K, V] each.
+    """The verifier's part for the sequences [B] of one method, as far as they have drafted: n positions.
 
-    Of a single sequence p may be set for its first steps alone, `steps` of them: most rounds examine no more.
+    Attributes:
+        logits, p: [B, n, V].
+        p1: the same where a rule may need it.
     """
 
     logits: Tensor
     p: Tensor
     p1: Tensor | None
-    steps: int
 
     @staticmethod
     def of(inputs: AcceptInputs, logits: Tensor, drafted: Drafted | None) -> Verified:
         """From the logits of all sequences that are verified."""
-        own = first(select(logits, inputs.verified), inputs.draft_length)
-        steps = own.shape[1]
-        if drafted is None or drafted.steps >= steps or len(own) > 1:
-            p = distribution(own, *inputs.warp)
-        else:
-            steps, p = drafted.steps, drafted.room.new_empty(own.shape)
-            distribution(own[:, :steps], *inputs.warp, out=p[:, :steps])
+        steps = inputs.draft_length if drafted is None else min(inputs.draft_length, drafted.steps)
+        own = first(select(logits, inputs.verified), steps)
+        p = distribution(own, *inputs.warp)
         if inputs.is_plain:
-            return Verified(own, p, p, steps)
-        return Verified(own, p, distribution(own) if inputs.method.rule else None, steps)
-
-    def whole(self, inputs: AcceptInputs) -> Verified:
-        """The same with p of all steps."""
-        if self.steps < self.p.shape[1]:
-            distribution(self.logits[:, self.steps :], *inputs.warp, out=self.p[:, self.steps :])
-        return replace(self, steps=self.p.shape[1])
+            return Verified(own, p, p)
+        return Verified(own, p, distribution(own) if inputs.method.rule else None)
 
 
 @dataclass(frozen=True)
@@ -106,13 +97,15 @@ def accept(inputs: AcceptInputs, drafted: Drafted, verified: Verified) -> Accept
         for values in (drafted.tokens, drafted.q, drafted.logits)
     )
     assert tokens is not None
-    steps = tokens.shape[1]
-    known = {"q": q, "p": verified.p, "p1": verified.p1, "q1": q if inputs.is_plain else None}
+    assert q is not None
+    known = {"q": q.contiguous(), "p": verified.p, "p1": verified.p1}
+    if inputs.is_plain:
+        known["q1"] = known["q"]
     distributions = Distributions(
         logits,
-        first(verified.logits, steps),
+        verified.logits,
         *inputs.warp,
-        **{name: first(each, steps).contiguous() for name, each in known.items() if each is not None},
+        **{name: each for name, each in known.items() if each is not None},
     )
     target = Target.of(inputs.method, distributions, inputs.lenience)
     acceptance = target.acceptance(tokens)

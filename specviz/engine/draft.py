@@ -56,6 +56,10 @@ class Drafted:
         """The drafter's distributions, [D, n, V]."""
         return first(self.room, self.steps)
 
+    def lacks_last(self, last: Tensor) -> Tensor:
+        """Whose K-th token is still to be drafted, bool [D], where `last` [D, 1] is its index as planned."""
+        return last[:, 0].clamp_max(max(self.draft_lengths) - 1) >= self.counts
+
     def to(self, device: torch.device) -> Drafted:
         """The same on another device."""
         if self.line.device == device:
@@ -105,10 +109,7 @@ def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
 
 
 def draft_last(inputs: DraftInputs, drafter: Runner, drafted: Drafted, wanted: Tensor) -> Drafted:
-    """Draw the K-th token of the sequences where `wanted` [D] holds and which have not drafted it yet.
-
-    What is drawn for others is not used.
-    """
+    """Draw the K-th token of the sequences where `wanted` [D] holds; what is drawn for others is not used."""
     width, steps = max(drafted.draft_lengths), drafted.steps
     visible = max(
         position + length
@@ -122,7 +123,6 @@ def draft_last(inputs: DraftInputs, drafter: Runner, drafted: Drafted, wanted: T
     else:
         last = inputs.last.clamp_max(width - 1)
         slots = torch.arange(len(last), device=last.device)
-        wanted = wanted & (last[:, 0] >= drafted.counts)
         logits = _logits(inputs, drafter, drafted.line, last, visible, wanted[:, None])
         q = _distribution(inputs, logits)
 

@@ -128,6 +128,31 @@ class AcceptInputs:
     lenience: Array
     is_plain: bool
 
+    def rows(self, chosen: list[bool]) -> AcceptInputs:
+        """The same for some of the sequences."""
+        indices = [row for row, each in enumerate(chosen) if each]
+        own = torch.tensor(indices, device=self.accept_coins.device)
+
+        def slots(all_slots: Tensor | slice | None) -> Tensor:
+            if isinstance(all_slots, Tensor):
+                return all_slots[own]
+            return own if all_slots is None else own + all_slots.start
+
+        def of(values: Any) -> Any:
+            return values[own] if isinstance(values, Tensor) else values
+
+        return replace(
+            self,
+            sequences=tuple(self.sequences[row] for row in indices),
+            drafted=slots(self.drafted),
+            verified=slots(self.verified),
+            warp=Warp(*map(of, self.warp)),
+            **{name: of(getattr(self, name)) for name in _BY_ROW},
+        )
+
+
+_BY_ROW = ("accept_coins", "resample_coins", "inspected", "lenience")
+
 
 @dataclass(frozen=True)
 class RoundPlan:

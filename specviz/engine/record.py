@@ -148,11 +148,17 @@ class DraftChoice:
 
 
 def outcomes(
-    decision: Decision, values: dict[str, Any], choices: dict[Sequence, DraftChoice], seconds: Seconds
+    decision: Decision,
+    values: dict[str, Any],
+    choices: dict[Sequence, DraftChoice],
+    seconds: Seconds,
+    last: dict[Sequence, Decision],
 ) -> list[Outcome]:
-    """The outcome of each sequence of a decision, from the values of `tensors` that were read back."""
+    """The outcome of each sequence of whose decisions this is the `last`, from the values of `tensors` that were read back."""
     found = []
     for row, sequence in enumerate(decision.inputs.sequences):
+        if last[sequence] is not decision:
+            continue
         try:
             readout = _Readout(decision, values, row, choices.get(sequence, DraftChoice()))
             found.append(readout.outcome(seconds))

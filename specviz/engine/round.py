@@ -13,10 +13,11 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from specviz.engine.accept import Accepted, Decision, Verified, accept, decide
 from specviz.engine.draft import Drafted, draft, draft_last
-from specviz.engine.plan import RoundPlan, select
+from specviz.engine.plan import AcceptInputs, RoundPlan, select
 from specviz.engine.record import DraftChoice, Outcome, Seconds, outcomes, tensors
 from specviz.engine.transfer import download
 from specviz.engine.verify import verify
@@ -51,73 +52,94 @@ def run_round(plan: RoundPlan, drafter: Runner, verifier: Runner) -> RoundResult
     watch.mark("drafter")
     logits = verify(plan.verify, verifier, drafted) if plan.verify else None
     watch.mark("verifier")
-    verified = [
-        Verified.of(group, logits, drafted) if logits is not None and group.method.verifies else None
-        for group in plan.groups
-    ]
-    accepted = _accept(plan, drafted, verified)
+    judged = [_judge(group, logits, drafted) for group in plan.groups]
     if drafted and drafted.is_incomplete:
-        drafted, accepted = _draft_last(plan, drafter, drafted, verified, accepted, watch)
-    decisions = [
-        decide(group, drafted, own_verified, own_accepted)
-        for group, own_verified, own_accepted in zip(plan.groups, verified, accepted, strict=True)
-    ]
-    return _read_back(plan, decisions, drafted, 0 if logits is None else logits.shape[1], watch)
+        drafted, judged = _draft_last(plan, drafter, drafted, logits, judged, watch)
+    decided = [_decide(each, drafted) for each in judged]
+    return _read_back(plan, decided, drafted, 0 if logits is None else logits.shape[1], watch)
 
 
-def _accept(
-    plan: RoundPlan, drafted: Drafted | None, verified: list[Verified | None]
-) -> list[Accepted | None]:
-    """`accept` for the groups that both models run for."""
-    return [
-        accept(group, drafted, own) if drafted and own and group.method.drafts else None
-        for group, own in zip(plan.groups, verified, strict=True)
-    ]
+@dataclass(frozen=True)
+class _Judged:
+    """What passes of some sequences of one method; a model's part is None where it does not run for them."""
+
+    inputs: AcceptInputs
+    verified: Verified | None = None
+    accepted: Accepted | None = None
+
+
+def _judge(group: AcceptInputs, logits: Tensor | None, drafted: Drafted | None) -> _Judged:
+    if logits is None or not group.method.verifies:
+        return _Judged(group)
+    verified = Verified.of(group, logits, drafted)
+    if drafted is None or not group.method.drafts:
+        return _Judged(group, verified)
+    return _Judged(group, verified, accept(group, drafted, verified))
 
 
 def _draft_last(
     plan: RoundPlan,
     drafter: Runner,
     drafted: Drafted,
-    verified: list[Verified | None],
-    accepted: list[Accepted | None],
+    logits: Tensor | None,
+    judged: list[_Judged],
     watch: _Stopwatch,
-) -> tuple[Drafted, list[Accepted | None]]:
-    """Draft the K-th token where it will be examined: after K − 1 accepted ones, or where nothing is verified."""
+) -> tuple[Drafted, list[_Judged]]:
+    """Draft the K-th token where it will be examined: after K − 1 accepted ones, or where nothing is verified.
+
+    Only its sequences are judged again. They stand at the end then, once more where others of their group go without.
+    """
     assert plan.draft is not None
     each = []
-    for group, own in zip(plan.groups, accepted, strict=True):
-        if own is not None:
-            each.append(own.accepted == own.drafted)
-        elif group.method.drafts:
-            each.append(torch.ones_like(select(drafted.counts, group.drafted), dtype=torch.bool))
+    for own in judged:
+        if own.accepted is not None:
+            each.append(own.accepted.accepted == own.accepted.drafted)
+        elif own.inputs.method.drafts:
+            each.append(torch.ones_like(select(drafted.counts, own.inputs.drafted), dtype=torch.bool))
     wanted = select(torch.cat(each) if len(each) > 1 else each[0], plan.drafter_order)
+    wanted &= drafted.lacks_last(plan.draft.last)
     if not wanted.any():
-        return drafted, accepted
+        return drafted, judged
     watch.mark()
     drafted = draft_last(plan.draft, drafter, drafted, wanted)
     watch.mark("drafter")
-    whole = [own and own.whole(group) for group, own in zip(plan.groups, verified, strict=True)]
-    return drafted, _accept(plan, drafted, whole)
+    kept, again = [], []
+    for own in judged:
+        rows = select(wanted, own.inputs.drafted).tolist() if own.accepted else [False]
+        if any(rows):
+            again.append(own.inputs if all(rows) else own.inputs.rows(rows))
+        if not all(rows):
+            kept.append(own)
+    return drafted, kept + [_judge(group, logits, drafted) for group in again]
+
+
+def _decide(judged: _Judged, drafted: Drafted | None) -> tuple[Decision, dict[str, Tensor]]:
+    """The decision, and what is read back of it."""
+    decision = decide(judged.inputs, drafted, judged.verified, judged.accepted)
+    return decision, tensors(decision)
 
 
 def _read_back(
-    plan: RoundPlan, decisions: list[Decision], drafted: Drafted | None, width: int, watch: _Stopwatch
+    plan: RoundPlan,
+    decided: list[tuple[Decision, dict[str, Tensor]]],
+    drafted: Drafted | None,
+    width: int,
+    watch: _Stopwatch,
 ) -> RoundResult:
     """Bring all decisions to the host in one download, and make the outcomes of them."""
-    named = [tensors(decision) for decision in decisions]
     values = download(
-        {(group, name): tensor for group, each in enumerate(named) for name, tensor in each.items()}
+        {(group, name): tensor for group, (_, each) in enumerate(decided) for name, tensor in each.items()}
     )
     seconds = watch.read()
     choices = {}
     if drafted and plan.draft:
         drafting = zip(plan.draft.sequences, drafted.draft_lengths, drafted.confidences, strict=True)
         choices = {sequence: DraftChoice(length, tuple(q1)) for sequence, length, q1 in drafting}
-    found = []
-    for group, decision in enumerate(decisions):
-        own = {name: values[group, name] for name in named[group]}
-        found += outcomes(decision, own, choices, seconds)
+    found = list[Outcome]()
+    last = {sequence: decision for decision, _ in decided for sequence in decision.inputs.sequences}
+    for group, (decision, named) in enumerate(decided):
+        own = {name: values[group, name] for name in named}
+        found += outcomes(decision, own, choices, seconds, last)
     return RoundResult(found, width, drafted.passes if drafted else 0, seconds)
 
 

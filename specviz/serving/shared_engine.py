@@ -84,6 +84,7 @@ class SharedEngine(BaseEngine):
         self._prefix_caches = (PrefixCache(), PrefixCache())
         self._batch = Batch(pair, self._costs, self._prefix_caches)
         self._prefill: _Prefill | None = None
+        self._step_seconds = 0.0
         self._scheduler: Scheduler[Sequence] = Scheduler(max_sequences, queue)
         self._queues: dict[SequenceGroup[Sequence], EventQueue] = {}
         self._lock = threading.RLock()
@@ -233,15 +234,26 @@ class SharedEngine(BaseEngine):
                 self._calls.append(call)
 
     def _turn(self) -> None:
-        """Functions to call between steps, ends, admissions, a chunk of prefill, a step."""
+        """Functions to call between steps, ends, prefill of those who join for as long as the last step took, a step."""
         self._receive()
         while self._calls:
             self._calls.popleft().run()
         self._leave()
-        self._admit()
-        self._advance_prefill()
+        begin = time.monotonic()
+        while self._join() and time.monotonic() - begin < self._step_seconds:
+            pass
+        begin = time.monotonic()
         self._step()
+        self._step_seconds = time.monotonic() - begin
         self._count()
+
+    def _join(self) -> bool:
+        """Admissions and a chunk of prefill; False where there is nothing to prefill."""
+        self._admit()
+        if self._prefill is None:
+            return False
+        self._advance_prefill()
+        return True
 
     def _count(self) -> None:
         self.statistics.running, self.statistics.waiting = self._scheduler.running, self._scheduler.waiting

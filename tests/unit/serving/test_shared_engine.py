@@ -101,8 +101,18 @@ def test_requests_that_join_at_any_time_get_the_texts_they_get_alone(
 def test_long_prompts_are_read_between_the_rounds_of_others(
     pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Law 3: A prompt of many chunks does not stall those that decode; law 3 holds for both."""
+    """Law 3: A prompt of many chunks does not stall those that decode; law 3 holds for both.
+
+    Chunks take turns with rounds where each takes longer than a round.
+    """
     monkeypatch.setattr("specviz.serving.shared_engine.CHUNK", 5)
+    quick = ModelRunner.read
+
+    def slow(self: ModelRunner, *arguments: Any, **options: Any) -> None:
+        time.sleep(0.1)
+        quick(self, *arguments, **options)
+
+    monkeypatch.setattr(ModelRunner, "read", slow)
     long = asked(1, token_ids=[5 + position % 50 for position in range(90)])
     done: list[str] = []
     running = shared.stream(endless())
@@ -122,6 +132,27 @@ def test_long_prompts_are_read_between_the_rounds_of_others(
     reader.join()
     running.close()
     assert between > 90 / 5
+
+
+def test_those_who_wait_join_between_two_rounds_for_as_long_as_a_round_takes(shared: SharedEngine) -> None:
+    """Nobody waits for a round of others just because somebody else was admitted before it."""
+    release, requests = threading.Event(), [asked(number, draft_length=3) for number in range(4)]
+    runs: list[Run] = []
+    held = threading.Thread(target=shared.call, args=(release.wait,))
+    held.start()
+    asking = [
+        threading.Thread(target=lambda each=each: runs.extend(shared.generate(each))) for each in requests
+    ]
+    for each in asking:
+        each.start()
+    while shared.statistics.waiting < len(requests):
+        time.sleep(0.01)
+    shared._step_seconds = 60.0  # as if rounds took that long
+    release.set()
+    for each in [held, *asking]:
+        each.join(60)
+    assert shared.statistics.rounds == max(len(run.rounds) for run in runs)
+    assert all(run.neighbours == len(requests) - 1 for run in runs)
 
 
 def test_prompts_that_begin_alike_are_read_once_and_no_text_changes(

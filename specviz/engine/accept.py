@@ -17,7 +17,7 @@ from specviz.core.distributions import Distributions
 from specviz.core.sampling import distribution, draw
 from specviz.core.target import Target
 from specviz.engine.draft import Drafted
-from specviz.engine.plan import AcceptInputs, first, select
+from specviz.engine.plan import AcceptInputs, first, select, steps
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Verified:
     @staticmethod
     def of(inputs: AcceptInputs, logits: Tensor, drafted: Drafted | None) -> Verified:
         """From the logits of all sequences that are verified."""
-        steps = inputs.draft_length if drafted is None else min(inputs.draft_length, drafted.steps)
-        own = first(select(logits, inputs.verified), steps)
+        count = inputs.draft_length if drafted is None else min(inputs.draft_length, drafted.steps)
+        own = first(select(logits, inputs.verified), count)
         p = distribution(own, *inputs.warp)
         if inputs.is_plain:
             return Verified(own, p, p)
@@ -125,9 +125,9 @@ def examine(acceptance: Tensor, coins: Tensor, counts: Tensor) -> tuple[Tensor, 
     """
     if kernels.serve(acceptance):
         return kernels.examine(acceptance, coins, counts)
-    steps = acceptance.shape[1]
-    passed = first(coins, steps) < acceptance
-    passed &= torch.arange(steps, device=acceptance.device) < counts[:, None]
+    count = acceptance.shape[1]
+    passed = first(coins, count) < acceptance
+    passed &= steps(count, acceptance.device) < counts[:, None]
     accepted = passed.cumprod(-1).sum(-1)
     return accepted, torch.minimum(accepted, counts - 1)
 

@@ -56,10 +56,6 @@ class Drafted:
         """The drafter's distributions, [D, n, V]."""
         return first(self.room, self.steps)
 
-    def lacks_last(self, last: Tensor) -> Tensor:
-        """Whose K-th token is still to be drafted, bool [D], where `last` [D, 1] is its index as planned."""
-        return last[:, 0].clamp_max(max(self.draft_lengths) - 1) >= self.counts
-
     def to(self, device: torch.device) -> Drafted:
         """The same on another device."""
         if self.line.device == device:

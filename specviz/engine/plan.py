@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -160,7 +161,6 @@ class RoundPlan:
 
     Attributes:
         draft, verify, groups: inputs of the three stages; None where that model does not run.
-        drafter_order: indices that bring drafting sequences from the groups' order into the drafter's; None where equal.
         width: the largest K.
         began: when planning began, on the clock of `time.perf_counter`: it is part of the round.
     """
@@ -170,7 +170,6 @@ class RoundPlan:
     draft: DraftInputs | None
     verify: VerifyInputs | None
     groups: list[AcceptInputs]
-    drafter_order: Array
     width: int
     began: float
 
@@ -189,12 +188,10 @@ def plan_round(
     skips = skips_last_pass(drafter.device) and skips_last_pass(verifier.device)
     lengths, adaptive = _draft_lengths(sequences, drafter, choose, skips)
     groups = _groups(sequences, lengths, drafter, verifier)
-    in_groups = [each for group in groups if group.method.drafts for each in group.sequences]
     plan = RoundPlan(
         draft=_draft_inputs(drafter, lengths, adaptive, skips) if drafter.owners else None,
         verify=_verify_inputs(verifier, drafter, lengths) if verifier.owners else None,
         groups=groups,
-        drafter_order=_selection(drafter.owners, in_groups),
         width=adaptive.length if adaptive else max(lengths.values()),
         began=began,
     )
@@ -317,6 +314,12 @@ def _groups(
 def select(tensor: Tensor, indices: Tensor | slice | None) -> Tensor:
     """`tensor` [n, ...] at some of its first indices; all of it where they are None, and a view where they are a run."""
     return tensor if indices is None else tensor[indices]
+
+
+@lru_cache
+def steps(count: int, device: torch.device) -> Tensor:
+    """0, 1, … count − 1."""
+    return torch.arange(count, device=device)
 
 
 def first(tensor: Tensor, count: int) -> Tensor:

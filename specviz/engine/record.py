@@ -16,7 +16,7 @@ from torch import Tensor
 from specviz.core.counterfactual import acceptances, alternatives, flips, indices_where, same_residual
 from specviz.core.sampling import ACCEPT, leading
 from specviz.engine.accept import Decision
-from specviz.engine.plan import first
+from specviz.engine.plan import first, steps
 from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError
 from specviz.schema.trace import Draft, Likely, Proposal, Round, RuleTest, Token, Top, WhatIf
@@ -106,9 +106,8 @@ def _explained(decision: Decision) -> dict[str, Tensor]:
     accepted, tokens = decision.accepted, decision.drafted
     assert accepted is not None
     assert tokens is not None
-    steps = tokens.shape[1]
-    coins = first(decision.inputs.accept_coins, steps)
-    examined = (decision.inputs.inspected > 0) & _examined(accepted.last, steps)
+    coins = first(decision.inputs.accept_coins, tokens.shape[1])
+    examined = (decision.inputs.inspected > 0) & _examined(accepted.last, tokens.shape[1])
     where = indices_where(examined)
     target = accepted.target.select(where)
     tokens, coins = (values.flatten()[where] for values in (tokens, coins))
@@ -124,9 +123,9 @@ def _explained(decision: Decision) -> dict[str, Tensor]:
     return {name: values.unflatten(0, examined.shape) for name, values in whole.items()}
 
 
-def _examined(last: Tensor, steps: int) -> Tensor:
-    """Which draft tokens were examined, bool [B, steps], where `last` [B] were the last."""
-    return torch.arange(steps, device=last.device) <= last[:, None]
+def _examined(last: Tensor, count: int) -> Tensor:
+    """Which draft tokens were examined, bool [B, count], where `last` [B] were the last."""
+    return steps(count, last.device) <= last[:, None]
 
 
 def _most_likely(decision: Decision, **distributions: Tensor) -> dict[str, Tensor]:

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from specviz.engine.accept import Accepted, Decision, Verified, accept, decide
 from specviz.engine.draft import Drafted, draft, draft_last
-from specviz.engine.plan import AcceptInputs, RoundPlan, select
+from specviz.engine.plan import AcceptInputs, RoundPlan
 from specviz.engine.record import DraftChoice, Outcome, Seconds, outcomes, tensors
+from specviz.engine.sequence import Sequence
 from specviz.engine.transfer import download
 from specviz.engine.verify import verify
 from specviz.runtime.runner import Runner
@@ -67,6 +68,14 @@ class _Judged:
     verified: Verified | None = None
     accepted: Accepted | None = None
 
+    def sequences_that_passed(self) -> list[Sequence]:
+        """Those whose draft tokens all passed, or are not examined."""
+        if self.accepted is None:
+            return list(self.inputs.sequences)
+        counts = zip(self.accepted.accepted.tolist(), self.accepted.drafted.tolist(), strict=True)
+        each = zip(self.inputs.sequences, counts, strict=True)
+        return [sequence for sequence, (accepted, drafted) in each if accepted == drafted]
+
 
 def _judge(group: AcceptInputs, logits: Tensor | None, drafted: Drafted | None) -> _Judged:
     if logits is None or not group.method.verifies:
@@ -90,22 +99,21 @@ def _draft_last(
     Only its sequences are judged again. They stand at the end then, once more where others of their group go without.
     """
     assert plan.draft is not None
-    each = []
-    for own in judged:
-        if own.accepted is not None:
-            each.append(own.accepted.accepted == own.accepted.drafted)
-        elif own.inputs.method.drafts:
-            each.append(torch.ones_like(select(drafted.counts, own.inputs.drafted), dtype=torch.bool))
-    wanted = select(torch.cat(each) if len(each) > 1 else each[0], plan.drafter_order)
-    wanted &= drafted.lacks_last(plan.draft.last)
-    if not wanted.any():
+    passed = {
+        sequence for own in judged if own.inputs.method.drafts for sequence in own.sequences_that_passed()
+    }
+    lengths = zip(plan.draft.sequences, drafted.counts.tolist(), drafted.draft_lengths, strict=True)
+    lacking = {sequence for sequence, count, length in lengths if count < length}
+    wanted = passed & lacking
+    if not wanted:
         return drafted, judged
     watch.mark()
-    drafted = draft_last(plan.draft, drafter, drafted, wanted)
+    flags = torch.tensor([sequence in wanted for sequence in plan.draft.sequences])
+    drafted = draft_last(plan.draft, drafter, drafted, flags)
     watch.mark("drafter")
     kept, again = [], []
     for own in judged:
-        rows = select(wanted, own.inputs.drafted).tolist() if own.accepted else [False]
+        rows = [sequence in wanted for sequence in own.inputs.sequences] if own.accepted else [False]
         if any(rows):
             again.append(own.inputs if all(rows) else own.inputs.rows(rows))
         if not all(rows):

@@ -6,11 +6,10 @@ in, tensors out; knows one model and no rule.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from specviz.engine.draft import Drafted, ban
-from specviz.engine.plan import VerifyInputs, select
+from specviz.engine.plan import VerifyInputs, select, steps
 from specviz.runtime.runner import Runner
 
 
@@ -29,8 +28,8 @@ def verify(inputs: VerifyInputs, verifier: Runner, drafted: Drafted | None) -> T
         tokens = select(drafted.line, inputs.drafted)[:, :width]
         if inputs.drafting is not None:
             tokens = inputs.tokens.repeat(1, width).index_copy_(0, inputs.drafting, tokens)
-    steps = torch.arange(width, device=verifier.device)
-    needed = steps < inputs.counts if min(lengths) < width else None
+    following = steps(width, verifier.device)
+    needed = following < inputs.counts if min(lengths) < width else None
     visible = max(first + length for first, length in zip(inputs.first_positions, lengths, strict=True))
-    logits = verifier.forward(tokens, inputs.positions + steps, visible=visible, valid=needed)
+    logits = verifier.forward(tokens, inputs.positions + following, visible=visible, valid=needed)
     return ban(logits, inputs.banned)

@@ -1,4 +1,4 @@
-"""For all tests, before anything is imported: threads that do not spin (see specviz/app/server.py), and all pairs on offer.
+"""For all tests, before anything is imported: torch on one thread, since three processes share two cores, and all pairs on offer.
 
 A folder of uploads for each process, since a server that ends empties its own; and the embedded pair, which is loaded once in a process.
 """
@@ -17,7 +17,8 @@ import pytest
 if TYPE_CHECKING:
     from specviz.engine.pair import Pair
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that do not spin, as in specviz/app/server.py
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("SPECVIZ_PAIRS_OFFERED", "all")
 os.environ["GRADIO_TEMP_DIR"] = tempfile.mkdtemp(prefix="specviz-uploads-")
 atexit.register(shutil.rmtree, os.environ["GRADIO_TEMP_DIR"], ignore_errors=True)
@@ -31,8 +32,11 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def embedded() -> Pair:
-    """The embedded pair on the CPU."""
+    """The embedded pair on the CPU, its passes on two threads whatever was measured."""
     from specviz.engine.pair import load_pair
     from specviz.models.registry import DEFAULT_PAIR
 
-    return load_pair(DEFAULT_PAIR, device="cpu")
+    pair = load_pair(DEFAULT_PAIR, device="cpu")
+    for model in (pair.drafter_model, pair.verifier_model):
+        model.decoder.threads = 2  # type: ignore[attr-defined]
+    return pair

@@ -29,8 +29,8 @@ from specviz.compat.gradio import serve_head
 from specviz.lessons.shelf import shown_lessons
 from specviz.serving.service import Service
 
-_UPLOADS_STAY = 3600
-"""Seconds that an upload is kept: a trace is read and deleted at once, and nothing else is of use here."""
+_UPLOADS_STAY = 600
+"""Seconds that an upload is kept, twice that at most: a trace is read at once, and nothing else is of use here."""
 _SESSIONS = 1000
 """Sessions kept, besides those that run or wait; gradio keeps something of each for as long as there is room."""
 _THREADS = 40

@@ -1,7 +1,7 @@
 """Runs made before, as values of the view: the recorded ones, and a trace from a file.
 
 Knows traces and where they come from; needs no model, and draws nothing itself. An uploaded file is untrusted: it is
-read up to a limit, checked, written anew from what was parsed, and not kept.
+read up to a limit, checked, and written anew from what was parsed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ from gradio.data_classes import FileData, ListFiles
 from specviz.analysis.recorded_runs import RecordedRuns
 from specviz.app.guard import MAX_SENTENCE
 from specviz.app.running import error_line
-from specviz.compat.gradio import UploadButton, is_uploaded
+from specviz.compat.gradio import UploadButton
 from specviz.errors import SpecvizError, TraceError
 from specviz.schema.trace import Run, parse_trace
 from specviz.serving.limits import Limits
 
 
 class TraceUpload(UploadButton):
-    """Gives the first `limit` + 1 bytes of the uploaded file; the file itself is gone by then."""
+    """Gives the first `limit` + 1 bytes of the uploaded file.
+
+    The file stays until the page deletes old uploads: gradio keeps files of the same content once, and a class may open one trace
+    at the same moment.
+    """
 
     def __init__(self, label: str, *, limit: int = Limits.max_trace_bytes, **kwargs: Any) -> None:
         """Take files of up to `limit` bytes."""
@@ -35,15 +39,11 @@ class TraceUpload(UploadButton):
             payload = payload.root[0] if payload.root else None
         if payload is None:
             return None
-        path = Path(payload.path)
         try:
-            with path.open("rb") as file:
+            with Path(payload.path).open("rb") as file:
                 return file.read(self.limit + 1)
         except OSError:
             return None
-        finally:
-            if is_uploaded(path):  # a page may also name a file that is served to it
-                path.unlink(missing_ok=True)
 
 
 def recorded_value(runs: RecordedRuns, key: str, *, plays: bool = False, show: int | None = None) -> str:

@@ -139,11 +139,12 @@ def test_only_an_uploaded_file_is_opened_and_no_file_of_the_page_is_deleted(live
     assert PLOTLY_JS.exists()
 
 
-def test_a_sound_trace_is_taken_and_its_file_is_gone(live: Live) -> None:
-    """What is fit is still served, and not kept."""
+def test_two_who_send_the_same_trace_at_once_both_see_it(live: Live) -> None:
+    """What is fit is still served; gradio keeps the same content once, so that one's file is the other's."""
     [event] = find(live, "upload", "upload")
-    path = upload(live, "run.jsonl", make_trace().value.encode())
-    result = live.event(event["id"], [{"path": path, "meta": {"_type": "gradio.FileData"}}])
-    assert result["success"]
-    assert "From a file" in str(result["output"]["data"])
-    assert not Path(path).exists()
+    paths = [upload(live, "run.jsonl", make_trace().value.encode()) for _ in range(2)]
+    for number, path in enumerate(paths):
+        sent = [{"path": path, "meta": {"_type": "gradio.FileData"}}]
+        result = live.event(event["id"], sent, session=f"guest {number}")
+        assert result["success"]
+        assert "From a file" in str(result["output"]["data"])

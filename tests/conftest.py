@@ -32,11 +32,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def embedded() -> Pair:
-    """The embedded pair on the CPU, its passes on two threads whatever was measured."""
+    """The embedded pair on the CPU."""
     from specviz.engine.pair import load_pair
     from specviz.models.registry import DEFAULT_PAIR
 
-    pair = load_pair(DEFAULT_PAIR, device="cpu")
-    for model in (pair.drafter_model, pair.verifier_model):
-        model.decoder.threads = 2  # type: ignore[attr-defined]
-    return pair
+    return load_pair(DEFAULT_PAIR, device="cpu")

@@ -63,7 +63,7 @@ def log_probabilities(pair: ModelPair, prompt_ids: Sequence[int], token_ids: Seq
     scores: list[float] = []
     for logits in read_logits(pair, "verifier", prompt_ids, token_ids):
         wanted = torch.tensor(token_ids[len(scores) : len(scores) + len(logits)], device=logits.device)
-        scores += at(_log_softmax(logits), wanted).tolist()
+        scores += _log_likelihoods(logits, wanted).tolist()
     return scores
 
 
@@ -109,10 +109,13 @@ def fidelity(run: Run, pair: ModelPair) -> Fidelity:
         distributions = Distributions(drafter, verifier, *run.warp)
         pi = Target.of(method, distributions, run.lenience).pi()
         distance = float(total_variation(pi, distributions.p).double().sum())
-    likely = at(_log_softmax(verifier), tokens).sum()
-    return Fidelity(distance, float(likely), int((verifier.argmax(-1) == tokens).sum()))
+    likely = float(_log_likelihoods(verifier, tokens).sum())
+    return Fidelity(distance, likely, int((verifier.argmax(-1) == tokens).sum()))
 
 
-def _log_softmax(logits: Tensor) -> Tensor:
-    """In float64: float32 sums over a vocabulary are wrong by 1e-5, on each processor in its own way."""
-    return logits.double().log_softmax(-1)
+def _log_likelihoods(logits: Tensor, tokens: Tensor) -> Tensor:
+    """Log-probability [n] of `tokens` [n] under logits [n, V], natural.
+
+    In float64: float32 sums over a vocabulary are wrong by 1e-5, on each processor in its own way.
+    """
+    return at(logits, tokens).double() - logits.double().logsumexp(-1)

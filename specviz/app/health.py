@@ -91,9 +91,8 @@ def _metrics(statistics: list[EngineStatistics]) -> Iterator[Metric]:
     memory = GaugeMetricFamily(
         "specviz_accelerator_memory_bytes", "Memory reserved on an accelerator.", labels=["device"]
     )
-    for index, reserved in enumerate(
-        _reserved() if statistics else ()
-    ):  # before the first pair there is none
+    # Before the first pair there is none.
+    for index, reserved in enumerate(_reserved() if statistics else ()):
         memory.add_metric([f"cuda:{index}"], reserved)
     yield memory
 

@@ -50,9 +50,8 @@ def _below_best(b: Distributions, score: Tensor) -> Tensor:
 
 def _below_best_by_distance(b: Distributions, score: Tensor) -> Tensor:
     distance, lack = b.total_variation.squeeze(-1).double(), _best(b) - score
-    flat = lack.new_full(lack.shape, -math.inf).masked_fill(
-        lack > 0, math.inf
-    )  # q = p: lenience changes nothing
+    # Where q = p lenience changes nothing.
+    flat = lack.new_full(lack.shape, -math.inf).masked_fill(lack > 0, math.inf)
     return (lack / distance).where(distance > 0, flat)
 
 

@@ -113,7 +113,8 @@ def read_lesson(folder: Path, shelf: Shelf, words: Words, *, whole: bool = True)
     """Read a lesson's folder; one that has an error is told by its first one. Not `whole`: its steps are read when asked for."""
     try:
         lesson = _read(folder, shelf, words)
-        _ = lesson.steps if whole else None
+        if whole:
+            _ = lesson.steps  # which reads them
         return lesson
     except SpecvizError as error:
         return BrokenLesson(folder.name, str(error))

@@ -149,9 +149,8 @@ def whole_config(folder: Path) -> PretrainedConfig | None:
 
 def read_config(location: str, *, online: bool = False) -> PretrainedConfig:
     """The config of a folder or repository, by transformers' class for it; the hub is asked only if `online`."""
-    from transformers import (
-        AutoConfig,  # it takes a third of a second to import, and the shipped pair needs none
-    )
+    # Here and not above: it takes a third of a second to import, and the shipped pair needs none.
+    from transformers import AutoConfig
 
     return AutoConfig.from_pretrained(location, local_files_only=not online, trust_remote_code=False)
 

@@ -60,9 +60,8 @@ class Recorder(Service):
 
             stop.set = note  # type: ignore[method-assign]
             for line in super().lines(key, request, stop, progress, visitor=visitor):
-                if (
-                    line and json.loads(line)["type"] != "waiting"
-                ):  # comes where a round takes more than a second
+                # Where a round takes more than a second, it says that it waits.
+                if line and json.loads(line)["type"] != "waiting":
                     self.runs[-1].append(line)
                 yield line
             if made_by_then:
@@ -208,9 +207,8 @@ def test_stop_ends_a_real_run_within_a_round_and_the_next_run_works(
         time.sleep(0.1)
         step(self)
 
-    monkeypatch.setattr(
-        SharedEngine, "_step", slow
-    )  # the browser must not come too late, however busy the machine is
+    # The browser must not come too late, however busy the machine is.
+    monkeypatch.setattr(SharedEngine, "_step", slow)
     open_app(page, address)
     open_settings(page)
     set_number(page, "max-new-tokens", 512)

@@ -8,18 +8,16 @@ changed until the next flip. Knows no model, no trace and no page.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 
 from specviz.core import kernels
-from specviz.core.distributions import Distributions
 from specviz.core.method import Method
 from specviz.core.methods import METHODS, PAPER
 from specviz.core.sampling import at, indicator, total
-from specviz.core.target import Target
+from specviz.core.target import Target, accepted_share
 
 FLIPS = 2
 """A verdict changes at most twice as lenience grows: a token rule may accept, then reject, then trust."""
@@ -38,31 +36,88 @@ def leniences(own: Method, lenience: float) -> dict[str, float]:
     return {other.name: other.default_lenience for other in alternatives(own)} | {own.name: lenience}
 
 
-def acceptances(own: Target, tokens: Tensor) -> Tensor:
-    """Acceptance [..., n] of draft tokens `tokens` [...] under every alternative, in their order."""
-    targets = (
-        own
-        if method.name == own.method.name
-        else Target.of(method, own.distributions, method.default_lenience)
-        for method in alternatives(own.method)
-    )
-    return torch.stack([target.acceptance(tokens) for target in targets], -1)
+class Counterfactual:
+    """What every alternative would have made of some draft tokens with the same coins, from two models' distributions."""
 
+    def __init__(self, own: Target, tokens: Tensor, coins: Tensor) -> None:
+        """Of draft tokens `tokens` [...] that were decided by `own` with `coins` [...]."""
+        self._b, self._tokens, self._coins = own.distributions, tokens, coins.double()
+        self._q, self._p = (at(each, tokens) for each in (self._b.q, self._b.p))
+        self._targets = [
+            own
+            if method.name == own.method.name
+            else Target.of(method, own.distributions, method.default_lenience)
+            for method in alternatives(own.method)
+        ]
+        self._tests = [target.deferral_test(tokens) for target in self._targets]
+        self._crossings: list[tuple[Tensor, Tensor]] = []  # by score: several methods judge by the same one
 
-def flips(distributions: Distributions, tokens: Tensor, coins: Tensor, methods: Sequence[Method]) -> Tensor:
-    """Leniences [..., n, 2] at which the verdict of methods [n] on `tokens` [...] changes, ascending; infinity where none is left.
+    def acceptances(self) -> Tensor:
+        """Acceptance [..., n] under each alternative, in their order."""
+        cascades = [index for index, test in enumerate(self._tests) if test]
+        parts = [(*self._tests[index], self._targets[index].deferred.squeeze(-1)) for index in cascades]
+        score, threshold, deferred = (torch.stack(each, -1) for each in zip(*parts, strict=True))
+        q, p = self._q.unsqueeze(-1), self._p.unsqueeze(-1)
+        pi = indicator(torch.ge, score, threshold) * q + p * deferred
+        by_rule = dict(zip(cascades, accepted_share(pi, q).unbind(-1), strict=True))
+        return torch.stack(
+            [
+                by_rule[index] if index in by_rule else target.acceptance(self._tokens)
+                for index, target in enumerate(self._targets)
+            ],
+            -1,
+        )
 
-    Every verdict is of one shape: accepted below one lenience (`until`), rejected from there on, accepted again from
-    another (`since`) on. Either may lie outside the method's range, and where `until` comes last nothing changes.
-    Of a method that does not solve for the lenience there are none.
-    """
-    verdicts = _Verdicts(distributions, tokens, coins)
-    both = torch.stack([end for method in methods for end in verdicts.until_since(method)], -1)
-    both = both.unflatten(-1, (-1, FLIPS))
-    low, high = _ranges(tuple(method.lenience_range for method in methods), both.device)
-    # At the lower end of its range nothing changes any more.
-    real = (both[..., :1] < both[..., 1:]) & (both > low) & (both <= high) & both.isfinite()
-    return torch.where(real, both, math.inf).sort(-1).values
+    def flips(self) -> Tensor:
+        """Leniences [..., n, 2] at which each alternative's verdict changes, ascending; infinity where none is left.
+
+        Every verdict is of one shape: accepted below one lenience (`until`), rejected from there on, accepted again from
+        another (`since`) on. Either may lie outside the method's range, and where `until` comes last nothing changes.
+        Of a method that does not solve for the lenience there are none.
+        """
+        q, p = self._q.double(), self._p.double()
+        ends = [
+            self._until_since(target, test, q, p)
+            for target, test in zip(self._targets, self._tests, strict=True)
+        ]
+        both = torch.stack([each for pair in ends for each in pair], -1).unflatten(-1, (-1, FLIPS))
+        low, high = _ranges(tuple(target.method.lenience_range for target in self._targets), both.device)
+        # At the lower end of its range nothing changes any more.
+        real = (both[..., :1] < both[..., 1:]) & (both > low) & (both <= high) & both.isfinite()
+        return torch.where(real, both, math.inf).sort(-1).values
+
+    def _until_since(
+        self, target: Target, test: tuple[Tensor, Tensor] | None, q: Tensor, p: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The leniences [...] below which a token is accepted, and from which on it is accepted again."""
+        method = target.method
+        if method.accepts_from is not None:
+            return self._never, method.accepts_from(self._b, q, p, self._coins)
+        if test is None or method.lenience_at is None:
+            return self._always, self._always
+        own = test[0].double()  # which the lenience is not part of, where the test is solved for it
+        since = method.lenience_at(self._b, own)
+        if not target.judges_tokens:
+            # Where the drafter is not trusted as a whole, decoding is lossless towards p.
+            return torch.where(self._coins * q < p, self._always, self._never), since
+        return method.lenience_at(self._b, self._crossing(target.score, own, q, p)), since
+
+    @cached_property
+    def _always(self) -> Tensor:
+        return torch.full_like(self._coins, math.inf)
+
+    @cached_property
+    def _never(self) -> Tensor:
+        return -self._always
+
+    def _crossing(self, score: Tensor, own: Tensor, q: Tensor, p: Tensor) -> Tensor:
+        for known, crossing in self._crossings:
+            if known is score:
+                return crossing
+        # An untrusted token is accepted while the mass of q on all untrusted tokens exceeds this.
+        share = torch.where(p > 0, self._coins * q / p.clamp_min(torch.finfo(p.dtype).tiny), math.inf)
+        self._crossings.append((score, _crossing(score, self._b.q, share, own)))
+        return self._crossings[-1][1]
 
 
 @lru_cache
@@ -70,40 +125,6 @@ def _ranges(ranges: tuple[tuple[float, float], ...], device: torch.device) -> tu
     """Lower and upper ends of ranges [n], float64 [n, 1] each: copied to a device only once."""
     low, high = torch.tensor(ranges, dtype=torch.float64, device=device).unsqueeze(-1).unbind(-2)
     return low, high
-
-
-class _Verdicts:
-    """The verdicts on some draft tokens as functions of the lenience."""
-
-    def __init__(self, distributions: Distributions, tokens: Tensor, coins: Tensor) -> None:
-        self._b, self._tokens, self._coin = distributions, tokens, coins.double()
-        self._q, self._p = (at(each, tokens).double() for each in (distributions.q, distributions.p))
-        self._always = torch.full_like(self._p, math.inf)
-        self._crossings: list[tuple[Tensor, Tensor]] = []  # by score: several methods judge by the same one
-
-    def until_since(self, method: Method) -> tuple[Tensor, Tensor]:
-        """The leniences [...] below which a token is accepted, and from which on it is accepted again."""
-        if method.accepts_from is not None:
-            return -self._always, method.accepts_from(self._b, self._q, self._p, self._coin)
-        if method.rule is None or method.lenience_at is None:
-            return self._always, self._always
-        score, _ = method.rule(self._b, method.default_lenience)
-        if score.shape[-1] == 1:
-            # Where the drafter is not trusted as a whole, decoding is lossless towards p.
-            accepts = torch.where(self._coin * self._q < self._p, self._always, -self._always)
-            return accepts, method.lenience_at(self._b, score.squeeze(-1).double())
-        own = at(score, self._tokens).double()
-        return tuple(method.lenience_at(self._b, each) for each in (self._crossing(score, own), own))  # type: ignore[return-value]
-
-    def _crossing(self, score: Tensor, own: Tensor) -> Tensor:
-        for known, crossing in self._crossings:
-            if known is score:
-                return crossing
-        # An untrusted token is accepted while the mass of q on all untrusted tokens exceeds this.
-        tiny = torch.finfo(self._p.dtype).tiny
-        share = torch.where(self._p > 0, self._coin * self._q / self._p.clamp_min(tiny), math.inf)
-        self._crossings.append((score, _crossing(score, self._b.q, share, own)))
-        return self._crossings[-1][1]
 
 
 def _crossing(scores: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Tensor:

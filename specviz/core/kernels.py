@@ -110,85 +110,73 @@ def draw_residual(
     last: Tensor,
     uniform: Tensor,
 ) -> Tensor:
-    """As `methods.Target.draw_replacement`."""
+    """As `target.Target.draw_replacement`."""
     tokens, rule = np.empty(last.shape, np.int64), _rule(q, score, threshold, deferred)
-    loops().draw_residual(_rows(q), _rows(p), *rule, last.numpy(), _rows(uniform), tokens)
+    loops().draw_residual(_rows(q), _rows(p), *rule, last.numpy(), uniform.numpy(), tokens)
     return torch.from_numpy(tokens)
 
 
-def cascade_at(
+def decide(
     q: Tensor,
     p: Tensor,
     score: Tensor | None,
     threshold: Tensor | None,
     deferred: Tensor | None,
+    scale: float | Tensor | None,
+    floor: float,
     tokens: Tensor,
-) -> Tensor:
-    """q, p, pi and acceptance [4, ..., m] of `tokens` [..., m], as `methods.Target` defines them for a cascade."""
-    out, rows = np.empty((4, *tokens.shape), np.float32), _rows(q)
-    rule = _rule(q, score, threshold, deferred)
-    loops().cascade_at(rows, _rows(p), *rule, _TINY, *_per_row(tokens, out, len(rows)))
-    return torch.from_numpy(out)
+    counts: Tensor,
+    accept_coins: Tensor,
+    resample_coins: Tensor,
+    records: bool,
+) -> tuple[Tensor, Tensor]:
+    """As `target.Target.decide`: q, p, pi and acceptance [4, B, K, 2] of draft and replacing tokens; accepted, last and replacing
+    ones [3, B].
 
-
-_TINY = np.finfo(np.float32).tiny
-
-
-def _per_row(tokens: Tensor, out: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens [..., m] and what is to be written of them [4, ..., m] as [n, m] and [4, n, m]."""
-    ids = np.ascontiguousarray(tokens.numpy()).reshape(count, -1)
-    return ids, out.reshape(4, *ids.shape)
-
-
-def speed_at(
-    q: Tensor, p: Tensor, scale: float | Tensor, floor: float, where: bool | Tensor, tokens: Tensor
-) -> Tensor:
-    """q, p, pi and acceptance [4, ..., m] of `tokens` [..., m], as `methods.Target` defines them for `speed`.
-
-    pi is right only `where` [...].
+    Args:
+        scale: what `speed` multiplies q by, a number or [B, 1]; None where a rule, or the verifier alone, decides.
     """
-    out, rows, lead = np.empty((4, *tokens.shape), np.float32), _rows(q), q.shape[:-1]
-    scales, wanted = _each(scale, (*lead, 1)), _each(where, lead, np.bool_)
-    loops().speed_at(rows, _rows(p), scales, floor, wanted, *_per_row(tokens, out, len(rows)))
-    return torch.from_numpy(out)
+    out, found = np.zeros((4, *tokens.shape, 2), np.float32), np.empty((3, len(tokens)), np.int64)
+    scales = _NONE if scale is None else _each(scale, tuple(tokens.shape))
+    coins = accept_coins.numpy(), resample_coins.numpy()
+    some = tokens.numpy(), counts.numpy(), *coins
+    rule = _rule(q, score, threshold, deferred)
+    loops().decide(_rows(q), _rows(p), *rule, scales, floor, _TINY, records, *some, out, found)
+    return torch.from_numpy(out), torch.from_numpy(found)
+
+
+_TINY, _NONE = np.finfo(np.float32).tiny, np.empty(0, np.float32)
 
 
 def mixture(
     q: Tensor, p: Tensor, score: Tensor | None, threshold: Tensor | None, deferred: Tensor | None
 ) -> Tensor:
-    """As `methods.Target._mixture`, over the whole vocabulary."""
+    """As `target.Target._mixture`, over the whole vocabulary."""
     out, rows = np.empty(q.shape, np.float32), _rows(q)
     loops().mixture(rows, _rows(p), *_rule(q, score, threshold, deferred), out.reshape(rows.shape))
     return torch.from_numpy(out)
 
 
 def mass_below(score: Tensor, threshold: Tensor, weights: Tensor) -> Tensor:
-    """As `methods._mass_below`."""
+    """As `target._mass_below`."""
     out = np.empty((*weights.shape[:-1], 1), np.float32)
     loops().mass_below(_rows(score), _each(threshold, out.shape), _rows(weights), out.reshape(-1))
     return torch.from_numpy(out)
 
 
 def excess(left: Tensor, right: Tensor) -> Tensor:
-    """As `methods._excess`."""
+    """As `distributions.excess`."""
     out = np.empty((*left.shape[:-1], 1), np.float32)
     loops().excess(_rows(left), _rows(right), out.reshape(-1))
     return torch.from_numpy(out)
 
 
 def speed(q: Tensor, p: Tensor, scale: float | Tensor, floor: float) -> Tensor:
-    """As `methods.Target.pi` of `speed`."""
+    """As `target.Target.pi` of `speed`."""
     out, rows = np.empty(q.shape, np.float32), _rows(q)
     scales = _each(scale, (*q.shape[:-1], 1))
     loops().speed(rows, _rows(p), scales, floor, out.reshape(rows.shape))
     return torch.from_numpy(out)
-
-
-def examine(acceptance: Tensor, coins: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """As `accept.examine`."""
-    accepted, last = np.empty((2, len(acceptance)), np.int64)
-    loops().examine(_rows(acceptance), coins.numpy(), counts.numpy(), accepted, last)
-    return torch.from_numpy(accepted), torch.from_numpy(last)
 
 
 def crossing(scores: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Tensor:

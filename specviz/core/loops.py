@@ -251,7 +251,30 @@ def mixture(q: Array, p: Array, score: Array, threshold: Array, deferred: Array,
         _mixture(q[i], p[i], score[i], threshold[i], deferred[i], out[i])
 
 
-@_compile("void(f4[:,::1], f4[:,::1], f4[:,::1], f4[::1], f4[::1], i8[::1], f8[:,::1], i8[::1])")
+@_compile("i8(f4[::1], f4[::1], f4[::1], f4, f4, f8, f4[::1], f8[::1], f8[::1])")
+def _draw_residual(
+    q: Array,
+    p: Array,
+    score: Array,
+    threshold: Any,
+    deferred: Any,
+    uniform: float,
+    row: Array,
+    blocks: Array,
+    lanes: Array,
+) -> int:
+    """A draw by what `_mixture` has more of than q, or by the mixture where it has nothing more; the last three are overwritten."""
+    _mixture(q, p, score, threshold, deferred, row)
+    for j in range(row.size):
+        more = row[j] - q[j]
+        row[j] = _ZERO if more < 0 else more
+    if _cumulate(row, blocks, lanes) <= 0:
+        _mixture(q, p, score, threshold, deferred, row)
+        _cumulate(row, blocks, lanes)
+    return _draw(row, blocks, uniform)
+
+
+@_compile("void(f4[:,::1], f4[:,::1], f4[:,::1], f4[::1], f4[::1], i8[::1], f8[:,:], i8[::1])")
 def draw_residual(
     q: Array,
     p: Array,
@@ -262,46 +285,12 @@ def draw_residual(
     uniform: Array,
     tokens: Array,
 ) -> None:
-    """Draws [b] by what `mixture` has more of than q, or by the mixture where it has nothing more, at one step of each sequence.
-
-    Sequence i has steps i · n / b …, of which it takes `last` [b], at uniforms [b, n / b or more].
-    """
+    """`_draw_residual` [b] at one step of each sequence: `last` [b] of its n / b steps, at uniforms [b, n / b or more]."""
     lanes, blocks = np.empty(BLOCK // 2), np.empty(-(-q.shape[1] // BLOCK))
     row, steps = np.empty(q.shape[1], _f4), len(q) // len(last)
     for i in range(len(last)):
-        n = i * steps + last[i]
-        own = q[n]
-        _mixture(own, p[n], score[n], threshold[n], deferred[n], row)
-        for j in range(row.size):
-            more = row[j] - own[j]
-            row[j] = _ZERO if more < 0 else more
-        if _cumulate(row, blocks, lanes) <= 0:
-            _mixture(own, p[n], score[n], threshold[n], deferred[n], row)
-            _cumulate(row, blocks, lanes)
-        tokens[i] = _draw(row, blocks, uniform[i, last[i]])
-
-
-@_compile("void(f4[:,::1], f4[:,::1], f4[:,::1], f4[::1], f4[::1], f4, i8[:,::1], f4[:,:,::1])")
-def cascade_at(
-    q: Array,
-    p: Array,
-    score: Array,
-    threshold: Array,
-    deferred: Array,
-    tiny: Any,
-    tokens: Array,
-    out: Array,
-) -> None:
-    """q, p, pi and acceptance [4, n, m] of `tokens` [n, m] in a cascade; q, p and score are [n, V]."""
-    for i in range(len(tokens)):
-        for j in range(tokens.shape[1]):
-            token = tokens[i, j]
-            own, other = q[i, token], p[i, token]
-            trusted = score[i, token if score.shape[1] > 1 else 0] >= threshold[i]
-            pi = (own if trusted else _ZERO) + other * deferred[i]
-            ratio = pi / (tiny if own < tiny else own)
-            out[0, i, j], out[1, i, j] = own, other
-            out[2, i, j], out[3, i, j] = pi, _ONE if ratio > _ONE else ratio
+        n, coin = i * steps + last[i], uniform[i, last[i]]
+        tokens[i] = _draw_residual(q[n], p[n], score[n], threshold[n], deferred[n], coin, row, blocks, lanes)
 
 
 @_compile("void(f4[:,::1], f4[::1], f4[:,::1], f4[::1])")
@@ -352,21 +341,6 @@ def _kappa(q: Array, p: Array, scale: Any, floor: Any, less: Array, more: Array,
     return _f4(rejected / (excess if excess > 0 else 1.0))
 
 
-@_compile("void(f4[:,::1], f4[:,::1], f4[::1], f4, b1[::1], i8[:,::1], f4[:,:,::1])")
-def speed_at(q: Array, p: Array, scale: Array, floor: Any, where: Array, tokens: Array, out: Array) -> None:
-    """q, p, pi and acceptance [4, n, m] of `tokens` [n, m] in `speed`; pi `where` [n] alone."""
-    less, more, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
-    for i in range(len(tokens)):
-        share = _kappa(q[i], p[i], scale[i], floor, less, more, lanes) if where[i] else _ZERO
-        for j in range(tokens.shape[1]):
-            own, other = q[i, tokens[i, j]], p[i, tokens[i, j]]
-            asked, difference = scale[i] * own, other - own
-            ratio = other / (floor if asked < floor else asked)
-            accepted = _ONE if ratio > _ONE else ratio
-            out[0, i, j], out[1, i, j], out[3, i, j] = own, other, accepted
-            out[2, i, j] = own * accepted + share * (_ZERO if difference < 0 else difference)
-
-
 @_compile("void(f4[:,::1], f4[:,::1], f4[::1], f4, f4[:,::1])")
 def speed(q: Array, p: Array, scale: Array, floor: Any, out: Array) -> None:
     """pi [n, V] of `speed`: q · min(1, p / max(scale · q, floor)) + kappa · max(0, p - q)."""
@@ -381,17 +355,78 @@ def speed(q: Array, p: Array, scale: Array, floor: Any, out: Array) -> None:
             row[j] = (own[j] if kept > own[j] else kept) + share * (_ZERO if difference < 0 else difference)
 
 
-@_compile("void(f4[:,::1], f8[:,::1], i8[::1], i8[::1], i8[::1])")
-def examine(acceptance: Array, coins: Array, counts: Array, accepted: Array, last: Array) -> None:
-    """How many of each sequence's `counts` [n] draft tokens are accepted, and the index of the last that is looked at: [n] each.
+@_compile("UniTuple(f4, 2)(f4, f4, f4[::1], f4, f4, f4, i8)")
+def _by_rule(q: Any, p: Any, score: Array, threshold: Any, deferred: Any, tiny: Any, token: int) -> Any:
+    """pi and acceptance of a token in a cascade."""
+    trusted = score[token if score.size > 1 else 0] >= threshold
+    pi = (q if trusted else _ZERO) + p * deferred
+    ratio = pi / (tiny if q < tiny else q)
+    return pi, _ONE if ratio > _ONE else ratio
 
-    Acceptance is [n, steps], coins are [n, steps or more].
+
+@_compile("UniTuple(f4, 2)(f4, f4, f4, f4, f4)")
+def _by_ratio(q: Any, p: Any, scale: Any, floor: Any, share: Any) -> Any:
+    """pi and acceptance of a token in `speed`; `share` is `_kappa`."""
+    asked, difference = scale * q, p - q
+    ratio = p / (floor if asked < floor else asked)
+    accepted = _ONE if ratio > _ONE else ratio
+    return q * accepted + share * (_ZERO if difference < 0 else difference), accepted
+
+
+@_compile(
+    "void(f4[:,::1], f4[:,::1], f4[:,::1], f4[::1], f4[::1], f4[::1], f4, f4, b1, i8[:,:], i8[:], f8[:,:], f8[:,:], "
+    "f4[:,:,:,::1], i8[:,::1])"
+)
+def decide(
+    q: Array,
+    p: Array,
+    score: Array,
+    threshold: Array,
+    deferred: Array,
+    scale: Array,
+    floor: Any,
+    tiny: Any,
+    records: bool,
+    tokens: Array,
+    counts: Array,
+    accept_coins: Array,
+    resample_coins: Array,
+    out: Array,
+    found: Array,
+) -> None:
+    """`Target.decide` of a cascade, or where there are scales [n] of `speed`, for `counts` [b] of `tokens` [b, K]; n is b · K.
+
+    Writes q, p, pi and acceptance of draft tokens, and of what replaces the last examined, to `out` [4, b, K, 2]; pi of `speed`
+    only if `records`. To `found` [3, b] how many are accepted, the last that is examined, and what replaces it.
     """
+    less, more, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
+    row, blocks, steps = np.empty(q.shape[1], _f4), np.empty(-(-q.shape[1] // BLOCK)), tokens.shape[1]
     for i in range(len(counts)):
-        step = 0
-        while step < counts[i] and coins[i, step] < acceptance[i, step]:
-            step += 1
-        accepted[i], last[i] = step, min(step, counts[i] - 1)
+        for step in range(steps):
+            n, token, at = i * steps + step, tokens[i, step], out[:, i, step, 0]
+            at[0], at[1] = q[n, token], p[n, token]
+            if scale.size:
+                at[2], at[3] = _by_ratio(at[0], at[1], scale[n], floor, _ZERO)
+            else:
+                at[2], at[3] = _by_rule(at[0], at[1], score[n], threshold[n], deferred[n], tiny, token)
+        accepted, share = 0, _ZERO
+        while accepted < counts[i] and accept_coins[i, accepted] < out[3, i, accepted, 0]:
+            accepted += 1
+        last = min(accepted, counts[i] - 1)
+        for step in range(last + 1 if records and scale.size else 0):
+            n, at = i * steps + step, out[:, i, step, 0]
+            share = _kappa(q[n], p[n], scale[n], floor, less, more, lanes)
+            at[2], at[3] = _by_ratio(at[0], at[1], scale[n], floor, share)
+        token, n, at = tokens[i, last], i * steps + last, out[:, i, last, 1]
+        if accepted < counts[i]:
+            coin = resample_coins[i, last]
+            token = _draw_residual(q[n], p[n], score[n], threshold[n], deferred[n], coin, row, blocks, lanes)
+            at[0], at[1] = q[n, token], p[n, token]
+            if scale.size:
+                at[2], at[3] = _by_ratio(at[0], at[1], scale[n], floor, share)
+            else:
+                at[2], at[3] = _by_rule(at[0], at[1], score[n], threshold[n], deferred[n], tiny, token)
+        found[0, i], found[1, i], found[2, i] = accepted, last, token
 
 
 @_compile("f8(f4[::1], f4[::1], i8[::1], i8[::1], i8, f8, f8)")

@@ -8,6 +8,7 @@ which method ran beside it. Knows no method, no model and no request.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -56,6 +57,12 @@ def tensor(setting: Number, device: torch.device, dtype: torch.dtype) -> Tensor:
     if isinstance(setting, Tensor):
         return setting.to(device, dtype)
     return torch.full((), setting, dtype=dtype, device=device)
+
+
+@lru_cache
+def steps(count: int, device: torch.device) -> Tensor:
+    """0, 1, … count − 1."""
+    return torch.arange(count, device=device)
 
 
 def at(values: Tensor, tokens: Tensor) -> Tensor:

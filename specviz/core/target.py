@@ -15,7 +15,7 @@ from specviz.core.distributions import Distributions, excess, places, select
 from specviz.core.expression.tensors import as_tensor
 from specviz.core.method import Method
 from specviz.core.methods import FLOOR, get_method
-from specviz.core.sampling import Number, at, column, draw, indicator, total
+from specviz.core.sampling import Number, at, column, draw, indicator, steps, total
 
 
 def _mass_below(score: Tensor, threshold: Tensor, weights: Tensor) -> Tensor:
@@ -29,6 +29,46 @@ def _normalised(mass: Tensor) -> Tensor:
     """`mass` [..., V] scaled to sum 1; all zeros stay zeros."""
     whole = total(mass)
     return mass / torch.where(whole > 0, whole, 1.0)
+
+
+def accepted_share(pi: Tensor, q: Tensor) -> Tensor:
+    """min(1, pi / q) [...]: the acceptance of tokens that pi and q are of."""
+    return (pi / q.clamp_min(torch.finfo(q.dtype).tiny)).clamp_max_(1)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a target makes of draft tokens and their coins.
+
+    Attributes:
+        acceptance: the probability that each is accepted, [B, K].
+        accepted: how many are, before the first rejection, [B].
+        last: index of the last examined one, [B].
+        resampled: what replaces the first rejected one, [B]; of no meaning where nothing was rejected.
+        probabilities: q, p and pi of each draft token and of what replaces it, [B, K, 2]; they count for examined ones and where
+            one was rejected, and q for all. None where they are not wanted.
+    """
+
+    acceptance: Tensor
+    accepted: Tensor
+    last: Tensor
+    resampled: Tensor
+    probabilities: tuple[Tensor, Tensor, Tensor] | None = None
+
+
+def examine(acceptance: Tensor, coins: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """How many of each sequence's draft tokens are accepted before the first rejection, and the index of the last examined: [B] each.
+
+    Args:
+        acceptance: [B, K].
+        coins: [B, K or more].
+        counts: draft tokens of each, [B].
+    """
+    count = acceptance.shape[1]
+    passed = coins[:, :count] < acceptance
+    passed &= steps(count, acceptance.device) < counts[:, None]
+    accepted = passed.cumprod(-1).sum(-1)
+    return accepted, torch.minimum(accepted, counts - 1)
 
 
 @dataclass(frozen=True)
@@ -73,8 +113,6 @@ class Target:
             return torch.ones_like(self.distributions.q[..., 0])
         if not self.method.drafts:
             return torch.zeros_like(self.distributions.p[..., 0])
-        if self._is_compiled:
-            return self._compiled_at(tokens, False)[3]
         some = tokens.unsqueeze(-1)
         return self._acceptance(*self._values(some), some).squeeze(-1)
 
@@ -91,11 +129,8 @@ class Target:
 
     def probabilities(self, tokens: Tensor, where: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """q, p and pi of `tokens` [..., m], several at each position: [..., m] each. Of pi, only positions `where` [...] count."""
-        if self.method.verifies and self._is_compiled:
-            q, p, pi, _ = self._compiled_at(tokens, True if where is None else where)
-            return q, p, pi
         values = self._values(tokens)
-        if self.method.weigh is None or where is None or where.device.type != "cpu":
+        if not self._has_ratio or where is None or where.device.type != "cpu":
             return *values[:2], self._pi(*values, tokens)
         pi, chosen = values[0].clone(), where.flatten().nonzero()[:, 0]
         some = self.select(chosen)
@@ -108,12 +143,33 @@ class Target:
         """Whether compiled loops serve all of it; of a method with a weight they draw what replaces a rejected token."""
         return self.method.weigh is None and kernels.serve(self.distributions.q)
 
-    def _compiled_at(self, tokens: Tensor, where: bool | Tensor) -> Tensor:
-        """q, p, pi and acceptance [4, ..., m] of `tokens` [..., m]; pi of `speed` only `where` [...]. m may be left out."""
-        q, p = self.distributions.q, self.distributions.p
-        if self.method.name == "speed":
-            return kernels.speed_at(q, p, 1 - column(self.lenience), FLOOR, where, tokens)
-        return kernels.cascade_at(q, p, self.score, self.threshold, self.deferred, tokens)
+    def decide(
+        self, tokens: Tensor, counts: Tensor, accept_coins: Tensor, resample_coins: Tensor, records: bool
+    ) -> Verdict:
+        """Accept draft tokens until one has a coin that is not below its acceptance, and draw what replaces that one.
+
+        The paper's algorithm 4, without a bonus token.
+
+        Args:
+            tokens: of both models' positions [B, K].
+            counts: how many of them were drafted, [B], at least 1.
+            accept_coins, resample_coins: uniforms of these positions [B, K or more].
+            records: whether their probabilities are wanted.
+        """
+        if self._is_compiled:
+            scale = 1 - self.lenience if self.method.name == "speed" else None
+            known = self.distributions.q, self.distributions.p, self.score, self.threshold, self.deferred
+            coins = counts, accept_coins, resample_coins
+            numbers, found = kernels.decide(*known, scale, FLOOR, tokens, *coins, records)
+            return Verdict(numbers[3, ..., 0], *found.unbind(), (numbers[0], numbers[1], numbers[2]))
+        acceptance = self.acceptance(tokens)
+        accepted, last = examine(acceptance, accept_coins, counts)
+        resampled = self.draw_replacement(last, resample_coins, tokens)
+        if not records:
+            return Verdict(acceptance, accepted, last, resampled)
+        both = torch.stack((tokens, resampled[:, None].expand_as(tokens)), -1)
+        examined = steps(tokens.shape[1], tokens.device) <= last[:, None]
+        return Verdict(acceptance, accepted, last, resampled, self.probabilities(both, examined))
 
     def _pi(self, q: Tensor, p: Tensor, score: Tensor | None, tokens: Tensor | None) -> Tensor:
         if self._has_ratio:
@@ -212,7 +268,7 @@ class Target:
             weight = self.method.weigh(self.distributions, column(self.lenience), tokens)
         else:
             weight = self._mixture(q, p, score)
-        return (weight / q.clamp_min(torch.finfo(q.dtype).tiny)).clamp_max_(1)
+        return accepted_share(weight, q)
 
     def _shares(self, tokens: Tensor | None) -> Tensor:
         assert self.method.scale is not None

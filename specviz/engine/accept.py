@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specviz.core import kernels
 from specviz.core.distributions import Distributions
 from specviz.core.sampling import distribution, draw
-from specviz.core.target import Target
+from specviz.core.target import Target, Verdict
 from specviz.engine.draft import Drafted
-from specviz.engine.plan import AcceptInputs, first, select, steps
+from specviz.engine.plan import AcceptInputs, first, select
 
 
 @dataclass(frozen=True)
@@ -46,25 +45,21 @@ class Verified:
 
 @dataclass(frozen=True)
 class Accepted:
-    """Which draft tokens of the sequences [B] of one method pass.
+    """Which draft tokens of the sequences [B] of one method pass, and what replaces the first that does not.
 
     Attributes:
         drafted: draft tokens of each, [B]; without a K-th one that was drafted ahead and is not examined.
         tokens: themselves, [B, K].
         logits: the drafter's, [B, K, V], where they are kept.
         target: what the method decodes towards at these positions.
-        acceptance: probability that each is accepted, [B, K].
-        accepted: how many are, before the first rejection, [B].
-        last: index of the last examined one, [B].
+        verdict: what it makes of them.
     """
 
     drafted: Tensor
     tokens: Tensor
     logits: Tensor | None
     target: Target
-    acceptance: Tensor
-    accepted: Tensor
-    last: Tensor
+    verdict: Verdict
 
 
 @dataclass(frozen=True)
@@ -76,8 +71,7 @@ class Decision:
         drafted: draft tokens as used, None without a drafter: [B, K], with `q` [B, K, V] and, where kept, `drafter_logits`.
         verified: None without a verifier.
         accepted: None unless both models run.
-        resampled: what replaces the first rejected draft token, or the verifier's own token, [B]; drawn also where nothing was
-            rejected, and not used then. None without a verifier.
+        resampled: what replaces the first rejected draft token, or the verifier's own token, [B]; None without a verifier.
     """
 
     inputs: AcceptInputs
@@ -90,7 +84,7 @@ class Decision:
 
 
 def accept(inputs: AcceptInputs, drafted: Drafted, verified: Verified) -> Accepted:
-    """Compare every draft token's coin with its acceptance probability, all at once."""
+    """Compare every draft token's coin with its acceptance probability, all at once, and replace the first one rejected."""
     counts = select(drafted.counts, inputs.drafted)
     tokens, q, logits = (
         None if values is None else first(select(values, inputs.drafted), inputs.draft_length)
@@ -108,42 +102,22 @@ def accept(inputs: AcceptInputs, drafted: Drafted, verified: Verified) -> Accept
         **{name: each for name, each in known.items() if each is not None},
     )
     target = Target.of(inputs.method, distributions, inputs.lenience)
-    acceptance = target.acceptance(tokens)
-    accepted, last = examine(acceptance, inputs.accept_coins, counts)
+    verdict = target.decide(tokens, counts, inputs.accept_coins, inputs.resample_coins, inputs.records)
     if drafted.is_ahead:
-        counts = torch.minimum(counts, torch.maximum(accepted + 1, counts - 1))
-    return Accepted(counts, tokens, logits, target, acceptance, accepted, last)
-
-
-def examine(acceptance: Tensor, coins: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """How many of each sequence's draft tokens are accepted before the first rejection, and the index of the last examined: [B] each.
-
-    Args:
-        acceptance: [B, K].
-        coins: [B, K or more].
-        counts: draft tokens of each, [B].
-    """
-    if kernels.serve(acceptance):
-        return kernels.examine(acceptance, coins, counts)
-    count = acceptance.shape[1]
-    passed = first(coins, count) < acceptance
-    passed &= steps(count, acceptance.device) < counts[:, None]
-    accepted = passed.cumprod(-1).sum(-1)
-    return accepted, torch.minimum(accepted, counts - 1)
+        counts = torch.minimum(counts, torch.maximum(verdict.accepted + 1, counts - 1))
+    return Accepted(counts, tokens, logits, target, verdict)
 
 
 def decide(
     inputs: AcceptInputs, drafted: Drafted | None, verified: Verified | None, accepted: Accepted | None
 ) -> Decision:
-    """Replace the first rejected draft token of each sequence by a draw from the residual.
+    """What was accepted and resampled; or one token drawn from p without a drafter (`verifier_only`).
 
-    Without a verifier every draft token stands (`drafter_only`); without a drafter one token is drawn from p
-    (`verifier_only`).
+    Without a verifier every draft token stands (`drafter_only`).
     """
     if accepted is not None:
-        resampled = accepted.target.draw_replacement(accepted.last, inputs.resample_coins, accepted.tokens)
         own = accepted.tokens, accepted.logits, accepted.target.distributions.q
-        return Decision(inputs, *own, verified, accepted, resampled)
+        return Decision(inputs, *own, verified, accepted, accepted.verdict.resampled)
     if verified is not None:
         return Decision(inputs, verified=verified, resampled=draw(verified.p, inputs.resample_coins)[:, 0])
     assert drafted is not None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -110,6 +109,7 @@ class AcceptInputs:
         draft_length: the largest K among them; 1 without a drafter.
         drafted, verified: their slots at drafter and verifier, for `select`; None where that is all in order.
         accept_coins, resample_coins: uniforms of the next K positions, float64 [B, K].
+        records: whether any of them keeps a record.
         inspected: how many most probable tokens are recorded, [B, 1].
         warp, lenience: one number each, or [B, 1].
         is_plain: as in `DraftInputs`.
@@ -124,6 +124,7 @@ class AcceptInputs:
     verified: Array
     accept_coins: Array
     resample_coins: Array
+    records: bool
     inspected: Array
     warp: Warp
     lenience: Array
@@ -302,6 +303,7 @@ def _groups(
                 verified=_selection(group, verifier.owners) if method.verifies else None,
                 accept_coins=_coins(group, length, ACCEPT) if method.verifies else None,
                 resample_coins=_coins(group, length, RESAMPLE) if method.verifies else None,
+                records=any(each.records for each in group),
                 inspected=_column(each.request.inspect for each in group),
                 warp=_warp(group),
                 lenience=_shared([each.run.lenience for each in group]),
@@ -314,12 +316,6 @@ def _groups(
 def select(tensor: Tensor, indices: Tensor | slice | None) -> Tensor:
     """`tensor` [n, ...] at some of its first indices; all of it where they are None, and a view where they are a run."""
     return tensor if indices is None else tensor[indices]
-
-
-@lru_cache
-def steps(count: int, device: torch.device) -> Tensor:
-    """0, 1, … count − 1."""
-    return torch.arange(count, device=device)
 
 
 def first(tensor: Tensor, count: int) -> Tensor:

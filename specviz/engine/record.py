@@ -10,13 +10,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from specviz.core.counterfactual import acceptances, alternatives, flips, indices_where, same_residual
-from specviz.core.sampling import ACCEPT, leading
+from specviz.core.counterfactual import Counterfactual, alternatives, indices_where, same_residual
+from specviz.core.sampling import ACCEPT, leading, steps
 from specviz.engine.accept import Decision
-from specviz.engine.plan import first, steps
+from specviz.engine.plan import first
 from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError
 from specviz.schema.trace import Draft, Likely, Proposal, Round, RuleTest, Token, Top, WhatIf
@@ -64,14 +63,14 @@ def tensors(decision: Decision) -> dict[str, Tensor]:
     if accepted is not None:
         found |= {
             "drafted": accepted.drafted,
-            "accepted": accepted.accepted,
-            "acceptance": accepted.acceptance,
+            "accepted": accepted.verdict.accepted,
+            "acceptance": accepted.verdict.acceptance,
         }
     if resampled is not None:
         found["resampled"] = resampled
         if accepted is None and decision.verified is not None:
             found["p"] = decision.verified.p.gather(-1, resampled[:, None, None])
-    if any(sequence.records for sequence in decision.inputs.sequences):
+    if decision.inputs.records:
         found |= _recorded(decision, found)
     return found
 
@@ -86,17 +85,15 @@ def _recorded(decision: Decision, known: dict[str, Tensor]) -> dict[str, Tensor]
             return {"pi": known["p"]} | _most_likely(decision, p=p, pi=p)
         assert q is not None
         return {"pi": known["q"]} | _most_likely(decision, q=q, pi=q)
-    target = accepted.target
+    target, verdict = accepted.target, accepted.verdict
     assert drafted is not None
-    assert resampled is not None
-    tokens = torch.stack((drafted, resampled[:, None].expand_as(drafted)), -1)
-    examined = _examined(accepted.last, drafted.shape[1])
-    found = dict(zip(("q", "p", "pi"), target.probabilities(tokens, examined), strict=True))
+    assert verdict.probabilities is not None
+    found = dict(zip(("q", "p", "pi"), verdict.probabilities, strict=True))
     if sides := target.deferral_test(drafted):
         found |= {"score": sides[0], "threshold": sides[1].expand_as(sides[0])}
     if inspects:
         found |= _explained(decision)
-        if (same := same_residual(target.at_steps(accepted.last))) is not None:
+        if (same := same_residual(target.at_steps(verdict.last))) is not None:
             found["same_residual"] = same
     return found
 
@@ -107,25 +104,21 @@ def _explained(decision: Decision) -> dict[str, Tensor]:
     assert accepted is not None
     assert tokens is not None
     coins = first(decision.inputs.accept_coins, tokens.shape[1])
-    examined = (decision.inputs.inspected > 0) & _examined(accepted.last, tokens.shape[1])
+    each = steps(tokens.shape[1], tokens.device) <= accepted.verdict.last[:, None]
+    examined = (decision.inputs.inspected > 0) & each
     where = indices_where(examined)
     target = accepted.target.select(where)
     tokens, coins = (values.flatten()[where] for values in (tokens, coins))
     own = target.distributions
     found = _most_likely(decision, q=own.q, p=own.p, pi=target.pi())
-    compared = alternatives(target.method)
-    found |= {"others": acceptances(target, tokens), "flips": flips(own, tokens, coins, compared)}
+    others = Counterfactual(target, tokens, coins)
+    found |= {"others": others.acceptances(), "flips": others.flips()}
     if len(examined) == 1:  # what was examined comes first
         return {name: values[None] for name, values in found.items()}
     whole = {name: values.new_zeros(examined.numel(), *values.shape[1:]) for name, values in found.items()}
     for name, values in found.items():
         whole[name][where] = values
     return {name: values.unflatten(0, examined.shape) for name, values in whole.items()}
-
-
-def _examined(last: Tensor, count: int) -> Tensor:
-    """Which draft tokens were examined, bool [B, count], where `last` [B] were the last."""
-    return steps(count, last.device) <= last[:, None]
 
 
 def _most_likely(decision: Decision, **distributions: Tensor) -> dict[str, Tensor]:

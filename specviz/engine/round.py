@@ -72,7 +72,7 @@ class _Judged:
         """Those whose draft tokens all passed, or are not examined."""
         if self.accepted is None:
             return list(self.inputs.sequences)
-        counts = zip(self.accepted.accepted.tolist(), self.accepted.drafted.tolist(), strict=True)
+        counts = zip(self.accepted.verdict.accepted.tolist(), self.accepted.drafted.tolist(), strict=True)
         each = zip(self.inputs.sequences, counts, strict=True)
         return [sequence for sequence, (accepted, drafted) in each if accepted == drafted]
 

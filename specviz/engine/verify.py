@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from specviz.core.sampling import steps
 from specviz.engine.draft import Drafted, ban
-from specviz.engine.plan import VerifyInputs, select, steps
+from specviz.engine.plan import VerifyInputs, select
 from specviz.runtime.runner import Runner
 
 

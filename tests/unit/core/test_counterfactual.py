@@ -288,14 +288,19 @@ def distributions(drafter: list[float], verifier: list[float]) -> tuple[Tensor, 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_flips_of_a_case_done_by_hand(dtype: torch.dtype) -> None:
-    from specviz.core.counterfactual import flips
+    from specviz.core.counterfactual import Counterfactual
     from specviz.core.distributions import Distributions
+    from specviz.core.target import Target
 
-    nine = [METHODS[name] for name in PAPER]
     drafter, verifier = distributions([0.1, 0.6, 0.3], [0.5, 0.3, 0.2])
-    held = Distributions(drafter.to(dtype), verifier.to(dtype))
-    tokens, coins = torch.tensor(1), torch.tensor(0.3, dtype=torch.float64)
-    found = [[x for x in pair if math.isfinite(x)] for pair in flips(held, tokens, coins, nine).tolist()]
+    held = Target.of(METHODS["speed"], Distributions(drafter.to(dtype), verifier.to(dtype)), 0.0)
+
+    def flips(coin: float) -> list[list[float]]:
+        coins = torch.tensor(coin, dtype=torch.float64)
+        found = Counterfactual(held, torch.tensor(1), coins).flips().tolist()
+        return [[x for x in pair if math.isfinite(x)] for pair in found]
+
+    found = flips(0.3)
     expected = {
         "drafter_only": [], "verifier_only": [],
         "speed": [], "cascade_chow": [], "cascade_diff": [], "cascade_opt": [],  # 0.3 < p/q = 1/2
@@ -305,13 +310,11 @@ def test_flips_of_a_case_done_by_hand(dtype: torch.dtype) -> None:
         "cascade_tokenV3": [],
     }  # fmt: skip
     assert dict(zip(PAPER, found, strict=True)) == expected
-    coins = torch.tensor(0.47, dtype=torch.float64)
-    found = [[x for x in pair if math.isfinite(x)] for pair in flips(held, tokens, coins, nine).tolist()]
+    found = flips(0.47)
     twice = {"cascade_tokenV2": [0.0, 0.2], "cascade_tokenV3": [0.4]}  # V3 trusts token 0 even at 0
     for name, pair in zip(PAPER, found, strict=True):
         assert pair == pytest.approx(twice.get(name, []), abs=1e-6), name
-    coins = torch.tensor(0.8, dtype=torch.float64)
-    found = [[x for x in pair if math.isfinite(x)] for pair in flips(held, tokens, coins, nine).tolist()]
+    found = flips(0.8)
     once = {
         "speed": [1 - 0.3 / (0.8 * 0.6)],
         "cascade_chow": [0.4],

@@ -13,12 +13,11 @@ import torch
 from torch import Tensor
 
 from specviz.core import kernels
-from specviz.core.counterfactual import acceptances, alternatives, flips
+from specviz.core.counterfactual import Counterfactual
 from specviz.core.distributions import Distributions, total_variation
 from specviz.core.methods import METHODS
 from specviz.core.sampling import distribution, draw, leading, sample
-from specviz.core.target import Target
-from specviz.engine.accept import examine
+from specviz.core.target import Target, Verdict, examine
 from specviz.engine.engine import Engine
 from specviz.schema.settings import Request
 from tests.support.tiny import tiny_pair
@@ -115,14 +114,46 @@ def test_a_sample_is_a_draw_from_the_distribution(vocabulary: int, in_torch) -> 
     assert torch.equal(line, expected[1])
 
 
-def test_what_is_examined_ends_with_a_rejection_or_a_draft(in_torch) -> None:
+def test_what_is_examined_ends_with_a_rejection_or_a_draft() -> None:
     acceptance = torch.tensor([[0.9, 0.2, 0.9], [0.9, 0.9, 0.9], [0.9, 0.9, torch.nan], [0.1, 0.9, 0.9]])
     coins, counts = torch.full((4, 5), 0.5, dtype=torch.float64), torch.tensor([3, 2, 3, 1])
     accepted, last = examine(acceptance, coins, counts)
     assert accepted.tolist() == [1, 2, 2, 0]
     assert last.tolist() == [1, 1, 2, 0]
-    expected = in_torch(lambda: examine(acceptance, coins, counts))
-    assert torch.equal(torch.stack(expected), torch.stack((accepted, last)))
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+@pytest.mark.parametrize("name", BOTH)
+def test_verdicts_are_those_of_torch(name: str, vocabulary: int, in_torch) -> None:
+    """What is accepted, what replaces it, and the probabilities of both, of sequences with different numbers of draft tokens."""
+    drafter, verifier = (side.view(4, 3, -1) for side in sides(vocabulary, rows=12, seed=2))
+    generator = torch.Generator().manual_seed(3)
+    accept_coins, resample_coins = torch.rand(2, 4, 5, dtype=torch.float64, generator=generator)
+    tokens, counts = draw(distribution(drafter), accept_coins[:, 2:]), torch.tensor([3, 2, 1, 3])
+    leniences = torch.linspace(0, 0.4, 4, dtype=torch.float64)[:, None]
+
+    def decided(records: bool) -> Verdict:
+        target = Target.of(METHODS[name], Distributions(drafter, verifier), leniences)
+        return target.decide(tokens, counts, accept_coins, resample_coins, records)
+
+    compiled = decided(True)
+    expected = in_torch(lambda: decided(True))
+    examined = torch.arange(3) <= expected.last[:, None]
+    rejected = expected.accepted < counts
+    assert torch.equal(compiled.accepted, expected.accepted)
+    assert torch.equal(compiled.last, expected.last)
+    assert torch.equal(compiled.resampled[rejected], expected.resampled[rejected])
+    assert near(compiled.acceptance[examined], expected.acceptance[examined], 2e-5)
+    assert compiled.probabilities is not None
+    assert expected.probabilities is not None
+    for found, own in zip(compiled.probabilities, expected.probabilities, strict=True):
+        assert near(found[..., 0][examined], own[..., 0][examined], 2e-5)
+        last = expected.last[rejected]
+        assert near(found[rejected, last, 1], own[rejected, last, 1], 2e-5)
+    assert near(compiled.probabilities[0][..., 0], expected.probabilities[0][..., 0])
+    unrecorded = decided(False)
+    assert torch.equal(unrecorded.accepted, compiled.accepted)
+    assert torch.equal(unrecorded.resampled[rejected], compiled.resampled[rejected])
 
 
 def test_logits_of_some_tokens_are_those_of_all() -> None:
@@ -144,16 +175,15 @@ def test_rules_are_those_of_torch(name: str, vocabulary: int, in_torch) -> None:
     def numbers() -> dict[str, Tensor]:
         target = Target.of(METHODS[name], Distributions(drafter, verifier), METHODS[name].default_lenience)
         q, p, pi = target.probabilities(torch.stack((tokens, tokens + 1), -1))
+        others = Counterfactual(target, tokens, coins)
         return {
             "q": q,
             "p": p,
             "pi at": pi,
             "pi": target.pi(),
             "acceptance": target.acceptance(tokens),
-            "others": acceptances(target, tokens),
-            "flips": flips(target.distributions, tokens, coins, alternatives(target.method)).nan_to_num(
-                posinf=9.0
-            ),
+            "others": others.acceptances(),
+            "flips": others.flips().nan_to_num(posinf=9.0),
             "replacement": target.draw_replacement(last, coins, tokens),
             "distance": total_variation(target.distributions.q, target.distributions.p),
         }

@@ -24,6 +24,7 @@ from specviz.runtime.cpu.fused.teamwork import (
     LOOK_OUT_IN_COMPANY,
     MOST,
     PATIENCE,
+    WAITED,
     Board,
     Own,
 )
@@ -61,15 +62,15 @@ class Team:
     def _run_together(self, pass_: int, threads: int) -> bool:
         while self._helpers < threads - 1:
             self._start_helper()
-        waited = self._lead(self._board.ctypes.data, pass_, threads)
-        self._strikes = max(0, self._strikes + (2 if waited else -1))
+        result = self._lead(self._board.ctypes.data, pass_, threads)
+        self._strikes = max(0, self._strikes + (2 if result == WAITED else -1))
         self._board[Board.LOOK_OUT] = LOOK_OUT_IN_COMPANY if self._strikes else LOOK_OUT
         if self._strikes >= _STRIKES:
             self._alone_until, self._strikes = time.monotonic() + self._pause, 0
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         elif not self._strikes:
             self._pause = _SHORTEST_PAUSE
-        return not waited
+        return result == 0
 
     def _start_helper(self) -> None:
         library, number = ctypes.CDLL(None), self._helpers + 1

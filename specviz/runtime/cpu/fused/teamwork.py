@@ -26,6 +26,7 @@ LOOK_OUT, LOOK_OUT_IN_COMPANY, PATIENCE = 2000 * _CYCLES, 50 * _CYCLES, 1000 * _
 wait in one. What is done between two passes takes up to 2 ms, and waking a helper 100 µs."""
 
 
+WAITED, ALONE = 1, 2
 _MOST_WAITED = 40
 """Percent of a pass: two threads that spend half of it waiting are as slow as one."""
 
@@ -90,7 +91,7 @@ def _all_are_there(team: int, job: int, threads: int) -> bool:
 def lead(team: int, pass_: int, threads: int) -> int:
     """Run a pass: alone until all helpers are there, and from the next layer on together.
 
-    Returns 1 if waiting for others took more of it than they save.
+    Returns `WAITED` if waiting for others took more of it than they save, `ALONE` if they never came, 0 otherwise.
     """
     started = memory.cycles()
     job = _call(team, pass_, threads) if threads > 1 else 0
@@ -110,7 +111,9 @@ def lead(team: int, pass_: int, threads: int) -> int:
         for helper in range(1, threads):
             exchange(_own(team, helper) + Own.SEAT * 8, 4 * job, 4 * job + 2)
         write_shared(go, -job)
-    return int(word(team, Barrier.WAITED) * 100 > _MOST_WAITED * (memory.cycles() - started))
+        return ALONE
+    waited = word(team, Barrier.WAITED) * 100 > _MOST_WAITED * (memory.cycles() - started)
+    return WAITED if waited else 0
 
 
 def follow(team: int, thread: int) -> None:

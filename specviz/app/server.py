@@ -94,6 +94,7 @@ def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None)
     def wait() -> None:
         with _without_collections():
             loading.join(_START_SECONDS)
+        gc.freeze()  # nor is a pair looked through again and again, which would hold up every text
 
     threading.Thread(target=wait, name="specviz-start", daemon=True).start()
     try:

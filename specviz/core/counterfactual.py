@@ -49,24 +49,21 @@ class Counterfactual:
             else Target.of(method, own.distributions, method.default_lenience)
             for method in alternatives(own.method)
         ]
-        self._tests = [target.deferral_test(tokens) for target in self._targets]
+        self._rules = [_rule_at(target, tokens) for target in self._targets]
         self._crossings: list[tuple[Tensor, Tensor]] = []  # by score: several methods judge by the same one
 
     def acceptances(self) -> Tensor:
         """Acceptance [..., n] under each alternative, in their order."""
-        cascades = [index for index, test in enumerate(self._tests) if test]
-        parts = [(*self._tests[index], self._targets[index].deferred.squeeze(-1)) for index in cascades]
-        score, threshold, deferred = (torch.stack(each, -1) for each in zip(*parts, strict=True))
+        rules = {index: rule for index, rule in enumerate(self._rules) if rule}
+        score, threshold, deferred = (torch.stack(each, -1) for each in zip(*rules.values(), strict=True))
         q, p = self._q.unsqueeze(-1), self._p.unsqueeze(-1)
         pi = indicator(torch.ge, score, threshold) * q + p * deferred
-        by_rule = dict(zip(cascades, accepted_share(pi, q).unbind(-1), strict=True))
-        return torch.stack(
-            [
-                by_rule[index] if index in by_rule else target.acceptance(self._tokens)
-                for index, target in enumerate(self._targets)
-            ],
-            -1,
+        by_rule = dict(zip(rules, accepted_share(pi, q).unbind(-1), strict=True))
+        each = (
+            by_rule[index] if index in by_rule else target.acceptance(self._tokens)
+            for index, target in enumerate(self._targets)
         )
+        return torch.stack(list(each), -1)
 
     def flips(self) -> Tensor:
         """Leniences [..., n, 2] at which each alternative's verdict changes, ascending; infinity where none is left.
@@ -77,8 +74,8 @@ class Counterfactual:
         """
         q, p = self._q.double(), self._p.double()
         ends = [
-            self._until_since(target, test, q, p)
-            for target, test in zip(self._targets, self._tests, strict=True)
+            self._until_since(target, rule, q, p)
+            for target, rule in zip(self._targets, self._rules, strict=True)
         ]
         both = torch.stack([each for pair in ends for each in pair], -1).unflatten(-1, (-1, FLIPS))
         low, high = _ranges(tuple(target.method.lenience_range for target in self._targets), both.device)
@@ -87,20 +84,20 @@ class Counterfactual:
         return torch.where(real, both, math.inf).sort(-1).values
 
     def _until_since(
-        self, target: Target, test: tuple[Tensor, Tensor] | None, q: Tensor, p: Tensor
+        self, target: Target, rule: tuple[Tensor, Tensor, Tensor] | None, q: Tensor, p: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The leniences [...] below which a token is accepted, and from which on it is accepted again."""
-        method = target.method
+        method, score = target.method, target.score
         if method.accepts_from is not None:
             return self._never, method.accepts_from(self._b, q, p, self._coins)
-        if test is None or method.lenience_at is None:
+        if score is None or rule is None or method.lenience_at is None:
             return self._always, self._always
-        own = test[0].double()  # which the lenience is not part of, where the test is solved for it
+        own = rule[0].double()  # which the lenience is not part of, where the test is solved for it
         since = method.lenience_at(self._b, own)
         if not target.judges_tokens:
             # Where the drafter is not trusted as a whole, decoding is lossless towards p.
             return torch.where(self._coins * q < p, self._always, self._never), since
-        return method.lenience_at(self._b, self._crossing(target.score, own, q, p)), since
+        return method.lenience_at(self._b, self._crossing(score, own, q, p)), since
 
     @cached_property
     def _always(self) -> Tensor:
@@ -125,6 +122,12 @@ def _ranges(ranges: tuple[tuple[float, float], ...], device: torch.device) -> tu
     """Lower and upper ends of ranges [n], float64 [n, 1] each: copied to a device only once."""
     low, high = torch.tensor(ranges, dtype=torch.float64, device=device).unsqueeze(-1).unbind(-2)
     return low, high
+
+
+def _rule_at(target: Target, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Score, threshold and what goes to p [...] at `tokens` [...]; None without a rule."""
+    test, deferred = target.deferral_test(tokens), target.deferred
+    return None if test is None or deferred is None else (*test, deferred.squeeze(-1))
 
 
 def _crossing(scores: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ which method ran beside it. Knows no method, no model and no request.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
@@ -50,13 +51,17 @@ def column(setting: Number) -> Number:
 
 
 def tensor(setting: Number, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """A setting as a tensor, rounded only here, so that one number for all rows and one a row give the same bits.
-
-    A number is filled in on the device: copying it there would make the host wait.
-    """
+    """A setting as a tensor, rounded only here, so that one number for all rows and one a row give the same bits. Not to be changed."""
     if isinstance(setting, Tensor):
         return setting.to(device, dtype)
-    return torch.full((), setting, dtype=dtype, device=device)
+    return _constant(setting, math.copysign(1.0, setting), device, dtype)
+
+
+@lru_cache(1024)
+def _constant(number: float, _sign: float, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Filled in on the device: copying it there would make the host wait. The sign tells 0 from −0."""
+    with torch.inference_mode(False):
+        return torch.full((), number, dtype=dtype, device=device)
 
 
 @lru_cache

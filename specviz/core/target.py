@@ -161,7 +161,10 @@ class Target:
             known = self.distributions.q, self.distributions.p, self.score, self.threshold, self.deferred
             coins = counts, accept_coins, resample_coins
             numbers, found = kernels.decide(*known, scale, FLOOR, tokens, *coins, records)
-            return Verdict(numbers[3, ..., 0], *found.unbind(), (numbers[0], numbers[1], numbers[2]))
+            accepted, last, resampled = found.unbind()
+            return Verdict(
+                numbers[3, ..., 0], accepted, last, resampled, (numbers[0], numbers[1], numbers[2])
+            )
         acceptance = self.acceptance(tokens)
         accepted, last = examine(acceptance, accept_coins, counts)
         resampled = self.draw_replacement(last, resample_coins, tokens)

@@ -260,7 +260,10 @@ def _draft_inputs(
         truncating=np.array(truncating, np.int64) if truncating else None,
         warp=_warp([sequences[slot] for slot in truncating]) if truncating else None,
         is_plain=is_plain,
-        keeps_logits=not is_plain or any(each.request.return_logits for each in sequences),
+        keeps_logits=any(
+            each.request.return_logits or (not is_plain and (each.method.has_rule or each.request.inspect))
+            for each in sequences
+        ),
         adaptive=adaptive,
     )
 

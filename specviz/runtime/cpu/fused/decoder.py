@@ -25,8 +25,8 @@ from specviz.runtime.cpu.fused.vectors import LANES
 MOST_ROWS = 64
 """Rows of one pass; more are read in several."""
 _FLOAT_BYTES = 4
-_TRIED_ROWS, _TRIES, _TRIAL_SECONDS, _CLEARLY = 4, 8, 0.5, 1.05
-"""Rows of the passes that are timed; how often, and for how long where one thread seems faster; and by how much it must be."""
+_TRIED_ROWS, _TRIES, _CLEARLY = 4, 8, 1.05
+"""Rows of the passes that are timed when a decoder is loaded, how often, and by how much fewer threads must be faster."""
 
 
 @dataclass(frozen=True)
@@ -185,27 +185,23 @@ class Decoder:
     def choose_threads(self) -> None:
         """Measure how many threads make a pass of a few rows fastest; one only where more are clearly slower.
 
-        On a rented machine two threads have cores of their own at one time and share one at another, and what is chosen stays: so a
-        tie goes to more, and what speaks for one is measured for longer. The numbers take turns, and the quickest undisturbed pass
-        of each counts. Where other programs left none undisturbed, as many threads as there are: the team does without them while
-        they are missed.
+        The numbers take turns, and the quickest undisturbed pass of each counts. Where other programs left none undisturbed, as
+        many threads as there are: the team does without them while they are missed. A tie goes to more: on a rented machine two
+        threads have a core each, or the memory to themselves, at one time and not at another, and what is chosen stays.
         """
         cache, rows = Buffers(self.shape, self.layers, 1, POSITIONS), np.arange(_TRIED_ROWS)
         logits = np.empty((_TRIED_ROWS, -(-self.vocabulary // LANES) * LANES), np.float32)
         counts = [1, *_counts(most_threads())]
         taken: dict[int, list[float]] = {count: [] for count in counts}
+        for self.threads in counts * _TRIES:
+            begin = time.perf_counter()
+            if self.run(rows, np.zeros_like(rows), rows, cache, logits):
+                taken[self.threads].append(time.perf_counter() - begin)
 
         def cost(count: int) -> float:
             return min(taken[count], default=0.0) * (_CLEARLY if count == 1 else 1.0)
 
-        turns, until = 0, time.perf_counter() + _TRIAL_SECONDS
-        while turns < _TRIES or (self.threads == 1 < counts[-1] and time.perf_counter() < until):
-            turns += 1
-            for self.threads in counts:
-                begin = time.perf_counter()
-                if self.run(rows, np.zeros_like(rows), rows, cache, logits):
-                    taken[self.threads].append(time.perf_counter() - begin)
-            self.threads = min(counts, key=cost)
+        self.threads = min(counts, key=cost)
 
     def _make_room(self, length: int) -> _Room:
         """Buffers for slots of so many positions, and the words of the pass that stay as they are."""

@@ -29,7 +29,7 @@ class Limits:
     """Texts of one comparison."""
     max_trace_bytes: int = 5_000_000
     """Of a trace that is opened."""
-    max_sequences: int = 32
+    max_sequences: int = 96
     """Sequences that decode at once, on each pair."""
     queue: int = 64
     """Sequences that may wait for a slot, on each pair."""

@@ -17,7 +17,7 @@ run: $(RUN_READY)
 	$(VENV)/bin/python app.py
 
 test: $(TEST_READY)
-	$(VENV)/bin/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: $(TEST_READY)
 	$(VENV)/bin/ruff check .

@@ -1,4 +1,4 @@
-"""For all tests, before anything is imported: torch on one thread, since four processes share two cores, and all pairs on offer.
+"""For all tests, before anything is imported: torch on one thread, since three processes share two cores, and all pairs on offer.
 
 A folder of uploads for each process, since a server that ends empties its own; and the embedded pair, which is loaded once in a process.
 """

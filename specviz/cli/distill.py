@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,7 +25,16 @@ def distill(
         ),
     ] = "layers:0,-2,-1",
     vocabulary: Annotated[int, asks("Tokens it knows; 0 for all")] = 12288,
-    tokens: Annotated[int, asks("Tokens that the verifier writes")] = 1_000_000,
+    start: Annotated[
+        str, asks("Go on from this drafter, instead of beginning with that shape", metavar="FOLDER")
+    ] = "",
+    texts: Annotated[
+        list[str] | None,
+        asks("Learn from the texts in these folders, which distill wrote (to DIR/texts)", None, "FOLDER..."),
+    ] = None,
+    tokens: Annotated[
+        int, asks("Tokens to learn from; those that --texts lack the verifier writes")
+    ] = 1_000_000,
     passes: Annotated[int, asks("Times each is learned from")] = 8,
     rows: Annotated[int, asks("Answers written at once")] = 128,
     answer_tokens: Annotated[int, asks("At most so many an answer")] = 224,
@@ -46,7 +55,14 @@ def distill(
             plan, out, device=device, progress=TerminalProgress(sys.stderr), stop=stop
         ).run()
     for name, value in report["held_out"].items():
-        print(f"acceptance {value:.3f}  {name}")
+        print(f"acceptance {value:.3f}  {name}" + _expected(report["expected"].get(name)))
     print(f"cost {report['cost']:.3f} of a verifier forward")
     print(f"the drafter is in {out / 'student'}")
     return 0
+
+
+def _expected(found: dict[str, Any] | None) -> str:
+    if not found:
+        return ""
+    more = ", ".join(f"{rate:.3f} from {times} times" for times, rate in found["acceptance"].items())
+    return f" (expected by the curve: {more} the tokens)"

@@ -47,7 +47,7 @@ _COMMANDS: tuple[Callable[..., int], ...] = (
     *(bench, sweep, evaluate, loadtest, distill, record, gpu),
 )
 _NAMES: dict[Callable[..., int], str] = {evaluate: "eval"}
-_TAKE_LISTS = (bench, sweep, evaluate, gpu)
+_TAKE_LISTS = (bench, sweep, evaluate, distill, gpu)
 for _command in _COMMANDS:
     app.command(_NAMES.get(_command), cls=ListsCommand if _command in _TAKE_LISTS else None)(_command)
 

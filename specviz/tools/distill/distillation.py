@@ -1,8 +1,8 @@
 """Distils a drafter from a verifier, with nothing but the verifier itself and a list of short prompts.
 
-The verifier writes texts; the student learns its next-token distribution at every position it wrote; both are then
-measured as a pair on held-out prompts. Everything lies in one directory and every file is written whole or not at all,
-so that an interrupted distillation resumes. Knows the stages; knows no page.
+The verifier writes texts, or has written them; the student learns its next-token distribution at every position it
+wrote; both are measured as a pair on held-out prompts, on the way and at the end. Everything lies in one directory and
+every file is written whole or not at all, so that an interrupted distillation resumes. Knows the stages; knows no page.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ import threading
 import time
 import timeit
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
+from specviz.errors import RequestError
 from specviz.files import write_whole
 from specviz.models.checkpoint import Checkpoint
 from specviz.models.loading import load_verifier, release_memory
@@ -31,6 +34,7 @@ from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import Progress
 from specviz.runtime.machine import describe_machine
 from specviz.tools.distill import evaluation
+from specviz.tools.distill.curve import expectations
 from specviz.tools.distill.settings import DistillationSettings, raise_if_stopped, time_left
 from specviz.tools.distill.student import make_student
 from specviz.tools.distill.texts import Texts, prompts, write_texts
@@ -57,7 +61,7 @@ class Distillation:
         """Do what is left to do; returns the report, which is saved beside the student's weights.
 
         Raises:
-            RequestError: the directory holds a distillation with other settings.
+            RequestError: the directory holds a distillation with other settings, or what was named to begin with is none.
             StoppedError: `stop` was set.
             PairError, EngineError: as loading and generating do.
         """
@@ -72,17 +76,21 @@ class Distillation:
         def pair() -> ModelPair:
             """What users will run: a copy of the student, and the verifier as they load it."""
             verifier, _ = load_verifier(settings.verifier, device=self._device)
-            drafter = copy.deepcopy(student).to(verifier.device, verifier.dtype)
+            drafter = copy.deepcopy(student).to(verifier.device, verifier.dtype).eval()
             if vocabulary is not None:
                 vocabulary.widen(drafter)
             return pair_from_models(drafter, verifier, tokenizer)
 
-        texts = self._write_texts(copy.deepcopy(teacher).to(fast), tokenizer)
-        vocabulary = self._choose_vocabulary(teacher, tokenizer, texts)
         known = min(len(tokenizer), teacher.get_output_embeddings().weight.shape[0])
+        # What was named to begin with is read before anything takes hours.
+        begun = read_drafter(Path(settings.start), teacher, known) if settings.start else None
+        given = sum((Texts.read(Path(folder), known) for folder in settings.texts), Texts([], []))
+        missing = settings.tokens - given.written
+        texts = given + self._write_texts(teacher, fast, tokenizer, missing) if missing > 0 else given
+        vocabulary = begun[1] if begun else self._choose_vocabulary(teacher, tokenizer, texts)
         kept = torch.arange(known) if vocabulary is None else vocabulary.kept
-        # The student begins with the verifier's weights: made before those are rounded.
-        student = make_student(teacher, settings.shape, kept)
+        # A new student begins with the verifier's weights: made before those are rounded.
+        student = begun[0] if begun else make_student(teacher, settings.shape, kept)
         self._progress(0.4, "Measuring the student before it learns")
         start = _cached(
             directory / "start.json",
@@ -90,36 +98,49 @@ class Distillation:
         )
         release_memory()  # the writing verifier's memory is held by reference cycles, and training needs it
         batches = TrainingBatches(settings, texts, teacher.to(fast), kept, vocabulary)
-        figures = Training(settings, directory, student, batches).run(self._progress, self._stop)
+
+        def measure() -> dict[str, float]:
+            return evaluation.acceptance_rates(pair(), evaluation.EVALUATIONS, self._stop)
+
+        training = Training(settings, directory, student, batches, measure)
+        figures = training.run(self._progress, self._stop)
         self._progress(0.9, "Measuring on prompts held out")
         measured = pair()
         known_pair = PAIRS.get(settings.verifier)
         report = {
             "verifier": known_pair.verifier_name if known_pair else settings.verifier,
-            "shape": str(settings.shape),
+            "shape": f"as {Path(settings.start).name}" if settings.start else str(settings.shape),
+            "format": _format(settings),
             "parameters": sum(p.numel() for p in student.parameters()),
             "tokens": texts.written,
+            "tokens_given": given.written,
             "passes": settings.passes,
             "device": describe_machine(str(teacher.device)),
             "start": start,
-            "held_out": evaluation.acceptance_rates(measured, evaluation.EVALUATIONS, self._stop),
+            "held_out": training.curve[-1].acceptance,
+            "expected": {name: asdict(each) for name, each in expectations(training.curve).items()},
             "held_out_prompts": len(prompts("held_out")),
             "cost": evaluation.drafter_cost(measured),
             **figures,
             "samples": evaluation.samples(measured),
         }
-        _save(directory, student, vocabulary, report, "Q4_1" if settings.four_bits else "Q8_0")
+        _save(directory, student, vocabulary, report, _format(settings))
         self._progress(1.0, "The drafter is ready")
         return report
 
-    def _write_texts(self, teacher: Any, tokenizer: Any) -> Texts:
-        """All texts of this distillation; those that are missing are written now."""
-        pair, settings = pair_from_models(teacher, teacher, tokenizer), self._settings
+    def _write_texts(self, teacher: Any, fast: torch.dtype, tokenizer: Any, tokens: int) -> Texts:
+        """Texts of at least `tokens` by the verifier; those that are missing in the directory are written now."""
+        settings = self._settings
+        if fast == torch.float32 and teacher.device.type == "cpu":  # by fused passes, where they are possible
+            writer, _ = load_verifier(settings.verifier, device=self._device)
+        else:
+            writer = copy.deepcopy(teacher).to(fast)
+        pair = pair_from_models(writer, writer, tokenizer)
         folder = self._directory / "texts"
         folder.mkdir(exist_ok=True)
         texts, begun, fresh = Texts([], []), time.perf_counter(), 0
         for index in itertools.count():
-            if texts.written >= settings.tokens:
+            if texts.written >= tokens:
                 break
             path = folder / f"texts-{index:05d}.safetensors"
             if not path.exists():
@@ -131,10 +152,10 @@ class Distillation:
                 made.save(path)
                 fresh += made.written
             texts = texts + Texts.load(path)
-            left = max(0, settings.tokens - texts.written)
+            left = max(0, tokens - texts.written)
             self._progress(
-                0.4 * min(1.0, texts.written / settings.tokens),
-                f"The verifier writes: {texts.written:,} of {settings.tokens:,} tokens"
+                0.4 * min(1.0, texts.written / tokens),
+                f"The verifier writes: {texts.written:,} of {tokens:,} tokens"
                 + time_left(left, fresh / (time.perf_counter() - begun), "tokens"),
             )
         return texts
@@ -169,6 +190,32 @@ def _save(
     write_whole(partial / "README.md", model_card(report))
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
+
+
+def read_drafter(folder: Path, verifier: Any, known: int) -> tuple[Any, SmallVocabulary | None]:
+    """A float32 drafter in a folder, to go on from, and its vocabulary; it must be over the verifier's `known` tokens.
+
+    Raises:
+        RequestError: there is none, or it is over other tokens.
+    """
+    try:
+        student, vocabulary = Checkpoint.read(folder).module(torch.float32), SmallVocabulary.load(folder)
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise RequestError(
+            f"{folder} holds no drafter: give a folder with its config and weights."
+        ) from error
+    size, sizes = student.config.vocab_size, {known}
+    if vocabulary is not None:
+        size, sizes = len(vocabulary.reads), {known, len(verifier.get_input_embeddings().weight)}
+    if size not in sizes:
+        raise RequestError(
+            f"{folder} holds a drafter of another tokenizer: its verifier's has {known:,} tokens."
+        )
+    return student.requires_grad_(True), vocabulary
+
+
+def _format(settings: DistillationSettings) -> str:
+    return "Q4_1" if settings.four_bits else "Q8_0"
 
 
 _MOST_BYTES = 9_000_000

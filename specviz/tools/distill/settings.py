@@ -59,7 +59,9 @@ class DistillationSettings:
     Attributes:
         verifier: key of the pair whose verifier is the teacher.
         shape: of the student.
-        tokens: to be written by the verifier.
+        start: folder of a drafter to go on from, which then has its own shape; "" to begin with the verifier's weights.
+        texts: folders of texts to learn from (`Texts.read`).
+        tokens: of the verifier's to learn from; it writes those that `texts` lack.
         answer_tokens: maximum for one answer.
         rows: answers written in one batch.
         passes: epochs.
@@ -72,6 +74,8 @@ class DistillationSettings:
 
     verifier: str
     shape: Shape
+    start: str = ""
+    texts: tuple[str, ...] = ()
     tokens: int = 1_000_000
     answer_tokens: int = 224
     rows: int = 128

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from specviz.engine.engine import Engine
+from specviz.errors import RequestError
 from specviz.files import write_whole
 from specviz.models.pair import ModelPair
 from specviz.resources import ASSETS
@@ -28,6 +30,8 @@ TEMPERATURES = (1.0, 1.0, 0.7, 0.0)
 """Of the answers in turn: drafting must work at all of them, and sampling is hardest."""
 USER_TOKENS = 48
 """A user turn that has not ended by then is discarded."""
+_ANSWERS_PER_ROW = 4
+"""As long as others wait, a row whose answer has ended takes the next."""
 _MARK = "\u2603"
 
 
@@ -70,6 +74,30 @@ class Texts:
         parts = tensors["tokens"].split(tensors["lengths"].tolist())
         return Texts([part.tolist() for part in parts], tensors["starts"].tolist())
 
+    @staticmethod
+    def read(folder: Path, known: int) -> Texts:
+        """All texts in a folder of files that `save` wrote; their ids must be below `known`.
+
+        Raises:
+            RequestError: there are none, or a file is no such file, or other models' ids are in it.
+        """
+        texts = Texts([], [])
+        for path in sorted(folder.glob("*.safetensors")):
+            try:
+                found = Texts.load(path)
+            except (OSError, SafetensorError, KeyError, RuntimeError) as error:
+                raise RequestError(
+                    f"{path} holds no texts: give folders of what distill wrote to texts/."
+                ) from error
+            if any(not 0 <= token < known for sequence in found.sequences for token in sequence):
+                raise RequestError(
+                    f"{path} has ids of another tokenizer: the verifier's are below {known:,}."
+                )
+            texts = texts + found
+        if not texts.sequences:
+            raise RequestError(f"{folder} holds no texts: give folders of what distill wrote to texts/.")
+        return texts
+
 
 def _user_header(tokenizer: Any) -> list[int]:
     """Ids of the chat template up to the content of a user turn."""
@@ -79,17 +107,17 @@ def _user_header(tokenizer: Any) -> list[int]:
 
 def write_texts(
     pair: ModelPair,
-    count: int,
+    rows: int,
     seed: int,
     *,
     answer_tokens: int,
     stop: threading.Event | None = None,
 ) -> Texts:
-    """Let the verifier write `count` answers in one batch: half to its own user turns, half to our prompts.
+    """Let the verifier write four answers for each of `rows`, so many at once: half to its own user turns, half to our prompts.
 
     A base model, which has no chat template, continues our prompts. A set `stop` aborts the texts.
     """
-    engine = Engine(pair, max_sequences=count)
+    engine, count = Engine(pair, max_sequences=rows), rows * _ANSWERS_PER_ROW
     draw = random.Random(seed)
 
     def write(prompts: list[dict[str, Any]], **options: Any) -> list[Run]:

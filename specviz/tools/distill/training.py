@@ -10,8 +10,9 @@ import random
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from torch import Tensor
 from specviz.models.checkpoint import BLOCK
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import Progress
+from specviz.tools.distill.curve import CurvePoint
 from specviz.tools.distill.rounding import round_to_four_bits
 from specviz.tools.distill.settings import DistillationSettings, raise_if_stopped, time_left
 from specviz.tools.distill.student import logits, loss_gradient
@@ -31,6 +33,10 @@ _BUCKET = 512
 """Sequences that are sorted by length together: batches of similar lengths need little padding."""
 
 _CHECKPOINT_SECONDS = 120.0
+_TEMPERATURES = (1.0, 0.7, 1.0, 0.5)
+"""Of the steps in turn: a drafter serves all of them."""
+_MEASURED = 6
+"""Measured is after all of the tokens, a half, a quarter, …"""
 _WARM_UP_STEPS = 50
 _AVERAGED_STEPS = 50
 _WEIGHTS_DECAY = 0.98
@@ -75,7 +81,7 @@ class TrainingBatches:
         draw.shuffle(batches)
         return batches
 
-    def take(self, indices: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    def take(self, indices: list[int], temperature: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
         """The student's input ids [B, T], a mask bool [B, T] of n positions, and the verifier's p [n, N] there.
 
         Learned from is all that follows the opening that the sequences share, user turns included.
@@ -87,7 +93,8 @@ class TrainingBatches:
         ends = torch.tensor([len(s) for s in sequences], device=device)[:, None]
         mask = (positions >= self._start) & (positions < ends - 1)  # a position predicts the token after it
         with torch.no_grad():
-            p = logits(self._teacher, self._hidden_states(indices, ids, mask), self._kept).softmax(-1)
+            scores = logits(self._teacher, self._hidden_states(indices, ids, mask), self._kept)
+            p = (scores / temperature).softmax(-1)
         return ids if self._reads is None else self._reads[ids], mask, p
 
     def _hidden_states(self, indices: list[int], ids: Tensor, mask: Tensor) -> Tensor:
@@ -110,9 +117,20 @@ class Training:
     """
 
     def __init__(
-        self, settings: DistillationSettings, directory: Path, student: Any, batches: TrainingBatches
+        self,
+        settings: DistillationSettings,
+        directory: Path,
+        student: Any,
+        batches: TrainingBatches,
+        measure: Callable[[], dict[str, float]] = dict,
     ) -> None:
+        """Prepare the training.
+
+        Args:
+            measure: acceptance rates of the student as it is when called, for the `curve`.
+        """
         self._student, self._batches = student.to(batches.device).train(), batches
+        self._measure, self._begins_near = measure, bool(settings.start)
         self._steps = [batch for number in range(settings.passes) for batch in batches.epoch(number)]
         self._learning_rate = settings.learning_rate
         matrices = [p for p in student.parameters() if p.dim() > 1]
@@ -122,7 +140,9 @@ class Training:
         self._matrices = [p for p in matrices if p.shape[-1] % BLOCK == 0] if settings.four_bits else []
         self._average = [weight.detach().clone() for weight in self._student.parameters()]
         self._path = directory / "checkpoint.pt"
-        self._curve: list[float] = []
+        self._agreements: list[float] = []
+        self._learned = 0
+        self.curve: list[CurvePoint] = []
         self._earlier_seconds = 0.0
 
     def run(self, progress: Progress, stop: threading.Event) -> dict[str, Any]:
@@ -134,6 +154,7 @@ class Training:
         first, count = self._load(), len(self._steps)
         begun = saved = time.perf_counter()
         agreements: list[float] = []
+        milestones = {count >> halvings for halvings in range(_MEASURED)}
         for step in range(first, count):
             agreements = [*agreements[1 - _AVERAGED_STEPS :], self._step(step)]
             agreement = statistics.fmean(agreements)
@@ -144,25 +165,31 @@ class Training:
                 + time_left(count - step - 1, (step + 1 - first) / (now - begun), "steps"),
             )
             if step % _AVERAGED_STEPS == 0:
-                self._curve.append(round(agreement, 4))
+                self._agreements.append(round(agreement, 4))
+            if step + 1 in milestones:
+                with self._shipped():
+                    self.curve.append(CurvePoint(self._learned, self._measure()))
             if now - saved > _CHECKPOINT_SECONDS or stop.is_set() or step + 1 == count:
                 self._save(step + 1, time.perf_counter() - begun)
                 saved = now
             raise_if_stopped(stop)
-        with torch.no_grad():
-            torch._foreach_copy_(list(self._student.parameters()), self._average)
-            for weight in self._matrices:
-                weight.copy_(round_to_four_bits(weight))
+        self._take_average()
         self._student.eval().cpu()
         hours = round((self._earlier_seconds + time.perf_counter() - begun) / 3600, 2)
-        return {"steps": count, "training_hours": hours, "agreement_every_50_steps": self._curve}
+        return {
+            "steps": count,
+            "training_hours": hours,
+            "agreement_every_50_steps": self._agreements,
+            "acceptance_by_tokens": [asdict(point) for point in self.curve],
+        }
 
     def _step(self, step: int) -> float:
         """One optimizer step; returns the acceptance rate of lossless decoding on this batch."""
         done = step / len(self._steps)
         for group in self._optimizer.param_groups:
             group["lr"] = self._learning_rate * min(1.0, (step + 1) / _WARM_UP_STEPS) * (1 - 0.95 * done)
-        ids, mask, p = self._batches.take(self._steps[step])
+        temperature = _TEMPERATURES[step % len(_TEMPERATURES)]
+        ids, mask, p = self._batches.take(self._steps[step], temperature)
         is_mixed = self._batches.dtype == torch.bfloat16
         precision = torch.autocast(self._batches.device.type, torch.bfloat16) if is_mixed else nullcontext()
         with self._rounded():
@@ -170,8 +197,10 @@ class Training:
                 hidden = self._student.base_model(input_ids=ids).last_hidden_state[mask]
                 scores = logits(self._student, hidden)
             # KL while q is far from p, then ever more of the total variation, on which acceptance depends.
-            gradient, acceptance = loss_gradient(scores, p, sharpness=min(0.9, 1.2 * done))
-            scores.backward(gradient)
+            sharpness = min(0.9, max(1.2 * done, 0.8 * self._begins_near))
+            gradient, acceptance = loss_gradient(scores.detach() / temperature, p, sharpness)
+            scores.backward(gradient)  # not divided by the temperature: all count alike
+        self._learned += len(p)
         torch.nn.utils.clip_grad_norm_(self._student.parameters(), 1.0)
         self._optimizer.step()
         self._optimizer.zero_grad()
@@ -194,6 +223,23 @@ class Training:
                 for weight, value in zip(self._matrices, exact, strict=True):
                     weight.copy_(value)
 
+    @contextmanager
+    def _shipped(self) -> Iterator[None]:
+        """The student as it would be stored now."""
+        exact = [weight.detach().clone() for weight in self._student.parameters()]
+        self._take_average()
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                torch._foreach_copy_(list(self._student.parameters()), exact)
+
+    @torch.no_grad()
+    def _take_average(self) -> None:
+        torch._foreach_copy_(list(self._student.parameters()), self._average)
+        for weight in self._matrices:
+            weight.copy_(round_to_four_bits(weight))
+
     def _load(self) -> int:
         """Restore the checkpoint, if there is one; returns the number of steps done."""
         if not self._path.exists():
@@ -203,7 +249,8 @@ class Training:
         self._student.load_state_dict(state["student"])
         self._average = [weight.to(self._batches.device) for weight in state["average"]]
         self._optimizer.load_state_dict(state["optimizer"])
-        self._curve, self._earlier_seconds = state["curve"], state["seconds"]
+        self._agreements, self._earlier_seconds = state["agreements"], state["seconds"]
+        self._learned, self.curve = state["learned"], [CurvePoint(**each) for each in state["curve"]]
         return int(state["step"])
 
     def _save(self, step: int, seconds: float) -> None:
@@ -212,7 +259,9 @@ class Training:
             "average": self._average,
             "optimizer": self._optimizer.state_dict(),
             "step": step,
-            "curve": self._curve,
+            "agreements": self._agreements,
+            "learned": self._learned,
+            "curve": [asdict(point) for point in self.curve],
             "seconds": self._earlier_seconds + seconds,
         }
         partial = self._path.with_suffix(".part")

@@ -21,6 +21,7 @@ from specviz.models.pair import pair_from_models
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.schema.settings import Request
 from specviz.tools.distill import distillation, evaluation, texts
+from specviz.tools.distill.curve import CurvePoint, expectations
 from specviz.tools.distill.distillation import Distillation
 from specviz.tools.distill.rounding import round_to_four_bits
 from specviz.tools.distill.settings import DistillationSettings, Shape
@@ -63,7 +64,7 @@ def found(verifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(distillation, "load_verifier", load)
     for module in (distillation, evaluation):
-        monkeypatch.setattr(module, "prompts", lambda part: texts.prompts(part)[:12])
+        monkeypatch.setattr(module, "prompts", lambda part: texts.prompts(part)[:4])
 
 
 def test_the_student_comes_to_agree_with_its_verifier(tmp_path: Path) -> None:
@@ -96,9 +97,71 @@ def test_the_student_comes_to_agree_with_its_verifier(tmp_path: Path) -> None:
     card = (tmp_path / "student" / "README.md").read_text()
     assert f"{report['held_out']['lossless, T = 1']:.3f}" in card
     assert "Apache-2.0" in card
+    assert "stored in Q8_0" in card
+    tokens = [point["tokens"] for point in report["acceptance_by_tokens"]]
+    assert len(tokens) == 6
+    assert tokens == sorted(set(tokens))
+    assert tokens[-1] > SETTINGS.tokens, "user turns and later passes count too"
+    assert f"| {tokens[-1]:,} | {report['held_out']['lossless, T = 1']:.3f} |" in card
+    assert report["expected"].keys() == report["held_out"].keys()
 
     with pytest.raises(RequestError, match="other settings"):
         Distillation(DistillationSettings(verifier="tiny", shape=SETTINGS.shape), tmp_path).run()
+
+
+def test_it_goes_on_from_a_drafter_and_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From where the first one ended, with its texts and as many more as are asked for; neither is changed."""
+    monkeypatch.setattr(evaluation, "prompts", lambda part: texts.prompts(part)[:1])
+    first = replace(SETTINGS, tokens=2_000, rows=8, passes=2)
+    Distillation(first, tmp_path / "first").run()
+    drafter, given = tmp_path / "first" / "student", tmp_path / "first" / "texts"
+    before = {path: path.read_bytes() for folder in (drafter, given) for path in folder.iterdir()}
+    written = texts.Texts.read(given, 1_000).written
+    more = replace(first, start=str(drafter), texts=(str(given),), tokens=written + 1_000, seed=1, passes=1)
+    report = Distillation(more, tmp_path / "more").run()
+    assert report["tokens_given"] == written
+    assert report["tokens"] >= written + 1_000
+    assert texts.Texts.read(tmp_path / "more" / "texts", 1_000).written == report["tokens"] - written
+    assert SmallVocabulary.load(tmp_path / "more" / "student") is not None
+    [start] = report["start"].values()
+    ended = json.loads((drafter / "report.json").read_text())["held_out"]["lossless, T = 1"]
+    assert start == pytest.approx(ended, abs=0.05), "but for what Q8_0 rounded"
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize(
+    ("named", "sentence"),
+    [
+        ({"start": "nowhere"}, "holds no drafter"),
+        ({"start": "other"}, "another tokenizer"),
+        ({"texts": ("nowhere",)}, "holds no texts"),
+        ({"texts": ("damaged",)}, "holds no texts"),
+        ({"texts": ("other",)}, "ids of another tokenizer"),
+    ],
+)
+def test_what_it_cannot_go_on_from_is_refused_before_anything_is_written(
+    named: dict[str, Any], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("damaged").mkdir()
+    Path("damaged/texts-00000.safetensors").write_bytes(b"no texts")
+    tiny_model("llama", 77, 2, Path("other"), dtype=torch.float32)
+    Path("other/model.safetensors").rename("weights") if "texts" in named else None
+    texts.Texts([[5, 10_000]], [1]).save(Path("other/texts-00000.safetensors")) if "texts" in named else None
+    with pytest.raises(RequestError, match=sentence):
+        Distillation(replace(SETTINGS, **named), tmp_path / "out").run()
+    assert not (tmp_path / "out" / "texts").exists()
+
+
+def test_the_curve_says_what_to_expect() -> None:
+    """A line over doublings of tokens, through the last four points; rates end at 1, and one point says nothing."""
+    curve = [CurvePoint(1_000 * 2**n, {"a": 0.3 + 0.02 * n, "b": 0.9 + 0.03 * n}) for n in range(4)]
+    curve.insert(0, CurvePoint(10, {"a": 0.9, "b": 0.0}))
+    found = expectations(curve)
+    assert found["a"].gain == pytest.approx(0.02)
+    assert found["a"].acceptance == {"2": pytest.approx(0.38), "10": pytest.approx(0.4264, abs=1e-4)}
+    assert found["b"].acceptance["10"] == 1.0
+    assert expectations(curve[:1]) == {}
 
 
 def test_a_small_vocabulary_never_shows_in_the_text(verifier: Path, tmp_path: Path) -> None:

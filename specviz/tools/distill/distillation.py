@@ -16,7 +16,7 @@ import threading
 import time
 import timeit
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,10 @@ from safetensors import SafetensorError
 from specviz.errors import RequestError
 from specviz.files import write_whole
 from specviz.models.checkpoint import Checkpoint
-from specviz.models.loading import load_verifier, release_memory
+from specviz.models.loading import load_pair, load_verifier, release_memory
 from specviz.models.pair import ModelPair, pair_from_models
 from specviz.models.placement import dtype_name
-from specviz.models.registry import PAIRS
+from specviz.models.registry import AssetSource, find_pair
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import Progress
 from specviz.runtime.machine import describe_machine
@@ -66,6 +66,7 @@ class Distillation:
             PairError, EngineError: as loading and generating do.
         """
         settings, directory = self._settings, self._directory
+        spec = find_pair(settings.verifier)
         settings.open(directory)
         teacher: Any
         teacher, tokenizer = load_verifier(
@@ -74,19 +75,24 @@ class Distillation:
         fast = _fast_dtype(teacher.device)
 
         def pair() -> ModelPair:
-            """What users will run: a copy of the student, and the verifier as they load it."""
-            verifier, _ = load_verifier(settings.verifier, device=self._device)
-            drafter = copy.deepcopy(student).to(verifier.device, verifier.dtype).eval()
-            if vocabulary is not None:
-                vocabulary.widen(drafter)
-            return pair_from_models(drafter, verifier, tokenizer)
+            """What users will run: the student as it would be stored now, and the verifier, both as they load them."""
+            _store(directory / "measured", student, vocabulary, settings.format)
+            drafter = AssetSource(str((directory / "measured").resolve()))
+            return load_pair(replace(spec, drafter=drafter), device=self._device)
 
         known = min(len(tokenizer), teacher.get_output_embeddings().weight.shape[0])
         # What was named to begin with is read before anything takes hours.
         begun = read_drafter(Path(settings.start), teacher, known) if settings.start else None
         given = sum((Texts.read(Path(folder), known) for folder in settings.texts), Texts([], []))
         missing = settings.tokens - given.written
-        texts = given + self._write_texts(teacher, fast, tokenizer, missing) if missing > 0 else given
+
+        def writer() -> ModelPair:
+            if teacher.device.type == "cpu":  # in fused passes, where there are any
+                return load_pair(spec, device=self._device)
+            verifier = copy.deepcopy(teacher).to(fast)
+            return pair_from_models(verifier, verifier, tokenizer)
+
+        texts = given + self._write_texts(writer(), missing) if missing > 0 else given
         vocabulary = begun[1] if begun else self._choose_vocabulary(teacher, tokenizer, texts)
         kept = torch.arange(known) if vocabulary is None else vocabulary.kept
         # A new student begins with the verifier's weights: made before those are rounded.
@@ -106,11 +112,10 @@ class Distillation:
         figures = training.run(self._progress, self._stop)
         self._progress(0.9, "Measuring on prompts held out")
         measured = pair()
-        known_pair = PAIRS.get(settings.verifier)
         report = {
-            "verifier": known_pair.verifier_name if known_pair else settings.verifier,
+            "verifier": spec.verifier_name,
             "shape": f"as {Path(settings.start).name}" if settings.start else str(settings.shape),
-            "format": _format(settings),
+            "format": settings.format,
             "parameters": sum(p.numel() for p in student.parameters()),
             "tokens": texts.written,
             "tokens_given": given.written,
@@ -124,18 +129,14 @@ class Distillation:
             **figures,
             "samples": evaluation.samples(measured),
         }
-        _save(directory, student, vocabulary, report, _format(settings))
+        _save(directory, student, vocabulary, report)
+        shutil.rmtree(directory / "measured")
         self._progress(1.0, "The drafter is ready")
         return report
 
-    def _write_texts(self, teacher: Any, fast: torch.dtype, tokenizer: Any, tokens: int) -> Texts:
-        """Texts of at least `tokens` by the verifier; those that are missing in the directory are written now."""
+    def _write_texts(self, pair: ModelPair, tokens: int) -> Texts:
+        """Texts of at least `tokens` by the pair's verifier; those that are missing in the directory are written now."""
         settings = self._settings
-        if fast == torch.float32 and teacher.device.type == "cpu":  # by fused passes, where they are possible
-            writer, _ = load_verifier(settings.verifier, device=self._device)
-        else:
-            writer = copy.deepcopy(teacher).to(fast)
-        pair = pair_from_models(writer, writer, tokenizer)
         folder = self._directory / "texts"
         folder.mkdir(exist_ok=True)
         texts, begun, fresh = Texts([], []), time.perf_counter(), 0
@@ -175,17 +176,20 @@ class Distillation:
         return made
 
 
-def _save(
-    directory: Path, student: Any, vocabulary: SmallVocabulary | None, report: dict[str, Any], kind: str
-) -> None:
-    """Write the student in a quantised format, its card and its report to `directory`/student, whole or not at all."""
-    partial, final = directory / "student.part", directory / "student"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    Checkpoint.of(student, kind).save(partial, _MOST_BYTES)
-    student.generation_config.save_pretrained(partial)
+def _store(folder: Path, student: Any, vocabulary: SmallVocabulary | None, kind: str) -> None:
+    """Write the student in a quantised format to `folder`, in place of what is there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    Checkpoint.of(student, kind).save(folder, _MOST_BYTES)
+    student.generation_config.save_pretrained(folder)
     if vocabulary is not None:
-        vocabulary.save(partial)
+        vocabulary.save(folder)
+
+
+def _save(directory: Path, student: Any, vocabulary: SmallVocabulary | None, report: dict[str, Any]) -> None:
+    """Write the student, its card and its report to `directory`/student, whole or not at all."""
+    partial, final = directory / "student.part", directory / "student"
+    _store(partial, student, vocabulary, report["format"])
     write_whole(partial / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     write_whole(partial / "README.md", model_card(report))
     shutil.rmtree(final, ignore_errors=True)
@@ -212,10 +216,6 @@ def read_drafter(folder: Path, verifier: Any, known: int) -> tuple[Any, SmallVoc
             f"{folder} holds a drafter of another tokenizer: its verifier's has {known:,} tokens."
         )
     return student.requires_grad_(True), vocabulary
-
-
-def _format(settings: DistillationSettings) -> str:
-    return "Q4_1" if settings.four_bits else "Q8_0"
 
 
 _MOST_BYTES = 9_000_000

@@ -86,6 +86,11 @@ class DistillationSettings:
     seed: int = 0
     remember_gigabytes: float = 4.0
 
+    @property
+    def format(self) -> str:
+        """In which the student's matrices are stored, by GGUF's name."""
+        return "Q4_1" if self.four_bits else "Q8_0"
+
     def open(self, directory: Path) -> None:
         """Make `directory`, or check that it was made with the same settings.
 

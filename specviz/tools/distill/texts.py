@@ -30,8 +30,6 @@ TEMPERATURES = (1.0, 1.0, 0.7, 0.0)
 """Of the answers in turn: drafting must work at all of them, and sampling is hardest."""
 USER_TOKENS = 48
 """A user turn that has not ended by then is discarded."""
-_ANSWERS_PER_ROW = 4
-"""As long as others wait, a row whose answer has ended takes the next."""
 _MARK = "\u2603"
 
 
@@ -107,17 +105,17 @@ def _user_header(tokenizer: Any) -> list[int]:
 
 def write_texts(
     pair: ModelPair,
-    rows: int,
+    count: int,
     seed: int,
     *,
     answer_tokens: int,
     stop: threading.Event | None = None,
 ) -> Texts:
-    """Let the verifier write four answers for each of `rows`, so many at once: half to its own user turns, half to our prompts.
+    """Let the verifier write `count` answers in one batch: half to its own user turns, half to our prompts.
 
     A base model, which has no chat template, continues our prompts. A set `stop` aborts the texts.
     """
-    engine, count = Engine(pair, max_sequences=rows), rows * _ANSWERS_PER_ROW
+    engine = Engine(pair, max_sequences=count)
     draw = random.Random(seed)
 
     def write(prompts: list[dict[str, Any]], **options: Any) -> list[Run]:

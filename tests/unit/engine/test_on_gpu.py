@@ -30,6 +30,7 @@ from specviz.engine.events import Finished
 from specviz.errors import EngineError
 from specviz.integrations.lm_eval import HarnessModel
 from specviz.models.pair import ModelPair, pair_from_models
+from specviz.models.registry import PAIRS, AssetSource, HubSource, PairSpec
 from specviz.runtime import memory
 from specviz.runtime.cuda.workspace import workspace
 from specviz.schema.settings import Request
@@ -45,6 +46,7 @@ from specviz.tools.bench.contenders import Bed
 from specviz.tools.bench.options import BenchmarkOptions as BenchPlan
 from specviz.tools.distill import distillation, evaluation
 from specviz.tools.distill import texts as distillation_texts
+from specviz.tools.distill.curve import CurvePoint
 from specviz.tools.distill.distillation import Distillation
 from specviz.tools.distill.evaluation import drafter_cost
 from specviz.tools.distill.settings import DistillationSettings, Shape
@@ -374,18 +376,32 @@ def test_a_distillation_is_that_of_the_cpu_but_for_its_training(
     class Training:
         """Takes every batch of an epoch twice, computed and then from memory, and trains nothing."""
 
-        def __init__(self, _settings: Any, _directory: Path, _student: Any, batches: Any) -> None:
-            self.batches = batches
+        def __init__(
+            self, _settings: Any, _directory: Path, _student: Any, batches: Any, measure: Any
+        ) -> None:
+            self.batches, self.curve = batches, [CurvePoint(1, measure())]
 
         def run(self, *_: Any) -> dict[str, Any]:
             for chosen in self.batches.epoch(0):
                 for _ in range(2):
                     lessons[-1:] = [*lessons[-1:], *self.batches.take(chosen)]
-            return {"steps": 0, "training_hours": 0.0, "agreement_every_50_steps": []}
+            return {"steps": 0, "training_hours": 0.0, "acceptance_by_tokens": []}
 
     monkeypatch.setattr(distillation, "Training", Training)
+    source = HubSource(str(tmp_path / "verifier"))
+    monkeypatch.setitem(PAIRS, "tiny", PairSpec("tiny", "", source, source, "tiny", "tiny", 0, 0, ""))
 
     def report(verifier: Any, folder: Path) -> dict[str, Any]:
+        def load_pair(spec: PairSpec, device: str) -> ModelPair:
+            own = copy.deepcopy(verifier)
+            if not isinstance(spec.drafter, AssetSource):
+                return pair_from_models(own, own, tokenizer)
+            drafter, vocabulary = distillation.read_drafter(spec.drafter.path, own, size)
+            drafter = drafter.to(own.device).eval()
+            vocabulary.widen(drafter)
+            return pair_from_models(drafter, own, tokenizer)
+
+        monkeypatch.setattr(distillation, "load_pair", load_pair)
         monkeypatch.setattr(
             distillation, "load_verifier", lambda *_, **__: (copy.deepcopy(verifier), tokenizer)
         )

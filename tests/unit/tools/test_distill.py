@@ -12,12 +12,13 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
-from transformers import AutoModelForCausalLM
 
 from specviz.engine.engine import Engine
 from specviz.errors import RequestError, StoppedError
 from specviz.models.checkpoint import Checkpoint
+from specviz.models.loading import load_verifier
 from specviz.models.pair import pair_from_models
+from specviz.models.registry import PAIRS, HubSource, PairSpec
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.schema.settings import Request
 from specviz.tools.distill import distillation, evaluation, texts
@@ -55,14 +56,10 @@ def verifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def found(verifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tiny verifier in place of a pair's, and a few of the prompts in place of all."""
-    from specviz.models.loading import read_tokenizer
-
-    def load(_key: str, device: str = "auto", dtype: str = "auto", prepack: bool = True) -> tuple[Any, Any]:
-        model = AutoModelForCausalLM.from_pretrained(verifier, dtype=torch.float32)
-        return model.eval().requires_grad_(False), read_tokenizer(str(verifier), online=False)
-
-    monkeypatch.setattr(distillation, "load_verifier", load)
+    """A pair with the tiny verifier, and a few of the prompts in place of all."""
+    source = HubSource(str(verifier))
+    pair = PairSpec("tiny", "A tiny pair", source, source, "tiny", "tiny", 10_000, 10_000, "")
+    monkeypatch.setitem(PAIRS, "tiny", pair)
     for module in (distillation, evaluation):
         monkeypatch.setattr(module, "prompts", lambda part: texts.prompts(part)[:4])
 
@@ -166,7 +163,7 @@ def test_the_curve_says_what_to_expect() -> None:
 
 def test_a_small_vocabulary_never_shows_in_the_text(verifier: Path, tmp_path: Path) -> None:
     """A drafter that knows fewer tokens reads all of them, proposes only its own, and leaves greedy text alone."""
-    model, tokenizer = distillation.load_verifier("tiny")
+    model, tokenizer = load_verifier("tiny", device="cpu", dtype="float32", prepack=False)
     embedding = model.get_input_embeddings().weight
     counts = torch.arange(len(embedding))  # the rare ones are the letters
     vocabulary = SmallVocabulary.of(counts, 100, list(tokenizer.all_special_ids), embedding)
@@ -197,7 +194,7 @@ def test_a_shape_that_cannot_be_read_is_refused_with_a_sentence(text: str) -> No
 
 
 def test_layers_count_from_either_end_and_must_be_there(verifier: Path) -> None:
-    model, tokenizer = distillation.load_verifier("tiny")
+    model, tokenizer = load_verifier("tiny", device="cpu", dtype="float32", prepack=False)
     known = torch.arange(len(tokenizer))
     first, last = (
         make_student(model, Shape.parse(text, 0), known) for text in ("layers:0,2", "layers:-3,-1")
@@ -226,7 +223,7 @@ def test_the_gradient_is_that_of_kl_and_total_variation(sharpness: float) -> Non
 
 def test_user_turns_are_learned_from(verifier: Path) -> None:
     """Everything after the opening that all sequences share, and nothing of the padding."""
-    model, tokenizer = distillation.load_verifier("tiny")
+    model, tokenizer = load_verifier("tiny", device="cpu", dtype="float32", prepack=False)
     made = texts.Texts([[5, 6, 7, 8, 9], [5, 6, 9, 4]], [4, 3])
     batches = TrainingBatches(SETTINGS, made, model, torch.arange(len(tokenizer)), None)
     ids, mask, p = batches.take([0, 1])
@@ -250,7 +247,7 @@ def test_four_bits_are_those_of_gguf() -> None:
 
 def test_rounded_passes_leave_the_weights_exact(verifier: Path, tmp_path: Path) -> None:
     """A pass sees rounded matrices, the optimizer exact ones; what comes out is rounded."""
-    model, tokenizer = distillation.load_verifier("tiny")
+    model, tokenizer = load_verifier("tiny", device="cpu", dtype="float32", prepack=False)
     settings = replace(SETTINGS, four_bits=True, passes=1)
     kept = torch.arange(len(tokenizer))
     batches = TrainingBatches(settings, texts.Texts([[5, 6, 7, 8, 9]], [2]), model, kept, None)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
+from pathlib import Path
 from statistics import linear_regression
 
-_FITTED = 4
-"""Last points of a curve that count: early ones say little of what comes."""
+_FITTED = 8
+"""Of a curve count the points from an eighth of the tokens on: early ones say little of what comes."""
+_SHORTEST = 2
+"""How many times the tokens they must span to say anything."""
 _FACTORS = (2, 10)
 """How many times the tokens is said what to expect of."""
 
@@ -25,6 +29,13 @@ class CurvePoint:
     tokens: int
     acceptance: dict[str, float]
 
+    @staticmethod
+    def read(folder: Path) -> list[CurvePoint]:
+        """The curve in the report of a drafter in `folder`; [] if it has none."""
+        path = folder / "report.json"
+        report = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return [CurvePoint(**point) for point in report.get("acceptance_by_tokens", [])]
+
 
 @dataclass(frozen=True)
 class Expectation:
@@ -40,9 +51,9 @@ class Expectation:
 
 
 def expectations(curve: Sequence[CurvePoint]) -> dict[str, Expectation]:
-    """By setting, from a line through the curve's last points over the logarithm of tokens; {} of fewer than two points."""
-    last = curve[-_FITTED:]
-    if len({point.tokens for point in last}) < 2:
+    """By setting, from a line through the curve's last points over the logarithm of tokens; {} where they are too near."""
+    last = [point for point in curve if point.tokens * _FITTED >= curve[-1].tokens]
+    if not last or last[-1].tokens < last[0].tokens * _SHORTEST:
         return {}
     found = {}
     for setting, reached in last[-1].acceptance.items():

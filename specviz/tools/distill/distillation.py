@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
+from specviz.compat.transformers import quiet_transformers
 from specviz.errors import RequestError
 from specviz.files import write_whole
 from specviz.models.checkpoint import Checkpoint
@@ -34,7 +35,7 @@ from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import Progress
 from specviz.runtime.machine import describe_machine
 from specviz.tools.distill import evaluation
-from specviz.tools.distill.curve import expectations
+from specviz.tools.distill.curve import CurvePoint, expectations
 from specviz.tools.distill.settings import DistillationSettings, raise_if_stopped, time_left
 from specviz.tools.distill.student import make_student
 from specviz.tools.distill.texts import Texts, prompts, write_texts
@@ -108,7 +109,8 @@ class Distillation:
         def measure() -> dict[str, float]:
             return evaluation.acceptance_rates(pair(), evaluation.EVALUATIONS, self._stop)
 
-        training = Training(settings, directory, student, batches, measure)
+        curve = CurvePoint.read(Path(settings.start)) if settings.start else []
+        training = Training(settings, directory, student, batches, measure, curve)
         figures = training.run(self._progress, self._stop)
         self._progress(0.9, "Measuring on prompts held out")
         measured = pair()
@@ -203,7 +205,9 @@ def read_drafter(folder: Path, verifier: Any, known: int) -> tuple[Any, SmallVoc
         RequestError: there is none, or it is over other tokens.
     """
     try:
-        student, vocabulary = Checkpoint.read(folder).module(torch.float32), SmallVocabulary.load(folder)
+        with quiet_transformers:
+            student = Checkpoint.read(folder).module(torch.float32)
+        vocabulary = SmallVocabulary.load(folder)
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise RequestError(
             f"{folder} holds no drafter: give a folder with its config and weights."

@@ -10,7 +10,7 @@ import random
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from itertools import takewhile
@@ -123,11 +123,13 @@ class Training:
         student: Any,
         batches: TrainingBatches,
         measure: Callable[[], dict[str, float]] = dict,
+        curve: Sequence[CurvePoint] = (),
     ) -> None:
         """Prepare the training.
 
         Args:
             measure: acceptance rates of the student as it is when called, for the `curve`.
+            curve: of the drafter that the student was before.
         """
         self._student, self._batches = student.to(batches.device).train(), batches
         self._measure, self._begins_near = measure, bool(settings.start)
@@ -141,8 +143,8 @@ class Training:
         self._average = [weight.detach().clone() for weight in self._student.parameters()]
         self._path = directory / "checkpoint.pt"
         self._agreements: list[float] = []
-        self._learned = 0
-        self.curve: list[CurvePoint] = []
+        self.curve = list(curve)
+        self._learned = curve[-1].tokens if curve else 0
         self._earlier_seconds = 0.0
 
     def run(self, progress: Progress, stop: threading.Event) -> dict[str, Any]:

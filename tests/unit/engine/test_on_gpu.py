@@ -377,7 +377,7 @@ def test_a_distillation_is_that_of_the_cpu_but_for_its_training(
         """Takes every batch of an epoch twice, computed and then from memory, and trains nothing."""
 
         def __init__(
-            self, _settings: Any, _directory: Path, _student: Any, batches: Any, measure: Any
+            self, _settings: Any, _directory: Path, _student: Any, batches: Any, measure: Any, _curve: Any
         ) -> None:
             self.batches, self.curve = batches, [CurvePoint(1, measure())]
 

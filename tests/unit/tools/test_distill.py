@@ -123,6 +123,12 @@ def test_it_goes_on_from_a_drafter_and_texts(tmp_path: Path, monkeypatch: pytest
     [start] = report["start"].values()
     ended = json.loads((drafter / "report.json").read_text())["held_out"]["lossless, T = 1"]
     assert start == pytest.approx(ended, abs=0.05), "but for what Q8_0 rounded"
+    earlier, later = (
+        [point.tokens for point in CurvePoint.read(made)] for made in (drafter, tmp_path / "more" / "student")
+    )
+    assert later[: len(earlier)] == earlier, "its curve goes on from where the first one's ended"
+    assert len(later) > len(earlier)
+    assert later == sorted(set(later))
     assert {path: path.read_bytes() for path in before} == before
 
 
@@ -151,14 +157,15 @@ def test_what_it_cannot_go_on_from_is_refused_before_anything_is_written(
 
 
 def test_the_curve_says_what_to_expect() -> None:
-    """A line over doublings of tokens, through the last four points; rates end at 1, and one point says nothing."""
+    """A line over doublings of tokens, from an eighth of them on; rates end at 1, and near points say nothing."""
     curve = [CurvePoint(1_000 * 2**n, {"a": 0.3 + 0.02 * n, "b": 0.9 + 0.03 * n}) for n in range(4)]
     curve.insert(0, CurvePoint(10, {"a": 0.9, "b": 0.0}))
     found = expectations(curve)
     assert found["a"].gain == pytest.approx(0.02)
     assert found["a"].acceptance == {"2": pytest.approx(0.38), "10": pytest.approx(0.4264, abs=1e-4)}
     assert found["b"].acceptance["10"] == 1.0
-    assert expectations(curve[:1]) == {}
+    near = [CurvePoint(n, {"a": 0.3}) for n in (10, 1_000, 1_900)]
+    assert expectations(near) == expectations([]) == {}
 
 
 def test_a_small_vocabulary_never_shows_in_the_text(verifier: Path, tmp_path: Path) -> None:

@@ -31,10 +31,12 @@ class CurvePoint:
 
     @staticmethod
     def read(folder: Path) -> list[CurvePoint]:
-        """The curve in the report of a drafter in `folder`; [] if it has none."""
-        path = folder / "report.json"
-        report = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        return [CurvePoint(**point) for point in report.get("acceptance_by_tokens", [])]
+        """The curve in the report of a drafter in `folder`; [] if it has none that can be read."""
+        try:
+            report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+            return [CurvePoint(**point) for point in report.get("acceptance_by_tokens", [])]
+        except (OSError, ValueError, TypeError, AttributeError):
+            return []
 
 
 @dataclass(frozen=True)

@@ -67,55 +67,41 @@ class Distillation:
             PairError, EngineError: as loading and generating do.
         """
         settings, directory = self._settings, self._directory
-        spec = find_pair(settings.verifier)
-        settings.open(directory)
+        settings.check(directory)
         teacher: Any
         teacher, tokenizer = load_verifier(
             settings.verifier, device=self._device, dtype="float32", prepack=False
         )
         fast = _fast_dtype(teacher.device)
-
-        def pair() -> ModelPair:
-            """What users will run: the student as it would be stored now, and the verifier, both as they load them."""
-            _store(directory / "measured", student, vocabulary, settings.format)
-            drafter = AssetSource(str((directory / "measured").resolve()))
-            return load_pair(replace(spec, drafter=drafter), device=self._device)
-
         known = min(len(tokenizer), teacher.get_output_embeddings().weight.shape[0])
-        # What was named to begin with is read before anything takes hours.
+        # What was named to begin with is read before anything is written or takes hours.
         begun = read_drafter(Path(settings.start), teacher, known) if settings.start else None
         given = sum((Texts.read(Path(folder), known) for folder in settings.texts), Texts([], []))
-        missing = settings.tokens - given.written
-
-        def writer() -> ModelPair:
-            if teacher.device.type == "cpu":  # in fused passes, where there are any
-                return load_pair(spec, device=self._device)
-            verifier = copy.deepcopy(teacher).to(fast)
-            return pair_from_models(verifier, verifier, tokenizer)
-
-        texts = given + self._write_texts(writer(), missing) if missing > 0 else given
+        settings.open(directory)
+        texts = given
+        if given.written < settings.tokens:
+            pair = self._writing_pair(teacher, tokenizer, fast)
+            texts = given + self._write_texts(pair, settings.tokens - given.written)
+            del pair
         vocabulary = begun[1] if begun else self._choose_vocabulary(teacher, tokenizer, texts)
         kept = torch.arange(known) if vocabulary is None else vocabulary.kept
         # A new student begins with the verifier's weights: made before those are rounded.
         student = begun[0] if begun else make_student(teacher, settings.shape, kept)
+
+        def measure(asked: dict[str, dict[str, Any]] = evaluation.EVALUATIONS) -> dict[str, float]:
+            return evaluation.acceptance_rates(self._pair(student, vocabulary), asked, self._stop)
+
         self._progress(0.4, "Measuring the student before it learns")
-        start = _cached(
-            directory / "start.json",
-            lambda: evaluation.acceptance_rates(pair(), evaluation.BEFORE_TRAINING, self._stop),
-        )
+        start = _cached(directory / "start.json", lambda: measure(evaluation.BEFORE_TRAINING))
         release_memory()  # the writing verifier's memory is held by reference cycles, and training needs it
         batches = TrainingBatches(settings, texts, teacher.to(fast), kept, vocabulary)
-
-        def measure() -> dict[str, float]:
-            return evaluation.acceptance_rates(pair(), evaluation.EVALUATIONS, self._stop)
-
         curve = CurvePoint.read(Path(settings.start)) if settings.start else []
         training = Training(settings, directory, student, batches, measure, curve)
         figures = training.run(self._progress, self._stop)
         self._progress(0.9, "Measuring on prompts held out")
-        measured = pair()
+        pair = self._pair(student, vocabulary)
         report = {
-            "verifier": spec.verifier_name,
+            "verifier": find_pair(settings.verifier).verifier_name,
             "shape": f"as {Path(settings.start).name}" if settings.start else str(settings.shape),
             "format": settings.format,
             "parameters": sum(p.numel() for p in student.parameters()),
@@ -127,14 +113,28 @@ class Distillation:
             "held_out": training.curve[-1].acceptance,
             "expected": {name: asdict(each) for name, each in expectations(training.curve).items()},
             "held_out_prompts": len(prompts("held_out")),
-            "cost": evaluation.drafter_cost(measured),
+            "cost": evaluation.drafter_cost(pair),
             **figures,
-            "samples": evaluation.samples(measured),
+            "samples": evaluation.samples(pair),
         }
         _save(directory, student, vocabulary, report)
-        shutil.rmtree(directory / "measured")
+        shutil.rmtree(directory / _MEASURED)
         self._progress(1.0, "The drafter is ready")
         return report
+
+    def _pair(self, student: Any, vocabulary: SmallVocabulary | None) -> ModelPair:
+        """What users will run: the student as it would be stored now, and the verifier, both as they load them."""
+        folder = self._directory / _MEASURED
+        _store(folder, student, vocabulary, self._settings.format)
+        spec = replace(find_pair(self._settings.verifier), drafter=AssetSource(str(folder.resolve())))
+        return load_pair(spec, device=self._device)
+
+    def _writing_pair(self, teacher: Any, tokenizer: Any, dtype: torch.dtype) -> ModelPair:
+        """A pair whose verifier writes as fast as there is: on a CPU in fused passes, on a GPU in `dtype`."""
+        if teacher.device.type == "cpu":
+            return load_pair(self._settings.verifier, device=self._device)
+        verifier = copy.deepcopy(teacher).to(dtype)
+        return pair_from_models(verifier, verifier, tokenizer)
 
     def _write_texts(self, pair: ModelPair, tokens: int) -> Texts:
         """Texts of at least `tokens` by the pair's verifier; those that are missing in the directory are written now."""
@@ -222,6 +222,8 @@ def read_drafter(folder: Path, verifier: Any, known: int) -> tuple[Any, SmallVoc
     return student.requires_grad_(True), vocabulary
 
 
+_MEASURED = "measured"
+"""Folder of the student as it is measured."""
 _MOST_BYTES = 9_000_000
 """Of a file of weights: what a git push to a Space takes."""
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from specviz.errors import RequestError, StoppedError
 from specviz.files import write_whole
 
+_PLAN = "plan.json"
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -91,19 +93,22 @@ class DistillationSettings:
         """In which the student's matrices are stored, by GGUF's name."""
         return "Q4_1" if self.four_bits else "Q8_0"
 
-    def open(self, directory: Path) -> None:
-        """Make `directory`, or check that it was made with the same settings.
+    def check(self, directory: Path) -> None:
+        """Check that `directory`, if there is one, was made with the same settings.
 
         Raises:
             RequestError: it holds a distillation with other settings.
         """
-        directory.mkdir(parents=True, exist_ok=True)
-        path, mine = directory / "plan.json", json.loads(json.dumps(asdict(self)))
+        path, mine = directory / _PLAN, json.loads(json.dumps(asdict(self)))
         if path.exists() and json.loads(path.read_text(encoding="utf-8")) != mine:
             raise RequestError(
                 f"{directory} holds a distillation with other settings: give the same ones to go on, or another directory."
             )
-        write_whole(path, json.dumps(mine, indent=2) + "\n")
+
+    def open(self, directory: Path) -> None:
+        """Make `directory`, unless there is one, for these settings."""
+        directory.mkdir(parents=True, exist_ok=True)
+        write_whole(directory / _PLAN, json.dumps(asdict(self), indent=2) + "\n")
 
 
 def raise_if_stopped(stop: threading.Event) -> None:

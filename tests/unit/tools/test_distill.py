@@ -153,7 +153,7 @@ def test_what_it_cannot_go_on_from_is_refused_before_anything_is_written(
     texts.Texts([[5, 10_000]], [1]).save(Path("other/texts-00000.safetensors")) if "texts" in named else None
     with pytest.raises(RequestError, match=sentence):
         Distillation(replace(SETTINGS, **named), tmp_path / "out").run()
-    assert not (tmp_path / "out" / "texts").exists()
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_curve_says_what_to_expect() -> None:

@@ -392,11 +392,12 @@ def test_a_distillation_is_that_of_the_cpu_but_for_its_training(
     monkeypatch.setitem(PAIRS, "tiny", PairSpec("tiny", "", source, source, "tiny", "tiny", 0, 0, ""))
 
     def report(verifier: Any, folder: Path) -> dict[str, Any]:
-        def load_pair(spec: PairSpec, device: str) -> ModelPair:
+        def load_pair(pair: str | PairSpec, device: str) -> ModelPair:
             own = copy.deepcopy(verifier)
-            if not isinstance(spec.drafter, AssetSource):
+            if isinstance(pair, str):
                 return pair_from_models(own, own, tokenizer)
-            drafter, vocabulary = distillation.read_drafter(spec.drafter.path, own, size)
+            assert isinstance(pair.drafter, AssetSource)
+            drafter, vocabulary = distillation.read_drafter(pair.drafter.path, own, size)
             drafter = drafter.to(own.device).eval()
             vocabulary.widen(drafter)
             return pair_from_models(drafter, own, tokenizer)

@@ -73,8 +73,9 @@ def compare(
 def trace_lines(events: Iterable[Event | Waiting], runs: dict[int, Run]) -> Iterator[tuple[int | None, str]]:
     """The lines of runs' traces as they are written, each with its run's index; None with lines of the queue.
 
-    Runs are put into `runs` as they begin.
+    Runs are put into `runs` as they begin. After a run's first round comes an empty line, which asks to show it at once.
     """
+    shown: set[int] = set()
     for event in events:
         if isinstance(event, Waiting):
             yield from ((None, line) for line in ([""] if runs else waiting(event.queue_position)))
@@ -84,6 +85,9 @@ def trace_lines(events: Iterable[Event | Waiting], runs: dict[int, Run]) -> Iter
             yield event.index, header_line(event.run)
         if isinstance(event, Decided):
             yield event.index, round_line(event.round)
+            if event.index not in shown:
+                shown.add(event.index)
+                yield None, ""
         elif isinstance(event, Finished):
             yield event.index, end_line(event.run)
 

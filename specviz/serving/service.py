@@ -121,7 +121,7 @@ class Service:
     ) -> Iterator[str]:
         """Serve one request; yields its trace line by line, as rounds are decided. Arguments and errors as for `events`.
 
-        While it is queued, {"type": "waiting", "queue_position"} comes and an empty line, which asks to show it.
+        While it is queued, {"type": "waiting", "queue_position"} comes and an empty line, which asks to show it, as after the first round.
         """
         from specviz.analysis.comparison import trace_lines  # slow to import
 

@@ -150,9 +150,7 @@ def _wire_forks(page: gr.Blocks, service: Service, view: TraceView) -> None:
         stops.stop(request)
         sent, stop = event_data(event), stops.arm(request)
         latest[session_of(request)] = fork_id(sent)
-        # The first tokens come with the run's own line: what is shown first is not followed at once.
-        lines = partial(_with_first_round, fork_lines(service, sent, INSPECT, stop, session_of(request)))
-        for value in grow(lines):
+        for value in grow(fork_lines, service, sent, INSPECT, stop, session_of(request)):
             yield gr.update(branch=value)
 
     def end(request: gr.Request, event: gr.EventData) -> None:
@@ -174,16 +172,3 @@ def _wire_forks(page: gr.Blocks, service: Service, view: TraceView) -> None:
     )
     view.unfork(end, None, None, **QUIET)
     page.unload(forget)
-
-
-def _with_first_round(lines: Iterator[str]) -> Iterator[str]:
-    """The lines, with everything up to the first round as one: an update can show that, and the next is some time off."""
-    held = ""
-    for line in lines:
-        held += line
-        if line.startswith(('{"type":"run"', '{"type": "fork"')):
-            continue
-        yield held
-        held = ""
-    if held:
-        yield held

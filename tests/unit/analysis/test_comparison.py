@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -168,4 +169,14 @@ def test_silence_in_the_middle_is_no_waiting_for_a_turn(pair: ModelPair) -> None
     assert [line for line in lines if line and line["type"] == "waiting"] == [
         {"type": "waiting", "queue_position": 3}
     ]
-    assert lines.count(None) == 2
+    assert lines.count(None) == 2 + 2, "and two first rounds"
+
+
+def test_first_rounds_ask_to_be_shown_at_once(pair: ModelPair) -> None:
+    """After the first round of every pane, and of no other, comes an empty line: updates in between are some time apart."""
+    events = Engine(pair).stream(requests("speed", "verifier_only"))
+    lines = [json.loads(line) if line else None for line in side_by_side(events, 2)]
+    asked = [line["pane"] for line, after in pairwise(lines) if line and after is None]
+    assert asked == [line["pane"] for line in lines if line and line["type"] == "run"] == [0, 1]
+    rounds = [line["pane"] for line in lines if line and line["type"] == "round"]
+    assert min(rounds.count(0), rounds.count(1)) > 1

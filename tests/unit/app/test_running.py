@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from specviz.app import running
 from specviz.app.running import grow
 from specviz.errors import EngineError
 
@@ -28,3 +29,9 @@ def test_what_goes_wrong_is_the_last_line_after_all_that_came_before(error: Exce
     assert first == '{"type":"run"}'
     assert json.loads(failure)["type"] == "error"
     assert json.loads(failure)["message"].startswith(message)
+
+
+def test_an_empty_line_asks_to_show_what_came_before_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait for the next update, which here never comes."""
+    monkeypatch.setattr(running, "UPDATE_SECONDS", float("inf"))
+    assert [*grow(lambda: iter(["a\n", "b\n", "", "c\n"]))] == ["a\n", "a\nb\n", "a\nb\nc\n"]

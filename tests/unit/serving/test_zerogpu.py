@@ -203,7 +203,8 @@ zerogpu_service._held["embedded"] = pair
 service = zerogpu_service.ZeroGpuService()
 stop = threading.Event()
 lines = list(service.lines("embedded", request, stop))
-panes = [json.loads(line) for line in service.compare_lines("embedded", [request, request], stop)]
+compared = service.compare_lines("embedded", [request, request], stop)
+panes = [json.loads(line) for line in compared if line]
 rounds, ends = 0, []
 for event in service.events("embedded", [Request(prompt="The quick", seed=3, max_new_tokens=400)], stop):
     rounds += isinstance(event, Decided)

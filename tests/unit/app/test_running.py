@@ -34,4 +34,4 @@ def test_what_goes_wrong_is_the_last_line_after_all_that_came_before(error: Exce
 def test_an_empty_line_asks_to_show_what_came_before_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others wait for the next update, which here never comes."""
     monkeypatch.setattr(running, "UPDATE_SECONDS", float("inf"))
-    assert [*grow(lambda: iter(["a\n", "b\n", "", "c\n"]))] == ["a\n", "a\nb\n", "a\nb\nc\n"]
+    assert [*grow(lambda: iter(["a\n", "b\n", "", "c\n"]))] == ["a\nb\n", "a\nb\nc\n"]

@@ -8,17 +8,22 @@ changed until the next flip. Knows no model, no trace and no page.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 
 from specviz.core import kernels
+from specviz.core.distributions import Distributions
 from specviz.core.method import Method
 from specviz.core.methods import METHODS, PAPER
 from specviz.core.sampling import at, indicator, total
 from specviz.core.target import Target, accepted_share
 
+_AT_ONCE = 48
+"""Draft tokens of several parts that are looked at together: their distributions are copied."""
 FLIPS = 2
 """A verdict changes at most twice as lenience grows: a token rule may accept, then reject, then trust."""
 _HALF = 15
@@ -36,29 +41,92 @@ def leniences(own: Method, lenience: float) -> dict[str, float]:
     return {other.name: other.default_lenience for other in alternatives(own)} | {own.name: lenience}
 
 
-class Counterfactual:
-    """What every alternative would have made of some draft tokens with the same coins, from two models' distributions."""
+def alternative_targets(own: Target) -> list[Target]:
+    """The targets of the `alternatives` of a target's method: itself, and others at their default leniences."""
+    return [
+        own
+        if method.name == own.method.name
+        else Target.of(method, own.distributions, method.default_lenience)
+        for method in alternatives(own.method)
+    ]
 
-    def __init__(self, own: Target, tokens: Tensor, coins: Tensor) -> None:
-        """Of draft tokens `tokens` [...] that were decided by `own` with `coins` [...]."""
-        self._b, self._tokens, self._coins = own.distributions, tokens, coins.double()
+
+@dataclass(frozen=True)
+class Examined:
+    """Draft tokens [n] that a target [n, V] of some method decided, with their coins [n]."""
+
+    target: Target
+    tokens: Tensor
+    coins: Tensor
+
+
+def counterfactuals(parts: Iterable[Examined]) -> list[tuple[Tensor, Tensor]]:
+    """Acceptance [n, m] and flips [n, m, 2] of each part under the m `alternatives` of its method."""
+    return [found for some in _in_company(parts) for found in _together(some)]
+
+
+def _in_company(parts: Iterable[Examined]) -> Iterator[list[Examined]]:
+    """The parts, as many at a time as `_AT_ONCE` allows."""
+    some: list[Examined] = []
+    for part in parts:
+        if some and sum(len(each.tokens) for each in (*some, part)) > _AT_ONCE:
+            yield some
+            some = []
+        some.append(part)
+    if some:
+        yield some
+
+
+def _together(parts: list[Examined]) -> list[tuple[Tensor, Tensor]]:
+    """As `counterfactuals`. The paper's methods at their defaults make the same of a token whoever decided it: once for all."""
+    if len(parts) == 1:
+        return [_of(alternative_targets(parts[0].target), parts[0].tokens, parts[0].coins)]
+    joined = Distributions.joined([part.target.distributions for part in parts])
+    nine = [Target.of(METHODS[name], joined, METHODS[name].default_lenience) for name in PAPER]
+    tokens, coins = (torch.cat([getattr(part, name) for part in parts]) for name in ("tokens", "coins"))
+    sizes = [len(part.tokens) for part in parts]
+    acceptances, flips = (each.split(sizes) for each in _of(nine, tokens, coins))
+    return [_with_own(*each) for each in zip(parts, acceptances, flips, strict=True)]
+
+
+def _of(targets: Sequence[Target], tokens: Tensor, coins: Tensor) -> tuple[Tensor, Tensor]:
+    found = Counterfactual(targets, tokens, coins)
+    return found.acceptances(), found.flips()
+
+
+def _with_own(part: Examined, acceptances: Tensor, flips: Tensor) -> tuple[Tensor, Tensor]:
+    """What the nine would have made of a part, and what its own method made of it at its own lenience."""
+    method, lenience = part.target.method, part.target.lenience
+    if method.name in PAPER and not isinstance(lenience, Tensor) and lenience == method.default_lenience:
+        return acceptances, flips
+    own = _of([part.target], part.tokens, part.coins)
+    if method.name not in PAPER:
+        return torch.cat((acceptances, own[0]), 1), torch.cat((flips, own[1]), 1)
+    index = PAPER.index(method.name)
+    acceptances[:, index], flips[:, index] = own[0][:, 0], own[1][:, 0]
+    return acceptances, flips
+
+
+class Counterfactual:
+    """What some methods would have made of some draft tokens with the same coins, from two models' distributions."""
+
+    def __init__(self, targets: Sequence[Target], tokens: Tensor, coins: Tensor) -> None:
+        """Of draft tokens `tokens` [...] and `coins` [...]; `targets`, one a method, are over the same distributions."""
+        self._b, self._tokens, self._coins = targets[0].distributions, tokens, coins.double()
         self._q, self._p = (at(each, tokens) for each in (self._b.q, self._b.p))
-        self._targets = [
-            own
-            if method.name == own.method.name
-            else Target.of(method, own.distributions, method.default_lenience)
-            for method in alternatives(own.method)
-        ]
-        self._rules = [_rule_at(target, tokens) for target in self._targets]
+        self._targets = targets
+        self._rules = [_rule_at(target, tokens) for target in targets]
         self._crossings: list[tuple[Tensor, Tensor]] = []  # by score: several methods judge by the same one
 
     def acceptances(self) -> Tensor:
-        """Acceptance [..., n] under each alternative, in their order."""
+        """Acceptance [..., n] under each method, in their order."""
         rules = {index: rule for index, rule in enumerate(self._rules) if rule}
-        score, threshold, deferred = (torch.stack(each, -1) for each in zip(*rules.values(), strict=True))
-        q, p = self._q.unsqueeze(-1), self._p.unsqueeze(-1)
-        pi = indicator(torch.ge, score, threshold) * q + p * deferred
-        by_rule = dict(zip(rules, accepted_share(pi, q).unbind(-1), strict=True))
+        by_rule: dict[int, Tensor] = {}
+        if rules:
+            score, threshold, deferred = (torch.stack(each, -1) for each in zip(*rules.values(), strict=True))
+            q, p = self._q.unsqueeze(-1), self._p.unsqueeze(-1)
+            pi = indicator(torch.ge, score, threshold) * q + p * deferred
+            by_rule = dict(zip(rules, accepted_share(pi, q).unbind(-1), strict=True))
         each = (
             by_rule[index] if index in by_rule else target.acceptance(self._tokens)
             for index, target in enumerate(self._targets)
@@ -66,7 +134,7 @@ class Counterfactual:
         return torch.stack(list(each), -1)
 
     def flips(self) -> Tensor:
-        """Leniences [..., n, 2] at which each alternative's verdict changes, ascending; infinity where none is left.
+        """Leniences [..., n, 2] at which each method's verdict changes, ascending; infinity where none is left.
 
         Every verdict is of one shape: accepted below one lenience (`until`), rejected from there on, accepted again from
         another (`since`) on. Either may lie outside the method's range, and where `until` comes last nothing changes.

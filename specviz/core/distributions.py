@@ -6,7 +6,7 @@ temperature 1. Knows no rule and no method.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import torch
@@ -111,6 +111,16 @@ class Distributions:
         selected._plain = self._plain
         selected._quantities = {key: select(each, places) for key, each in self._quantities.items()}
         return selected
+
+    @staticmethod
+    def joined(parts: Sequence[Distributions]) -> Distributions:
+        """Those at positions [n, V] of several, one after the other."""
+        plain = all(part._plain for part in parts)
+        names = ("q", "p") if plain else ("q", "p", "q1", "p1")
+        known = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+        whole = Distributions(None, None, **known)
+        whole._plain = plain
+        return whole
 
 
 Places = Tensor | slice

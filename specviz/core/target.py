@@ -280,49 +280,74 @@ class Target:
     def _redrawn(self, tokens: Tensor | None) -> Tensor:
         """The mass that all rejections together emit: [..., V], or of `tokens` [..., m] alone."""
         q, p = self.distributions.q, self.distributions.p
-        accepted = self._acceptance(q, p, None, None).mul_(q)
         if self.method.scale is not None:
-            return _emitted(q, p, (q - accepted).clamp_min_(0), self._shares(None), tokens)
+            proposed = _anywhere(q)
+            own_q, own_p, _ = self._values(proposed)
+            rejected = (own_q - self._acceptance(own_q, own_p, None, proposed).mul_(own_q)).clamp_min_(0)
+            return _emitted(q, p, proposed, rejected, self._shares(proposed), tokens)
+        accepted = self._acceptance(q, p, None, None).mul_(q)
         lack, rejected = excess(p, q), 1 - total(accepted)
         own = self._values(tokens)
         return rejected / torch.where(lack > 0, lack, 1.0) * (own[1] - own[0]).clamp_min_(0)
 
 
-def _emitted(q: Tensor, p: Tensor, rejected: Tensor, shares: Tensor, tokens: Tensor | None) -> Tensor:
+def _anywhere(mass: Tensor) -> Tensor | None:
+    """Tokens [..., m] that have mass [..., V] at any of the positions; None for all, where finding them would make the host wait."""
+    if mass.device.type != "cpu":
+        return None
+    return mass.reshape(-1, mass.shape[-1]).any(0).nonzero()[:, 0].expand(*mass.shape[:-1], -1)
+
+
+def _emitted(
+    q: Tensor, p: Tensor, proposed: Tensor | None, rejected: Tensor, shares: Tensor, tokens: Tensor | None
+) -> Tensor:
     """What is drawn from the residuals max(0, share(x)·p - q), each as often as x is rejected.
 
     Two tokens of the same share have the same residual, so shares are gone through in order: a token v has part in the residuals
     of all shares above q(v)/p(v), and with the sums over those its mass is p(v)·Σ share·rate - q(v)·Σ rate, where rate is how
-    often that share is met over the mass of its residual.
+    often that share is met over the mass of its residual. A token that is never proposed has part in all of them.
 
     Args:
         q, p: [..., V].
-        rejected: how often each token is proposed and rejected, [..., V].
-        shares: [..., V].
+        proposed: tokens [..., n] beside which q is 0; None for all.
+        rejected: how often each of these is proposed and rejected, [..., n].
+        shares: of each of these, above 0, [..., n].
         tokens: whose mass is asked for, [..., m]; None for all.
     """
-    if q.device.type == "cpu":  # elsewhere, finding those that are rejected would make the host wait
-        met = rejected.reshape(-1, rejected.shape[-1]).any(0).nonzero()[:, 0]
-        rejected, shares = rejected[..., met], shares[..., met]
+    met = _anywhere(rejected)
+    if met is not None:
+        rejected, shares = rejected.gather(-1, met), shares.gather(-1, met)
     shares, order = shares.double().sort(-1)
     rejected = rejected.double().gather(-1, order)
-    ratio = torch.where(p > 0, q.double() / p.double(), torch.inf)
-    first = torch.searchsorted(shares, ratio, right=True)
+
+    def first_above(q: Tensor, p: Tensor) -> Tensor:
+        return torch.searchsorted(shares, torch.where(p > 0, q.double() / p.double(), torch.inf), right=True)
+
+    own_q, own_p = (q, p) if proposed is None else (each.gather(-1, proposed) for each in (q, p))
+    first, zero = first_above(own_q, own_p), q.new_zeros(())
     below = [
         torch.zeros(*q.shape[:-1], shares.shape[-1] + 1, dtype=torch.float64, device=q.device)
         .scatter_add_(-1, first, values.double())
         .cumsum(-1)[..., :-1]
-        for values in (p, q)
+        for values in (indicator(torch.gt, own_q, zero) * own_p, own_q)
     ]
-    mass = shares * below[0] - below[1]
+    never = total((indicator(torch.le, q, zero) * p).double())
+    mass = shares * (below[0] + never) - below[1]
     rate = torch.where((rejected > 0) & (mass > 0), rejected / mass, 0.0)
     above = [
         torch.nn.functional.pad(values.flip(-1).cumsum(-1).flip(-1), (0, 1))
         for values in (shares * rate, rate)
     ]
+
+    def emitted(q: Tensor, p: Tensor, first: Tensor) -> Tensor:
+        return (p * above[0].gather(-1, first) - q * above[1].gather(-1, first)).clamp_min_(0).to(q.dtype)
+
     if tokens is not None:
-        q, p, first = (each.gather(-1, tokens) for each in (q, p, first))
-    return (p * above[0].gather(-1, first) - q * above[1].gather(-1, first)).clamp_min_(0).to(q.dtype)
+        own_q, own_p = (each.gather(-1, tokens) for each in (q, p))
+        return emitted(own_q, own_p, first_above(own_q, own_p))
+    if proposed is None:
+        return emitted(q, p, first)
+    return (p * above[0][..., :1]).to(q.dtype).scatter(-1, proposed, emitted(own_q, own_p, first))
 
 
 def acceptance_and_residual(

@@ -7,12 +7,14 @@ record get their token ids alone. Knows decisions and traces; runs no model.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from specviz.core.counterfactual import Counterfactual, alternatives, indices_where, same_residual
+from specviz.core.counterfactual import Examined, alternatives, counterfactuals, indices_where, same_residual
 from specviz.core.sampling import ACCEPT, leading, steps
 from specviz.engine.accept import Decision
 from specviz.engine.plan import first
@@ -52,8 +54,31 @@ class Outcome:
     error: Exception | None = None
 
 
-def tensors(decision: Decision) -> dict[str, Tensor]:
-    """What is read back of a decision, by name: [B, ...] each."""
+def tensors(decisions: SequenceOf[Decision], last: dict[Sequence, Decision]) -> list[dict[str, Tensor]]:
+    """What is read back of each decision of a round, by name: [B, ...] each. Explained is what is the `last` of its sequence."""
+    found = [_decided(decision) for decision in decisions]
+    masks = {
+        index: _examined(decision, last) for index, decision in enumerate(decisions) if _inspects(decision)
+    }
+    inspected = [(index, mask, where) for index, mask in masks.items() if len(where := indices_where(mask))]
+    parts = [_part(decisions[index], where) for index, _, where in inspected]
+    for (index, mask, where), part, others in zip(inspected, parts, counterfactuals(parts), strict=True):
+        explained = _explained(_most(decisions[index]), part, *others)
+        found[index] |= {name: _at_all(values, where, mask) for name, values in explained.items()}
+    return found
+
+
+def _inspects(decision: Decision) -> bool:
+    """Whether its examined draft tokens are to be explained."""
+    return decision.accepted is not None and decision.inputs.records and _most(decision) > 0
+
+
+def _most(decision: Decision) -> int:
+    """How many most probable tokens are asked for, at most."""
+    return max(sequence.request.inspect for sequence in decision.inputs.sequences)
+
+
+def _decided(decision: Decision) -> dict[str, Tensor]:
     accepted, drafted, resampled = decision.accepted, decision.drafted, decision.resampled
     found: dict[str, Tensor] = {}
     if drafted is not None and decision.q is not None:
@@ -77,53 +102,65 @@ def tensors(decision: Decision) -> dict[str, Tensor]:
 
 def _recorded(decision: Decision, known: dict[str, Tensor]) -> dict[str, Tensor]:
     """What only a record needs, beside what is known; q, p and pi of the draft tokens and of what was resampled: [B, K, m]."""
-    inspects = any(sequence.request.inspect for sequence in decision.inputs.sequences)
     drafted, q, accepted, resampled = decision.drafted, decision.q, decision.accepted, decision.resampled
     if accepted is None:
+        count = _most(decision)
         if decision.verified is not None and resampled is not None:
             p = decision.verified.p
-            return {"pi": known["p"]} | _most_likely(decision, p=p, pi=p)
+            return {"pi": known["p"]} | _most_likely(count, p=p, pi=p)
         assert q is not None
-        return {"pi": known["q"]} | _most_likely(decision, q=q, pi=q)
+        return {"pi": known["q"]} | _most_likely(count, q=q, pi=q)
     target, verdict = accepted.target, accepted.verdict
     assert drafted is not None
     assert verdict.probabilities is not None
     found = dict(zip(("q", "p", "pi"), verdict.probabilities, strict=True))
     if sides := target.deferral_test(drafted):
         found |= {"score": sides[0], "threshold": sides[1].expand_as(sides[0])}
-    if inspects:
-        found |= _explained(decision)
-        if (same := same_residual(target.at_steps(verdict.last))) is not None:
-            found["same_residual"] = same
+    if _inspects(decision) and (same := same_residual(target.at_steps(verdict.last))) is not None:
+        found["same_residual"] = same
     return found
 
 
-def _explained(decision: Decision) -> dict[str, Tensor]:
-    """What inspection shows of examined draft tokens: most probable tokens, and what other methods would have done."""
+def _explained(count: int, part: Examined, others: Tensor, flips: Tensor) -> dict[str, Tensor]:
+    """What inspection shows of draft tokens: the `count` most probable tokens, and what other methods would have done."""
+    both = part.target.distributions
+    found = _most_likely(count, q=both.q, p=both.p, pi=part.target.pi())
+    return found | {"others": others, "flips": flips}
+
+
+def _examined(decision: Decision, last: dict[Sequence, Decision]) -> Tensor:
+    """Which draft tokens of inspected sequences were examined, bool [B, K]; none of those that were decided again."""
+    accepted, tokens = decision.accepted, decision.drafted
+    assert accepted is not None
+    assert tokens is not None
+    each = steps(tokens.shape[1], tokens.device) <= accepted.verdict.last[:, None]
+    counted = decision.inputs.inspected > 0
+    final = [last[sequence] is decision for sequence in decision.inputs.sequences]
+    if not all(final):
+        counted &= torch.tensor(final, device=counted.device)[:, None]
+    return counted & each
+
+
+def _part(decision: Decision, where: Tensor) -> Examined:
+    """The draft tokens at some of all positions, flattened."""
     accepted, tokens = decision.accepted, decision.drafted
     assert accepted is not None
     assert tokens is not None
     coins = first(decision.inputs.accept_coins, tokens.shape[1])
-    each = steps(tokens.shape[1], tokens.device) <= accepted.verdict.last[:, None]
-    examined = (decision.inputs.inspected > 0) & each
-    where = indices_where(examined)
-    target = accepted.target.select(where)
-    tokens, coins = (values.flatten()[where] for values in (tokens, coins))
-    own = target.distributions
-    found = _most_likely(decision, q=own.q, p=own.p, pi=target.pi())
-    others = Counterfactual(target, tokens, coins)
-    found |= {"others": others.acceptances(), "flips": others.flips()}
-    if len(examined) == 1:  # what was examined comes first
-        return {name: values[None] for name, values in found.items()}
-    whole = {name: values.new_zeros(examined.numel(), *values.shape[1:]) for name, values in found.items()}
-    for name, values in found.items():
-        whole[name][where] = values
-    return {name: values.unflatten(0, examined.shape) for name, values in whole.items()}
+    return Examined(accepted.target.select(where), tokens.flatten()[where], coins.flatten()[where])
 
 
-def _most_likely(decision: Decision, **distributions: Tensor) -> dict[str, Tensor]:
-    """The most probable tokens of distributions, found on the device, for sequences that are inspected."""
-    count = max(sequence.request.inspect for sequence in decision.inputs.sequences)
+def _at_all(values: Tensor, where: Tensor, mask: Tensor) -> Tensor:
+    """Values of positions `where` [n, ...] as values of all [B, K, ...]; of one sequence those that come first suffice."""
+    if len(mask) == 1:
+        return values[None]
+    whole = values.new_zeros(mask.numel(), *values.shape[1:])
+    whole[where] = values
+    return whole.unflatten(0, mask.shape)
+
+
+def _most_likely(count: int, **distributions: Tensor) -> dict[str, Tensor]:
+    """The `count` most probable tokens of distributions, found on the device."""
     found: dict[str, Tensor] = {}
     for name, values in distributions.items() if count else ():
         most, tokens = leading(values, min(count, values.shape[-1]))

@@ -56,8 +56,8 @@ def run_round(plan: RoundPlan, drafter: Runner, verifier: Runner) -> RoundResult
     judged = [_judge(group, logits, drafted) for group in plan.groups]
     if drafted and drafted.is_incomplete:
         drafted, judged = _draft_last(plan, drafter, drafted, logits, judged, watch)
-    decided = [_decide(each, drafted) for each in judged]
-    return _read_back(plan, decided, drafted, 0 if logits is None else logits.shape[1], watch)
+    decisions = [decide(each.inputs, drafted, each.verified, each.accepted) for each in judged]
+    return _read_back(plan, decisions, drafted, 0 if logits is None else logits.shape[1], watch)
 
 
 @dataclass(frozen=True)
@@ -121,22 +121,18 @@ def _draft_last(
     return drafted, kept + [_judge(group, logits, drafted) for group in again]
 
 
-def _decide(judged: _Judged, drafted: Drafted | None) -> tuple[Decision, dict[str, Tensor]]:
-    """The decision, and what is read back of it."""
-    decision = decide(judged.inputs, drafted, judged.verified, judged.accepted)
-    return decision, tensors(decision)
-
-
 def _read_back(
     plan: RoundPlan,
-    decided: list[tuple[Decision, dict[str, Tensor]]],
+    decisions: list[Decision],
     drafted: Drafted | None,
     width: int,
     watch: _Stopwatch,
 ) -> RoundResult:
     """Bring all decisions to the host in one download, and make the outcomes of them."""
+    last = {sequence: decision for decision in decisions for sequence in decision.inputs.sequences}
+    named = tensors(decisions, last)
     values = download(
-        {(group, name): tensor for group, (_, each) in enumerate(decided) for name, tensor in each.items()}
+        {(group, name): tensor for group, each in enumerate(named) for name, tensor in each.items()}
     )
     seconds = watch.read()
     choices = {}
@@ -144,9 +140,8 @@ def _read_back(
         drafting = zip(plan.draft.sequences, drafted.draft_lengths, drafted.confidences, strict=True)
         choices = {sequence: DraftChoice(length, tuple(q1)) for sequence, length, q1 in drafting}
     found = list[Outcome]()
-    last = {sequence: decision for decision, _ in decided for sequence in decision.inputs.sequences}
-    for group, (decision, named) in enumerate(decided):
-        own = {name: values[group, name] for name in named}
+    for group, decision in enumerate(decisions):
+        own = {name: values[group, name] for name in named[group]}
         found += outcomes(decision, own, choices, seconds, last)
     return RoundResult(found, width, drafted.passes if drafted else 0, seconds)
 

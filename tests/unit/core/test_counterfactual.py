@@ -288,7 +288,7 @@ def distributions(drafter: list[float], verifier: list[float]) -> tuple[Tensor, 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_flips_of_a_case_done_by_hand(dtype: torch.dtype) -> None:
-    from specviz.core.counterfactual import Counterfactual
+    from specviz.core.counterfactual import Counterfactual, alternative_targets
     from specviz.core.distributions import Distributions
     from specviz.core.target import Target
 
@@ -297,7 +297,7 @@ def test_flips_of_a_case_done_by_hand(dtype: torch.dtype) -> None:
 
     def flips(coin: float) -> list[list[float]]:
         coins = torch.tensor(coin, dtype=torch.float64)
-        found = Counterfactual(held, torch.tensor(1), coins).flips().tolist()
+        found = Counterfactual(alternative_targets(held), torch.tensor(1), coins).flips().tolist()
         return [[x for x in pair if math.isfinite(x)] for pair in found]
 
     found = flips(0.3)
@@ -327,3 +327,33 @@ def test_flips_of_a_case_done_by_hand(dtype: torch.dtype) -> None:
     once["cascade_opt"] = [-0.1 / 0.4]
     for name, pair in zip(PAPER, found, strict=True):
         assert pair == pytest.approx(once.get(name, []), abs=1e-6), name
+
+
+def test_draft_tokens_looked_at_together_are_those_looked_at_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Law 3, for what inspection adds: of many methods at once, at their defaults or not, truncated or not."""
+    from specviz.core import counterfactual
+    from specviz.core.counterfactual import Examined, counterfactuals
+    from specviz.core.distributions import Distributions
+    from specviz.core.target import Target
+
+    generator = torch.Generator().manual_seed(0)
+    parts = []
+    for index, method in enumerate(METHODS.values()):
+        if not (
+            method.drafts and method.verifies and (method.rule or method.name == "speed" or method.weigh)
+        ):
+            continue
+        logits = 3 * torch.randn(2, 3, 700, generator=generator)
+        warp = ((1.0,), (0.7,), (1.0, 0, 0.9))[index % 3]
+        some = Distributions(logits[0], logits[1], *warp)
+        lenience = method.default_lenience if index % 2 else torch.tensor([0.1, 0.4, 0.7])
+        coins = torch.rand(3, dtype=torch.float64, generator=generator)
+        parts.append(Examined(Target.of(method, some, lenience), some.q.argmax(-1), coins))
+    assert len(parts) > 10
+    alone = [found for part in parts for found in counterfactuals([part])]
+    for at_once in (48, 7):
+        monkeypatch.setattr(counterfactual, "_AT_ONCE", at_once)
+        for mine, together in zip(alone, counterfactuals(parts), strict=True):
+            assert all(torch.equal(*each) for each in zip(mine, together, strict=True))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specviz.core import kernels
-from specviz.core.counterfactual import Counterfactual
+from specviz.core.counterfactual import Counterfactual, alternative_targets
 from specviz.core.distributions import Distributions, total_variation
 from specviz.core.methods import METHODS
 from specviz.core.sampling import distribution, draw, leading, sample
@@ -175,7 +175,7 @@ def test_rules_are_those_of_torch(name: str, vocabulary: int, in_torch) -> None:
     def numbers() -> dict[str, Tensor]:
         target = Target.of(METHODS[name], Distributions(drafter, verifier), METHODS[name].default_lenience)
         q, p, pi = target.probabilities(torch.stack((tokens, tokens + 1), -1))
-        others = Counterfactual(target, tokens, coins)
+        others = Counterfactual(alternative_targets(target), tokens, coins)
         return {
             "q": q,
             "p": p,

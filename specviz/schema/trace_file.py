@@ -55,7 +55,7 @@ def header_line(run: Any) -> str:
 
 def round_line(round_: Any) -> str:
     """One round of a trace."""
-    return _line({"type": "round"} | asdict(round_))
+    return _line({"type": "round"} | vars(round_))
 
 
 def end_line(run: Any) -> str:
@@ -115,7 +115,7 @@ def _plain(value: Any) -> Any:
 
 
 def _line(record: dict[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
+    return json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=vars) + "\n"
 
 
 def _records(lines: Iterable[str]) -> list[dict[str, Any]]:

@@ -42,6 +42,8 @@ EventQueue = SimpleQueue[Event | Waiting | Exception]
 
 CHUNK = 128
 """Prompt tokens of a sequence that are read between two steps of the others."""
+_READING_SHARE, _READING_SECONDS = 3.0, 1.0
+"""Prompts may be read for so many steps between two of them, but for no more than so many seconds unless one step takes longer."""
 _IDLE = 2.0
 """Seconds without work after which free memory is given back to the system."""
 _BEAT = 1.0
@@ -53,6 +55,14 @@ _STOPPED = "The server has ended this run because it is being stopped."
 
 _encoding = threading.Lock()
 """Held while prompts are encoded: a fast tokenizer must not be set up by two threads at once."""
+
+
+def reading_seconds(step_seconds: float) -> float:
+    """How long prompts are read between two steps, as long as any wait, where the last step took `step_seconds`.
+
+    Longer than a step: whoever waits begins the sooner, and steps that more texts share cost each of them less.
+    """
+    return max(step_seconds, min(_READING_SHARE * step_seconds, _READING_SECONDS))
 
 
 class SharedEngine(BaseEngine):
@@ -234,13 +244,13 @@ class SharedEngine(BaseEngine):
                 self._calls.append(call)
 
     def _turn(self) -> None:
-        """Functions to call between steps, ends, prefill of those who join for as long as the last step took, a step."""
+        """Functions to call between steps, ends, prefill of those who join for up to `reading_seconds`, a step."""
         self._receive()
         while self._calls:
             self._calls.popleft().run()
         self._leave()
         begin = time.monotonic()
-        while self._join() and time.monotonic() - begin < self._step_seconds:
+        while self._join() and time.monotonic() - begin < reading_seconds(self._step_seconds):
             pass
         begin = time.monotonic()
         self._step()

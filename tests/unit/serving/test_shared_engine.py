@@ -26,7 +26,7 @@ from specviz.runtime.model_runner import ModelRunner
 from specviz.runtime.prefix_cache import PrefixCache
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
-from specviz.serving.shared_engine import SharedEngine
+from specviz.serving.shared_engine import SharedEngine, reading_seconds
 from tests.support.tiny import tiny_pair
 
 METHODS = ("speed", "cascade_tokenV3", "verifier_only", "cascade_opt", "drafter_only")
@@ -146,6 +146,13 @@ def test_those_who_wait_join_between_two_rounds_for_as_long_as_a_round_takes(sha
         each.join(60)
     assert shared.statistics.rounds == max(len(run.rounds) for run in runs)
     assert all(run.neighbours == len(requests) - 1 for run in runs)
+
+
+@pytest.mark.parametrize(("step", "reading"), [(0.0, 0.0), (0.1, 0.3), (0.5, 1.0), (2.0, 2.0)])
+def test_prompts_are_read_for_longer_than_a_round_but_do_not_hold_texts_up(
+    step: float, reading: float
+) -> None:
+    assert reading_seconds(step) == pytest.approx(reading)
 
 
 def test_prompts_that_begin_alike_are_read_once_and_no_text_changes(

@@ -282,12 +282,12 @@ class Target:
         q, p = self.distributions.q, self.distributions.p
         if self.method.scale is not None:
             proposed = _anywhere(q)
-            own_q, own_p, _ = self._values(proposed)
-            rejected = (own_q - self._acceptance(own_q, own_p, None, proposed).mul_(own_q)).clamp_min_(0)
-            return _emitted(q, p, proposed, rejected, self._shares(proposed), tokens)
+            own = self._values(proposed)[:2]
+            rejected = (own[0] - self._acceptance(*own, None, proposed).mul_(own[0])).clamp_min_(0)
+            return _emitted((q, p), proposed, own, rejected, self._shares(proposed), tokens)
         accepted = self._acceptance(q, p, None, None).mul_(q)
         lack, rejected = excess(p, q), 1 - total(accepted)
-        own = self._values(tokens)
+        own = self._values(tokens)[:2]
         return rejected / torch.where(lack > 0, lack, 1.0) * (own[1] - own[0]).clamp_min_(0)
 
 
@@ -299,7 +299,12 @@ def _anywhere(mass: Tensor) -> Tensor | None:
 
 
 def _emitted(
-    q: Tensor, p: Tensor, proposed: Tensor | None, rejected: Tensor, shares: Tensor, tokens: Tensor | None
+    both: tuple[Tensor, Tensor],
+    proposed: Tensor | None,
+    own: tuple[Tensor, Tensor],
+    rejected: Tensor,
+    shares: Tensor,
+    tokens: Tensor | None,
 ) -> Tensor:
     """What is drawn from the residuals max(0, share(x)·p - q), each as often as x is rejected.
 
@@ -308,8 +313,9 @@ def _emitted(
     often that share is met over the mass of its residual. A token that is never proposed has part in all of them.
 
     Args:
-        q, p: [..., V].
+        both: q and p, [..., V] each.
         proposed: tokens [..., n] beside which q is 0; None for all.
+        own: q and p of these, [..., n] each.
         rejected: how often each of these is proposed and rejected, [..., n].
         shares: of each of these, above 0, [..., n].
         tokens: whose mass is asked for, [..., m]; None for all.
@@ -323,7 +329,7 @@ def _emitted(
     def first_above(q: Tensor, p: Tensor) -> Tensor:
         return torch.searchsorted(shares, torch.where(p > 0, q.double() / p.double(), torch.inf), right=True)
 
-    own_q, own_p = (q, p) if proposed is None else (each.gather(-1, proposed) for each in (q, p))
+    (q, p), (own_q, own_p) = both, own
     first, zero = first_above(own_q, own_p), q.new_zeros(())
     below = [
         torch.zeros(*q.shape[:-1], shares.shape[-1] + 1, dtype=torch.float64, device=q.device)
@@ -343,8 +349,8 @@ def _emitted(
         return (p * above[0].gather(-1, first) - q * above[1].gather(-1, first)).clamp_min_(0).to(q.dtype)
 
     if tokens is not None:
-        own_q, own_p = (each.gather(-1, tokens) for each in (q, p))
-        return emitted(own_q, own_p, first_above(own_q, own_p))
+        asked = q.gather(-1, tokens), p.gather(-1, tokens)
+        return emitted(*asked, first_above(*asked))
     if proposed is None:
         return emitted(q, p, first)
     return (p * above[0][..., :1]).to(q.dtype).scatter(-1, proposed, emitted(own_q, own_p, first))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -149,6 +150,9 @@ class LastingBlocks(gr.Blocks):
         # No figures of the last ten thousand events, which gradio makes into a table after every event.
         queue.ANALYTICS_MAX_EVENTS = 1
         queue.compute_analytics_summary = lambda records: {}
+        # It looks for events a thousand times a second, and for progress a hundred times, also when nobody is there: a twelfth of
+        # Python's lock while texts are written. Events begin 5 ms later so.
+        queue.sleep_when_free, queue.progress_update_sleep_when_free = 0.01, 0.1
         survive_gone_sessions(queue)
         return self
 
@@ -170,8 +174,13 @@ class LastingBlocks(gr.Blocks):
 class _SessionWithoutValues(SessionState):
     """A session's state without the values that the page was sent in it, which gradio keeps for links to a session.
 
-    Such links are not served here, and it would be prompts and traces: up to a megabyte a visitor.
+    Such links are not served here, and it would be prompts and traces: up to a megabyte a visitor. To gather them all takes
+    10 ms for everybody who comes.
     """
+
+    def __init__(self, blocks: gr.Blocks) -> None:
+        without: Any = SimpleNamespace(default_config=blocks.default_config, blocks={})
+        super().__init__(without)
 
     @property
     def config_values(self) -> dict[int, Any]:
@@ -180,6 +189,9 @@ class _SessionWithoutValues(SessionState):
 
     @config_values.setter
     def config_values(self, values: dict[int, Any]) -> None:
+        pass
+
+    def _update_config(self, key: int) -> None:
         pass
 
     def _update_value_in_config(self, key: int, value: Any) -> None:

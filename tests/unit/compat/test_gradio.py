@@ -185,15 +185,25 @@ def test_an_update_that_says_nothing_takes_no_props_away(page: LastingBlocks) ->
     assert found == [update, update | {"value": "x"}, update | {"props": {"own": 2}}, update]
 
 
-def test_a_session_keeps_no_values_of_components(page: LastingBlocks) -> None:
-    """Nothing of what a visitor wrote or read stays in a session, while its `gr.State` does."""
+def test_a_session_keeps_no_values_of_components(
+    page: LastingBlocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of what a visitor wrote or read stays in a session, while its `gr.State` does; none is gathered for it."""
+    asked: list[int] = []
+    for each in page.blocks.values():
+        monkeypatch.setattr(each, "get_config", lambda *_: asked.append(1) or {})
     state = gradio.state_holder.SessionState(page)
+    assert not asked, (
+        "Gradio gathers the values of components in another way: see `_SessionWithoutValues.__init__`."
+    )
+    assert state.blocks_config.blocks == page.default_config.blocks
     block = next(iter(page.blocks))
-    for name in ("config_values", "_update_value_in_config"):
+    for name in ("config_values", "_update_config", "_update_value_in_config"):
         assert name in inspect.getsource(gradio.state_holder), (
             f"Gradio's sessions have no {name} any more: look where they keep the values of components."
         )
     state._update_value_in_config(block, "a secret")
+    state._update_config(block)
     state[block] = page.blocks[block]
     assert state.config_values == {}
     assert "a secret" not in repr(vars(state))
@@ -209,6 +219,16 @@ def test_the_queue_makes_no_table_of_its_events(page: LastingBlocks) -> None:
         assert f"self.{name}" in source, f"Gradio's queue has no {name} any more: see `LastingBlocks.queue`."
     assert page._queue.ANALYTICS_MAX_EVENTS == 1
     assert page._queue.compute_analytics_summary([1]) == {}
+
+
+def test_the_queue_does_not_look_for_events_all_the_time(page: LastingBlocks) -> None:
+    """Where nothing happens, nothing is done: a hundred times a second at most."""
+    source = inspect.getsource(Queue)
+    for name in ("sleep_when_free", "progress_update_sleep_when_free"):
+        assert f"asyncio.sleep(self.{name})" in source, (
+            f"Gradio's queue has no {name} any more: see `LastingBlocks.queue`."
+        )
+        assert getattr(page._queue, name) >= 0.01
 
 
 def test_a_message_for_a_gone_session_stops_no_queue(page: LastingBlocks) -> None:

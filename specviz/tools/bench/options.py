@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from specviz.errors import RequestError
 from specviz.schema.settings import MAX_DRAFT_LENGTH
 from specviz.tools.bench.contenders import KEYS
-from specviz.tools.distill.texts import PROMPTS
+from specviz.tools.distill.prompts import held_out_by_kind
 
 KINDS = ("facts", "stories", "code", "rewriting")
 """Kinds of held-out prompts, in turn."""
@@ -49,7 +48,7 @@ class BenchmarkOptions:
     def __post_init__(self) -> None:
         if unknown := [key for key in self.contenders if key not in KEYS]:
             raise RequestError(f"There is no contender {unknown[0]!r}: known are {', '.join(KEYS)}.")
-        most = len(KINDS) * min(len(texts) for texts in _held_out().values())
+        most = len(KINDS) * min(len(texts) for texts in held_out_by_kind().values())
         for name, value, low, high in (
             ("Repetitions", self.repetitions, 1, 1000),
             ("Tokens", self.tokens, 2, 4096),
@@ -74,11 +73,6 @@ class BenchmarkOptions:
 
 def choose_prompts(count: int) -> list[tuple[str, str]]:
     """Kind and text of this many held-out prompts, the kinds in turn."""
-    texts = _held_out()
+    texts = held_out_by_kind()
     kinds = [KINDS[i % len(KINDS)] for i in range(count)]
     return [(kind, texts[kind][i // len(KINDS)]) for i, kind in enumerate(kinds)]
-
-
-def _held_out() -> dict[str, list[str]]:
-    every = json.loads(PROMPTS.read_text(encoding="utf-8"))
-    return {kind: every[kind]["held_out"] for kind in KINDS}

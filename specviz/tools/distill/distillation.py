@@ -36,9 +36,10 @@ from specviz.progress import Progress
 from specviz.runtime.machine import describe_machine
 from specviz.tools.distill import evaluation
 from specviz.tools.distill.curve import CurvePoint, expectations
+from specviz.tools.distill.prompts import held_out_prompts
 from specviz.tools.distill.settings import DistillationSettings, raise_if_stopped, time_left
 from specviz.tools.distill.student import make_student
-from specviz.tools.distill.texts import Texts, prompts, write_texts
+from specviz.tools.distill.texts import Texts, write_texts
 from specviz.tools.distill.training import Training, TrainingBatches
 from specviz.tools.templates import Templates
 
@@ -112,7 +113,7 @@ class Distillation:
             "start": start,
             "held_out": training.curve[-1].acceptance,
             "expected": {name: asdict(each) for name, each in expectations(training.curve).items()},
-            "held_out_prompts": len(prompts("held_out")),
+            "held_out_prompts": len(held_out_prompts()),
             "cost": evaluation.drafter_cost(pair),
             **figures,
             "samples": evaluation.samples(pair),

@@ -12,8 +12,8 @@ import torch
 from specviz.engine.engine import Engine
 from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
+from specviz.tools.distill.prompts import held_out_prompts
 from specviz.tools.distill.settings import raise_if_stopped
-from specviz.tools.distill.texts import prompts
 
 _CASCADE = "cascade_tokenV3, lenience 0.5, T = 1"
 EVALUATIONS: dict[str, dict[str, Any]] = {
@@ -40,7 +40,7 @@ def acceptance_rates(
     for name, options in evaluations.items():
         requests = [
             Request(prompt=prompt, seed=seed, max_new_tokens=96, draft_length=2, **options)
-            for seed, prompt in enumerate(prompts("held_out"))
+            for seed, prompt in enumerate(held_out_prompts())
         ]
         runs = Engine(pair).generate(requests, stop=stop)
         raise_if_stopped(stop)
@@ -67,7 +67,7 @@ def drafter_cost(pair: ModelPair, repetitions: int = 120, position: int = 128) -
 
 def samples(pair: ModelPair, count: int = 3, tokens: int = 80) -> list[dict[str, str]]:
     """Texts of verifier_only and of a lenient cascade with the same seeds."""
-    held_out = prompts("held_out")
+    held_out = held_out_prompts()
     chosen = [held_out[i * len(held_out) // count] for i in range(count)]
     verifier_only: dict[str, Any] = {"method": "verifier_only", "temperature": 1.0}
     requests = [

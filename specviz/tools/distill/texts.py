@@ -1,4 +1,4 @@
-"""Self-generated training texts: a verifier's own user turns, and its answers to them and to our prompts.
+"""Self-generated training texts: a verifier's answers to prompts made from templates and to user turns of its own.
 
 User turns are sampled after the chat template's user header, as in Magpie (Xu et al. 2024). Knows pairs and the
 engine; knows nothing of students and training.
@@ -6,10 +6,10 @@ engine; knows nothing of students and training.
 
 from __future__ import annotations
 
-import json
 import random
 import threading
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +21,15 @@ from specviz.engine.engine import Engine
 from specviz.errors import RequestError
 from specviz.files import write_whole
 from specviz.models.pair import ModelPair
-from specviz.resources import ASSETS
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
+from specviz.tools.distill.prompts import made_prompts
 
-PROMPTS = ASSETS / "prompts.json"
 TEMPERATURES = (1.0, 1.0, 0.7, 0.0)
 """Of the answers in turn: drafting must work at all of them, and sampling is hardest."""
 USER_TOKENS = 48
 """A user turn that has not ended by then is discarded."""
 _MARK = "\u2603"
-
-
-def prompts(part: str) -> list[str]:
-    """Our own prompts: "train", or "held_out", which are never trained on."""
-    return [
-        prompt for kind in json.loads(PROMPTS.read_text(encoding="utf-8")).values() for prompt in kind[part]
-    ]
 
 
 @dataclass(frozen=True)
@@ -111,9 +103,9 @@ def write_texts(
     answer_tokens: int,
     stop: threading.Event | None = None,
 ) -> Texts:
-    """Let the verifier write `count` answers in one batch: half to its own user turns, half to our prompts.
+    """Let the verifier write `count` answers in one batch: a quarter to its own user turns, the others to made prompts.
 
-    A base model, which has no chat template, continues our prompts. A set `stop` aborts the texts.
+    A base model, which has no chat template, continues made prompts. A set `stop` aborts the texts.
     """
     engine = Engine(pair, max_sequences=count)
     draw = random.Random(seed)
@@ -127,10 +119,9 @@ def write_texts(
     asked: list[dict[str, Any]] = []
     if pair.is_chat:
         header = _user_header(pair.tokenizer)
-        turns = write([{"token_ids": header}] * (count // 2), temperature=1.0, max_new_tokens=USER_TOKENS)
+        turns = write([{"token_ids": header}] * (count // 4), temperature=1.0, max_new_tokens=USER_TOKENS)
         asked = [{"prompt": turn.text} for turn in turns if turn.stop_reason == "eos" and turn.text.strip()]
-    own = prompts("train")
-    asked += [{"prompt": draw.choice(own)} for _ in range(count - len(asked))]
+    asked += [{"prompt": prompt} for prompt in islice(made_prompts(draw), count - len(asked))]
     for index, each in enumerate(asked):
         each["temperature"] = TEMPERATURES[index % len(TEMPERATURES)]
     runs = write(asked, max_new_tokens=answer_tokens)

@@ -45,10 +45,10 @@ from specviz.tools.bench.benchmark import load_bed
 from specviz.tools.bench.contenders import Bed
 from specviz.tools.bench.options import BenchmarkOptions as BenchPlan
 from specviz.tools.distill import distillation, evaluation
-from specviz.tools.distill import texts as distillation_texts
 from specviz.tools.distill.curve import CurvePoint
 from specviz.tools.distill.distillation import Distillation
 from specviz.tools.distill.evaluation import drafter_cost
+from specviz.tools.distill.prompts import held_out_prompts
 from specviz.tools.distill.settings import DistillationSettings, Shape
 from specviz.tools.distill.student import make_student
 from tests.support.pretend_gpu import PretendGpu, on_gpu
@@ -367,7 +367,7 @@ def test_a_distillation_is_that_of_the_cpu_but_for_its_training(
     model = model.requires_grad_(False).float()
     there = on_gpu(pair_from_models(model, model, tokenizer)).verifier
     for module in (distillation, evaluation):
-        monkeypatch.setattr(module, "prompts", lambda part: distillation_texts.prompts(part)[:1])
+        monkeypatch.setattr(module, "held_out_prompts", lambda: held_out_prompts()[:1])
     monkeypatch.setattr(evaluation, "Request", lambda **them: Request(**them | {"max_new_tokens": 5}))
     monkeypatch.setattr(distillation, "_fast_dtype", lambda _device: torch.float32)
     monkeypatch.setattr(evaluation, "drafter_cost", lambda pair: drafter_cost(pair, 22))

@@ -36,6 +36,7 @@ from specviz.tools.bench.measurements import (
 )
 from specviz.tools.bench.options import BenchmarkOptions, choose_prompts
 from specviz.tools.bench.report import markdown, tables
+from specviz.tools.distill.prompts import held_out_by_kind
 from tests.support.tiny import tiny_pair
 
 
@@ -320,8 +321,8 @@ def test_prompts_are_of_four_kinds_in_turn_and_held_out() -> None:
     chosen = choose_prompts(12)
     assert [kind for kind, _ in chosen] == [*options.KINDS] * 3
     assert len({text for _, text in chosen}) == 12
-    held_out = json.loads(options.PROMPTS.read_text())
-    assert all(text in held_out[kind]["held_out"] for kind, text in chosen)
+    held_out = held_out_by_kind()
+    assert all(text in held_out[kind] for kind, text in chosen)
 
 
 def test_a_report_says_what_was_stopped_and_survives_json(tmp_path: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 import threading
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +24,10 @@ from specviz.models.pair import pair_from_models
 from specviz.models.registry import PAIRS, HubSource, PairSpec
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.schema.settings import Request
-from specviz.tools.distill import distillation, evaluation, texts
+from specviz.tools.distill import distillation, evaluation, prompts, texts
 from specviz.tools.distill.curve import CurvePoint, expectations
 from specviz.tools.distill.distillation import Distillation
+from specviz.tools.distill.prompts import held_out_prompts, made_prompts
 from specviz.tools.distill.rounding import round_to_four_bits
 from specviz.tools.distill.settings import DistillationSettings, Shape
 from specviz.tools.distill.student import loss_gradient, make_student
@@ -61,7 +65,7 @@ def found(verifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = PairSpec("tiny", "A tiny pair", source, source, "tiny", "tiny", 10_000, 10_000, "")
     monkeypatch.setitem(PAIRS, "tiny", pair)
     for module in (distillation, evaluation):
-        monkeypatch.setattr(module, "prompts", lambda part: texts.prompts(part)[:4])
+        monkeypatch.setattr(module, "held_out_prompts", lambda: held_out_prompts()[:4])
 
 
 def test_the_student_comes_to_agree_with_its_verifier(tmp_path: Path) -> None:
@@ -108,7 +112,7 @@ def test_the_student_comes_to_agree_with_its_verifier(tmp_path: Path) -> None:
 
 def test_it_goes_on_from_a_drafter_and_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From where the first one ended, with its texts and as many more as are asked for; neither is changed."""
-    monkeypatch.setattr(evaluation, "prompts", lambda part: texts.prompts(part)[:1])
+    monkeypatch.setattr(evaluation, "held_out_prompts", lambda: held_out_prompts()[:1])
     first = replace(SETTINGS, tokens=2_000, rows=8, passes=2)
     Distillation(first, tmp_path / "first").run()
     drafter, given = tmp_path / "first" / "student", tmp_path / "first" / "texts"
@@ -154,6 +158,28 @@ def test_what_it_cannot_go_on_from_is_refused_before_anything_is_written(
     with pytest.raises(RequestError, match=sentence):
         Distillation(replace(SETTINGS, **named), tmp_path / "out").run()
     assert not (tmp_path / "out").exists()
+
+
+def test_made_prompts_differ_fill_every_slot_and_stay_away_from_those_held_out() -> None:
+    """Of every kind, the same for the same seed; an apple that Anna has stays Anna's."""
+    made = list(islice(made_prompts(random.Random(3)), 2_000))
+    assert made == list(islice(made_prompts(random.Random(3)), 2_000))
+    assert len(set(made)) == len(made)
+    assert not any(re.search(r"\{(\w+|\d+\.\.\d+)\}", prompt) for prompt in made)
+    assert not set(made) & set(held_out_prompts())
+    assert "What is 38 plus 12?" not in made, "shares four of five words with one held out"
+    for prompt in made:
+        if found := re.fullmatch(r"(\w+) reads \d+ pages a day\. How many pages does (\w+) read .*", prompt):
+            assert found[1] == found[2]
+
+
+def test_made_prompts_end_where_all_were_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    templates = ["{a|b} of {2..4}", "{thing} or {thing}?"]
+    few = {"held_out": {"one": []}, "templates": {"one": templates}, "words": {"thing": ["tea", "milk"]}}
+    monkeypatch.setattr(prompts, "_FILE", tmp_path / "prompts.json")
+    (tmp_path / "prompts.json").write_text(json.dumps(few))
+    numbered = {f"{letter} of {number}" for letter in "AB" for number in (2, 3, 4)}
+    assert set(made_prompts(random.Random(1))) == numbered | {"Tea or milk?", "Milk or tea?"}
 
 
 def test_the_curve_says_what_to_expect() -> None:

@@ -1,0 +1,81 @@
+"""What is asked of a pair: prompts held out, for measuring, and prompts such as people write, made from templates.
+
+Seven kinds: facts, stories, code, arithmetic, lists, rewriting, dialogue. Knows text; knows no model and no tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator
+
+from specviz.analysis.sweep.items import load_items
+from specviz.resources import ASSETS
+
+_FILE = ASSETS / "prompts.json"
+_SLOT = re.compile(r"\{([^{}]+)\}")
+_REPEATED = ("name", "items")
+"""Slots that mean the same wherever they stand in a prompt; all others are filled with something else each time."""
+_NEAR = 0.75
+"""The share of words in common from which on a made prompt counts as one held out."""
+_TRIES = 1000
+"""Prompts in a row that are not new, after which the templates have no more."""
+
+
+def held_out_by_kind() -> dict[str, list[str]]:
+    """Prompts that no drafter learns from."""
+    found: dict[str, list[str]] = json.loads(_FILE.read_text(encoding="utf-8"))["held_out"]
+    return found
+
+
+def held_out_prompts() -> list[str]:
+    """The same, one kind after another."""
+    return [prompt for kind in held_out_by_kind().values() for prompt in kind]
+
+
+def made_prompts(draw: random.Random) -> Iterator[str]:
+    """Different prompts from templates, every kind equally often; none is near a held-out one or asks a built-in question."""
+    made = json.loads(_FILE.read_text(encoding="utf-8"))
+    kinds = list(made["templates"].values())
+    held_out = [_words(prompt) for prompt in held_out_prompts()]
+    questions = [item.prompt.lower() for item in load_items().items]
+    seen = set[str]()
+    tries = 0
+    while tries < _TRIES:
+        tries += 1
+        prompt = _fill(draw.choice(draw.choice(kinds)), made["words"], draw)
+        if prompt in seen or any(prompt.lower() in question for question in questions):
+            continue
+        if not any(_is_near(_words(prompt), other) for other in held_out):
+            seen.add(prompt)
+            tries = 0
+            yield prompt
+
+
+def _fill(template: str, words: dict[str, list[str]], draw: random.Random) -> str:
+    """Fill the slots: {2..99} with a number, {a|b} with one of these, {topic} with one of its words."""
+    filled, used = dict[str, str](), set[str]()
+
+    def fill(slot: re.Match[str]) -> str:
+        name = slot[1]
+        if numbers := re.fullmatch(r"(\d+)\.\.(\d+)", name):
+            return str(draw.randint(int(numbers[1]), int(numbers[2])))
+        if "|" in name:
+            return draw.choice(name.split("|"))
+        if name in _REPEATED and name in filled:
+            return filled[name]
+        filled[name] = draw.choice([word for word in words[name] if word not in used])
+        used.add(filled[name])
+        return filled[name]
+
+    text = _SLOT.sub(fill, template)
+    return text[0].upper() + text[1:]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[a-z0-9]+", text.lower()))
+
+
+def _is_near(words: frozenset[str], other: frozenset[str]) -> bool:
+    return len(words & other) >= _NEAR * max(len(words), len(other))

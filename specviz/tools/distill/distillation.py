@@ -142,7 +142,7 @@ class Distillation:
         settings = self._settings
         folder = self._directory / "texts"
         folder.mkdir(exist_ok=True)
-        texts, begun, fresh = Texts([], []), time.perf_counter(), 0
+        texts, begun, fresh, seen = Texts([], []), time.perf_counter(), 0, set[tuple[int, ...]]()
         for index in itertools.count():
             if texts.written >= tokens:
                 break
@@ -155,7 +155,7 @@ class Distillation:
                 raise_if_stopped(self._stop)
                 made.save(path)
                 fresh += made.written
-            texts = texts + Texts.load(path)
+            texts = texts + Texts.load(path).without(seen)
             left = max(0, tokens - texts.written)
             self._progress(
                 0.4 * min(1.0, texts.written / tokens),

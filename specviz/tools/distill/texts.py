@@ -48,6 +48,15 @@ class Texts:
         """Both, one after the other."""
         return Texts(self.sequences + other.sequences, self.starts + other.starts)
 
+    def without(self, seen: set[tuple[int, ...]]) -> Texts:
+        """Those that are not among `seen`, which are added to it: at temperature 0 a prompt asked again is answered the same."""
+        fresh = list[tuple[list[int], int]]()
+        for sequence, start in zip(self.sequences, self.starts, strict=True):
+            if (own := tuple(sequence)) not in seen:
+                seen.add(own)
+                fresh.append((sequence, start))
+        return Texts([sequence for sequence, _ in fresh], [start for _, start in fresh])
+
     def save(self, path: Path) -> None:
         """Write to a safetensors file, whole or not at all."""
         tensors = {

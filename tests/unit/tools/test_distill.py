@@ -173,6 +173,14 @@ def test_made_prompts_differ_fill_every_slot_and_stay_away_from_those_held_out()
             assert found[1] == found[2]
 
 
+def test_a_text_is_learned_from_once() -> None:
+    """What was written again, in the same file or a later one, is left out."""
+    seen = set[tuple[int, ...]]()
+    first = texts.Texts([[5, 6, 7], [5, 8], [5, 6, 7]], [1, 1, 1]).without(seen)
+    assert first == texts.Texts([[5, 6, 7], [5, 8]], [1, 1])
+    assert texts.Texts([[5, 8], [5, 9]], [1, 1]).without(seen) == texts.Texts([[5, 9]], [1])
+
+
 def test_made_prompts_end_where_all_were_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     templates = ["{a|b} of {2..4}", "{thing} or {thing}?"]
     few = {"held_out": {"one": []}, "templates": {"one": templates}, "words": {"thing": ["tea", "milk"]}}

@@ -25,8 +25,7 @@ _TRIES = 1000
 
 def held_out_by_kind() -> dict[str, list[str]]:
     """Prompts that no drafter learns from."""
-    found: dict[str, list[str]] = json.loads(_FILE.read_text(encoding="utf-8"))["held_out"]
-    return found
+    return _read()["held_out"]
 
 
 def held_out_prompts() -> list[str]:
@@ -36,7 +35,7 @@ def held_out_prompts() -> list[str]:
 
 def made_prompts(draw: random.Random) -> Iterator[str]:
     """Different prompts from templates, every kind equally often; none is near a held-out one or asks a built-in question."""
-    made = json.loads(_FILE.read_text(encoding="utf-8"))
+    made = _read()
     kinds = list(made["templates"].values())
     held_out = [_words(prompt) for prompt in held_out_prompts()]
     questions = [item.prompt.lower() for item in load_items().items]
@@ -47,10 +46,18 @@ def made_prompts(draw: random.Random) -> Iterator[str]:
         prompt = _fill(draw.choice(draw.choice(kinds)), made["words"], draw)
         if prompt in seen or any(prompt.lower() in question for question in questions):
             continue
-        if not any(_is_near(_words(prompt), other) for other in held_out):
-            seen.add(prompt)
-            tries = 0
-            yield prompt
+        words = _words(prompt)
+        if any(_is_near(words, other) for other in held_out):
+            continue
+        seen.add(prompt)
+        tries = 0
+        yield prompt
+
+
+def _read() -> dict[str, dict[str, list[str]]]:
+    """Prompts held out and templates by kind, and words by slot."""
+    found: dict[str, dict[str, list[str]]] = json.loads(_FILE.read_text(encoding="utf-8"))
+    return found
 
 
 def _fill(template: str, words: dict[str, list[str]], draw: random.Random) -> str:

@@ -75,12 +75,20 @@ def spread(logits: Tensor, tokens: Tensor, size: int) -> Tensor:
 
 
 def sample(
-    logits: Tensor, temperature: float | Tensor, uniforms: Tensor, step: int, room: Tensor, line: Tensor
-) -> None:
+    logits: Tensor,
+    temperature: float | Tensor,
+    uniforms: Tensor,
+    step: int,
+    room: Tensor,
+    line: Tensor,
+    wants_confidence: bool,
+) -> Tensor | None:
     """As `sampling.sample`; `uniforms`, `room` and `line` are contiguous."""
     rows = _rows(logits)
     heat = _each(temperature, (len(rows), 1), np.float64)
-    loops().sample(rows, heat, uniforms.numpy(), step, room.numpy(), line.numpy())
+    sure = np.empty(len(rows), np.float32) if wants_confidence else _NONE
+    loops().sample(rows, heat, uniforms.numpy(), step, room.numpy(), line.numpy(), sure)
+    return torch.from_numpy(sure) if wants_confidence else None
 
 
 def draw(weights: Tensor, uniform: Tensor) -> Tensor:

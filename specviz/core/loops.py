@@ -203,14 +203,21 @@ def _draw(row: Array, blocks: Array, uniform: float) -> int:
     return found
 
 
-@_compile("void(f4[:,::1], f8[::1], f8[:,::1], i8, f4[:,:,::1], i8[:,::1])")
-def sample(logits: Array, temperature: Array, uniforms: Array, step: int, room: Array, line: Array) -> None:
-    """`softmax` to one step of `room` [n, steps, V], and `draw` from it to the place after it in `line` [n, 1 + steps]."""
+@_compile("void(f4[:,::1], f8[::1], f8[:,::1], i8, f4[:,:,::1], i8[:,::1], f4[::1])")
+def sample(
+    logits: Array, temperature: Array, uniforms: Array, step: int, room: Array, line: Array, sure: Array
+) -> None:
+    """`softmax` to one step of `room` [n, steps, V], and `draw` from it to the place after it in `line` [n, 1 + steps].
+
+    `sure` [n], or [0] where it is not wanted, becomes `sampling.confidence`.
+    """
     lanes, halves, blocks = np.empty(BLOCK, _f4), np.empty(BLOCK // 2), np.empty(-(-logits.shape[1] // BLOCK))
     for i in range(len(logits)):
         row, found = logits[i], room[i, step]
         top, total = _largest(row), 0.0
         if temperature[i] == 0:
+            if sure.size:
+                sure[i] = _weigh(row, top, 1.0, lanes, found)
             line[i, step + 1] = _choose(row, top, found)
             continue
         scale = _weigh(row, top, temperature[i], lanes, found)
@@ -221,6 +228,8 @@ def sample(logits: Array, temperature: Array, uniforms: Array, step: int, room: 
             total += _block_sum(own, halves)
             blocks[block] = total
         line[i, step + 1] = _draw(found, blocks, uniforms[i, step])
+        if sure.size:
+            sure[i] = found[line[i, step + 1]]
 
 
 @_compile("void(f4[:,::1], f8[::1], i8[::1])")

@@ -255,9 +255,15 @@ def draw_in_two_steps(probabilities: Tensor, uniform: Tensor) -> Tensor:
 
 
 def sample(
-    logits: Tensor, temperature: Number, uniforms: Tensor, step: int, room: Tensor, line: Tensor
-) -> None:
-    """Draw one more token of each sequence [B] from its distribution.
+    logits: Tensor,
+    temperature: Number,
+    uniforms: Tensor,
+    step: int,
+    room: Tensor,
+    line: Tensor,
+    wants_confidence: bool = False,
+) -> Tensor | None:
+    """Draw one more token of each sequence [B] from its distribution; returns their `confidence` [B] where it is wanted.
 
     Args:
         logits: [B, 1, V].
@@ -268,8 +274,20 @@ def sample(
         line: [B, 1 + steps], tokens; this step's are written one place further on.
     """
     if kernels.serve(logits):
-        kernels.sample(logits, temperature, uniforms, step, room, line)
-    else:
-        own = slice(step, step + 1)
-        q = distribution(logits, temperature, out=room[:, own])
-        line[:, step + 1 : step + 2] = draw(q, uniforms[:, own])
+        return kernels.sample(logits, temperature, uniforms, step, room, line, wants_confidence)
+    own = slice(step, step + 1)
+    q = distribution(logits, temperature, out=room[:, own])
+    tokens = line[:, step + 1 : step + 2] = draw(q, uniforms[:, own])
+    return confidence(logits, temperature, q, tokens) if wants_confidence else None
+
+
+def confidence(logits: Tensor, temperature: Number, q: Tensor, tokens: Tensor) -> Tensor:
+    """How sure a model is of tokens [B, 1] that were drawn from its q [B, 1, V], in [0, 1]: q(v), and q1(v) at temperature 0, where
+    q says nothing. [B].
+    """
+    own = at(q, tokens)
+    if isinstance(temperature, Tensor):
+        own = torch.where(temperature > 0, own, at(distribution(logits), tokens))
+    elif temperature == 0:
+        own = at(distribution(logits), tokens)
+    return own[:, 0]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from specviz.core.sampling import at, distribution, draw, sample
+from specviz.core.sampling import confidence, distribution, draw, sample
 from specviz.engine.plan import DraftInputs, first
 from specviz.runtime.runner import Runner
 
@@ -32,7 +32,7 @@ class Drafted:
         passes: of the drafter so far.
         is_incomplete: some sequence's K-th token is still to be drafted.
         is_ahead: the K-th tokens were drafted whether they will be examined or not.
-        confidences: of each sequence q1 of its draft tokens, where K was chosen while drafting.
+        confidences: of each sequence's draft tokens, where K was chosen while drafting.
     """
 
     draft_lengths: tuple[int, ...]
@@ -80,12 +80,15 @@ def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
         )
         logits = _logits(inputs, drafter, line, steps, visible, needed)
         room = _room(logits, max(lengths)) if room is None else room
-        _draw(inputs, logits, steps, room, line)
+        sure = _draw(inputs, logits, steps, room, line)
         steps += 1
         if inputs.keeps_logits:
             kept.append(logits)
-        if inputs.adaptive:
-            _append_q1(confidences, inputs, line[:, steps : steps + 1], logits, room[:, steps - 1 : steps])
+        if inputs.adaptive and sure is not None:
+            for own, each in zip(
+                confidences, sure.nan_to_num().tolist(), strict=True
+            ):  # NaN is reported later
+                own.append(each)
             if length := inputs.adaptive.stop(confidences):
                 lengths = tuple(min(length, each) for each in lengths)
                 counts = [inputs.before_verifier(each) for each in lengths]
@@ -167,13 +170,15 @@ def _logits(
     return ban(drafter.forward(before, inputs.positions + step, visible=visible, valid=needed), inputs.banned)
 
 
-def _draw(inputs: DraftInputs, logits: Tensor, step: int, room: Tensor, line: Tensor) -> None:
-    """Write a step's q to `room` and its draft tokens to `line`."""
+def _draw(inputs: DraftInputs, logits: Tensor, step: int, room: Tensor, line: Tensor) -> Tensor | None:
+    """Write a step's q to `room` and its draft tokens to `line`; returns how sure of them the drafter is [D] where K depends on it."""
+    wants_confidence = inputs.adaptive is not None
     if inputs.warp is None:
-        sample(logits, inputs.temperature, inputs.coins, step, room, line)
-    else:
-        own = slice(step, step + 1)
-        line[:, step + 1 : step + 2] = draw(_distribution(inputs, logits, room[:, own]), inputs.coins[:, own])
+        return sample(logits, inputs.temperature, inputs.coins, step, room, line, wants_confidence)
+    own = slice(step, step + 1)
+    q = _distribution(inputs, logits, room[:, own])
+    tokens = line[:, step + 1 : step + 2] = draw(q, inputs.coins[:, own])
+    return confidence(logits, inputs.temperature, q, tokens) if wants_confidence else None
 
 
 def _distribution(inputs: DraftInputs, logits: Tensor, out: Tensor | None = None) -> Tensor:
@@ -182,14 +187,6 @@ def _distribution(inputs: DraftInputs, logits: Tensor, out: Tensor | None = None
     if inputs.warp is not None:
         q[inputs.truncating] = distribution(logits[inputs.truncating], *inputs.warp)
     return q
-
-
-def _append_q1(
-    confidences: list[list[float]], inputs: DraftInputs, tokens: Tensor, logits: Tensor, q: Tensor
-) -> None:
-    q1 = at(q if inputs.is_plain else distribution(logits), tokens)[:, 0]
-    for own, confidence in zip(confidences, q1.nan_to_num().tolist(), strict=True):  # NaN is reported later
-        own.append(confidence)
 
 
 def ban(logits: Tensor, banned: Tensor | None) -> Tensor:

@@ -22,11 +22,11 @@ _DECAY = 0.97
 """What remains of an observation's weight one observation later: about thirty count."""
 _PRIOR_ACCEPTANCE, _PRIOR_WEIGHT = 0.5, 2.0
 """The acceptance expected before the first observation, and how many observations that counts for; it decays like them."""
-_CONFIDENCE_BINS, _CONFIDENCE_PRIOR, _CONFIDENCE_WEIGHT = 4, (0.3, 1.7), 8.0
-"""Classes that draft tokens are sorted into by their q1; the acceptance expected at q1 = 0 and 1, relative to that of first
-draft tokens, and the weight of that expectation."""
-_RECENT = 32
-"""Rounds whose times are kept, so that a slow one is forgotten."""
+_CONFIDENCE_BINS, _CONFIDENCE_PRIOR, _CONFIDENCE_WEIGHT = 4, (0.5, 2.0), 8.0
+"""Classes that draft tokens are sorted into by the drafter's confidence; the acceptance expected at confidences 0 and 1, relative to
+that of first draft tokens, as the embedded pair has it at all temperatures; and the weight of that expectation."""
+_RECENT, _REFRESHED = 32, 8
+"""Rounds whose times are kept, so that a slow one is forgotten; and how often, once there are so many, estimates are made anew."""
 _USUAL_SLOPE, _SLOPE_WEIGHT = 0.03, 4.0
 """Expected cost of one more token in a verifier pass, as a share of the pass, and the weight of that expectation."""
 _FIRST_LENGTHS = (4, 2)
@@ -43,6 +43,7 @@ class RoundCosts:
         self.rounds_seen = 0
         self._drafter_passes: deque[float] = deque(maxlen=_RECENT)
         self._remaining: deque[tuple[int, float]] = deque(maxlen=_RECENT)
+        self._estimates: tuple[float, list[float]] | None = None
 
     def update(
         self, draft_length: int, passes: int, drafter_seconds: float, remaining_seconds: float
@@ -51,10 +52,14 @@ class RoundCosts:
         self.rounds_seen += 1
         self._drafter_passes.append(drafter_seconds / passes)
         self._remaining.append((draft_length, remaining_seconds))
+        if self.rounds_seen <= _RECENT or self.rounds_seen % _REFRESHED == 0:
+            self._estimates = None
 
-    def drafter_pass_seconds(self) -> float:
-        """Expected seconds of a drafter pass."""
-        return median(self._drafter_passes)
+    def estimates(self) -> tuple[float, list[float]]:
+        """Expected seconds of a drafter pass, and `remaining_seconds`; kept for a few rounds, since making them takes time too."""
+        if (found := self._estimates) is None:
+            found = self._estimates = median(self._drafter_passes), self.remaining_seconds()
+        return found
 
     def remaining_seconds(self) -> list[float]:
         """Expected seconds of all but drafting in a round of draft length 1, 2, … MAX_DRAFT_LENGTH: a line fitted to the recent ones."""
@@ -100,11 +105,11 @@ class AcceptanceHistory:
         self._by_confidence = [DecayingRate(_CONFIDENCE_WEIGHT) for _ in range(_CONFIDENCE_BINS)]
 
     def update(self, examined: int, accepted: int, confidences: Sequence[float] = ()) -> None:
-        """Add a round: draft tokens examined and accepted, and their q1 as far as known."""
+        """Add a round: draft tokens examined and accepted, and their confidences as far as known."""
         for index in range(examined):
             (self._later if index else self._first).update(index < accepted)
-        for index, q1 in enumerate(confidences[:examined]):
-            self._by_confidence[_bin(q1)].update(index < accepted)
+        for index, confidence in enumerate(confidences[:examined]):
+            self._by_confidence[_bin(confidence)].update(index < accepted)
 
     def first(self) -> float:
         """The probability that a round's first draft token is accepted."""
@@ -114,10 +119,11 @@ class AcceptanceHistory:
         """The probability that a draft token after an accepted one is accepted."""
         return self._later.estimate(self.first())
 
-    def at_confidence(self, q1: float) -> float:
-        """The probability that a draft token of drafter probability `q1`, in [0, 1], is accepted."""
-        centre, (low, high) = (_bin(q1) + 0.5) / _CONFIDENCE_BINS, _CONFIDENCE_PRIOR
-        return self._by_confidence[_bin(q1)].estimate(min(1.0, self.first() * (low + (high - low) * centre)))
+    def at_confidence(self, confidence: float) -> float:
+        """The probability that a draft token of that confidence, in [0, 1], is accepted."""
+        own, (low, high) = _bin(confidence), _CONFIDENCE_PRIOR
+        usual = low + (high - low) * (own + 0.5) / _CONFIDENCE_BINS
+        return self._by_confidence[own].estimate(min(1.0, usual * self.first()))
 
     def expected_tokens(self) -> list[float]:
         """Tokens that a round of draft length 1, 2, … MAX_DRAFT_LENGTH is expected to emit."""
@@ -128,8 +134,8 @@ class AcceptanceHistory:
         return expected
 
 
-def _bin(q1: float) -> int:
-    return min(int(q1 * _CONFIDENCE_BINS), _CONFIDENCE_BINS - 1)
+def _bin(confidence: float) -> int:
+    return min(int(confidence * _CONFIDENCE_BINS), _CONFIDENCE_BINS - 1)
 
 
 def expected_tokens(acceptance: float, draft_length: int) -> float:
@@ -161,17 +167,16 @@ class AdaptiveDraftLength:
             self.length = _FIRST_LENGTHS[costs.rounds_seen]
             return
         each = [history.expected_tokens() for history in histories]
-        self._drafter_pass, self._remaining = costs.drafter_pass_seconds(), costs.remaining_seconds()
-        speeds = []
+        self._drafter_pass, self._remaining = costs.estimates()
+        self._speed = 0.0
         for length, remaining in enumerate(self._remaining, 1):
             passes = float(length)
             if skips_last_pass and length > 1:
                 passes -= prod(1 - (tokens[length - 1] - tokens[length - 2]) for tokens in each)
-            speeds.append(
-                sum(tokens[length - 1] for tokens in each) / (passes * self._drafter_pass + remaining)
-            )
-        self._speed = max(speeds)
-        self.length = 1 + speeds.index(self._speed)
+            speed = sum(tokens[length - 1] for tokens in each) / (passes * self._drafter_pass + remaining)
+            if speed <= self._speed:
+                break
+            self.length, self._speed = length, speed
 
     def stop(self, confidences: Sequence[Sequence[float]]) -> int | None:
         """K, once enough is drafted for the verifier pass; None where another draft token before it will pay.
@@ -179,7 +184,7 @@ class AdaptiveDraftLength:
         A draft token pays if it brings tokens faster than rounds do on average.
 
         Args:
-            confidences: of each sequence, q1 of its draft tokens so far.
+            confidences: of each sequence's draft tokens so far.
         """
         drafted = len(confidences[0])
         if drafted == MAX_DRAFT_LENGTH - 1:

@@ -44,7 +44,6 @@ class DraftInputs:
         banned: (slot, token id) of each banned token, [n, 2]; None where there are none.
         temperature: one number, or [D, 1].
         truncating, warp: the slots [t] whose distributions are truncated, and how; None where there are none.
-        is_plain: temperature 1 and no truncation everywhere, so that q is q1.
         keeps_logits: they are asked for, or q1 may be made of them.
         adaptive: chooses K while drafting; None where K is fixed before.
     """
@@ -64,7 +63,6 @@ class DraftInputs:
     temperature: Array
     truncating: Array
     warp: Warp | None
-    is_plain: bool
     keeps_logits: bool
     adaptive: AdaptiveDraftLength | None
 
@@ -112,7 +110,7 @@ class AcceptInputs:
         records: whether any of them keeps a record.
         inspected: how many most probable tokens are recorded, [B, 1].
         warp, lenience: one number each, or [B, 1].
-        is_plain: as in `DraftInputs`.
+        is_plain: temperature 1 and no truncation everywhere, so that q is q1.
     """
 
     __uploads__ = True
@@ -216,7 +214,7 @@ def _draft_lengths(
     verified = [each for each in sequences if each.method.verifies]
     automatic = [each for each in drafter.owners if each.chooses_draft_length]
     chooser = choose([each.acceptance_history for each in automatic], skips) if automatic else None
-    # While drafting K can change only if it does for all, and if reading q1 costs no wait.
+    # While drafting K can change only if it does for all, and if reading confidences costs no wait.
     adaptive = chooser if skips and len(automatic) == len(drafter.owners) else None
     length = MAX_DRAFT_LENGTH if adaptive else chooser.length if chooser else 1
     lengths = {each: _at_most_left(each, length) for each in verified}
@@ -259,7 +257,6 @@ def _draft_inputs(
         temperature=_shared([each.warp.temperature for each in sequences]),
         truncating=np.array(truncating, np.int64) if truncating else None,
         warp=_warp([sequences[slot] for slot in truncating]) if truncating else None,
-        is_plain=is_plain,
         keeps_logits=any(
             each.request.return_logits or (not is_plain and (each.method.has_rule or each.request.inspect))
             for each in sequences

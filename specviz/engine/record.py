@@ -39,7 +39,7 @@ class Outcome:
     Attributes:
         token_ids: emitted, in order.
         drafted, examined, accepted: counts of draft tokens; examined are those up to the first rejection.
-        confidences: q1 of its draft tokens, where K was chosen while drafting.
+        confidences: of its draft tokens, where K was chosen while drafting.
         round: the record; None where the sequence keeps none.
         error: why the sequence cannot go on; nothing was emitted then.
     """
@@ -170,7 +170,7 @@ def _most_likely(count: int, **distributions: Tensor) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class DraftChoice:
-    """How far a sequence drafted: K, and q1 of its draft tokens where K was chosen while drafting."""
+    """How far a sequence drafted: K, and how sure the drafter was of its tokens where K was chosen while drafting."""
 
     draft_length: int = 0
     confidences: tuple[float, ...] = ()

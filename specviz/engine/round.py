@@ -138,7 +138,7 @@ def _read_back(
     choices = {}
     if drafted and plan.draft:
         drafting = zip(plan.draft.sequences, drafted.draft_lengths, drafted.confidences, strict=True)
-        choices = {sequence: DraftChoice(length, tuple(q1)) for sequence, length, q1 in drafting}
+        choices = {sequence: DraftChoice(length, tuple(sure)) for sequence, length, sure in drafting}
     found = list[Outcome]()
     for group, decision in enumerate(decisions):
         own = {name: values[group, name] for name in named[group]}

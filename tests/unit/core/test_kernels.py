@@ -16,7 +16,7 @@ from specviz.core import kernels
 from specviz.core.counterfactual import Counterfactual, alternative_targets
 from specviz.core.distributions import Distributions, total_variation
 from specviz.core.methods import METHODS
-from specviz.core.sampling import distribution, draw, leading, sample
+from specviz.core.sampling import at, distribution, draw, leading, sample
 from specviz.core.target import Target, Verdict, examine
 from specviz.engine.engine import Engine
 from specviz.schema.settings import Request
@@ -94,17 +94,22 @@ def test_draws_are_those_of_torch(vocabulary: int, in_torch) -> None:
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_a_sample_is_a_draw_from_the_distribution(vocabulary: int, in_torch) -> None:
-    """Bit for bit, at one step of several; and as torch has it."""
+    """Bit for bit, at one step of several; and as torch has it. How sure the drafter is of it is q, at temperature 0 q1."""
     logits, heats = sides(vocabulary)[0][:, None], torch.tensor([[0.0], [1.0], [0.7]], dtype=torch.float64)
     coins = torch.rand(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
 
-    def sampled() -> tuple[Tensor, Tensor]:
+    def sampled(asked: bool = True) -> tuple[Tensor, Tensor, Tensor | None]:
         room, line = torch.zeros(3, 4, vocabulary), torch.zeros(3, 5, dtype=torch.long)
-        sample(logits, heats, coins, 2, room, line)
-        return room, line
+        return room, line, sample(logits, heats, coins, 2, room, line, asked)
 
-    room, line = sampled()
-    q = distribution(logits, heats)
+    room, line, confidence = sampled()
+    q, q1 = distribution(logits, heats), distribution(logits)
+    assert confidence is not None
+    assert near(confidence[:1], at(q1, line[:, 3:4])[:1, 0])
+    assert torch.equal(confidence[1:], at(q, line[:, 3:4])[1:, 0])
+    unasked = sampled(False)
+    assert unasked[2] is None
+    assert torch.equal(unasked[0], room)
     assert torch.equal(room[:, 2:3], q)
     assert torch.equal(line[:, 3:4], draw(q, coins[:, 2:3]))
     assert not room[:, [0, 1, 3]].any()
@@ -112,6 +117,7 @@ def test_a_sample_is_a_draw_from_the_distribution(vocabulary: int, in_torch) -> 
     expected = in_torch(sampled)
     assert near(room, expected[0])
     assert torch.equal(line, expected[1])
+    assert near(confidence, expected[2])
 
 
 def test_what_is_examined_ends_with_a_rejection_or_a_draft() -> None:

@@ -142,16 +142,16 @@ def striding(
     """Tokens a second, of rounds settled by how sure the drafter is and of the best K fixed; and the K of the former.
 
     Args:
-        sure: the chance that a proposal is accepted, by its q1.
-        shares: how often a proposal has such a q1.
+        sure: the chance that a proposal is accepted, by the drafter's confidence.
+        shares: how often a proposal has such a confidence.
     """
     drafting, verifying, by_token = 0.15, 1.0, 0.02
     dice, history, costs, chosen = random.Random(1), AcceptanceHistory(), RoundCosts(), []
     tokens = seconds = 0.0
 
     def proposal() -> tuple[float, bool]:
-        (q1,) = dice.choices(list(shares), list(shares.values()))
-        return q1, dice.random() < sure[q1]
+        (confidence,) = dice.choices(list(shares), list(shares.values()))
+        return confidence, dice.random() < sure[confidence]
 
     for number in range(rounds):
         chooser, drafted, length = AdaptiveDraftLength(costs, [history]), [], None
@@ -169,13 +169,13 @@ def striding(
         if number >= 100:
             chosen.append(length)
             tokens, seconds = tokens + min(accepted + 1, length), seconds + sum(spent)
-    acceptance = sum(shares[q1] * sure[q1] for q1 in shares)
+    acceptance = sum(shares[each] * sure[each] for each in shares)
     best = max(speed(k, acceptance, drafting, verifying, by_token) for k in range(1, MAX_DRAFT_LENGTH + 1))
     return tokens / seconds, best, chosen
 
 
 def test_a_drafter_that_knows_when_it_is_right_goes_further_when_it_does() -> None:
-    """Better than any fixed K where q1 tells, and hardly worse where it does not."""
+    """Better than any fixed K where its confidence tells, and hardly worse where it does not."""
     knowing, best, lengths = striding({0.1: 0.1, 0.9: 0.95}, {0.1: 0.5, 0.9: 0.5})
     assert knowing > 1.1 * best
     assert {1, 2} & set(lengths)

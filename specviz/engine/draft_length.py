@@ -12,7 +12,7 @@ token.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from statistics import median
 
@@ -37,11 +37,11 @@ UNVERIFIED = 8
 
 
 class RoundCosts:
-    """Recent costs of rounds: seconds of a drafter pass, and of the rest of a round by its draft length."""
+    """Recent costs of rounds: seconds of drafting by passes, and of the rest of a round by its draft length."""
 
     def __init__(self) -> None:
         self.rounds_seen = 0
-        self._drafter_passes: deque[float] = deque(maxlen=_RECENT)
+        self._drafting: deque[tuple[int, float]] = deque(maxlen=_RECENT)
         self._remaining: deque[tuple[int, float]] = deque(maxlen=_RECENT)
         self._estimates: tuple[float, list[float]] | None = None
 
@@ -50,33 +50,50 @@ class RoundCosts:
     ) -> None:
         """Add a round: its draft length, its drafter passes, their seconds, and the seconds of all else."""
         self.rounds_seen += 1
-        self._drafter_passes.append(drafter_seconds / passes)
+        self._drafting.append((passes, drafter_seconds))
         self._remaining.append((draft_length, remaining_seconds))
         if self.rounds_seen <= _RECENT or self.rounds_seen % _REFRESHED == 0:
             self._estimates = None
 
     def estimates(self) -> tuple[float, list[float]]:
-        """Expected seconds of a drafter pass, and `remaining_seconds`; kept for a few rounds, since making them takes time too."""
+        """Expected seconds of one more drafter pass, and of all else in a round of draft length 1, 2, … MAX_DRAFT_LENGTH: lines
+        fitted to the recent ones, kept for a few rounds, since making them takes time too.
+
+        The first pass after the verifier's finds its weights in memory, those after it in the caches: what it takes longer belongs
+        to all else.
+        """
         if (found := self._estimates) is None:
-            found = self._estimates = median(self._drafter_passes), self.remaining_seconds()
+            one = median(seconds / passes for passes, seconds in self._drafting)
+            mean, level, more, _ = _line(self._drafting, one)
+            more = min(more, one)
+            first = level - more * mean
+            mean, level, slope, least = _line(self._remaining, None)
+            remaining = [
+                first + max(level + slope * (n - mean), least / 2) for n in range(1, MAX_DRAFT_LENGTH + 1)
+            ]
+            found = self._estimates = more, remaining
         return found
 
-    def remaining_seconds(self) -> list[float]:
-        """Expected seconds of all but drafting in a round of draft length 1, 2, … MAX_DRAFT_LENGTH: a line fitted to the recent ones."""
-        found: defaultdict[int, list[float]] = defaultdict(list)
-        for length, seconds in list(self._remaining):
-            found[length].append(seconds)
-        points = [(length, median(seconds), len(seconds)) for length, seconds in found.items()]
-        total = sum(weight for *_, weight in points)
-        mean_length = sum(weight * length for length, _, weight in points) / total
-        level = sum(weight * seconds for _, seconds, weight in points) / total
-        covariance = sum(
-            weight * (length - mean_length) * (seconds - level) for length, seconds, weight in points
-        )
-        variance = sum(weight * (length - mean_length) ** 2 for length, _, weight in points)
-        slope = max(0.0, (covariance + _SLOPE_WEIGHT * _USUAL_SLOPE * level) / (variance + _SLOPE_WEIGHT))
-        least = min(seconds for _, seconds, _ in points)
-        return [max(level + slope * (n - mean_length), least / 2) for n in range(1, MAX_DRAFT_LENGTH + 1)]
+
+def _line(
+    observed: Iterable[tuple[int, float]], usual_slope: float | None
+) -> tuple[float, float, float, float]:
+    """A line through the medians at each x: the mean x, y there, the slope, at least 0, and the least median.
+
+    The slope is drawn towards the usual one, None for `_USUAL_SLOPE` of y.
+    """
+    found: defaultdict[int, list[float]] = defaultdict(list)
+    for x, y in list(observed):
+        found[x].append(y)
+    points = [(x, median(each), len(each)) for x, each in found.items()]
+    total = sum(weight for *_, weight in points)
+    mean = sum(weight * x for x, _, weight in points) / total
+    level = sum(weight * y for _, y, weight in points) / total
+    covariance = sum(weight * (x - mean) * (y - level) for x, y, weight in points)
+    variance = sum(weight * (x - mean) ** 2 for x, _, weight in points)
+    usual = _USUAL_SLOPE * level if usual_slope is None else usual_slope
+    slope = max(0.0, (covariance + _SLOPE_WEIGHT * usual) / (variance + _SLOPE_WEIGHT))
+    return mean, level, slope, min(y for _, y, _ in points)
 
 
 class DecayingRate:

@@ -36,8 +36,6 @@ BASELINE = "verifier-only"
 """The recording whose time per token is the baseline of all others."""
 
 _STORY = "Write a short story about a lighthouse keeper who finds a message in a bottle."
-_STORY_SEED = 3
-"""The first of 1, 2, 3, … at which Token V3 keeps more of its draft tokens than the lossless run."""
 _FACT = "Why is the sky blue? Explain it to a curious child."
 _CODE = "Write a Python function that checks whether a word is a palindrome."
 
@@ -49,12 +47,12 @@ def _request(prompt: str, **options: Any) -> Request:
 
 
 def _story(**options: Any) -> Request:
-    return _request(_STORY, seed=_STORY_SEED, **options)
+    return _request(_STORY, **options)
 
 
 RECORDINGS = {
     "lossless": _story(method="speed", lenience=0.0),
-    "token-rule": _story(method="cascade_tokenV3", lenience=0.5),
+    "token-rule": _story(method="cascade_tokenV3", lenience=0.8),
     "greedy": _request(_FACT, method="speed", lenience=0.0, temperature=0.0),
     "confident": _request(_FACT, method="cascade_chow", lenience=0.5),
     "long-block": _story(method="speed", lenience=0.0, draft_length=16),

@@ -31,7 +31,7 @@ from specviz.runtime.machine import describe_machine, describe_processor, versio
 from specviz.runtime.memory import PeakMemory, bandwidth
 from specviz.schema.settings import Request
 from specviz.tools.bench.contender import Bed, Contender, Ours
-from specviz.tools.bench.contenders import SPEED, VERIFIER_ONLY, contenders
+from specviz.tools.bench.contenders import LENIENCE, SPEED, VERIFIER_ONLY, contenders
 from specviz.tools.bench.measurements import Measured, Measurements, Participant, Sample
 from specviz.tools.bench.options import BenchmarkOptions, choose_prompts
 from specviz.tools.bench.probes import measure_forwards, measure_overhead, measure_together
@@ -256,7 +256,7 @@ class Benchmark:
         torch.set_num_threads(bed.threads)
         reads = max(reads, bandwidth(bed.device))
         bench.forwards = measure_forwards(bed, self._ids[0], options.tokens, longest, reads)
-        for method, lenience in (("verifier_only", 0.0), ("speed", 0.0), ("cascade_tokenV3", 0.5)):
+        for method, lenience in (("verifier_only", 0.0), ("speed", 0.0), ("cascade_tokenV3", LENIENCE)):
             settings = {"method": method, "lenience": lenience, "draft_length": options.draft_length}
             for inspect in (0, _INSPECTED) if any(each.options["method"] == method for each in ours) else ():
                 self._begin(0.88, f"Measuring what a round adds to its forward passes: {method}")

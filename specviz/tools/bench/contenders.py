@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import torch
 
+from specviz.core.methods import METHODS
 from specviz.models import smollm2
 from specviz.schema.settings import AUTO, Request
 from specviz.tools.bench.contender import Bed, Contender, Ours, timed
@@ -26,7 +27,9 @@ KEYS = (
 )
 """The keys that `contenders` knows, in the order of tables."""
 
-VERIFIER_ONLY, SPEED, CASCADE = "verifier_only", "speed, auto", "cascade_tokenV3 α = 0.5, auto"
+LENIENCE = METHODS["cascade_tokenV3"].default_lenience
+VERIFIER_ONLY, SPEED = "verifier_only", "speed, auto"
+CASCADE = f"cascade_tokenV3 α = {LENIENCE:g}, auto"
 GENERATE, COMPILED = "transformers generate", "transformers generate, compiled"
 CONSTANT, HEURISTIC = "transformers assisted, constant", "transformers assisted, heuristic"
 FLASHSPEC = "flashspec"
@@ -53,7 +56,13 @@ def contenders(bed: Bed, keys: Sequence[str], draft_lengths: Sequence[int]) -> l
             ours(speed_at(k), f"lossless, K = {k} in every round", "speed", k) for k in draft_lengths
         ],
         "cascade_tokenV3": [
-            ours(CASCADE, "the cascade Token V3 at lenience 0.5: not lossless", "cascade_tokenV3", AUTO, 0.5)
+            ours(
+                CASCADE,
+                f"the cascade Token V3 at lenience {LENIENCE:g}: not lossless",
+                "cascade_tokenV3",
+                AUTO,
+                LENIENCE,
+            )
         ],
         "generate": [Generate(bed, GENERATE, "`generate` with its dynamic cache")],
         "generate-compiled": [

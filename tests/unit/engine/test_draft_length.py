@@ -109,10 +109,10 @@ def test_requests_served_together_draft_what_pays_for_all_of_them() -> None:
     assert alone[1] <= together <= alone[0]
     # The one that is right makes the last pass worth while in nearly every round.
     ours, theirs = right.expected_tokens(), wrong.expected_tokens()
-    speeds = [1 / (0.1 + costs.remaining_seconds()[0])]
+    speeds = [1 / (0.1 + costs.estimates()[1][0])]
     for position in range(1, MAX_DRAFT_LENGTH):
         idle = (1 - ours[position] + ours[position - 1]) * (1 - theirs[position] + theirs[position - 1]) ** 3
-        seconds = 0.1 * (position + 1 - idle) + costs.remaining_seconds()[position]
+        seconds = 0.1 * (position + 1 - idle) + costs.estimates()[1][position]
         speeds.append((ours[position] + 3 * theirs[position]) / 4 / seconds)
     assert together == 1 + speeds.index(max(speeds))
 

@@ -28,6 +28,7 @@ KEYS = (
 """The keys that `contenders` knows, in the order of tables."""
 
 LENIENCE = METHODS["cascade_tokenV3"].default_lenience
+"""Of Token V3 in a benchmark."""
 VERIFIER_ONLY, SPEED = "verifier_only", "speed, auto"
 CASCADE = f"cascade_tokenV3 α = {LENIENCE:g}, auto"
 GENERATE, COMPILED = "transformers generate", "transformers generate, compiled"

@@ -96,6 +96,16 @@ def test_one_slow_round_is_forgotten() -> None:
     assert AdaptiveDraftLength(costs, [history]).length >= 4
 
 
+def test_one_more_pass_costs_what_one_more_pass_costs() -> None:
+    """The first after the verifier's takes longer: that is a round's, whatever its K."""
+    costs = RoundCosts()
+    for passes in (1, 2, 3, 4) * 8:
+        costs.update(passes + 1, passes, 0.5 + 0.2 * passes, 3.0 + 0.1 * (passes + 1))
+    more, remaining = costs.estimates()
+    assert more == pytest.approx(0.2, abs=0.03)
+    assert remaining[2] == pytest.approx(0.5 + 3.3, abs=0.1)
+
+
 def test_requests_served_together_draft_what_pays_for_all_of_them() -> None:
     right, wrong, costs = AcceptanceHistory(), AcceptanceHistory(), RoundCosts()
     for length in (4, 2, 1, 1):

@@ -261,7 +261,7 @@ def sample(
     step: int,
     room: Tensor,
     line: Tensor,
-    wants_confidence: bool = False,
+    wants_confidence: bool,
 ) -> Tensor | None:
     """Draw one more token of each sequence [B] from its distribution; returns their `confidence` [B] where it is wanted.
 

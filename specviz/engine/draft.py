@@ -85,9 +85,8 @@ def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
         if inputs.keeps_logits:
             kept.append(logits)
         if inputs.adaptive and sure is not None:
-            for own, each in zip(
-                confidences, sure.nan_to_num().tolist(), strict=True
-            ):  # NaN is reported later
+            known = sure.nan_to_num().tolist()  # NaN is reported later
+            for own, each in zip(confidences, known, strict=True):
                 own.append(each)
             if length := inputs.adaptive.stop(confidences):
                 lengths = tuple(min(length, each) for each in lengths)

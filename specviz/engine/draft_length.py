@@ -15,6 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from math import prod
 from statistics import median
+from typing import NamedTuple
 
 from specviz.schema.settings import MAX_DRAFT_LENGTH
 
@@ -64,24 +65,28 @@ class RoundCosts:
         """
         if (found := self._estimates) is None:
             one = median(seconds / passes for passes, seconds in self._drafting)
-            mean, level, more, _ = _line(self._drafting, one)
-            more = min(more, one)
-            first = level - more * mean
-            mean, level, slope, least = _line(self._remaining, None)
+            drafting, rest = _line(self._drafting, one), _line(self._remaining, None)
+            more = min(drafting.slope, one)
+            first = drafting.level - more * drafting.mean
             remaining = [
-                first + max(level + slope * (n - mean), least / 2) for n in range(1, MAX_DRAFT_LENGTH + 1)
+                first + max(rest.level + rest.slope * (length - rest.mean), rest.least / 2)
+                for length in range(1, MAX_DRAFT_LENGTH + 1)
             ]
             found = self._estimates = more, remaining
         return found
 
 
-def _line(
-    observed: Iterable[tuple[int, float]], usual_slope: float | None
-) -> tuple[float, float, float, float]:
-    """A line through the medians at each x: the mean x, y there, the slope, at least 0, and the least median.
+class _Line(NamedTuple):
+    """A line through (`mean`, `level`), and the least value that it was fitted to."""
 
-    The slope is drawn towards the usual one, None for `_USUAL_SLOPE` of y.
-    """
+    mean: float
+    level: float
+    slope: float
+    least: float
+
+
+def _line(observed: Iterable[tuple[int, float]], usual_slope: float | None) -> _Line:
+    """Fitted to the medians at each x; its slope, at least 0, is drawn towards the usual one, None for `_USUAL_SLOPE` of the level."""
     found: defaultdict[int, list[float]] = defaultdict(list)
     for x, y in list(observed):
         found[x].append(y)
@@ -93,7 +98,7 @@ def _line(
     variance = sum(weight * (x - mean) ** 2 for x, _, weight in points)
     usual = _USUAL_SLOPE * level if usual_slope is None else usual_slope
     slope = max(0.0, (covariance + _SLOPE_WEIGHT * usual) / (variance + _SLOPE_WEIGHT))
-    return mean, level, slope, min(y for _, y, _ in points)
+    return _Line(mean, level, slope, min(y for _, y, _ in points))
 
 
 class DecayingRate:
@@ -192,7 +197,7 @@ class AdaptiveDraftLength:
                 passes -= prod(1 - (tokens[length - 1] - tokens[length - 2]) for tokens in each)
             speed = sum(tokens[length - 1] for tokens in each) / (passes * self._drafter_pass + remaining)
             if speed <= self._speed:
-                break
+                break  # past the best length speeds only fall: each token more is less likely, and dearer
             self.length, self._speed = length, speed
 
     def stop(self, confidences: Sequence[Sequence[float]]) -> int | None:

@@ -46,19 +46,15 @@ def _request(prompt: str, **options: Any) -> Request:
     return Request(prompt=prompt, **settings | options)
 
 
-def _story(**options: Any) -> Request:
-    return _request(_STORY, **options)
-
-
 RECORDINGS = {
-    "lossless": _story(method="speed", lenience=0.0),
-    "token-rule": _story(method="cascade_tokenV3", lenience=0.8),
+    "lossless": _request(_STORY, method="speed", lenience=0.0),
+    "token-rule": _request(_STORY, method="cascade_tokenV3", lenience=0.8),
     "greedy": _request(_FACT, method="speed", lenience=0.0, temperature=0.0),
     "confident": _request(_FACT, method="cascade_chow", lenience=0.5),
-    "long-block": _story(method="speed", lenience=0.0, draft_length=16),
+    "long-block": _request(_STORY, method="speed", lenience=0.0, draft_length=16),
     "code": _request(_CODE, method="cascade_opt", lenience=0.3, draft_length=8),
-    BASELINE: _story(method="verifier_only"),
-    "drafter-only": _story(method="drafter_only"),
+    BASELINE: _request(_STORY, method="verifier_only"),
+    "drafter-only": _request(_STORY, method="drafter_only"),
 }
 """The requests to record, in the order in which they are offered; titles and stories are the project's index's."""
 
@@ -76,9 +72,9 @@ LESSON_RECORDINGS = {
         for lenience in _LENIENCES
     },
     # Without inspection, which takes time: these three are held against each other.
-    "lesson-story-alone": _story(method="verifier_only", inspect=0),
-    "lesson-story-five": _story(method="speed", lenience=0.0, inspect=0),
-    "lesson-story-sixteen": _story(method="speed", lenience=0.0, draft_length=16, inspect=0),
+    "lesson-story-alone": _request(_STORY, method="verifier_only", inspect=0),
+    "lesson-story-five": _request(_STORY, method="speed", lenience=0.0, inspect=0),
+    "lesson-story-sixteen": _request(_STORY, method="speed", lenience=0.0, draft_length=16, inspect=0),
 }
 """The requests that lessons show beside those above, and that nobody is offered by themselves."""
 

@@ -19,6 +19,8 @@ from tests.browser.test_page import Script
 from tests.support.traces import make_trace
 
 TEMPERATURE = SETTINGS["temperature"].default
+USUAL = f"{METHODS[DEFAULT_METHOD].default_lenience:g}"
+"""The lenience that the page begins with, as its field shows it."""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,7 @@ def track(page: Page, address: str, script: Script) -> Locator:
     script.asked.clear()
     open_app(page, address)
     found = page.locator("#lenience")
-    expect(found.locator(".sl-number")).to_have_value(f"{METHODS[DEFAULT_METHOD].default_lenience:g}")
+    expect(found.locator(".sl-number")).to_have_value(USUAL)
     return found
 
 
@@ -226,8 +228,7 @@ def test_a_finger_moves_it_and_the_page_still_scrolls(browser: Browser, address:
     page = context.new_page()
     open_app(page, address)
     track = page.locator("#lenience")
-    usual = f"{METHODS[DEFAULT_METHOD].default_lenience:g}"
-    expect(track.locator("input[type=number]")).to_have_value(usual, timeout=MINUTES)
+    expect(track.locator("input[type=number]")).to_have_value(USUAL, timeout=MINUTES)
     track.scroll_into_view_if_needed()
     place = box(track.locator(".sl-track"))
     page.touchscreen.tap(place["x"] + 0.75 * place["width"], place["y"] + place["height"] / 2)
@@ -327,8 +328,7 @@ def test_what_no_update_says_changes_nothing(page: Page, track: Locator) -> None
         }""",
         values,
     )
-    usual = f"{METHODS[DEFAULT_METHOD].default_lenience:g}"
-    assert seen == [usual] * 10 + ["1", "0"]
+    assert seen == [USUAL] * 10 + ["1", "0"]
 
 
 def test_a_dropdown_is_closed_and_keeps_everything_when_tabbed_past(page: Page, track: Locator) -> None:

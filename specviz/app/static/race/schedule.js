@@ -144,7 +144,7 @@ export function planRace(value) {
 function show(round, lane, shown) {
   const leave = shown(round.end);
   // Not before those of the round before, where that had many and this one is short.
-  const first = Math.max(leave, (lane.landings.at(-1) ?? 0) - FLIGHT);
+  const takeOff = Math.max(leave, (lane.landings.at(-1) ?? 0) - FLIGHT);
   const lag = Math.min(0.03, 0.2 / Math.max(1, round.count));
   round.shown = { start: shown(round.start), check: round.check.map(shown), verdict: shown(round.verdict), leave };
   // The chips of the round before leave first: draft tokens come into view in what remains of the drafting.
@@ -154,11 +154,11 @@ function show(round, lane, shown) {
   for (const slot of round.slots) {
     slot.shownAt = shown(slot.at);
     if (slot.shownAt < checked) slot.shownAt = start + wait + share * (slot.shownAt - start);
-    slot.leaves = first + lag * Math.max(0, slot.token - round.first);
+    slot.leaves = takeOff + lag * Math.max(0, slot.token - round.first);
     slot.lands = slot.leaves + FLIGHT;
   }
-  for (let at = 0; at < round.count; at += 1) lane.landings.push(first + lag * at + FLIGHT);
-  round.gone = first + Math.max(DROP, lag * round.count + FLIGHT) + 0.05;
+  for (let at = 0; at < round.count; at += 1) lane.landings.push(takeOff + lag * at + FLIGHT);
+  round.gone = takeOff + Math.max(DROP, lag * round.count + FLIGHT) + 0.05;
 }
 
 /** What is to be seen at a moment of the show, in figures. */

@@ -24,8 +24,8 @@ from specviz.lessons.places import ROUNDS, TOKENS, beside_favourite, examined, i
 from specviz.lessons.source import Entry
 from specviz.schema.trace import Run, Token
 
-CONTEXT = 160
-"""Characters of the text before a place."""
+CONTEXT, LINE = 160, 40
+"""Characters of the text before a place, and what a line break counts for among them, so that a picture fits on its stage."""
 GOOD_ENOUGH = 0.5
 """How probable, beside the verifier's favourite, counts as good enough."""
 
@@ -117,10 +117,13 @@ def _of_run(run: Run) -> dict[str, Value]:
     return found
 
 
-def _before(run: Run, tokens: int) -> dict[str, Any]:
-    """The prompt, and the text before a place."""
+def text_before(run: Run, tokens: int) -> dict[str, Any]:
+    """The prompt, and the end of the text before a place, the first `tokens` tokens."""
     text = "".join(token.text for token in run.tokens[:tokens])
-    return {"prompt": run.prompt, "before": text[-CONTEXT:], "cut": len(text) > CONTEXT}
+    start, room = len(text), CONTEXT
+    while start and (room := room - (LINE if text[start - 1] == "\n" else 1)) >= 0:
+        start -= 1
+    return {"prompt": run.prompt, "before": text[start:], "cut": start > 0}
 
 
 def _coloured(run: Run) -> list[dict[str, Any]]:
@@ -200,7 +203,7 @@ def _round(entry: Entry, shelf: Shelf) -> Picture:
     kept = "all" if each.accepted == drafted else "some" if each.accepted else "none"
     length = max(2, run.draft_length or drafted)
     cost = "one" if ratio < 1.5 else "between" if ratio < 0.8 * length else "each"
-    data = {"stages": stages, "round": lane(run)["rounds"][index], **_before(run, first)}
+    data = {"stages": stages, "round": lane(run)["rounds"][index], **text_before(run, first)}
     return Picture(data, values, {"kept": kept, "cost": cost})
 
 
@@ -229,7 +232,7 @@ def _coin(entry: Entry, shelf: Shelf) -> Picture:
     index = _token_at(entry, run)
     data, values = _decided(run.tokens[index], run)
     verdict = "kept" if run.tokens[index].accepted else "rejected"
-    return Picture(_before(run, index) | data, _of_run(run) | values, {"verdict": verdict})
+    return Picture(text_before(run, index) | data, _of_run(run) | values, {"verdict": verdict})
 
 
 def _losslessness(entry: Entry, shelf: Shelf) -> Picture:
@@ -248,7 +251,7 @@ def _losslessness(entry: Entry, shelf: Shelf) -> Picture:
         "chance": ("percent", min(1.0, p / q)),
     }
     data = {"rows": [{"text": text, "q": q, "p": p} for text, q, p in rows], "marked": label}
-    return Picture(_before(run, index) | data, _of_run(run) | values)
+    return Picture(text_before(run, index) | data, _of_run(run) | values)
 
 
 def _rejections(entry: Entry, shelf: Shelf) -> Picture:
@@ -362,7 +365,7 @@ def _rule(entry: Entry, shelf: Shelf) -> Picture:
         "verifier": {"text": best_p.text, "probability": best_p.probability},
         "rulings": rulings,
     }
-    return Picture(_before(run, -index) | data, values, {"trusts": trusts})
+    return Picture(text_before(run, -index) | data, values, {"trusts": trusts})
 
 
 # ---- from several runs, and from the sweep

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specviz.analysis.recorded_runs import read_recorded_runs
+from specviz.lessons.pictures import CONTEXT, LINE, text_before
 from specviz.lessons.places import ROUNDS, TOKENS, beside_favourite, examined, is_word, listed_by_both
 from specviz.lessons.rulings import rulings_at
 from specviz.schema.trace import Run
@@ -87,3 +88,17 @@ def test_the_two_drafted_stories_are_the_same_text() -> None:
     """Law 2, which the last step says of them."""
     five, sixteen = (SHELF.load(f"lesson-story-{name}") for name in ("five", "sixteen"))
     assert five.token_ids == sixteen.token_ids
+
+
+def test_before_a_place_stands_the_end_of_the_text_in_few_lines() -> None:
+    run = SHELF.load("lesson-rules")
+    for count in range(len(run.tokens) + 1):
+        whole = "".join(token.text for token in run.tokens[:count])
+        shown = text_before(run, count)
+        end = shown["before"]
+        assert whole.endswith(end)
+        assert shown["cut"] == (end != whole)
+        assert len(end) + (LINE - 1) * end.count("\n") <= CONTEXT
+        if shown["cut"]:  # and no shorter than need be
+            more = whole[-len(end) - 1 :]
+            assert len(more) + (LINE - 1) * more.count("\n") > CONTEXT

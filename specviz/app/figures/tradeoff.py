@@ -58,6 +58,10 @@ DARK: dict[str, str] = _SWAPS | {_faint(light): _faint(dark) for light, dark in 
 """Colours of the figure that a dark page cannot show, and those it shows instead."""
 
 
+_LETTER, _LINE = 0.009, 0.07
+"""A letter's width and a line's height in a figure, as shares of its own; what a label takes is reckoned with them."""
+
+
 @dataclass(frozen=True)
 class _Mark:
     """A point in the plane; `index` is its index in the results."""
@@ -121,7 +125,7 @@ def figure(
     _alone(plot, marks, (x, y))
     _claimed(plot, [mark for mark in marks if mark.point in found.saving[:1]])
     for name in (*matter, *(name for name in curves if name not in matter)):
-        _label(plot, name, curves, matter)
+        _label(plot, name, curves, matter, marks)
     for beats, (symbol, words) in _STARS.items():
         if any(mark.point.beats_both == beats for mark in marks):
             marker = {"symbol": symbol, "size": 12, "color": _INK}
@@ -216,49 +220,68 @@ def _curve(plot: go.Figure, marks: list[_Mark], axes: tuple[str, str], *, is_fai
     )
 
 
-def _label(plot: go.Figure, name: str, curves: dict[str, list[_Mark]], matter: list[str]) -> None:
-    """A curve's name beside it, where it is farthest from those that matter and from the labels before it, on the side with more room.
+def _label(
+    plot: go.Figure, name: str, curves: dict[str, list[_Mark]], matter: list[str], marks: list[_Mark]
+) -> None:
+    """A curve's name beside it, over no label before it, where it is farthest from the curves that matter and from those labels.
 
-    Not at an end: all curves end in the same two models, where names would lie over each other.
+    On the side with more room, and not at an end: all curves end in the same two models, where names would lie over each other.
     """
     every = [mark for own in curves.values() for mark in own]
-    width, height = (
-        max(found) - min(found) or 1.0
-        for found in ([mark.x.value for mark in every], [mark.y.value for mark in every])
-    )
+    width, height = _span(every)
     others = [mark for other in matter if other != name for mark in curves[other]]
-    taken = [(mark.x.value, mark.y.value) for mark in others]
-    taken += [(each.x, each.y) for each in plot.layout.annotations if each.visible and each.name in curves]
-
-    def room(mark: _Mark) -> float:
-        return min(
-            (math.hypot((mark.x.value - x) / width, (mark.y.value - y) / height) for x, y in taken),
-            default=1.0,
-        )
-
-    found = max(curves[name], key=room)
-    gaps = [_height(curves[other], found.x.value) - found.y.value for other in matter if other != name]
-    is_above = min((gap for gap in gaps if gap > 0), default=math.inf) >= min(
-        (-gap for gap in gaps if gap <= 0), default=math.inf
-    )
+    before = [each for each in plot.layout.annotations if each.visible and each.name in curves]
+    taken = [(mark.x.value, mark.y.value) for mark in others] + [(each.x, each.y) for each in before]
     cheap, dear = (end(every, key=lambda mark: mark.x.value) for end in (min, max))
     rises = cheap.y.value <= dear.y.value
-    plot.add_annotation(
-        name=name,
-        x=found.x.value,
-        y=found.y.value,
-        text=f"<b>{html.escape(METHODS[name].title)}</b>",
-        font={"color": method_colour(name), "size": 13},
-        bgcolor=_PAPER,
-        borderpad=1,
-        opacity=0.92,
-        showarrow=False,
-        visible=name in matter,
-        xanchor="right" if is_above == rises else "left",
-        yanchor="bottom" if is_above else "top",
-        xshift=-8 if is_above == rises else 8,
-        yshift=6 if is_above else -6,
-    )
+
+    def label(mark: _Mark) -> go.layout.Annotation:
+        gaps = [_height(curves[other], mark.x.value) - mark.y.value for other in matter if other != name]
+        is_above = min((gap for gap in gaps if gap > 0), default=math.inf) >= min(
+            (-gap for gap in gaps if gap <= 0), default=math.inf
+        )
+        return go.layout.Annotation(
+            name=name,
+            x=mark.x.value,
+            y=mark.y.value,
+            text=f"<b>{html.escape(METHODS[name].title)}</b>",
+            font={"color": method_colour(name), "size": 13},
+            bgcolor=_PAPER,
+            borderpad=1,
+            opacity=0.92,
+            showarrow=False,
+            visible=name in matter,
+            xanchor="right" if is_above == rises else "left",
+            yanchor="bottom" if is_above else "top",
+            xshift=-8 if is_above == rises else 8,
+            yshift=6 if is_above else -6,
+        )
+
+    def room(own: go.layout.Annotation) -> tuple[bool, float]:
+        is_free = not any(_overlap(own, each, _span(marks)) for each in before)
+        return is_free, min(
+            (math.hypot((own.x - x) / width, (own.y - y) / height) for x, y in taken), default=1.0
+        )
+
+    plot.add_annotation(max(map(label, curves[name]), key=room))
+
+
+def _span(marks: list[_Mark]) -> tuple[float, float]:
+    """How far points lie apart in cost and in quality; 1 where they do not."""
+    across, up = [mark.x.value for mark in marks], [mark.y.value for mark in marks]
+    return max(across) - min(across) or 1.0, max(up) - min(up) or 1.0
+
+
+def _overlap(one: go.layout.Annotation, other: go.layout.Annotation, span: tuple[float, float]) -> bool:
+    """Whether two labels lie over each other in a figure of `span`."""
+    apart = []
+    for label in (one, other):
+        wide, high = _LETTER * len(METHODS[label.name].title) * span[0], _LINE * span[1]
+        left = label.x - wide if label.xanchor == "right" else label.x
+        low = label.y if label.yanchor == "bottom" else label.y - high
+        apart.append((left, left + wide, low, low + high))
+    (left, right, low, high), (left2, right2, low2, high2) = apart
+    return left < right2 and left2 < right and low < high2 and low2 < high
 
 
 def _height(curve: list[_Mark], x: float) -> float:

@@ -76,6 +76,7 @@ def spread(logits: Tensor, tokens: Tensor, size: int) -> Tensor:
 
 def sample(
     logits: Tensor,
+    known: Tensor | None,
     temperature: float | Tensor,
     uniforms: Tensor,
     step: int,
@@ -87,7 +88,8 @@ def sample(
     rows = _rows(logits)
     heat = _each(temperature, (len(rows), 1), np.float64)
     sure = np.empty(len(rows), np.float32) if wants_confidence else _NONE
-    loops().sample(rows, heat, uniforms.numpy(), step, room.numpy(), line.numpy(), sure)
+    tokens = _ALL if known is None else known.numpy()
+    loops().sample(rows, tokens, heat, uniforms.numpy(), step, room.numpy(), line.numpy(), sure)
     return torch.from_numpy(sure) if wants_confidence else None
 
 
@@ -153,7 +155,7 @@ def decide(
     return torch.from_numpy(out), torch.from_numpy(found)
 
 
-_TINY, _NONE = np.finfo(np.float32).tiny, np.empty(0, np.float32)
+_TINY, _NONE, _ALL = np.finfo(np.float32).tiny, np.empty(0, np.float32), np.empty(0, np.int64)
 
 
 def mixture(

@@ -140,15 +140,6 @@ def _weigh(row: Array, top: Any, temperature: float, lanes: Array, out: Array) -
     return _f4(1 / total)
 
 
-@_compile("i8(f4[::1], f4, f4[::1])")
-def _choose(row: Array, top: Any, out: Array) -> int:
-    """Makes `out` one-hot at the first `top`, and returns where that is."""
-    found = _first(row, top)
-    out[:] = _ZERO
-    out[found] = _ONE
-    return found
-
-
 @_compile("void(f4[:,::1], f8[::1], f4[:,::1])")
 def softmax(logits: Array, temperature: Array, out: Array) -> None:
     """Probabilities [n, V] of `logits` [n, V] at temperatures [n]; one-hot at the first argmax where that is 0."""
@@ -157,11 +148,32 @@ def softmax(logits: Array, temperature: Array, out: Array) -> None:
         row, found = logits[i], out[i]
         top = _largest(row)
         if temperature[i] == 0:
-            _choose(row, top, found)
+            found[:] = _ZERO
+            found[_first(row, top)] = _ONE
             continue
         scale = _weigh(row, top, temperature[i], lanes, found)
         for j in range(row.size):
             found[j] *= scale
+
+
+@_compile("f4(f4[::1], i8[::1], f4, f8, f4[::1], f4[::1], f4[::1])")
+def _weigh_known(
+    row: Array, known: Array, top: Any, temperature: float, lanes: Array, some: Array, out: Array
+) -> Any:
+    """`_weigh` of logits of the `known` tokens alone, ascending, for `out` [V]: 0 elsewhere; to the bit what it makes of `spread`.
+
+    `some` [m] is overwritten.
+    """
+    lanes[:], out[:] = _ZERO, _ZERO
+    _exponentials(row[: known.size], top, _f4(1 / temperature), some)
+    for j in range(known.size):
+        token = known[j]
+        lanes[token % BLOCK] += some[j]
+        out[token] = some[j]
+    total = 0.0
+    for j in range(BLOCK):
+        total += lanes[j]
+    return _f4(1 / total)
 
 
 @_compile("void(f4[:,::1], i8[::1], f4[:,::1])")
@@ -203,24 +215,41 @@ def _draw(row: Array, blocks: Array, uniform: float) -> int:
     return found
 
 
-@_compile("void(f4[:,::1], f8[::1], f8[:,::1], i8, f4[:,:,::1], i8[:,::1], f4[::1])")
+@_compile("void(f4[:,::1], i8[::1], f8[::1], f8[:,::1], i8, f4[:,:,::1], i8[:,::1], f4[::1])")
 def sample(
-    logits: Array, temperature: Array, uniforms: Array, step: int, room: Array, line: Array, sure: Array
+    logits: Array,
+    known: Array,
+    temperature: Array,
+    uniforms: Array,
+    step: int,
+    room: Array,
+    line: Array,
+    sure: Array,
 ) -> None:
     """`softmax` to one step of `room` [n, steps, V], and `draw` from it to the place after it in `line` [n, 1 + steps].
 
-    `sure` [n], or [0] where it is not wanted, becomes `sampling.confidence`.
+    Logits [n, m or more] are of the `known` tokens [m], or of all where that is [0]. `sure` [n], or [0] where it is not wanted,
+    becomes `sampling.confidence`.
     """
-    lanes, halves, blocks = np.empty(BLOCK, _f4), np.empty(BLOCK // 2), np.empty(-(-logits.shape[1] // BLOCK))
+    lanes, halves, blocks = np.empty(BLOCK, _f4), np.empty(BLOCK // 2), np.empty(-(-room.shape[2] // BLOCK))
+    some = np.empty(known.size, _f4)
     for i in range(len(logits)):
-        row, found = logits[i], room[i, step]
-        top, total = _largest(row), 0.0
+        row, found = logits[i, : known.size] if known.size else logits[i], room[i, step]
+        top, total, scale = _largest(row), 0.0, _ONE
+        if temperature[i] > 0 or sure.size:
+            heat = temperature[i] if temperature[i] > 0 else 1.0
+            if known.size:
+                scale = _weigh_known(row, known, top, heat, lanes, some, found)
+            else:
+                scale = _weigh(row, top, heat, lanes, found)
         if temperature[i] == 0:
+            best = _first(row, top)
+            token = known[best] if known.size else best
+            found[:] = _ZERO
+            found[token], line[i, step + 1] = _ONE, token
             if sure.size:
-                sure[i] = _weigh(row, top, 1.0, lanes, found)
-            line[i, step + 1] = _choose(row, top, found)
+                sure[i] = scale
             continue
-        scale = _weigh(row, top, temperature[i], lanes, found)
         for block in range(blocks.size):
             own = found[block * BLOCK : (block + 1) * BLOCK]
             for j in range(own.size):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from specviz.core.sampling import confidence, distribution, draw, sample
+from specviz.core.sampling import Logits, confidence, distribution, draw, sample
 from specviz.engine.plan import DraftInputs, first
 from specviz.runtime.runner import Runner
 
@@ -83,7 +83,7 @@ def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
         sure = _draw(inputs, logits, steps, room, line)
         steps += 1
         if inputs.keeps_logits:
-            kept.append(logits)
+            kept.append(logits.whole())
         if inputs.adaptive and sure is not None:
             known = sure.nan_to_num().tolist()  # NaN is reported later
             for own, each in zip(confidences, known, strict=True):
@@ -117,11 +117,11 @@ def draft_last(inputs: DraftInputs, drafter: Runner, drafted: Drafted, wanted: T
         needed = wanted[:, None] if len(wanted) > 1 else None
         logits = _logits(inputs, drafter, drafted.line, steps, visible, needed)
         _draw(inputs, logits, steps, drafted.room, drafted.line)
-        kept = drafted.logits if drafted.logits is None else _joined([drafted.logits, logits])
+        kept = drafted.logits if drafted.logits is None else _joined([drafted.logits, logits.whole()])
     else:
         last = inputs.last.clamp_max(width - 1)
         slots = torch.arange(len(last), device=last.device)
-        logits = _logits(inputs, drafter, drafted.line, last, visible, wanted[:, None])
+        logits = _logits(inputs, drafter, drafted.line, last, visible, wanted[:, None]).whole()
         q = _distribution(inputs, logits)
 
         def with_last(whole: Tensor, values: Tensor, index: Tensor) -> Tensor:
@@ -150,10 +150,11 @@ def _joined(steps: list[Tensor]) -> Tensor:
     return steps[0] if len(steps) == 1 else torch.cat(steps, 1)
 
 
-def _room(logits: Tensor, width: int) -> Tensor:
-    """Room for the distributions [D, width, V] that are made of logits [D, 1, V]; not set."""
-    dtype = torch.promote_types(logits.dtype, torch.float32)
-    return torch.empty(len(logits), width, logits.shape[-1], dtype=dtype, device=logits.device)
+def _room(logits: Logits, width: int) -> Tensor:
+    """Room for the distributions [D, width, V] that are made of logits at one position of each; not set."""
+    values = logits.values
+    dtype = torch.promote_types(values.dtype, torch.float32)
+    return torch.empty(len(values), width, logits.size, dtype=dtype, device=values.device)
 
 
 def _logits(
@@ -163,21 +164,22 @@ def _logits(
     step: int | Tensor,
     visible: int,
     needed: Tensor | None,
-) -> Tensor:
-    """Logits [D, 1, V] of a `step`'s draft tokens, one for all or [D, 1]; `needed` [D, 1] is False for padding."""
+) -> Logits:
+    """Logits at one position of each, of a `step`'s draft tokens, one for all or [D, 1]; `needed` [D, 1] is False for padding."""
     before = line.gather(1, step) if isinstance(step, Tensor) else line[:, step : step + 1]
-    return ban(drafter.forward(before, inputs.positions + step, visible=visible, valid=needed), inputs.banned)
+    logits = drafter.logits(before, inputs.positions + step, visible=visible, valid=needed)
+    return logits if inputs.banned is None else Logits(ban(logits.whole(), inputs.banned), None, logits.size)
 
 
-def _draw(inputs: DraftInputs, logits: Tensor, step: int, room: Tensor, line: Tensor) -> Tensor | None:
+def _draw(inputs: DraftInputs, logits: Logits, step: int, room: Tensor, line: Tensor) -> Tensor | None:
     """Write a step's q to `room` and its draft tokens to `line`; returns how sure of them the drafter is [D] where K depends on it."""
     wants_confidence = inputs.adaptive is not None
     if inputs.warp is None:
         return sample(logits, inputs.temperature, inputs.coins, step, room, line, wants_confidence)
-    own = slice(step, step + 1)
-    q = _distribution(inputs, logits, room[:, own])
+    own, whole = slice(step, step + 1), logits.whole()
+    q = _distribution(inputs, whole, room[:, own])
     tokens = line[:, step + 1 : step + 2] = draw(q, inputs.coins[:, own])
-    return confidence(logits, inputs.temperature, q, tokens) if wants_confidence else None
+    return confidence(whole, inputs.temperature, q, tokens) if wants_confidence else None
 
 
 def _distribution(inputs: DraftInputs, logits: Tensor, out: Tensor | None = None) -> Tensor:

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from specviz.core.sampling import Logits
+
 KeyValues = Any
 """Keys and values of one sequence, as a cache saves and restores them."""
 
@@ -100,6 +102,13 @@ class Runner(ABC):
         Returns:
             Logits [B, n, vocabulary_size]; anything finite for padding.
         """
+
+    def logits(
+        self, tokens: Tensor, positions: Tensor, *, visible: int, valid: Tensor | None = None
+    ) -> Logits:
+        """As `forward`, of all slots: of the tokens alone that the model knows, where it does not know all."""
+        values = self.forward(tokens, positions, visible=visible, valid=valid)
+        return Logits(values, None, values.shape[-1])
 
     @abstractmethod
     def read(

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.core import kernels
+from specviz.core.sampling import Logits
 from specviz.runtime.cpu.fused.cache import FusedCache
 from specviz.runtime.cpu.fused.decoder import MOST_ROWS, Decoder
 from specviz.runtime.cpu.fused.vectors import LANES
@@ -87,6 +87,7 @@ class FusedRunner(Runner):
         self._model, self._decoder, self._vocabulary_size = model, model.decoder, vocabulary_size
         self.device, self.dtype = model.device, model.dtype
         self._width = -(-self._decoder.vocabulary // LANES) * LANES
+        self._known = None if model.kept is None else model.kept[model.kept < vocabulary_size]
         shape = self._decoder.shape
         self.position_bytes = 8 * self._decoder.layers * shape.key_heads * shape.head_size
         super().__init__()
@@ -104,24 +105,29 @@ class FusedRunner(Runner):
         slots: slice | None = None,
     ) -> Tensor:
         """See `Runner.forward`."""
-        needed = tokens.numel() if valid is None else int(valid.sum())
-        logits = torch.empty(needed, self._width)
-        self._run(tokens, positions, valid, slots, logits.numpy())
-        scores = self._scores(logits)
-        if valid is None:
-            return scores.view(*tokens.shape, -1)
-        padded = scores.new_zeros(*tokens.shape, scores.shape[-1])
-        padded[valid] = scores
-        return padded
+        return self._logits(tokens, positions, valid, slots).whole()
 
-    def _scores(self, logits: Tensor) -> Tensor:
-        """Logits over all tokens of the pair: −inf for those that the decoder does not know."""
-        kept, size = self._model.kept, self._model.output_size
-        if kept is not None and kernels.serve(logits):
-            logits = kernels.spread(logits, kept, size)
-        elif kept is not None:
-            logits = torch.full((len(logits), size), -torch.inf).index_copy_(-1, kept, logits)
-        return logits if logits.shape[1] == self._vocabulary_size else logits[:, : self._vocabulary_size]
+    def logits(
+        self, tokens: Tensor, positions: Tensor, *, visible: int, valid: Tensor | None = None
+    ) -> Logits:
+        """See `Runner.logits`."""
+        return self._logits(tokens, positions, valid, None)
+
+    def _logits(
+        self, tokens: Tensor, positions: Tensor, valid: Tensor | None, slots: slice | None
+    ) -> Logits:
+        needed = tokens.numel() if valid is None else int(valid.sum())
+        values = torch.empty(needed, self._width)
+        self._run(tokens, positions, valid, slots, values.numpy())
+        if self._known is None and self._width != self._vocabulary_size:
+            values = values[:, : self._vocabulary_size]
+        if valid is None:
+            values = values.view(*tokens.shape, -1)
+        else:
+            padded = values.new_zeros(*tokens.shape, values.shape[-1])
+            padded[valid] = values
+            values = padded
+        return Logits(values, self._known, self._vocabulary_size)
 
     def read(
         self,

@@ -94,7 +94,7 @@ class Distributions:
         values: Tensor = getattr(self, of)
         if name == "top":
             return leading(values, min(count, values.shape[-1]))[0][..., -1:]
-        compute: Callable[[Tensor], Tensor] = {"max": _largest, "H": entropy}[name]
+        compute: Callable[[Tensor], Tensor] = {"max": largest, "H": entropy}[name]
         return compute(values)
 
     def select(self, places: Places) -> Distributions:
@@ -158,5 +158,6 @@ def entropy(values: Tensor) -> Tensor:
     return -total(values.clamp_min(torch.finfo(values.dtype).tiny).log_().mul_(values))
 
 
-def _largest(values: Tensor) -> Tensor:
-    return values.amax(-1, keepdim=True)
+def largest(values: Tensor) -> Tensor:
+    """The largest of values [..., V]: [..., 1]."""
+    return kernels.largest(values) if kernels.serve(values) else values.amax(-1, keepdim=True)

@@ -40,8 +40,8 @@ def serve(values: Tensor) -> bool:
 
 def _rows(values: Tensor) -> np.ndarray:
     """Values [..., V] as [n, V]."""
-    array = values.numpy()
-    return np.ascontiguousarray(array.reshape(-1, array.shape[-1]))
+    rows: np.ndarray = values.numpy().reshape(-1, values.shape[-1])
+    return rows if rows.flags.c_contiguous else np.ascontiguousarray(rows)
 
 
 def _each(setting: float | Tensor, lead: tuple[int, ...], dtype: type = np.float32) -> np.ndarray:
@@ -195,6 +195,21 @@ def crossing(scores: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Ten
     limits = _each(share, share.shape, np.float64), _each(own, share.shape)
     loops().crossing(_rows(scores), _rows(weights), *limits, out.reshape(-1))
     return torch.from_numpy(out)
+
+
+def largest(values: Tensor) -> Tensor:
+    """As `distributions.largest`."""
+    out = np.empty((*values.shape[:-1], 1), np.float32)
+    loops().largest(_rows(values), out.reshape(-1))
+    return torch.from_numpy(out)
+
+
+def neighbours(score: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
+    """As `counterfactual._neighbours`."""
+    out = np.empty((*score.shape[:-1], 2), np.float32)
+    loops().neighbours(_rows(score), _each(threshold[..., 0], score.shape[:-1]), out.reshape(-1, 2))
+    lowest, highest = torch.from_numpy(out).unbind(-1)
+    return lowest, highest
 
 
 def leading(values: Tensor, count: int) -> tuple[Tensor, Tensor]:

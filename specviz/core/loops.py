@@ -532,6 +532,30 @@ def crossing(scores: Array, weights: Array, share: Array, own: Array, out: Array
             out[i] = _select(scores[i], weights[i], tokens, spare, count, below, share[i])
 
 
+@_compile("void(f4[:,::1], f4[::1])")
+def largest(values: Array, out: Array) -> None:
+    """The largest [n] of `values` [n, V]."""
+    for i in range(len(values)):
+        out[i] = _largest(values[i])
+
+
+@_compile("void(f4[:,::1], f4[::1], f4[:,::1])")
+def neighbours(scores: Array, thresholds: Array, out: Array) -> None:
+    """The lowest score at or above a threshold [n], and the highest below it, [n, 2], of `scores` [n, V]; infinite where there is none."""
+    above, below = np.empty(BLOCK, _f4), np.empty(BLOCK, _f4)
+    for i in range(len(scores)):
+        threshold = thresholds[i]
+        above[:], below[:] = np.inf, -np.inf
+        for start in range(0, scores.shape[1], BLOCK):
+            block = scores[i, start : start + BLOCK]
+            for j in range(block.size):
+                score = block[j]
+                higher, lower = score if score >= threshold else _f4(np.inf), score if score < threshold else _f4(-np.inf)
+                above[j] = higher if higher < above[j] else above[j]
+                below[j] = lower if lower > below[j] else below[j]
+        out[i, 0], out[i, 1] = above.min(), below.max()
+
+
 @_compile("f4(f4[::1], f4[::1])")
 def _nth_largest(values: Array, tops: Array) -> Any:
     """The n-th largest of `values`; `tops` [n] becomes the n largest, in order."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from specviz.core import kernels
-from specviz.core.distributions import Distributions
+from specviz.core.distributions import Distributions, select
 from specviz.core.method import Method
 from specviz.core.methods import METHODS, PAPER
 from specviz.core.sampling import at, indicator, total
@@ -257,8 +257,9 @@ def _first_beyond(keys: Tensor, weights: Tensor, share: Tensor) -> tuple[Tensor,
     return key, share - below
 
 
-def same_residual(target: Target) -> Tensor | None:
-    """The lenience range [..., 0] to [..., 1] in which a rejection draws the same replacement; None where lenience does not matter.
+def same_residual(target: Target, last: Tensor) -> Tensor | None:
+    """The lenience range [B, 0] to [B, 1] in which a rejection at step `last` [B] of K positions each draws the same replacement; None
+    where lenience does not matter.
 
     A token rule draws the same one as long as it trusts the same set of tokens. Where it is not known when it does, or the
     share of p depends on the lenience, the range is empty: the target's own lenience, twice.
@@ -267,21 +268,23 @@ def same_residual(target: Target) -> Tensor | None:
     if not (target.judges_tokens or method.scale is not None) or not method.has_lenience:
         return None
     if score is None or target.threshold is None or method.lenience_at is None:
-        own = torch.zeros_like(target.distributions.q[..., 0], dtype=torch.float64) + target.lenience
-        return own.unsqueeze(-1).expand(*own.shape, 2)
+        own = torch.zeros_like(last, dtype=torch.float64)[:, None] + target.lenience
+        return own[:, :1].expand(-1, 2)
+    where = target.at_steps(last)
+    both = target.distributions.select(where)
     ends = [
-        method.lenience_at(target.distributions, each.double())
-        for each in _neighbours(score, target.threshold)
+        method.lenience_at(both, each.double()) for each in _neighbours(score, target.threshold, where)
     ]
     return torch.stack(ends, -1).clamp(*method.lenience_range)
 
 
-def _neighbours(score: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
-    """The lowest score [..., V] that reaches the threshold [..., 1], and the highest that does not: [...] each, infinite where there
-    is none.
+def _neighbours(score: Tensor, threshold: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
+    """The lowest score [..., V] that reaches the threshold [..., 1], and the highest that does not, at some of all positions,
+    flattened: [n] each, infinite where there is none.
     """
     if kernels.serve(score):
-        return kernels.neighbours(score, threshold)
+        return kernels.neighbours(score, threshold, where)
+    score, threshold = select(score, where), select(threshold.expand(*score.shape[:-1], 1), where)
     # No score exceeds 1, so adding or subtracting 2 masks tokens: several times faster than `where` with booleans.
     trusted = indicator(torch.ge, score, threshold).mul_(2)
     highest = (score - trusted).amax(-1)

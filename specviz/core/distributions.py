@@ -34,31 +34,45 @@ class Distributions:
         self._warp = Warp(*warp)
         self._plain = not any(isinstance(each, Tensor) for each in warp) and self._warp == Warp()
         self._quantities: dict[tuple[str, str, int], Tensor] = {}
+        self._source: tuple[Distributions, Places] | None = None
         self.__dict__ |= known
 
     @cached_property
     def q(self) -> Tensor:
         """Drafter at the request's temperature, truncated."""
-        return distribution(self._given(self._drafter_logits), *self._warp)
+        return self._selected("q") if self._source else distribution(self._logits("drafter"), *self._warp)
 
     @cached_property
     def p(self) -> Tensor:
         """Verifier at the request's temperature, truncated."""
-        return distribution(self._given(self._verifier_logits), *self._warp)
+        return self._selected("p") if self._source else distribution(self._logits("verifier"), *self._warp)
 
     @cached_property
     def q1(self) -> Tensor:
         """Drafter at temperature 1, never truncated."""
-        return self.q if self._plain else distribution(self._given(self._drafter_logits))
+        return self.q if self._plain else self._untempered("q1", "drafter")
 
     @cached_property
     def p1(self) -> Tensor:
         """Verifier at temperature 1, never truncated."""
-        return self.p if self._plain else distribution(self._given(self._verifier_logits))
+        return self.p if self._plain else self._untempered("p1", "verifier")
 
-    def _given(self, logits: Tensor | None) -> Tensor:
+    def _untempered(self, name: str, model: str) -> Tensor:
+        if self._source and name in self._source[0].__dict__:
+            return self._selected(name)
+        return distribution(self._logits(model))
+
+    def _logits(self, model: str) -> Tensor:
+        if self._source:
+            return select(self._source[0]._logits(model), self._source[1])
+        logits: Tensor | None = getattr(self, f"_{model}_logits")
         assert logits is not None
         return logits
+
+    def _selected(self, name: str) -> Tensor:
+        assert self._source is not None
+        whole, where = self._source
+        return select(getattr(whole, name), where)
 
     @property
     def max_q1(self) -> Tensor:
@@ -81,10 +95,13 @@ class Distributions:
         """
         key = (name, of.rstrip("1") if self._plain else of, count)
         if key not in self._quantities:
-            self._quantities[key] = self._compute(name, of, count)
+            self._quantities[key] = self._compute(key)
         return self._quantities[key]
 
-    def _compute(self, name: str, of: str, count: int) -> Tensor:
+    def _compute(self, key: tuple[str, str, int]) -> Tensor:
+        name, of, count = key
+        if self._source and key in self._source[0]._quantities:
+            return select(self._source[0]._quantities[key], self._source[1])
         if name == "TV":
             return excess(self.q, self.p)
         if name == "JS":
@@ -98,18 +115,11 @@ class Distributions:
         return compute(values)
 
     def select(self, places: Places) -> Distributions:
-        """These distributions at some positions only: [n, V]. What was not computed before is computed for these alone."""
-        drafter_logits, verifier_logits = (
-            None if each is None else select(each, places)
-            for each in (self._drafter_logits, self._verifier_logits)
-        )
-        known: dict[str, Tensor] = {
-            name: select(self.__dict__[name], places) for name in ("q1", "p1") if name in self.__dict__
-        }
-        known |= {"q": select(self.q, places), "p": select(self.p, places)}
-        selected = Distributions(drafter_logits, verifier_logits, **known)
-        selected._plain = self._plain
-        selected._quantities = {key: select(each, places) for key, each in self._quantities.items()}
+        """These distributions at some positions only: [n, V], each copied when first asked for. What was not computed before is
+        computed for these alone.
+        """
+        selected = Distributions(None, None)
+        selected._plain, selected._source = self._plain, (self, places)
         return selected
 
     @staticmethod
@@ -138,6 +148,10 @@ def places(indices: Tensor) -> Places:
 
 def select(values: Tensor, places: Places) -> Tensor:
     """`values` [..., V] at some of all positions: [n, V]."""
+    if values.dim() == 3 and not values.is_contiguous() and len(values) > 1:  # to flatten it would be a copy
+        count = values.shape[1]
+        own = torch.arange(len(values) * count, device=values.device)[places]
+        return values[own // count, own % count]
     return values.reshape(-1, values.shape[-1])[places]
 
 

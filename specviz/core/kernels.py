@@ -39,9 +39,20 @@ def serve(values: Tensor) -> bool:
 
 
 def _rows(values: Tensor) -> np.ndarray:
-    """Values [..., V] as [n, V]."""
-    rows: np.ndarray = values.numpy().reshape(-1, values.shape[-1])
-    return rows if rows.flags.c_contiguous else np.ascontiguousarray(rows)
+    """Addresses [n] of the rows of values [..., V], wherever they lie; valid as long as the values live."""
+    *lead, size = values.shape
+    assert size == 1 or values.stride(-1) == 1
+    first = values.data_ptr()
+    if lead.count(1) == len(lead):
+        return np.array([first])
+    return first + _offsets(tuple(lead), values.stride()[:-1])
+
+
+@lru_cache
+def _offsets(lead: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """Bytes from the first row to each, in order."""
+    places = zip(np.indices(lead), strides, strict=True)
+    return sum((place * (4 * stride) for place, stride in places), np.zeros(lead, np.int64)).reshape(-1)
 
 
 def _each(setting: float | Tensor, lead: tuple[int, ...], dtype: type = np.float32) -> np.ndarray:
@@ -62,15 +73,15 @@ def softmax(logits: Tensor, temperature: float | Tensor, out: Tensor | None = No
     """As `sampling.distribution` without truncation; in `out` where that is contiguous."""
     if out is None or not out.is_contiguous():
         out = torch.empty(logits.shape)
-    rows = _rows(logits)
-    loops().softmax(rows, _each(temperature, logits.shape[:-1], np.float64), out.numpy().reshape(rows.shape))
+    heat = _each(temperature, logits.shape[:-1], np.float64)
+    loops().softmax(_rows(logits), heat, out.numpy().reshape(-1, logits.shape[-1]))
     return out
 
 
 def spread(logits: Tensor, tokens: Tensor, size: int) -> Tensor:
     """Logits [n, m or more] of some `tokens` [m] as logits of all `size`: [n, size], −inf elsewhere."""
     out = torch.empty(len(logits), size)
-    loops().spread(logits.numpy(), tokens.numpy(), out.numpy())
+    loops().spread(_rows(logits), tokens.numpy(), out.numpy())
     return out
 
 
@@ -96,19 +107,25 @@ def sample(
 def draw(weights: Tensor, uniform: Tensor) -> Tensor:
     """As `sampling.draw`."""
     tokens = np.empty(weights.shape[:-1], np.int64)
-    loops().draw(_rows(weights), _each(uniform, tokens.shape, np.float64), tokens.reshape(-1))
+    loops().draw(_rows(weights), weights.shape[-1], _each(uniform, tokens.shape, np.float64), tokens.reshape(-1))
     return torch.from_numpy(tokens)
 
 
 def _rule(
     q: Tensor, score: Tensor | None, threshold: Tensor | None, deferred: Tensor | None
-) -> tuple[np.ndarray, ...]:
-    """Score [n, V] or [n, 1], threshold [n] and deferred mass [n]; those of a verifier that decides alone where they are None."""
+) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
+    """Rows of scores [n] and how many each has, threshold and deferred mass [n]; those of a verifier that decides alone where they are
+    None.
+    """
+    lead = tuple(q.shape[:-1])
     if score is None or threshold is None or deferred is None:
-        count = q.shape[:-1].numel()
-        zeros = _constant(0.0, count, np.float32)[:, None]
-        return zeros, _constant(np.inf, count, np.float32), _constant(1.0, count, np.float32)
-    return _rows(score), _rows(threshold)[:, 0], _rows(deferred)[:, 0]
+        count = math.prod(lead)
+        zeros = _constant(_ZERO.data_ptr(), count, np.int64)
+        return zeros, 1, _constant(np.inf, count, np.float32), _constant(1.0, count, np.float32)
+    return _rows(score), score.shape[-1], _each(threshold[..., 0], lead), _each(deferred[..., 0], lead)
+
+
+_ZERO = torch.zeros(1)
 
 
 def draw_residual(
@@ -122,7 +139,7 @@ def draw_residual(
 ) -> Tensor:
     """As `target.Target.draw_replacement`."""
     tokens, rule = np.empty(last.shape, np.int64), _rule(q, score, threshold, deferred)
-    loops().draw_residual(_rows(q), _rows(p), *rule, last.numpy(), uniform.numpy(), tokens)
+    loops().draw_residual(_rows(q), _rows(p), q.shape[-1], *rule, last.numpy(), uniform.numpy(), tokens)
     return torch.from_numpy(tokens)
 
 
@@ -151,7 +168,7 @@ def decide(
     coins = accept_coins.numpy(), resample_coins.numpy()
     some = tokens.numpy(), counts.numpy(), *coins
     rule = _rule(q, score, threshold, deferred)
-    loops().decide(_rows(q), _rows(p), *rule, scales, floor, _TINY, records, *some, out, found)
+    loops().decide(_rows(q), _rows(p), q.shape[-1], *rule, scales, floor, _TINY, records, *some, out, found)
     return torch.from_numpy(out), torch.from_numpy(found)
 
 
@@ -162,30 +179,32 @@ def mixture(
     q: Tensor, p: Tensor, score: Tensor | None, threshold: Tensor | None, deferred: Tensor | None
 ) -> Tensor:
     """As `target.Target._mixture`, over the whole vocabulary."""
-    out, rows = np.empty(q.shape, np.float32), _rows(q)
-    loops().mixture(rows, _rows(p), *_rule(q, score, threshold, deferred), out.reshape(rows.shape))
+    out = np.empty(q.shape, np.float32)
+    loops().mixture(
+        _rows(q), _rows(p), *_rule(q, score, threshold, deferred), out.reshape(-1, q.shape[-1])
+    )
     return torch.from_numpy(out)
 
 
 def mass_below(score: Tensor, threshold: Tensor, weights: Tensor) -> Tensor:
     """As `target._mass_below`."""
     out = np.empty((*weights.shape[:-1], 1), np.float32)
-    loops().mass_below(_rows(score), _each(threshold, out.shape), _rows(weights), out.reshape(-1))
+    limits = _each(threshold, out.shape)
+    loops().mass_below(_rows(score), limits, _rows(weights), weights.shape[-1], out.reshape(-1))
     return torch.from_numpy(out)
 
 
 def excess(left: Tensor, right: Tensor) -> Tensor:
     """As `distributions.excess`."""
     out = np.empty((*left.shape[:-1], 1), np.float32)
-    loops().excess(_rows(left), _rows(right), out.reshape(-1))
+    loops().excess(_rows(left), _rows(right), left.shape[-1], out.reshape(-1))
     return torch.from_numpy(out)
 
 
 def speed(q: Tensor, p: Tensor, scale: float | Tensor, floor: float) -> Tensor:
     """As `target.Target.pi` of `speed`."""
-    out, rows = np.empty(q.shape, np.float32), _rows(q)
-    scales = _each(scale, (*q.shape[:-1], 1))
-    loops().speed(rows, _rows(p), scales, floor, out.reshape(rows.shape))
+    out, scales = np.empty(q.shape, np.float32), _each(scale, (*q.shape[:-1], 1))
+    loops().speed(_rows(q), _rows(p), scales, floor, out.reshape(-1, q.shape[-1]))
     return torch.from_numpy(out)
 
 
@@ -193,21 +212,22 @@ def crossing(scores: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Ten
     """As `counterfactual._crossing`."""
     out = np.empty(share.shape)
     limits = _each(share, share.shape, np.float64), _each(own, share.shape)
-    loops().crossing(_rows(scores), _rows(weights), *limits, out.reshape(-1))
+    loops().crossing(_rows(scores), _rows(weights), scores.shape[-1], *limits, out.reshape(-1))
     return torch.from_numpy(out)
 
 
 def largest(values: Tensor) -> Tensor:
     """As `distributions.largest`."""
     out = np.empty((*values.shape[:-1], 1), np.float32)
-    loops().largest(_rows(values), out.reshape(-1))
+    loops().largest(_rows(values), values.shape[-1], out.reshape(-1))
     return torch.from_numpy(out)
 
 
-def neighbours(score: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
+def neighbours(score: Tensor, threshold: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
     """As `counterfactual._neighbours`."""
-    out = np.empty((*score.shape[:-1], 2), np.float32)
-    loops().neighbours(_rows(score), _each(threshold[..., 0], score.shape[:-1]), out.reshape(-1, 2))
+    some, out = where.numpy(), np.empty((len(where), 2), np.float32)
+    limits = _each(threshold[..., 0], score.shape[:-1])
+    loops().neighbours(_rows(score)[some], score.shape[-1], limits[some], out)
     lowest, highest = torch.from_numpy(out).unbind(-1)
     return lowest, highest
 
@@ -216,5 +236,5 @@ def leading(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest positive values [..., count] of each row and their tokens, as `Tensor.topk` gives them; else zeros."""
     shape = (*values.shape[:-1], count)
     most, tokens = np.empty(shape, np.float32), np.empty(shape, np.int64)
-    loops().leading(_rows(values), most.reshape(-1, count), tokens.reshape(-1, count))
+    loops().leading(_rows(values), values.shape[-1], most.reshape(-1, count), tokens.reshape(-1, count))
     return torch.from_numpy(most), torch.from_numpy(tokens)

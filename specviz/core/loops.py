@@ -1,6 +1,7 @@
 """Loops over a vocabulary, compiled by numba: softmax, draws, residuals, sums and leading tokens of float32 rows.
 
-Arrays in and out, C-contiguous; `kernels` says when they are used, and the torch code beside each use says what they mean.
+Rows [n] of tokens [size] come as their addresses, so that none need be copied; all else are C-contiguous arrays. `kernels` says
+when they are used, and the torch code beside each use says what they mean.
 Every sum is taken in float64 and in an order that depends on the row's length alone, so that a row gets the same bits
 whatever is beside it (laws 2 and 3). Importing this module compiles them, or loads them from numba's cache. Knows no method.
 """
@@ -11,7 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import carray, njit, types
+from numba.extending import intrinsic
 
 Array = np.ndarray
 
@@ -39,6 +42,22 @@ def _compile(*signatures: str, **options: Any) -> Callable[[Callable[..., Any]],
             return njit(list(signatures) or None, error_model="numpy", **options)(function)
 
     return decorate
+
+
+@intrinsic
+def _pointer(_: Any, address: Any) -> Any:
+    """An address as a pointer to float32 numbers."""
+
+    def generate(_: Any, builder: Any, __: Any, values: Any) -> Any:
+        return builder.inttoptr(values[0], ir.FloatType().as_pointer())
+
+    return types.CPointer(types.float32)(types.int64), generate
+
+
+@njit(inline="always")
+def _row(address: int, size: int) -> Array:
+    """The row of float32 numbers at an address."""
+    return carray(_pointer(address), size)
 
 
 @_compile("f4(f4[::1])")
@@ -140,12 +159,12 @@ def _weigh(row: Array, top: Any, temperature: float, lanes: Array, out: Array) -
     return _f4(1 / total)
 
 
-@_compile("void(f4[:,::1], f8[::1], f4[:,::1])")
+@_compile("void(i8[::1], f8[::1], f4[:,::1])")
 def softmax(logits: Array, temperature: Array, out: Array) -> None:
     """Probabilities [n, V] of `logits` [n, V] at temperatures [n]; one-hot at the first argmax where that is 0."""
     lanes = np.empty(BLOCK, _f4)
     for i in range(len(logits)):
-        row, found = logits[i], out[i]
+        row, found = _row(logits[i], out.shape[1]), out[i]
         top = _largest(row)
         if temperature[i] == 0:
             found[:] = _ZERO
@@ -176,11 +195,11 @@ def _weigh_known(
     return _f4(1 / total)
 
 
-@_compile("void(f4[:,::1], i8[::1], f4[:,::1])")
+@_compile("void(i8[::1], i8[::1], f4[:,::1])")
 def spread(logits: Array, tokens: Array, out: Array) -> None:
     """Logits [n, m or more] of some `tokens` [m] as logits of all, [n, V]: -inf elsewhere."""
     for i in range(len(logits)):
-        row, found = logits[i], out[i]
+        row, found = _row(logits[i], tokens.size), out[i]
         found[:] = -np.inf
         for j in range(tokens.size):
             found[tokens[j]] = row[j]
@@ -215,7 +234,7 @@ def _draw(row: Array, blocks: Array, uniform: float) -> int:
     return found
 
 
-@_compile("void(f4[:,::1], i8[::1], f8[::1], f8[:,::1], i8, f4[:,:,::1], i8[:,::1], f4[::1])")
+@_compile("void(i8[::1], i8[::1], f8[::1], f8[:,::1], i8, f4[:,:,::1], i8[:,::1], f4[::1])")
 def sample(
     logits: Array,
     known: Array,
@@ -234,7 +253,7 @@ def sample(
     lanes, halves, blocks = np.empty(BLOCK, _f4), np.empty(BLOCK // 2), np.empty(-(-room.shape[2] // BLOCK))
     some = np.empty(known.size, _f4)
     for i in range(len(logits)):
-        row, found = logits[i, : known.size] if known.size else logits[i], room[i, step]
+        row, found = _row(logits[i], known.size if known.size else room.shape[2]), room[i, step]
         top, total, scale = _largest(row), 0.0, _ONE
         if temperature[i] > 0 or sure.size:
             heat = temperature[i] if temperature[i] > 0 else 1.0
@@ -261,13 +280,14 @@ def sample(
             sure[i] = found[line[i, step + 1]]
 
 
-@_compile("void(f4[:,::1], f8[::1], i8[::1])")
-def draw(weights: Array, uniform: Array, tokens: Array) -> None:
-    """Inverse-CDF draws [n] from `weights` [n, V] at uniforms [n]: first the block, then the token in it."""
-    lanes, blocks = np.empty(BLOCK // 2), np.empty(-(-weights.shape[1] // BLOCK))
+@_compile("void(i8[::1], i8, f8[::1], i8[::1])")
+def draw(weights: Array, size: int, uniform: Array, tokens: Array) -> None:
+    """Inverse-CDF draws [n] from `weights` [n] at uniforms [n]: first the block, then the token in it."""
+    lanes, blocks = np.empty(BLOCK // 2), np.empty(-(-size // BLOCK))
     for i in range(len(weights)):
-        _cumulate(weights[i], blocks, lanes)
-        tokens[i] = _draw(weights[i], blocks, uniform[i])
+        row = _row(weights[i], size)
+        _cumulate(row, blocks, lanes)
+        tokens[i] = _draw(row, blocks, uniform[i])
 
 
 @_compile("void(f4[::1], f4[::1], f4[::1], f4, f4, f4[::1])")
@@ -282,11 +302,14 @@ def _mixture(q: Array, p: Array, score: Array, threshold: Any, deferred: Any, ou
             out[j] = (q[j] if score[j] >= threshold else _ZERO) + p[j] * deferred
 
 
-@_compile("void(f4[:,::1], f4[:,::1], f4[:,::1], f4[::1], f4[::1], f4[:,::1])")
-def mixture(q: Array, p: Array, score: Array, threshold: Array, deferred: Array, out: Array) -> None:
-    """`_mixture` of each row: q, p [n, V], score [n, V] or [n, 1], threshold, deferred [n]."""
+@_compile("void(i8[::1], i8[::1], i8[::1], i8, f4[::1], f4[::1], f4[:,::1])")
+def mixture(
+    q: Array, p: Array, score: Array, scores: int, threshold: Array, deferred: Array, out: Array
+) -> None:
+    """`_mixture` of each row of q and p [n], score [n] of so many `scores` (all tokens', or 1), threshold, deferred [n]."""
     for i in range(len(q)):
-        _mixture(q[i], p[i], score[i], threshold[i], deferred[i], out[i])
+        own, other = _row(q[i], out.shape[1]), _row(p[i], out.shape[1])
+        _mixture(own, other, _row(score[i], scores), threshold[i], deferred[i], out[i])
 
 
 @_compile("i8(f4[::1], f4[::1], f4[::1], f4, f4, f8, f4[::1], f8[::1], f8[::1])")
@@ -312,11 +335,13 @@ def _draw_residual(
     return _draw(row, blocks, uniform)
 
 
-@_compile("void(f4[:,::1], f4[:,::1], f4[:,::1], f4[::1], f4[::1], i8[::1], f8[:,:], i8[::1])")
+@_compile("void(i8[::1], i8[::1], i8, i8[::1], i8, f4[::1], f4[::1], i8[::1], f8[:,:], i8[::1])")
 def draw_residual(
     q: Array,
     p: Array,
+    size: int,
     score: Array,
+    scores: int,
     threshold: Array,
     deferred: Array,
     last: Array,
@@ -324,35 +349,36 @@ def draw_residual(
     tokens: Array,
 ) -> None:
     """`_draw_residual` [b] at one step of each sequence: `last` [b] of its n / b steps, at uniforms [b, n / b or more]."""
-    lanes, blocks = np.empty(BLOCK // 2), np.empty(-(-q.shape[1] // BLOCK))
-    row, steps = np.empty(q.shape[1], _f4), len(q) // len(last)
+    lanes, blocks = np.empty(BLOCK // 2), np.empty(-(-size // BLOCK))
+    row, steps = np.empty(size, _f4), len(q) // len(last)
     for i in range(len(last)):
         n, coin = i * steps + last[i], uniform[i, last[i]]
-        tokens[i] = _draw_residual(q[n], p[n], score[n], threshold[n], deferred[n], coin, row, blocks, lanes)
+        own, other, judged = _row(q[n], size), _row(p[n], size), _row(score[n], scores)
+        tokens[i] = _draw_residual(own, other, judged, threshold[n], deferred[n], coin, row, blocks, lanes)
 
 
-@_compile("void(f4[:,::1], f4[::1], f4[:,::1], f4[::1])")
-def mass_below(scores: Array, thresholds: Array, weights: Array, out: Array) -> None:
-    """The weight [n] of tokens whose score [n, V] is below a threshold [n]."""
+@_compile("void(i8[::1], f4[::1], i8[::1], i8, f4[::1])")
+def mass_below(scores: Array, thresholds: Array, weights: Array, size: int, out: Array) -> None:
+    """The weight [n] of tokens whose score [n] is below a threshold [n]."""
     part, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
     for i in range(len(weights)):
-        total, threshold = 0.0, thresholds[i]
-        for start in range(0, weights.shape[1], BLOCK):
-            block, own = scores[i, start : start + BLOCK], weights[i, start : start + BLOCK]
+        total, threshold, score, weight = 0.0, thresholds[i], _row(scores[i], size), _row(weights[i], size)
+        for start in range(0, size, BLOCK):
+            block, own = score[start : start + BLOCK], weight[start : start + BLOCK]
             for j in range(own.size):
                 part[j] = own[j] if block[j] < threshold else _ZERO
             total += _block_sum(part[: own.size], lanes)
         out[i] = total
 
 
-@_compile("void(f4[:,::1], f4[:,::1], f4[::1])")
-def excess(left: Array, right: Array, out: Array) -> None:
-    """The sum [n] of max(0, left - right), each [n, V]."""
+@_compile("void(i8[::1], i8[::1], i8, f4[::1])")
+def excess(left: Array, right: Array, size: int, out: Array) -> None:
+    """The sum [n] of max(0, left - right), each [n]."""
     part, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
     for i in range(len(left)):
-        total = 0.0
-        for start in range(0, left.shape[1], BLOCK):
-            block, other = left[i, start : start + BLOCK], right[i, start : start + BLOCK]
+        total, one, another = 0.0, _row(left[i], size), _row(right[i], size)
+        for start in range(0, size, BLOCK):
+            block, other = one[start : start + BLOCK], another[start : start + BLOCK]
             for j in range(block.size):
                 more = block[j] - other[j]
                 part[j] = _ZERO if more < 0 else more
@@ -379,12 +405,12 @@ def _kappa(q: Array, p: Array, scale: Any, floor: Any, less: Array, more: Array,
     return _f4(rejected / (excess if excess > 0 else 1.0))
 
 
-@_compile("void(f4[:,::1], f4[:,::1], f4[::1], f4, f4[:,::1])")
+@_compile("void(i8[::1], i8[::1], f4[::1], f4, f4[:,::1])")
 def speed(q: Array, p: Array, scale: Array, floor: Any, out: Array) -> None:
     """pi [n, V] of `speed`: q · min(1, p / max(scale · q, floor)) + kappa · max(0, p - q)."""
     less, more, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
     for i in range(len(q)):
-        own, other, row = q[i], p[i], out[i]
+        own, other, row = _row(q[i], out.shape[1]), _row(p[i], out.shape[1]), out[i]
         share = _kappa(own, other, scale[i], floor, less, more, lanes)
         inverse, small, factor = _ONE / scale[i], _ONE / floor, scale[i]
         for j in range(own.size):
@@ -412,13 +438,15 @@ def _by_ratio(q: Any, p: Any, scale: Any, floor: Any, share: Any) -> Any:
 
 
 @_compile(
-    "void(f4[:,::1], f4[:,::1], f4[:,::1], f4[::1], f4[::1], f4[::1], f4, f4, b1, i8[:,:], i8[:], f8[:,:], f8[:,:], "
+    "void(i8[::1], i8[::1], i8, i8[::1], i8, f4[::1], f4[::1], f4[::1], f4, f4, b1, i8[:,:], i8[:], f8[:,:], f8[:,:], "
     "f4[:,:,:,::1], i8[:,::1])"
 )
 def decide(
     q: Array,
     p: Array,
+    size: int,
     score: Array,
+    scores: int,
     threshold: Array,
     deferred: Array,
     scale: Array,
@@ -438,32 +466,38 @@ def decide(
     only if `records`. To `found` [3, b] how many are accepted, the last that is examined, and what replaces it.
     """
     less, more, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
-    row, blocks, steps = np.empty(q.shape[1], _f4), np.empty(-(-q.shape[1] // BLOCK)), tokens.shape[1]
+    row, blocks, steps = np.empty(size, _f4), np.empty(-(-size // BLOCK)), tokens.shape[1]
     for i in range(len(counts)):
         for step in range(steps):
             n, token, at = i * steps + step, tokens[i, step], out[:, i, step, 0]
-            at[0], at[1] = q[n, token], p[n, token]
+            at[0], at[1] = _row(q[n], size)[token], _row(p[n], size)[token]
             if scale.size:
                 at[2], at[3] = _by_ratio(at[0], at[1], scale[n], floor, _ZERO)
             else:
-                at[2], at[3] = _by_rule(at[0], at[1], score[n], threshold[n], deferred[n], tiny, token)
+                judged = _row(score[n], scores)
+                at[2], at[3] = _by_rule(at[0], at[1], judged, threshold[n], deferred[n], tiny, token)
         accepted, share = 0, _ZERO
         while accepted < counts[i] and accept_coins[i, accepted] < out[3, i, accepted, 0]:
             accepted += 1
         last = min(accepted, counts[i] - 1)
         for step in range(last + 1 if records and scale.size else 0):
             n, at = i * steps + step, out[:, i, step, 0]
-            share = _kappa(q[n], p[n], scale[n], floor, less, more, lanes)
+            share = _kappa(_row(q[n], size), _row(p[n], size), scale[n], floor, less, more, lanes)
             at[2], at[3] = _by_ratio(at[0], at[1], scale[n], floor, share)
         token, n, at = tokens[i, last], i * steps + last, out[:, i, last, 1]
         if accepted < counts[i]:
-            coin = resample_coins[i, last]
-            token = _draw_residual(q[n], p[n], score[n], threshold[n], deferred[n], coin, row, blocks, lanes)
-            at[0], at[1] = q[n, token], p[n, token]
+            coin, own, other, judged = (
+                resample_coins[i, last],
+                _row(q[n], size),
+                _row(p[n], size),
+                _row(score[n], scores),
+            )
+            token = _draw_residual(own, other, judged, threshold[n], deferred[n], coin, row, blocks, lanes)
+            at[0], at[1] = own[token], other[token]
             if scale.size:
                 at[2], at[3] = _by_ratio(at[0], at[1], scale[n], floor, share)
             else:
-                at[2], at[3] = _by_rule(at[0], at[1], score[n], threshold[n], deferred[n], tiny, token)
+                at[2], at[3] = _by_rule(at[0], at[1], judged, threshold[n], deferred[n], tiny, token)
         found[0, i], found[1, i], found[2, i] = accepted, last, token
 
 
@@ -502,18 +536,19 @@ def _select(
     return pivot
 
 
-@_compile("void(f4[:,::1], f4[:,::1], f8[::1], f4[::1], f8[::1])")
-def crossing(scores: Array, weights: Array, share: Array, own: Array, out: Array) -> None:
-    """The smallest score [n] above `own` [n] up to which weights exceed `share` [n]; scores and weights are [n, V].
+@_compile("void(i8[::1], i8[::1], i8, f8[::1], f4[::1], f8[::1])")
+def crossing(scores: Array, weights: Array, size: int, share: Array, own: Array, out: Array) -> None:
+    """The smallest score [n] above `own` [n] up to which weights exceed `share` [n].
 
     -inf where those up to `own` already do, inf where all together do not.
     """
     part, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
-    tokens, spare = np.empty(scores.shape[1], np.int64), np.empty(scores.shape[1], np.int64)
+    tokens, spare = np.empty(size, np.int64), np.empty(size, np.int64)
     for i in range(len(scores)):
         below, above, count, bound = 0.0, 0.0, 0, own[i]
-        for start in range(0, scores.shape[1], BLOCK):
-            score, weight = scores[i, start : start + BLOCK], weights[i, start : start + BLOCK]
+        judged, weighed = _row(scores[i], size), _row(weights[i], size)
+        for start in range(0, size, BLOCK):
+            score, weight = judged[start : start + BLOCK], weighed[start : start + BLOCK]
             some = _i4(0)
             for j in range(score.size):
                 part[j] = _ZERO if score[j] > bound else weight[j]
@@ -529,28 +564,29 @@ def crossing(scores: Array, weights: Array, share: Array, own: Array, out: Array
         elif below > share[i]:
             out[i] = -np.inf
         else:
-            out[i] = _select(scores[i], weights[i], tokens, spare, count, below, share[i])
+            out[i] = _select(judged, weighed, tokens, spare, count, below, share[i])
 
 
-@_compile("void(f4[:,::1], f4[::1])")
-def largest(values: Array, out: Array) -> None:
-    """The largest [n] of `values` [n, V]."""
+@_compile("void(i8[::1], i8, f4[::1])")
+def largest(values: Array, size: int, out: Array) -> None:
+    """The largest [n] of `values` [n]."""
     for i in range(len(values)):
-        out[i] = _largest(values[i])
+        out[i] = _largest(_row(values[i], size))
 
 
-@_compile("void(f4[:,::1], f4[::1], f4[:,::1])")
-def neighbours(scores: Array, thresholds: Array, out: Array) -> None:
-    """The lowest score at or above a threshold [n], and the highest below it, [n, 2], of `scores` [n, V]; infinite where there is none."""
+@_compile("void(i8[::1], i8, f4[::1], f4[:,::1])")
+def neighbours(scores: Array, size: int, thresholds: Array, out: Array) -> None:
+    """The lowest of `scores` [n] at or above a threshold [n], and the highest below it, [n, 2]; infinite where there is none."""
     above, below = np.empty(BLOCK, _f4), np.empty(BLOCK, _f4)
     for i in range(len(scores)):
-        threshold = thresholds[i]
+        judged, threshold = _row(scores[i], size), thresholds[i]
         above[:], below[:] = np.inf, -np.inf
-        for start in range(0, scores.shape[1], BLOCK):
-            block = scores[i, start : start + BLOCK]
+        for start in range(0, size, BLOCK):
+            block = judged[start : start + BLOCK]
             for j in range(block.size):
                 score = block[j]
-                higher, lower = score if score >= threshold else _f4(np.inf), score if score < threshold else _f4(-np.inf)
+                higher = score if score >= threshold else _f4(np.inf)
+                lower = score if score < threshold else _f4(-np.inf)
                 above[j] = higher if higher < above[j] else above[j]
                 below[j] = lower if lower > below[j] else below[j]
         out[i, 0], out[i, 1] = above.min(), below.max()
@@ -573,14 +609,14 @@ def _nth_largest(values: Array, tops: Array) -> Any:
     return tops[last]
 
 
-@_compile("void(f4[:,::1], f4[:,::1], i8[:,::1])")
-def leading(values: Array, most: Array, tokens: Array) -> None:
-    """The largest positive values [n, k] of `values` [n, V] and their tokens, in order, the first of equals first; else 0."""
-    blocks = np.empty(-(-values.shape[1] // BLOCK), _f4)
+@_compile("void(i8[::1], i8, f4[:,::1], i8[:,::1])")
+def leading(values: Array, size: int, most: Array, tokens: Array) -> None:
+    """The largest positive values [n, k] of `values` [n] and their tokens, in order, the first of equals first; else 0."""
+    blocks = np.empty(-(-size // BLOCK), _f4)
     most[:], tokens[:] = _ZERO, 0
     lanes, tops, last = np.empty(BLOCK // 2, _f4), np.empty(most.shape[1], _f4), most.shape[1] - 1
     for i in range(len(values)):
-        row = values[i]
+        row = _row(values[i], size)
         for block in range(blocks.size):
             blocks[block] = _block_largest(row[block * BLOCK : (block + 1) * BLOCK], lanes)
         # As many blocks reach this as values are wanted, so no lower value is.

@@ -211,12 +211,13 @@ class Target:
                 shares = self._shares(tokens.unsqueeze(-1))
                 rule = (torch.zeros_like(shares), torch.full_like(shares, torch.inf), shares)
             return kernels.draw_residual(q, p, *rule, last, uniform)
-        return draw(self.at_steps(last).replacement(at(tokens, last)), at(uniform, last))
+        own = self.select(self.at_steps(last))
+        return draw(own.replacement(at(tokens, last)), at(uniform, last))
 
-    def at_steps(self, steps: Tensor) -> Target:
-        """The target at one of the K positions of each sequence: `steps` [B] -> [B, V]."""
+    def at_steps(self, steps: Tensor) -> Tensor:
+        """Indices [B], for `select`, of one of the K positions of each sequence: `steps` [B]."""
         count = self.distributions.q.shape[1]
-        return self.select(torch.arange(len(steps), device=steps.device) * count + steps)
+        return torch.arange(len(steps), device=steps.device) * count + steps
 
     def replacement(self, tokens: Tensor | None = None) -> Tensor:
         """What a rejection's draw weighs tokens by [..., V]: the residual, not normalised, since a draw scales anyway; pi

@@ -21,10 +21,10 @@ from specviz.engine.plan import AcceptInputs, first, select
 
 @dataclass(frozen=True)
 class Verified:
-    """The verifier's part for the sequences [B] of one method, as far as they have drafted: n positions.
+    """The verifier's part for the sequences [B] of one method, at all K positions of the round.
 
     Attributes:
-        logits, p: [B, n, V].
+        logits, p: [B, K, V].
         p1: the same where a rule may need it.
     """
 
@@ -33,10 +33,9 @@ class Verified:
     p1: Tensor | None
 
     @staticmethod
-    def of(inputs: AcceptInputs, logits: Tensor, drafted: Drafted | None) -> Verified:
+    def of(inputs: AcceptInputs, logits: Tensor) -> Verified:
         """From the logits of all sequences that are verified."""
-        count = inputs.draft_length if drafted is None else min(inputs.draft_length, drafted.steps)
-        own = first(select(logits, inputs.verified), count)
+        own = first(select(logits, inputs.verified), inputs.draft_length)
         p = distribution(own, *inputs.warp)
         if inputs.is_plain:
             return Verified(own, p, p)
@@ -92,15 +91,13 @@ def accept(inputs: AcceptInputs, drafted: Drafted, verified: Verified) -> Accept
     )
     assert tokens is not None
     assert q is not None
-    known = {"q": q.contiguous(), "p": verified.p, "p1": verified.p1}
+    count = q.shape[1]
+    known = {"q": q, "p": first(verified.p, count)}
     if inputs.is_plain:
-        known["q1"] = known["q"]
-    distributions = Distributions(
-        logits,
-        verified.logits,
-        *inputs.warp,
-        **{name: each for name, each in known.items() if each is not None},
-    )
+        known["q1"] = q
+    if verified.p1 is not None:
+        known["p1"] = first(verified.p1, count)
+    distributions = Distributions(logits, first(verified.logits, count), *inputs.warp, **known)
     target = Target.of(inputs.method, distributions, inputs.lenience)
     verdict = target.decide(tokens, counts, inputs.accept_coins, inputs.resample_coins, inputs.records)
     if drafted.is_ahead:

@@ -128,31 +128,6 @@ class AcceptInputs:
     lenience: Array
     is_plain: bool
 
-    def rows(self, chosen: list[bool]) -> AcceptInputs:
-        """The same for some of the sequences."""
-        indices = [row for row, each in enumerate(chosen) if each]
-        own = torch.tensor(indices, device=self.accept_coins.device)
-
-        def slots(all_slots: Tensor | slice | None) -> Tensor:
-            if isinstance(all_slots, Tensor):
-                return all_slots[own]
-            return own if all_slots is None else own + all_slots.start
-
-        def of(values: Any) -> Any:
-            return values[own] if isinstance(values, Tensor) else values
-
-        return replace(
-            self,
-            sequences=tuple(self.sequences[row] for row in indices),
-            drafted=slots(self.drafted),
-            verified=slots(self.verified),
-            warp=Warp(*map(of, self.warp)),
-            **{name: of(getattr(self, name)) for name in _BY_ROW},
-        )
-
-
-_BY_ROW = ("accept_coins", "resample_coins", "inspected", "lenience")
-
 
 @dataclass(frozen=True)
 class RoundPlan:
@@ -284,13 +259,17 @@ def _verify_inputs(verifier: Runner, drafter: Runner, lengths: Lengths) -> Verif
 def _groups(
     sequences: list[Sequence], lengths: Lengths, drafter: Runner, verifier: Runner
 ) -> list[AcceptInputs]:
-    """Sequences by method and rule, and by whether their distributions are truncated."""
+    """Sequences by method and rule, and by whether their distributions are truncated; in the order of their slots, so that nothing
+    need be copied to bring them together.
+    """
+    slots = {each: slot for slot, each in enumerate([*verifier.owners, *drafter.owners][::-1])}
 
     def kind(sequence: Sequence) -> tuple[str, str, bool]:
         return sequence.method.name, sequence.request.rule, sequence.warp.truncates
 
+    in_order = sorted(sequences, key=lambda each: slots[each], reverse=True)
     groups = []
-    for _, members in groupby(sorted(sequences, key=kind), key=kind):
+    for _, members in groupby(sorted(in_order, key=kind), key=kind):
         group = list(members)
         method = group[0].method
         length = max(lengths[each] for each in group) if method.drafts else 1

@@ -54,12 +54,10 @@ class Outcome:
     error: Exception | None = None
 
 
-def tensors(decisions: SequenceOf[Decision], last: dict[Sequence, Decision]) -> list[dict[str, Tensor]]:
-    """What is read back of each decision of a round, by name: [B, ...] each. Explained is what is the `last` of its sequence."""
+def tensors(decisions: SequenceOf[Decision]) -> list[dict[str, Tensor]]:
+    """What is read back of each decision of a round, by name: [B, ...] each."""
     found = [_decided(decision) for decision in decisions]
-    masks = {
-        index: _examined(decision, last) for index, decision in enumerate(decisions) if _inspects(decision)
-    }
+    masks = {index: _examined(decision) for index, decision in enumerate(decisions) if _inspects(decision)}
     inspected = [(index, mask, where) for index, mask in masks.items() if len(where := indices_where(mask))]
     parts = [_part(decisions[index], where) for index, _, where in inspected]
     for (index, mask, where), part, others in zip(inspected, parts, counterfactuals(parts), strict=True):
@@ -116,7 +114,7 @@ def _recorded(decision: Decision, known: dict[str, Tensor]) -> dict[str, Tensor]
     found = dict(zip(("q", "p", "pi"), verdict.probabilities, strict=True))
     if sides := target.deferral_test(drafted):
         found |= {"score": sides[0], "threshold": sides[1].expand_as(sides[0])}
-    if _inspects(decision) and (same := same_residual(target.at_steps(verdict.last))) is not None:
+    if _inspects(decision) and (same := same_residual(target, verdict.last)) is not None:
         found["same_residual"] = same
     return found
 
@@ -128,17 +126,13 @@ def _explained(count: int, part: Examined, others: Tensor, flips: Tensor) -> dic
     return found | {"others": others, "flips": flips}
 
 
-def _examined(decision: Decision, last: dict[Sequence, Decision]) -> Tensor:
-    """Which draft tokens of inspected sequences were examined, bool [B, K]; none of those that were decided again."""
+def _examined(decision: Decision) -> Tensor:
+    """Which draft tokens of inspected sequences were examined, bool [B, K]."""
     accepted, tokens = decision.accepted, decision.drafted
     assert accepted is not None
     assert tokens is not None
     each = steps(tokens.shape[1], tokens.device) <= accepted.verdict.last[:, None]
-    counted = decision.inputs.inspected > 0
-    final = [last[sequence] is decision for sequence in decision.inputs.sequences]
-    if not all(final):
-        counted &= torch.tensor(final, device=counted.device)[:, None]
-    return counted & each
+    return (decision.inputs.inspected > 0) & each
 
 
 def _part(decision: Decision, where: Tensor) -> Examined:
@@ -181,13 +175,10 @@ def outcomes(
     values: dict[str, Any],
     choices: dict[Sequence, DraftChoice],
     seconds: Seconds,
-    last: dict[Sequence, Decision],
 ) -> list[Outcome]:
-    """The outcome of each sequence of whose decisions this is the `last`, from the values of `tensors` that were read back."""
+    """The outcome of each sequence of a decision, from the values of `tensors` that were read back."""
     found = []
     for row, sequence in enumerate(decision.inputs.sequences):
-        if last[sequence] is not decision:
-            continue
         try:
             readout = _Readout(decision, values, row, choices.get(sequence, DraftChoice()))
             found.append(readout.outcome(seconds))

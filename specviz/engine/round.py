@@ -53,16 +53,16 @@ def run_round(plan: RoundPlan, drafter: Runner, verifier: Runner) -> RoundResult
     watch.mark("drafter")
     logits = verify(plan.verify, verifier, drafted) if plan.verify else None
     watch.mark("verifier")
-    judged = [_judge(group, logits, drafted) for group in plan.groups]
+    judged = [_judge(group, _verified(group, logits), drafted) for group in plan.groups]
     if drafted and drafted.is_incomplete:
-        drafted, judged = _draft_last(plan, drafter, drafted, logits, judged, watch)
+        drafted, judged = _draft_last(plan, drafter, drafted, judged, watch)
     decisions = [decide(each.inputs, drafted, each.verified, each.accepted) for each in judged]
     return _read_back(plan, decisions, drafted, 0 if logits is None else logits.shape[1], watch)
 
 
 @dataclass(frozen=True)
 class _Judged:
-    """What passes of some sequences of one method; a model's part is None where it does not run for them."""
+    """What passes of the sequences of one method; a model's part is None where it does not run for them."""
 
     inputs: AcceptInputs
     verified: Verified | None = None
@@ -77,11 +77,12 @@ class _Judged:
         return [sequence for sequence, (accepted, drafted) in each if accepted == drafted]
 
 
-def _judge(group: AcceptInputs, logits: Tensor | None, drafted: Drafted | None) -> _Judged:
-    if logits is None or not group.method.verifies:
-        return _Judged(group)
-    verified = Verified.of(group, logits, drafted)
-    if drafted is None or not group.method.drafts:
+def _verified(group: AcceptInputs, logits: Tensor | None) -> Verified | None:
+    return Verified.of(group, logits) if logits is not None and group.method.verifies else None
+
+
+def _judge(group: AcceptInputs, verified: Verified | None, drafted: Drafted | None) -> _Judged:
+    if verified is None or drafted is None or not group.method.drafts:
         return _Judged(group, verified)
     return _Judged(group, verified, accept(group, drafted, verified))
 
@@ -90,13 +91,12 @@ def _draft_last(
     plan: RoundPlan,
     drafter: Runner,
     drafted: Drafted,
-    logits: Tensor | None,
     judged: list[_Judged],
     watch: _Stopwatch,
 ) -> tuple[Drafted, list[_Judged]]:
     """Draft the K-th token where it will be examined: after K − 1 accepted ones, or where nothing is verified.
 
-    Only its sequences are judged again. They stand at the end then, once more where others of their group go without.
+    Groups with such sequences are judged again; of their others that gives the same.
     """
     assert plan.draft is not None
     passed = {
@@ -111,14 +111,11 @@ def _draft_last(
     flags = torch.tensor([sequence in wanted for sequence in plan.draft.sequences])
     drafted = draft_last(plan.draft, drafter, drafted, flags)
     watch.mark("drafter")
-    kept, again = [], []
-    for own in judged:
-        rows = [sequence in wanted for sequence in own.inputs.sequences] if own.accepted else [False]
-        if any(rows):
-            again.append(own.inputs if all(rows) else own.inputs.rows(rows))
-        if not all(rows):
-            kept.append(own)
-    return drafted, kept + [_judge(group, logits, drafted) for group in again]
+    again = [
+        own if wanted.isdisjoint(own.inputs.sequences) else _judge(own.inputs, own.verified, drafted)
+        for own in judged
+    ]
+    return drafted, again
 
 
 def _read_back(
@@ -129,8 +126,7 @@ def _read_back(
     watch: _Stopwatch,
 ) -> RoundResult:
     """Bring all decisions to the host in one download, and make the outcomes of them."""
-    last = {sequence: decision for decision in decisions for sequence in decision.inputs.sequences}
-    named = tensors(decisions, last)
+    named = tensors(decisions)
     values = download(
         {(group, name): tensor for group, each in enumerate(named) for name, tensor in each.items()}
     )
@@ -142,7 +138,7 @@ def _read_back(
     found = list[Outcome]()
     for group, decision in enumerate(decisions):
         own = {name: values[group, name] for name in named[group]}
-        found += outcomes(decision, own, choices, seconds, last)
+        found += outcomes(decision, own, choices, seconds)
     return RoundResult(found, width, drafted.passes if drafted else 0, seconds)
 
 

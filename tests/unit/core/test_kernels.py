@@ -16,7 +16,7 @@ from specviz.core import kernels
 from specviz.core.counterfactual import Counterfactual, alternative_targets
 from specviz.core.distributions import Distributions, total_variation
 from specviz.core.methods import METHODS
-from specviz.core.sampling import at, distribution, draw, leading, sample
+from specviz.core.sampling import Logits, at, distribution, draw, leading, sample
 from specviz.core.target import Target, Verdict, examine
 from specviz.engine.engine import Engine
 from specviz.schema.settings import Request
@@ -100,7 +100,8 @@ def test_a_sample_is_a_draw_from_the_distribution(vocabulary: int, in_torch) -> 
 
     def sampled(asked: bool = True) -> tuple[Tensor, Tensor, Tensor | None]:
         room, line = torch.zeros(3, 4, vocabulary), torch.zeros(3, 5, dtype=torch.long)
-        return room, line, sample(logits, heats, coins, 2, room, line, asked)
+        own = Logits(logits, None, vocabulary)
+        return room, line, sample(own, heats, coins, 2, room, line, asked)
 
     room, line, confidence = sampled()
     q, q1 = distribution(logits, heats), distribution(logits)
@@ -118,6 +119,38 @@ def test_a_sample_is_a_draw_from_the_distribution(vocabulary: int, in_torch) -> 
     assert near(room, expected[0])
     assert torch.equal(line, expected[1])
     assert near(confidence, expected[2])
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_tokens_that_a_model_does_not_know_change_no_bit_of_a_sample(vocabulary: int, in_torch) -> None:
+    known = torch.arange(0, vocabulary, 3)
+    logits = Logits(3 * torch.randn(3, 1, len(known) + 5), known, vocabulary)
+    heats = torch.tensor([[0.0], [1.0], [0.7]], dtype=torch.float64)
+    coins = torch.rand(3, 1, dtype=torch.float64)
+
+    def sampled(own: Logits) -> tuple[Tensor, Tensor, Tensor]:
+        room, line = torch.zeros(3, 1, vocabulary), torch.zeros(3, 2, dtype=torch.long)
+        confidence = sample(own, heats, coins, 0, room, line, True)
+        assert confidence is not None
+        return room, line, confidence
+
+    whole = logits.whole()
+    assert torch.equal(whole[..., known], logits.values[..., : len(known)])
+    assert whole.isfinite().sum() == 3 * len(known)
+    assert torch.equal(whole, in_torch(logits.whole))
+    for found, expected in zip(sampled(logits), sampled(Logits(whole, None, vocabulary)), strict=True):
+        assert torch.equal(found, expected)
+    for found, expected in zip(sampled(logits), in_torch(lambda: sampled(logits)), strict=True):
+        assert near(found.double(), expected.double())
+
+
+def test_rows_may_lie_anywhere() -> None:
+    """A slice of steps, a choice of rows and one row for all give what their copies give."""
+    logits = torch.randn(4, 3, 1300)
+    for view in (logits[:, 1:], logits[::2, :2], logits[1:2, :1].expand(4, 3, -1), logits[0, 0]):
+        assert torch.equal(distribution(view), distribution(view.clone()))
+    q, p = distribution(logits[:, :2]), distribution(torch.randn(4, 3, 1300))[:, 1:]
+    assert torch.equal(total_variation(q, p), total_variation(q, p.clone()))
 
 
 def test_what_is_examined_ends_with_a_rejection_or_a_draft() -> None:
@@ -160,13 +193,6 @@ def test_verdicts_are_those_of_torch(name: str, vocabulary: int, in_torch) -> No
     unrecorded = decided(False)
     assert torch.equal(unrecorded.accepted, compiled.accepted)
     assert torch.equal(unrecorded.resampled[rejected], compiled.resampled[rejected])
-
-
-def test_logits_of_some_tokens_are_those_of_all() -> None:
-    logits, tokens = torch.randn(2, 16), torch.tensor([1, 4, 5, 900])
-    found = kernels.spread(logits, tokens, 1300)
-    assert torch.equal(found[:, tokens], logits[:, :4])
-    assert found.isfinite().sum() == 8
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)

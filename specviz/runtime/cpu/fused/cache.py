@@ -1,14 +1,23 @@
-"""The KV cache of fused passes: every slot at its own position, keys and values in the order in which attention reads them."""
+"""The KV cache of fused passes: every slot in buffers of its own, keys and values in the order in which attention reads them.
+
+Slots come, go and move to another cache without a copy.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from specviz.runtime.cpu.fused.decoder import Buffers, DecoderShape
+from specviz.runtime.cpu.fused.decoder import DecoderShape, SlotBuffers, SlotTable
 from specviz.runtime.cpu.fused.layers import POSITIONS
 
 _GRAIN = 64
-"""Positions by which buffers grow."""
+"""Positions by which slots differ in length."""
+
+
+
+def _rounded(length: int) -> int:
+    return -(-length // _GRAIN) * _GRAIN
+
 
 Saved = tuple[np.ndarray, np.ndarray]
 """Keys (in blocks of positions) and values of one slot in every layer."""
@@ -18,73 +27,62 @@ class FusedCache:
     """Slots of one decoder; see `runner.SlotCache`."""
 
     def __init__(self, shape: DecoderShape, layers: int) -> None:
-        """No buffers yet."""
+        """No slots yet."""
         self._shape, self._layers = shape, layers
-        self.buffers = Buffers(shape, layers, 0, 0)
+        self._slots: list[SlotBuffers] = []
+        self.table = SlotTable([])
 
     @property
     def slots(self) -> int:
-        """Slots the buffers hold now."""
-        return self.buffers.slots
+        """Slots there are."""
+        return len(self._slots)
 
     @property
     def length(self) -> int:
-        """Positions of a slot that the buffers hold now."""
-        return self.buffers.length
+        """Positions of the longest slot."""
+        return self.table.length
 
-    def reserve(self, slots: int, length: int, fresh: bool = False) -> None:
-        """Make room for so many slots of so many positions; `fresh` if their contents need not be kept."""
-        slots, length = self._capacity(slots, length, fresh)
-        if (slots, length) == (self.slots, self.length):
+    def add(self, count: int, length: int) -> None:
+        """Add slots of at least `length` positions, not set."""
+        size = self._shape, self._layers, _rounded(length)
+        self._use(self._slots + [SlotBuffers(*size) for _ in range(count)])
+
+    def take(self, other: FusedCache, slots: slice) -> None:
+        """Add slots of another cache, which must not use them any more."""
+        self._use(self._slots + other._slots[slots])
+
+    def drop(self, slot: int) -> None:
+        """Remove a slot; the last one takes its place."""
+        kept = list(self._slots)
+        kept[slot] = kept[-1]
+        self._use(kept[:-1])
+
+    def _use(self, slots: list[SlotBuffers]) -> None:
+        self._slots, self.table = slots, SlotTable(slots)
+
+    def stretch(self, slots: np.ndarray, positions: np.ndarray) -> None:
+        """Make room for `positions` [n] in `slots` [n]: those that are too short are copied to longer ones."""
+        if (positions < self.table.lengths[slots]).all():
             return
-        before, self.buffers = self.buffers, Buffers(self._shape, self._layers, slots, length)
-        if not fresh:
-            self._copy(before, slice(0, before.slots), 0, before.length)
-
-    def growth(self, slots: int, length: int, fresh: bool = False) -> int:
-        """Positions, of all slots together, by which the buffers would grow to make that room."""
-        slots, length = self._capacity(slots, length, fresh)
-        return slots * length - self.slots * self.length
-
-    def _capacity(self, slots: int, length: int, fresh: bool) -> tuple[int, int]:
-        length = -(-length // _GRAIN) * _GRAIN
-        if fresh:
-            return slots, length
-        if slots > self.slots:  # what is not written yet takes no memory, and growing copies everything
-            slots = 1 << (slots - 1).bit_length()
-        return max(slots, self.slots), max(length, self.length)
+        longer = list(self._slots)
+        for slot in set(slots[positions >= self.table.lengths[slots]].tolist()):
+            before, needed = self._slots[slot], int(positions[slots == slot].max()) + 1
+            longer[slot] = SlotBuffers(self._shape, self._layers, _rounded(needed))
+            longer[slot].keys[:, :, : before.length // POSITIONS] = before.keys
+            longer[slot].values[:, :, : before.length] = before.values
+        self._use(longer)
 
     def save(self, slot: int, length: int) -> Saved:
         """A copy of the first `length` positions of a slot."""
-        blocks = -(-length // POSITIONS)
-        keys, values = self.buffers.keys, self.buffers.values
-        return keys[:, slot, :, :blocks].copy(), values[:, slot, :, :length].copy()
+        blocks, own = -(-length // POSITIONS), self._slots[slot]
+        return own.keys[:, :, :blocks].copy(), own.values[:, :, :length].copy()
 
     def restore(self, slot: int, saved: Saved, length: int) -> None:
         """Write the first `length` positions of what `save` returned into a slot."""
-        blocks = -(-length // POSITIONS)
+        blocks, own = -(-length // POSITIONS), self._slots[slot]
         keys, values = saved
-        self.buffers.keys[:, slot, :, :blocks] = keys[:, :, :blocks]
-        self.buffers.values[:, slot, :, :length] = values[:, :, :length]
-
-    def copy(self, other: FusedCache, slots: slice, start: int) -> None:
-        """Copy slots of another cache, no longer than this one, to slot `start` and following."""
-        self._copy(other.buffers, slots, start, other.length)
-
-    def _copy(self, source: Buffers, slots: slice, start: int, length: int) -> None:
-        own = slice(start, start + slots.stop - slots.start)
-        self.buffers.keys[:, own, :, : length // POSITIONS] = source.keys[:, slots]
-        self.buffers.values[:, own, :, :length] = source.values[:, slots]
-
-    def move(self, source: int, target: int) -> None:
-        """Copy one slot over another."""
-        for each in (self.buffers.keys, self.buffers.values):
-            each[:, target] = each[:, source]
-
-    def zero(self, slot: int) -> None:
-        """Overwrite one slot with zeros."""
-        for each in (self.buffers.keys, self.buffers.values):
-            each[:, slot] = 0
+        own.keys[:, :, :blocks] = keys[:, :, :blocks]
+        own.values[:, :, :length] = values[:, :, :length]
 
     def broadcast(self, slots: slice, length: int) -> None:
         """Copy the first `length` positions of the first of these slots to all of them."""

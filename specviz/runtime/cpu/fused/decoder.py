@@ -159,14 +159,14 @@ class Decoder:
         tokens: np.ndarray,
         slots: np.ndarray,
         positions: np.ndarray,
-        cache: Buffers,
+        cache: SlotTable,
         logits: np.ndarray | None,
     ) -> bool:
         """Read up to `MOST_ROWS` tokens, each for its slot at its position; those of a slot in ascending order.
 
         Args:
             tokens, slots, positions: int64 [n].
-            cache: written at these positions, read up to them.
+            cache: its slots, written at these positions, read up to them.
             logits: float32 [n, at least `vocabulary` to the next multiple of 16], written; None where none are wanted.
 
         Returns True if as many threads as are set ran it, undisturbed.
@@ -174,8 +174,7 @@ class Decoder:
         with self._lock:
             room = self._make_room(cache.length)
             table = self._pass
-            table[Pass.KEYS], table[Pass.VALUES] = cache.addresses
-            table[Pass.SLOTS], table[Pass.LENGTH] = cache.slots, cache.length
+            table[Pass.SLOTS], table[Pass.LENGTH] = cache.address, room.length
             count = table[Pass.ROWS] = len(tokens)
             room.rows[0, :count], room.rows[1, :count], room.rows[2, :count] = tokens, slots, positions
             table[Pass.LOGITS] = 0 if logits is None else logits.ctypes.data
@@ -189,7 +188,8 @@ class Decoder:
         many threads as there are: the team does without them while they are missed. A tie goes to more: on a rented machine two
         threads have a core each, or the memory to themselves, at one time and not at another, and what is chosen stays.
         """
-        cache, rows = Buffers(self.shape, self.layers, 1, POSITIONS), np.arange(_TRIED_ROWS)
+        slot, rows = SlotBuffers(self.shape, self.layers, POSITIONS), np.arange(_TRIED_ROWS)
+        cache = SlotTable([slot])
         logits = np.empty((_TRIED_ROWS, -(-self.vocabulary // LANES) * LANES), np.float32)
         counts = [1, *_counts(most_threads())]
         taken: dict[int, list[float]] = {count: [] for count in counts}
@@ -239,16 +239,30 @@ def _counts(most: int) -> list[int]:
     return sorted({*(1 << power for power in range(1, most.bit_length()) if 1 << power < most), most} - {1})
 
 
-class Buffers:
-    """Keys and values of slots: [layers, slots, key heads, blocks, head size, 32] and [layers, slots, key heads, length, head size]."""
+class SlotBuffers:
+    """Keys and values of one slot: [layers, key heads, blocks, head size, 32] and [layers, key heads, length, head size], float32."""
 
-    def __init__(self, shape: DecoderShape, layers: int, slots: int, length: int) -> None:
-        """Zeros; `length` is a multiple of 32."""
-        head = layers, slots, shape.key_heads
-        self.keys = np.zeros((*head, length // POSITIONS, shape.head_size, POSITIONS), np.float32)
-        self.values = np.zeros((*head, length, shape.head_size), np.float32)
-        self.slots, self.length = slots, length
-        self.addresses = int(self.keys.ctypes.data), int(self.values.ctypes.data)
+    def __init__(self, shape: DecoderShape, layers: int, length: int) -> None:
+        """Not set: a pass reads what passes wrote. `length` is a multiple of 32."""
+        head, size = (layers, shape.key_heads), shape.head_size
+        numbers = layers * shape.key_heads * length * size
+        room = Room(2 * (numbers * _FLOAT_BYTES + LINE))
+        keys, values = (room.take(numbers * _FLOAT_BYTES).view(np.float32) for _ in range(2))
+        self.keys = keys.reshape(*head, length // POSITIONS, size, POSITIONS)
+        self.values = values.reshape(*head, length, size)
+        self.length = length
+
+
+class SlotTable:
+    """Where the buffers of slots lie, as the pass reads it."""
+
+    def __init__(self, slots: Sequence[SlotBuffers]) -> None:
+        """Of these slots, which must live as long; with their `lengths` [n], the `shortest` and the longest (`length`)."""
+        words = [(each.keys.ctypes.data, each.values.ctypes.data, each.length) for each in slots]
+        self._words = np.array(words, np.int64).reshape(-1, 3)
+        self.address, self.lengths = int(self._words.ctypes.data), self._words[:, 2]
+        lengths = [each.length for each in slots]
+        self.shortest, self.length = min(lengths, default=0), max(lengths, default=0)
 
 
 def _size(weights: Weights) -> int:

@@ -68,7 +68,7 @@ class Layer(Table):
 class Pass(Table):
     """A pass: sizes, tables, buffers, and what it is to read.
 
-    Strides are in bytes. `HIDDEN`, `QUERIES` and `INNER` count floats; `SCRATCH_BYTES` are of one thread.
+    Strides are in bytes. `SLOTS` is the address of a `Slot` each; `LENGTH` are positions that scores have room for. `HIDDEN`, `QUERIES` and `INNER` count floats; `SCRATCH_BYTES` are of one thread.
     """
 
     LAYERS = auto()
@@ -94,8 +94,6 @@ class Pass(Table):
     ACTIVATED = auto()
     SCRATCH = auto()
     SCRATCH_BYTES = auto()
-    KEYS = auto()
-    VALUES = auto()
     SLOTS = auto()
     LENGTH = auto()
     ROWS = auto()
@@ -108,6 +106,15 @@ class Pass(Table):
     END = HEAD + WORDS
 
 
+class Slot(Table):
+    """A slot: addresses of its keys and values, and how many positions it has."""
+
+    KEYS = auto()
+    VALUES = auto()
+    LENGTH = auto()
+
+
+_SLOT_BYTES = 8 * len(Slot)
 _multiply = memory.caller(13)
 _quantise = memory.caller(4)
 _attend = memory.caller(9)
@@ -228,9 +235,9 @@ def _product(
 @register_jitable
 def _key_value_base(pass_: int, cache: int, layer: int, slot: int, head: int) -> int:
     """Address of a slot's keys or values of one head in one layer."""
-    heads, length = word(pass_, Pass.KEY_HEADS), word(pass_, Pass.LENGTH)
-    index = (layer * word(pass_, Pass.SLOTS) + slot) * heads + head
-    return word(pass_, cache) + index * length * word(pass_, Pass.HEAD_SIZE) * _FLOAT_BYTES
+    own = word(pass_, Pass.SLOTS) + slot * _SLOT_BYTES
+    index = layer * word(pass_, Pass.KEY_HEADS) + head
+    return word(own, cache) + index * word(own, Slot.LENGTH) * word(pass_, Pass.HEAD_SIZE) * _FLOAT_BYTES
 
 
 @register_jitable
@@ -273,11 +280,11 @@ def _project(pass_: int, table: int, layer: int, thread: int, threads: int) -> N
                     _norm(pass_, own, norm, own, size)
                 layers.rotate(own, word(pass_, Pass.COSINES) + angle, word(pass_, Pass.SINES) + angle, groups)
             if head >= queries + key_heads:
-                values = _key_value_base(pass_, Pass.VALUES, layer, slot, head - queries - key_heads)
+                values = _key_value_base(pass_, Slot.VALUES, layer, slot, head - queries - key_heads)
                 for index in range(size):
                     set_number(values, position * size + index, number(own, index))
             elif head >= queries:
-                keys = _key_value_base(pass_, Pass.KEYS, layer, slot, head - queries)
+                keys = _key_value_base(pass_, Slot.KEYS, layer, slot, head - queries)
                 begin = position // POSITIONS * size * POSITIONS + position % POSITIONS
                 for index in range(size):
                     set_number(keys, begin + index * POSITIONS, number(own, index))
@@ -298,8 +305,8 @@ def _attention(pass_: int, layer: int, thread: int, threads: int) -> None:
     for part in range(parts * thread // threads, parts * (thread + 1) // threads):
         row, head = part // key_heads, part % key_heads
         slot, seen = word(word(pass_, Pass.ROW_SLOTS), row), word(word(pass_, Pass.ROW_POSITIONS), row) + 1
-        keys = _key_value_base(pass_, Pass.KEYS, layer, slot, head)
-        values = _key_value_base(pass_, Pass.VALUES, layer, slot, head)
+        keys = _key_value_base(pass_, Slot.KEYS, layer, slot, head)
+        values = _key_value_base(pass_, Slot.VALUES, layer, slot, head)
         done = 0
         while done < sharing:
             function, heads = word(pass_, Pass.ATTEND), 4

@@ -95,6 +95,30 @@ class FusedRunner(Runner):
     def _new_cache(self) -> FusedCache:
         return FusedCache(self._decoder.shape, self._decoder.layers)
 
+    def admit(self, owners: list[Any], length: int) -> slice:
+        """See `Runner.admit`."""
+        first = len(self.owners)
+        self._cache.add(len(owners), length)
+        self.owners += owners
+        return slice(first, len(self.owners))
+
+    def release(self, owner: Any, *, spoilt: bool = False) -> None:
+        """See `Runner.release`; a slot's buffers go with it."""
+        if owner in self.owners:
+            slot, last = self.owners.index(owner), self.owners.pop()
+            if slot < len(self.owners):
+                self.owners[slot] = last
+            self._cache.drop(slot)
+
+    def _copy(self, other: Runner, slots: slice) -> None:
+        """Take slots over, which nobody writes to in the other runner any more."""
+        self._cache.take(other._cache, slots)
+        self.owners += other.owners[slots]
+
+    def growth(self, more: int, length: int) -> int:
+        """See `Runner.growth`."""
+        return more * length * self.position_bytes
+
     def forward(
         self,
         tokens: Tensor,
@@ -105,20 +129,20 @@ class FusedRunner(Runner):
         slots: slice | None = None,
     ) -> Tensor:
         """See `Runner.forward`."""
-        return self._logits(tokens, positions, valid, slots).whole()
+        return self._logits(tokens, positions, visible, valid, slots).whole()
 
     def logits(
         self, tokens: Tensor, positions: Tensor, *, visible: int, valid: Tensor | None = None
     ) -> Logits:
         """See `Runner.logits`."""
-        return self._logits(tokens, positions, valid, None)
+        return self._logits(tokens, positions, visible, valid, None)
 
     def _logits(
-        self, tokens: Tensor, positions: Tensor, valid: Tensor | None, slots: slice | None
+        self, tokens: Tensor, positions: Tensor, visible: int, valid: Tensor | None, slots: slice | None
     ) -> Logits:
         needed = tokens.numel() if valid is None else int(valid.sum())
         values = torch.empty(needed, self._width)
-        self._run(tokens, positions, valid, slots, values.numpy())
+        self._run(tokens, positions, visible, valid, slots, values.numpy())
         if self._known is None and self._width != self._vocabulary_size:
             values = values[:, : self._vocabulary_size]
         if valid is None:
@@ -139,12 +163,13 @@ class FusedRunner(Runner):
         slots: slice | None = None,
     ) -> None:
         """See `Runner.read`."""
-        self._run(tokens, positions, valid, slots, None)
+        self._run(tokens, positions, visible, valid, slots, None)
 
     def _run(
         self,
         tokens: Tensor,
         positions: Tensor,
+        visible: int,
         valid: Tensor | None,
         slots: slice | None,
         logits: np.ndarray | None,
@@ -158,10 +183,12 @@ class FusedRunner(Runner):
         if self._model.reads is not None:
             ids = self._model.reads[ids]
         self.calls += 1
+        if visible > self._cache.table.shortest:
+            self._cache.stretch(indices, at)
         for begin in range(0, len(ids), MOST_ROWS):
             part = slice(begin, begin + MOST_ROWS)
             own = None if logits is None else logits[part]
-            self._decoder.run(ids[part], indices[part], at[part], self._cache.buffers, own)
+            self._decoder.run(ids[part], indices[part], at[part], self._cache.table, own)
 
 
 @lru_cache

@@ -81,10 +81,10 @@ def _together(parts: list[Examined]) -> list[tuple[Tensor, Tensor]]:
     """As `counterfactuals`. The paper's methods at their defaults make the same of a token whoever decided it: once for all."""
     if len(parts) == 1:
         return [_of(alternative_targets(parts[0].target), parts[0].tokens, parts[0].coins)]
-    joined = Distributions.joined([part.target.distributions for part in parts])
+    sizes = [len(part.tokens) for part in parts]
+    joined = Distributions.joined([part.target.distributions for part in parts], sizes)
     nine = [Target.of(METHODS[name], joined, METHODS[name].default_lenience) for name in PAPER]
     tokens, coins = (torch.cat([getattr(part, name) for part in parts]) for name in ("tokens", "coins"))
-    sizes = [len(part.tokens) for part in parts]
     acceptances, flips = (each.split(sizes) for each in _of(nine, tokens, coins))
     return [_with_own(*each) for each in zip(parts, acceptances, flips, strict=True)]
 

@@ -123,14 +123,29 @@ class Distributions:
         return selected
 
     @staticmethod
-    def joined(parts: Sequence[Distributions]) -> Distributions:
-        """Those at positions [n, V] of several, one after the other."""
+    def joined(parts: Sequence[Distributions], counts: Sequence[int]) -> Distributions:
+        """Those at `counts` positions of several, one after the other: [n, V]. Each has its own as a part of these then."""
         plain = all(part._plain for part in parts)
-        names = ("q", "p") if plain else ("q", "p", "q1", "p1")
-        known = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+        known = {name: parts[0]._room(sum(counts)) for name in (("q", "p") if plain else ("q", "p", "q1", "p1"))}
+        for name, values in known.items():
+            for part, own in zip(parts, values.split(list(counts)), strict=True):
+                part._move(name, own)
         whole = Distributions(None, None, **known)
         whole._plain = plain
         return whole
+
+    def _room(self, count: int) -> Tensor:
+        q = self._source[0].q if self._source else self.q
+        return q.new_empty(count, q.shape[-1])
+
+    def _move(self, name: str, out: Tensor) -> None:
+        """Write a distribution to `out` [n, V], and keep it there."""
+        source = self._source
+        if source and name not in self.__dict__ and (name in source[0].__dict__ or name in ("q", "p")):
+            select(getattr(source[0], name), source[1], out)
+        else:
+            out.copy_(getattr(self, name))
+        self.__dict__[name] = out
 
 
 Places = Tensor | slice
@@ -146,8 +161,13 @@ def places(indices: Tensor) -> Places:
     return run if each == list(range(run.start, run.stop)) else indices
 
 
-def select(values: Tensor, places: Places) -> Tensor:
-    """`values` [..., V] at some of all positions: [n, V]."""
+def select(values: Tensor, places: Places, out: Tensor | None = None) -> Tensor:
+    """`values` [..., V] at some of all positions: [n, V]; written to `out` where that is given."""
+    if out is not None:
+        flat = values.reshape(-1, values.shape[-1])
+        if isinstance(places, slice):
+            return out.copy_(flat[places])
+        return torch.index_select(flat, 0, places, out=out)
     if values.dim() == 3 and not values.is_contiguous() and len(values) > 1:  # to flatten it would be a copy
         count = values.shape[1]
         own = torch.arange(len(values) * count, device=values.device)[places]

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import torch
 
 from specviz.engine.draft_length import AcceptanceHistory, AdaptiveDraftLength, RoundCosts
-from specviz.engine.plan import RoundPlan, plan_round
+from specviz.engine.plan import RoundPlan, group_key, plan_round
 from specviz.engine.record import Outcome
 from specviz.engine.round import run_round
 from specviz.engine.sequence import Sequence
@@ -253,6 +253,9 @@ class Batch:
         def choose(histories: list[AcceptanceHistory], skips_last_pass: bool) -> AdaptiveDraftLength:
             return AdaptiveDraftLength(costs, histories, skips_last_pass)
 
+        if len(self.sequences) > 2:
+            for model in (self._drafter, self._verifier):
+                model.arrange(lambda each: (*group_key(each), id(each)))
         plan = plan_round(self.sequences, self._drafter, self._verifier, choose)
         numbers = len(self.sequences) * plan.width * self.pair.vocabulary_size
         # Waking threads takes longer than arithmetic on a few vocabularies.

@@ -256,6 +256,11 @@ def _verify_inputs(verifier: Runner, drafter: Runner, lengths: Lengths) -> Verif
     )
 
 
+def group_key(sequence: Sequence) -> tuple[str, str, bool]:
+    """What sequences that are judged together have in common."""
+    return sequence.method.name, sequence.request.rule, sequence.warp.truncates
+
+
 def _groups(
     sequences: list[Sequence], lengths: Lengths, drafter: Runner, verifier: Runner
 ) -> list[AcceptInputs]:
@@ -264,12 +269,9 @@ def _groups(
     """
     slots = {each: slot for slot, each in enumerate([*verifier.owners, *drafter.owners][::-1])}
 
-    def kind(sequence: Sequence) -> tuple[str, str, bool]:
-        return sequence.method.name, sequence.request.rule, sequence.warp.truncates
-
     in_order = sorted(sequences, key=lambda each: slots[each], reverse=True)
     groups = []
-    for _, members in groupby(sorted(in_order, key=kind), key=kind):
+    for _, members in groupby(sorted(in_order, key=group_key), key=group_key):
         group = list(members)
         method = group[0].method
         length = max(lengths[each] for each in group) if method.drafts else 1

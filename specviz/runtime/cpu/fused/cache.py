@@ -57,6 +57,10 @@ class FusedCache:
         kept[slot] = kept[-1]
         self._use(kept[:-1])
 
+    def arrange(self, order: list[int]) -> None:
+        """Bring slots into another order: the numbers they have now."""
+        self._use([self._slots[slot] for slot in order])
+
     def _use(self, slots: list[SlotBuffers]) -> None:
         self._slots, self.table = slots, SlotTable(slots)
 

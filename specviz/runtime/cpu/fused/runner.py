@@ -110,6 +110,14 @@ class FusedRunner(Runner):
                 self.owners[slot] = last
             self._cache.drop(slot)
 
+    def arrange(self, key: Callable[[Any], Any]) -> None:
+        """See `Runner.arrange`."""
+        keys = [key(owner) for owner in self.owners]
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        if order != list(range(len(keys))):
+            self.owners = [self.owners[slot] for slot in order]
+            self._cache.arrange(order)
+
     def _copy(self, other: Runner, slots: slice) -> None:
         """Take slots over, which nobody writes to in the other runner any more."""
         self._cache.take(other._cache, slots)

@@ -119,14 +119,12 @@ def draft_last(inputs: DraftInputs, drafter: Runner, drafted: Drafted, wanted: T
         _draw(inputs, logits, steps, drafted.room, drafted.line)
         kept = drafted.logits if drafted.logits is None else _joined([drafted.logits, logits.whole()])
     else:
-        last = inputs.last.clamp_max(width - 1)
-        slots = torch.arange(len(last), device=last.device)
+        last, rows = inputs.last.clamp_max(width - 1), wanted.nonzero()[:, 0]
         logits = _logits(inputs, drafter, drafted.line, last, visible, wanted[:, None]).whole()
         q = _distribution(inputs, logits)
 
         def with_last(whole: Tensor, values: Tensor, index: Tensor) -> Tensor:
-            own = wanted.view(-1, *[1] * (whole.dim() - 2))
-            whole[slots, index] = torch.where(own, values[:, 0], whole[slots, index])
+            whole[rows, index[rows]] = values[rows, 0]
             return whole
 
         with_last(drafted.line, draw(q, inputs.coins.gather(1, last)), last[:, 0] + 1)

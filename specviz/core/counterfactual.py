@@ -272,9 +272,7 @@ def same_residual(target: Target, last: Tensor) -> Tensor | None:
         return own[:, :1].expand(-1, 2)
     where = target.at_steps(last)
     both = target.distributions.select(where)
-    ends = [
-        method.lenience_at(both, each.double()) for each in _neighbours(score, target.threshold, where)
-    ]
+    ends = [method.lenience_at(both, each.double()) for each in _neighbours(score, target.threshold, where)]
     return torch.stack(ends, -1).clamp(*method.lenience_range)
 
 

@@ -126,7 +126,9 @@ class Distributions:
     def joined(parts: Sequence[Distributions], counts: Sequence[int]) -> Distributions:
         """Those at `counts` positions of several, one after the other: [n, V]. Each has its own as a part of these then."""
         plain = all(part._plain for part in parts)
-        known = {name: parts[0]._room(sum(counts)) for name in (("q", "p") if plain else ("q", "p", "q1", "p1"))}
+        known = {
+            name: parts[0]._room(sum(counts)) for name in (("q", "p") if plain else ("q", "p", "q1", "p1"))
+        }
         for name, values in known.items():
             for part, own in zip(parts, values.split(list(counts)), strict=True):
                 part._move(name, own)

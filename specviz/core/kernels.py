@@ -107,7 +107,9 @@ def sample(
 def draw(weights: Tensor, uniform: Tensor) -> Tensor:
     """As `sampling.draw`."""
     tokens = np.empty(weights.shape[:-1], np.int64)
-    loops().draw(_rows(weights), weights.shape[-1], _each(uniform, tokens.shape, np.float64), tokens.reshape(-1))
+    loops().draw(
+        _rows(weights), weights.shape[-1], _each(uniform, tokens.shape, np.float64), tokens.reshape(-1)
+    )
     return torch.from_numpy(tokens)
 
 
@@ -180,9 +182,7 @@ def mixture(
 ) -> Tensor:
     """As `target.Target._mixture`, over the whole vocabulary."""
     out = np.empty(q.shape, np.float32)
-    loops().mixture(
-        _rows(q), _rows(p), *_rule(q, score, threshold, deferred), out.reshape(-1, q.shape[-1])
-    )
+    loops().mixture(_rows(q), _rows(p), *_rule(q, score, threshold, deferred), out.reshape(-1, q.shape[-1]))
     return torch.from_numpy(out)
 
 

@@ -44,14 +44,16 @@ def _compile(*signatures: str, **options: Any) -> Callable[[Callable[..., Any]],
     return decorate
 
 
-@intrinsic
-def _pointer(_: Any, address: Any) -> Any:
+def _point(_: Any, address: Any) -> Any:
     """An address as a pointer to float32 numbers."""
 
     def generate(_: Any, builder: Any, __: Any, values: Any) -> Any:
         return builder.inttoptr(values[0], ir.FloatType().as_pointer())
 
     return types.CPointer(types.float32)(types.int64), generate
+
+
+_pointer: Any = intrinsic(_point)
 
 
 @njit(inline="always")

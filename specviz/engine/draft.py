@@ -120,8 +120,8 @@ def draft_last(inputs: DraftInputs, drafter: Runner, drafted: Drafted, wanted: T
         kept = drafted.logits if drafted.logits is None else _joined([drafted.logits, logits.whole()])
     else:
         last, rows = inputs.last.clamp_max(width - 1), wanted.nonzero()[:, 0]
-        logits = _logits(inputs, drafter, drafted.line, last, visible, wanted[:, None]).whole()
-        q = _distribution(inputs, logits)
+        scores = _logits(inputs, drafter, drafted.line, last, visible, wanted[:, None]).whole()
+        q = _distribution(inputs, scores)
 
         def with_last(whole: Tensor, values: Tensor, index: Tensor) -> Tensor:
             whole[rows, index[rows]] = values[rows, 0]
@@ -132,7 +132,7 @@ def draft_last(inputs: DraftInputs, drafter: Runner, drafted: Drafted, wanted: T
         kept = drafted.logits
         if kept is not None:
             more = kept.new_zeros(len(kept), width - steps, kept.shape[-1])
-            kept = with_last(torch.cat((kept, more), 1), logits, last[:, 0])
+            kept = with_last(torch.cat((kept, more), 1), scores, last[:, 0])
     return replace(
         drafted,
         counts=drafted.counts + wanted,

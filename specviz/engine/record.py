@@ -11,7 +11,6 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from specviz.core.counterfactual import Examined, alternatives, counterfactuals, indices_where, same_residual

@@ -14,7 +14,6 @@ _GRAIN = 64
 """Positions by which slots differ in length."""
 
 
-
 def _rounded(length: int) -> int:
     return -(-length // _GRAIN) * _GRAIN
 

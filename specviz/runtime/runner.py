@@ -184,7 +184,7 @@ class Runner(ABC):
         other.clear()
 
     def copy(self, owner: Any, other: Runner) -> None:
-        """Admit an owner of another runner of the same model, if it is one, with a copy of its slot."""
+        """Admit an owner of another runner of the same model, if it is one, with its slot or a copy: the other must not use it again."""
         if owner in other.owners:
             slot = other.owners.index(owner)
             self._copy(other, slice(slot, slot + 1))

@@ -109,6 +109,8 @@ def test_slots_move_grow_merge_and_are_restored_with_their_bits() -> None:
     assert other.owners == []
     one.release(0)
     assert one.owners == [3, 1, 2]
+    one.arrange(lambda owner: owner)
+    assert one.owners == [1, 2, 3]
     for owner in (1, 2):
         assert torch.equal(rest(one, owner), wanted[owner, 40:])
     third = model.runner(203)
@@ -117,7 +119,12 @@ def test_slots_move_grow_merge_and_are_restored_with_their_bits() -> None:
     third.admit([2], LENGTH)
     third.broadcast(slice(0, 2), 40)
     same = third.save(1, 40)
-    assert all(np.array_equal(a, b) for a, b in zip(same, third.save(0, 40), strict=True))
+    longer = torch.arange(LENGTH, LENGTH + 64)[None]
+    third.forward(
+        tokens[:1, :64], longer, visible=LENGTH + 64, slots=slice(1, 2)
+    )  # past what it was admitted for
+    for slot in (0, 1):
+        assert all(np.array_equal(a, b) for a, b in zip(same, third.save(slot, 40), strict=True))
 
 
 def test_layers_can_be_left_out_and_share_all_weights() -> None:

@@ -13,17 +13,12 @@ from specviz.runtime.cpu.fused.layers import POSITIONS
 _GRAIN = 64
 """Positions by which slots differ in length."""
 
-
-def _rounded(length: int) -> int:
-    return -(-length // _GRAIN) * _GRAIN
-
-
 Saved = tuple[np.ndarray, np.ndarray]
 """Keys (in blocks of positions) and values of one slot in every layer."""
 
 
 class FusedCache:
-    """Slots of one decoder; see `runner.SlotCache`."""
+    """Slots of one decoder."""
 
     def __init__(self, shape: DecoderShape, layers: int) -> None:
         """No slots yet."""
@@ -92,3 +87,7 @@ class FusedCache:
         saved = self.save(slots.start, length)
         for slot in range(slots.start + 1, slots.stop):
             self.restore(slot, saved, length)
+
+
+def _rounded(length: int) -> int:
+    return -(-length // _GRAIN) * _GRAIN

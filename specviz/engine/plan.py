@@ -267,9 +267,8 @@ def _groups(
     """Sequences by method and rule, and by whether their distributions are truncated; in the order of their slots, so that nothing
     need be copied to bring them together.
     """
-    slots = {each: slot for slot, each in enumerate([*verifier.owners, *drafter.owners][::-1])}
-
-    in_order = sorted(sequences, key=lambda each: slots[each], reverse=True)
+    places = {each: place for place, each in enumerate([*drafter.owners, *verifier.owners])}
+    in_order = sorted(sequences, key=places.__getitem__)
     groups = []
     for _, members in groupby(sorted(in_order, key=group_key), key=group_key):
         group = list(members)

@@ -33,12 +33,12 @@ from specviz.progress import Progress
 from specviz.runtime.memory import give_back_memory
 from specviz.runtime.prefix_cache import PrefixCache
 from specviz.schema.settings import Request
+from specviz.serving.event_queue import EventQueue
 from specviz.serving.statistics import EngineStatistics
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-EventQueue = SimpleQueue[Event | Waiting | Exception]
 
 CHUNK = 128
 """Prompt tokens of a sequence that are read between two steps of the others."""
@@ -457,7 +457,7 @@ class SharedStream(Stream[Event | Waiting]):
 
     def __init__(self, engine: SharedEngine, group: SequenceGroup[Sequence]) -> None:
         self._engine, self._group = engine, group
-        self._events: EventQueue = SimpleQueue()
+        self._events = EventQueue()
         self._unfinished = len(group.sequences)
         self._queue_position = 0
         self._finalizer: weakref.finalize | None = None

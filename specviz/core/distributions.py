@@ -58,9 +58,11 @@ class Distributions:
         return self.p if self._plain else self._untempered("p1", "verifier")
 
     def _untempered(self, name: str, model: str) -> Tensor:
-        if self._source and name in self._source[0].__dict__:
-            return self._selected(name)
-        return distribution(self._logits(model))
+        return self._selected(name) if self._is_selected(name) else distribution(self._logits(model))
+
+    def _is_selected(self, name: str) -> bool:
+        """Whether a distribution need not be computed, since it was for all positions of which these are some."""
+        return self._source is not None and (name in ("q", "p") or name in self._source[0].__dict__)
 
     def _logits(self, model: str) -> Tensor:
         if self._source:
@@ -69,10 +71,10 @@ class Distributions:
         assert logits is not None
         return logits
 
-    def _selected(self, name: str) -> Tensor:
+    def _selected(self, name: str, out: Tensor | None = None) -> Tensor:
         assert self._source is not None
         whole, where = self._source
-        return select(getattr(whole, name), where)
+        return select(getattr(whole, name), where, out)
 
     @property
     def max_q1(self) -> Tensor:
@@ -142,9 +144,8 @@ class Distributions:
 
     def _move(self, name: str, out: Tensor) -> None:
         """Write a distribution to `out` [n, V], and keep it there."""
-        source = self._source
-        if source and name not in self.__dict__ and (name in source[0].__dict__ or name in ("q", "p")):
-            select(getattr(source[0], name), source[1], out)
+        if name not in self.__dict__ and self._is_selected(name):
+            self._selected(name, out)
         else:
             out.copy_(getattr(self, name))
         self.__dict__[name] = out

@@ -488,12 +488,8 @@ def decide(
             at[2], at[3] = _by_ratio(at[0], at[1], scale[n], floor, share)
         token, n, at = tokens[i, last], i * steps + last, out[:, i, last, 1]
         if accepted < counts[i]:
-            coin, own, other, judged = (
-                resample_coins[i, last],
-                _row(q[n], size),
-                _row(p[n], size),
-                _row(score[n], scores),
-            )
+            own, other, judged = _row(q[n], size), _row(p[n], size), _row(score[n], scores)
+            coin = resample_coins[i, last]
             token = _draw_residual(own, other, judged, threshold[n], deferred[n], coin, row, blocks, lanes)
             at[0], at[1] = own[token], other[token]
             if scale.size:

@@ -253,7 +253,7 @@ class Batch:
         def choose(histories: list[AcceptanceHistory], skips_last_pass: bool) -> AdaptiveDraftLength:
             return AdaptiveDraftLength(costs, histories, skips_last_pass)
 
-        if len(self.sequences) > 2:
+        if len(self.sequences) > 2:  # two are in order, whatever their order is
             for model in (self._drafter, self._verifier):
                 model.arrange(lambda each: (*group_key(each), id(each)))
         plan = plan_round(self.sequences, self._drafter, self._verifier, choose)

@@ -166,7 +166,9 @@ def _logits(
     """Logits at one position of each, of a `step`'s draft tokens, one for all or [D, 1]; `needed` [D, 1] is False for padding."""
     before = line.gather(1, step) if isinstance(step, Tensor) else line[:, step : step + 1]
     logits = drafter.logits(before, inputs.positions + step, visible=visible, valid=needed)
-    return logits if inputs.banned is None else Logits(ban(logits.whole(), inputs.banned), None, logits.size)
+    if inputs.banned is None and inputs.warp is None and not inputs.keeps_logits:
+        return logits
+    return Logits(ban(logits.whole(), inputs.banned), None, logits.size)
 
 
 def _draw(inputs: DraftInputs, logits: Logits, step: int, room: Tensor, line: Tensor) -> Tensor | None:

@@ -104,10 +104,16 @@ class Runner(ABC):
         """
 
     def logits(
-        self, tokens: Tensor, positions: Tensor, *, visible: int, valid: Tensor | None = None
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        *,
+        visible: int,
+        valid: Tensor | None = None,
+        slots: slice | None = None,
     ) -> Logits:
-        """As `forward`, of all slots: of the tokens alone that the model knows, where it does not know all."""
-        values = self.forward(tokens, positions, visible=visible, valid=valid)
+        """As `forward`: of the tokens alone that the model knows, where it does not know all."""
+        values = self.forward(tokens, positions, visible=visible, valid=valid, slots=slots)
         return Logits(values, None, values.shape[-1])
 
     @abstractmethod

@@ -233,7 +233,7 @@ def _label(
     before = [each for each in plot.layout.annotations if each.visible and each.name in curves]
     taken = [(mark.x.value, mark.y.value) for mark in others] + [(each.x, each.y) for each in before]
     cheap, dear = (end(every, key=lambda mark: mark.x.value) for end in (min, max))
-    rises = cheap.y.value <= dear.y.value
+    rises, whole = cheap.y.value <= dear.y.value, _span(marks)
 
     def label(mark: _Mark) -> go.layout.Annotation:
         gaps = [_height(curves[other], mark.x.value) - mark.y.value for other in matter if other != name]
@@ -258,7 +258,7 @@ def _label(
         )
 
     def room(own: go.layout.Annotation) -> tuple[bool, float]:
-        is_free = not any(_overlap(own, each, _span(marks)) for each in before)
+        is_free = not any(_overlap(own, each, whole) for each in before)
         return is_free, min(
             (math.hypot((own.x - x) / width, (own.y - y) / height) for x, y in taken), default=1.0
         )

@@ -26,16 +26,6 @@ class FusedCache:
         self._slots: list[SlotBuffers] = []
         self.table = SlotTable([])
 
-    @property
-    def slots(self) -> int:
-        """Slots there are."""
-        return len(self._slots)
-
-    @property
-    def length(self) -> int:
-        """Positions of the longest slot."""
-        return self.table.length
-
     def add(self, count: int, length: int) -> None:
         """Add slots of at least `length` positions, not set."""
         size = self._shape, self._layers, _rounded(length)

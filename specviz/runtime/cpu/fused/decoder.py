@@ -251,6 +251,8 @@ class SlotBuffers:
         self.keys = keys.reshape(*head, length // POSITIONS, size, POSITIONS)
         self.values = values.reshape(*head, length, size)
         self.length = length
+        self.words = int(keys.ctypes.data), int(values.ctypes.data), length
+        """What `SlotTable` says of it."""
 
 
 class SlotTable:
@@ -258,8 +260,7 @@ class SlotTable:
 
     def __init__(self, slots: Sequence[SlotBuffers]) -> None:
         """Of these slots, which must live as long; with their `lengths` [n], the `shortest` and the longest (`length`)."""
-        words = [(each.keys.ctypes.data, each.values.ctypes.data, each.length) for each in slots]
-        self._words = np.array(words, np.int64).reshape(-1, 3)
+        self._words = np.array([each.words for each in slots], np.int64).reshape(-1, 3)
         self.address, self.lengths = int(self._words.ctypes.data), self._words[:, 2]
         lengths = [each.length for each in slots]
         self.shortest, self.length = min(lengths, default=0), max(lengths, default=0)

@@ -68,7 +68,8 @@ class Layer(Table):
 class Pass(Table):
     """A pass: sizes, tables, buffers, and what it is to read.
 
-    Strides are in bytes. `SLOTS` is the address of a `Slot` each; `LENGTH` are positions that scores have room for. `HIDDEN`, `QUERIES` and `INNER` count floats; `SCRATCH_BYTES` are of one thread.
+    Strides are in bytes. `SLOTS` is the address of a `Slot` each; `LENGTH` are positions that scores have room for. `HIDDEN`,
+    `QUERIES` and `INNER` count floats; `SCRATCH_BYTES` are of one thread.
     """
 
     LAYERS = auto()

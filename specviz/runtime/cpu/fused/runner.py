@@ -137,17 +137,18 @@ class FusedRunner(Runner):
         slots: slice | None = None,
     ) -> Tensor:
         """See `Runner.forward`."""
-        return self._logits(tokens, positions, visible, valid, slots).whole()
+        return self.logits(tokens, positions, visible=visible, valid=valid, slots=slots).whole()
 
     def logits(
-        self, tokens: Tensor, positions: Tensor, *, visible: int, valid: Tensor | None = None
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        *,
+        visible: int,
+        valid: Tensor | None = None,
+        slots: slice | None = None,
     ) -> Logits:
         """See `Runner.logits`."""
-        return self._logits(tokens, positions, visible, valid, None)
-
-    def _logits(
-        self, tokens: Tensor, positions: Tensor, visible: int, valid: Tensor | None, slots: slice | None
-    ) -> Logits:
         needed = tokens.numel() if valid is None else int(valid.sum())
         values = torch.empty(needed, self._width)
         self._run(tokens, positions, visible, valid, slots, values.numpy())

@@ -81,27 +81,9 @@ def softmax(logits: Tensor, temperature: float | Tensor, out: Tensor | None = No
 def spread(logits: Tensor, tokens: Tensor, size: int) -> Tensor:
     """Logits [n, m or more] of some `tokens` [m] as logits of all `size`: [n, size], −inf elsewhere."""
     out = torch.empty(len(logits), size)
-    loops().spread(_rows(logits), tokens.numpy(), out.numpy())
+    for row, found in zip(_rows(logits), _rows(out), strict=True):
+        loops().spread(row, tokens.data_ptr(), len(tokens), found, size)
     return out
-
-
-def sample(
-    logits: Tensor,
-    known: Tensor | None,
-    temperature: float | Tensor,
-    uniforms: Tensor,
-    step: int,
-    room: Tensor,
-    line: Tensor,
-    wants_confidence: bool,
-) -> Tensor | None:
-    """As `sampling.sample`; `uniforms`, `room` and `line` are contiguous."""
-    rows = _rows(logits)
-    heat = _each(temperature, (len(rows), 1), np.float64)
-    sure = np.empty(len(rows), np.float32) if wants_confidence else _NONE
-    tokens = _ALL if known is None else known.numpy()
-    loops().sample(rows, tokens, heat, uniforms.numpy(), step, room.numpy(), line.numpy(), sure)
-    return torch.from_numpy(sure) if wants_confidence else None
 
 
 def draw(weights: Tensor, uniform: Tensor) -> Tensor:
@@ -174,7 +156,7 @@ def decide(
     return torch.from_numpy(out), torch.from_numpy(found)
 
 
-_TINY, _NONE, _ALL = np.finfo(np.float32).tiny, np.empty(0, np.float32), np.empty(0, np.int64)
+_TINY, _NONE = np.finfo(np.float32).tiny, np.empty(0, np.float32)
 
 
 def mixture(

@@ -44,22 +44,31 @@ def _compile(*signatures: str, **options: Any) -> Callable[[Callable[..., Any]],
     return decorate
 
 
-def _point(_: Any, address: Any) -> Any:
-    """An address as a pointer to float32 numbers."""
+def _pointer(kind: Any, number: Any) -> Any:
+    """numba function (address) -> pointer to numbers of a kind."""
 
-    def generate(_: Any, builder: Any, __: Any, values: Any) -> Any:
-        return builder.inttoptr(values[0], ir.FloatType().as_pointer())
+    def point(_: Any, address: Any) -> Any:
+        def generate(_: Any, builder: Any, __: Any, values: Any) -> Any:
+            return builder.inttoptr(values[0], number.as_pointer())
 
-    return types.CPointer(types.float32)(types.int64), generate
+        return types.CPointer(kind)(types.int64), generate
+
+    return intrinsic(point)
 
 
-_pointer: Any = intrinsic(_point)
+_floats, _integers = _pointer(types.float32, ir.FloatType()), _pointer(types.int64, ir.IntType(64))
 
 
 @njit(inline="always")
 def _row(address: int, size: int) -> Array:
     """The row of float32 numbers at an address."""
-    return carray(_pointer(address), size)
+    return carray(_floats(address), size)
+
+
+@njit(inline="always")
+def _tokens(address: int, size: int) -> Array:
+    """The int64 numbers at an address."""
+    return carray(_integers(address), size)
 
 
 @_compile("f4(f4[::1])")
@@ -197,14 +206,16 @@ def _weigh_known(
     return _f4(1 / total)
 
 
-@_compile("void(i8[::1], i8[::1], f4[:,::1])")
-def spread(logits: Array, tokens: Array, out: Array) -> None:
-    """Logits [n, m or more] of some `tokens` [m] as logits of all, [n, V]: -inf elsewhere."""
-    for i in range(len(logits)):
-        row, found = _row(logits[i], tokens.size), out[i]
-        found[:] = -np.inf
-        for j in range(tokens.size):
-            found[tokens[j]] = row[j]
+@_compile("void(i8, i8, i8, i8, i8)")
+def spread(logits: int, known: int, count: int, out: int, size: int) -> None:
+    """A row of logits as one of all `size` tokens: -inf for those that are not known. Arguments as for `sample`."""
+    row, found, tokens = _row(logits, count if count else size), _row(out, size), _tokens(known, count)
+    if count == 0:
+        found[:] = row
+        return
+    found[:] = -np.inf
+    for j in range(count):
+        found[tokens[j]] = row[j]
 
 
 @_compile("f8(f4[::1], f8[::1], f8[::1])")
@@ -236,50 +247,37 @@ def _draw(row: Array, blocks: Array, uniform: float) -> int:
     return found
 
 
-@_compile("void(i8[::1], i8[::1], f8[::1], f8[:,::1], i8, f4[:,:,::1], i8[:,::1], f4[::1])")
+@_compile("Tuple((i8, f4))(i8, i8, i8, i8, i8, f8, f8, b1)")
 def sample(
-    logits: Array,
-    known: Array,
-    temperature: Array,
-    uniforms: Array,
-    step: int,
-    room: Array,
-    line: Array,
-    sure: Array,
-) -> None:
-    """`softmax` to one step of `room` [n, steps, V], and `draw` from it to the place after it in `line` [n, 1 + steps].
+    logits: int, known: int, count: int, out: int, size: int, temperature: float, uniform: float, sure: bool
+) -> tuple[int, Any]:
+    """`softmax` of a row of logits to a row of `size`, and a `draw` from it: the token, and its `sampling.confidence` where wanted.
 
-    Logits [n, m or more] are of the `known` tokens [m], or of all where that is [0]. `sure` [n], or [0] where it is not wanted,
-    becomes `sampling.confidence`.
+    Rows come as addresses. Logits are of `count` known tokens, ascending int64, or of all where that is 0.
     """
-    lanes, halves, blocks = np.empty(BLOCK, _f4), np.empty(BLOCK // 2), np.empty(-(-room.shape[2] // BLOCK))
-    some = np.empty(known.size, _f4)
-    for i in range(len(logits)):
-        row, found = _row(logits[i], known.size if known.size else room.shape[2]), room[i, step]
-        top, total, scale = _largest(row), 0.0, _ONE
-        if temperature[i] > 0 or sure.size:
-            heat = temperature[i] if temperature[i] > 0 else 1.0
-            if known.size:
-                scale = _weigh_known(row, known, top, heat, lanes, some, found)
-            else:
-                scale = _weigh(row, top, heat, lanes, found)
-        if temperature[i] == 0:
-            best = _first(row, top)
-            token = known[best] if known.size else best
-            found[:] = _ZERO
-            found[token], line[i, step + 1] = _ONE, token
-            if sure.size:
-                sure[i] = scale
-            continue
-        for block in range(blocks.size):
-            own = found[block * BLOCK : (block + 1) * BLOCK]
-            for j in range(own.size):
-                own[j] *= scale
-            total += _block_sum(own, halves)
-            blocks[block] = total
-        line[i, step + 1] = _draw(found, blocks, uniforms[i, step])
-        if sure.size:
-            sure[i] = found[line[i, step + 1]]
+    lanes, halves, blocks = np.empty(BLOCK, _f4), np.empty(BLOCK // 2), np.empty(-(-size // BLOCK))
+    row, found, tokens = _row(logits, count if count else size), _row(out, size), _tokens(known, count)
+    top, total, scale = _largest(row), 0.0, _ONE
+    if temperature > 0 or sure:
+        heat = temperature if temperature > 0 else 1.0
+        if count:
+            scale = _weigh_known(row, tokens, top, heat, lanes, np.empty(count, _f4), found)
+        else:
+            scale = _weigh(row, top, heat, lanes, found)
+    if temperature == 0:
+        best = _first(row, top)
+        token = tokens[best] if count else best
+        found[:] = _ZERO
+        found[token] = _ONE
+        return token, scale
+    for block in range(blocks.size):
+        own = found[block * BLOCK : (block + 1) * BLOCK]
+        for j in range(own.size):
+            own[j] *= scale
+        total += _block_sum(own, halves)
+        blocks[block] = total
+    token = _draw(found, blocks, uniform)
+    return token, found[token]
 
 
 @_compile("void(i8[::1], i8, f8[::1], i8[::1])")

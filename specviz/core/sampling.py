@@ -254,60 +254,6 @@ def draw_in_two_steps(probabilities: Tensor, uniform: Tensor) -> Tensor:
     return found.squeeze(-1).clamp_max(size - 1)
 
 
-class Logits(NamedTuple):
-    """A model's logits, of all tokens or of those it knows.
-
-    Attributes:
-        values: [B, n, m or more].
-        known: the tokens they are of, int64 [m], ascending; None where that is the whole vocabulary.
-        size: of the vocabulary.
-    """
-
-    values: Tensor
-    known: Tensor | None
-    size: int
-
-    def whole(self) -> Tensor:
-        """Of all tokens, [B, n, size]: −inf for those that the model does not know."""
-        if self.known is None:
-            return self.values
-        rows = self.values.reshape(-1, self.values.shape[-1])
-        if kernels.serve(rows):
-            spread = kernels.spread(rows, self.known, self.size)
-        else:
-            spread = rows.new_full((len(rows), self.size), -math.inf)
-            spread.index_copy_(-1, self.known, rows[:, : len(self.known)])
-        return spread.view(*self.values.shape[:-1], self.size)
-
-
-def sample(
-    logits: Logits,
-    temperature: Number,
-    uniforms: Tensor,
-    step: int,
-    room: Tensor,
-    line: Tensor,
-    wants_confidence: bool,
-) -> Tensor | None:
-    """Draw one more token of each sequence [B] from its distribution; returns their `confidence` [B] where it is wanted.
-
-    Args:
-        logits: at one position of each.
-        temperature: a number, or [B, 1].
-        uniforms: [B, steps], of which this step's are used.
-        step: which.
-        room: [B, steps, V]; this step's distributions are written there.
-        line: [B, 1 + steps], tokens; this step's are written one place further on.
-    """
-    if kernels.serve(logits.values):
-        values, known = logits.values, logits.known
-        return kernels.sample(values, known, temperature, uniforms, step, room, line, wants_confidence)
-    own, whole = slice(step, step + 1), logits.whole()
-    q = distribution(whole, temperature, out=room[:, own])
-    tokens = line[:, step + 1 : step + 2] = draw(q, uniforms[:, own])
-    return confidence(whole, temperature, q, tokens) if wants_confidence else None
-
-
 def confidence(logits: Tensor, temperature: Number, q: Tensor, tokens: Tensor) -> Tensor:
     """How sure a model is of tokens [B, 1] that were drawn from its q [B, 1, V], in [0, 1]: q(v), and q1(v) at temperature 0, where
     q says nothing. [B].

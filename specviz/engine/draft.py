@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from specviz.core.sampling import Logits, confidence, distribution, draw, sample
+from specviz.core.sampling import confidence, distribution, draw
 from specviz.engine.plan import DraftInputs, first
 from specviz.runtime.runner import Runner
 
@@ -28,7 +28,7 @@ class Drafted:
         steps: the most of them, n.
         line: each sequence's last token, and its draft tokens after it, [D, 1 + K or more].
         room: [D, K or more, V]; its first n are q, and what a sequence has not drafted is not set.
-        logits: [D, n, V], where they are kept.
+        kept: their logits, as `room`, where they are kept.
         passes: of the drafter so far.
         is_incomplete: some sequence's K-th token is still to be drafted.
         is_ahead: the K-th tokens were drafted whether they will be examined or not.
@@ -40,7 +40,7 @@ class Drafted:
     steps: int
     line: Tensor
     room: Tensor
-    logits: Tensor | None
+    kept: Tensor | None
     passes: int
     is_incomplete: bool
     is_ahead: bool
@@ -56,34 +56,30 @@ class Drafted:
         """The drafter's distributions, [D, n, V]."""
         return first(self.room, self.steps)
 
+    @property
+    def logits(self) -> Tensor | None:
+        """The drafter's, [D, n, V], where they are kept."""
+        return None if self.kept is None else first(self.kept, self.steps)
+
     def to(self, device: torch.device) -> Drafted:
         """The same on another device."""
         if self.line.device == device:
             return self
-        logits = None if self.logits is None else self.logits.to(device)
+        kept = None if self.kept is None else self.kept.to(device)
         moved = {name: getattr(self, name).to(device) for name in ("counts", "line", "room")}
-        return replace(self, logits=logits, **moved)
+        return replace(self, kept=kept, **moved)
 
 
 def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
     """Draw what the verifier is to read: K − 1 tokens a sequence, at least one; or all K at once."""
     lengths = inputs.draft_lengths
-    counts = [inputs.before_verifier(length) for length in lengths]
-    line, steps, kept = torch.constant_pad_nd(inputs.tokens, (0, max(lengths))), 0, list[Tensor]()
-    room: Tensor | None = None
+    counts, steps = [inputs.before_verifier(length) for length in lengths], 0
+    drawn = _Drawn(inputs.line)
     confidences: list[list[float]] = [[] for _ in lengths]
     while steps < max(counts):
-        needed = None if min(counts) > steps else inputs.counts > steps
-        visible = 1 + max(
-            position + min(steps, count - 1)
-            for position, count in zip(inputs.first_positions, counts, strict=True)
-        )
-        logits = _logits(inputs, drafter, line, steps, visible, needed)
-        room = _room(logits, max(lengths)) if room is None else room
-        sure = _draw(inputs, logits, steps, room, line)
-        steps += 1
-        if inputs.keeps_logits:
-            kept.append(logits.whole())
+        until = max(counts) if inputs.adaptive is None else steps + 1
+        sure = _draw(inputs, drafter, drawn, [steps] * len(counts), [min(each, until) for each in counts])
+        steps = until
         if inputs.adaptive and sure is not None:
             known = sure.nan_to_num().tolist()  # NaN is reported later
             for own, each in zip(confidences, known, strict=True):
@@ -91,14 +87,14 @@ def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
             if length := inputs.adaptive.stop(confidences):
                 lengths = tuple(min(length, each) for each in lengths)
                 counts = [inputs.before_verifier(each) for each in lengths]
-    assert room is not None
+    assert drawn.room is not None
     return Drafted(
         lengths,
-        inputs.counts[:, 0].clamp_max(steps),
+        inputs.counts[:, 0] if inputs.adaptive is None else inputs.counts[:, 0].clamp_max(steps),
         steps,
-        line,
-        room,
-        _joined(kept) if kept else None,
+        drawn.line,
+        drawn.room,
+        drawn.kept,
         passes=steps,
         is_incomplete=counts != list(lengths),
         is_ahead=not inputs.holds_back,
@@ -108,78 +104,103 @@ def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
 
 def draft_last(inputs: DraftInputs, drafter: Runner, drafted: Drafted, wanted: Tensor) -> Drafted:
     """Draw the K-th token of the sequences where `wanted` [D] holds; what is drawn for others is not used."""
-    width, steps = max(drafted.draft_lengths), drafted.steps
-    visible = max(
-        position + length
-        for position, length in zip(inputs.first_positions, drafted.draft_lengths, strict=True)
-    )
-    if min(drafted.draft_lengths) == width == steps + 1:  # it comes next for all of them
-        needed = wanted[:, None] if len(wanted) > 1 else None
-        logits = _logits(inputs, drafter, drafted.line, steps, visible, needed)
-        _draw(inputs, logits, steps, drafted.room, drafted.line)
-        kept = drafted.logits if drafted.logits is None else _joined([drafted.logits, logits.whole()])
-    else:
-        last, rows = inputs.last.clamp_max(width - 1), wanted.nonzero()[:, 0]
-        scores = _logits(inputs, drafter, drafted.line, last, visible, wanted[:, None]).whole()
-        q = _distribution(inputs, scores)
-
-        def with_last(whole: Tensor, values: Tensor, index: Tensor) -> Tensor:
-            whole[rows, index[rows]] = values[rows, 0]
-            return whole
-
-        with_last(drafted.line, draw(q, inputs.coins.gather(1, last)), last[:, 0] + 1)
-        with_last(drafted.room, q, last[:, 0])
-        kept = drafted.logits
-        if kept is not None:
-            more = kept.new_zeros(len(kept), width - steps, kept.shape[-1])
-            kept = with_last(torch.cat((kept, more), 1), scores, last[:, 0])
+    lengths, flags = drafted.draft_lengths, wanted.tolist()
+    starts = [length - 1 for length in lengths]
+    stops = [start + flag for start, flag in zip(starts, flags, strict=True)]
+    _draw(inputs, drafter, _Drawn(drafted.line, drafted.room, drafted.kept), starts, stops)
     return replace(
         drafted,
         counts=drafted.counts + wanted,
-        steps=width,
-        logits=kept,
+        steps=max(lengths),
         passes=drafted.passes + 1,
         is_incomplete=False,
     )
 
 
-def _joined(steps: list[Tensor]) -> Tensor:
-    """Values [D, n, ...] of all steps, one after another."""
-    return steps[0] if len(steps) == 1 else torch.cat(steps, 1)
+@dataclass
+class _Drawn:
+    """Where draft tokens, their q and logits are written: as in `Drafted`."""
+
+    line: Tensor
+    room: Tensor | None = None
+    kept: Tensor | None = None
+
+    @property
+    def width(self) -> int:
+        """The largest K."""
+        return self.line.shape[1] - 1
 
 
-def _room(logits: Logits, width: int) -> Tensor:
-    """Room for the distributions [D, width, V] that are made of logits at one position of each; not set."""
-    values = logits.values
-    dtype = torch.promote_types(values.dtype, torch.float32)
-    return torch.empty(len(values), width, logits.size, dtype=dtype, device=values.device)
+def _draw(
+    inputs: DraftInputs, drafter: Runner, drawn: _Drawn, starts: list[int], stops: list[int]
+) -> Tensor | None:
+    """Draw each sequence's draft tokens `starts` to `stops` − 1; returns how sure the drafter is of the last [D], where K depends on it."""
+    if not drafter.draws or inputs.banned is not None or inputs.warp is not None:
+        return _draw_by_steps(inputs, drafter, drawn, starts, stops)
+    shape = len(starts), drawn.width, drafter.vocabulary_size
+    if drawn.room is None:
+        drawn.room = torch.empty(shape)
+        drawn.kept = torch.empty(shape) if inputs.keeps_logits else None
+    sure = None if inputs.adaptive is None else torch.zeros(shape[:2])
+    coins, positions = inputs.coins, inputs.first_positions
+    drafter.draft(
+        drawn.line,
+        drawn.room,
+        starts,
+        stops,
+        positions,
+        inputs.temperature,
+        coins,
+        kept=drawn.kept,
+        sure=sure,
+    )
+    return None if sure is None else sure[:, max(stops) - 1]
 
 
-def _logits(
-    inputs: DraftInputs,
-    drafter: Runner,
-    line: Tensor,
-    step: int | Tensor,
-    visible: int,
-    needed: Tensor | None,
-) -> Logits:
-    """Logits at one position of each, of a `step`'s draft tokens, one for all or [D, 1]; `needed` [D, 1] is False for padding."""
-    before = line.gather(1, step) if isinstance(step, Tensor) else line[:, step : step + 1]
-    logits = drafter.logits(before, inputs.positions + step, visible=visible, valid=needed)
-    if inputs.banned is None and inputs.warp is None and not inputs.keeps_logits:
-        return logits
-    return Logits(ban(logits.whole(), inputs.banned), None, logits.size)
+def _draw_by_steps(
+    inputs: DraftInputs, drafter: Runner, drawn: _Drawn, starts: list[int], stops: list[int]
+) -> Tensor | None:
+    """As `_draw`, one pass after the other, where something is to be done with logits."""
+    sure = None
+    for turn in range(max(stop - start for start, stop in zip(starts, stops, strict=True))):
+        missing = [start + turn >= stop for start, stop in zip(starts, stops, strict=True)]
+        at_once = min(starts) == max(starts)
+        step: int | Tensor = starts[0] + turn if at_once else torch.tensor(starts)[:, None] + turn
+        needed = None
+        if (
+            any(missing) or not at_once
+        ):  # on a GPU, where nothing is to be copied now, what is planned is drawn
+            needed = inputs.counts > step if drafter.device.type != "cpu" else ~torch.tensor(missing)[:, None]
+        before = drawn.line.gather(1, step) if isinstance(step, Tensor) else drawn.line[:, step : step + 1]
+        last = zip(inputs.first_positions, starts, stops, strict=True)
+        visible = 1 + max(position + min(start + turn, max(stop - 1, 0)) for position, start, stop in last)
+        logits = drafter.forward(before, inputs.positions + step, visible=visible, valid=needed)
+        sure = _draw_one(inputs, ban(logits, inputs.banned), step, needed, drawn)
+    return sure
 
 
-def _draw(inputs: DraftInputs, logits: Logits, step: int, room: Tensor, line: Tensor) -> Tensor | None:
-    """Write a step's q to `room` and its draft tokens to `line`; returns how sure of them the drafter is [D] where K depends on it."""
-    wants_confidence = inputs.adaptive is not None
-    if inputs.warp is None:
-        return sample(logits, inputs.temperature, inputs.coins, step, room, line, wants_confidence)
-    own, whole = slice(step, step + 1), logits.whole()
-    q = _distribution(inputs, whole, room[:, own])
-    tokens = line[:, step + 1 : step + 2] = draw(q, inputs.coins[:, own])
-    return confidence(whole, inputs.temperature, q, tokens) if wants_confidence else None
+def _draw_one(
+    inputs: DraftInputs, logits: Tensor, step: int | Tensor, needed: Tensor | None, drawn: _Drawn
+) -> Tensor | None:
+    """Draw a draft token of each sequence from `logits` [D, 1, V], of one step for all or of [D, 1]; returns as `_draw`."""
+    shape = len(logits), drawn.width, logits.shape[-1]
+    if drawn.room is None:
+        drawn.room = logits.new_empty(shape, dtype=torch.promote_types(logits.dtype, torch.float32))
+        drawn.kept = logits.new_empty(shape) if inputs.keeps_logits else None
+    if isinstance(step, Tensor):
+        assert needed is not None
+        q, rows = _distribution(inputs, logits), needed.nonzero()[:, 0]
+        tokens, at = draw(q, inputs.coins.gather(1, step)), step[rows, 0]
+        drawn.line[rows, at + 1], drawn.room[rows, at] = tokens[rows, 0], q[rows, 0]
+        if drawn.kept is not None:
+            drawn.kept[rows, at] = logits[rows, 0]
+        return None
+    own = slice(step, step + 1)
+    q = _distribution(inputs, logits, drawn.room[:, own])
+    tokens = drawn.line[:, step + 1 : step + 2] = draw(q, inputs.coins[:, own])
+    if drawn.kept is not None:
+        drawn.kept[:, own] = logits
+    return None if inputs.adaptive is None else confidence(logits, inputs.temperature, q, tokens)
 
 
 def _distribution(inputs: DraftInputs, logits: Tensor, out: Tensor | None = None) -> Tensor:

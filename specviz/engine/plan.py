@@ -1,6 +1,6 @@
 """The plan of a round: which sequences draft how much, and every number the device needs for it.
 
-Made once before the round, uploaded in one transfer, and never changed while the round runs. Knows sequences and their
+Made once before the round, uploaded in one transfer, and not changed while the round runs, but for the draft tokens. Knows sequences and their
 settings; runs no model and decides nothing.
 """
 
@@ -37,9 +37,9 @@ class DraftInputs:
         draft_lengths: K of each; its upper bound where K is chosen while drafting.
         holds_back: the K-th draft token waits for the verifier (see `draft_last`): where asking whether it is needed is free.
         first_positions: the position of each sequence's last token, on the host.
-        tokens, positions: that token and its position, [D, 1].
+        line: that token, and room for K draft tokens after it, [D, 1 + K]; 0 so far.
+        positions: that token's, [D, 1].
         counts: draft tokens before the verifier pass, [D, 1].
-        last: index of the K-th draft token, [D, 1].
         coins: uniforms of the next K draws, float64 [D, K].
         banned: (slot, token id) of each banned token, [n, 2]; None where there are none.
         temperature: one number, or [D, 1].
@@ -54,10 +54,9 @@ class DraftInputs:
     draft_lengths: tuple[int, ...]
     holds_back: bool
     first_positions: tuple[int, ...]
-    tokens: Array
+    line: Array
     positions: Array
     counts: Array
-    last: Array
     coins: Array
     banned: Array
     temperature: Array
@@ -218,15 +217,16 @@ def _draft_inputs(
     holds_back = skips and any(each.method.verifies for each in sequences)
     truncating = [slot for slot, each in enumerate(sequences) if each.warp.truncates]
     is_plain = _is_plain(sequences)
+    line = np.zeros((len(sequences), 1 + max(draft_lengths)), np.int64)
+    line[:, 0] = [each.ids[-1] for each in sequences]
     return DraftInputs(
         sequences=tuple(sequences),
         draft_lengths=tuple(draft_lengths),
         holds_back=holds_back,
         first_positions=tuple(each.position for each in sequences),
-        tokens=_column(each.ids[-1] for each in sequences),
+        line=line,
         positions=_column(each.position for each in sequences),
         counts=_column(_before_verifier(length, holds_back) for length in draft_lengths),
-        last=_column(length - 1 for length in draft_lengths),
         coins=_coins(sequences, max(draft_lengths), DRAFT),
         banned=_banned(sequences),
         temperature=_shared([each.warp.temperature for each in sequences]),

@@ -41,7 +41,7 @@ class ModelRunner(Runner):
         config = model.config.get_text_config()
         layer_types = set(getattr(config, "layer_types", None) or ())
         self._model = model
-        self._vocabulary_size = vocabulary_size
+        self.vocabulary_size = vocabulary_size
         self._window = getattr(config, "sliding_window", None)
         if not getattr(config, "use_sliding_window", True):
             self._window = None
@@ -117,7 +117,7 @@ class ModelRunner(Runner):
         ):
             return self._replay(self._held.graphs, tokens, positions, visible, valid)
         output = self._run(self._model, tokens, positions, visible, valid, slots)
-        return output.logits[..., : self._vocabulary_size]
+        return output.logits[..., : self.vocabulary_size]
 
     @property
     def uncaptured(self) -> int:
@@ -144,7 +144,7 @@ class ModelRunner(Runner):
             for values, value in ((tokens, 0), (positions, 0), (index, scratch))
         ]
         self.calls += 1
-        shape = rows, columns, seen, self._vocabulary_size
+        shape = rows, columns, seen, self.vocabulary_size
         logits = graphs.run(shape, partial(self._pass, visible=seen), inputs)
         return logits[:count, :width]
 
@@ -170,7 +170,7 @@ class ModelRunner(Runner):
         """Logits of a pass over the first slots, reading its inputs on the device alone, so that it can be captured."""
         self._cache.write_to(slice(0, len(tokens)), index, visible)
         output = self._call(self._model, tokens, positions, visible)
-        logits: Tensor = output.logits[..., : self._vocabulary_size]
+        logits: Tensor = output.logits[..., : self.vocabulary_size]
         return logits
 
     def read(

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from specviz.core.sampling import Logits
+from specviz.core.sampling import Number
 
 KeyValues = Any
 """Keys and values of one sequence, as a cache saves and restores them."""
@@ -61,12 +61,14 @@ class Runner(ABC):
     Attributes:
         owners: of the slots, in their order.
         calls: forward passes so far.
+        vocabulary_size: tokens that it scores.
         device: of token ids.
         dtype: of hidden states.
         position_bytes: of keys and values of one position.
         is_invariant: a position has the same bits, whatever else a pass reads.
     """
 
+    vocabulary_size: int
     device: torch.device
     dtype: torch.dtype
     position_bytes: int
@@ -103,18 +105,37 @@ class Runner(ABC):
             Logits [B, n, vocabulary_size]; anything finite for padding.
         """
 
-    def logits(
+    @property
+    def draws(self) -> bool:
+        """Whether `draft` serves."""
+        return False
+
+    def draft(
         self,
-        tokens: Tensor,
-        positions: Tensor,
+        line: Tensor,
+        room: Tensor,
+        starts: Sequence[int],
+        stops: Sequence[int],
+        positions: Sequence[int],
+        temperature: Number,
+        uniforms: Tensor,
         *,
-        visible: int,
-        valid: Tensor | None = None,
-        slots: slice | None = None,
-    ) -> Logits:
-        """As `forward`: of the tokens alone that the model knows, where it does not know all."""
-        values = self.forward(tokens, positions, visible=visible, valid=valid, slots=slots)
-        return Logits(values, None, values.shape[-1])
+        kept: Tensor | None = None,
+        sure: Tensor | None = None,
+    ) -> None:
+        """Draw several draft tokens of each slot [D], one pass each, without coming back between: where `draws` holds.
+
+        Args:
+            line: int64 [D, 1 + K], the token before the first draft token, and these; read and written.
+            room: float32 [D, K, V]; their distributions are written there.
+            starts, stops: of the draft tokens to be drawn, from 0 on, of each slot; those before `starts` stand in `line`.
+            positions: of each slot's first token in `line`.
+            temperature: a number, or [D, 1].
+            uniforms: float64 [D, K], what they are drawn with.
+            kept: as `room`, for their logits.
+            sure: float32 [D, K], for their `confidence`.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def read(

@@ -16,7 +16,7 @@ from specviz.core import kernels
 from specviz.core.counterfactual import Counterfactual, alternative_targets
 from specviz.core.distributions import Distributions, total_variation
 from specviz.core.methods import METHODS
-from specviz.core.sampling import Logits, at, distribution, draw, leading, sample
+from specviz.core.sampling import distribution, draw, leading
 from specviz.core.target import Target, Verdict, examine
 from specviz.engine.engine import Engine
 from specviz.schema.settings import Request
@@ -92,56 +92,43 @@ def test_draws_are_those_of_torch(vocabulary: int, in_torch) -> None:
     assert (weights.gather(1, found[:, None]) > 0).all()
 
 
+def sample(logits: Tensor, known: Tensor, size: int, heat: float, coin: float) -> tuple[Tensor, int, float]:
+    """Distribution, token and confidence of a row of logits, of the `known` tokens, or of all where there are none."""
+    out = torch.full((size,), torch.nan)
+    addresses = logits.data_ptr(), known.data_ptr(), len(known), out.data_ptr()
+    return out, *kernels.loops().sample(*addresses, size, heat, coin, True)
+
+
+@pytest.mark.parametrize("heat", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
-def test_a_sample_is_a_draw_from_the_distribution(vocabulary: int, in_torch) -> None:
-    """Bit for bit, at one step of several; and as torch has it. How sure the drafter is of it is q, at temperature 0 q1."""
-    logits, heats = sides(vocabulary)[0][:, None], torch.tensor([[0.0], [1.0], [0.7]], dtype=torch.float64)
-    coins = torch.rand(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-
-    def sampled(asked: bool = True) -> tuple[Tensor, Tensor, Tensor | None]:
-        room, line = torch.zeros(3, 4, vocabulary), torch.zeros(3, 5, dtype=torch.long)
-        own = Logits(logits, None, vocabulary)
-        return room, line, sample(own, heats, coins, 2, room, line, asked)
-
-    room, line, confidence = sampled()
-    q, q1 = distribution(logits, heats), distribution(logits)
-    assert confidence is not None
-    assert near(confidence[:1], at(q1, line[:, 3:4])[:1, 0])
-    assert torch.equal(confidence[1:], at(q, line[:, 3:4])[1:, 0])
-    unasked = sampled(False)
-    assert unasked[2] is None
-    assert torch.equal(unasked[0], room)
-    assert torch.equal(room[:, 2:3], q)
-    assert torch.equal(line[:, 3:4], draw(q, coins[:, 2:3]))
-    assert not room[:, [0, 1, 3]].any()
-    assert not line[:, [0, 1, 2, 4]].any()
-    expected = in_torch(sampled)
-    assert near(room, expected[0])
-    assert torch.equal(line, expected[1])
-    assert near(confidence, expected[2])
+def test_a_sample_is_a_draw_from_the_distribution(vocabulary: int, heat: float) -> None:
+    """Bit for bit. How sure the drafter is of it is q, at temperature 0 q1."""
+    logits, nothing = sides(vocabulary, rows=1)[0], torch.empty(0, dtype=torch.long)
+    coin = torch.rand(1, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    q, token, confidence = sample(logits, nothing, vocabulary, heat, coin.item())
+    expected = distribution(logits, heat)
+    assert torch.equal(q, expected[0])
+    assert token == draw(expected, coin).item()
+    if heat:
+        assert confidence == q[token]
+    else:
+        assert near(torch.tensor(confidence), distribution(logits)[0, token])
 
 
+@pytest.mark.parametrize("heat", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
-def test_tokens_that_a_model_does_not_know_change_no_bit_of_a_sample(vocabulary: int, in_torch) -> None:
-    known = torch.arange(0, vocabulary, 3)
-    logits = Logits(3 * torch.randn(3, 1, len(known) + 5), known, vocabulary)
-    heats = torch.tensor([[0.0], [1.0], [0.7]], dtype=torch.float64)
-    coins = torch.rand(3, 1, dtype=torch.float64)
-
-    def sampled(own: Logits) -> tuple[Tensor, Tensor, Tensor]:
-        room, line = torch.zeros(3, 1, vocabulary), torch.zeros(3, 2, dtype=torch.long)
-        confidence = sample(own, heats, coins, 0, room, line, True)
-        assert confidence is not None
-        return room, line, confidence
-
-    whole = logits.whole()
-    assert torch.equal(whole[..., known], logits.values[..., : len(known)])
-    assert whole.isfinite().sum() == 3 * len(known)
-    assert torch.equal(whole, in_torch(logits.whole))
-    for found, expected in zip(sampled(logits), sampled(Logits(whole, None, vocabulary)), strict=True):
-        assert torch.equal(found, expected)
-    for found, expected in zip(sampled(logits), in_torch(lambda: sampled(logits)), strict=True):
-        assert near(found.double(), expected.double())
+def test_tokens_that_a_model_does_not_know_change_no_bit_of_a_sample(vocabulary: int, heat: float) -> None:
+    known, nothing = torch.arange(0, vocabulary, 3), torch.empty(0, dtype=torch.long)
+    logits = 3 * torch.randn(2, len(known) + 5)
+    whole = kernels.spread(logits, known, vocabulary)
+    assert torch.equal(whole[:, known], logits[:, : len(known)])
+    assert whole.isfinite().sum() == 2 * len(known)
+    for own, every in zip(logits, whole, strict=True):
+        found, expected = (
+            sample(row, tokens, vocabulary, heat, 0.4) for row, tokens in ((own, known), (every, nothing))
+        )
+        assert torch.equal(found[0], expected[0])
+        assert found[1:] == expected[1:]
 
 
 def test_rows_may_lie_anywhere() -> None:

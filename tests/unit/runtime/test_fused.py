@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import multiprocessing
 import os
@@ -17,6 +18,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from specviz.core.sampling import confidence, distribution, draw
 from specviz.runtime.cpu.fused import functions, team
 from specviz.runtime.cpu.fused.products import Arithmetic, DotProducts, Format, Precision
 from specviz.runtime.cpu.fused.teamwork import Board
@@ -186,6 +188,46 @@ def test_bits_are_the_same_on_other_processors(features: str, dots: str) -> None
     ).stdout.split()
     assert other[0] == dots
     assert other[1:] == digests()
+
+
+@pytest.mark.parametrize("vocabulary", [203, 500])
+@pytest.mark.parametrize("slots", [3, 70])
+def test_what_is_drafted_in_one_go_is_what_passes_one_by_one_draw(slots: int, vocabulary: int) -> None:
+    """To the bit: tokens, distributions, logits and confidences, where every slot drafts as much as it likes, also later."""
+    model = fused(published("llama", "Q8_0"))
+    if vocabulary > 203:  # of which it knows every other token
+        own = np.arange(vocabulary) // 2 % 203
+        model = dataclasses.replace(model, kept=2 * torch.arange(203), reads=own)
+    generator = torch.Generator().manual_seed(slots)
+    texts, coins = ids(slots), torch.rand(slots, 4, dtype=torch.float64, generator=generator)
+    heats = torch.tensor([[0.0], [0.7], [1.0]], dtype=torch.float64).repeat(slots, 1)[:slots]
+    ends = [slot % 4 + 1 for slot in range(slots)]
+    together, apart = model.runner(vocabulary), model.runner(vocabulary)
+    for runner in (together, apart):
+        runner.admit(list(range(slots)), LENGTH)
+        runner.read(texts[:, :20], torch.arange(20).expand(slots, -1), visible=20)
+    line = torch.zeros(slots, 5, dtype=torch.long)
+    line[:, 0] = texts[:, 20]
+    expected = line.clone()
+    room, kept = torch.zeros(2, slots, 4, vocabulary)
+    sure = torch.zeros(slots, 4)
+    for starts, stops in (
+        ([0] * slots, [max(end - 1, 1) for end in ends]),
+        ([end - 1 for end in ends], ends),
+    ):
+        together.draft(line, room, starts, stops, [20] * slots, heats, coins, kept=kept, sure=sure)
+    for step in range(4):
+        valid = torch.tensor([[step < end] for end in ends])
+        positions = torch.full((slots, 1), 20 + step)
+        logits = apart.forward(expected[:, step : step + 1], positions, visible=21 + step, valid=valid)
+        q = distribution(logits, heats)
+        tokens = draw(q, coins[:, step : step + 1])
+        drawn = valid[:, 0]
+        expected[drawn, step + 1] = tokens[drawn, 0]
+        assert torch.equal(room[drawn, step], q[drawn, 0])
+        assert torch.equal(kept[drawn, step], logits[drawn, 0])
+        assert torch.equal(sure[drawn, step], confidence(logits, heats, q, tokens)[drawn])
+    assert torch.equal(line, expected)
 
 
 @pytest.mark.parametrize("dots", DotProducts)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from specviz.runtime.cpu.fused import functions
-from specviz.runtime.cpu.fused.decoder_pass import WORDS, Layer, Matrix, Pass
+from specviz.runtime.cpu.fused.decoder_pass import MOST_ROWS, WORDS, Layer, Matrix, Pass
+from specviz.runtime.cpu.fused.drafting import Drafting
 from specviz.runtime.cpu.fused.layers import POSITIONS
 from specviz.runtime.cpu.fused.layout import LINE, Bytes, Room, arrange, arranged_bytes, inputs
 from specviz.runtime.cpu.fused.products import BLOCK, SIDE_BYTES, Arithmetic, Format
@@ -22,8 +23,6 @@ from specviz.runtime.cpu.fused.team import most_threads, team
 from specviz.runtime.cpu.fused.teamwork import MOST
 from specviz.runtime.cpu.fused.vectors import LANES
 
-MOST_ROWS = 64
-"""Rows of one pass; more are read in several."""
 _FLOAT_BYTES = 4
 _TRIED_ROWS, _TRIES, _CLEARLY = 4, 8, 1.05
 """Rows of the passes that are timed when a decoder is loaded, how often, and by how much fewer threads must be faster."""
@@ -181,6 +180,16 @@ class Decoder:
             table[Pass.LOGITS_BYTES] = 0 if logits is None else logits.strides[0]
             return team().run(self._address, self.threads)
 
+    def draft(self, drafting: np.ndarray, cache: SlotTable) -> None:
+        """Draw what a `Drafting` asks for, by passes of this decoder."""
+        with self._lock:
+            room = self._make_room(cache.length)
+            table = self._pass
+            table[Pass.SLOTS], table[Pass.LENGTH] = cache.address, room.length
+            table[Pass.LOGITS], table[Pass.LOGITS_BYTES] = room.logits.ctypes.data, room.logits.strides[0]
+            drafting[Drafting.PASS], drafting[Drafting.LEAD] = self._address, functions.lead()
+            team().draft(int(drafting.ctypes.data), self.threads)
+
     def choose_threads(self) -> None:
         """Measure how many threads make a pass of a few rows fastest; one only where more are clearly slower.
 
@@ -208,7 +217,7 @@ class Decoder:
         if self._room is not None and self._room.length >= length:
             return self._room
         shape = self.shape
-        room = self._room = _Room(shape, length, self._arena.scratch_bytes)
+        room = self._room = _Room(shape, length, self._arena.scratch_bytes, self.vocabulary)
         table, queries = self._pass, shape.heads * shape.head_size
         sharing = shape.heads // shape.key_heads
         words = {
@@ -328,7 +337,7 @@ class _Arena:
 class _Room:
     """Buffers of a decoder's passes, for slots of up to `length` positions."""
 
-    def __init__(self, shape: DecoderShape, length: int, scratch_bytes: int) -> None:
+    def __init__(self, shape: DecoderShape, length: int, scratch_bytes: int, vocabulary: int) -> None:
         self.length = length
         heads, size = shape.heads + 2 * shape.key_heads, shape.head_size
         # Four heads' scores of all positions have to fit too.
@@ -343,6 +352,7 @@ class _Room:
         self._buffers = {index: np.zeros((MOST_ROWS, width), np.float32) for index, width in widths.items()}
         self._scratch = Room(MOST * self._scratch_bytes).take(MOST * self._scratch_bytes)
         self.rows = np.zeros((3, MOST_ROWS), np.int64)
+        self.logits = np.empty((MOST_ROWS, -(-vocabulary // LANES) * LANES), np.float32)
         angles = np.arange(length, dtype=np.float32)[:, None] * shape.frequencies.astype(np.float32)
         twice = np.repeat(angles, 2, axis=1)
         self._cosines = np.cos(twice) * np.float32(shape.rotary_scale)

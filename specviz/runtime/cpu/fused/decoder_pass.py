@@ -27,6 +27,9 @@ from specviz.runtime.cpu.fused.memory import (
 from specviz.runtime.cpu.fused.products import BLOCK, SIDE_BYTES
 from specviz.runtime.cpu.fused.vectors import LANES
 
+MOST_ROWS = 64
+"""Rows of one pass; more are read in several."""
+
 
 class Table(IntEnum):
     """Indices of words in a table, counted from 0."""

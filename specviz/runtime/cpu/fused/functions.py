@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from specviz import core
 from specviz.compat.numba import CompiledFunction
 from specviz.files import cache_directory
 from specviz.runtime.cpu.fused import layers, teamwork
@@ -18,9 +19,8 @@ from specviz.runtime.cpu.fused.memory import number, set_number
 from specviz.runtime.cpu.fused.products import Arithmetic, Format, product, quantiser, unpacker
 from specviz.runtime.cpu.fused.vectors import LANES
 
-_source = sha256(
-    b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
-).hexdigest()
+_sources = [*sorted(Path(__file__).parent.glob("*.py")), Path(core.__file__).with_name("loops.py")]
+_source = sha256(b"".join(path.read_bytes() for path in _sources)).hexdigest()
 _alive: list[CompiledFunction] = []
 
 
@@ -170,3 +170,11 @@ def lead() -> int:
 def follow() -> int:
     """Of `teamwork.follow`."""
     return _compile("follow", teamwork.follow, 2)
+
+
+@cache
+def draft() -> int:
+    """Of `draft_pass.draft`."""
+    from specviz.runtime.cpu.fused import draft_pass  # which compiles the loops over a vocabulary
+
+    return _compile("draft", draft_pass.draft, 3, returns=True)

@@ -22,6 +22,10 @@ def _number(b: Builder, address: Value, index: Value) -> Value:
     return load(b, b.add(address, b.mul(index, I64(4))), F32)
 
 
+def _double(b: Builder, address: Value, index: Value) -> Value:
+    return load(b, b.add(address, b.mul(index, I64(8))), ir.DoubleType(), align=8)
+
+
 def _set_number(b: Builder, address: Value, index: Value, value: Value) -> None:
     store(b, value, b.add(address, b.mul(index, I64(4))))
 
@@ -54,6 +58,7 @@ def _cycles(b: Builder) -> Value:
 word = instruction(_word, 2, result=types.int64)
 set_word = instruction(_set_word, 3)
 number = instruction(_number, 2, result=types.float32)
+double = instruction(_double, 2, result=types.float64)
 set_number = instruction(_set_number, 2, 1)
 read_shared = instruction(_read_shared, 1, result=types.int64)
 write_shared = instruction(_write_shared, 2)
@@ -63,11 +68,13 @@ pause = instruction(_pause, 0)
 cycles = instruction(_cycles, 0, result=types.int64)
 
 
-def caller(arguments: int) -> Any:
-    """numba function (address, *arguments) -> None: calls a function of so many int64 arguments by its address."""
+def caller(arguments: int, result: Any = types.void) -> Any:
+    """numba function (address, *arguments) -> result: calls a function of so many int64 arguments by its address, which returns
+    nothing or an int64.
+    """
 
-    def call_address(b: Builder, address: Value, *given: Value) -> None:
-        kind = ir.FunctionType(ir.VoidType(), [I64] * arguments)
-        b.call(b.inttoptr(address, kind.as_pointer()), given)
+    def call_address(b: Builder, address: Value, *given: Value) -> Value:
+        kind = ir.FunctionType(ir.VoidType() if result is types.void else I64, [I64] * arguments)
+        return b.call(b.inttoptr(address, kind.as_pointer()), given)
 
-    return instruction(call_address, 1 + arguments)
+    return instruction(call_address, 1 + arguments, result=result)

@@ -14,9 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.core.sampling import Logits
+from specviz.core import kernels
+from specviz.core.sampling import Number
 from specviz.runtime.cpu.fused.cache import FusedCache
 from specviz.runtime.cpu.fused.decoder import MOST_ROWS, Decoder
+from specviz.runtime.cpu.fused.drafting import Drafting
 from specviz.runtime.cpu.fused.vectors import LANES
 from specviz.runtime.runner import Runner
 
@@ -84,7 +86,7 @@ class FusedRunner(Runner):
 
     def __init__(self, model: FusedModel, vocabulary_size: int) -> None:
         """Logits are cut to `vocabulary_size`."""
-        self._model, self._decoder, self._vocabulary_size = model, model.decoder, vocabulary_size
+        self._model, self._decoder, self.vocabulary_size = model, model.decoder, vocabulary_size
         self.device, self.dtype = model.device, model.dtype
         self._width = -(-self._decoder.vocabulary // LANES) * LANES
         self._known = None if model.kept is None else model.kept[model.kept < vocabulary_size]
@@ -137,30 +139,76 @@ class FusedRunner(Runner):
         slots: slice | None = None,
     ) -> Tensor:
         """See `Runner.forward`."""
-        return self.logits(tokens, positions, visible=visible, valid=valid, slots=slots).whole()
-
-    def logits(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        *,
-        visible: int,
-        valid: Tensor | None = None,
-        slots: slice | None = None,
-    ) -> Logits:
-        """See `Runner.logits`."""
         needed = tokens.numel() if valid is None else int(valid.sum())
         values = torch.empty(needed, self._width)
         self._run(tokens, positions, visible, valid, slots, values.numpy())
-        if self._known is None and self._width != self._vocabulary_size:
-            values = values[:, : self._vocabulary_size]
+        if self._known is not None:
+            values = kernels.spread(values, self._known, self.vocabulary_size)
+        elif self._width != self.vocabulary_size:
+            values = values[:, : self.vocabulary_size]
         if valid is None:
             values = values.view(*tokens.shape, -1)
         else:
             padded = values.new_zeros(*tokens.shape, values.shape[-1])
             padded[valid] = values
             values = padded
-        return Logits(values, self._known, self._vocabulary_size)
+        return values
+
+    @cached_property
+    def _drafting(self) -> np.ndarray:
+        """A `Drafting` with what stays as it is."""
+        table, reads, known = np.zeros(Drafting.END, np.int64), self._model.reads, self._known
+        table[Drafting.SIZE] = self.vocabulary_size
+        if reads is not None:
+            table[Drafting.READS] = reads.ctypes.data
+        if known is not None:
+            table[Drafting.KNOWN], table[Drafting.KNOWN_COUNT] = known.data_ptr(), len(known)
+        return table
+
+    @property
+    def draws(self) -> bool:
+        """See `Runner.draws`."""
+        return kernels.loops() is not None
+
+    def draft(
+        self,
+        line: Tensor,
+        room: Tensor,
+        starts: Sequence[int],
+        stops: Sequence[int],
+        positions: Sequence[int],
+        temperature: Number,
+        uniforms: Tensor,
+        *,
+        kept: Tensor | None = None,
+        sure: Tensor | None = None,
+    ) -> None:
+        """See `Runner.draft`."""
+        slots, table = len(starts), self._drafting
+        last = [position + stop - 1 for position, stop in zip(positions, stops, strict=True)]
+        if max(last) >= self._cache.table.shortest:
+            self._cache.stretch(np.arange(slots), np.array(last))
+        each = np.array([starts, stops, positions], np.int64)
+        heats = np.empty((slots, 1))
+        heats[:] = temperature if isinstance(temperature, float | int) else temperature.numpy()
+        at = int(each.ctypes.data)
+        table[Drafting.SLOTS : Drafting.END] = [
+            slots,
+            at,
+            at + 8 * slots,
+            at + 16 * slots,
+            line.data_ptr(),
+            line.shape[1],
+            room.data_ptr(),
+            room.shape[1],
+            0 if kept is None else kept.data_ptr(),
+            0 if sure is None else sure.data_ptr(),
+            heats.ctypes.data,
+            uniforms.data_ptr(),
+            uniforms.shape[1],
+        ]
+        self.calls += max(stop - start for start, stop in zip(starts, stops, strict=True))
+        self._decoder.draft(table, self._cache.table)
 
     def read(
         self,

@@ -36,13 +36,14 @@ class Team:
 
     def __init__(self) -> None:
         self._lead = _function(functions.lead(), 3)
+        self._draft: Callable[..., int] | None = None
         self._lock = threading.Lock()
         self._board = np.zeros(Board.OWN + MOST * LINE, np.int64)
         self._flags = np.zeros(MOST * FLAG_BYTES // 8, np.int64)
         self._semaphores = np.zeros((MOST, 8), np.int64)
         self._helpers = 0
         self._alone_until, self._pause, self._strikes = 0.0, _SHORTEST_PAUSE, 0
-        board = self._board
+        board, self._address = self._board, int(self._board.ctypes.data)
         board[Barrier.FLAGS], board[Barrier.PATIENCE] = self._flags.ctypes.data, PATIENCE
         board[Board.LOOK_OUT] = LOOK_OUT
 
@@ -51,18 +52,27 @@ class Team:
 
         Returns True if it ran on all of them and was the faster for it.
         """
+        return self._run(self._lead, pass_, threads)
+
+    def draft(self, drafting: int, threads: int) -> None:
+        """Run the passes of a `Drafting`, given by its address, as `run` does."""
+        if self._draft is None:
+            self._draft = _function(functions.draft(), 3)
+        self._run(self._draft, drafting, threads)
+
+    def _run(self, function: Callable[..., int], table: int, threads: int) -> bool:
         if threads > 1 and time.monotonic() >= self._alone_until and self._lock.acquire(blocking=False):
             try:
-                return self._run_together(pass_, threads)
+                return self._run_together(function, table, threads)
             finally:
                 self._lock.release()
-        self._lead(self._board.ctypes.data, pass_, 1)
+        function(self._address, table, 1)
         return threads == 1
 
-    def _run_together(self, pass_: int, threads: int) -> bool:
+    def _run_together(self, function: Callable[..., int], table: int, threads: int) -> bool:
         while self._helpers < threads - 1:
             self._start_helper()
-        result = self._lead(self._board.ctypes.data, pass_, threads)
+        result = function(self._address, table, threads)
         self._strikes = max(0, self._strikes + (2 if result == WAITED else -1))
         self._board[Board.LOOK_OUT] = LOOK_OUT_IN_COMPANY if self._strikes else LOOK_OUT
         if self._strikes >= _STRIKES:

@@ -1,0 +1,84 @@
+"""Several draft tokens of some slots, one pass each, as one compiled function: every pass reads what was drawn after the one before.
+
+Between the passes no Python runs: it would find its caches full of weights. What is asked for stands in a `Drafting`. Importing this
+module compiles the loops over a vocabulary. Knows passes by address; knows no slot's owner and no text.
+"""
+
+from __future__ import annotations
+
+from numba import types
+from numba.extending import register_jitable
+
+from specviz.core import loops
+from specviz.runtime.cpu.fused import memory
+from specviz.runtime.cpu.fused.decoder_pass import MOST_ROWS, Pass
+from specviz.runtime.cpu.fused.drafting import Drafting
+from specviz.runtime.cpu.fused.memory import double, set_number, set_word, word
+from specviz.runtime.cpu.fused.teamwork import WAITED
+
+_FLOAT_BYTES = 4
+_lead = memory.caller(3, types.int64)
+
+
+@register_jitable
+def _draw(drafting: int, slot: int, step: int, logits: int) -> None:
+    """One draft token of a slot, from its logits."""
+    size, place = word(drafting, Drafting.SIZE), slot * word(drafting, Drafting.STEPS) + step
+    known, count = word(drafting, Drafting.KNOWN), word(drafting, Drafting.KNOWN_COUNT)
+    room, sure = word(drafting, Drafting.ROOM) + place * size * _FLOAT_BYTES, word(drafting, Drafting.SURE)
+    uniform = double(word(drafting, Drafting.UNIFORMS), slot * word(drafting, Drafting.UNIFORM_WORDS) + step)
+    heat = double(word(drafting, Drafting.HEATS), slot)
+    token, confidence = loops.sample(logits, known, count, room, size, heat, uniform, sure != 0)
+    set_word(word(drafting, Drafting.LINE), slot * word(drafting, Drafting.LINE_WORDS) + step + 1, token)
+    if sure != 0:
+        set_number(sure, place, confidence)
+    if word(drafting, Drafting.KEPT) != 0:
+        kept = word(drafting, Drafting.KEPT) + place * size * _FLOAT_BYTES
+        loops.spread(logits, known, count, kept, size)
+
+
+@register_jitable
+def _pass(team: int, drafting: int, threads: int, rows: int, turn: int) -> int:
+    """Run a pass over rows whose slots stand in its table, and draw what comes next of each."""
+    pass_, starts = word(drafting, Drafting.PASS), word(drafting, Drafting.STARTS)
+    set_word(pass_, Pass.ROWS, rows)
+    found = _lead(word(drafting, Drafting.LEAD), team, pass_, threads)
+    for row in range(rows):
+        slot = word(word(pass_, Pass.ROW_SLOTS), row)
+        logits = word(pass_, Pass.LOGITS) + row * word(pass_, Pass.LOGITS_BYTES)
+        _draw(drafting, slot, word(starts, slot) + turn, logits)
+    return found
+
+
+def draft(team: int, drafting: int, threads: int) -> int:
+    """Draw all that is asked for. Returns what `lead` does of the last pass, `WAITED` if any was."""
+    pass_, line, reads = (
+        word(drafting, Drafting.PASS),
+        word(drafting, Drafting.LINE),
+        word(drafting, Drafting.READS),
+    )
+    tokens, slots, positions = (
+        word(pass_, Pass.TOKENS),
+        word(pass_, Pass.ROW_SLOTS),
+        word(pass_, Pass.ROW_POSITIONS),
+    )
+    found, waited, turn, rows = 0, 0, 0, 1
+    while rows > 0:
+        rows = 0
+        for slot in range(word(drafting, Drafting.SLOTS)):
+            step = word(word(drafting, Drafting.STARTS), slot) + turn
+            if step >= word(word(drafting, Drafting.STOPS), slot):
+                continue
+            if rows == MOST_ROWS:
+                found = _pass(team, drafting, threads, rows, turn)
+                waited, rows = waited + (found == WAITED), 0
+            token = word(line, slot * word(drafting, Drafting.LINE_WORDS) + step)
+            set_word(tokens, rows, token if reads == 0 else word(reads, token))
+            set_word(slots, rows, slot)
+            set_word(positions, rows, word(word(drafting, Drafting.POSITIONS), slot) + step)
+            rows += 1
+        if rows > 0:
+            found = _pass(team, drafting, threads, rows, turn)
+            waited += found == WAITED
+        turn += 1
+    return WAITED if waited > 0 else found

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from specviz.core.sampling import confidence, distribution, draw
-from specviz.runtime.cpu.fused import functions, team
+from specviz.runtime.cpu.fused import functions, processor, team
 from specviz.runtime.cpu.fused.products import Arithmetic, DotProducts, Format, Precision
 from specviz.runtime.cpu.fused.teamwork import Board
 from tests.support.checkpoints import SHAPES, fused, published
@@ -228,6 +228,20 @@ def test_what_is_drafted_in_one_go_is_what_passes_one_by_one_draw(slots: int, vo
         assert torch.equal(kept[drawn, step], logits[drawn, 0])
         assert torch.equal(sure[drawn, step], confidence(logits, heats, q, tokens)[drawn])
     assert torch.equal(line, expected)
+
+
+@pytest.mark.skipif(not processor.has_tiles(), reason="needs a processor with AMX that may be used")
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_1"])
+def test_the_matrix_unit_changes_no_bit(kind: str, fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law 3: of sixteen rows, of what is left of more, and of fewer, which it is not asked for."""
+    checkpoint = published("llama", kind)
+    by_tiles = fused(checkpoint, fast=fast)
+    monkeypatch.setattr(processor, "has_tiles", lambda: False)
+    without = fused(checkpoint, fast=fast)
+    assert by_tiles.decoder.arithmetic.has_tiles > without.decoder.arithmetic.has_tiles
+    for block in (12, 13, 16, 29, 45, LENGTH):
+        assert torch.equal(logits(by_tiles, ids(), (block,)), logits(without, ids(), (block,)))
 
 
 @pytest.mark.parametrize("dots", DotProducts)

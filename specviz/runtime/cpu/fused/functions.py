@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numba.extending import register_jitable
 
 from specviz import core
 from specviz.compat.numba import CompiledFunction
 from specviz.files import cache_directory
-from specviz.runtime.cpu.fused import layers, teamwork
+from specviz.runtime.cpu.fused import layers, teamwork, tiles
 from specviz.runtime.cpu.fused.layers import POSITIONS
 from specviz.runtime.cpu.fused.memory import number, set_number
 from specviz.runtime.cpu.fused.products import Arithmetic, Format, product, quantiser, unpacker
@@ -41,6 +42,8 @@ def multiply(weights: Format, arithmetic: Arithmetic) -> int:
     """
     kind = f"{arithmetic.dots.name}-{arithmetic.precision.name}" if weights.is_quantised else "floats"
     function = (_in_pairs if arithmetic.has_many_registers else _in_fours)(weights, arithmetic)
+    if weights.is_quantised and arithmetic.has_tiles:
+        kind, function = f"{kind}-tiles", _in_sixteens(weights, arithmetic, register_jitable(function))
     return _compile(f"multiply-{weights.value}-{kind}".lower(), function, 13)
 
 
@@ -114,6 +117,49 @@ def _in_pairs(weights: Format, arithmetic: Arithmetic) -> Callable[..., None]:
                     row += 2
 
     return multiply
+
+
+def _in_sixteens(weights: Format, arithmetic: Arithmetic, rest: Callable[..., None]) -> Callable[..., None]:
+    """Nine to sixteen rows by tiles, and what is left of many by `rest`. Some groups at a time, which stay in a near cache."""
+    size, least, begin, end = weights.block_bytes, tiles.LEAST, tiles.begin, tiles.end
+    sixteen = tiles.product(weights, arithmetic)
+
+    def multiply(  # type: ignore[no-untyped-def]
+        w, x, ldx, side, ld_side, start, ld_start, out, ld_out, first, last, blocks, rows
+    ):
+        row, some = 0, first
+        if rows >= least:
+            begin()
+            while some < last:
+                row, until = 0, min(some + _GROUPS, last)
+                while rows - row >= least:
+                    for group in range(some, until):
+                        sixteen(
+                            w + group * blocks * size,
+                            x + row * ldx,
+                            ldx,
+                            side + row * ld_side,
+                            ld_side,
+                            start + row * ld_start + group * 4 * LANES,
+                            ld_start,
+                            out + row * ld_out + group * 4 * LANES,
+                            ld_out,
+                            blocks,
+                            rows - row,
+                        )
+                    row += min(tiles.ROWS, rows - row)
+                some = until
+            end()
+        if row < rows:
+            x, side = x + row * ldx, side + row * ld_side
+            start, out = start + row * ld_start, out + row * ld_out
+            rest(w, x, ldx, side, ld_side, start, ld_start, out, ld_out, first, last, blocks, rows - row)
+
+    return multiply
+
+
+_GROUPS = 32
+"""Groups that all rows are multiplied with before the next."""
 
 
 @cache

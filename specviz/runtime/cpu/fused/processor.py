@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from enum import Enum
+from functools import cache
 
 from specviz.compat.numba import target_features
+
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILES = 158, 0x1023, 18
+"""Linux's numbers, on x86-64: its call, what to ask it for, and of what."""
 
 
 class DotProducts(Enum):
@@ -29,3 +35,13 @@ def dot_products() -> DotProducts | None:
     if "avxvnni" in features or {"avx512vnni", "avx512vl"} <= features:
         return DotProducts.VNNI_256
     return DotProducts.PAIRS
+
+
+@cache
+def has_tiles() -> bool:
+    """Whether there is a matrix unit for bytes, and this process may use it: Linux has to be asked once, for all threads."""
+    if dot_products() is not DotProducts.VNNI_512 or not {"amx-tile", "amx-int8"} <= target_features():
+        return False
+    if sys.platform != "linux":
+        return False
+    return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILES) == 0

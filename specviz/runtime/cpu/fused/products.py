@@ -83,10 +83,11 @@ class Format(Enum):
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How integer activations are kept and multiplied."""
+    """How integer activations are kept and multiplied; `has_tiles` where the matrix unit serves for many rows."""
 
     dots: DotProducts
     precision: Precision
+    has_tiles: bool = False
 
     @property
     def levels(self) -> int:
@@ -115,9 +116,9 @@ def product(weights: Format, arithmetic: Arithmetic, rows: int, groups: int = 1)
     out = start + x · w, with strides of rows (ld) in bytes; x and side as `quantiser` writes them, or x float32. With two groups an
     activation is read once for 32 outputs: for two to six rows the processor would else read more slowly than it multiplies.
     """
-    emit: _Quantised | _Floats
+    emit: Quantised | _Floats
     if weights.is_quantised:
-        emit = _Quantised(weights, arithmetic, rows, groups)
+        emit = Quantised(weights, arithmetic, rows, groups)
     else:
         emit = _Floats(weights, rows, groups)
 
@@ -127,7 +128,8 @@ def product(weights: Format, arithmetic: Arithmetic, rows: int, groups: int = 1)
     return instruction(multiply, 10)
 
 
-def _rows(b: Builder, address: Value, stride: Value, count: int) -> list[Value]:
+def rows_at(b: Builder, address: Value, stride: Value, count: int) -> list[Value]:
+    """Addresses of the first rows."""
     return [offset(b, address, b.mul(stride, I64(row)) if row else 0) for row in range(count)]
 
 
@@ -155,8 +157,8 @@ class _Floats:
     ) -> None:
         """See `product`."""
         size = self.weights.block_bytes // BLOCK
-        inputs = _rows(b, x, ldx, self.rows)
-        starts, results = _rows(b, start, ld_start, self.rows), _rows(b, out, ld_out, self.rows)
+        inputs = rows_at(b, x, ldx, self.rows)
+        starts, results = rows_at(b, start, ld_start, self.rows), rows_at(b, out, ld_out, self.rows)
         for group in range(self.groups):
             by = 4 * LANES * group
             begun = [load(b, row, FLOATS, by) for row in starts]
@@ -184,7 +186,7 @@ class _Floats:
 
 
 @dataclass(frozen=True)
-class _Quantised:
+class Quantised:
     """Products with weights of 4 or 8 bits."""
 
     weights: Format
@@ -207,34 +209,32 @@ class _Quantised:
         blocks: Value,
     ) -> None:
         """See `product`."""
-        inputs, sides = _rows(b, x, ldx, self.rows), _rows(b, side, ld_side, self.rows)
+        inputs, sides = rows_at(b, x, ldx, self.rows), rows_at(b, side, ld_side, self.rows)
         columns = range(0, 4 * LANES * self.groups, 4 * LANES)
-        begun = [load(b, row, FLOATS, by) for row in _rows(b, start, ld_start, self.rows) for by in columns]
-        results = [(row, by) for row in _rows(b, out, ld_out, self.rows) for by in columns]
-        # A turn takes whole cache lines: one block of Q4_1, two of Q8_0.
-        turn = 1 if self.weights is Format.Q4_1 else 2
-        size = self.weights.block_bytes * turn
-        weights = _rows(b, w, b.mul(blocks, I64(self.weights.block_bytes)), self.groups)
+        begun = [load(b, row, FLOATS, by) for row in rows_at(b, start, ld_start, self.rows) for by in columns]
+        results = [(row, by) for row in rows_at(b, out, ld_out, self.rows) for by in columns]
+        turn, size = self.turn, self.turn_bytes
+        weights = rows_at(b, w, b.mul(blocks, I64(self.weights.block_bytes)), self.groups)
         loop = Loop(b, b.sdiv(blocks, I64(turn)), begun)
         own = [offset(b, group, b.mul(loop.index, I64(size))) for group in weights]
         for line in range(0, size, 64):
             for group in own:
-                _prefetch(b, offset(b, group, _PREFETCH_BYTES * self.groups + line))
+                prefetch(b, group, line, self.groups)
         at = [offset(b, row, b.mul(loop.index, I64(self.arithmetic.block_bytes * turn))) for row in inputs]
         beside = [offset(b, row, b.mul(loop.index, I64(SIDE_BYTES * turn))) for row in sides]
         sums = list(loop.values)
         for block in range(turn):
-            sums = self._block(b, own, at, beside, block, sums)
+            sums = self.block(b, own, at, beside, block, sums)
         for (row, by), sum_ in zip(results, loop.close(sums), strict=True):
             store(b, sum_, row, by)
 
-    def _block(
+    def block(
         self, b: Builder, w: list[Value], x: list[Value], side: list[Value], block: int, sums: list[Value]
     ) -> list[Value]:
         """One block of 32 inputs: integers first, then scales."""
-        wholes = self._integers(b, w, x, side, block)
-        scales = [_scales(b, own, 256 if self._has_minima else 1024 + 32 * block) for own in w]
-        minima = [_scales(b, own, 288) for own in w] if self._has_minima else None
+        wholes = self.integers(b, w, x, side, block)
+        scales = [_scales(b, own, 256 if self.has_minima else 1024 + 32 * block) for own in w]
+        minima = [_scales(b, own, 288) for own in w] if self.has_minima else None
         following = []
         for row, address in enumerate(side):
             scale = splat(b, load(b, address, F32, SIDE_BYTES * block))
@@ -247,15 +247,26 @@ class _Quantised:
         return following
 
     @property
-    def _has_minima(self) -> bool:
+    def has_minima(self) -> bool:
+        """Whether weights have a minimum beside their scale."""
         return self.weights is Format.Q4_1
 
-    def _integers(
+    @property
+    def turn(self) -> int:
+        """Blocks that take whole cache lines: one of Q4_1, two of Q8_0."""
+        return 1 if self.weights is Format.Q4_1 else 2
+
+    @property
+    def turn_bytes(self) -> int:
+        """Bytes of these."""
+        return self.weights.block_bytes * self.turn
+
+    def integers(
         self, b: Builder, w: list[Value], x: list[Value], side: list[Value], block: int
     ) -> list[Value]:
         """For each row and group Σ weight · activation over a block, exact."""
         levels = self.arithmetic.levels
-        corrections = [[self._correction(b, row, block, level) for level in range(levels)] for row in side]
+        corrections = [[self.correction(b, row, block, level) for level in range(levels)] for row in side]
         begun = [each for row in corrections for _ in w for each in row]
         at = self.arithmetic.block_bytes * block
         if self.arithmetic.has_many_registers:
@@ -263,7 +274,7 @@ class _Quantised:
         else:
             # Written out, LLVM goes through a block row by row, and has no registers for all of its weights.
             loop = Loop(b, opaque(b, 4), begun)
-            own = [offset(b, each, b.mul(loop.index, I64(64 if self._has_minima else 128))) for each in w]
+            own = [offset(b, each, b.mul(loop.index, I64(64 if self.has_minima else 128))) for each in w]
             by = 8 if self.arithmetic.has_bytes else 16
             rows = [offset(b, each, b.mul(loop.index, I64(by))) for each in x]
             sums = loop.close(self._words(b, own, rows, block, at, loop.values, range(2)))
@@ -287,13 +298,13 @@ class _Quantised:
         words = [ints(0) for _ in w]
         for step in steps:
             for group, own in enumerate(w):
-                if not self._has_minima:
+                if not self.has_minima:
                     words[group] = load(b, own, INTS, 512 * block + 64 * step)
                 else:
                     words[group] = (
                         b.lshr(words[group], ints(4)) if step % 2 else load(b, own, INTS, 32 * step)
                     )
-            weights = [b.and_(word, ints(0x0F0F0F0F)) if self._has_minima else word for word in words]
+            weights = [b.and_(word, ints(0x0F0F0F0F)) if self.has_minima else word for word in words]
             for half in (None,) if self.arithmetic.has_bytes else (0, 1):
                 factors = weights if half is None else [_half(b, each, half) for each in weights]
                 for row, address in enumerate(x):
@@ -305,9 +316,9 @@ class _Quantised:
                             sum_[level] = self._dot(b, sum_[level], factor, activations)
         return [each for row in sums for each in row]
 
-    def _correction(self, b: Builder, side: Value, block: int, level: int) -> Value:
+    def correction(self, b: Builder, side: Value, block: int, level: int) -> Value:
         """8-bit weights are stored 128 too large, to be positive."""
-        if self._has_minima:
+        if self.has_minima:
             return ints(0)
         return splat(b, load(b, side, I32, SIDE_BYTES * block + 8 + 4 * level))
 
@@ -322,7 +333,9 @@ _PREFETCH_BYTES = 16384
 """How far ahead to read: the processor's own prefetching does not fill the time that memory takes."""
 
 
-def _prefetch(b: Builder, address: Value) -> None:
+def prefetch(b: Builder, weights: Value, line: int, groups: int = 1) -> None:
+    """Have a line of weights read that will be wanted, where so many groups are gone through at once."""
+    address = offset(b, weights, _PREFETCH_BYTES * groups + line)
     pointer = b.inttoptr(address, ir.IntType(8).as_pointer())
     call(b, "llvm.prefetch.p0", pointer, I32(0), I32(2), I32(1), result=ir.VoidType())
 

@@ -71,11 +71,12 @@ class TokenLabels:
         self.special = frozenset(tokenizer.all_special_ids)
         anchor = tokenizer("a", add_special_tokens=False)["input_ids"]
         # Decoded after an anchor, so that decoders which strip a leading space have nothing to strip.
-        prefix = tokenizer.decode(anchor)
+        skipped, decode = len(tokenizer.decode(anchor)), tokenizer.backend_tokenizer.decode
 
         @lru_cache(maxsize=65536)
         def label(token: int) -> str:
-            return tokenizer.decode([*anchor, token], clean_up_tokenization_spaces=False)[len(prefix) :]
+            text: str = decode([*anchor, token], skip_special_tokens=False)
+            return text[skipped:]
 
         self._label = label
 

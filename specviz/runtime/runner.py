@@ -98,7 +98,7 @@ class Runner(ABC):
         Args:
             tokens, positions: int64 [B, n], each token with its absolute position.
             visible: positions to attend to: one more than the largest of `positions`.
-            valid: bool [B, n], False for padding; None where there is none.
+            valid: bool [B, n], False for padding, which comes last; None where there is none.
             slots: which B slots; all by default.
 
         Returns:

@@ -149,8 +149,9 @@ class FusedRunner(Runner):
         if valid is None:
             values = values.view(*tokens.shape, -1)
         else:
-            padded = values.new_zeros(*tokens.shape, values.shape[-1])
-            padded[valid] = values
+            padded = values.new_empty(*tokens.shape, values.shape[-1])
+            for slot, own in zip(padded, values.split(valid.sum(-1).tolist()), strict=True):
+                slot[: len(own)], slot[len(own) :] = own, 0.0
             values = padded
         return values
 

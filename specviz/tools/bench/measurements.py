@@ -78,8 +78,8 @@ class Sample(Measured):
 class Forwards:
     """Bare forward passes at one cache length, and the bytes they read.
 
-    `verifier_seconds[n - 1]` is a pass over n tokens. Bytes are those of weights and KV cache; `bandwidth` in bytes
-    a second.
+    `verifier_seconds[n - 1]` is a pass over n tokens. `draft_seconds` are those of each of `draft_length` draft tokens, with their draws,
+    where the drafter draws in one go. Bytes are those of weights and KV cache; `bandwidth` in bytes a second.
     """
 
     positions: int
@@ -88,6 +88,13 @@ class Forwards:
     drafter_bytes: int
     verifier_bytes: int
     bandwidth: float
+    draft_length: int = 0
+    draft_seconds: float | None = None
+
+    @property
+    def seconds_a_draft_token(self) -> float:
+        """What a round pays for each."""
+        return self.drafter_seconds if self.draft_seconds is None else self.draft_seconds
 
     def floor(self, passes: float) -> float:
         """Seconds that a round with this many drafter passes needs to read its bytes."""

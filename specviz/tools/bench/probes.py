@@ -61,6 +61,26 @@ class _Bare:
 
         return timed(self.device, work)[1]
 
+    @property
+    def draws(self) -> bool:
+        """Whether the drafter draws in one go."""
+        return self._models["drafter"].draws
+
+    @torch.inference_mode()
+    def draft(self, count: int) -> float:
+        """Seconds of drawing so many draft tokens in one go, at T = 1; 0 where the drafter does not."""
+        drafter = self._models["drafter"]
+        if not drafter.draws:
+            return 0.0
+        line = torch.full((1, 1 + count), self._token)
+        uniforms = torch.linspace(0, 0.9, count, dtype=torch.float64)[None]
+
+        def work() -> None:
+            room = torch.empty(1, count, drafter.vocabulary_size)
+            drafter.draft(line, room, [0], [count], [self.start], 1.0, uniforms)
+
+        return timed(self.device, work)[1]
+
 
 @torch.inference_mode()
 def measure_forwards(
@@ -82,6 +102,7 @@ def measure_forwards(
         model.weight_bytes + runner.position_bytes * bare.start
         for model, runner in zip(models, bed.ours.runners(apart=True), strict=True)
     )
+    draws = [bare.draft(bed.draft_length) for _ in range(_TRIES + 1) if bare.round(0, 1)][1:]
     return Forwards(
         positions=bare.start,
         drafter_seconds=statistics.median(drafter),
@@ -89,6 +110,8 @@ def measure_forwards(
         drafter_bytes=drafter_bytes,
         verifier_bytes=verifier_bytes,
         bandwidth=bandwidth,
+        draft_length=bed.draft_length,
+        draft_seconds=statistics.median(draws) / bed.draft_length if bare.draws else None,
     )
 
 

@@ -105,7 +105,7 @@ def _bounds(bench: Measurements) -> Rows:
             acceptance, measured = bench.acceptance(name, t), bench.ratios(name, VERIFIER_ONLY, t)
             if acceptance is None or not measured or bench.forwards is None:
                 continue
-            most, k = bound(acceptance, bench.forwards.drafter_seconds, bench.forwards.verifier_seconds)
+            most, k = bound(acceptance, bench.forwards.seconds_a_draft_token, bench.forwards.verifier_seconds)
             rows.append((name, f"{t:g}", f"{acceptance:.2f}", _spread(measured), f"{most:.2f}", str(k)))
     return rows
 
@@ -129,6 +129,9 @@ def _forwards(bench: Measurements) -> Rows:
     if (found := bench.forwards) is None:
         return rows
     passes = [("drafter, 1 token", found.drafter_seconds, found.drafter_bytes)]
+    if found.draft_seconds is not None:
+        name = f"drafter, each of {found.draft_length} draft tokens, drawn"
+        passes.append((name, found.draft_seconds, found.drafter_bytes))
     for count, seconds in enumerate(found.verifier_seconds, 1):
         passes.append((f"verifier, {count} token{'s' if count > 1 else ''}", seconds, found.verifier_bytes))
     for name, seconds, read in passes:

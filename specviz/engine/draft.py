@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from specviz.core.sampling import confidence, distribution, draw
+from specviz.engine.draft_length import AdaptiveDraftLength
 from specviz.engine.plan import DraftInputs, first
 from specviz.runtime.runner import Runner
 
@@ -72,21 +73,13 @@ class Drafted:
 
 def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
     """Draw what the verifier is to read: K − 1 tokens a sequence, at least one; or all K at once."""
-    lengths = inputs.draft_lengths
-    counts, steps = [inputs.before_verifier(length) for length in lengths], 0
-    drawn = _Drawn(inputs.line)
-    confidences: list[list[float]] = [[] for _ in lengths]
-    while steps < max(counts):
-        until = max(counts) if inputs.adaptive is None else steps + 1
-        sure = _draw(inputs, drafter, drawn, [steps] * len(counts), [min(each, until) for each in counts])
-        steps = until
-        if inputs.adaptive and sure is not None:
-            known = sure.nan_to_num().tolist()  # NaN is reported later
-            for own, each in zip(confidences, known, strict=True):
-                own.append(each)
-            if length := inputs.adaptive.stop(confidences):
-                lengths = tuple(min(length, each) for each in lengths)
-                counts = [inputs.before_verifier(each) for each in lengths]
+    lengths, drawn = inputs.draft_lengths, _Drawn(inputs.line)
+    counts = [inputs.before_verifier(length) for length in lengths]
+    draw = _draw_in_one_go if _is_plain(inputs, drafter) else _draw_by_steps
+    steps, length, confidences = draw(inputs, drafter, drawn, [0] * len(counts), counts, inputs.adaptive)
+    if length:
+        lengths = tuple(min(length, each) for each in lengths)
+        counts = [inputs.before_verifier(each) for each in lengths]
     assert drawn.room is not None
     return Drafted(
         lengths,
@@ -107,7 +100,8 @@ def draft_last(inputs: DraftInputs, drafter: Runner, drafted: Drafted, wanted: T
     lengths, flags = drafted.draft_lengths, wanted.tolist()
     starts = [length - 1 for length in lengths]
     stops = [start + flag for start, flag in zip(starts, flags, strict=True)]
-    _draw(inputs, drafter, _Drawn(drafted.line, drafted.room, drafted.kept), starts, stops)
+    draw = _draw_in_one_go if _is_plain(inputs, drafter) else _draw_by_steps
+    draw(inputs, drafter, _Drawn(drafted.line, drafted.room, drafted.kept), starts, stops, None)
     return replace(
         drafted,
         counts=drafted.counts + wanted,
@@ -131,37 +125,64 @@ class _Drawn:
         return self.line.shape[1] - 1
 
 
-def _draw(
-    inputs: DraftInputs, drafter: Runner, drawn: _Drawn, starts: list[int], stops: list[int]
-) -> Tensor | None:
-    """Draw each sequence's draft tokens `starts` to `stops` − 1; returns how sure the drafter is of the last [D], where K depends on it."""
-    if not drafter.draws or inputs.banned is not None or inputs.warp is not None:
-        return _draw_by_steps(inputs, drafter, drawn, starts, stops)
+Progress = tuple[int, int, list[list[float]]]
+"""Passes of the drafter; the K at which drafting was stopped, 0 where it was not; and how sure the drafter was of each sequence's
+tokens, where K depends on it.
+"""
+
+
+def _is_plain(inputs: DraftInputs, drafter: Runner) -> bool:
+    """Whether the drafter can draw by itself: it does, and nothing else is to be done with logits."""
+    return drafter.draws and inputs.banned is None and inputs.warp is None
+
+
+def _draw_in_one_go(
+    inputs: DraftInputs,
+    drafter: Runner,
+    drawn: _Drawn,
+    starts: list[int],
+    stops: list[int],
+    adaptive: AdaptiveDraftLength | None,
+) -> Progress:
+    """Draw each sequence's draft tokens `starts` to `stops` − 1, or fewer where K is chosen by how sure the drafter is."""
     shape = len(starts), drawn.width, drafter.vocabulary_size
     if drawn.room is None:
         drawn.room = torch.empty(shape)
         drawn.kept = torch.empty(shape) if inputs.keeps_logits else None
-    sure = None if inputs.adaptive is None else torch.zeros(shape[:2])
-    coins, positions = inputs.coins, inputs.first_positions
-    drafter.draft(
+    sure = stopping = None
+    if adaptive is not None:
+        sure, stopping = torch.zeros(shape[:2]), adaptive.stopping()
+    passes, length = drafter.draft(
         drawn.line,
         drawn.room,
         starts,
         stops,
-        positions,
+        inputs.first_positions,
         inputs.temperature,
-        coins,
+        inputs.coins,
         kept=drawn.kept,
         sure=sure,
+        stopping=stopping,
     )
-    return None if sure is None else sure[:, max(stops) - 1]
+    return passes, length, [[] for _ in starts] if sure is None else _confidences(sure[:, :passes])
+
+
+def _confidences(sure: Tensor) -> list[list[float]]:
+    found: list[list[float]] = sure.nan_to_num().tolist()  # NaN is reported later
+    return found
 
 
 def _draw_by_steps(
-    inputs: DraftInputs, drafter: Runner, drawn: _Drawn, starts: list[int], stops: list[int]
-) -> Tensor | None:
-    """As `_draw`, one pass after the other, where something is to be done with logits."""
-    sure = None
+    inputs: DraftInputs,
+    drafter: Runner,
+    drawn: _Drawn,
+    starts: list[int],
+    stops: list[int],
+    adaptive: AdaptiveDraftLength | None,
+) -> Progress:
+    """As `_draw_in_one_go`, one pass after the other, where something is to be done with logits."""
+    turn, length, found = 0, None, list[Tensor]()
+    confidences: list[list[float]] = [[] for _ in starts]
     for turn in range(max(stop - start for start, stop in zip(starts, stops, strict=True))):
         missing = [start + turn >= stop for start, stop in zip(starts, stops, strict=True)]
         at_once = min(starts) == max(starts)
@@ -176,13 +197,20 @@ def _draw_by_steps(
         visible = 1 + max(position + min(start + turn, max(stop - 1, 0)) for position, start, stop in last)
         logits = drafter.forward(before, inputs.positions + step, visible=visible, valid=needed)
         sure = _draw_one(inputs, ban(logits, inputs.banned), step, needed, drawn)
-    return sure
+        if adaptive is not None and sure is not None:
+            found.append(sure)
+            confidences = _confidences(torch.stack(found, 1))
+            if length := adaptive.stop(confidences):
+                break
+    return turn + 1, length or 0, confidences
 
 
 def _draw_one(
     inputs: DraftInputs, logits: Tensor, step: int | Tensor, needed: Tensor | None, drawn: _Drawn
 ) -> Tensor | None:
-    """Draw a draft token of each sequence from `logits` [D, 1, V], of one step for all or of [D, 1]; returns as `_draw`."""
+    """Draw a draft token of each sequence from `logits` [D, 1, V], of one step for all or of [D, 1]; returns how sure of it the drafter is [D], where K
+    depends on it.
+    """
     shape = len(logits), drawn.width, logits.shape[-1]
     if drawn.room is None:
         drawn.room = logits.new_empty(shape, dtype=torch.promote_types(logits.dtype, torch.float32))

@@ -17,6 +17,7 @@ from math import prod
 from statistics import median
 from typing import NamedTuple
 
+from specviz.runtime.runner import Stopping
 from specviz.schema.settings import MAX_DRAFT_LENGTH
 
 _DECAY = 0.97
@@ -199,6 +200,16 @@ class AdaptiveDraftLength:
             if speed <= self._speed:
                 break  # past the best length speeds only fall: each token more is less likely, and dearer
             self.length, self._speed = length, speed
+
+    def stopping(self) -> Stopping:
+        """What `stop` goes by, for a drafter that draws in one go."""
+        length = self.length if self._exploring else 0
+        if length:
+            return Stopping(length)
+        classes = [(own + 0.5) / _CONFIDENCE_BINS for own in range(_CONFIDENCE_BINS)]
+        accepted = [[each.at_confidence(confidence) for confidence in classes] for each in self._histories]
+        later = [each.later() for each in self._histories]
+        return Stopping(0, self._drafter_pass, self._speed, self._remaining, accepted, later)
 
     def stop(self, confidences: Sequence[Sequence[float]]) -> int | None:
         """K, once enough is drafted for the verifier pass; None where another draft token before it will pay.

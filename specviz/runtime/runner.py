@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -53,6 +54,27 @@ class SlotCache(Protocol):
 
     def broadcast(self, slots: slice, length: int) -> None:
         """Copy the first `length` positions of the first of these slots to all of them."""
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When one more draft token does not pay: by how often those of each slot [D] of like confidence were accepted.
+
+    Attributes:
+        length: K, where it is fixed all the same; else 0.
+        pass_seconds: of one more pass of the drafter.
+        speed: tokens a second of rounds on average, which a draft token has to reach.
+        remaining: seconds of all else in a round of draft length 1, 2, … up to the largest.
+        accepted: how often, by classes of confidence from 0 to 1, [D, classes].
+        later: how often a draft token after an accepted one is, [D].
+    """
+
+    length: int
+    pass_seconds: float = 0.0
+    speed: float = 0.0
+    remaining: Sequence[float] = ()
+    accepted: Sequence[Sequence[float]] = ()
+    later: Sequence[float] = ()
 
 
 class Runner(ABC):
@@ -122,8 +144,11 @@ class Runner(ABC):
         *,
         kept: Tensor | None = None,
         sure: Tensor | None = None,
-    ) -> None:
+        stopping: Stopping | None = None,
+    ) -> tuple[int, int]:
         """Draw several draft tokens of each slot [D], one pass each, without coming back between: where `draws` holds.
+
+        Returns the number of passes, and the K at which drafting was stopped, 0 where it was not.
 
         Args:
             line: int64 [D, 1 + K], the token before the first draft token, and these; read and written.
@@ -133,7 +158,8 @@ class Runner(ABC):
             temperature: a number, or [D, 1].
             uniforms: float64 [D, K], what they are drawn with.
             kept: as `room`, for their logits.
-            sure: float32 [D, K], for their `confidence`.
+            sure: float32 [D, K], for their `confidence`; 0 so far.
+            stopping: ends drafting before `stops`, as `AdaptiveDraftLength.stop` does; needs `sure`.
         """
         raise NotImplementedError
 

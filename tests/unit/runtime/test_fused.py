@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import multiprocessing
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -19,9 +20,11 @@ import torch
 from torch import Tensor
 
 from specviz.core.sampling import confidence, distribution, draw
+from specviz.engine.draft_length import AcceptanceHistory, AdaptiveDraftLength, RoundCosts
 from specviz.runtime.cpu.fused import functions, processor, team
 from specviz.runtime.cpu.fused.products import Arithmetic, DotProducts, Format, Precision
 from specviz.runtime.cpu.fused.teamwork import Board
+from specviz.schema.settings import MAX_DRAFT_LENGTH
 from tests.support.checkpoints import SHAPES, fused, published
 
 KINDS = ("F32", "F16", "BF16", "Q8_0", "Q4_1")
@@ -228,6 +231,40 @@ def test_what_is_drafted_in_one_go_is_what_passes_one_by_one_draw(slots: int, vo
         assert torch.equal(kept[drawn, step], logits[drawn, 0])
         assert torch.equal(sure[drawn, step], confidence(logits, heats, q, tokens)[drawn])
     assert torch.equal(line, expected)
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_drafting_in_one_go_stops_where_the_rule_says(slots: int) -> None:
+    """As `AdaptiveDraftLength.stop` says after each step, in the first rounds and whatever was accepted and paid before."""
+    model, dice, lengths = fused(published("llama", "Q8_0")), random.Random(slots), set()
+    runner = model.runner(203)
+    runner.admit(list(range(slots)), LENGTH)
+    runner.read(ids(slots)[:, :20], torch.arange(20).expand(slots, -1), visible=20)
+    costs, histories = RoundCosts(), [AcceptanceHistory() for _ in range(slots)]
+    for _ in range(60):
+        rule = AdaptiveDraftLength(costs, histories)
+        line = torch.zeros(slots, 1 + MAX_DRAFT_LENGTH, dtype=torch.long)
+        line[:, 0] = torch.tensor([dice.randrange(203) for _ in range(slots)])
+        room, sure = torch.empty(slots, MAX_DRAFT_LENGTH, 203), torch.zeros(slots, MAX_DRAFT_LENGTH)
+        stops = [MAX_DRAFT_LENGTH - 1 - (dice.random() < 0.2) * dice.randrange(14) for _ in range(slots)]
+        coins = torch.tensor(
+            [[dice.random() for _ in range(MAX_DRAFT_LENGTH)] for _ in range(slots)]
+        ).double()
+        passes, length = runner.draft(
+            *(line, room, [0] * slots, stops, [20] * slots, dice.choice([0.0, 0.1, 1.0]), coins),
+            sure=sure,
+            stopping=rule.stopping(),
+        )
+        expected = None
+        for step in range(1, max(stops) + 1):
+            if (expected := rule.stop(sure[:, :step].tolist())) is not None:
+                break
+        assert (passes, length) == (step, expected or 0)
+        lengths.add(length)
+        for history, own in zip(histories, sure.tolist(), strict=True):
+            history.update(passes, dice.randrange(passes + 1), own[:passes])
+        costs.update(passes + 1, passes, passes * dice.uniform(1, 2), 9 + passes * dice.random())
+    assert len(lengths) > 4
 
 
 @pytest.mark.skipif(not processor.has_tiles(), reason="needs a processor with AMX that may be used")

@@ -6,6 +6,7 @@ module compiles the loops over a vocabulary. Knows passes by address; knows no s
 
 from __future__ import annotations
 
+import numpy as np
 from numba import types
 from numba.extending import register_jitable
 
@@ -13,7 +14,7 @@ from specviz.core import loops
 from specviz.runtime.cpu.fused import memory
 from specviz.runtime.cpu.fused.decoder_pass import MOST_ROWS, Pass
 from specviz.runtime.cpu.fused.drafting import Drafting
-from specviz.runtime.cpu.fused.memory import double, set_number, set_word, word
+from specviz.runtime.cpu.fused.memory import double, number, set_number, set_word, word
 from specviz.runtime.cpu.fused.teamwork import WAITED
 
 _FLOAT_BYTES = 4
@@ -50,6 +51,41 @@ def _pass(team: int, drafting: int, threads: int, rows: int, turn: int) -> int:
     return found
 
 
+@register_jitable
+def _length(drafting: int, drafted: int) -> int:
+    """`AdaptiveDraftLength.stop` after so many draft tokens of each slot: K, or 0 to go on."""
+    fixed, longest = word(drafting, Drafting.LENGTH), word(drafting, Drafting.LONGEST)
+    if fixed > 0:
+        return fixed if drafted >= fixed - 1 else 0
+    if longest == 0:
+        return 0
+    if drafted == longest - 1:
+        return longest
+    costs, classes, steps = (
+        word(drafting, Drafting.COSTS),
+        word(drafting, Drafting.CLASSES),
+        word(drafting, Drafting.STEPS),
+    )
+    none_kept, none_further, kept, further = 1.0, 1.0, 0.0, 0.0
+    for slot in range(word(drafting, Drafting.SLOTS)):
+        survival = 1.0
+        for step in range(drafted):
+            sure = number(word(drafting, Drafting.SURE), slot * steps + step)
+            own = min(int(sure * np.float32(classes)), classes - 1) if sure > 0 else 0
+            survival *= double(word(drafting, Drafting.ACCEPTED), slot * classes + own)
+        later = survival * double(word(drafting, Drafting.LATER), slot)
+        kept, further = kept + survival, further + later
+        none_kept, none_further = none_kept * (1 - survival), none_further * (1 - later)
+    pass_seconds, speed, rest = double(costs, 0), double(costs, 1), 2 + drafted
+    wider, widest = (
+        double(costs, rest) - double(costs, rest - 1),
+        double(costs, rest + 1) - double(costs, rest),
+    )
+    if drafted == 1 and kept < speed * (pass_seconds * (1 - none_kept) + wider):
+        return 1
+    return 0 if further > speed * (pass_seconds * (1 + none_kept - none_further) + widest) else drafted + 1
+
+
 def draft(team: int, drafting: int, threads: int) -> int:
     """Draw all that is asked for. Returns what `lead` does of the last pass, `WAITED` if any was."""
     pass_, line, reads = (
@@ -80,5 +116,12 @@ def draft(team: int, drafting: int, threads: int) -> int:
         if rows > 0:
             found = _pass(team, drafting, threads, rows, turn)
             waited += found == WAITED
-        turn += 1
+            turn += 1
+            length = _length(drafting, turn)
+            if length > 0:
+                set_word(drafting, Drafting.LENGTH, length)
+                set_word(drafting, Drafting.TURNS, turn)
+                return WAITED if waited > 0 else found
+    set_word(drafting, Drafting.LENGTH, 0)
+    set_word(drafting, Drafting.TURNS, turn)
     return WAITED if waited > 0 else found

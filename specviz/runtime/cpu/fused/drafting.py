@@ -18,6 +18,10 @@ class Drafting(Table):
     slot's `LINE`; what stands before it is read, at n + its `POSITIONS`. The distribution is written to n of the slot's `STEPS` in
     `ROOM`, and, unless these are 0, the logits to `KEPT` and how sure the drafter is to `SURE`. `HEATS` are temperatures; tables
     of uniforms and lines have rows of so many words.
+
+    And when to stop (see `Stopping`): at a `LENGTH`, if that is not 0; else, if `LONGEST` is not, where one more draft token does not pay,
+    by `COSTS` (a pass, the speed to be reached, and the rest of a round of each length up to the longest), and by how often draft
+    tokens of so many `CLASSES` of confidence, and `LATER` ones, were accepted. What is found: `LENGTH`, and the passes run.
     """
 
     PASS = auto()
@@ -39,4 +43,11 @@ class Drafting(Table):
     HEATS = auto()
     UNIFORMS = auto()
     UNIFORM_WORDS = auto()
+    LENGTH = auto()
+    LONGEST = auto()
+    COSTS = auto()
+    CLASSES = auto()
+    ACCEPTED = auto()
+    LATER = auto()
+    TURNS = auto()
     END = auto()

@@ -20,7 +20,7 @@ from specviz.runtime.cpu.fused.cache import FusedCache
 from specviz.runtime.cpu.fused.decoder import MOST_ROWS, Decoder
 from specviz.runtime.cpu.fused.drafting import Drafting
 from specviz.runtime.cpu.fused.vectors import LANES
-from specviz.runtime.runner import Runner
+from specviz.runtime.runner import Runner, Stopping
 
 
 @dataclass(eq=False)
@@ -183,7 +183,8 @@ class FusedRunner(Runner):
         *,
         kept: Tensor | None = None,
         sure: Tensor | None = None,
-    ) -> None:
+        stopping: Stopping | None = None,
+    ) -> tuple[int, int]:
         """See `Runner.draft`."""
         slots, table = len(starts), self._drafting
         last = [position + stop - 1 for position, stop in zip(positions, stops, strict=True)]
@@ -192,7 +193,13 @@ class FusedRunner(Runner):
         each = np.array([starts, stops, positions], np.int64)
         heats = np.empty((slots, 1))
         heats[:] = temperature if isinstance(temperature, float | int) else temperature.numpy()
-        at = int(each.ctypes.data)
+        rule, at = [0] * 6, int(each.ctypes.data)
+        if stopping is not None:
+            numbers = [stopping.pass_seconds, stopping.speed, *stopping.remaining]
+            some = [np.array(each, np.float64) for each in (numbers, stopping.accepted, stopping.later)]
+            costs, accepted, later = (int(each.ctypes.data) for each in some)
+            classes = some[1].size // slots
+            rule = [stopping.length, len(stopping.remaining), costs, classes, accepted, later]
         table[Drafting.SLOTS : Drafting.END] = [
             slots,
             at,
@@ -207,9 +214,13 @@ class FusedRunner(Runner):
             heats.ctypes.data,
             uniforms.data_ptr(),
             uniforms.shape[1],
+            *rule,
+            0,
         ]
-        self.calls += max(stop - start for start, stop in zip(starts, stops, strict=True))
         self._decoder.draft(table, self._cache.table)
+        turns, length = int(table[Drafting.TURNS]), int(table[Drafting.LENGTH])
+        self.calls += turns
+        return turns, length
 
     def read(
         self,

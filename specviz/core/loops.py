@@ -390,8 +390,10 @@ def excess(left: Array, right: Array, size: int, out: Array) -> None:
 def _kappa(q: Array, p: Array, scale: Any, floor: Any, less: Array, more: Array, lanes: Array) -> Any:
     """The mass of q that is rejected with 1 - min(1, p / max(scale · q, floor)), over that of max(0, p - q).
 
-    `less`, `more` [BLOCK] and `lanes` [BLOCK / 2] are overwritten.
+    Where decoding is lossless they are the same. `less`, `more` [BLOCK] and `lanes` [BLOCK / 2] are overwritten.
     """
+    if scale == _ONE:
+        return _ONE
     rejected, excess, inverse, small = 0.0, 0.0, _ONE / scale, _ONE / floor
     for start in range(0, q.size, BLOCK):
         own, other = q[start : start + BLOCK], p[start : start + BLOCK]

@@ -175,13 +175,20 @@ def test_calls_are_rounds_not_tokens(engine: Engine, method: str, monkeypatch: p
     )  # not where a GPU's tests take this file's prompts
 
     models = {id(engine.pair.drafter_model): "drafter", id(engine.pair.verifier_model): "verifier"}
-    counts, run_pass = dict.fromkeys(models.values(), 0), FusedRunner._run
+    counts = dict.fromkeys(models.values(), 0)
+    run_pass, draft = FusedRunner._run, FusedRunner.draft
 
     def count(self: FusedRunner, *args: Any) -> None:
         counts[models[id(self._model)]] += 1
         run_pass(self, *args)
 
+    def count_drafts(self: FusedRunner, *args: Any, **more: Any) -> tuple[int, int]:
+        passes, length = draft(self, *args, **more)
+        counts[models[id(self._model)]] += passes
+        return passes, length
+
     monkeypatch.setattr(FusedRunner, "_run", count)
+    monkeypatch.setattr(FusedRunner, "draft", count_drafts)
     [run] = engine.generate(Request(prompt=PROMPTS[1], method=method, max_new_tokens=24))
     rule_, drafted = METHODS[method], sum(len(r.proposals) for r in run.rounds)
     assert counts["verifier"] == (len(run.rounds) + 1 if rule_.verifies else 0)

@@ -1,4 +1,4 @@
-"""Draft: the drafter proposes up to K tokens a sequence, one pass each.
+"""Draft: the drafter proposes up to K tokens a sequence, one pass each; in one go where it can draw by itself.
 
 Before the verifier pass a sequence drafts K − 1 of its tokens: the verifier reads its last token and these, and so scores all
 K positions. The K-th only matters where all others were accepted, and is drafted afterwards where it does; on a GPU, where
@@ -188,9 +188,8 @@ def _draw_by_steps(
         at_once = min(starts) == max(starts)
         step: int | Tensor = starts[0] + turn if at_once else torch.tensor(starts)[:, None] + turn
         needed = None
-        if (
-            any(missing) or not at_once
-        ):  # on a GPU, where nothing is to be copied now, what is planned is drawn
+        # On a GPU, where nothing is to be copied now, what is planned is drawn.
+        if any(missing) or not at_once:
             needed = inputs.counts > step if drafter.device.type != "cpu" else ~torch.tensor(missing)[:, None]
         before = drawn.line.gather(1, step) if isinstance(step, Tensor) else drawn.line[:, step : step + 1]
         last = zip(inputs.first_positions, starts, stops, strict=True)
@@ -208,8 +207,8 @@ def _draw_by_steps(
 def _draw_one(
     inputs: DraftInputs, logits: Tensor, step: int | Tensor, needed: Tensor | None, drawn: _Drawn
 ) -> Tensor | None:
-    """Draw a draft token of each sequence from `logits` [D, 1, V], of one step for all or of [D, 1]; returns how sure of it the drafter is [D], where K
-    depends on it.
+    """Draw a draft token of each sequence from `logits` [D, 1, V], of one step for all or of [D, 1]; returns how sure of it the
+    drafter is [D], where K depends on it.
     """
     shape = len(logits), drawn.width, logits.shape[-1]
     if drawn.room is None:

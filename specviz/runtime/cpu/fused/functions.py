@@ -120,7 +120,7 @@ def _in_pairs(weights: Format, arithmetic: Arithmetic) -> Callable[..., None]:
 
 
 def _in_sixteens(weights: Format, arithmetic: Arithmetic, rest: Callable[..., None]) -> Callable[..., None]:
-    """Nine to sixteen rows by tiles, and what is left of many by `rest`. Some groups at a time, which stay in a near cache."""
+    """Thirteen to sixteen rows by tiles, and what is left of more by `rest`. Some groups at a time, which stay in a near cache."""
     size, least, begin, end = weights.block_bytes, tiles.LEAST, tiles.begin, tiles.end
     sixteen = tiles.product(weights, arithmetic)
 

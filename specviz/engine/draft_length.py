@@ -17,7 +17,7 @@ from math import prod
 from statistics import median
 from typing import NamedTuple
 
-from specviz.runtime.runner import Stopping
+from specviz.runtime.stopping import Stopping
 from specviz.schema.settings import MAX_DRAFT_LENGTH
 
 _DECAY = 0.97

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from specviz.core.sampling import Number
+from specviz.runtime.stopping import Stopping
 
 KeyValues = Any
 """Keys and values of one sequence, as a cache saves and restores them."""
@@ -54,27 +54,6 @@ class SlotCache(Protocol):
 
     def broadcast(self, slots: slice, length: int) -> None:
         """Copy the first `length` positions of the first of these slots to all of them."""
-
-
-@dataclass(frozen=True)
-class Stopping:
-    """When one more draft token does not pay: by how often those of each slot [D] of like confidence were accepted.
-
-    Attributes:
-        length: K, where it is fixed all the same; else 0.
-        pass_seconds: of one more pass of the drafter.
-        speed: tokens a second of rounds on average, which a draft token has to reach.
-        remaining: seconds of all else in a round of draft length 1, 2, … up to the largest.
-        accepted: how often, by classes of confidence from 0 to 1, [D, classes].
-        later: how often a draft token after an accepted one is, [D].
-    """
-
-    length: int
-    pass_seconds: float = 0.0
-    speed: float = 0.0
-    remaining: Sequence[float] = ()
-    accepted: Sequence[Sequence[float]] = ()
-    later: Sequence[float] = ()
 
 
 class Runner(ABC):

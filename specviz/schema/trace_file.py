@@ -57,7 +57,11 @@ def header_line(run: Any) -> str:
 
 def round_line(round_: Any) -> str:
     """One round of a trace. A page asks for many of them a second, of dozens of tokens each with inspection."""
-    return orjson.dumps({"type": "round"} | vars(round_), option=orjson.OPT_APPEND_NEWLINE).decode()
+    record = {"type": "round"} | vars(round_)
+    try:
+        return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE).decode()
+    except orjson.JSONEncodeError:  # a whole number of more than 64 bits, in a trace that was read
+        return _line(record)
 
 
 def end_line(run: Any) -> str:

@@ -20,7 +20,8 @@ from specviz.runtime.cpu.fused.cache import FusedCache
 from specviz.runtime.cpu.fused.decoder import MOST_ROWS, Decoder
 from specviz.runtime.cpu.fused.drafting import Drafting
 from specviz.runtime.cpu.fused.vectors import LANES
-from specviz.runtime.runner import Runner, Stopping
+from specviz.runtime.runner import Runner
+from specviz.runtime.stopping import Stopping
 
 
 @dataclass(eq=False)

@@ -80,6 +80,9 @@ def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
     if length:
         lengths = tuple(min(length, each) for each in lengths)
         counts = [inputs.before_verifier(each) for each in lengths]
+    if steps < max(counts):  # the K-th ones do not wait
+        draw(inputs, drafter, drawn, [steps] * len(counts), counts, None)
+        steps = max(counts)
     assert drawn.room is not None
     return Drafted(
         lengths,

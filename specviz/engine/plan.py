@@ -35,7 +35,8 @@ class DraftInputs:
     Attributes:
         sequences: the one in each slot.
         draft_lengths: K of each; its upper bound where K is chosen while drafting.
-        holds_back: the K-th draft token waits for the verifier (see `draft_last`): where asking whether it is needed is free.
+        holds_back: the K-th draft token waits for the verifier (see `draft_last`): where asking whether it is needed is free, and it may
+            not be.
         first_positions: the position of each sequence's last token, on the host.
         line: that token, and room for K draft tokens after it, [D, 1 + K]; 0 so far.
         positions: that token's, [D, 1].
@@ -147,6 +148,10 @@ class RoundPlan:
     began: float
 
 
+_FEW = 2
+"""Sequences whose K-th draft tokens wait for the verifier: of more one nearly always needs it, and all of its method would be judged twice."""
+
+
 def skips_last_pass(device: torch.device) -> bool:
     """Whether the pass for K-th draft tokens is left out where none is needed: asking costs nothing on a CPU, and a wait on a GPU."""
     return device.type == "cpu"
@@ -214,7 +219,8 @@ def _draft_inputs(
 ) -> DraftInputs:
     sequences: list[Sequence] = drafter.owners
     draft_lengths = [lengths[each] for each in sequences]
-    holds_back = skips and any(each.method.verifies for each in sequences)
+    verified = any(each.method.verifies for each in sequences)
+    holds_back = skips and verified and len(sequences) <= _FEW
     truncating = [slot for slot, each in enumerate(sequences) if each.warp.truncates]
     is_plain = _is_plain(sequences)
     line = np.zeros((len(sequences), 1 + max(draft_lengths)), np.int64)

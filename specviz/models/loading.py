@@ -178,7 +178,8 @@ def _assemble(spec: PairSpec, loader: _Loader, report: Progress, kind: type[P]) 
     if wait is not None:
         report(0.99, "Reading the compiled loops of a round (the first time, compiling them)")
         wait()
-        kernels.loops()
+        if kernels.loops() is not None:
+            drafter.prepare_drafting()
     report(1.0, f"{spec.title} is ready")
     return make_pair(
         drafter,

@@ -306,6 +306,9 @@ class TorchModel:
         """The model itself."""
         return self._module
 
+    def prepare_drafting(self) -> None:
+        """Nothing is compiled."""
+
     def free_memory(self) -> bool:
         """Free captured passes and the buffers they hold; returns True if any were freed."""
         kept = workspace(self._module)

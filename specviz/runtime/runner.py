@@ -305,5 +305,8 @@ class Model(Protocol):
     def module(self) -> Any:
         """The same model as one of transformers', with the same values; loaded when first asked for."""
 
+    def prepare_drafting(self) -> None:
+        """Compile, or read, what drafting needs, so that the first round takes no longer than others; after the loops of `core`."""
+
     def free_memory(self) -> bool:
         """Free what could be made again; returns True if anything was freed."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from specviz.core import kernels
 from specviz.core.sampling import Number
+from specviz.runtime.cpu.fused import functions
 from specviz.runtime.cpu.fused.cache import FusedCache
 from specviz.runtime.cpu.fused.decoder import MOST_ROWS, Decoder
 from specviz.runtime.cpu.fused.drafting import Drafting
@@ -74,6 +75,10 @@ class FusedModel:
     @cached_property
     def _module(self) -> Any:
         return self.load()
+
+    def prepare_drafting(self) -> None:
+        """See `runner.Model`."""
+        functions.draft()
 
     def free_memory(self) -> bool:
         """Nothing is kept."""

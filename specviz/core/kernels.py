@@ -79,7 +79,7 @@ def softmax(logits: Tensor, temperature: float | Tensor, out: Tensor | None = No
 
 
 def spread(logits: Tensor, tokens: Tensor, size: int) -> Tensor:
-    """Logits [n, m or more] of some `tokens` [m] as logits of all `size`: [n, size], −inf elsewhere."""
+    """As `runner._spread` of fused passes."""
     out = torch.empty(len(logits), size)
     for row, found in zip(_rows(logits), _rows(out), strict=True):
         loops().spread(row, tokens.data_ptr(), len(tokens), found, size)

@@ -1,8 +1,8 @@
 """Draft: the drafter proposes up to K tokens a sequence, one pass each; in one go where it can draw by itself.
 
 Before the verifier pass a sequence drafts K − 1 of its tokens: the verifier reads its last token and these, and so scores all
-K positions. The K-th only matters where all others were accepted, and is drafted afterwards where it does; on a GPU, where
-asking would be a wait, always and before. Tensors in, tensors out; knows one model and no rule.
+K positions. The K-th only matters where all others were accepted, and is drafted afterwards where it does; among more than two
+sequences, and on a GPU, where asking would be a wait, always and before. Tensors in, tensors out; knows one model and no rule.
 """
 
 from __future__ import annotations
@@ -198,9 +198,10 @@ def _draw_by_steps(
         last = zip(inputs.first_positions, starts, stops, strict=True)
         visible = 1 + max(position + min(start + turn, max(stop - 1, 0)) for position, start, stop in last)
         logits = drafter.forward(before, inputs.positions + step, visible=visible, valid=needed)
-        sure = _draw_one(inputs, ban(logits, inputs.banned), step, needed, drawn)
-        if adaptive is not None and sure is not None:
-            found.append(sure)
+        logits = ban(logits, inputs.banned)
+        q, tokens = _draw_one(inputs, logits, step, needed, drawn)
+        if adaptive is not None:
+            found.append(confidence(logits, inputs.temperature, q, tokens))
             confidences = _confidences(torch.stack(found, 1))
             if length := adaptive.stop(confidences):
                 break
@@ -209,9 +210,9 @@ def _draw_by_steps(
 
 def _draw_one(
     inputs: DraftInputs, logits: Tensor, step: int | Tensor, needed: Tensor | None, drawn: _Drawn
-) -> Tensor | None:
-    """Draw a draft token of each sequence from `logits` [D, 1, V], of one step for all or of [D, 1]; returns how sure of it the
-    drafter is [D], where K depends on it.
+) -> tuple[Tensor, Tensor]:
+    """Draw a draft token of each sequence from `logits` [D, 1, V], of one step for all or of [D, 1]; returns q [D, 1, V] and the
+    tokens [D, 1].
     """
     shape = len(logits), drawn.width, logits.shape[-1]
     if drawn.room is None:
@@ -224,13 +225,13 @@ def _draw_one(
         drawn.line[rows, at + 1], drawn.room[rows, at] = tokens[rows, 0], q[rows, 0]
         if drawn.kept is not None:
             drawn.kept[rows, at] = logits[rows, 0]
-        return None
+        return q, tokens
     own = slice(step, step + 1)
     q = _distribution(inputs, logits, drawn.room[:, own])
     tokens = drawn.line[:, step + 1 : step + 2] = draw(q, inputs.coins[:, own])
     if drawn.kept is not None:
         drawn.kept[:, own] = logits
-    return None if inputs.adaptive is None else confidence(logits, inputs.temperature, q, tokens)
+    return q, tokens
 
 
 def _distribution(inputs: DraftInputs, logits: Tensor, out: Tensor | None = None) -> Tensor:

@@ -203,9 +203,8 @@ class AdaptiveDraftLength:
 
     def stopping(self) -> Stopping:
         """What `stop` goes by, for a drafter that draws in one go."""
-        length = self.length if self._exploring else 0
-        if length:
-            return Stopping(length)
+        if self._exploring:
+            return Stopping(self.length)
         classes = [(own + 0.5) / _CONFIDENCE_BINS for own in range(_CONFIDENCE_BINS)]
         accepted = [[each.at_confidence(confidence) for confidence in classes] for each in self._histories]
         later = [each.later() for each in self._histories]

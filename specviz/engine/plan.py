@@ -1,7 +1,7 @@
 """The plan of a round: which sequences draft how much, and every number the device needs for it.
 
-Made once before the round, uploaded in one transfer, and not changed while the round runs, but for the draft tokens. Knows sequences and their
-settings; runs no model and decides nothing.
+Made once before the round, uploaded in one transfer, and not changed while the round runs, but for the draft tokens. Knows
+sequences and their settings; runs no model and decides nothing.
 """
 
 from __future__ import annotations
@@ -164,10 +164,13 @@ def plan_round(
     began = time.perf_counter()
     sequences = list(sequences)
     skips = skips_last_pass(drafter.device) and skips_last_pass(verifier.device)
-    lengths, adaptive = _draft_lengths(sequences, drafter, choose, skips)
+    holds_back = (
+        skips and len(drafter.owners) <= _FEW and any(each.method.verifies for each in drafter.owners)
+    )
+    lengths, adaptive = _draft_lengths(sequences, drafter, choose, skips, holds_back)
     groups = _groups(sequences, lengths, drafter, verifier)
     plan = RoundPlan(
-        draft=_draft_inputs(drafter, lengths, adaptive, skips) if drafter.owners else None,
+        draft=_draft_inputs(drafter, lengths, adaptive, holds_back) if drafter.owners else None,
         verify=_verify_inputs(verifier, drafter, lengths) if verifier.owners else None,
         groups=groups,
         width=adaptive.length if adaptive else max(lengths.values()),
@@ -184,7 +187,7 @@ Lengths = dict[Sequence, int]
 
 
 def _draft_lengths(
-    sequences: list[Sequence], drafter: Runner, choose: Chooser, skips: bool
+    sequences: list[Sequence], drafter: Runner, choose: Chooser, skips: bool, holds_back: bool
 ) -> tuple[Lengths, AdaptiveDraftLength | None]:
     """K of each sequence, and what changes it while drafting, where anything does.
 
@@ -192,7 +195,7 @@ def _draft_lengths(
     """
     verified = [each for each in sequences if each.method.verifies]
     automatic = [each for each in drafter.owners if each.chooses_draft_length]
-    chooser = choose([each.acceptance_history for each in automatic], skips) if automatic else None
+    chooser = choose([each.acceptance_history for each in automatic], holds_back) if automatic else None
     # While drafting K can change only if it does for all, and if reading confidences costs no wait.
     adaptive = chooser if skips and len(automatic) == len(drafter.owners) else None
     length = MAX_DRAFT_LENGTH if adaptive else chooser.length if chooser else 1
@@ -215,12 +218,10 @@ def _at_most_left(sequence: Sequence, automatic: int) -> int:
 
 
 def _draft_inputs(
-    drafter: Runner, lengths: Lengths, adaptive: AdaptiveDraftLength | None, skips: bool
+    drafter: Runner, lengths: Lengths, adaptive: AdaptiveDraftLength | None, holds_back: bool
 ) -> DraftInputs:
     sequences: list[Sequence] = drafter.owners
     draft_lengths = [lengths[each] for each in sequences]
-    verified = any(each.method.verifies for each in sequences)
-    holds_back = skips and verified and len(sequences) <= _FEW
     truncating = [slot for slot, each in enumerate(sequences) if each.warp.truncates]
     is_plain = _is_plain(sequences)
     line = np.zeros((len(sequences), 1 + max(draft_lengths)), np.int64)

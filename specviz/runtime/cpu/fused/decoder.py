@@ -15,7 +15,6 @@ import numpy as np
 
 from specviz.runtime.cpu.fused import functions
 from specviz.runtime.cpu.fused.decoder_pass import MOST_ROWS, WORDS, Layer, Matrix, Pass
-from specviz.runtime.cpu.fused.drafting import Drafting
 from specviz.runtime.cpu.fused.layers import POSITIONS
 from specviz.runtime.cpu.fused.layout import LINE, Bytes, Room, arrange, arranged_bytes, inputs
 from specviz.runtime.cpu.fused.products import BLOCK, SIDE_BYTES, Arithmetic, Format
@@ -85,6 +84,7 @@ class Decoder:
         vocabulary: tokens it scores.
         threads: that a pass of a few rows takes.
         bytes: of weights that a pass reads.
+        address: of its passes' table.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Decoder:
         """What a decoder has for itself, whoever shares its weights."""
         self._lock = threading.Lock()
         self._pass = np.zeros(Pass.END, np.int64)
-        self._address = int(self._pass.ctypes.data)
+        self.address = int(self._pass.ctypes.data)
         self._room: _Room | None = None
 
     def with_layers(self, indices: Sequence[int]) -> Decoder:
@@ -171,23 +171,18 @@ class Decoder:
         Returns True if as many threads as are set ran it, undisturbed.
         """
         with self._lock:
-            room = self._make_room(cache.length)
-            table = self._pass
-            table[Pass.SLOTS], table[Pass.LENGTH] = cache.address, room.length
+            room, table = self._make_room(cache), self._pass
             count = table[Pass.ROWS] = len(tokens)
             room.rows[0, :count], room.rows[1, :count], room.rows[2, :count] = tokens, slots, positions
             table[Pass.LOGITS] = 0 if logits is None else logits.ctypes.data
             table[Pass.LOGITS_BYTES] = 0 if logits is None else logits.strides[0]
-            return team().run(self._address, self.threads)
+            return team().run(self.address, self.threads)
 
     def draft(self, drafting: np.ndarray, cache: SlotTable) -> None:
-        """Draw what a `Drafting` asks for, by passes of this decoder."""
+        """Draw what a `Drafting` of this decoder's passes asks for."""
         with self._lock:
-            room = self._make_room(cache.length)
-            table = self._pass
-            table[Pass.SLOTS], table[Pass.LENGTH] = cache.address, room.length
+            room, table = self._make_room(cache), self._pass
             table[Pass.LOGITS], table[Pass.LOGITS_BYTES] = room.logits.ctypes.data, room.logits.strides[0]
-            drafting[Drafting.PASS], drafting[Drafting.LEAD] = self._address, functions.lead()
             team().draft(int(drafting.ctypes.data), self.threads)
 
     def choose_threads(self) -> None:
@@ -212,12 +207,17 @@ class Decoder:
 
         self.threads = min(counts, key=cost)
 
-    def _make_room(self, length: int) -> _Room:
+    def _make_room(self, cache: SlotTable) -> _Room:
+        """Buffers for a cache's slots, of which the pass learns here."""
+        if self._room is None or self._room.length < cache.length:
+            self._room = self._new_room(cache.length)
+        self._pass[Pass.SLOTS], self._pass[Pass.LENGTH] = cache.address, self._room.length
+        return self._room
+
+    def _new_room(self, length: int) -> _Room:
         """Buffers for slots of so many positions, and the words of the pass that stay as they are."""
-        if self._room is not None and self._room.length >= length:
-            return self._room
         shape = self.shape
-        room = self._room = _Room(shape, length, self._arena.scratch_bytes, self.vocabulary)
+        room = _Room(shape, length, self._arena.scratch_bytes, self.vocabulary)
         table, queries = self._pass, shape.heads * shape.head_size
         sharing = shape.heads // shape.key_heads
         words = {

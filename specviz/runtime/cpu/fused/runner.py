@@ -5,6 +5,7 @@ Knows one decoder, its KV cache and its vocabulary; knows no method, no request 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -149,7 +150,7 @@ class FusedRunner(Runner):
         values = torch.empty(needed, self._width)
         self._run(tokens, positions, visible, valid, slots, values.numpy())
         if self._known is not None:
-            values = kernels.spread(values, self._known, self.vocabulary_size)
+            values = _spread(values, self._known, self.vocabulary_size)
         elif self._width != self.vocabulary_size:
             values = values[:, : self.vocabulary_size]
         if valid is None:
@@ -165,6 +166,7 @@ class FusedRunner(Runner):
     def _drafting(self) -> np.ndarray:
         """A `Drafting` with what stays as it is."""
         table, reads, known = np.zeros(Drafting.END, np.int64), self._model.reads, self._known
+        table[Drafting.PASS], table[Drafting.LEAD] = self._decoder.address, functions.lead()
         table[Drafting.SIZE] = self.vocabulary_size
         if reads is not None:
             table[Drafting.READS] = reads.ctypes.data
@@ -264,6 +266,14 @@ class FusedRunner(Runner):
             part = slice(begin, begin + MOST_ROWS)
             own = None if logits is None else logits[part]
             self._decoder.run(ids[part], indices[part], at[part], self._cache.table, own)
+
+
+def _spread(logits: Tensor, known: Tensor, size: int) -> Tensor:
+    """Logits [n, m or more] of the `known` tokens [m] as logits of all `size`: −inf elsewhere."""
+    if kernels.serve(logits):
+        return kernels.spread(logits, known, size)
+    whole = logits.new_full((len(logits), size), -math.inf)
+    return whole.index_copy_(-1, known, logits[:, : len(known)])
 
 
 @lru_cache

@@ -1,4 +1,5 @@
-"""Compiling the loops of `loops` in a process of its own, while this one imports and loads what else it needs.
+"""Compiling what rounds need, the loops of `loops` and the draft pass that is made of them, in a process of its own, while this one
+imports and loads what else it needs.
 
 Imports neither torch nor numba, so that it can be the first thing that a program does.
 """
@@ -16,16 +17,21 @@ from pathlib import Path
 
 from specviz.files import cache_directory
 
+_CODE = "from specviz.runtime.cpu.fused import functions; functions.draft()"
+"""As text: `core` imports nothing above it."""
+
 
 @cache
 def begin() -> Callable[[], None]:
     """Begin to compile, unless that has been done before: then they are only read. Returns what waits for the end of it."""
-    source = Path(__file__).with_name("loops.py").read_bytes()
-    mark = cache_directory() / "compiled" / f"loops-{sha256(source).hexdigest()[:16]}"
+    folder = Path(__file__).parent
+    files = [folder / "loops.py", *sorted((folder.parent / "runtime/cpu/fused").glob("*.py"))]
+    source = b"".join(file.read_bytes() for file in files)
+    mark = cache_directory() / "compiled" / f"rounds-{sha256(source).hexdigest()[:16]}"
     child = None
     if not mark.exists() and find_spec("numba"):
         with suppress(OSError):
-            command = [sys.executable, "-c", "import specviz.core.loops"]
+            command = [sys.executable, "-c", _CODE]
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )

@@ -213,7 +213,9 @@ class Quantised:
         columns = range(0, 4 * LANES * self.groups, 4 * LANES)
         begun = [load(b, row, FLOATS, by) for row in rows_at(b, start, ld_start, self.rows) for by in columns]
         results = [(row, by) for row in rows_at(b, out, ld_out, self.rows) for by in columns]
-        turn, size = self.turn, self.turn_bytes
+        # A turn takes whole cache lines: one block of Q4_1, two of Q8_0.
+        turn = 1 if self.weights is Format.Q4_1 else 2
+        size = self.weights.block_bytes * turn
         weights = rows_at(b, w, b.mul(blocks, I64(self.weights.block_bytes)), self.groups)
         loop = Loop(b, b.sdiv(blocks, I64(turn)), begun)
         own = [offset(b, group, b.mul(loop.index, I64(size))) for group in weights]
@@ -250,16 +252,6 @@ class Quantised:
     def has_minima(self) -> bool:
         """Whether weights have a minimum beside their scale."""
         return self.weights is Format.Q4_1
-
-    @property
-    def turn(self) -> int:
-        """Blocks that take whole cache lines: one of Q4_1, two of Q8_0."""
-        return 1 if self.weights is Format.Q4_1 else 2
-
-    @property
-    def turn_bytes(self) -> int:
-        """Bytes of these."""
-        return self.weights.block_bytes * self.turn
 
     def integers(
         self, b: Builder, w: list[Value], x: list[Value], side: list[Value], block: int

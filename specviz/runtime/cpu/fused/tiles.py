@@ -26,6 +26,7 @@ from specviz.runtime.cpu.fused.vectors import (
     I8,
     I64,
     INTS,
+    LANES,
     Builder,
     Loop,
     Value,
@@ -43,8 +44,8 @@ LEAST = 13
 """Rows from which on the matrix unit is the faster: whatever their number, it takes as long."""
 _LINE, _WORDS = 64, 8
 """Bytes of a tile's row; words, of four inputs each, of a block."""
-_SUMS, _ACTIVATIONS, _WEIGHTS = 0, 4, 6
-"""The first of the tiles that hold these, of eight."""
+_SUMS, _ACTIVATIONS, _WEIGHTS = 0, 2, 4
+"""The first of the tiles that hold these: one a level, and one."""
 
 
 def _bytes_once(b: Builder, size: int) -> Value:
@@ -66,11 +67,10 @@ def _begin(b: Builder) -> None:
     """Sizes of the tiles: bytes of a row, and rows."""
     sizes = bytearray(_LINE)
     sizes[0] = 1
-    for tile in range(8):
-        rows, columns = (ROWS, _LINE) if tile < _ACTIVATIONS else (ROWS, BLOCK)
-        if tile >= _WEIGHTS:
-            rows, columns = _WORDS, _LINE
-        sizes[16 + 2 * tile], sizes[48 + tile] = columns, rows
+    kinds = {_SUMS: (_LINE, ROWS), _ACTIVATIONS: (BLOCK, ROWS), _WEIGHTS: (_LINE, _WORDS)}
+    for first, (columns, rows) in kinds.items():
+        for tile in (first, first + 1):
+            sizes[16 + 2 * tile], sizes[48 + tile] = columns, rows
     at = _bytes_once(b, _LINE)
     store(b, ir.Constant(ir.ArrayType(I8, _LINE), sizes), at)
     _nothing(b, "ldtilecfg", _pointer(b, at))
@@ -96,7 +96,7 @@ def product(weights: Format, arithmetic: Arithmetic) -> Any:
 
 @dataclass(frozen=True)
 class _Tiled(Quantised):
-    """Blocks are gone through in turns of whole cache lines: the tiles of one turn fill while the sums of the one before are scaled."""
+    """The tiles of one block fill while the sums of the one before are scaled."""
 
     def write_some(
         self,
@@ -116,39 +116,43 @@ class _Tiled(Quantised):
         """See `product`."""
         sides, results = rows_at(b, side, ld_side, ROWS), rows_at(b, out, ld_out, ROWS)
         begun = [load(b, row, FLOATS) for row in rows_at(b, start, ld_start, ROWS)]
-        room, words = _bytes_once(b, 2 * self._sums_bytes), _bytes_once(b, 2 * self._words_bytes)
-        last = b.sub(b.sdiv(blocks, I64(self.turn)), I64(1))
+        tiles = self.arithmetic.levels * ROWS * _LINE
+        room, words = _bytes_once(b, 2 * tiles), _bytes_once(b, 2 * _WORDS * _LINE)
+        last = b.sub(blocks, I64(1))
 
-        def weights(turn: Value) -> Value:
-            return offset(b, w, b.mul(turn, I64(self.turn_bytes)))
-
-        def half(address: Value, turn: Value, size: int) -> Value:
-            """One of two places, which take turns."""
-            return offset(b, address, b.mul(b.and_(turn, I64(1)), I64(size)))
-
-        def spread(turn: Value) -> None:
+        def weights(block: Value, apart: int) -> Value:
+            """A block's; of 8 bits two blocks come first and then what they have beside them, so far `apart` each."""
             if self.has_minima:
-                self._spread(b, weights(turn), half(words, turn, self._words_bytes))
+                return offset(b, w, b.mul(block, I64(self.weights.block_bytes)))
+            pair = offset(b, w, b.mul(b.ashr(block, I64(1)), I64(2 * self.weights.block_bytes)))
+            return half(pair, block, apart)
 
-        def multiply(turn: Value) -> None:
-            own = half(words, turn, self._words_bytes) if self.has_minima else weights(turn)
-            at = offset(b, x, b.mul(turn, I64(self.arithmetic.block_bytes * self.turn)))
-            self._multiply(b, own, at, ldx)
-            for line in range(0, self.turn_bytes, _LINE):
-                prefetch(b, weights(turn), line)
+        def half(address: Value, block: Value, size: int) -> Value:
+            """One of two places, which take turns."""
+            return offset(b, address, b.mul(b.and_(block, I64(1)), I64(size)))
 
-        def keep(turn: Value) -> None:
-            self._keep(b, half(room, turn, self._sums_bytes))
+        def spread(block: Value) -> None:
+            if self.has_minima:
+                _spread(b, weights(block, 0), half(words, block, _WORDS * _LINE))
 
-        def scale(turn: Value, sums: list[Value]) -> list[Value]:
-            found = half(room, turn, self._sums_bytes)
-            beside = [offset(b, row, b.mul(turn, I64(SIDE_BYTES * self.turn))) for row in sides]
-            for block in range(self.turn):
-                sums = self.block(b, [weights(turn)], [found], beside, block, sums)
-            return sums
+        def multiply(block: Value) -> None:
+            own = half(words, block, _WORDS * _LINE) if self.has_minima else weights(block, _WORDS * _LINE)
+            self._multiply(b, own, offset(b, x, b.mul(block, I64(self.arithmetic.block_bytes))), ldx)
+            following = offset(b, w, b.mul(block, I64(self.weights.block_bytes)))
+            for line in range(0, self.weights.block_bytes, _LINE):
+                prefetch(b, following, line)
 
-        def after(turn: Value) -> Value:
-            return b.select(b.icmp_signed("<", turn, last), b.add(turn, I64(1)), last)
+        def keep(block: Value) -> None:
+            for level in range(self.arithmetic.levels):
+                at = _pointer(b, offset(b, half(room, block, tiles), level * ROWS * _LINE))
+                _nothing(b, "tilestored64", I8(_SUMS + level), at, I64(_LINE))
+
+        def scale(block: Value, sums: list[Value]) -> list[Value]:
+            beside = [offset(b, row, b.mul(block, I64(SIDE_BYTES))) for row in sides]
+            return self.block(b, [weights(block, 2 * LANES)], [half(room, block, tiles)], beside, 0, sums)
+
+        def after(block: Value) -> Value:
+            return b.select(b.icmp_signed("<", block, last), b.add(block, I64(1)), last)
 
         # Tiles are not loaded from what was written just before, nor sums: either would be waited for.
         spread(I64(0))
@@ -156,11 +160,11 @@ class _Tiled(Quantised):
         spread(after(I64(0)))
         keep(I64(0))
         loop = Loop(b, last, begun)
-        turn = b.add(loop.index, I64(1))
-        multiply(turn)
-        spread(after(turn))
+        block = b.add(loop.index, I64(1))
+        multiply(block)
+        spread(after(block))
         sums = scale(loop.index, list(loop.values))
-        keep(turn)
+        keep(block)
         sums = scale(last, loop.close(sums))
         for row, (address, sum_) in enumerate(zip(results, sums, strict=True)):
             if row < LEAST:
@@ -169,57 +173,31 @@ class _Tiled(Quantised):
             with b.if_then(b.icmp_signed(">", rows, I64(row))):
                 store(b, sum_, address)
 
-    @property
-    def _sums_bytes(self) -> int:
-        """Of a turn's sums."""
-        return self.turn * self.arithmetic.levels * ROWS * _LINE
-
-    @property
-    def _words_bytes(self) -> int:
-        """Of a turn's weights as bytes."""
-        return self.turn * _WORDS * _LINE
-
-    def _tiles(self) -> list[tuple[int, int, int]]:
-        """Block and level of each of a turn's tiles of sums, and its number."""
-        levels = self.arithmetic.levels
-        return [
-            (block, level, block * levels + level) for block in range(self.turn) for level in range(levels)
-        ]
-
-    def _spread(self, b: Builder, w: Value, to: Value) -> None:
-        """Weights of four bits as bytes."""
-        for step in range(_WORDS):
-            word = load(b, w, INTS, 32 * (step - step % 2))
-            store(b, b.and_(b.lshr(word, ints(4)) if step % 2 else word, ints(0x0F0F0F0F)), to, _LINE * step)
-
     def _multiply(self, b: Builder, words: Value, x: Value, ldx: Value) -> None:
-        """The tiles of sums of a turn."""
-        for block, level, sums in self._tiles():
-            weights, activations = _WEIGHTS + block, _ACTIVATIONS + level
-            if level == 0:
-                at = offset(b, words, _WORDS * _LINE * block)
-                _nothing(b, "tileloadd64", I8(weights), _pointer(b, at), I64(_LINE))
-            at = offset(b, x, self.arithmetic.block_bytes * block + BLOCK * level)
-            _nothing(b, "tileloadd64", I8(activations), _pointer(b, at), ldx)
-            _nothing(b, "tilezero", I8(_SUMS + sums))
-            _nothing(b, "tdpbsud", I8(_SUMS + sums), I8(activations), I8(weights))
-
-    def _keep(self, b: Builder, to: Value) -> None:
-        """Write the sums of a turn."""
-        for _, _, sums in self._tiles():
-            at = _pointer(b, offset(b, to, sums * ROWS * _LINE))
-            _nothing(b, "tilestored64", I8(_SUMS + sums), at, I64(_LINE))
+        """The tiles of sums of a block."""
+        _nothing(b, "tileloadd64", I8(_WEIGHTS), _pointer(b, words), I64(_LINE))
+        for level in range(self.arithmetic.levels):
+            sums, activations = I8(_SUMS + level), I8(_ACTIVATIONS + level)
+            _nothing(b, "tileloadd64", activations, _pointer(b, offset(b, x, BLOCK * level)), ldx)
+            _nothing(b, "tilezero", sums)
+            _nothing(b, "tdpbsud", sums, activations, I8(_WEIGHTS))
 
     def integers(
         self, b: Builder, w: list[Value], x: list[Value], side: list[Value], block: int
     ) -> list[Value]:
-        """See `Quantised.integers`; `x` is where the sums of the turn lie."""
+        """See `Quantised.integers`; `x` is where the sums lie."""
         found = []
         for row, address in enumerate(side):
             sums = []
             for level in range(self.arithmetic.levels):
-                at = ((block * self.arithmetic.levels + level) * ROWS + row) * _LINE
-                own = load(b, x[0], INTS, at)
+                own = load(b, x[0], INTS, (level * ROWS + row) * _LINE)
                 sums.append(b.add(own, self.correction(b, address, block, level)))
             found.append(sums[0] if len(sums) == 1 else b.add(b.shl(sums[0], ints(8)), sums[1]))
         return found
+
+
+def _spread(b: Builder, w: Value, to: Value) -> None:
+    """Weights of four bits as bytes."""
+    for step in range(_WORDS):
+        word = load(b, w, INTS, 32 * (step - step % 2))
+        store(b, b.and_(b.lshr(word, ints(4)) if step % 2 else word, ints(0x0F0F0F0F)), to, _LINE * step)

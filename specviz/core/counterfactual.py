@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from specviz.core import kernels
 from specviz.core.distributions import Distributions, select
 from specviz.core.method import Method
-from specviz.core.methods import METHODS, PAPER
+from specviz.core.methods import FLOOR, METHODS, PAPER
 from specviz.core.sampling import at, indicator, total
 from specviz.core.target import Target, accepted_share
 
@@ -62,7 +63,38 @@ class Examined:
 
 def counterfactuals(parts: Iterable[Examined]) -> list[tuple[Tensor, Tensor]]:
     """Acceptance [n, m] and flips [n, m, 2] of each part under the m `alternatives` of its method."""
+    parts = list(parts)
+    if parts and kernels.serve(parts[0].target.distributions.whole.q):
+        return _compiled(parts)
     return [found for some in _in_company(parts) for found in _together(some)]
+
+
+def _compiled(parts: list[Examined]) -> list[tuple[Tensor, Tensor]]:
+    """As `counterfactuals`, the paper's methods by a compiled loop."""
+    sizes, each = [len(part.tokens) for part in parts], [part.target.distributions for part in parts]
+    leniences = np.tile(_DEFAULTS, (sum(sizes), 1))
+    for part, own in zip(parts, np.split(leniences, np.cumsum(sizes)[:-1]), strict=True):
+        if part.target.method.name in PAPER:
+            own[:, PAPER.index(part.target.method.name)] = part.target.lenience
+    rows = [np.concatenate([some.rows(name) for some in each]) for name in ("q", "p", "q1", "p1")]
+    tokens, coins = (torch.cat([getattr(part, name) for part in parts]) for name in ("tokens", "coins"))
+    found = kernels.nine(rows, each[0].whole.q.shape[-1], tokens, coins, leniences, _RANGES, FLOOR)
+    acceptances, flips = (values.split(sizes) for values in found)
+    return [
+        nine if part.target.method.name in PAPER else _beside(part, nine)
+        for part, nine in zip(parts, zip(acceptances, flips, strict=True), strict=True)
+    ]
+
+
+_DEFAULTS = np.array([METHODS[name].default_lenience for name in PAPER])
+_RANGES = np.array([METHODS[name].lenience_range for name in PAPER]).T.copy()
+
+
+def _beside(part: Examined, nine: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """What the nine would have made of a part, and beside it what its own method made of it."""
+    own = _of([part.target], part.tokens, part.coins)
+    acceptances, flips = (torch.cat(both, 1) for both in zip(nine, own, strict=True))
+    return acceptances, flips
 
 
 def _in_company(parts: Iterable[Examined]) -> Iterator[list[Examined]]:
@@ -99,9 +131,9 @@ def _with_own(part: Examined, acceptances: Tensor, flips: Tensor) -> tuple[Tenso
     method, lenience = part.target.method, part.target.lenience
     if method.name in PAPER and not isinstance(lenience, Tensor) and lenience == method.default_lenience:
         return acceptances, flips
-    own = _of([part.target], part.tokens, part.coins)
     if method.name not in PAPER:
-        return torch.cat((acceptances, own[0]), 1), torch.cat((flips, own[1]), 1)
+        return _beside(part, (acceptances, flips))
+    own = _of([part.target], part.tokens, part.coins)
     index = PAPER.index(method.name)
     acceptances[:, index], flips[:, index] = own[0][:, 0], own[1][:, 0]
     return acceptances, flips

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -141,6 +142,23 @@ class Distributions:
     def _room(self, count: int) -> Tensor:
         q = self._source[0].q if self._source else self.q
         return q.new_empty(count, q.shape[-1])
+
+    @property
+    def whole(self) -> Distributions:
+        """Those of which these are some; themselves otherwise."""
+        return self._source[0] if self._source else self
+
+    def rows(self, name: str) -> np.ndarray:
+        """Addresses [n] of the rows of q, p, q1 or p1, for compiled loops: those of the whole where these are some of its positions, so
+        that none need be copied.
+        """
+        name = name.rstrip("1") if self._plain else name
+        if name in self.__dict__ or not self._is_selected(name):
+            return kernels.rows(getattr(self, name))
+        assert self._source is not None
+        whole, where = self._source
+        own = kernels.rows(getattr(whole, name))
+        return own[where if isinstance(where, slice) else where.numpy()]
 
     def _move(self, name: str, out: Tensor) -> None:
         """Write a distribution to `out` [n, V], and keep it there."""

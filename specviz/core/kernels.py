@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -38,7 +39,7 @@ def serve(values: Tensor) -> bool:
     )
 
 
-def _rows(values: Tensor) -> np.ndarray:
+def rows(values: Tensor) -> np.ndarray:
     """Addresses [n] of the rows of values [..., V], wherever they lie; valid as long as the values live."""
     *lead, size = values.shape
     assert size == 1 or values.stride(-1) == 1
@@ -74,14 +75,14 @@ def softmax(logits: Tensor, temperature: float | Tensor, out: Tensor | None = No
     if out is None or not out.is_contiguous():
         out = torch.empty(logits.shape)
     heat = _each(temperature, logits.shape[:-1], np.float64)
-    loops().softmax(_rows(logits), heat, out.numpy().reshape(-1, logits.shape[-1]))
+    loops().softmax(rows(logits), heat, out.numpy().reshape(-1, logits.shape[-1]))
     return out
 
 
 def spread(logits: Tensor, tokens: Tensor, size: int) -> Tensor:
     """As `runner._spread` of fused passes."""
     out = torch.empty(len(logits), size)
-    for row, found in zip(_rows(logits), _rows(out), strict=True):
+    for row, found in zip(rows(logits), rows(out), strict=True):
         loops().spread(row, tokens.data_ptr(), len(tokens), found, size)
     return out
 
@@ -90,7 +91,7 @@ def draw(weights: Tensor, uniform: Tensor) -> Tensor:
     """As `sampling.draw`."""
     tokens = np.empty(weights.shape[:-1], np.int64)
     loops().draw(
-        _rows(weights), weights.shape[-1], _each(uniform, tokens.shape, np.float64), tokens.reshape(-1)
+        rows(weights), weights.shape[-1], _each(uniform, tokens.shape, np.float64), tokens.reshape(-1)
     )
     return torch.from_numpy(tokens)
 
@@ -106,7 +107,7 @@ def _rule(
         count = math.prod(lead)
         zeros = _constant(_ZERO.data_ptr(), count, np.int64)
         return zeros, 1, _constant(np.inf, count, np.float32), _constant(1.0, count, np.float32)
-    return _rows(score), score.shape[-1], _each(threshold[..., 0], lead), _each(deferred[..., 0], lead)
+    return rows(score), score.shape[-1], _each(threshold[..., 0], lead), _each(deferred[..., 0], lead)
 
 
 _ZERO = torch.zeros(1)
@@ -123,7 +124,7 @@ def draw_residual(
 ) -> Tensor:
     """As `target.Target.draw_replacement`."""
     tokens, rule = np.empty(last.shape, np.int64), _rule(q, score, threshold, deferred)
-    loops().draw_residual(_rows(q), _rows(p), q.shape[-1], *rule, last.numpy(), uniform.numpy(), tokens)
+    loops().draw_residual(rows(q), rows(p), q.shape[-1], *rule, last.numpy(), uniform.numpy(), tokens)
     return torch.from_numpy(tokens)
 
 
@@ -152,7 +153,7 @@ def decide(
     coins = accept_coins.numpy(), resample_coins.numpy()
     some = tokens.numpy(), counts.numpy(), *coins
     rule = _rule(q, score, threshold, deferred)
-    loops().decide(_rows(q), _rows(p), q.shape[-1], *rule, scales, floor, _TINY, records, *some, out, found)
+    loops().decide(rows(q), rows(p), q.shape[-1], *rule, scales, floor, _TINY, records, *some, out, found)
     return torch.from_numpy(out), torch.from_numpy(found)
 
 
@@ -164,7 +165,7 @@ def mixture(
 ) -> Tensor:
     """As `target.Target._mixture`, over the whole vocabulary."""
     out = np.empty(q.shape, np.float32)
-    loops().mixture(_rows(q), _rows(p), *_rule(q, score, threshold, deferred), out.reshape(-1, q.shape[-1]))
+    loops().mixture(rows(q), rows(p), *_rule(q, score, threshold, deferred), out.reshape(-1, q.shape[-1]))
     return torch.from_numpy(out)
 
 
@@ -172,21 +173,21 @@ def mass_below(score: Tensor, threshold: Tensor, weights: Tensor) -> Tensor:
     """As `target._mass_below`."""
     out = np.empty((*weights.shape[:-1], 1), np.float32)
     limits = _each(threshold, out.shape)
-    loops().mass_below(_rows(score), limits, _rows(weights), weights.shape[-1], out.reshape(-1))
+    loops().mass_below(rows(score), limits, rows(weights), weights.shape[-1], out.reshape(-1))
     return torch.from_numpy(out)
 
 
 def excess(left: Tensor, right: Tensor) -> Tensor:
     """As `distributions.excess`."""
     out = np.empty((*left.shape[:-1], 1), np.float32)
-    loops().excess(_rows(left), _rows(right), left.shape[-1], out.reshape(-1))
+    loops().excess(rows(left), rows(right), left.shape[-1], out.reshape(-1))
     return torch.from_numpy(out)
 
 
 def speed(q: Tensor, p: Tensor, scale: float | Tensor, floor: float) -> Tensor:
     """As `target.Target.pi` of `speed`."""
     out, scales = np.empty(q.shape, np.float32), _each(scale, (*q.shape[:-1], 1))
-    loops().speed(_rows(q), _rows(p), scales, floor, out.reshape(-1, q.shape[-1]))
+    loops().speed(rows(q), rows(p), scales, floor, out.reshape(-1, q.shape[-1]))
     return torch.from_numpy(out)
 
 
@@ -194,14 +195,36 @@ def crossing(scores: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Ten
     """As `counterfactual._crossing`."""
     out = np.empty(share.shape)
     limits = _each(share, share.shape, np.float64), _each(own, share.shape)
-    loops().crossing(_rows(scores), _rows(weights), scores.shape[-1], *limits, out.reshape(-1))
+    loops().crossing(rows(scores), rows(weights), scores.shape[-1], *limits, out.reshape(-1))
     return torch.from_numpy(out)
+
+
+def nine(
+    addresses: Sequence[np.ndarray],
+    size: int,
+    tokens: Tensor,
+    coins: Tensor,
+    leniences: np.ndarray,
+    ranges: np.ndarray,
+    floor: float,
+) -> tuple[Tensor, Tensor]:
+    """As `counterfactual.Counterfactual` of the paper's nine methods: acceptances [n, 9] and flips [n, 9, 2] of draft tokens [n].
+
+    Args:
+        addresses: of q, p, q1 and p1, [n] each, as `rows` gives them, of so many tokens.
+        leniences: [n, 9].
+        ranges: the methods' lenience ranges, [2, 9].
+    """
+    acceptances, flips = np.empty(leniences.shape, np.float32), np.empty((*leniences.shape, 2))
+    own = tokens.numpy(), coins.numpy(), leniences, ranges
+    loops().nine(*addresses, size, *own, floor, _TINY, acceptances, flips)
+    return torch.from_numpy(acceptances), torch.from_numpy(flips)
 
 
 def largest(values: Tensor) -> Tensor:
     """As `distributions.largest`."""
     out = np.empty((*values.shape[:-1], 1), np.float32)
-    loops().largest(_rows(values), values.shape[-1], out.reshape(-1))
+    loops().largest(rows(values), values.shape[-1], out.reshape(-1))
     return torch.from_numpy(out)
 
 
@@ -209,7 +232,7 @@ def neighbours(score: Tensor, threshold: Tensor, where: Tensor) -> tuple[Tensor,
     """As `counterfactual._neighbours`."""
     some, out = where.numpy(), np.empty((len(where), 2), np.float32)
     limits = _each(threshold[..., 0], score.shape[:-1])
-    loops().neighbours(_rows(score)[some], score.shape[-1], limits[some], out)
+    loops().neighbours(rows(score)[some], score.shape[-1], limits[some], out)
     lowest, highest = torch.from_numpy(out).unbind(-1)
     return lowest, highest
 
@@ -218,5 +241,5 @@ def leading(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest positive values [..., count] of each row and their tokens, as `Tensor.topk` gives them; else zeros."""
     shape = (*values.shape[:-1], count)
     most, tokens = np.empty(shape, np.float32), np.empty(shape, np.int64)
-    loops().leading(_rows(values), values.shape[-1], most.reshape(-1, count), tokens.reshape(-1, count))
+    loops().leading(rows(values), values.shape[-1], most.reshape(-1, count), tokens.reshape(-1, count))
     return torch.from_numpy(most), torch.from_numpy(tokens)

@@ -3,7 +3,8 @@
 Rows [n] of tokens [size] come as their addresses, so that none need be copied; all else are C-contiguous arrays. `kernels` says
 when they are used, and the torch code beside each use says what they mean.
 Every sum is taken in float64 and in an order that depends on the row's length alone, so that a row gets the same bits
-whatever is beside it (laws 2 and 3). Importing this module compiles them, or loads them from numba's cache. Knows no method.
+whatever is beside it (laws 2 and 3). Importing this module compiles them, or loads them from numba's cache. Knows no method but the
+paper's nine.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _EXP = tuple(map(_f4, (1.9875691e-4, 1.3981999e-3, 8.3334519e-3, 4.1665795e-2, 1
 """Coefficients of (exp(x) - 1 - x) / x² around 0, from the highest (Cephes)."""
 _LEAST = _f4(-88.0)
 """Where 2 to the power of x / log 2 has the exponent of 0: exp is 0 from a little before on, where normal numbers end."""
-_ZERO, _ONE = _f4(0), _f4(1)
+_ZERO, _ONE, _LEAST_NORMAL = _f4(0), _f4(1), np.finfo(np.float64).tiny
+_SPEED, _CHOW, _OPT, _TOKEN_V1, _TOKEN_V3 = 2, 3, 5, 6, 8
+"""Places among the paper's nine."""
 
 
 def _compile(*signatures: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -357,18 +360,37 @@ def draw_residual(
         tokens[i] = _draw_residual(own, other, judged, threshold[n], deferred[n], coin, row, blocks, lanes)
 
 
+@_compile("f8(f4[::1], f4, f4[::1], f4[::1], f8[::1])")
+def _mass_below(score: Array, threshold: Any, weight: Array, part: Array, lanes: Array) -> float:
+    """The weight of tokens whose score is below a threshold; `part` [BLOCK] and `lanes` [BLOCK / 2] are overwritten."""
+    total = 0.0
+    for start in range(0, score.size, BLOCK):
+        block, own = score[start : start + BLOCK], weight[start : start + BLOCK]
+        for j in range(own.size):
+            part[j] = own[j] if block[j] < threshold else _ZERO
+        total += _block_sum(part[: own.size], lanes)
+    return total
+
+
 @_compile("void(i8[::1], f4[::1], i8[::1], i8, f4[::1])")
 def mass_below(scores: Array, thresholds: Array, weights: Array, size: int, out: Array) -> None:
     """The weight [n] of tokens whose score [n] is below a threshold [n]."""
     part, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
     for i in range(len(weights)):
-        total, threshold, score, weight = 0.0, thresholds[i], _row(scores[i], size), _row(weights[i], size)
-        for start in range(0, size, BLOCK):
-            block, own = score[start : start + BLOCK], weight[start : start + BLOCK]
-            for j in range(own.size):
-                part[j] = own[j] if block[j] < threshold else _ZERO
-            total += _block_sum(part[: own.size], lanes)
-        out[i] = total
+        out[i] = _mass_below(_row(scores[i], size), thresholds[i], _row(weights[i], size), part, lanes)
+
+
+@_compile("f8(f4[::1], f4[::1], f4[::1], f8[::1])")
+def _excess(left: Array, right: Array, part: Array, lanes: Array) -> float:
+    """The sum of max(0, left - right); `part` [BLOCK] and `lanes` [BLOCK / 2] are overwritten."""
+    total = 0.0
+    for start in range(0, left.size, BLOCK):
+        block, other = left[start : start + BLOCK], right[start : start + BLOCK]
+        for j in range(block.size):
+            more = block[j] - other[j]
+            part[j] = _ZERO if more < 0 else more
+        total += _block_sum(part[: block.size], lanes)
+    return total
 
 
 @_compile("void(i8[::1], i8[::1], i8, f4[::1])")
@@ -376,14 +398,7 @@ def excess(left: Array, right: Array, size: int, out: Array) -> None:
     """The sum [n] of max(0, left - right), each [n]."""
     part, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
     for i in range(len(left)):
-        total, one, another = 0.0, _row(left[i], size), _row(right[i], size)
-        for start in range(0, size, BLOCK):
-            block, other = one[start : start + BLOCK], another[start : start + BLOCK]
-            for j in range(block.size):
-                more = block[j] - other[j]
-                part[j] = _ZERO if more < 0 else more
-            total += _block_sum(part[: block.size], lanes)
-        out[i] = total
+        out[i] = _excess(_row(left[i], size), _row(right[i], size), part, lanes)
 
 
 @_compile("f4(f4[::1], f4[::1], f4, f4, f4[::1], f4[::1], f8[::1])")
@@ -534,6 +549,38 @@ def _select(
     return pivot
 
 
+@_compile("f8(f4[::1], f4[::1], f8, f4, i8[::1], i8[::1], f4[::1], f8[::1])")
+def _crossing(
+    score: Array,
+    weight: Array,
+    share: float,
+    own: Any,
+    tokens: Array,
+    spare: Array,
+    part: Array,
+    lanes: Array,
+) -> float:
+    """See `crossing`; the last four, two of them as long as the row, are overwritten."""
+    below, above, count = 0.0, 0.0, 0
+    for start in range(0, score.size, BLOCK):
+        block, weights = score[start : start + BLOCK], weight[start : start + BLOCK]
+        some = _i4(0)
+        for j in range(block.size):
+            part[j] = _ZERO if block[j] > own else weights[j]
+            some |= _i4(block[j] > own)
+        below += _block_sum(part[: block.size], lanes)
+        for j in range(block.size if some else 0):
+            if block[j] > own:
+                above += weights[j]
+                tokens[count] = start + j
+                count += 1
+    if not share < below + above:
+        return np.inf
+    if below > share:
+        return -np.inf
+    return _select(score, weight, tokens, spare, count, below, share)
+
+
 @_compile("void(i8[::1], i8[::1], i8, f8[::1], f4[::1], f8[::1])")
 def crossing(scores: Array, weights: Array, size: int, share: Array, own: Array, out: Array) -> None:
     """The smallest score [n] above `own` [n] up to which weights exceed `share` [n].
@@ -543,26 +590,103 @@ def crossing(scores: Array, weights: Array, size: int, share: Array, own: Array,
     part, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
     tokens, spare = np.empty(size, np.int64), np.empty(size, np.int64)
     for i in range(len(scores)):
-        below, above, count, bound = 0.0, 0.0, 0, own[i]
-        judged, weighed = _row(scores[i], size), _row(weights[i], size)
-        for start in range(0, size, BLOCK):
-            score, weight = judged[start : start + BLOCK], weighed[start : start + BLOCK]
-            some = _i4(0)
-            for j in range(score.size):
-                part[j] = _ZERO if score[j] > bound else weight[j]
-                some |= _i4(score[j] > bound)
-            below += _block_sum(part[: score.size], lanes)
-            for j in range(score.size if some else 0):
-                if score[j] > bound:
-                    above += weight[j]
-                    tokens[count] = start + j
-                    count += 1
-        if not share[i] < below + above:
-            out[i] = np.inf
-        elif below > share[i]:
-            out[i] = -np.inf
-        else:
-            out[i] = _select(judged, weighed, tokens, spare, count, below, share[i])
+        score, weight = _row(scores[i], size), _row(weights[i], size)
+        out[i] = _crossing(score, weight, share[i], own[i], tokens, spare, part, lanes)
+
+
+@_compile("f8(i8, f8, f8, f8)")
+def _lenience_at(method: int, score: float, best: float, distance: float) -> float:
+    """The lenience at which a score is the threshold of a cascade, by its place among the nine; `best` is max p1."""
+    if method == _CHOW:
+        return 1 - score
+    if method == _TOKEN_V3:
+        return 1 - score / best
+    if method != _OPT:
+        return best - score
+    lack = best - score
+    if distance > 0:
+        return lack / distance
+    return np.inf if lack > 0 else -np.inf
+
+
+@_compile(
+    "void(i8[::1], i8[::1], i8[::1], i8[::1], i8, i8[::1], f8[::1], f8[:,::1], f8[:,::1], f8, f4, f4[:,::1], f8[:,:,::1])"
+)
+def nine(
+    q: Array,
+    p: Array,
+    q1: Array,
+    p1: Array,
+    size: int,
+    tokens: Array,
+    coins: Array,
+    leniences: Array,
+    ranges: Array,
+    floor: float,
+    tiny: Any,
+    acceptances: Array,
+    flips: Array,
+) -> None:
+    """What the paper's nine methods, in their order, make of draft tokens [n] with their coins at leniences [n, 9].
+
+    Writes acceptances [n, 9] and flips [n, 9, 2], as `Counterfactual` has them; `ranges` [2, 9] are the methods' lenience ranges.
+    """
+    part, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
+    some, spare = np.empty(size, np.int64), np.empty(size, np.int64)
+    for i in range(len(tokens)):
+        token, coin = tokens[i], coins[i]
+        row_q, row_p, row_q1, row_p1 = (
+            _row(q[i], size),
+            _row(p[i], size),
+            _row(q1[i], size),
+            _row(p1[i], size),
+        )
+        own_q, own_p, wide_q, wide_p = (
+            row_q[token],
+            row_p[token],
+            np.float64(row_q[token]),
+            np.float64(row_p[token]),
+        )
+        surest, best = _largest(row_q1), _largest(row_p1)
+        distance = _f4(_excess(row_q, row_p, part, lanes))
+        # An untrusted token is accepted while the mass of q on all untrusted tokens exceeds this.
+        share = coin * wide_q / max(wide_p, _LEAST_NORMAL) if wide_p > 0 else np.inf
+        crossed = 0.0
+        for method in range(leniences.shape[1]):
+            lenience, until, since = leniences[i, method], np.inf, np.inf
+            if method < _SPEED:
+                acceptances[i, method] = _f4(1 - method)
+            elif method == _SPEED:
+                acceptances[i, method] = _by_ratio(own_q, own_p, _f4(1 - lenience), _f4(floor), _ZERO)[1]
+                until = -np.inf
+                if wide_p > coin * floor:
+                    since = 1 - wide_p / max(coin * wide_q, _LEAST_NORMAL)
+            else:
+                threshold = best - _f4(lenience)
+                if method == _CHOW:
+                    threshold = _f4(1 - lenience)
+                elif method == _OPT:
+                    threshold = best - _f4(lenience) * distance
+                elif method == _TOKEN_V3:
+                    threshold = _f4(1 - lenience) * best
+                if method < _TOKEN_V1:
+                    score, deferred = surest, _ONE if surest < threshold else _ZERO
+                    if not coin * wide_q < wide_p:
+                        until = -np.inf
+                else:
+                    scores = row_q1 if method == _TOKEN_V1 else row_p1
+                    score, deferred = scores[token], _f4(_mass_below(scores, threshold, row_q, part, lanes))
+                    if method <= _TOKEN_V1 + 1:
+                        crossed = _crossing(scores, row_q, share, score, some, spare, part, lanes)
+                    until = _lenience_at(method, crossed, best, distance)
+                since = _lenience_at(method, score, best, distance)
+                pi = (own_q if score >= threshold else _ZERO) + own_p * deferred
+                ratio = pi / (tiny if own_q < tiny else own_q)
+                acceptances[i, method] = _ONE if ratio > _ONE else ratio
+            low, high = ranges[0, method], ranges[1, method]
+            first = until if until < since and low < until <= high and np.isfinite(until) else np.inf
+            second = since if until < since and low < since <= high and np.isfinite(since) else np.inf
+            flips[i, method, 0], flips[i, method, 1] = min(first, second), max(first, second)
 
 
 @_compile("void(i8[::1], i8, f4[::1])")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specviz.core import kernels
-from specviz.core.counterfactual import Counterfactual, alternative_targets
+from specviz.core.counterfactual import Counterfactual, Examined, alternative_targets, counterfactuals
 from specviz.core.distributions import Distributions, total_variation
 from specviz.core.methods import METHODS
 from specviz.core.sampling import distribution, draw, leading
@@ -210,6 +210,29 @@ def test_rules_are_those_of_torch(name: str, vocabulary: int, in_torch) -> None:
     compiled = numbers()
     for key, expected in in_torch(numbers).items():
         assert near(compiled[key].double(), expected.double(), 2e-5), key
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+@pytest.mark.parametrize("warp", [(1.0,), (0.6,), (0.0,), (1.0, 0, 0.9)])
+def test_what_the_nine_would_have_done_is_that_of_torch(
+    warp: tuple[float, ...], vocabulary: int, in_torch
+) -> None:
+    """Of draft tokens that any method decided, at any lenience, where the models agree and where they do not."""
+    drafter, verifier = sides(vocabulary, rows=5, seed=4)
+    verifier[4] = drafter[4]
+    coins = torch.rand(5, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+
+    def found() -> list[Tensor]:
+        each = []
+        for index, name in enumerate(BOTH):
+            some = Distributions(drafter[None], verifier[None], *warp)
+            where = torch.tensor([0, 2, 3, 4] if index % 2 else [1, 2, 3, 4])
+            target = Target.of(METHODS[name], some, METHODS[name].default_lenience if index % 3 else 0.25)
+            each.append(Examined(target.select(where), some.q[0].argmax(-1)[where], coins[where]))
+        return [values for both in counterfactuals(each) for values in both]
+
+    for compiled, expected in zip(found(), in_torch(found), strict=True):
+        assert near(compiled.double().nan_to_num(posinf=9.0), expected.double().nan_to_num(posinf=9.0), 2e-5)
 
 
 def test_only_what_is_asked_of_pi_is_computed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -72,6 +73,7 @@ def bench(
             asked = choices(context.params, BenchmarkOptions)
             plan, progress = BenchmarkOptions(**asked), TerminalProgress(sys.stderr)
             bed = load_bed(plan, progress)
+            gc.freeze()  # as the server does: what is loaded is not looked through for garbage again and again, whoever's turn it is
             benches = [Benchmark(plan, bed, progress, stop, command_line("bench", asked)).run()]
         for each in benches:
             _print(each, report.tables(each))

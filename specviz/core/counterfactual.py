@@ -265,8 +265,9 @@ def indices_where(mask: Tensor) -> Tensor:
 
     Finding them is free on the CPU; on a GPU the host would have to wait for the device.
     """
-    flat = mask.flatten()
-    return flat.nonzero()[:, 0] if flat.device.type == "cpu" else torch.arange(len(flat), device=flat.device)
+    if mask.device.type == "cpu":
+        return torch.from_numpy(np.flatnonzero(mask.numpy()))
+    return torch.arange(mask.numel(), device=mask.device)
 
 
 def _search(scores: Tensor, weights: Tensor, share: Tensor) -> Tensor:

@@ -81,7 +81,7 @@ def softmax(logits: Tensor, temperature: float | Tensor, out: Tensor | None = No
 
 def spread(logits: Tensor, tokens: Tensor, size: int) -> Tensor:
     """As `runner._spread` of fused passes."""
-    out = torch.empty(len(logits), size)
+    out = torch.empty(*logits.shape[:-1], size)
     for row, found in zip(rows(logits), rows(out), strict=True):
         loops().spread(row, tokens.data_ptr(), len(tokens), found, size)
     return out
@@ -239,7 +239,13 @@ def neighbours(score: Tensor, threshold: Tensor, where: Tensor) -> tuple[Tensor,
 
 def leading(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest positive values [..., count] of each row and their tokens, as `Tensor.topk` gives them; else zeros."""
-    shape = (*values.shape[:-1], count)
+    return leading_of_each([values], count)[0]
+
+
+def leading_of_each(some: Sequence[Tensor], count: int) -> list[tuple[Tensor, Tensor]]:
+    """`leading` of several tensors of one shape [..., V]."""
+    shape, size = (len(some), *some[0].shape[:-1], count), some[0].shape[-1]
     most, tokens = np.empty(shape, np.float32), np.empty(shape, np.int64)
-    loops().leading(rows(values), values.shape[-1], most.reshape(-1, count), tokens.reshape(-1, count))
-    return torch.from_numpy(most), torch.from_numpy(tokens)
+    addresses = np.concatenate([rows(values) for values in some])
+    loops().leading(addresses, size, most.reshape(-1, count), tokens.reshape(-1, count))
+    return list(zip(map(torch.from_numpy, most), map(torch.from_numpy, tokens), strict=True))

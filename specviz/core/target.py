@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specviz.core import kernels
-from specviz.core.distributions import Distributions, excess, places, select
+from specviz.core.distributions import Distributions, Places, excess, places, select
 from specviz.core.expression.tensors import as_tensor
 from specviz.core.method import Method
 from specviz.core.methods import FLOOR, get_method
@@ -235,9 +235,10 @@ class Target:
         score = self.score.squeeze(-1) if self.score.shape[-1] == 1 else at(self.score, tokens)
         return score, self.threshold.squeeze(-1)
 
-    def select(self, indices: Tensor) -> Target:
-        """The target at some positions only: `indices` [n] into all positions, flattened."""
-        lead, some = self.distributions.q.shape[:-1], places(indices)
+    def select(self, some: Places) -> Target:
+        """The target at some positions only: indices [n] into all positions, flattened."""
+        lead = self.distributions.q.shape[:-1]
+        some = places(some) if isinstance(some, Tensor) else some
 
         def chosen(values: Tensor | None) -> Tensor | None:
             return None if values is None else select(values.expand(*lead, -1), some)

@@ -97,7 +97,8 @@ def accept(inputs: AcceptInputs, drafted: Drafted, verified: Verified) -> Accept
         known["q1"] = q
     if verified.p1 is not None:
         known["p1"] = first(verified.p1, count)
-    distributions = Distributions(logits, first(verified.logits, count), *inputs.warp, **known)
+    verifier_logits = None if inputs.is_plain else first(verified.logits, count)
+    distributions = Distributions(logits, verifier_logits, *inputs.warp, **known)
     target = Target.of(inputs.method, distributions, inputs.lenience)
     verdict = target.decide(tokens, counts, inputs.accept_coins, inputs.resample_coins, inputs.records)
     if drafted.is_ahead:

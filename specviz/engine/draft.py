@@ -86,7 +86,7 @@ def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
     assert drawn.room is not None
     return Drafted(
         lengths,
-        inputs.counts[:, 0] if inputs.adaptive is None else inputs.counts[:, 0].clamp_max(steps),
+        inputs.counts if inputs.adaptive is None else inputs.counts.clamp_max(steps),
         steps,
         drawn.line,
         drawn.room,
@@ -193,7 +193,11 @@ def _draw_by_steps(
         needed = None
         # On a GPU, where nothing is to be copied now, what is planned is drawn.
         if any(missing) or not at_once:
-            needed = inputs.counts > step if drafter.device.type != "cpu" else ~torch.tensor(missing)[:, None]
+            needed = (
+                inputs.counts[:, None] > step
+                if drafter.device.type != "cpu"
+                else ~torch.tensor(missing)[:, None]
+            )
         before = drawn.line.gather(1, step) if isinstance(step, Tensor) else drawn.line[:, step : step + 1]
         last = zip(inputs.first_positions, starts, stops, strict=True)
         visible = 1 + max(position + min(start + turn, max(stop - 1, 0)) for position, start, stop in last)

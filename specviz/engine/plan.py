@@ -40,7 +40,7 @@ class DraftInputs:
         first_positions: the position of each sequence's last token, on the host.
         line: that token, and room for K draft tokens after it, [D, 1 + K]; 0 so far.
         positions: that token's, [D, 1].
-        counts: draft tokens before the verifier pass, [D, 1].
+        counts: draft tokens before the verifier pass, [D].
         coins: uniforms of the next K draws, float64 [D, K].
         banned: (slot, token id) of each banned token, [n, 2]; None where there are none.
         temperature: one number, or [D, 1].
@@ -78,7 +78,8 @@ class VerifyInputs:
     Attributes:
         drafter_slots: for each slot that sequence's slot at the drafter; None where it does not draft.
         first_positions: the position of each sequence's last token, on the host.
-        tokens, positions: that token and its position, [V, 1].
+        tokens: that token, [V, 1].
+        positions: its and those after it, [V, K].
         counts: tokens read of each sequence at most, [V, 1].
         drafted: drafter slots of the sequences that draft, in the verifier's order; None where that is all in order.
         drafting: their slots at the verifier; None where that is all of them.
@@ -233,7 +234,7 @@ def _draft_inputs(
         first_positions=tuple(each.position for each in sequences),
         line=line,
         positions=_column(each.position for each in sequences),
-        counts=_column(_before_verifier(length, holds_back) for length in draft_lengths),
+        counts=np.array([_before_verifier(length, holds_back) for length in draft_lengths]),
         coins=_coins(sequences, max(draft_lengths), DRAFT),
         banned=_banned(sequences),
         temperature=_shared([each.warp.temperature for each in sequences]),
@@ -251,12 +252,13 @@ def _verify_inputs(verifier: Runner, drafter: Runner, lengths: Lengths) -> Verif
     sequences: list[Sequence] = verifier.owners
     drafting = [slot for slot, each in enumerate(sequences) if each.method.drafts]
     slots = {each: slot for slot, each in enumerate(drafter.owners)}
+    counts = [lengths[each] if each.method.drafts else 1 for each in sequences]
     return VerifyInputs(
         drafter_slots=tuple(slots.get(each) for each in sequences),
         first_positions=tuple(each.position for each in sequences),
         tokens=_column(each.ids[-1] for each in sequences),
-        positions=_column(each.position for each in sequences),
-        counts=_column(lengths[each] if each.method.drafts else 1 for each in sequences),
+        positions=_column(each.position for each in sequences) + np.arange(max(counts)),
+        counts=_column(counts),
         drafted=_selection([sequences[slot] for slot in drafting], drafter.owners),
         drafting=np.array(drafting, np.int64) if len(drafting) < len(sequences) else None,
         banned=_banned(sequences),

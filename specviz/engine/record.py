@@ -14,7 +14,8 @@ from typing import Any
 from torch import Tensor
 
 from specviz.core.counterfactual import Examined, alternatives, counterfactuals, indices_where, same_residual
-from specviz.core.sampling import ACCEPT, leading, steps
+from specviz.core.distributions import places
+from specviz.core.sampling import ACCEPT, leading_of_each, steps
 from specviz.engine.accept import Decision
 from specviz.engine.plan import first
 from specviz.engine.sequence import Sequence
@@ -131,6 +132,8 @@ def _examined(decision: Decision) -> Tensor:
     assert accepted is not None
     assert tokens is not None
     each = steps(tokens.shape[1], tokens.device) <= accepted.verdict.last[:, None]
+    if all(sequence.request.inspect for sequence in decision.inputs.sequences):
+        return each
     return (decision.inputs.inspected > 0) & each
 
 
@@ -139,8 +142,8 @@ def _part(decision: Decision, where: Tensor) -> Examined:
     accepted, tokens = decision.accepted, decision.drafted
     assert accepted is not None
     assert tokens is not None
-    coins = first(decision.inputs.accept_coins, tokens.shape[1])
-    return Examined(accepted.target.select(where), tokens.flatten()[where], coins.flatten()[where])
+    coins, some = first(decision.inputs.accept_coins, tokens.shape[1]), places(where)
+    return Examined(accepted.target.select(some), tokens.flatten()[some], coins.flatten()[some])
 
 
 def _at_all(values: Tensor, where: Tensor, mask: Tensor) -> Tensor:
@@ -155,8 +158,9 @@ def _at_all(values: Tensor, where: Tensor, mask: Tensor) -> Tensor:
 def _most_likely(count: int, **distributions: Tensor) -> dict[str, Tensor]:
     """The `count` most probable tokens of distributions, found on the device."""
     found: dict[str, Tensor] = {}
-    for name, values in distributions.items() if count else ():
-        most, tokens = leading(values, min(count, values.shape[-1]))
+    values = list(distributions.values())
+    each = leading_of_each(values, min(count, values[0].shape[-1])) if count else []
+    for name, (most, tokens) in zip(distributions, each, strict=False):
         found |= {f"top_{name}": most, f"top_{name}_ids": tokens}
     return found
 

@@ -164,7 +164,7 @@ class Scheduler(Generic[S]):
         Args:
             room_for: how many of some sequences, the first ones, memory has room for.
         """
-        if self.prefilling:
+        if self.prefilling or not self.waiting:
             return []
         free = self.slots - len(self.decoding)
         taken = self._taken()

@@ -76,7 +76,7 @@ def download(tensors: dict[Any, Tensor]) -> dict[Any, Any]:
     All travel as float64, which holds token ids and float32 exactly.
     """
     if all(tensor.device.type == "cpu" for tensor in tensors.values()):
-        return {key: tensor.tolist() for key, tensor in tensors.items()}
+        return {key: tensor.numpy().tolist() for key, tensor in tensors.items()}
     packed = torch.cat([tensor.double().flatten() for tensor in tensors.values()]).cpu()
     parts = packed.split([tensor.numel() for tensor in tensors.values()])
     return {

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specviz.core.sampling import steps
 from specviz.engine.draft import Drafted, ban
-from specviz.engine.plan import VerifyInputs, select
+from specviz.engine.plan import VerifyInputs, first, select
 from specviz.runtime.runner import Runner
 
 
@@ -29,8 +29,7 @@ def verify(inputs: VerifyInputs, verifier: Runner, drafted: Drafted | None) -> T
         tokens = select(drafted.line, inputs.drafted)[:, :width]
         if inputs.drafting is not None:
             tokens = inputs.tokens.repeat(1, width).index_copy_(0, inputs.drafting, tokens)
-    following = steps(width, verifier.device)
-    needed = following < inputs.counts if min(lengths) < width else None
-    visible = max(first + length for first, length in zip(inputs.first_positions, lengths, strict=True))
-    logits = verifier.forward(tokens, inputs.positions + following, visible=visible, valid=needed)
+    needed = steps(width, verifier.device) < inputs.counts if min(lengths) < width else None
+    visible = max(begin + length for begin, length in zip(inputs.first_positions, lengths, strict=True))
+    logits = verifier.forward(tokens, first(inputs.positions, width), visible=visible, valid=needed)
     return ban(logits, inputs.banned)

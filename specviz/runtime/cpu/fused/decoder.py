@@ -159,14 +159,16 @@ class Decoder:
         slots: np.ndarray,
         positions: np.ndarray,
         cache: SlotTable,
-        logits: np.ndarray | None,
+        logits: int = 0,
+        row_bytes: int = 0,
     ) -> bool:
         """Read up to `MOST_ROWS` tokens, each for its slot at its position; those of a slot in ascending order.
 
         Args:
             tokens, slots, positions: int64 [n].
             cache: its slots, written at these positions, read up to them.
-            logits: float32 [n, at least `vocabulary` to the next multiple of 16], written; None where none are wanted.
+            logits, row_bytes: address of float32 [n, at least `vocabulary` to the next multiple of 16], written, and bytes of a row; 0
+                where none are wanted.
 
         Returns True if as many threads as are set ran it, undisturbed.
         """
@@ -174,15 +176,14 @@ class Decoder:
             room, table = self._make_room(cache), self._pass
             count = table[Pass.ROWS] = len(tokens)
             room.rows[0, :count], room.rows[1, :count], room.rows[2, :count] = tokens, slots, positions
-            table[Pass.LOGITS] = 0 if logits is None else logits.ctypes.data
-            table[Pass.LOGITS_BYTES] = 0 if logits is None else logits.strides[0]
+            table[Pass.LOGITS], table[Pass.LOGITS_BYTES] = logits, row_bytes
             return team().run(self.address, self.threads)
 
     def draft(self, drafting: np.ndarray, cache: SlotTable) -> None:
         """Draw what a `Drafting` of this decoder's passes asks for."""
         with self._lock:
             room, table = self._make_room(cache), self._pass
-            table[Pass.LOGITS], table[Pass.LOGITS_BYTES] = room.logits.ctypes.data, room.logits.strides[0]
+            table[Pass.LOGITS], table[Pass.LOGITS_BYTES] = room.logits_address, room.logits.strides[0]
             team().draft(int(drafting.ctypes.data), self.threads)
 
     def choose_threads(self) -> None:
@@ -195,11 +196,11 @@ class Decoder:
         slot, rows = SlotBuffers(self.shape, self.layers, POSITIONS), np.arange(_TRIED_ROWS)
         cache = SlotTable([slot])
         logits = np.empty((_TRIED_ROWS, -(-self.vocabulary // LANES) * LANES), np.float32)
-        counts = [1, *_counts(most_threads())]
+        address, counts = int(logits.ctypes.data), [1, *_counts(most_threads())]
         taken: dict[int, list[float]] = {count: [] for count in counts}
         for self.threads in counts * _TRIES:
             begin = time.perf_counter()
-            if self.run(rows, np.zeros_like(rows), rows, cache, logits):
+            if self.run(rows, np.zeros_like(rows), rows, cache, address, logits.strides[0]):
                 taken[self.threads].append(time.perf_counter() - begin)
 
         def cost(count: int) -> float:
@@ -353,6 +354,7 @@ class _Room:
         self._scratch = Room(MOST * self._scratch_bytes).take(MOST * self._scratch_bytes)
         self.rows = np.zeros((3, MOST_ROWS), np.int64)
         self.logits = np.empty((MOST_ROWS, -(-vocabulary // LANES) * LANES), np.float32)
+        self.logits_address = int(self.logits.ctypes.data)
         angles = np.arange(length, dtype=np.float32)[:, None] * shape.frequencies.astype(np.float32)
         twice = np.repeat(angles, 2, axis=1)
         self._cosines = np.cos(twice) * np.float32(shape.rotary_scale)

@@ -146,16 +146,14 @@ class FusedRunner(Runner):
         slots: slice | None = None,
     ) -> Tensor:
         """See `Runner.forward`."""
-        needed = tokens.numel() if valid is None else int(valid.sum())
-        values = torch.empty(needed, self._width)
-        self._run(tokens, positions, visible, valid, slots, values.numpy())
+        shape = tokens.shape if valid is None else (int(valid.sum()),)
+        values = torch.empty(*shape, self._width)
+        self._run(tokens, positions, visible, valid, slots, values.data_ptr())
         if self._known is not None:
             values = _spread(values, self._known, self.vocabulary_size)
         elif self._width != self.vocabulary_size:
-            values = values[:, : self.vocabulary_size]
-        if valid is None:
-            values = values.view(*tokens.shape, -1)
-        else:
+            values = values[..., : self.vocabulary_size]
+        if valid is not None:
             padded = values.new_empty(*tokens.shape, values.shape[-1])
             for slot, own in zip(padded, values.split(valid.sum(-1).tolist()), strict=True):
                 slot[: len(own)], slot[len(own) :] = own, 0.0
@@ -198,16 +196,18 @@ class FusedRunner(Runner):
         last = [position + stop - 1 for position, stop in zip(positions, stops, strict=True)]
         if max(last) >= self._cache.table.shortest:
             self._cache.stretch(np.arange(slots), np.array(last))
-        each = np.array([starts, stops, positions], np.int64)
-        heats = np.empty((slots, 1))
-        heats[:] = temperature if isinstance(temperature, float | int) else temperature.numpy()
-        rule, at = [0] * 6, int(each.ctypes.data)
+        numbers: list[float] = (
+            temperature[:, 0].tolist() if isinstance(temperature, Tensor) else [temperature] * slots
+        )
+        longest = classes = 0
         if stopping is not None:
-            numbers = [stopping.pass_seconds, stopping.speed, *stopping.remaining]
-            some = [np.array(each, np.float64) for each in (numbers, stopping.accepted, stopping.later)]
-            costs, accepted, later = (int(each.ctypes.data) for each in some)
-            classes = some[1].size // slots
-            rule = [stopping.length, len(stopping.remaining), costs, classes, accepted, later]
+            longest, classes = len(stopping.remaining), len(stopping.accepted[0]) if stopping.accepted else 0
+            numbers += [stopping.pass_seconds, stopping.speed, *stopping.remaining]
+            numbers += [share for each in (*stopping.accepted, stopping.later) for share in each]
+        integers, floats = np.array([starts, stops, positions], np.int64), np.array(numbers, np.float64)
+        at, heats = int(integers.ctypes.data), int(floats.ctypes.data)
+        costs = heats + 8 * slots
+        accepted = costs + 8 * (2 + longest)
         table[Drafting.SLOTS : Drafting.END] = [
             slots,
             at,
@@ -219,10 +219,15 @@ class FusedRunner(Runner):
             room.shape[1],
             0 if kept is None else kept.data_ptr(),
             0 if sure is None else sure.data_ptr(),
-            heats.ctypes.data,
+            heats,
             uniforms.data_ptr(),
             uniforms.shape[1],
-            *rule,
+            0 if stopping is None else stopping.length,
+            longest,
+            costs,
+            classes,
+            accepted,
+            accepted + 8 * classes * slots,
             0,
         ]
         self._decoder.draft(table, self._cache.table)
@@ -240,7 +245,7 @@ class FusedRunner(Runner):
         slots: slice | None = None,
     ) -> None:
         """See `Runner.read`."""
-        self._run(tokens, positions, visible, valid, slots, None)
+        self._run(tokens, positions, visible, valid, slots, 0)
 
     def _run(
         self,
@@ -249,9 +254,9 @@ class FusedRunner(Runner):
         visible: int,
         valid: Tensor | None,
         slots: slice | None,
-        logits: np.ndarray | None,
+        logits: int,
     ) -> None:
-        """Read all tokens that are not padding, slot by slot."""
+        """Read all tokens that are not padding, slot by slot; their logits, one after another, go to that address if it is not 0."""
         indices = _slots(0 if slots is None else slots.start, *tokens.shape)
         ids, at = tokens.numpy().reshape(-1), positions.numpy().reshape(-1)
         if valid is not None:
@@ -262,18 +267,18 @@ class FusedRunner(Runner):
         self.calls += 1
         if visible > self._cache.table.shortest:
             self._cache.stretch(indices, at)
+        row_bytes = 4 * self._width
         for begin in range(0, len(ids), MOST_ROWS):
-            part = slice(begin, begin + MOST_ROWS)
-            own = None if logits is None else logits[part]
-            self._decoder.run(ids[part], indices[part], at[part], self._cache.table, own)
+            part, own = slice(begin, begin + MOST_ROWS), logits and logits + begin * row_bytes
+            self._decoder.run(ids[part], indices[part], at[part], self._cache.table, own, row_bytes)
 
 
 def _spread(logits: Tensor, known: Tensor, size: int) -> Tensor:
-    """Logits [n, m or more] of the `known` tokens [m] as logits of all `size`: −inf elsewhere."""
+    """Logits [..., m or more] of the `known` tokens [m] as logits of all `size`: −inf elsewhere."""
     if kernels.serve(logits):
         return kernels.spread(logits, known, size)
-    whole = logits.new_full((len(logits), size), -math.inf)
-    return whole.index_copy_(-1, known, logits[:, : len(known)])
+    whole = logits.new_full((*logits.shape[:-1], size), -math.inf)
+    return whole.index_copy_(-1, known, logits[..., : len(known)])
 
 
 @lru_cache

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -86,7 +87,7 @@ def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
     assert drawn.room is not None
     return Drafted(
         lengths,
-        inputs.counts if inputs.adaptive is None else inputs.counts.clamp_max(steps),
+        inputs.counts if inputs.adaptive is None else torch.tensor(counts),
         steps,
         drawn.line,
         drawn.room,
@@ -152,9 +153,7 @@ def _draw_in_one_go(
     if drawn.room is None:
         drawn.room = torch.empty(shape)
         drawn.kept = torch.empty(shape) if inputs.keeps_logits else None
-    sure = stopping = None
-    if adaptive is not None:
-        sure, stopping = torch.zeros(shape[:2]), adaptive.stopping()
+    sure = None if adaptive is None else np.zeros(shape[:2], np.float32)
     passes, length = drafter.draft(
         drawn.line,
         drawn.room,
@@ -164,15 +163,15 @@ def _draw_in_one_go(
         inputs.temperature,
         inputs.coins,
         kept=drawn.kept,
-        sure=sure,
-        stopping=stopping,
+        sure=None if sure is None else torch.from_numpy(sure),
+        stopping=None if adaptive is None else adaptive.stopping(),
     )
     return passes, length, [[] for _ in starts] if sure is None else _confidences(sure[:, :passes])
 
 
-def _confidences(sure: Tensor) -> list[list[float]]:
-    found: list[list[float]] = sure.nan_to_num().tolist()  # NaN is reported later
-    return found
+def _confidences(sure: np.ndarray) -> list[list[float]]:
+    """As lists; what is not a number is reported later."""
+    return [[0.0 if each != each else each for each in row] for row in sure.tolist()]
 
 
 def _draw_by_steps(
@@ -206,7 +205,7 @@ def _draw_by_steps(
         q, tokens = _draw_one(inputs, logits, step, needed, drawn)
         if adaptive is not None:
             found.append(confidence(logits, inputs.temperature, q, tokens))
-            confidences = _confidences(torch.stack(found, 1))
+            confidences = _confidences(torch.stack(found, 1).numpy())
             if length := adaptive.stop(confidences):
                 break
     return turn + 1, length or 0, confidences

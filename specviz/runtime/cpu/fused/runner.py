@@ -161,6 +161,10 @@ class FusedRunner(Runner):
         return values
 
     @cached_property
+    def _numbers(self) -> _Numbers:
+        return _Numbers()
+
+    @cached_property
     def _drafting(self) -> np.ndarray:
         """A `Drafting` with what stays as it is."""
         table, reads, known = np.zeros(Drafting.END, np.int64), self._model.reads, self._known
@@ -204,8 +208,8 @@ class FusedRunner(Runner):
             longest, classes = len(stopping.remaining), len(stopping.accepted[0]) if stopping.accepted else 0
             numbers += [stopping.pass_seconds, stopping.speed, *stopping.remaining]
             numbers += [share for each in (*stopping.accepted, stopping.later) for share in each]
-        integers, floats = np.array([starts, stops, positions], np.int64), np.array(numbers, np.float64)
-        at, heats = int(integers.ctypes.data), int(floats.ctypes.data)
+        at = self._numbers.write([*starts, *stops, *positions], numbers)
+        heats = at + 24 * slots
         costs = heats + 8 * slots
         accepted = costs + 8 * (2 + longest)
         table[Drafting.SLOTS : Drafting.END] = [
@@ -279,6 +283,27 @@ def _spread(logits: Tensor, known: Tensor, size: int) -> Tensor:
         return kernels.spread(logits, known, size)
     whole = logits.new_full((*logits.shape[:-1], size), -math.inf)
     return whole.index_copy_(-1, known, logits[..., : len(known)])
+
+
+class _Numbers:
+    """Whole numbers and others after them, of eight bytes each, for compiled code to read: a place that is written again and again, since
+    asking an array where it lies takes as long as filling it.
+    """
+
+    def __init__(self) -> None:
+        self._make_room(128)
+
+    def _make_room(self, count: int) -> None:
+        self._integers = np.zeros(count, np.int64)
+        self._floats, self._address = self._integers.view(np.float64), int(self._integers.ctypes.data)
+
+    def write(self, integers: Sequence[int], floats: Sequence[float]) -> int:
+        """Returns their address, which holds until the next call."""
+        first, count = len(integers), len(integers) + len(floats)
+        if count > len(self._integers):
+            self._make_room(2 * count)
+        self._integers[:first], self._floats[first:count] = integers, floats
+        return self._address
 
 
 @lru_cache

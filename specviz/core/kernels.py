@@ -141,9 +141,9 @@ def decide(
     accept_coins: Tensor,
     resample_coins: Tensor,
     records: bool,
-) -> tuple[Tensor, Tensor]:
-    """As `target.Target.decide`: q, p, pi and acceptance [4, B, K, 2] of draft and replacing tokens; accepted, last and replacing
-    ones [3, B].
+) -> list[Tensor]:
+    """As `target.Target.decide`: acceptance [B, K]; accepted, last and replacing tokens [B]; q, p and pi of draft and replacing ones
+    [B, K, 2].
 
     Args:
         scale: what `speed` multiplies q by, a number or [B, 1]; None where a rule, or the verifier alone, decides.
@@ -154,7 +154,7 @@ def decide(
     some = tokens.numpy(), counts.numpy(), *coins
     rule = _rule(q, score, threshold, deferred)
     loops().decide(rows(q), rows(p), q.shape[-1], *rule, scales, floor, _TINY, records, *some, out, found)
-    return torch.from_numpy(out), torch.from_numpy(found)
+    return [torch.from_numpy(each) for each in (out[3, ..., 0], *found, *out[:3])]
 
 
 _TINY, _NONE = np.finfo(np.float32).tiny, np.empty(0, np.float32)

@@ -160,11 +160,10 @@ class Target:
             scale = 1 - self.lenience if self.method.name == "speed" else None
             known = self.distributions.q, self.distributions.p, self.score, self.threshold, self.deferred
             coins = counts, accept_coins, resample_coins
-            numbers, found = kernels.decide(*known, scale, FLOOR, tokens, *coins, records)
-            accepted, last, resampled = found.unbind()
-            return Verdict(
-                numbers[3, ..., 0], accepted, last, resampled, (numbers[0], numbers[1], numbers[2])
+            acceptance, accepted, last, resampled, q, p, pi = kernels.decide(
+                *known, scale, FLOOR, tokens, *coins, records
             )
+            return Verdict(acceptance, accepted, last, resampled, (q, p, pi))
         acceptance = self.acceptance(tokens)
         accepted, last = examine(acceptance, accept_coins, counts)
         resampled = self.draw_replacement(last, resample_coins, tokens)

@@ -85,12 +85,7 @@ class Decision:
 def accept(inputs: AcceptInputs, drafted: Drafted, verified: Verified) -> Accepted:
     """Compare every draft token's coin with its acceptance probability, all at once, and replace the first one rejected."""
     counts = select(drafted.counts, inputs.drafted)
-    tokens, q, logits = (
-        None if values is None else first(select(values, inputs.drafted), inputs.draft_length)
-        for values in (drafted.tokens, drafted.q, drafted.logits)
-    )
-    assert tokens is not None
-    assert q is not None
+    tokens, q, logits = drafted.some(inputs.drafted, inputs.draft_length)
     count = q.shape[1]
     known = {"q": q, "p": first(verified.p, count)}
     if inputs.is_plain:
@@ -119,8 +114,5 @@ def decide(
     if verified is not None:
         return Decision(inputs, verified=verified, resampled=draw(verified.p, inputs.resample_coins)[:, 0])
     assert drafted is not None
-    tokens, logits, q = (
-        None if each is None else select(each, inputs.drafted)
-        for each in (drafted.tokens, drafted.logits, drafted.q)
-    )
+    tokens, q, logits = drafted.some(inputs.drafted, drafted.steps)
     return Decision(inputs, tokens, logits, q)

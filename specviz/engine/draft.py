@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specviz.core.sampling import confidence, distribution, draw
 from specviz.engine.draft_length import AdaptiveDraftLength
-from specviz.engine.plan import DraftInputs, first
+from specviz.engine.plan import DraftInputs, first, select
 from specviz.runtime.runner import Runner
 
 
@@ -48,20 +48,11 @@ class Drafted:
     is_ahead: bool
     confidences: list[list[float]]
 
-    @property
-    def tokens(self) -> Tensor:
-        """Draft tokens [D, n]."""
-        return self.line[:, 1 : self.steps + 1]
-
-    @property
-    def q(self) -> Tensor:
-        """The drafter's distributions, [D, n, V]."""
-        return first(self.room, self.steps)
-
-    @property
-    def logits(self) -> Tensor | None:
-        """The drafter's, [D, n, V], where they are kept."""
-        return None if self.kept is None else first(self.kept, self.steps)
+    def some(self, slots: Tensor | slice | None, count: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Up to `count` draft tokens [B, n] of some slots, q [B, n, V], and the drafter's logits, where they are kept."""
+        count = min(count, self.steps)
+        kept = None if self.kept is None else select(first(self.kept, count), slots)
+        return select(self.line, slots)[:, 1 : count + 1], select(first(self.room, count), slots), kept
 
     def to(self, device: torch.device) -> Drafted:
         """The same on another device."""

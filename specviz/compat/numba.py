@@ -8,18 +8,21 @@ Each name is covered by tests/unit/compat/test_numba.py, which says what is lost
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
 import numba
 from numba.core import types
+from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
 from numba.core.compiler import CompileResult
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.serialize import dumps
 
 from specviz.files import write_whole
@@ -64,21 +67,38 @@ class CompiledFunction:
             source: stands for all code that it is made of.
         """
         result = types.int64 if returns else types.void
-        self._compiled: Any = CFunc(function, ((types.int64,) * arguments, result), {}, {})
-        cache = _Cache(function, folder, name, source) if folder else None
-        if cache:
-            self._compiled._cache = cache  # type: ignore[attr-defined]
-        self._compiled.compile()
+        key = sha256(f"{name} {source} {_target()}".encode()).hexdigest()[:16]
+        cache = _Cache(function, folder / f"{name}-{key}.bin") if folder else None
+        with _numbered_from(int(key, 16)):
+            self._compiled: Any = CFunc(function, ((types.int64,) * arguments, result), {}, {})
+            if cache:
+                self._compiled._cache = cache  # type: ignore[attr-defined]
+            self._compiled.compile()
         self.address: int = self._compiled.address or 0
         self.was_cached: bool = bool(cache and self._compiled.cache_hits)
+
+
+@contextmanager
+def _numbered_from(first: int) -> Iterator[None]:
+    """Number the functions that are compiled in here from `first` on.
+
+    The number is what tells functions made by one function apart, and it counts from 1 in each process: of two that were compiled by
+    different processes, and are read by a third, the one would be called in place of the other.
+    """
+    with global_compiler_lock:
+        usual = FunctionIdentity._unique_ids
+        FunctionIdentity._unique_ids = count(first)
+        try:
+            yield
+        finally:
+            FunctionIdentity._unique_ids = usual
 
 
 class _Cache(NullCache):
     """One compiled function in one file. Whatever is wrong with the file, or keeps it from being written, means no cache."""
 
-    def __init__(self, function: Callable[..., Any], folder: Path, name: str, source: str) -> None:
-        key = sha256(f"{source} {_target()}".encode()).hexdigest()[:16]
-        self._path = folder / f"{name}-{key}.bin"
+    def __init__(self, function: Callable[..., Any], path: Path) -> None:
+        self._path = path
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function, or None."""

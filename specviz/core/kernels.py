@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
@@ -131,6 +132,7 @@ def draw_residual(
 def decide(
     q: Tensor,
     p: Tensor,
+    pending: Pending | None,
     score: Tensor | None,
     threshold: Tensor | None,
     deferred: Tensor | None,
@@ -146,17 +148,46 @@ def decide(
     [B, K, 2].
 
     Args:
+        pending: what is still to be found of p.
         scale: what `speed` multiplies q by, a number or [B, 1]; None where a rule, or the verifier alone, decides.
     """
+    unread: tuple[np.ndarray, np.ndarray, np.ndarray]
+    if pending is None:
+        unread = _NO_ROWS, _NO_HEAT, _missing(len(tokens), tokens.shape[1])
+    else:
+        count = tokens.shape[1]
+        logits = pending.logits[:, :count]
+        unread = (
+            rows(logits),
+            _each(pending.temperature, logits.shape[:-1], np.float64),
+            pending.missing[:, :count],
+        )
     out, found = np.zeros((4, *tokens.shape, 2), np.float32), np.empty((3, len(tokens)), np.int64)
     scales = _NONE if scale is None else _each(scale, tuple(tokens.shape))
     coins = accept_coins.numpy(), resample_coins.numpy()
     some = tokens.numpy(), counts.numpy(), *coins
     rule = _rule(q, score, threshold, deferred)
-    loops().decide(rows(q), rows(p), q.shape[-1], *rule, scales, floor, _TINY, records, *some, out, found)
+    loops().decide(
+        rows(q), rows(p), q.shape[-1], *unread, *rule, scales, floor, _TINY, records, *some, out, found
+    )
     return [torch.from_numpy(each) for each in (out[3, ..., 0], *found, *out[:3])]
 
 
+@dataclass(frozen=True)
+class Pending:
+    """Rows of p [B, K, V] that are found from `logits` [B, K, V] where they are examined, if they are `missing` [B, K]."""
+
+    logits: Tensor
+    temperature: float | Tensor
+    missing: np.ndarray
+
+
+@lru_cache
+def _missing(count: int, steps: int) -> np.ndarray:
+    return np.zeros((count, steps), bool)
+
+
+_NO_ROWS, _NO_HEAT = np.empty(0, np.int64), np.empty(0)
 _TINY, _NONE = np.finfo(np.float32).tiny, np.empty(0, np.float32)
 
 

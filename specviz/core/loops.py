@@ -173,20 +173,25 @@ def _weigh(row: Array, top: Any, temperature: float, lanes: Array, out: Array) -
     return _f4(1 / total)
 
 
+@_compile("void(f4[::1], f8, f4[::1], f4[::1])")
+def _softmax(row: Array, temperature: float, lanes: Array, out: Array) -> None:
+    """One row of `softmax`. `lanes` [BLOCK] is overwritten."""
+    top = _largest(row)
+    if temperature == 0:
+        out[:] = _ZERO
+        out[_first(row, top)] = _ONE
+        return
+    scale = _weigh(row, top, temperature, lanes, out)
+    for j in range(row.size):
+        out[j] *= scale
+
+
 @_compile("void(i8[::1], f8[::1], f4[:,::1])")
 def softmax(logits: Array, temperature: Array, out: Array) -> None:
     """Probabilities [n, V] of `logits` [n, V] at temperatures [n]; one-hot at the first argmax where that is 0."""
     lanes = np.empty(BLOCK, _f4)
     for i in range(len(logits)):
-        row, found = _row(logits[i], out.shape[1]), out[i]
-        top = _largest(row)
-        if temperature[i] == 0:
-            found[:] = _ZERO
-            found[_first(row, top)] = _ONE
-            continue
-        scale = _weigh(row, top, temperature[i], lanes, found)
-        for j in range(row.size):
-            found[j] *= scale
+        _softmax(_row(logits[i], out.shape[1]), temperature[i], lanes, out[i])
 
 
 @_compile("f4(f4[::1], i8[::1], f4, f8, f4[::1], f4[::1], f4[::1])")
@@ -455,13 +460,16 @@ def _by_ratio(q: Any, p: Any, scale: Any, floor: Any, share: Any) -> Any:
 
 
 @_compile(
-    "void(i8[::1], i8[::1], i8, i8[::1], i8, f4[::1], f4[::1], f4[::1], f4, f4, b1, i8[:,:], i8[:], f8[:,:], f8[:,:], "
-    "f4[:,:,:,::1], i8[:,::1])"
+    "void(i8[::1], i8[::1], i8, i8[::1], f8[::1], b1[:,:], i8[::1], i8, f4[::1], f4[::1], f4[::1], f4, f4, b1, i8[:,:], i8[:], "
+    "f8[:,:], f8[:,:], f4[:,:,:,::1], i8[:,::1])"
 )
 def decide(
     q: Array,
     p: Array,
     size: int,
+    logits: Array,
+    heat: Array,
+    missing: Array,
     score: Array,
     scores: int,
     threshold: Array,
@@ -479,22 +487,31 @@ def decide(
 ) -> None:
     """`Target.decide` of a cascade, or where there are scales [n] of `speed`, for `counts` [b] of `tokens` [b, K]; n is b · K.
 
-    Writes q, p, pi and acceptance of draft tokens, and of what replaces the last examined, to `out` [4, b, K, 2]; pi of `speed`
-    only if `records`. To `found` [3, b] how many are accepted, the last that is examined, and what replaces it.
+    Rows of p that are `missing` [b, K] are found, when they are examined, from `logits` [n] at temperatures `heat` [n].
+    Writes q of draft tokens, p, pi and acceptance of examined ones, and all four of what replaces the last of these, to `out`
+    [4, b, K, 2]; pi of `speed` only if `records`. To `found` [3, b] how many are accepted, the last that is examined, and what
+    replaces it.
     """
     less, more, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
     row, blocks, steps = np.empty(size, _f4), np.empty(-(-size // BLOCK)), tokens.shape[1]
+    room = np.empty(BLOCK, _f4)
     for i in range(len(counts)):
+        accepted, share = 0, _ZERO
         for step in range(steps):
+            out[0, i, step, 0] = _row(q[i * steps + step], size)[tokens[i, step]]
+        for step in range(counts[i]):
             n, token, at = i * steps + step, tokens[i, step], out[:, i, step, 0]
-            at[0], at[1] = _row(q[n], size)[token], _row(p[n], size)[token]
+            if missing[i, step]:
+                _softmax(_row(logits[n], size), heat[n], room, _row(p[n], size))
+                missing[i, step] = False
+            at[1] = _row(p[n], size)[token]
             if scale.size:
                 at[2], at[3] = _by_ratio(at[0], at[1], scale[n], floor, _ZERO)
             else:
                 judged = _row(score[n], scores)
                 at[2], at[3] = _by_rule(at[0], at[1], judged, threshold[n], deferred[n], tiny, token)
-        accepted, share = 0, _ZERO
-        while accepted < counts[i] and accept_coins[i, accepted] < out[3, i, accepted, 0]:
+            if not accept_coins[i, step] < at[3]:
+                break
             accepted += 1
         last = min(accepted, counts[i] - 1)
         for step in range(last + 1 if records and scale.size else 0):

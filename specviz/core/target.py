@@ -71,6 +71,11 @@ def examine(acceptance: Tensor, coins: Tensor, counts: Tensor) -> tuple[Tensor, 
     return accepted, torch.minimum(accepted, counts - 1)
 
 
+def finds_p_as_examined(method: Method, logits: Tensor) -> bool:
+    """Whether a method needs p of examined draft tokens alone, and it can be found when they are."""
+    return method.name == "speed" and kernels.serve(logits)
+
+
 @dataclass(frozen=True)
 class Target:
     """What a method decodes towards at a set of positions, and with it acceptance and residual.
@@ -144,7 +149,13 @@ class Target:
         return self.method.weigh is None and kernels.serve(self.distributions.q)
 
     def decide(
-        self, tokens: Tensor, counts: Tensor, accept_coins: Tensor, resample_coins: Tensor, records: bool
+        self,
+        tokens: Tensor,
+        counts: Tensor,
+        accept_coins: Tensor,
+        resample_coins: Tensor,
+        records: bool,
+        pending: kernels.Pending | None = None,
     ) -> Verdict:
         """Accept draft tokens until one has a coin that is not below its acceptance, and draw what replaces that one.
 
@@ -155,10 +166,18 @@ class Target:
             counts: how many of them were drafted, [B], at least 1.
             accept_coins, resample_coins: uniforms of these positions [B, K or more].
             records: whether their probabilities are wanted.
+            pending: what is still to be found of p, where compiled loops serve (`finds_p_as_examined`).
         """
         if self._is_compiled:
             scale = 1 - self.lenience if self.method.name == "speed" else None
-            known = self.distributions.q, self.distributions.p, self.score, self.threshold, self.deferred
+            known = (
+                self.distributions.q,
+                self.distributions.p,
+                pending,
+                self.score,
+                self.threshold,
+                self.deferred,
+            )
             coins = counts, accept_coins, resample_coins
             acceptance, accepted, last, resampled, q, p, pi = kernels.decide(
                 *known, scale, FLOOR, tokens, *coins, records

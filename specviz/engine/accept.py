@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from specviz.core.distributions import Distributions
+from specviz.core.kernels import Pending
 from specviz.core.sampling import distribution, draw
-from specviz.core.target import Target, Verdict
+from specviz.core.target import Target, Verdict, finds_p_as_examined
 from specviz.engine.draft import Drafted
 from specviz.engine.plan import AcceptInputs, first, select
 
@@ -26,16 +28,23 @@ class Verified:
     Attributes:
         logits, p: [B, K, V].
         p1: the same where a rule may need it.
+        pending: what is still to be found of p, which is found as far as draft tokens are examined.
     """
 
     logits: Tensor
     p: Tensor
     p1: Tensor | None
+    pending: Pending | None = None
 
     @staticmethod
     def of(inputs: AcceptInputs, logits: Tensor) -> Verified:
         """From the logits of all sequences that are verified."""
         own = first(select(logits, inputs.verified), inputs.draft_length)
+        if finds_p_as_examined(inputs.method, own) and not inputs.sequences[0].warp.truncates:
+            p, missing = torch.empty(own.shape), np.ones(own.shape[:2], bool)
+            return Verified(
+                own, p, p if inputs.is_plain else None, Pending(own, inputs.warp.temperature, missing)
+            )
         p = distribution(own, *inputs.warp)
         if inputs.is_plain:
             return Verified(own, p, p)
@@ -95,7 +104,8 @@ def accept(inputs: AcceptInputs, drafted: Drafted, verified: Verified) -> Accept
     verifier_logits = None if inputs.is_plain else first(verified.logits, count)
     distributions = Distributions(logits, verifier_logits, *inputs.warp, **known)
     target = Target.of(inputs.method, distributions, inputs.lenience)
-    verdict = target.decide(tokens, counts, inputs.accept_coins, inputs.resample_coins, inputs.records)
+    coins = inputs.accept_coins, inputs.resample_coins
+    verdict = target.decide(tokens, counts, *coins, inputs.records, verified.pending)
     if drafted.is_ahead:
         counts = torch.minimum(counts, torch.maximum(verdict.accepted + 1, counts - 1))
     return Accepted(counts, tokens, logits, target, verdict)

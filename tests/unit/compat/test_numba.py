@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
+import subprocess
+import sys
+from pathlib import Path
 
 import numba
+from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
 from numba.core.compiler import CompileResult
+from numba.extending import register_jitable
 
 from specviz.compat.numba import CompiledFunction, target_features
 
@@ -27,12 +33,49 @@ def test_the_names_are_there() -> None:
             "compiled functions cannot be cached: every start takes ten seconds more"
         )
     assert "self._cache" in inspect.getsource(CFunc.compile), "a compiled function asks its cache no more"
+    assert "cls._unique_ids" in inspect.getsource(FunctionIdentity.from_function), (
+        "compiled functions are told apart in another way, perhaps not across processes"
+    )
 
 
 def test_a_compiled_function_runs() -> None:
     made = CompiledFunction(lambda x, y: x * y, 2, returns=True, name="product", source="", folder=None)
-    import ctypes
-
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     assert kind(made.address)(6, 7) == 42
     assert not made.was_cached
+
+
+def test_what_different_processes_compiled_is_told_apart(tmp_path: Path) -> None:
+    """Functions made by one function have one name but for a number, which counts from 1 in each process."""
+    for start in (2, 3):
+        code = f"from tests.unit.compat.test_numba import counted; counted({start}, {str(tmp_path)!r})"
+        subprocess.run([sys.executable, "-c", code], check=True)
+    from_two, from_three = (counted(start, str(tmp_path)) for start in (2, 3))
+    assert from_two.was_cached
+    assert from_three.was_cached
+    kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+    assert kind(from_three.address)(7) - kind(from_two.address)(7) == 5
+
+
+def counted(start: int, folder: str) -> CompiledFunction:
+    """Of x: a number that is greater by 5 where `start` is by 1, by a function of its own, too long to be written into it five times."""
+
+    @register_jitable
+    def count(x, y):  # type: ignore[no-untyped-def]
+        total = 0
+        for i in range(x):
+            for j in range(i % 3):
+                total += j * (total % 7 - y)
+            for j in range(i % 5):
+                total -= j * (total % 11 + y)
+            for j in range(i % 7):
+                total ^= j * (total % 13 - y)
+            for j in range(i % 11):
+                total += j ^ (total % 17 + y)
+        return total + start
+
+    def whole(x):  # type: ignore[no-untyped-def]
+        return count(x, 1) + count(x, 2) + count(x, 3) + count(x, 4) + count(x, 5)
+
+    name = f"from-{start}"
+    return CompiledFunction(whole, 1, returns=True, name=name, source="", folder=Path(folder))

@@ -22,12 +22,17 @@ _CODE = "from specviz.runtime.cpu.fused import functions; functions.draft()"
 
 
 @cache
-def begin() -> Callable[[], None]:
-    """Begin to compile, unless that has been done before: then they are only read. Returns what waits for the end of it."""
+def sources() -> str:
+    """A hash of all code that compiled functions are made of."""
     folder = Path(__file__).parent
     files = [folder / "loops.py", *sorted((folder.parent / "runtime/cpu/fused").glob("*.py"))]
-    source = b"".join(file.read_bytes() for file in files)
-    mark = cache_directory() / "compiled" / f"rounds-{sha256(source).hexdigest()[:16]}"
+    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+@cache
+def begin() -> Callable[[], None]:
+    """Begin to compile, unless that has been done before: then they are only read. Returns what waits for the end of it."""
+    mark = cache_directory() / "compiled" / f"rounds-{sources()[:16]}"
     child = None
     if not mark.exists() and find_spec("numba"):
         with suppress(OSError):

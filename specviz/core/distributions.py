@@ -140,7 +140,7 @@ class Distributions:
         return whole
 
     def _room(self, count: int) -> Tensor:
-        q = self._source[0].q if self._source else self.q
+        q = self.whole.q
         return q.new_empty(count, q.shape[-1])
 
     @property

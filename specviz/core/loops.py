@@ -441,11 +441,10 @@ def speed(q: Array, p: Array, scale: Array, floor: Any, out: Array) -> None:
             row[j] = (own[j] if kept > own[j] else kept) + share * (_ZERO if difference < 0 else difference)
 
 
-@_compile("UniTuple(f4, 2)(f4, f4, f4[::1], f4, f4, f4, i8)")
-def _by_rule(q: Any, p: Any, score: Array, threshold: Any, deferred: Any, tiny: Any, token: int) -> Any:
+@_compile("UniTuple(f4, 2)(f4, f4, f4, f4, f4, f4)")
+def _by_rule(q: Any, p: Any, score: Any, threshold: Any, deferred: Any, tiny: Any) -> Any:
     """pi and acceptance of a token in a cascade."""
-    trusted = score[token if score.size > 1 else 0] >= threshold
-    pi = (q if trusted else _ZERO) + p * deferred
+    pi = (q if score >= threshold else _ZERO) + p * deferred
     ratio = pi / (tiny if q < tiny else q)
     return pi, _ONE if ratio > _ONE else ratio
 
@@ -508,8 +507,8 @@ def decide(
             if scale.size:
                 at[2], at[3] = _by_ratio(at[0], at[1], scale[n], floor, _ZERO)
             else:
-                judged = _row(score[n], scores)
-                at[2], at[3] = _by_rule(at[0], at[1], judged, threshold[n], deferred[n], tiny, token)
+                own_score = _row(score[n], scores)[token if scores > 1 else 0]
+                at[2], at[3] = _by_rule(at[0], at[1], own_score, threshold[n], deferred[n], tiny)
             if not accept_coins[i, step] < at[3]:
                 break
             accepted += 1
@@ -527,7 +526,8 @@ def decide(
             if scale.size:
                 at[2], at[3] = _by_ratio(at[0], at[1], scale[n], floor, share)
             else:
-                at[2], at[3] = _by_rule(at[0], at[1], judged, threshold[n], deferred[n], tiny, token)
+                own_score = judged[token if scores > 1 else 0]
+                at[2], at[3] = _by_rule(at[0], at[1], own_score, threshold[n], deferred[n], tiny)
         found[0, i], found[1, i], found[2, i] = accepted, last, token
 
 
@@ -626,6 +626,16 @@ def _lenience_at(method: int, score: float, best: float, distance: float) -> flo
     return np.inf if lack > 0 else -np.inf
 
 
+@_compile("f4(i8, f8, f4, f4)")
+def _threshold(method: int, lenience: float, best: Any, distance: Any) -> Any:
+    """What a score is compared with in a cascade, by its place among the nine; `best` is max p1."""
+    if method == _CHOW:
+        return _f4(1 - lenience)
+    if method == _TOKEN_V3:
+        return _f4(1 - lenience) * best
+    return best - (_f4(lenience) * distance if method == _OPT else _f4(lenience))
+
+
 @_compile(
     "void(i8[::1], i8[::1], i8[::1], i8[::1], i8, i8[::1], f8[::1], f8[:,::1], f8[:,::1], f8, f4, f4[:,::1], f8[:,:,::1])"
 )
@@ -652,18 +662,10 @@ def nine(
     some, spare = np.empty(size, np.int64), np.empty(size, np.int64)
     for i in range(len(tokens)):
         token, coin = tokens[i], coins[i]
-        row_q, row_p, row_q1, row_p1 = (
-            _row(q[i], size),
-            _row(p[i], size),
-            _row(q1[i], size),
-            _row(p1[i], size),
-        )
-        own_q, own_p, wide_q, wide_p = (
-            row_q[token],
-            row_p[token],
-            np.float64(row_q[token]),
-            np.float64(row_p[token]),
-        )
+        row_q, row_p = _row(q[i], size), _row(p[i], size)
+        row_q1, row_p1 = _row(q1[i], size), _row(p1[i], size)
+        own_q, own_p = row_q[token], row_p[token]
+        wide_q, wide_p = np.float64(own_q), np.float64(own_p)
         surest, best = _largest(row_q1), _largest(row_p1)
         distance = _f4(_excess(row_q, row_p, part, lanes))
         # An untrusted token is accepted while the mass of q on all untrusted tokens exceeds this.
@@ -679,13 +681,7 @@ def nine(
                 if wide_p > coin * floor:
                     since = 1 - wide_p / max(coin * wide_q, _LEAST_NORMAL)
             else:
-                threshold = best - _f4(lenience)
-                if method == _CHOW:
-                    threshold = _f4(1 - lenience)
-                elif method == _OPT:
-                    threshold = best - _f4(lenience) * distance
-                elif method == _TOKEN_V3:
-                    threshold = _f4(1 - lenience) * best
+                threshold = _threshold(method, lenience, best, distance)
                 if method < _TOKEN_V1:
                     score, deferred = surest, _ONE if surest < threshold else _ZERO
                     if not coin * wide_q < wide_p:
@@ -697,9 +693,7 @@ def nine(
                         crossed = _crossing(scores, row_q, share, score, some, spare, part, lanes)
                     until = _lenience_at(method, crossed, best, distance)
                 since = _lenience_at(method, score, best, distance)
-                pi = (own_q if score >= threshold else _ZERO) + own_p * deferred
-                ratio = pi / (tiny if own_q < tiny else own_q)
-                acceptances[i, method] = _ONE if ratio > _ONE else ratio
+                acceptances[i, method] = _by_rule(own_q, own_p, score, threshold, deferred, tiny)[1]
             low, high = ranges[0, method], ranges[1, method]
             first = until if until < since and low < until <= high and np.isfinite(until) else np.inf
             second = since if until < since and low < since <= high and np.isfinite(since) else np.inf

@@ -159,9 +159,10 @@ def _most_likely(count: int, **distributions: Tensor) -> dict[str, Tensor]:
     """The `count` most probable tokens of distributions, found on the device."""
     found: dict[str, Tensor] = {}
     values = list(distributions.values())
-    each = leading_of_each(values, min(count, values[0].shape[-1])) if count else []
-    for name, (most, tokens) in zip(distributions, each, strict=False):
-        found |= {f"top_{name}": most, f"top_{name}_ids": tokens}
+    if count:
+        each = leading_of_each(values, min(count, values[0].shape[-1]))
+        for name, (most, tokens) in zip(distributions, each, strict=True):
+            found |= {f"top_{name}": most, f"top_{name}_ids": tokens}
     return found
 
 

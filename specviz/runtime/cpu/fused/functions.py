@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numba.extending import register_jitable
 
-from specviz import core
 from specviz.compat.numba import CompiledFunction
+from specviz.core.compiling import sources
 from specviz.files import cache_directory
 from specviz.runtime.cpu.fused import layers, teamwork, tiles
 from specviz.runtime.cpu.fused.layers import POSITIONS
@@ -20,8 +18,7 @@ from specviz.runtime.cpu.fused.memory import number, set_number
 from specviz.runtime.cpu.fused.products import Arithmetic, Format, product, quantiser, unpacker
 from specviz.runtime.cpu.fused.vectors import LANES
 
-_sources = [*sorted(Path(__file__).parent.glob("*.py")), Path(core.__file__).with_name("loops.py")]
-_source = sha256(b"".join(path.read_bytes() for path in _sources)).hexdigest()
+_source = sources()
 _alive: list[CompiledFunction] = []
 
 

@@ -97,6 +97,7 @@ class FusedRunner(Runner):
         self.device, self.dtype = model.device, model.dtype
         self._width = -(-self._decoder.vocabulary // LANES) * LANES
         self._known = None if model.kept is None else model.kept[model.kept < vocabulary_size]
+        self._numbers = _Numbers()
         shape = self._decoder.shape
         self.position_bytes = 8 * self._decoder.layers * shape.key_heads * shape.head_size
         super().__init__()
@@ -159,10 +160,6 @@ class FusedRunner(Runner):
                 slot[: len(own)], slot[len(own) :] = own, 0.0
             values = padded
         return values
-
-    @cached_property
-    def _numbers(self) -> _Numbers:
-        return _Numbers()
 
     @cached_property
     def _drafting(self) -> np.ndarray:

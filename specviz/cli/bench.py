@@ -38,7 +38,7 @@ def bench(
         int | None, asks("Runs of every contender for each prompt and temperature", 1)
     ] = None,
     tokens: Annotated[int | None, asks("New tokens of every run", 40)] = None,
-    prompts: Annotated[int | None, asks("Of four kinds in turn", 12)] = None,
+    prompts: Annotated[int | None, asks("Of those held out, their kinds in turn", 14)] = None,
     draft_length: Annotated[int | None, asks("Of all who draft a fixed number", 3, "K")] = None,
     threads: Annotated[int | None, asks("Of everybody", "torch’s own choice")] = None,
     seed: Annotated[int | None, asks("Of the first prompt", 0)] = None,

@@ -37,10 +37,14 @@ def target_features() -> frozenset[str]:
     return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
 
 
+def target_name() -> str:
+    """The processor's name that numba compiles for, as LLVM has it: this processor's, or NUMBA_CPU_NAME."""
+    return _config.CPU_NAME or llvm.get_host_cpu_name()
+
+
 def _target() -> str:
     """What machine code depends on beside its source."""
-    name = _config.CPU_NAME or llvm.get_host_cpu_name()
-    return f"{numba.__version__} {llvm.llvm_version_info} {name} {sorted(target_features())}"
+    return f"{numba.__version__} {llvm.llvm_version_info} {target_name()} {sorted(target_features())}"
 
 
 class CompiledFunction:

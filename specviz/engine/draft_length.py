@@ -11,7 +11,7 @@ token.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from math import prod
 from statistics import median
@@ -31,6 +31,10 @@ _RECENT, _REFRESHED = 32, 8
 """Rounds whose times are kept, so that a slow one is forgotten; and how often, once there are so many, estimates are made anew."""
 _USUAL_SLOPE, _SLOPE_WEIGHT = 0.03, 4.0
 """Expected cost of one more token in a verifier pass, as a share of the pass, and the weight of that expectation."""
+_TOLD, _FORGOTTEN = 3, 0.1
+"""Rounds of a length from which on it is believed; how much of what was found is forgotten with each estimate that finds only one such
+length, and so nothing of what another costs.
+"""
 _FIRST_LENGTHS = (4, 2)
 """Draft lengths of an engine's first rounds, from which drafting and verifying costs are estimated."""
 
@@ -46,6 +50,7 @@ class RoundCosts:
         self._drafting: deque[tuple[int, float]] = deque(maxlen=_RECENT)
         self._remaining: deque[tuple[int, float]] = deque(maxlen=_RECENT)
         self._estimates: tuple[float, list[float]] | None = None
+        self._slope: float | None = None  # of one more token, as lengths that were believed had it
 
     def update(
         self, draft_length: int, passes: int, drafter_seconds: float, remaining_seconds: float
@@ -66,7 +71,12 @@ class RoundCosts:
         """
         if (found := self._estimates) is None:
             one = median(seconds / passes for passes, seconds in self._drafting)
-            drafting, rest = _line(self._drafting, one), _line(self._remaining, None)
+            drafting, rest = _line(self._drafting, one), _line(self._remaining, self._slope)
+            counts = Counter(length for length, _ in self._remaining).values()
+            if sum(count >= _TOLD for count in counts) > 1:
+                self._slope = rest.slope
+            elif self._slope is not None:
+                self._slope += _FORGOTTEN * (_USUAL_SLOPE * rest.level - self._slope)
             more = min(drafting.slope, one)
             first = drafting.level - more * drafting.mean
             remaining = [

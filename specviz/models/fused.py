@@ -103,7 +103,7 @@ def fused_model(
         fast: with activations of one byte, as llama.cpp does; otherwise exact.
     """
     from specviz.runtime.cpu.fused.decoder import Decoder, DecoderShape
-    from specviz.runtime.cpu.fused.processor import dot_products, has_tiles
+    from specviz.runtime.cpu.fused.processor import dot_products, has_tiles, reading
     from specviz.runtime.cpu.fused.products import Arithmetic, Precision
     from specviz.runtime.cpu.fused.runner import FusedModel
 
@@ -131,7 +131,8 @@ def fused_model(
     except MixedFormatsError as error:
         _log.info("%s: this model runs on torch", error)
         return None
-    arithmetic = Arithmetic(dots, Precision.FAST if fast else Precision.EXACT, has_tiles())
+    size = sum(each.nbytes for each in checkpoint.tensors.values())
+    arithmetic = Arithmetic(dots, Precision.FAST if fast else Precision.EXACT, has_tiles(), reading(size))
     head = None if config.tie_word_embeddings else parts.matrix("lm_head.weight")
     norm = parts.vector("model.norm.weight")
     decoder = Decoder(shape, layers, parts.matrix("model.embed_tokens.weight"), norm, head, arithmetic)

@@ -9,9 +9,6 @@ from specviz.schema.settings import MAX_DRAFT_LENGTH
 from specviz.tools.bench.contenders import KEYS
 from specviz.tools.distill.prompts import held_out_by_kind
 
-KINDS = ("facts", "stories", "code", "rewriting")
-"""Kinds of held-out prompts, in turn."""
-
 
 @dataclass(frozen=True)
 class BenchmarkOptions:
@@ -22,7 +19,7 @@ class BenchmarkOptions:
         acceptance: if given, one temperature is searched for at which about this share of draft tokens is accepted.
         contenders: keys of `specviz.tools.bench.contenders.KEYS`.
         tokens: new ids of every run.
-        prompts: how many, of four kinds in turn.
+        prompts: how many of those held out, their kinds in turn.
         draft_lengths: K of lossless speculative decoding at fixed K.
         draft_length: K of all others who draft a fixed number.
         threads: of each contender; 0 is torch's own choice.
@@ -36,7 +33,7 @@ class BenchmarkOptions:
     repetitions: int = 1
     tokens: int = 40
     temperatures: tuple[float, ...] = (0.0, 1.0)
-    prompts: int = 12
+    prompts: int = 14
     draft_lengths: tuple[int, ...] = (1, 2, 3, 5)
     draft_length: int = 3
     threads: int = 0
@@ -48,7 +45,8 @@ class BenchmarkOptions:
     def __post_init__(self) -> None:
         if unknown := [key for key in self.contenders if key not in KEYS]:
             raise RequestError(f"There is no contender {unknown[0]!r}: known are {', '.join(KEYS)}.")
-        most = len(KINDS) * min(len(texts) for texts in held_out_by_kind().values())
+        held_out = held_out_by_kind().values()
+        most = len(held_out) * min(map(len, held_out))
         for name, value, low, high in (
             ("Repetitions", self.repetitions, 1, 1000),
             ("Tokens", self.tokens, 2, 4096),
@@ -73,6 +71,6 @@ class BenchmarkOptions:
 
 def choose_prompts(count: int) -> list[tuple[str, str]]:
     """Kind and text of this many held-out prompts, the kinds in turn."""
-    texts = held_out_by_kind()
-    kinds = [KINDS[i % len(KINDS)] for i in range(count)]
-    return [(kind, texts[kind][i // len(KINDS)]) for i, kind in enumerate(kinds)]
+    by_kind = held_out_by_kind()
+    turns = zip(*by_kind.values(), strict=False)
+    return [each for texts in turns for each in zip(by_kind, texts, strict=True)][:count]

@@ -96,6 +96,15 @@ def test_one_slow_round_is_forgotten() -> None:
     assert AdaptiveDraftLength(costs, [history]).length >= 4
 
 
+def test_rounds_of_one_length_do_not_make_longer_ones_seem_cheap() -> None:
+    """Many sequences at once all draft one token, because two are dear: that is not forgotten with the rounds that showed it."""
+    costs = RoundCosts()
+    for length in (4, 2, 1) * 4 + (1,) * 60:
+        costs.update(length, length, 0.1 * length, 1.0 + 0.6 * length)
+        remaining = costs.estimates()[1]
+    assert remaining[1] - remaining[0] > 0.4
+
+
 def test_one_more_pass_costs_what_one_more_pass_costs() -> None:
     """The first after the verifier's takes longer: that is a round's, whatever its K."""
     costs = RoundCosts()

@@ -281,6 +281,20 @@ def test_the_matrix_unit_changes_no_bit(kind: str, fast: bool, monkeypatch: pyte
         assert torch.equal(logits(by_tiles, ids(), (block,)), logits(without, ids(), (block,)))
 
 
+@pytest.mark.parametrize("kind", ["BF16", "Q8_0", "Q4_1"])
+def test_how_weights_are_read_changes_no_bit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law 3: whatever a processor reads fastest, of as many rows as are multiplied at once, and of more."""
+    checkpoint, readings = published("llama", kind), (processor.USUAL, *processor.ZEN_5.values())
+    assert len(set(readings)) == 3
+    models = []
+    for each in readings:
+        monkeypatch.setattr(processor, "reading", lambda _, each=each: each)
+        models.append(fused(checkpoint))
+    for block in (1, 2, 3, 5, 7, 8, 9, 13, LENGTH):
+        expected, *others = (logits(model, ids(), (block,)) for model in models)
+        assert all(torch.equal(other, expected) for other in others)
+
+
 @pytest.mark.parametrize("dots", DotProducts)
 def test_no_sum_of_integers_overflows(dots: DotProducts) -> None:
     """The largest activations times the largest weights, in 32 bits."""

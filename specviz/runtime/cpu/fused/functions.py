@@ -37,16 +37,23 @@ def multiply(weights: Format, arithmetic: Arithmetic) -> int:
     Made for the groups of 16 outputs from `first` to `last` − 1. Rows are taken a few at a time, while the weights of a group
     are in the processor's nearest cache.
     """
+    reading = arithmetic.reading
     kind = f"{arithmetic.dots.name}-{arithmetic.precision.name}" if weights.is_quantised else "floats"
-    function = (_in_pairs if arithmetic.has_many_registers else _in_fours)(weights, arithmetic)
+    kind = f"{kind}-{reading.groups}-{reading.nearness}"
+    if not arithmetic.has_many_registers:
+        function = _group_by_group(weights, arithmetic, 4)
+    elif reading.groups == 1:
+        function = _group_by_group(weights, arithmetic, 8)
+    else:
+        function = _in_pairs(weights, arithmetic)
     if weights.is_quantised and arithmetic.has_tiles:
         kind, function = f"{kind}-tiles", _in_sixteens(weights, arithmetic, register_jitable(function))
     return _compile(f"multiply-{weights.value}-{kind}".lower(), function, 13)
 
 
-def _in_fours(weights: Format, arithmetic: Arithmetic) -> Callable[..., None]:
-    size = weights.block_bytes
-    one, two, three, four = (product(weights, arithmetic, rows) for rows in (1, 2, 3, 4))
+def _group_by_group(weights: Format, arithmetic: Arithmetic, most: int) -> Callable[..., None]:
+    """Up to `most` rows at once: as many sums as registers hold."""
+    size, some = weights.block_bytes, product(weights, arithmetic, range(1, most + 1))
 
     def multiply(  # type: ignore[no-untyped-def]
         w, x, ldx, side, ld_side, start, ld_start, out, ld_out, first, last, blocks, rows
@@ -55,18 +62,10 @@ def _in_fours(weights: Format, arithmetic: Arithmetic) -> Callable[..., None]:
             own, column = w + group * blocks * size, group * 4 * LANES
             row = 0
             while row < rows:
-                left = rows - row
-                x_at, side_at = x + row * ldx, side + row * ld_side
+                x_at, side_at, taken = x + row * ldx, side + row * ld_side, min(most, rows - row)
                 start_at, out_at = start + row * ld_start + column, out + row * ld_out + column
-                if left >= 4:
-                    four(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
-                elif left == 3:
-                    three(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
-                elif left == 2:
-                    two(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
-                else:
-                    one(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
-                row += min(4, left)
+                some(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks, taken)
+                row += taken
 
     return multiply
 
@@ -74,8 +73,7 @@ def _in_fours(weights: Format, arithmetic: Arithmetic) -> Callable[..., None]:
 def _in_pairs(weights: Format, arithmetic: Arithmetic) -> Callable[..., None]:
     """Two to six rows with two groups at once, one or eight with a group after the other: as many sums as registers hold."""
     size = weights.block_bytes
-    two, three, four, five, six = (product(weights, arithmetic, rows, 2) for rows in (2, 3, 4, 5, 6))
-    one, eight = product(weights, arithmetic, 1), product(weights, arithmetic, 8)
+    pair, one = product(weights, arithmetic, range(2, 7), 2), product(weights, arithmetic, (1, 8))
 
     def multiply(  # type: ignore[no-untyped-def]
         w, x, ldx, side, ld_side, start, ld_start, out, ld_out, first, last, blocks, rows
@@ -92,26 +90,11 @@ def _in_pairs(weights: Format, arithmetic: Arithmetic) -> Callable[..., None]:
                     for each in range(min(2, last - group)):
                         w_at, by = own + each * blocks * size, each * 4 * LANES
                         begin, end = start_at + by, out_at + by
-                        if taken == 8:
-                            eight(w_at, x_at, ldx, side_at, ld_side, begin, ld_start, end, ld_out, blocks)
-                        else:
-                            one(w_at, x_at, ldx, side_at, ld_side, begin, ld_start, end, ld_out, blocks)
-                    row += taken
-                elif left >= 6:
-                    six(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
-                    row += 6
-                elif left == 5:
-                    five(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
-                    row += 5
-                elif left == 4:
-                    four(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
-                    row += 4
-                elif left == 3:
-                    three(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
-                    row += 3
+                        one(w_at, x_at, ldx, side_at, ld_side, begin, ld_start, end, ld_out, blocks, taken)
                 else:
-                    two(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks)
-                    row += 2
+                    taken = min(6, left)
+                    pair(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks, taken)
+                row += taken
 
     return multiply
 

@@ -8,6 +8,7 @@ formats stay float32. Knows matrices in the layout of `layout`; knows no model.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from specviz.runtime.cpu.fused.processor import DotProducts
+from specviz.runtime.cpu.fused.processor import USUAL, DotProducts, Reading
 from specviz.runtime.cpu.fused.vectors import (
     BYTES,
     F16,
@@ -83,11 +84,12 @@ class Format(Enum):
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How integer activations are kept and multiplied; `has_tiles` where the matrix unit serves for many rows."""
+    """How integer activations are kept and multiplied, and weights read; `has_tiles` where the matrix unit serves for many rows."""
 
     dots: DotProducts
     precision: Precision
     has_tiles: bool = False
+    reading: Reading = USUAL
 
     @property
     def levels(self) -> int:
@@ -110,22 +112,29 @@ class Arithmetic:
         return self.dots is DotProducts.VNNI_512
 
 
-def product(weights: Format, arithmetic: Arithmetic, rows: int, groups: int = 1) -> Any:
-    """numba function (w, x, ldx, side, ld_side, start, ld_start, out, ld_out, blocks) -> None, for `rows` rows and 16 outputs a group.
+def product(weights: Format, arithmetic: Arithmetic, rows: Sequence[int], groups: int = 1) -> Any:
+    """numba function (w, x, ldx, side, ld_side, start, ld_start, out, ld_out, blocks, rows) -> None, for one of these numbers of rows
+    and 16 outputs a group.
 
-    out = start + x · w, with strides of rows (ld) in bytes; x and side as `quantiser` writes them, or x float32. With two groups an
-    activation is read once for 32 outputs: for two to six rows the processor would else read more slowly than it multiplies.
+    out = start + x · w, with strides of rows (ld) in bytes; x and side as `quantiser` writes them, or x float32.
     """
-    emit: Quantised | _Floats
-    if weights.is_quantised:
-        emit = Quantised(weights, arithmetic, rows, groups)
-    else:
-        emit = _Floats(weights, rows, groups)
 
     def multiply(b: Builder, *arguments: Value) -> None:
-        emit.write(b, *arguments)
+        *given, taken = arguments
+        done = b.append_basic_block("done")
+        cases = [b.append_basic_block(f"rows_{count}") for count in rows]
+        choice = b.switch(taken, done)
+        for count, case in zip(rows, cases, strict=True):
+            choice.add_case(I64(count), case)
+            b.position_at_end(case)
+            if weights.is_quantised:
+                Quantised(weights, arithmetic, count, groups).write(b, *given)
+            else:
+                _Floats(weights, count, groups, arithmetic.reading).write(b, *given)
+            b.branch(done)
+        b.position_at_end(done)
 
-    return instruction(multiply, 10)
+    return instruction(multiply, 11)
 
 
 def rows_at(b: Builder, address: Value, stride: Value, count: int) -> list[Value]:
@@ -140,6 +149,7 @@ class _Floats:
     weights: Format
     rows: int
     groups: int
+    reading: Reading
 
     def write(
         self,
@@ -166,6 +176,8 @@ class _Floats:
             loop = Loop(b, b.mul(blocks, I64(4)), [each for first in begun for each in (first, floats(0.0))])
             sums = list(loop.values)
             own = offset(b, weights, b.mul(loop.index, I64(8 * size)))
+            for line in range(0, 8 * size, 64):
+                prefetch(b, self.reading, own, line, self.groups)
             at = [offset(b, row, b.mul(loop.index, I64(32))) for row in inputs]
             for step in range(8):
                 column = self._load(b, own, step * size)
@@ -221,7 +233,7 @@ class Quantised:
         own = [offset(b, group, b.mul(loop.index, I64(size))) for group in weights]
         for line in range(0, size, 64):
             for group in own:
-                prefetch(b, group, line, self.groups)
+                prefetch(b, self.arithmetic.reading, group, line, self.groups)
         at = [offset(b, row, b.mul(loop.index, I64(self.arithmetic.block_bytes * turn))) for row in inputs]
         beside = [offset(b, row, b.mul(loop.index, I64(SIDE_BYTES * turn))) for row in sides]
         sums = list(loop.values)
@@ -321,15 +333,13 @@ class Quantised:
         return _dot_pairs(b, sums, weights, activations)
 
 
-_PREFETCH_BYTES = 16384
-"""How far ahead to read: the processor's own prefetching does not fill the time that memory takes."""
-
-
-def prefetch(b: Builder, weights: Value, line: int, groups: int = 1) -> None:
-    """Have a line of weights read that will be wanted, where so many groups are gone through at once."""
-    address = offset(b, weights, _PREFETCH_BYTES * groups + line)
+def prefetch(b: Builder, reading: Reading, weights: Value, line: int, groups: int = 1) -> None:
+    """Have a line of weights read that will be wanted, where so many groups are gone through at once: the processor's own prefetching
+    does not fill the time that memory takes.
+    """
+    address = offset(b, weights, reading.ahead * groups + line)
     pointer = b.inttoptr(address, ir.IntType(8).as_pointer())
-    call(b, "llvm.prefetch.p0", pointer, I32(0), I32(2), I32(1), result=ir.VoidType())
+    call(b, "llvm.prefetch.p0", pointer, I32(0), I32(reading.nearness), I32(1), result=ir.VoidType())
 
 
 def _scales(b: Builder, w: Value, by: int) -> Value:

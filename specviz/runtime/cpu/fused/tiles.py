@@ -140,7 +140,7 @@ class _Tiled(Quantised):
             self._multiply(b, own, offset(b, x, b.mul(block, I64(self.arithmetic.block_bytes))), ldx)
             following = offset(b, w, b.mul(block, I64(self.weights.block_bytes)))
             for line in range(0, self.weights.block_bytes, _LINE):
-                prefetch(b, following, line)
+                prefetch(b, self.arithmetic.reading, following, line)
 
         def keep(block: Value) -> None:
             for level in range(self.arithmetic.levels):

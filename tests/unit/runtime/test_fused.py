@@ -284,8 +284,7 @@ def test_the_matrix_unit_changes_no_bit(kind: str, fast: bool, monkeypatch: pyte
 @pytest.mark.parametrize("kind", ["BF16", "Q8_0", "Q4_1"])
 def test_how_weights_are_read_changes_no_bit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law 3: whatever a processor reads fastest, of as many rows as are multiplied at once, and of more."""
-    checkpoint, readings = published("llama", kind), (processor.USUAL, *processor.ZEN_5.values())
-    assert len(set(readings)) == 3
+    checkpoint, readings = published("llama", kind), (processor.USUAL, processor.ZEN_5, processor.ZEN_5_PAST)
     models = []
     for each in readings:
         monkeypatch.setattr(processor, "reading", lambda _, each=each: each)
@@ -293,6 +292,16 @@ def test_how_weights_are_read_changes_no_bit(kind: str, monkeypatch: pytest.Monk
     for block in (1, 2, 3, 5, 7, 8, 9, 13, LENGTH):
         expected, *others = (logits(model, ids(), (block,)) for model in models)
         assert all(torch.equal(other, expected) for other in others)
+
+
+def test_weights_are_read_as_the_processor_likes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Zen 5 what fits the last cache is kept there, and what does not is read past it; elsewhere all is read alike."""
+    small, large = 10 << 20, 96 << 20
+    monkeypatch.setattr(processor, "target_name", lambda: "znver5")
+    assert (processor.reading(small), processor.reading(large)) == (processor.ZEN_5, processor.ZEN_5_PAST)
+    for name in ("znver4", "sapphirerapids", "haswell"):
+        monkeypatch.setattr(processor, "target_name", lambda name=name: name)
+        assert processor.reading(small) == processor.reading(large) == processor.USUAL
 
 
 @pytest.mark.parametrize("dots", DotProducts)

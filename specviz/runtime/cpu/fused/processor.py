@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 
@@ -54,11 +54,12 @@ class Reading:
 
 
 USUAL = Reading(groups=2, ahead=16384, nearness=2)
-"""Found on Intel processors, and no worse on Zen 4."""
-ZEN_5 = {fits: Reading(groups=1, ahead=8192, nearness=3 if fits else 0) for fits in (True, False)}
-"""By whether the last-level cache may keep the weights from pass to pass. Weights that are prefetched to the second cache only make passes
-of two to four rows take a quarter longer there. Those that do not fit are read past the last one, where so the drafter's and all that a
-round needs beside weights stay.
+"""As it was found on Intel processors and on Zen 4."""
+ZEN_5 = Reading(groups=1, ahead=8192, nearness=3)
+"""Weights that are prefetched to the second cache only make passes of two to four rows take a quarter longer there."""
+ZEN_5_PAST = replace(ZEN_5, nearness=0)
+"""Of weights that no cache keeps from pass to pass: read past the last one, they leave it to the drafter's, and to all that a round needs
+beside weights.
 """
 _FITS = 32 << 20
 """Bytes of weights that a last-level cache may keep."""
@@ -68,7 +69,7 @@ def reading(size: int) -> Reading:
     """The fastest for so many bytes of weights on the processor at hand, as far as it was measured."""
     if target_name() != "znver5":
         return USUAL
-    return ZEN_5[size <= _FITS]
+    return ZEN_5 if size <= _FITS else ZEN_5_PAST
 
 
 @cache

@@ -180,7 +180,6 @@ def _assemble(spec: PairSpec, loader: _Loader, report: Progress, kind: type[P]) 
         wait()
         if kernels.loops() is not None:
             drafter.prepare_drafting()
-        give_back_memory()  # what compiling took
     report(1.0, f"{spec.title} is ready")
     return make_pair(
         drafter,

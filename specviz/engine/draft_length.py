@@ -31,6 +31,8 @@ _RECENT, _REFRESHED = 32, 8
 """Rounds whose times are kept, so that a slow one is forgotten; and how often, once there are so many, estimates are made anew."""
 _USUAL_SLOPE, _SLOPE_WEIGHT = 0.03, 4.0
 """Expected cost of one more token in a verifier pass, as a share of the pass, and the weight of that expectation."""
+_SLOW = 3.0
+"""Rounds that took so many times as long as most, by the round and by the token, were held up: they say nothing of what drafting costs."""
 _TOLD, _FORGOTTEN = 3, 0.1
 """Rounds of a length from which on it is believed; how much of what was found is forgotten with each estimate that finds only one such
 length, and so nothing of what another costs.
@@ -70,9 +72,10 @@ class RoundCosts:
         to all else.
         """
         if (found := self._estimates) is None:
-            one = median(seconds / passes for passes, seconds in self._drafting)
-            drafting, rest = _line(self._drafting, one), _line(self._remaining, self._slope)
-            counts = Counter(length for length, _ in self._remaining).values()
+            times, others = _undisturbed(self._drafting), _undisturbed(self._remaining)
+            one = median(seconds / passes for passes, seconds in times)
+            drafting, rest = _line(times, one), _line(others, self._slope)
+            counts = Counter(length for length, _ in others).values()
             if sum(count >= _TOLD for count in counts) > 1:
                 self._slope = rest.slope
             elif self._slope is not None:
@@ -96,10 +99,19 @@ class _Line(NamedTuple):
     least: float
 
 
+def _undisturbed(observed: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Those that were not held up, by what the faster of them take."""
+    each = list(observed)
+    usual, a_token = (
+        sorted(times)[len(each) // 4] for times in ([y for _, y in each], [y / x for x, y in each])
+    )
+    return [(x, y) for x, y in each if y <= _SLOW * usual or y / x <= _SLOW * a_token]
+
+
 def _line(observed: Iterable[tuple[int, float]], usual_slope: float | None) -> _Line:
     """Fitted to the medians at each x; its slope, at least 0, is drawn towards the usual one, None for `_USUAL_SLOPE` of the level."""
     found: defaultdict[int, list[float]] = defaultdict(list)
-    for x, y in list(observed):
+    for x, y in observed:
         found[x].append(y)
     points = [(x, median(each), len(each)) for x, each in found.items()]
     total = sum(weight for *_, weight in points)

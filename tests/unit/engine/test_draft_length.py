@@ -96,6 +96,16 @@ def test_one_slow_round_is_forgotten() -> None:
     assert AdaptiveDraftLength(costs, [history]).length >= 4
 
 
+def test_a_slow_beginning_is_not_taken_for_what_drafting_costs() -> None:
+    """The first rounds of a server are held up by all that begins with them: longer ones must not seem cheap beside them."""
+    costs = RoundCosts()
+    for length, late in ((4, 40.0), (2, 20.0), (5, 0.0), (8, 0.0), (3, 0.0)):
+        costs.update(length, length, 0.1 * length, 2.0 + 0.2 * length + late)
+    remaining = costs.estimates()[1]
+    assert remaining[0] == pytest.approx(2.2, abs=0.3)
+    assert remaining[7] - remaining[0] == pytest.approx(1.4, abs=0.3)
+
+
 def test_rounds_of_one_length_do_not_make_longer_ones_seem_cheap() -> None:
     """Many sequences at once all draft one token, because two are dear: that is not forgotten with the rounds that showed it."""
     costs = RoundCosts()

@@ -232,14 +232,17 @@ def test_stopping_waiting_or_running_ends_a_run_and_its_text_is_a_prefix(
     """Law 6: nothing past the end."""
     stop = threading.Event()
     tokens = 0
-    for event in shared.stream(asked(0, max_new_tokens=60), stop=stop):
+    long = asked(
+        0, max_new_tokens=1000
+    )  # rounds are read a few times a second: it must not have ended by then
+    for event in shared.stream(long, stop=stop):
         tokens += isinstance(event, Decided)
         if tokens == 3:
             stop.set()
         if isinstance(event, Finished):
             run = event.run
     assert run.stop_reason == "cancelled"
-    whole = alone(pair, asked(0, max_new_tokens=60))
+    whole = alone(pair, long)
     assert run.token_ids == whole[: len(run.token_ids)]
     assert len(run.token_ids) < len(whole)
 

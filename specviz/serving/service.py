@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from specviz.errors import BusyError, NoRoomError, PairError, SpecvizError
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from specviz.serving.shared_engine import SharedEngine
 
 _POLL_SECONDS = 0.2
+_importing = threading.Lock()
+"""Held while what loads and serves pairs is imported: of two threads that import transformers at once, one can find a module of it half
+made, and fails. What a request needs beyond that it imports once its pair is loaded.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -123,10 +128,11 @@ class Service:
 
         While it is queued, {"type": "waiting", "queue_position"} comes and an empty line, which asks to show it, as after the first round.
         """
-        from specviz.analysis.comparison import trace_lines  # slow to import
-
         events = self.events(key, [request], stop, progress, visitor=visitor)
-        yield from (line for _, line in trace_lines(events, {}))
+        first = list(islice(events, 1))  # the pair is loaded: see `_importing`
+        from specviz.analysis.comparison import trace_lines
+
+        yield from (line for _, line in trace_lines(chain(first, events), {}))
 
     def compare_lines(
         self,
@@ -142,10 +148,10 @@ class Service:
 
         Arguments and errors as for `events`.
         """
-        from specviz.analysis.comparison import compare  # slow to import
-
         self.limits.check_panes(requests)
         with self._visit(visitor, requests), self.engine(key, progress) as engine:
+            from specviz.analysis.comparison import compare  # here: see `_importing`
+
             yield from compare(engine, requests, stop, measure_alone=measure_alone, visitor=visitor)
 
     def sweep(
@@ -256,8 +262,9 @@ class Service:
                 progress(fraction, text)
 
         report(0.0, "Loading the models")
-        from specviz.models.loading import load_pair  # slow to import, as is the engine
-        from specviz.serving.shared_engine import SharedEngine
+        with _importing:
+            from specviz.models.loading import load_pair  # slow to import, as is the engine
+            from specviz.serving.shared_engine import SharedEngine
 
         spec = offer.offered_pairs()[key]
         try:

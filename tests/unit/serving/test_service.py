@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -214,6 +216,40 @@ def test_lines_are_the_trace_of_the_run(service: Service, tiny: ModelPair) -> No
     lines = list(service.lines(FIRST, ask(inspect=3), threading.Event()))
     shown = [line for line in lines if line and '"waiting"' not in line]
     assert parse_trace(shown).token_ids == Engine(tiny).generate(ask())[0].token_ids
+
+
+_ASKS_BEFORE_ANYTHING_IS_LOADED = """
+import sys, threading
+from contextlib import contextmanager
+from specviz.errors import PairError
+from specviz.schema.settings import Request
+from specviz.serving.service import Service
+
+class Unloaded(Service):
+    @contextmanager
+    def engine(self, key, progress=None):
+        raise PairError("not yet")
+        yield
+
+service, request, stop = Unloaded(), Request("A prompt"), threading.Event()
+for asked in (service.lines("embedded", request, stop), service.compare_lines("embedded", [request] * 2, stop)):
+    try:
+        next(asked)
+    except PairError:
+        print([name for name in ("torch", "transformers") if name in sys.modules])
+"""
+
+
+def test_a_request_imports_no_models_while_another_thread_may_be_loading_them() -> None:
+    """Two threads that import transformers at once can meet half a module: a visitor who came while the pair was loading was told that
+    something had broken.
+    """
+    command = [sys.executable, "-c", _ASKS_BEFORE_ANYTHING_IS_LOADED]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n") == [
+        "[]",
+        "[]",
+        "",
+    ]
 
 
 def test_a_dead_engine_is_replaced(service: Service, loads: Loads) -> None:

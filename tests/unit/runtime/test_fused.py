@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import hashlib
 import multiprocessing
@@ -22,6 +23,7 @@ from torch import Tensor
 from specviz.core.sampling import confidence, distribution, draw
 from specviz.engine.draft_length import AcceptanceHistory, AdaptiveDraftLength, RoundCosts
 from specviz.runtime.cpu.fused import functions, processor, team
+from specviz.runtime.cpu.fused.layout import Room, arrange
 from specviz.runtime.cpu.fused.products import Arithmetic, DotProducts, Format, Precision
 from specviz.runtime.cpu.fused.teamwork import Board
 from specviz.schema.settings import MAX_DRAFT_LENGTH
@@ -306,15 +308,39 @@ def test_weights_are_read_as_the_processor_likes_it(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("dots", DotProducts)
 def test_no_sum_of_integers_overflows(dots: DotProducts) -> None:
-    """The largest activations times the largest weights, in 32 bits."""
+    """The largest activations times the largest weights, in 32 bits; in 16 where AVX2 sums pairs of bytes."""
     most = {Format.Q4_1: 15, Format.Q8_0: 255}
     for weights, largest in most.items():
         for precision in Precision:
-            arithmetic = Arithmetic(dots, precision)
+            arithmetic = Arithmetic(dots, precision).meeting(weights)
+            if arithmetic.dots is DotProducts.NIBBLES and weights is Format.Q4_1:
+                assert 16 * largest * 128 < 2**15
             assert 32 * largest * precision.value * (1 if arithmetic.levels == 1 else 2) < 2**31, (
                 weights,
                 precision,
             )
+
+
+@pytest.mark.parametrize("dots", [DotProducts.PAIRS, DotProducts.NIBBLES])
+@pytest.mark.parametrize("precision", Precision)
+def test_the_largest_integers_come_out_exactly(dots: DotProducts, precision: Precision) -> None:
+    """Blocks of nothing but the largest weights and activations, of either sign: a sum that overflowed would be far off."""
+    arithmetic, blocks = Arithmetic(dots, precision), 4
+    published = np.full((16, blocks, 20), 0xFF, np.uint8)
+    published[..., :4] = np.array([1, 0], np.float16).view(np.uint8)  # scale and minimum
+    weights = Room(1 << 16).take(16 * blocks * 20)
+    weights[:] = arrange(published.reshape(16, -1), Format.Q4_1).reshape(-1)
+    x = np.repeat(np.array([[1.0], [-1.0], [0.5]], np.float32), 32 * blocks, 1)
+    integers, side = np.zeros((3, 64 * blocks), np.uint8), np.zeros((3, 4 * blocks), np.float32)
+    quantise = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(functions.quantise(arithmetic))
+    for rows in zip(x, integers, side, strict=True):
+        quantise(*(row.ctypes.data for row in rows), blocks)
+    start, out = np.zeros(16, np.float32), np.zeros((3, 16), np.float32)
+    multiply = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 13)(functions.multiply(Format.Q4_1, arithmetic))
+    inputs = (number for each in (integers, side) for number in (each.ctypes.data, each.strides[0]))
+    outputs = (start.ctypes.data, 0, out.ctypes.data, out.strides[0])
+    multiply(weights.ctypes.data, *inputs, *outputs, 0, 1, blocks, 3)
+    assert np.allclose(out, 15 * x.sum(1, keepdims=True), rtol=1e-6)
 
 
 # ---- compiled code ------------------------------------------------------------------------------------------

@@ -301,7 +301,7 @@ class _Arena:
         self, weights: Weights, other: Weights | None = None, bias: np.ndarray | None = None
     ) -> list[int]:
         """The words of a matrix; with an `other` one, groups of both alternate."""
-        kind = weights.format
+        kind, arithmetic = weights.format, self._arithmetic.meeting(weights.format)
         parts = [arrange(each.rows, kind) for each in (weights, other) if each is not None]
         groups = sum(map(len, parts))
         room = self._room.take(sum(part.nbytes for part in parts))
@@ -320,12 +320,12 @@ class _Arena:
         blocks, integer_bytes = count // BLOCK, 0
         scratch = MOST_ROWS * count * _FLOAT_BYTES
         if kind.is_quantised:
-            integer_bytes = blocks * self._arithmetic.block_bytes
+            integer_bytes = blocks * arithmetic.block_bytes
             scratch = count * _FLOAT_BYTES + MOST_ROWS * (integer_bytes + blocks * SIDE_BYTES)
         self.scratch_bytes = max(self.scratch_bytes, scratch)
         words = {
-            Matrix.MULTIPLY: functions.multiply(kind, self._arithmetic),
-            Matrix.QUANTISE: functions.quantise(self._arithmetic) if kind.is_quantised else 0,
+            Matrix.MULTIPLY: functions.multiply(kind, arithmetic),
+            Matrix.QUANTISE: functions.quantise(arithmetic) if kind.is_quantised else 0,
             Matrix.WEIGHTS: address,
             Matrix.START: start,
             Matrix.GROUPS: groups,

@@ -9,7 +9,7 @@ formats stay float32. Knows matrices in the layout of `layout`; knows no model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -90,6 +90,16 @@ class Arithmetic:
     precision: Precision
     has_tiles: bool = False
     reading: Reading = USUAL
+
+    def meeting(self, weights: Format) -> Arithmetic:
+        """The same for activations that meet such weights: where pairs of bytes serve, and are faster, by these."""
+        if (
+            self.dots is not DotProducts.PAIRS
+            or self.precision is Precision.EXACT
+            or weights is not Format.Q4_1
+        ):
+            return self
+        return replace(self, dots=DotProducts.NIBBLES)
 
     @property
     def levels(self) -> int:
@@ -272,6 +282,8 @@ class Quantised:
         levels = self.arithmetic.levels
         corrections = [[self.correction(b, row, block, level) for level in range(levels)] for row in side]
         begun = [each for row in corrections for _ in w for each in row]
+        if self.arithmetic.dots is DotProducts.NIBBLES:
+            begun = [_NO_PAIRS for _ in begun]
         at = self.arithmetic.block_bytes * block
         if self.arithmetic.has_many_registers:
             sums = self._words(b, w, x, block, at, begun, range(8))
@@ -282,6 +294,8 @@ class Quantised:
             by = 8 if self.arithmetic.has_bytes else 16
             rows = [offset(b, each, b.mul(loop.index, I64(by))) for each in x]
             sums = loop.close(self._words(b, own, rows, block, at, loop.values, range(2)))
+        if self.arithmetic.dots is DotProducts.NIBBLES:
+            sums = [_sums_of_pairs(b, each) for each in sums]
         if levels == 1:
             return sums
         return [b.add(b.shl(high, ints(8)), low) for high, low in zip(sums[::2], sums[1::2], strict=True)]
@@ -328,6 +342,8 @@ class Quantised:
 
     def _dot(self, b: Builder, sums: Value, weights: Value, activations: Value) -> Value:
         """Add the products of each lane's weights with as many activations."""
+        if self.arithmetic.dots is DotProducts.NIBBLES:
+            return b.add(sums, _pairs_of_bytes(b, weights, activations))
         if self.arithmetic.has_bytes:
             return _dot_bytes(b, self.arithmetic.dots, sums, weights, activations)
         return _dot_pairs(b, sums, weights, activations)
@@ -358,8 +374,49 @@ def _dot_bytes(b: Builder, dots: DotProducts, sums: Value, weights: Value, activ
         )
         for lanes in (range(8), range(8, LANES))
     ]
-    mask = ir.Constant(ir.VectorType(I32, LANES), [I32(lane) for lane in range(LANES)])
-    return b.shuffle_vector(*halves, mask)
+    return _joined(b, halves)
+
+
+_SHORT_PAIRS = ir.VectorType(I16, 2 * LANES)
+_NO_PAIRS = ir.Constant(_SHORT_PAIRS, [I16(0)] * 2 * LANES)
+_ONES = ir.Constant(SHORTS, [I16(1)] * LANES)
+
+
+def _pairs_of_bytes(b: Builder, weights: Value, activations: Value) -> Value:
+    """Unsigned bytes up to 15 times signed bytes, summed in twos: 16 bits hold such sums of a block, 16 · 15 · 127 at most."""
+    kind = ir.VectorType(I8, 2 * LANES)
+    halves = [
+        call(
+            b,
+            "llvm.x86.avx2.pmadd.ub.sw",
+            *(b.bitcast(shuffle(b, each, lanes), kind) for each in (weights, activations)),
+            result=SHORTS,
+        )
+        for lanes in (range(8), range(8, LANES))
+    ]
+    return _joined(b, halves)
+
+
+def _sums_of_pairs(b: Builder, pairs: Value) -> Value:
+    """Both 16-bit sums of a lane as one of 32 bits."""
+    halves = [
+        call(
+            b,
+            "llvm.x86.avx2.pmadd.wd",
+            shuffle(b, pairs, lanes),
+            _ONES,
+            result=ir.VectorType(I32, LANES // 2),
+        )
+        for lanes in (range(LANES), range(LANES, 2 * LANES))
+    ]
+    return _joined(b, halves)
+
+
+def _joined(b: Builder, halves: list[Value]) -> Value:
+    count = 2 * halves[0].type.count
+    return b.shuffle_vector(
+        *halves, ir.Constant(ir.VectorType(I32, count), [I32(lane) for lane in range(count)])
+    )
 
 
 def _half(b: Builder, weights: Value, half: int) -> Value:
@@ -369,8 +426,8 @@ def _half(b: Builder, weights: Value, half: int) -> Value:
 
 def _dot_pairs(b: Builder, sums: Value, weights: Value, activations: Value) -> Value:
     """16-bit numbers in pairs: written so that LLVM finds the one instruction for it."""
-    short, wide = ir.VectorType(I16, 2 * LANES), ir.VectorType(I32, 2 * LANES)
-    products = b.mul(*(b.sext(b.bitcast(each, short), wide) for each in (weights, activations)))
+    wide = ir.VectorType(I32, 2 * LANES)
+    products = b.mul(*(b.sext(b.bitcast(each, _SHORT_PAIRS), wide) for each in (weights, activations)))
     even, odd = (shuffle(b, products, range(first, 2 * LANES, 2)) for first in (0, 1))
     return b.add(sums, b.add(even, odd))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cache
 from inspect import signature
 from pathlib import Path
@@ -16,6 +17,7 @@ from urllib.parse import quote
 
 import gradio as gr
 import gradio.state_holder
+import gradio.utils
 from gradio.block_function import BlockFunction
 from gradio.blocks import Block
 from gradio.route_utils import API_PREFIX
@@ -153,6 +155,9 @@ class LastingBlocks(gr.Blocks):
         # It looks for events a thousand times a second, and for progress a hundred times, also when nobody is there: a twelfth of
         # Python's lock while texts are written. Events begin 5 ms later so.
         queue.sleep_when_free, queue.progress_update_sleep_when_free = 0.01, 0.1
+        # For every update of an event it looks twice for matplotlib, to set how that draws: in all folders where it is not installed,
+        # an eighth of the server's loop in a crowd. No figure here is matplotlib's.
+        gradio.utils.MatplotlibBackendMananger = nullcontext  # type: ignore[misc, assignment]
         survive_gone_sessions(queue)
         return self
 

@@ -167,11 +167,11 @@ class Service:
 
         Arguments and errors as for `events`.
         """
-        from specviz.analysis.sweep.folder import Recorded  # slow to import, as is the sweep
-        from specviz.analysis.sweep.items import load_items
-        from specviz.analysis.sweep.sweep import Sweep
-
         with self._visit(visitor, ()), self.engine(key, progress) as engine:
+            from specviz.analysis.sweep.folder import Recorded  # here: see `_importing`
+            from specviz.analysis.sweep.items import load_items
+            from specviz.analysis.sweep.sweep import Sweep
+
             job = Sweep(plan, engine.pair, load_items(plan.prompts, plan.limit), engine=engine)
             samples = []
             for count, unit in enumerate(job.units, 1):

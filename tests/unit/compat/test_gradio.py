@@ -7,12 +7,15 @@ import inspect
 import json
 import re
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
+import gradio.route_utils
 import gradio.state_holder
+import gradio.utils
 import pytest
 from gradio.queueing import Queue
 from gradio.routes import App, templates
@@ -229,6 +232,14 @@ def test_the_queue_does_not_look_for_events_all_the_time(page: LastingBlocks) ->
             f"Gradio's queue has no {name} any more: see `LastingBlocks.queue`."
         )
         assert getattr(page._queue, name) >= 0.01
+
+
+def test_no_update_looks_for_matplotlib(page: LastingBlocks) -> None:
+    """Gradio sets matplotlib up around every update of an event, by a class that it looks up each time."""
+    assert "utils.MatplotlibBackendMananger()" in inspect.getsource(gradio.route_utils.call_process_api), (
+        "Gradio serves events without setting matplotlib up, or by another name: see `LastingBlocks.queue`."
+    )
+    assert gradio.utils.MatplotlibBackendMananger is nullcontext
 
 
 def test_a_message_for_a_gone_session_stops_no_queue(page: LastingBlocks) -> None:

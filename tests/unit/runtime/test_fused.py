@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -417,48 +416,25 @@ def test_passes_of_several_models_at_once_keep_their_bits() -> None:
     assert not wrong
 
 
-class Passes:
-    """In place of a team's passes: how long each takes and whether it has to wait for a helper, and on how many threads it ran."""
-
-    def __init__(self, own: team.Team, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.coming: list[tuple[float, int]] = []
-        self.threads: list[int] = []
-        self._now = 0.0
-        own._lead = self._lead
-        clock = SimpleNamespace(perf_counter=lambda: self._now, monotonic=time.monotonic)
-        monkeypatch.setattr(team, "time", clock)
-
-    def _lead(self, _: int, __: int, threads: int) -> int:
-        seconds, waited = self.coming.pop(0)
-        self.threads.append(threads)
-        self._now += seconds
-        return waited
-
-
-def test_after_waiting_again_and_again_passes_run_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_waiting_again_and_again_passes_run_alone_for_a_while() -> None:
     """A second thread must not spin while another process wants its core; once is no reason to do without it."""
-    own = team.Team()
-    passes = Passes(own, monkeypatch)
-    passes.coming = [(0.004, waited) for waited in (0, 1, 0, 0, 1, 1, 1, 0, 1, 1, 1)]
-    for _ in range(7):
+    own, calls, waits = team.Team(), list[int](), [0, 1, 0, 0, 1, 1, 1]
+
+    def lead(_: int, __: int, threads: int) -> int:
+        calls.append(threads)
+        return waits[len(calls) - 1]
+
+    own._lead = lead
+    for _ in waits:
         own.run(0, 2)
-    assert passes.threads == [2] * 7
+    assert calls == [2] * len(waits)
+    waits += [0, 1, 1, 1]
     assert not own.run(0, 2)
-    assert passes.threads[-1] == 1
+    assert calls[-1] == 1
     own._alone_until = 0.0
     assert [own.run(0, 2) for _ in range(3)] == [False] * 3
-    assert passes.threads[-3:] == [2] * 3
+    assert calls[-3:] == [2] * 3
     assert own._alone_until - time.monotonic() > team._SHORTEST_PAUSE, "the pause does not grow"
-
-
-def test_short_passes_that_wait_do_not_decide_over_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a crowd drafts take a tenth of the verifier's time and are often disturbed; the verifier's passes need the second thread."""
-    own = team.Team()
-    passes = Passes(own, monkeypatch)
-    passes.coming = [(0.004, 1), (0.06, 0)] * 50
-    for _ in range(100):
-        own.run(0, 2)
-    assert passes.threads == [2] * 100
 
 
 def test_a_helper_sleeps_between_passes() -> None:

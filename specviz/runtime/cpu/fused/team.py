@@ -42,8 +42,7 @@ class Team:
         self._flags = np.zeros(MOST * FLAG_BYTES // 8, np.int64)
         self._semaphores = np.zeros((MOST, 8), np.int64)
         self._helpers = 0
-        self._alone_until, self._pause, self._strikes = 0.0, _SHORTEST_PAUSE, 0.0
-        self._usual = 0.0
+        self._alone_until, self._pause, self._strikes = 0.0, _SHORTEST_PAUSE, 0
         board, self._address = self._board, int(self._board.ctypes.data)
         board[Barrier.FLAGS], board[Barrier.PATIENCE] = self._flags.ctypes.data, PATIENCE
         board[Board.LOOK_OUT] = LOOK_OUT
@@ -73,14 +72,11 @@ class Team:
     def _run_together(self, function: Callable[..., int], table: int, threads: int) -> bool:
         while self._helpers < threads - 1:
             self._start_helper()
-        begin = time.perf_counter()
         result = function(self._address, table, threads)
-        seconds = time.perf_counter() - begin
-        self._usual = _REMEMBERED * self._usual + (1 - _REMEMBERED) * seconds if self._usual else seconds
-        self._strikes = max(0.0, self._strikes + (2 if result == WAITED else -1) * seconds / self._usual)
+        self._strikes = max(0, self._strikes + (2 if result == WAITED else -1))
         self._board[Board.LOOK_OUT] = LOOK_OUT_IN_COMPANY if self._strikes else LOOK_OUT
         if self._strikes >= _STRIKES:
-            self._alone_until, self._strikes = time.monotonic() + self._pause, 0.0
+            self._alone_until, self._strikes = time.monotonic() + self._pause, 0
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         elif not self._strikes:
             self._pause = _SHORTEST_PAUSE
@@ -107,11 +103,7 @@ class Team:
 _read_for_ever: list[tuple[np.ndarray, ...]] = []
 """What helpers read, by address: a helper lives as long as its process, whatever becomes of its team."""
 _STRIKES = 5
-"""A pass that had to wait long counts 2, any other takes 1 away; more or less if it takes longer or shorter than they do, or a crowd's
-drafts, short and often disturbed, would decide over the verifier's passes. Waiting once costs less than a few passes alone.
-"""
-_REMEMBERED = 0.9
-"""What remains of the mean of passes' seconds from one to the next."""
+"""A pass that had to wait long counts 2, any other takes 1 away. Waiting once costs less than a few passes alone."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 """Seconds for which passes are run alone then: longer, where that is not enough."""
 

@@ -156,7 +156,7 @@ class LastingBlocks(gr.Blocks):
         # Python's lock while texts are written. Events begin 5 ms later so.
         queue.sleep_when_free, queue.progress_update_sleep_when_free = 0.01, 0.1
         # For every update of an event it looks twice for matplotlib, to set how that draws: in all folders where it is not installed,
-        # an eighth of the server's loop in a crowd. No figure here is matplotlib's.
+        # a tenth of the server's loop in a crowd. No figure here is matplotlib's.
         gradio.utils.MatplotlibBackendMananger = nullcontext  # type: ignore[misc, assignment]
         survive_gone_sessions(queue)
         return self

@@ -282,8 +282,6 @@ class Quantised:
         levels = self.arithmetic.levels
         corrections = [[self.correction(b, row, block, level) for level in range(levels)] for row in side]
         begun = [each for row in corrections for _ in w for each in row]
-        if self.arithmetic.dots is DotProducts.NIBBLES:
-            begun = [_NO_PAIRS for _ in begun]
         at = self.arithmetic.block_bytes * block
         if self.arithmetic.has_many_registers:
             sums = self._words(b, w, x, block, at, begun, range(8))
@@ -335,7 +333,9 @@ class Quantised:
         return [each for row in sums for each in row]
 
     def correction(self, b: Builder, side: Value, block: int, level: int) -> Value:
-        """8-bit weights are stored 128 too large, to be positive."""
+        """What sums begin with: 8-bit weights are stored 128 too large, to be positive."""
+        if self.arithmetic.dots is DotProducts.NIBBLES:
+            return _NO_PAIRS
         if self.has_minima:
             return ints(0)
         return splat(b, load(b, side, I32, SIDE_BYTES * block + 8 + 4 * level))
@@ -366,56 +366,36 @@ def _dot_bytes(b: Builder, dots: DotProducts, sums: Value, weights: Value, activ
     """Unsigned bytes times signed bytes, in fours."""
     if dots is DotProducts.VNNI_512:
         return call(b, "llvm.x86.avx512.vpdpbusd.512", sums, weights, activations)
-    halves = [
-        call(
-            b,
-            "llvm.x86.avx512.vpdpbusd.256",
-            *(shuffle(b, each, lanes) for each in (sums, weights, activations)),
-        )
-        for lanes in (range(8), range(8, LANES))
-    ]
-    return _joined(b, halves)
+    return _by_halves(b, "llvm.x86.avx512.vpdpbusd.256", sums, weights, activations)
 
 
 _SHORT_PAIRS = ir.VectorType(I16, 2 * LANES)
-_NO_PAIRS = ir.Constant(_SHORT_PAIRS, [I16(0)] * 2 * LANES)
-_ONES = ir.Constant(SHORTS, [I16(1)] * LANES)
+_NO_PAIRS, _ONES = (ir.Constant(_SHORT_PAIRS, [I16(each)] * 2 * LANES) for each in (0, 1))
 
 
 def _pairs_of_bytes(b: Builder, weights: Value, activations: Value) -> Value:
     """Unsigned bytes up to 15 times signed bytes, summed in twos: 16 bits hold such sums of a block, 16 · 15 · 127 at most."""
-    kind = ir.VectorType(I8, 2 * LANES)
-    halves = [
-        call(
-            b,
-            "llvm.x86.avx2.pmadd.ub.sw",
-            *(b.bitcast(shuffle(b, each, lanes), kind) for each in (weights, activations)),
-            result=SHORTS,
-        )
-        for lanes in (range(8), range(8, LANES))
-    ]
-    return _joined(b, halves)
+    kind = ir.VectorType(I8, 4 * LANES)
+    values = (b.bitcast(each, kind) for each in (weights, activations))
+    return _by_halves(b, "llvm.x86.avx2.pmadd.ub.sw", *values, result=SHORTS)
 
 
 def _sums_of_pairs(b: Builder, pairs: Value) -> Value:
     """Both 16-bit sums of a lane as one of 32 bits."""
-    halves = [
-        call(
-            b,
-            "llvm.x86.avx2.pmadd.wd",
-            shuffle(b, pairs, lanes),
-            _ONES,
-            result=ir.VectorType(I32, LANES // 2),
-        )
-        for lanes in (range(LANES), range(LANES, 2 * LANES))
-    ]
-    return _joined(b, halves)
+    return _by_halves(b, "llvm.x86.avx2.pmadd.wd", pairs, _ONES, result=ir.VectorType(I32, LANES // 2))
 
 
-def _joined(b: Builder, halves: list[Value]) -> Value:
-    count = 2 * halves[0].type.count
+def _by_halves(b: Builder, name: str, *values: Value, result: Any = None) -> Value:
+    """An instruction on vectors twice as wide as it takes."""
+    halves = []
+    for half in range(2):
+        counts = [each.type.count // 2 for each in values]
+        lanes = [range(half * count, (half + 1) * count) for count in counts]
+        parts = [shuffle(b, each, own) for each, own in zip(values, lanes, strict=True)]
+        halves.append(call(b, name, *parts, result=result))
+    whole = range(2 * halves[0].type.count)
     return b.shuffle_vector(
-        *halves, ir.Constant(ir.VectorType(I32, count), [I32(lane) for lane in range(count)])
+        *halves, ir.Constant(ir.VectorType(I32, len(whole)), [I32(lane) for lane in whole])
     )
 
 

@@ -250,8 +250,8 @@ class Batch:
         """
         costs = self._costs[power(len(self._drafter.owners)), power(len(self._verifier.owners))]
 
-        def choose(histories: list[AcceptanceHistory], skips_last_pass: bool) -> AdaptiveDraftLength:
-            return AdaptiveDraftLength(costs, histories, skips_last_pass)
+        def choose(histories: list[AcceptanceHistory], holds_back: bool) -> AdaptiveDraftLength:
+            return AdaptiveDraftLength(costs, histories, holds_back)
 
         if len(self.sequences) > 2:  # two are in order, whatever their order is
             for model in (self._drafter, self._verifier):

@@ -1,8 +1,8 @@
 """Draft: the drafter proposes up to K tokens a sequence, one pass each; in one go where it can draw by itself.
 
-Before the verifier pass a sequence drafts K − 1 of its tokens: the verifier reads its last token and these, and so scores all
-K positions. The K-th only matters where all others were accepted, and is drafted afterwards where it does; among more than two
-sequences, and on a GPU, where asking would be a wait, always and before. Tensors in, tensors out; knows one model and no rule.
+The verifier reads a sequence's last token and its draft tokens but the K-th, and so scores all K positions. The K-th only matters
+where all others were accepted. It is drafted with the others, or afterwards where it does matter, if few sequences draft and drafting
+step by step makes a pass dear (see `plan.may_hold_back`). Tensors in, tensors out; knows one model and no rule.
 """
 
 from __future__ import annotations
@@ -64,17 +64,18 @@ class Drafted:
 
 
 def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
-    """Draw what the verifier is to read: K − 1 tokens a sequence, at least one; or all K at once."""
+    """Draw all K tokens of each sequence; or what the verifier is to read, K − 1 of them and at least one."""
     lengths, drawn = inputs.draft_lengths, _Drawn(inputs.line)
     counts = [inputs.before_verifier(length) for length in lengths]
-    draw = _draw_in_one_go if _is_plain(inputs, drafter) else _draw_by_steps
-    steps, length, confidences = draw(inputs, drafter, drawn, [0] * len(counts), counts, inputs.adaptive)
-    if length:
+    if drafter.draws and inputs.banned is None and inputs.warp is None:
+        steps, confidences = _draw_in_one_go(inputs, drafter, drawn, counts)
+        length = steps
+    else:
+        starts = [0] * len(counts)
+        steps, length, confidences = _draw_by_steps(inputs, drafter, drawn, starts, counts, inputs.adaptive)
+    if inputs.adaptive is not None:
         lengths = tuple(min(length, each) for each in lengths)
         counts = [inputs.before_verifier(each) for each in lengths]
-    if steps < max(counts):  # the K-th ones do not wait
-        draw(inputs, drafter, drawn, [steps] * len(counts), counts, None)
-        steps = max(counts)
     assert drawn.room is not None
     return Drafted(
         lengths,
@@ -95,8 +96,8 @@ def draft_last(inputs: DraftInputs, drafter: Runner, drafted: Drafted, wanted: T
     lengths, flags = drafted.draft_lengths, wanted.tolist()
     starts = [length - 1 for length in lengths]
     stops = [start + flag for start, flag in zip(starts, flags, strict=True)]
-    draw = _draw_in_one_go if _is_plain(inputs, drafter) else _draw_by_steps
-    draw(inputs, drafter, _Drawn(drafted.line, drafted.room, drafted.kept), starts, stops, None)
+    drawn = _Drawn(drafted.line, drafted.room, drafted.kept)
+    _draw_by_steps(inputs, drafter, drawn, starts, stops, None)
     return replace(
         drafted,
         counts=drafted.counts + wanted,
@@ -120,35 +121,21 @@ class _Drawn:
         return self.line.shape[1] - 1
 
 
-Progress = tuple[int, int, list[list[float]]]
-"""Passes of the drafter; the K at which drafting was stopped, 0 where it was not; and how sure the drafter was of each sequence's
-tokens, where K depends on it.
-"""
-
-
-def _is_plain(inputs: DraftInputs, drafter: Runner) -> bool:
-    """Whether the drafter can draw by itself: it does, and nothing else is to be done with logits."""
-    return drafter.draws and inputs.banned is None and inputs.warp is None
+Confidences = list[list[float]]
+"""How sure the drafter was of each sequence's tokens, where K depends on it; else empty."""
 
 
 def _draw_in_one_go(
-    inputs: DraftInputs,
-    drafter: Runner,
-    drawn: _Drawn,
-    starts: list[int],
-    stops: list[int],
-    adaptive: AdaptiveDraftLength | None,
-) -> Progress:
-    """Draw each sequence's draft tokens `starts` to `stops` − 1, or fewer where K is chosen by how sure the drafter is."""
-    shape = len(starts), drawn.width, drafter.vocabulary_size
-    if drawn.room is None:
-        drawn.room = torch.empty(shape)
-        drawn.kept = torch.empty(shape) if inputs.keeps_logits else None
+    inputs: DraftInputs, drafter: Runner, drawn: _Drawn, stops: list[int]
+) -> tuple[int, Confidences]:
+    """Draw `stops` draft tokens of each sequence, or fewer where K is chosen by how sure the drafter is; returns its passes."""
+    shape, adaptive = (len(stops), drawn.width, drafter.vocabulary_size), inputs.adaptive
+    drawn.room = torch.empty(shape)
+    drawn.kept = torch.empty(shape) if inputs.keeps_logits else None
     sure = None if adaptive is None else np.zeros(shape[:2], np.float32)
-    passes, length = drafter.draft(
+    passes = drafter.draft(
         drawn.line,
         drawn.room,
-        starts,
         stops,
         inputs.first_positions,
         inputs.temperature,
@@ -157,10 +144,10 @@ def _draw_in_one_go(
         sure=None if sure is None else torch.from_numpy(sure),
         stopping=None if adaptive is None else adaptive.stopping(),
     )
-    return passes, length, [[] for _ in starts] if sure is None else _confidences(sure[:, :passes])
+    return passes, [[] for _ in stops] if sure is None else _confidences(sure[:, :passes])
 
 
-def _confidences(sure: np.ndarray) -> list[list[float]]:
+def _confidences(sure: np.ndarray) -> Confidences:
     """As lists; what is not a number is reported later."""
     return [[0.0 if each != each else each for each in row] for row in sure.tolist()]
 
@@ -172,10 +159,12 @@ def _draw_by_steps(
     starts: list[int],
     stops: list[int],
     adaptive: AdaptiveDraftLength | None,
-) -> Progress:
-    """As `_draw_in_one_go`, one pass after the other, where something is to be done with logits."""
+) -> tuple[int, int, Confidences]:
+    """Draw each sequence's draft tokens `starts` to `stops` − 1, one pass after the other, or fewer where K is chosen meanwhile; returns
+    the drafter's passes, and that K.
+    """
     turn, length, found = 0, None, list[Tensor]()
-    confidences: list[list[float]] = [[] for _ in starts]
+    confidences: Confidences = [[] for _ in starts]
     for turn in range(max(stop - start for start, stop in zip(starts, stops, strict=True))):
         missing = [start + turn >= stop for start, stop in zip(starts, stops, strict=True)]
         at_once = min(starts) == max(starts)
@@ -199,7 +188,7 @@ def _draw_by_steps(
             confidences = _confidences(torch.stack(found, 1).numpy())
             if length := adaptive.stop(confidences):
                 break
-    return turn + 1, length or 0, confidences
+    return turn + 1, length or max(inputs.draft_lengths), confidences
 
 
 def _draw_one(

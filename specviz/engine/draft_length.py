@@ -1,7 +1,7 @@
 """The draft length K of a round, where a request leaves it to the engine ("auto").
 
-A round of draft length K takes K − 1 drafter passes and one verifier pass, and one more drafter pass where the first K − 1
-draft tokens are all accepted. It emits 1 + a + a·b + a·b² + … tokens (K terms), where a is the probability that its first
+A round of draft length K takes K drafter passes and one verifier pass; K − 1, where the K-th waits to be needed and the first K − 1
+draft tokens are not all accepted. It emits 1 + a + a·b + a·b² + … tokens (K terms), where a is the probability that its first
 draft token is accepted and b that one after an accepted one is. Both are estimated from the sequence's own rounds, costs
 from the engine's; K maximises tokens per second. Where reading draft probabilities costs nothing (CPU), drafting goes on
 for as long as the drafter is confident enough, judged by how often draft tokens of that confidence were accepted.
@@ -11,11 +11,9 @@ token.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from math import prod
-from statistics import median
-from typing import NamedTuple
 
 from specviz.runtime.stopping import Stopping
 from specviz.schema.settings import MAX_DRAFT_LENGTH
@@ -27,8 +25,10 @@ _PRIOR_ACCEPTANCE, _PRIOR_WEIGHT = 0.5, 2.0
 _CONFIDENCE_BINS, _CONFIDENCE_PRIOR, _CONFIDENCE_WEIGHT = 4, (0.5, 2.0), 8.0
 """Classes that draft tokens are sorted into by the drafter's confidence; the acceptance expected at confidences 0 and 1, relative to
 that of first draft tokens, as the embedded pair has it at all temperatures; and the weight of that expectation."""
-_RECENT, _REFRESHED = 32, 8
-"""Rounds whose times are kept, so that a slow one is forgotten; and how often, once there are so many, estimates are made anew."""
+_RECENT, _YOUNG, _REFRESHED = 128, 32, 8
+"""Rounds whose times are kept, so that a slow one is forgotten; and after how many estimates are made anew no more after each, and how often
+then.
+"""
 _USUAL_SLOPE, _SLOPE_WEIGHT = 0.03, 4.0
 """Expected cost of one more token in a verifier pass, as a share of the pass, and the weight of that expectation."""
 _SLOW = 3.0
@@ -61,42 +61,53 @@ class RoundCosts:
         self.rounds_seen += 1
         self._drafting.append((passes, drafter_seconds))
         self._remaining.append((draft_length, remaining_seconds))
-        if self.rounds_seen <= _RECENT or self.rounds_seen % _REFRESHED == 0:
+        if self.rounds_seen <= _YOUNG or self.rounds_seen % _REFRESHED == 0:
             self._estimates = None
 
     def estimates(self) -> tuple[float, list[float]]:
-        """Expected seconds of one more drafter pass, and of all else in a round of draft length 1, 2, … MAX_DRAFT_LENGTH: lines
-        fitted to the recent ones, kept for a few rounds, since making them takes time too.
+        """Expected seconds of one more drafter pass, and of all else in a round of draft length 1, 2, … MAX_DRAFT_LENGTH, from the recent
+        ones; kept for a few rounds, since making them takes time too.
 
         The first pass after the verifier's finds its weights in memory, those after it in the caches: what it takes longer belongs
         to all else.
         """
         if (found := self._estimates) is None:
-            times, others = _undisturbed(self._drafting), _undisturbed(self._remaining)
-            one = median(seconds / passes for passes, seconds in times)
-            drafting, rest = _line(times, one), _line(others, self._slope)
-            counts = Counter(length for length, _ in others).values()
-            if sum(count >= _TOLD for count in counts) > 1:
-                self._slope = rest.slope
-            elif self._slope is not None:
-                self._slope += _FORGOTTEN * (_USUAL_SLOPE * rest.level - self._slope)
-            more = min(drafting.slope, one)
-            first = drafting.level - more * drafting.mean
-            remaining = [
-                first + max(rest.level + rest.slope * (length - rest.mean), rest.least / 2)
-                for length in range(1, MAX_DRAFT_LENGTH + 1)
-            ]
-            found = self._estimates = more, remaining
+            drafting, others = _undisturbed(self._drafting), _undisturbed(self._remaining)
+            one = _middle(seconds / passes for passes, seconds in drafting)
+            first, more = _line(_grouped(drafting), one)
+            if more > one:
+                first, more = 0.0, one
+            found = self._estimates = more, [first + each for each in self._by_length(others)]
         return found
 
+    def _by_length(self, observed: list[tuple[int, float]]) -> list[float]:
+        """Seconds of a round without its drafting, of each length, from the most frequent one on: what those of a length took, drawn towards
+        what the length beside it leads to expect while few have been seen.
+        """
+        times = _grouped(observed)
+        common = max(times, key=lambda length: len(times[length]))
+        told = {length for length, each in times.items() if len(each) >= _TOLD}
+        usual = _USUAL_SLOPE * _middle(times[common])
+        _, slope = _line(times, usual if self._slope is None else self._slope)
+        if len(told) > 1:
+            self._slope = slope
+        elif self._slope is not None:
+            self._slope += _FORGOTTEN * (usual - self._slope)
 
-class _Line(NamedTuple):
-    """A line through (`mean`, `level`), and the least value that it was fitted to."""
+        def drawn(length: int, expected: float) -> float:
+            own = times.get(length)
+            if not own:
+                return expected
+            return (len(own) * _middle(own) + _SLOPE_WEIGHT * expected) / (len(own) + _SLOPE_WEIGHT)
 
-    mean: float
-    level: float
-    slope: float
-    least: float
+        found, step, least = {common: _middle(times[common])}, slope, min(map(min, times.values())) / 2
+        for length in range(common + 1, MAX_DRAFT_LENGTH + 1):
+            found[length] = max(found[length - 1], drawn(length, found[length - 1] + step))
+            if length in told:
+                step = found[length] - found[length - 1]  # a pass grows dearer with each token
+        for length in range(common - 1, 0, -1):
+            found[length] = max(least, min(found[length + 1], drawn(length, found[length + 1] - slope)))
+        return [found[length] for length in range(1, MAX_DRAFT_LENGTH + 1)]
 
 
 def _undisturbed(observed: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
@@ -108,20 +119,29 @@ def _undisturbed(observed: Iterable[tuple[int, float]]) -> list[tuple[int, float
     return [(x, y) for x, y in each if y <= _SLOW * usual or y / x <= _SLOW * a_token]
 
 
-def _line(observed: Iterable[tuple[int, float]], usual_slope: float | None) -> _Line:
-    """Fitted to the medians at each x; its slope, at least 0, is drawn towards the usual one, None for `_USUAL_SLOPE` of the level."""
+def _grouped(observed: Iterable[tuple[int, float]]) -> dict[int, list[float]]:
     found: defaultdict[int, list[float]] = defaultdict(list)
     for x, y in observed:
         found[x].append(y)
-    points = [(x, median(each), len(each)) for x, each in found.items()]
+    return found
+
+
+def _middle(values: Iterable[float]) -> float:
+    """Their median, the higher one of two."""
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2]
+
+
+def _line(observed: dict[int, list[float]], usual_slope: float) -> tuple[float, float]:
+    """Level at 0 and slope of a line through the medians at each x; the slope, at least 0, is drawn towards the usual one."""
+    points = [(x, _middle(each), len(each)) for x, each in observed.items()]
     total = sum(weight for *_, weight in points)
     mean = sum(weight * x for x, _, weight in points) / total
     level = sum(weight * y for _, y, weight in points) / total
     covariance = sum(weight * (x - mean) * (y - level) for x, y, weight in points)
     variance = sum(weight * (x - mean) ** 2 for x, _, weight in points)
-    usual = _USUAL_SLOPE * level if usual_slope is None else usual_slope
-    slope = max(0.0, (covariance + _SLOPE_WEIGHT * usual) / (variance + _SLOPE_WEIGHT))
-    return _Line(mean, level, slope, min(y for _, y, _ in points))
+    slope = max(0.0, (covariance + _SLOPE_WEIGHT * usual_slope) / (variance + _SLOPE_WEIGHT))
+    return level - slope * mean, slope
 
 
 class DecayingRate:
@@ -197,16 +217,16 @@ class AdaptiveDraftLength:
     """The draft length of the next round of some sequences that share it."""
 
     def __init__(
-        self, costs: RoundCosts, histories: Sequence[AcceptanceHistory], skips_last_pass: bool = True
+        self, costs: RoundCosts, histories: Sequence[AcceptanceHistory], holds_back: bool = False
     ) -> None:
         """Find the best K to fix beforehand, `length`.
 
         Args:
             costs: of recent rounds.
             histories: of the sequences that draft.
-            skips_last_pass: whether the K-th draft token's pass is left out where no sequence needs it.
+            holds_back: whether the K-th draft token is drafted after the verifier pass, if any sequence needs it then.
         """
-        self._histories = histories
+        self._histories, self._holds_back = histories, holds_back
         self._exploring = costs.rounds_seen < len(_FIRST_LENGTHS)
         if self._exploring:
             self.length = _FIRST_LENGTHS[costs.rounds_seen]
@@ -216,7 +236,7 @@ class AdaptiveDraftLength:
         self._speed = 0.0
         for length, remaining in enumerate(self._remaining, 1):
             passes = float(length)
-            if skips_last_pass and length > 1:
+            if holds_back and length > 1:
                 passes -= prod(1 - (tokens[length - 1] - tokens[length - 2]) for tokens in each)
             speed = sum(tokens[length - 1] for tokens in each) / (passes * self._drafter_pass + remaining)
             if speed <= self._speed:
@@ -229,8 +249,7 @@ class AdaptiveDraftLength:
             return Stopping(self.length)
         classes = [(own + 0.5) / _CONFIDENCE_BINS for own in range(_CONFIDENCE_BINS)]
         accepted = [[each.at_confidence(confidence) for confidence in classes] for each in self._histories]
-        later = [each.later() for each in self._histories]
-        return Stopping(0, self._drafter_pass, self._speed, self._remaining, accepted, later)
+        return Stopping(0, self._drafter_pass, self._speed, self._remaining, accepted)
 
     def stop(self, confidences: Sequence[Sequence[float]]) -> int | None:
         """K, once enough is drafted for the verifier pass; None where another draft token before it will pay.
@@ -240,15 +259,18 @@ class AdaptiveDraftLength:
         Args:
             confidences: of each sequence's draft tokens so far.
         """
-        drafted = len(confidences[0])
-        if drafted == MAX_DRAFT_LENGTH - 1:
+        drafted, later = len(confidences[0]), int(self._holds_back)
+        if drafted == MAX_DRAFT_LENGTH - later:
             return MAX_DRAFT_LENGTH
         if self._exploring:
-            return self.length if drafted >= self.length - 1 else None
+            return self.length if drafted >= self.length - later else None
         pairs = list(zip(self._histories, confidences, strict=True))
         survival = [prod(map(history.at_confidence, own)) for history, own in pairs]
+        wider = self._remaining[drafted] - self._remaining[drafted - 1]
+        if not self._holds_back:
+            return None if sum(survival) > self._speed * (self._drafter_pass + wider) else drafted
         none_survives = prod(1 - chance for chance in survival)
-        wider, widest = (self._remaining[drafted + n] - self._remaining[drafted + n - 1] for n in (0, 1))
+        widest = self._remaining[drafted + 1] - self._remaining[drafted]
         if drafted == 1 and sum(survival) < self._speed * (self._drafter_pass * (1 - none_survives) + wider):
             return 1
         further = [chance * history.later() for chance, (history, _) in zip(survival, pairs, strict=True)]

@@ -25,7 +25,7 @@ from specviz.runtime.runner import Runner
 from specviz.schema.settings import AUTO, MAX_DRAFT_LENGTH
 
 Chooser = Callable[[list[AcceptanceHistory], bool], AdaptiveDraftLength]
-"""Chooses a draft length for sequences with these histories; the flag is `AdaptiveDraftLength`'s `skips_last_pass`."""
+"""Chooses a draft length for sequences with these histories; the flag is `AdaptiveDraftLength`'s `holds_back`."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,7 @@ class DraftInputs:
     Attributes:
         sequences: the one in each slot.
         draft_lengths: K of each; its upper bound where K is chosen while drafting.
-        holds_back: the K-th draft token waits for the verifier (see `draft_last`): where asking whether it is needed is free, and it may
-            not be.
+        holds_back: the K-th draft token waits for the verifier (see `draft_last`): where that pays, and it may not be needed.
         first_positions: the position of each sequence's last token, on the host.
         line: that token, and room for K draft tokens after it, [D, 1 + K]; 0 so far.
         positions: that token's, [D, 1].
@@ -153,9 +152,16 @@ _FEW = 2
 """Sequences whose K-th draft tokens wait for the verifier: of more one nearly always needs it, and all of its method would be judged twice."""
 
 
-def skips_last_pass(device: torch.device) -> bool:
-    """Whether the pass for K-th draft tokens is left out where none is needed: asking costs nothing on a CPU, and a wait on a GPU."""
-    return device.type == "cpu"
+def may_hold_back(drafter: Runner, verifier: Runner) -> bool:
+    """Whether K-th draft tokens may wait for the verifier: on a CPU, since asking a GPU which are needed is a wait; and where the drafter
+    does not draw by itself, since to call it once more takes longer then than one pass more in one go.
+    """
+    return not drafter.draws and _asks_freely(drafter, verifier)
+
+
+def _asks_freely(drafter: Runner, verifier: Runner) -> bool:
+    """Whether what the models found can be read without a wait."""
+    return drafter.device.type == verifier.device.type == "cpu"
 
 
 def plan_round(
@@ -164,11 +170,13 @@ def plan_round(
     """Plan the next round of all `sequences`, which sit in slots of the two models; uploads its numbers."""
     began = time.perf_counter()
     sequences = list(sequences)
-    skips = skips_last_pass(drafter.device) and skips_last_pass(verifier.device)
     holds_back = (
-        skips and len(drafter.owners) <= _FEW and any(each.method.verifies for each in drafter.owners)
+        may_hold_back(drafter, verifier)
+        and len(drafter.owners) <= _FEW
+        and any(each.method.verifies for each in drafter.owners)
     )
-    lengths, adaptive = _draft_lengths(sequences, drafter, choose, skips, holds_back)
+    asks = _asks_freely(drafter, verifier)
+    lengths, adaptive = _draft_lengths(sequences, drafter, choose, asks, holds_back)
     groups = _groups(sequences, lengths, drafter, verifier)
     plan = RoundPlan(
         draft=_draft_inputs(drafter, lengths, adaptive, holds_back) if drafter.owners else None,
@@ -188,7 +196,7 @@ Lengths = dict[Sequence, int]
 
 
 def _draft_lengths(
-    sequences: list[Sequence], drafter: Runner, choose: Chooser, skips: bool, holds_back: bool
+    sequences: list[Sequence], drafter: Runner, choose: Chooser, asks: bool, holds_back: bool
 ) -> tuple[Lengths, AdaptiveDraftLength | None]:
     """K of each sequence, and what changes it while drafting, where anything does.
 
@@ -198,7 +206,7 @@ def _draft_lengths(
     automatic = [each for each in drafter.owners if each.chooses_draft_length]
     chooser = choose([each.acceptance_history for each in automatic], holds_back) if automatic else None
     # While drafting K can change only if it does for all, and if reading confidences costs no wait.
-    adaptive = chooser if skips and len(automatic) == len(drafter.owners) else None
+    adaptive = chooser if asks and len(automatic) == len(drafter.owners) else None
     length = MAX_DRAFT_LENGTH if adaptive else chooser.length if chooser else 1
     lengths = {each: _at_most_left(each, length) for each in verified}
     longest = max(

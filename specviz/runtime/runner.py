@@ -115,7 +115,6 @@ class Runner(ABC):
         self,
         line: Tensor,
         room: Tensor,
-        starts: Sequence[int],
         stops: Sequence[int],
         positions: Sequence[int],
         temperature: Number,
@@ -124,15 +123,15 @@ class Runner(ABC):
         kept: Tensor | None = None,
         sure: Tensor | None = None,
         stopping: Stopping | None = None,
-    ) -> tuple[int, int]:
+    ) -> int:
         """Draw several draft tokens of each slot [D], one pass each, without coming back between: where `draws` holds.
 
-        Returns the number of passes, and the K at which drafting was stopped, 0 where it was not.
+        Returns the number of passes.
 
         Args:
             line: int64 [D, 1 + K], the token before the first draft token, and these; read and written.
             room: float32 [D, K, V]; their distributions are written there.
-            starts, stops: of the draft tokens to be drawn, from 0 on, of each slot; those before `starts` stand in `line`.
+            stops: how many draft tokens are to be drawn of each slot, at most.
             positions: of each slot's first token in `line`.
             temperature: a number, or [D, 1].
             uniforms: float64 [D, K], what they are drawn with.

@@ -11,12 +11,11 @@ class Stopping:
     """When one more draft token does not pay: by how often those of each slot [D] of like confidence were accepted.
 
     Attributes:
-        length: K, where it is fixed all the same; else 0.
+        length: draft tokens of each slot, where that is fixed all the same; else 0.
         pass_seconds: of one more pass of the drafter.
         speed: tokens a second of rounds on average, which a draft token has to reach.
         remaining: seconds of all else in a round of draft length 1, 2, … up to the largest.
         accepted: how often, by classes of confidence from 0 to 1, [D, classes].
-        later: how often a draft token after an accepted one is, [D].
     """
 
     length: int
@@ -24,4 +23,3 @@ class Stopping:
     speed: float = 0.0
     remaining: Sequence[float] = ()
     accepted: Sequence[Sequence[float]] = ()
-    later: Sequence[float] = ()

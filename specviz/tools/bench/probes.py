@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from specviz.engine.events import Decided
-from specviz.engine.plan import skips_last_pass
+from specviz.engine.plan import may_hold_back
 from specviz.schema.settings import Request
 from specviz.tools.bench.contender import Bed, Ours, timed
 from specviz.tools.bench.measurements import Forwards, Overhead, Together
@@ -66,6 +66,11 @@ class _Bare:
         """Whether the drafter draws in one go."""
         return self._models["drafter"].draws
 
+    @property
+    def holds_back(self) -> bool:
+        """Whether rounds leave out a K-th draft token that is not needed."""
+        return may_hold_back(self._models["drafter"], self._models["verifier"])
+
     @torch.inference_mode()
     def draft(self, count: int) -> float:
         """Seconds of drawing so many draft tokens in one go, at T = 1."""
@@ -75,7 +80,7 @@ class _Bare:
 
         def work() -> None:
             room = torch.empty(1, count, drafter.vocabulary_size)
-            drafter.draft(line, room, [0], [count], [self.start], 1.0, uniforms)
+            drafter.draft(line, room, [count], [self.start], 1.0, uniforms)
 
         return timed(self.device, work)[1]
 
@@ -136,7 +141,7 @@ def measure_overhead(contender: Ours, prompt: Sequence[int], tokens: int, inspec
             seconds = time.perf_counter() - begin
             if isinstance(event, Decided) and event.round.draft_length == length:
                 bare.start = len(prompt) + len(event.run.token_ids) - len(event.round.tokens)
-                drafted = len(event.round.proposals) if skips_last_pass(bed.device) else length
+                drafted = len(event.round.proposals) if bare.holds_back else length
                 taken = bare.round(drafted, length or 1)
                 if event.round.index:  # the first pass of a shape pays for its set-up
                     found.passes.append(drafted)

@@ -24,44 +24,49 @@ def served(
     by_token: float,
     rounds: int = 200,
     noise: float = 0.0,
+    holds_back: bool = False,
 ) -> list[int]:
     """The lengths chosen for a request whose proposals are accepted with this chance, at these costs in seconds."""
     dice, history, costs, chosen = random.Random(0), AcceptanceHistory(), RoundCosts(), []
     for _ in range(rounds):
-        length = AdaptiveDraftLength(costs, [history]).length
+        length = AdaptiveDraftLength(costs, [history], holds_back).length
         accepted = next((i for i in range(length) if dice.random() >= acceptance), length)
         history.update(min(accepted + 1, length), accepted)
-        passes = length if accepted >= length - 1 else length - 1
+        passes = length - 1 if holds_back and accepted < length - 1 else length
         jitter = 1 + noise * dice.random()
         costs.update(length, passes, passes * drafting * jitter, (verifying + by_token * length) * jitter)
         chosen.append(length)
     return chosen
 
 
-def speed(length: int, acceptance: float, drafting: float, verifying: float, by_token: float) -> float:
+def spent(
+    length: int, acceptance: float, drafting: float, verifying: float, by_token: float, holds_back: bool
+) -> float:
+    """Seconds of a round of a fixed length, on average."""
+    passes = expected_passes(acceptance, length) if holds_back else length
+    return passes * drafting + verifying + by_token * length
+
+
+def speed(length: int, acceptance: float, *costs: float, holds_back: bool = False) -> float:
     """Tokens per second at a fixed length, exactly."""
-    seconds = expected_passes(acceptance, length) * drafting + verifying + by_token * length
-    return expected_tokens(acceptance, length) / seconds
+    return expected_tokens(acceptance, length) / spent(length, acceptance, *costs, holds_back=holds_back)
 
 
 @pytest.mark.parametrize("acceptance", [0.05, 0.3, 0.5, 0.7, 0.85, 0.95])
 @pytest.mark.parametrize(
     ("drafting", "by_token"), [(0.1, 0.0), (0.15, 0.02), (0.15, 0.3), (0.02, 0.05), (0.8, 0.02)]
 )
+@pytest.mark.parametrize("holds_back", [False, True])
 def test_what_it_settles_on_is_within_a_twentieth_of_the_best(
-    acceptance: float, drafting: float, by_token: float
+    acceptance: float, drafting: float, by_token: float, holds_back: bool
 ) -> None:
     costs = (acceptance, drafting, 1.0, by_token)
-    best = max(speed(length, *costs) for length in range(1, MAX_DRAFT_LENGTH + 1))
-    settled = served(acceptance, drafting=drafting, verifying=1.0, by_token=by_token, rounds=400, noise=0.3)[
-        50:
-    ]
+    best = max(speed(length, *costs, holds_back=holds_back) for length in range(1, MAX_DRAFT_LENGTH + 1))
+    given = {"drafting": drafting, "verifying": 1.0, "by_token": by_token, "holds_back": holds_back}
+    settled = served(acceptance, rounds=400, noise=0.3, **given)[50:]
     # By tokens over seconds of all its rounds, as a clock would have it.
     tokens = sum(expected_tokens(acceptance, length) for length in settled)
-    seconds = sum(
-        expected_passes(acceptance, length) * drafting + 1.0 + by_token * length for length in settled
-    )
-    assert tokens / seconds > 0.95 * best
+    assert tokens / sum(spent(length, *costs, holds_back) for length in settled) > 0.95 * best
 
 
 def test_where_the_drafter_is_hopeless_it_drafts_one() -> None:
@@ -115,6 +120,17 @@ def test_rounds_of_one_length_do_not_make_longer_ones_seem_cheap() -> None:
     assert remaining[1] - remaining[0] > 0.4
 
 
+def test_a_token_more_costs_what_it_costs_at_that_length() -> None:
+    """Passes grow dearer with each token: to read the second must not look as dear as to read the fifth."""
+    rest, costs = {1: 8.2, 2: 9.2, 3: 10.6, 4: 12.2, 5: 14.7}, RoundCosts()
+    for length in (1, 2, 2, 2, 3, 2, 1, 3, 2, 4, 2, 5) * 12:
+        costs.update(length, length, 0.7 + 0.6 * length, rest[length])
+    remaining = costs.estimates()[1]
+    found = [after - before for before, after in zip(remaining, remaining[1:], strict=False)]
+    assert found[:4] == pytest.approx([1.0, 1.4, 1.6, 2.5], abs=0.25)
+    assert min(found[4:]) >= found[3] - 0.01
+
+
 def test_one_more_pass_costs_what_one_more_pass_costs() -> None:
     """The first after the verifier's takes longer: that is a round's, whatever its K."""
     costs = RoundCosts()
@@ -136,12 +152,10 @@ def test_requests_served_together_draft_what_pays_for_all_of_them() -> None:
     together = AdaptiveDraftLength(costs, [right, wrong, wrong, wrong]).length
     assert alone == (MAX_DRAFT_LENGTH, 1)
     assert alone[1] <= together <= alone[0]
-    # The one that is right makes the last pass worth while in nearly every round.
     ours, theirs = right.expected_tokens(), wrong.expected_tokens()
     speeds = [1 / (0.1 + costs.estimates()[1][0])]
     for position in range(1, MAX_DRAFT_LENGTH):
-        idle = (1 - ours[position] + ours[position - 1]) * (1 - theirs[position] + theirs[position - 1]) ** 3
-        seconds = 0.1 * (position + 1 - idle) + costs.estimates()[1][position]
+        seconds = 0.1 * (position + 1) + costs.estimates()[1][position]
         speeds.append((ours[position] + 3 * theirs[position]) / 4 / seconds)
     assert together == 1 + speeds.index(max(speeds))
 
@@ -153,8 +167,8 @@ def test_passes_that_are_made_in_any_case_count_in_full() -> None:
         costs.update(length, length, 0.5 * length, 1.0)
     for number in range(200):
         history.update(1, number % 5 == 0)
-    assert AdaptiveDraftLength(costs, [history], skips_last_pass=True).length == 2
-    assert AdaptiveDraftLength(costs, [history], skips_last_pass=False).length == 1
+    assert AdaptiveDraftLength(costs, [history], holds_back=True).length == 2
+    assert AdaptiveDraftLength(costs, [history]).length == 1
 
 
 def test_tokens_and_passes_of_a_round_by_hand() -> None:
@@ -166,7 +180,7 @@ def test_tokens_and_passes_of_a_round_by_hand() -> None:
 
 
 def striding(
-    sure: dict[float, float], shares: dict[float, float], rounds: int = 3000
+    sure: dict[float, float], shares: dict[float, float], rounds: int = 3000, holds_back: bool = False
 ) -> tuple[float, float, list[int]]:
     """Tokens a second, of rounds settled by how sure the drafter is and of the best K fixed; and the K of the former.
 
@@ -183,7 +197,7 @@ def striding(
         return confidence, dice.random() < sure[confidence]
 
     for number in range(rounds):
-        chooser, drafted, length = AdaptiveDraftLength(costs, [history]), [], None
+        chooser, drafted, length = AdaptiveDraftLength(costs, [history], holds_back), [], None
         while length is None:
             drafted.append(proposal())
             length = chooser.stop([[each for each, _ in drafted]])
@@ -192,24 +206,26 @@ def striding(
         if accepted == passes < length:
             drafted.append(proposal())
             accepted, passes = accepted + drafted[-1][1], length
-        spent = passes * drafting, verifying + by_token * length
+        seconds_spent = passes * drafting, verifying + by_token * length
         history.update(min(accepted + 1, passes), accepted, [each for each, _ in drafted])
-        costs.update(length, passes, *spent)
+        costs.update(length, passes, *seconds_spent)
         if number >= 100:
             chosen.append(length)
-            tokens, seconds = tokens + min(accepted + 1, length), seconds + sum(spent)
+            tokens, seconds = tokens + min(accepted + 1, length), seconds + sum(seconds_spent)
     acceptance = sum(shares[each] * sure[each] for each in shares)
-    best = max(speed(k, acceptance, drafting, verifying, by_token) for k in range(1, MAX_DRAFT_LENGTH + 1))
+    given = acceptance, drafting, verifying, by_token
+    best = max(speed(k, *given, holds_back=holds_back) for k in range(1, MAX_DRAFT_LENGTH + 1))
     return tokens / seconds, best, chosen
 
 
-def test_a_drafter_that_knows_when_it_is_right_goes_further_when_it_does() -> None:
+@pytest.mark.parametrize("holds_back", [False, True])
+def test_a_drafter_that_knows_when_it_is_right_goes_further_when_it_does(holds_back: bool) -> None:
     """Better than any fixed K where its confidence tells, and hardly worse where it does not."""
-    knowing, best, lengths = striding({0.1: 0.1, 0.9: 0.95}, {0.1: 0.5, 0.9: 0.5})
+    knowing, best, lengths = striding({0.1: 0.1, 0.9: 0.95}, {0.1: 0.5, 0.9: 0.5}, holds_back=holds_back)
     assert knowing > 1.1 * best
     assert {1, 2} & set(lengths)
     assert max(lengths) > 4
-    blind, best, _ = striding({0.1: 0.5, 0.9: 0.5}, {0.1: 0.5, 0.9: 0.5})
+    blind, best, _ = striding({0.1: 0.5, 0.9: 0.5}, {0.1: 0.5, 0.9: 0.5}, holds_back=holds_back)
     assert blind > 0.97 * best
 
 

@@ -39,51 +39,42 @@ def _draw(drafting: int, slot: int, step: int, logits: int) -> None:
 
 
 @register_jitable
-def _pass(team: int, drafting: int, threads: int, rows: int, turn: int) -> int:
-    """Run a pass over rows whose slots stand in its table, and draw what comes next of each."""
-    pass_, starts = word(drafting, Drafting.PASS), word(drafting, Drafting.STARTS)
+def _pass(team: int, drafting: int, threads: int, rows: int, step: int) -> int:
+    """Run a pass over rows whose slots stand in its table, and draw the draft token of that step of each."""
+    pass_ = word(drafting, Drafting.PASS)
     set_word(pass_, Pass.ROWS, rows)
     found = _lead(word(drafting, Drafting.LEAD), team, pass_, threads)
     for row in range(rows):
         slot = word(word(pass_, Pass.ROW_SLOTS), row)
         logits = word(pass_, Pass.LOGITS) + row * word(pass_, Pass.LOGITS_BYTES)
-        _draw(drafting, slot, word(starts, slot) + turn, logits)
+        _draw(drafting, slot, step, logits)
     return found
 
 
 @register_jitable
-def _length(drafting: int, drafted: int) -> int:
-    """`AdaptiveDraftLength.stop` after so many draft tokens of each slot: K, or 0 to go on."""
+def _is_enough(drafting: int, drafted: int) -> bool:
+    """`AdaptiveDraftLength.stop` after so many draft tokens of each slot, none of which is held back."""
     fixed, longest = word(drafting, Drafting.LENGTH), word(drafting, Drafting.LONGEST)
     if fixed > 0:
-        return fixed if drafted >= fixed - 1 else 0
-    if longest == 0:
-        return 0
-    if drafted == longest - 1:
-        return longest
+        return drafted >= fixed
+    if longest == 0 or drafted == longest:
+        return False
     costs, classes, steps = (
         word(drafting, Drafting.COSTS),
         word(drafting, Drafting.CLASSES),
         word(drafting, Drafting.STEPS),
     )
-    none_kept, none_further, kept, further = 1.0, 1.0, 0.0, 0.0
+    kept = 0.0
     for slot in range(word(drafting, Drafting.SLOTS)):
         survival = 1.0
         for step in range(drafted):
             sure = number(word(drafting, Drafting.SURE), slot * steps + step)
             own = min(int(sure * np.float32(classes)), classes - 1) if sure > 0 else 0
             survival *= double(word(drafting, Drafting.ACCEPTED), slot * classes + own)
-        later = survival * double(word(drafting, Drafting.LATER), slot)
-        kept, further = kept + survival, further + later
-        none_kept, none_further = none_kept * (1 - survival), none_further * (1 - later)
+        kept += survival
     pass_seconds, speed, rest = double(costs, 0), double(costs, 1), 2 + drafted
-    wider, widest = (
-        double(costs, rest) - double(costs, rest - 1),
-        double(costs, rest + 1) - double(costs, rest),
-    )
-    if drafted == 1 and kept < speed * (pass_seconds * (1 - none_kept) + wider):
-        return 1
-    return 0 if further > speed * (pass_seconds * (1 + none_kept - none_further) + widest) else drafted + 1
+    wider = double(costs, rest) - double(costs, rest - 1)
+    return not kept > speed * (pass_seconds + wider)
 
 
 def draft(team: int, drafting: int, threads: int) -> int:
@@ -98,30 +89,25 @@ def draft(team: int, drafting: int, threads: int) -> int:
         word(pass_, Pass.ROW_SLOTS),
         word(pass_, Pass.ROW_POSITIONS),
     )
-    found, waited, turn, rows = 0, 0, 0, 1
-    while rows > 0:
+    found, waited, step, is_enough = 0, 0, 0, False
+    while not is_enough:
         rows = 0
         for slot in range(word(drafting, Drafting.SLOTS)):
-            step = word(word(drafting, Drafting.STARTS), slot) + turn
             if step >= word(word(drafting, Drafting.STOPS), slot):
                 continue
             if rows == MOST_ROWS:
-                found = _pass(team, drafting, threads, rows, turn)
+                found = _pass(team, drafting, threads, rows, step)
                 waited, rows = waited + (found == WAITED), 0
             token = word(line, slot * word(drafting, Drafting.LINE_WORDS) + step)
             set_word(tokens, rows, token if reads == 0 else word(reads, token))
             set_word(slots, rows, slot)
             set_word(positions, rows, word(word(drafting, Drafting.POSITIONS), slot) + step)
             rows += 1
-        if rows > 0:
-            found = _pass(team, drafting, threads, rows, turn)
-            waited += found == WAITED
-            turn += 1
-            length = _length(drafting, turn)
-            if length > 0:
-                set_word(drafting, Drafting.LENGTH, length)
-                set_word(drafting, Drafting.TURNS, turn)
-                return WAITED if waited > 0 else found
-    set_word(drafting, Drafting.LENGTH, 0)
-    set_word(drafting, Drafting.TURNS, turn)
+        if rows == 0:
+            break
+        found = _pass(team, drafting, threads, rows, step)
+        waited += found == WAITED
+        step += 1
+        is_enough = _is_enough(drafting, step)
+    set_word(drafting, Drafting.TURNS, step)
     return WAITED if waited > 0 else found

@@ -14,14 +14,14 @@ class Drafting(Table):
     """Whose passes they are: the table, `teamwork.lead`, what each token is read as (0 where that is itself), and the tokens that are
     scored (see `loops.sample`), of `SIZE` in all.
 
-    And what is to be drawn for each of `SLOTS` slots: its draft tokens `STARTS` to `STOPS` − 1. Draft token n stands at n + 1 of the
+    And what is to be drawn for each of `SLOTS` slots: `STOPS` draft tokens. Draft token n stands at n + 1 of the
     slot's `LINE`; what stands before it is read, at n + its `POSITIONS`. The distribution is written to n of the slot's `STEPS` in
     `ROOM`, and, unless these are 0, the logits to `KEPT` and how sure the drafter is to `SURE`. `HEATS` are temperatures; tables
     of uniforms and lines have rows of so many words.
 
     And when to stop (see `Stopping`): at a `LENGTH`, if that is not 0; else, if `LONGEST` is not, where one more draft token does not pay,
     by `COSTS` (a pass, the speed to be reached, and the rest of a round of each length up to the longest), and by how often draft
-    tokens of so many `CLASSES` of confidence, and `LATER` ones, were accepted. What is found: `LENGTH`, and the passes run.
+    tokens of so many `CLASSES` of confidence were accepted. What is found: the passes run, `TURNS`.
     """
 
     PASS = auto()
@@ -31,7 +31,6 @@ class Drafting(Table):
     KNOWN_COUNT = auto()
     SIZE = auto()
     SLOTS = auto()
-    STARTS = auto()
     STOPS = auto()
     POSITIONS = auto()
     LINE = auto()
@@ -48,6 +47,5 @@ class Drafting(Table):
     COSTS = auto()
     CLASSES = auto()
     ACCEPTED = auto()
-    LATER = auto()
     TURNS = auto()
     END = auto()

@@ -182,7 +182,6 @@ class FusedRunner(Runner):
         self,
         line: Tensor,
         room: Tensor,
-        starts: Sequence[int],
         stops: Sequence[int],
         positions: Sequence[int],
         temperature: Number,
@@ -191,9 +190,9 @@ class FusedRunner(Runner):
         kept: Tensor | None = None,
         sure: Tensor | None = None,
         stopping: Stopping | None = None,
-    ) -> tuple[int, int]:
+    ) -> int:
         """See `Runner.draft`."""
-        slots, table = len(starts), self._drafting
+        slots, table = len(stops), self._drafting
         last = [position + stop - 1 for position, stop in zip(positions, stops, strict=True)]
         if max(last) >= self._cache.table.shortest:
             self._cache.stretch(np.arange(slots), np.array(last))
@@ -204,16 +203,15 @@ class FusedRunner(Runner):
         if stopping is not None:
             longest, classes = len(stopping.remaining), len(stopping.accepted[0]) if stopping.accepted else 0
             numbers += [stopping.pass_seconds, stopping.speed, *stopping.remaining]
-            numbers += [share for each in (*stopping.accepted, stopping.later) for share in each]
-        at = self._numbers.write([*starts, *stops, *positions], numbers)
-        heats = at + 24 * slots
+            numbers += [share for each in stopping.accepted for share in each]
+        at = self._numbers.write([*stops, *positions], numbers)
+        heats = at + 16 * slots
         costs = heats + 8 * slots
         accepted = costs + 8 * (2 + longest)
         table[Drafting.SLOTS : Drafting.END] = [
             slots,
             at,
             at + 8 * slots,
-            at + 16 * slots,
             line.data_ptr(),
             line.shape[1],
             room.data_ptr(),
@@ -228,13 +226,12 @@ class FusedRunner(Runner):
             costs,
             classes,
             accepted,
-            accepted + 8 * classes * slots,
             0,
         ]
         self._decoder.draft(table, self._cache.table)
-        turns, length = int(table[Drafting.TURNS]), int(table[Drafting.LENGTH])
-        self.calls += turns
-        return turns, length
+        passes = int(table[Drafting.TURNS])
+        self.calls += passes
+        return passes
 
     def read(
         self,

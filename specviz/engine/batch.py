@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 
 import torch
 
-from specviz.engine.draft_length import AcceptanceHistory, AdaptiveDraftLength, RoundCosts
+from specviz.engine.draft_length import AdaptiveDraftLength, DraftingStatistics, RoundCosts
 from specviz.engine.plan import RoundPlan, group_key, plan_round
 from specviz.engine.record import Outcome
 from specviz.engine.round import run_round
@@ -43,10 +42,6 @@ _MANY_NUMBERS = 1 << 22
 PREFILL_CHUNK = 512
 """Prompt tokens read in one forward pass: bounds memory, and the time until an abort is noticed."""
 
-CostTable = defaultdict[tuple[int, int], RoundCosts]
-"""Costs of rounds, by how many sequences drafted and how many were verified, to the next power of two."""
-
-
 PrefixCaches = tuple[PrefixCache, PrefixCache]
 """Of drafter and verifier."""
 
@@ -59,7 +54,7 @@ class Batch:
     def __init__(
         self,
         pair: ModelPair,
-        costs: CostTable,
+        statistics: DraftingStatistics,
         prefixes: PrefixCaches | None = None,
         *,
         apart: bool = False,
@@ -68,12 +63,12 @@ class Batch:
 
         Args:
             pair: whose models it runs.
-            costs: of rounds, read and updated.
+            statistics: of drafting, read and updated.
             prefixes: prefix caches, read and updated; None for none.
             apart: a short-lived batch beside another one, whose workspaces it leaves alone.
         """
         self.pair = pair
-        self._costs = costs
+        self._statistics = statistics
         self._prefixes = prefixes
         self._gpu = None if apart else pair.verifier_model.gpu
         self.sequences = []
@@ -211,7 +206,7 @@ class Batch:
         """Move each sequence into a batch of its own; this one is empty then."""
         alone = []
         for sequence in self.sequences:
-            batch = Batch(self.pair, self._costs, apart=True)
+            batch = Batch(self.pair, self._statistics, apart=True)
             batch.sequences = [sequence]
             batch._drafter.copy(sequence, self._drafter)
             batch._verifier.copy(sequence, self._verifier)
@@ -248,10 +243,12 @@ class Batch:
 
         A forward pass that fails raises its error and changes no sequence, so the step can be tried again.
         """
-        costs = self._costs[power(len(self._drafter.owners)), power(len(self._verifier.owners))]
+        costs = self._statistics.costs[power(len(self._drafter.owners)), power(len(self._verifier.owners))]
 
-        def choose(histories: list[AcceptanceHistory], holds_back: bool) -> AdaptiveDraftLength:
-            return AdaptiveDraftLength(costs, histories, holds_back)
+        def choose(sequences: list[Sequence], holds_back: bool) -> AdaptiveDraftLength:
+            histories = [each.acceptance_history for each in sequences]
+            known = [self._statistics.acceptance[each.acceptance_key] for each in sequences]
+            return AdaptiveDraftLength(costs, histories, known, holds_back)
 
         if len(self.sequences) > 2:  # two are in order, whatever their order is
             for model in (self._drafter, self._verifier):
@@ -286,7 +283,10 @@ class Batch:
             run.rounds.append(outcome.round)
         run.verifier_calls += sequence.method.verifies
         run.drafter_calls += outcome.drafted
-        sequence.acceptance_history.update(outcome.examined, outcome.accepted, outcome.confidences)
+        sequence.acceptance_history.update(outcome.examined, outcome.accepted)
+        if outcome.confidences:
+            known = self._statistics.acceptance[sequence.acceptance_key]
+            known.update(outcome.confidences[: outcome.examined], outcome.accepted)
         if sequence.append(outcome.token_ids):
             sequence.keep_logits()
             self.remove(sequence)

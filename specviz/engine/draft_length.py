@@ -4,15 +4,15 @@ A round of draft length K takes K drafter passes and one verifier pass; K − 1,
 draft tokens are not all accepted. It emits 1 + a + a·b + a·b² + … tokens (K terms), where a is the probability that its first
 draft token is accepted and b that one after an accepted one is. Both are estimated from the sequence's own rounds, costs
 from the engine's; K maximises tokens per second. Where reading draft probabilities costs nothing (CPU), drafting goes on
-for as long as the drafter is confident enough, judged by how often draft tokens of that confidence were accepted.
-Sequences of a batch share their rounds, and so one K. K never changes a text, only its speed (law 2). Knows no model and no
+for as long as the drafter is confident enough, judged by how often draft tokens of that confidence were accepted in all texts of
+such settings. Sequences of a batch share their rounds, and so one K. K never changes a text, only its speed (law 2). Knows no model and no
 token.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from math import prod
 
 from specviz.runtime.stopping import Stopping
@@ -22,9 +22,9 @@ _DECAY = 0.97
 """What remains of an observation's weight one observation later: about thirty count."""
 _PRIOR_ACCEPTANCE, _PRIOR_WEIGHT = 0.5, 2.0
 """The acceptance expected before the first observation, and how many observations that counts for; it decays like them."""
-_CONFIDENCE_BINS, _CONFIDENCE_PRIOR, _CONFIDENCE_WEIGHT = 4, (0.5, 2.0), 8.0
-"""Classes that draft tokens are sorted into by the drafter's confidence; the acceptance expected at confidences 0 and 1, relative to
-that of first draft tokens, as the embedded pair has it at all temperatures; and the weight of that expectation."""
+_CONFIDENCE_BINS, _CONFIDENCE_PRIOR, _CONFIDENCE_WEIGHT, _CONFIDENCE_DECAY = 16, (0.25, 1.0), 8.0, 0.999
+"""Classes that draft tokens are sorted into by the drafter's confidence; the acceptance expected at confidences 0 and 1, about as the
+embedded pair has it at all temperatures; the weight of that expectation; and of what has been observed, what remains one later."""
 _RECENT, _YOUNG, _REFRESHED = 128, 32, 8
 """Rounds whose times are kept, so that a slow one is forgotten; and after how many estimates are made anew no more after each, and how often
 then.
@@ -147,10 +147,9 @@ def _line(observed: dict[int, list[float]], usual_slope: float) -> tuple[float, 
 class DecayingRate:
     """A probability, estimated from recent outcomes."""
 
-    def __init__(self, prior_weight: float = _PRIOR_WEIGHT) -> None:
-        """No outcomes yet; a prior counts as `prior_weight` of them."""
+    def __init__(self) -> None:
         self._hits = self._seen = 0.0
-        self._prior_weight = prior_weight
+        self._prior_weight = _PRIOR_WEIGHT
 
     def update(self, hit: bool) -> None:
         """Add an outcome."""
@@ -162,19 +161,46 @@ class DecayingRate:
         return (self._hits + self._prior_weight * prior) / (self._seen + self._prior_weight)
 
 
+class AcceptanceByConfidence:
+    """How often draft tokens are accepted, by the drafter's confidence.
+
+    Attributes:
+        rates: of each class of confidences, from 0 to 1.
+    """
+
+    def __init__(self) -> None:
+        low, high = _CONFIDENCE_PRIOR
+        self.rates = [low + (high - low) * (own + 0.5) / _CONFIDENCE_BINS for own in range(_CONFIDENCE_BINS)]
+        self._hits = [_CONFIDENCE_WEIGHT * rate for rate in self.rates]
+        self._seen = [_CONFIDENCE_WEIGHT] * _CONFIDENCE_BINS
+
+    def update(self, confidences: Sequence[float], accepted: int) -> None:
+        """Add the examined draft tokens of a round, of which the first `accepted` were."""
+        for index, confidence in enumerate(confidences):
+            own = _class(confidence)
+            self._hits[own] = _CONFIDENCE_DECAY * self._hits[own] + (index < accepted)
+            self._seen[own] = _CONFIDENCE_DECAY * self._seen[own] + 1
+            self.rates[own] = self._hits[own] / self._seen[own]
+
+    def at(self, confidence: float) -> float:
+        """The probability that a draft token of that confidence, in [0, 1], is accepted."""
+        return self.rates[_class(confidence)]
+
+
+def _class(confidence: float) -> int:
+    return min(int(confidence * _CONFIDENCE_BINS), _CONFIDENCE_BINS - 1)
+
+
 class AcceptanceHistory:
-    """How often one sequence's draft tokens are accepted: the first of a round, later ones, and by the drafter's confidence."""
+    """How often one sequence's draft tokens are accepted: the first of a round, and later ones."""
 
     def __init__(self) -> None:
         self._first, self._later = DecayingRate(), DecayingRate()
-        self._by_confidence = [DecayingRate(_CONFIDENCE_WEIGHT) for _ in range(_CONFIDENCE_BINS)]
 
-    def update(self, examined: int, accepted: int, confidences: Sequence[float] = ()) -> None:
-        """Add a round: draft tokens examined and accepted, and their confidences as far as known."""
+    def update(self, examined: int, accepted: int) -> None:
+        """Add a round: draft tokens examined and accepted."""
         for index in range(examined):
             (self._later if index else self._first).update(index < accepted)
-        for index, confidence in enumerate(confidences[:examined]):
-            self._by_confidence[_bin(confidence)].update(index < accepted)
 
     def first(self) -> float:
         """The probability that a round's first draft token is accepted."""
@@ -183,12 +209,6 @@ class AcceptanceHistory:
     def later(self) -> float:
         """The probability that a draft token after an accepted one is accepted."""
         return self._later.estimate(self.first())
-
-    def at_confidence(self, confidence: float) -> float:
-        """The probability that a draft token of that confidence, in [0, 1], is accepted."""
-        own, (low, high) = _bin(confidence), _CONFIDENCE_PRIOR
-        usual = low + (high - low) * (own + 0.5) / _CONFIDENCE_BINS
-        return self._by_confidence[own].estimate(min(1.0, usual * self.first()))
 
     def expected_tokens(self) -> list[float]:
         """Tokens that a round of draft length 1, 2, … MAX_DRAFT_LENGTH is expected to emit."""
@@ -199,8 +219,17 @@ class AcceptanceHistory:
         return expected
 
 
-def _bin(confidence: float) -> int:
-    return min(int(confidence * _CONFIDENCE_BINS), _CONFIDENCE_BINS - 1)
+class DraftingStatistics:
+    """What an engine has seen of drafting.
+
+    Attributes:
+        costs: of rounds, by how many sequences drafted and how many were verified, to the next power of two.
+        acceptance: of draft tokens, by settings of a request.
+    """
+
+    def __init__(self) -> None:
+        self.costs: defaultdict[tuple[int, int], RoundCosts] = defaultdict(RoundCosts)
+        self.acceptance: defaultdict[Hashable, AcceptanceByConfidence] = defaultdict(AcceptanceByConfidence)
 
 
 def expected_tokens(acceptance: float, draft_length: int) -> float:
@@ -217,16 +246,21 @@ class AdaptiveDraftLength:
     """The draft length of the next round of some sequences that share it."""
 
     def __init__(
-        self, costs: RoundCosts, histories: Sequence[AcceptanceHistory], holds_back: bool = False
+        self,
+        costs: RoundCosts,
+        histories: Sequence[AcceptanceHistory],
+        by_confidence: Sequence[AcceptanceByConfidence],
+        holds_back: bool = False,
     ) -> None:
         """Find the best K to fix beforehand, `length`.
 
         Args:
             costs: of recent rounds.
             histories: of the sequences that draft.
+            by_confidence: of texts of their settings.
             holds_back: whether the K-th draft token is drafted after the verifier pass, if any sequence needs it then.
         """
-        self._histories, self._holds_back = histories, holds_back
+        self._histories, self._by_confidence, self._holds_back = histories, by_confidence, holds_back
         self._exploring = costs.rounds_seen < len(_FIRST_LENGTHS)
         if self._exploring:
             self.length = _FIRST_LENGTHS[costs.rounds_seen]
@@ -247,8 +281,7 @@ class AdaptiveDraftLength:
         """What `stop` goes by, for a drafter that draws in one go."""
         if self._exploring:
             return Stopping(self.length)
-        classes = [(own + 0.5) / _CONFIDENCE_BINS for own in range(_CONFIDENCE_BINS)]
-        accepted = [[each.at_confidence(confidence) for confidence in classes] for each in self._histories]
+        accepted = [each.rates for each in self._by_confidence]
         return Stopping(0, self._drafter_pass, self._speed, self._remaining, accepted)
 
     def stop(self, confidences: Sequence[Sequence[float]]) -> int | None:
@@ -264,8 +297,8 @@ class AdaptiveDraftLength:
             return MAX_DRAFT_LENGTH
         if self._exploring:
             return self.length if drafted >= self.length - later else None
-        pairs = list(zip(self._histories, confidences, strict=True))
-        survival = [prod(map(history.at_confidence, own)) for history, own in pairs]
+        known = zip(self._by_confidence, confidences, strict=True)
+        survival = [prod(map(rates.at, own)) for rates, own in known]
         wider = self._remaining[drafted] - self._remaining[drafted - 1]
         if not self._holds_back:
             return None if sum(survival) > self._speed * (self._drafter_pass + wider) else drafted
@@ -273,6 +306,6 @@ class AdaptiveDraftLength:
         widest = self._remaining[drafted + 1] - self._remaining[drafted]
         if drafted == 1 and sum(survival) < self._speed * (self._drafter_pass * (1 - none_survives) + wider):
             return 1
-        further = [chance * history.later() for chance, (history, _) in zip(survival, pairs, strict=True)]
+        further = [chance * own.later() for chance, own in zip(survival, self._histories, strict=True)]
         seconds = self._drafter_pass * (1 + none_survives - prod(1 - chance for chance in further)) + widest
         return None if sum(further) > self._speed * seconds else drafted + 1

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, TypeVar
 
-from specviz.engine.batch import Batch, CostTable
-from specviz.engine.draft_length import RoundCosts
+from specviz.engine.batch import Batch
+from specviz.engine.draft_length import DraftingStatistics
 from specviz.engine.events import Decided, Event, Finished, Started, Stream, Waiting, finished
 from specviz.engine.record import Outcome
 from specviz.engine.scheduler import Scheduler, SequenceGroup
@@ -82,7 +81,7 @@ class Engine(BaseEngine):
         self.max_sequences = max_sequences
         self._records = records
         self._labels = TokenLabels(pair.tokenizer)
-        self._costs: CostTable = defaultdict(RoundCosts)
+        self._statistics = DraftingStatistics()
 
     def stream(
         self,
@@ -105,7 +104,7 @@ class Engine(BaseEngine):
         return function()
 
     def _serve(self, group: SequenceGroup[Sequence]) -> Iterator[Event]:
-        batch = Batch(self.pair, self._costs)
+        batch = Batch(self.pair, self._statistics)
         scheduler: Scheduler[Sequence] = Scheduler(self.max_sequences)
         scheduler.submit(group)
         try:

@@ -13,19 +13,18 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from specviz.core.method import Method
 from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, Warp
-from specviz.engine.draft_length import UNVERIFIED, AcceptanceHistory, AdaptiveDraftLength
+from specviz.engine.draft_length import UNVERIFIED, AdaptiveDraftLength
 from specviz.engine.sequence import Sequence
 from specviz.engine.transfer import Array, upload
 from specviz.runtime.runner import Runner
 from specviz.schema.settings import AUTO, MAX_DRAFT_LENGTH
 
-Chooser = Callable[[list[AcceptanceHistory], bool], AdaptiveDraftLength]
-"""Chooses a draft length for sequences with these histories; the flag is `AdaptiveDraftLength`'s `holds_back`."""
+Chooser = Callable[[list[Sequence], bool], AdaptiveDraftLength]
+"""Chooses a draft length for these sequences; the flag is `AdaptiveDraftLength`'s `holds_back`."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +203,7 @@ def _draft_lengths(
     """
     verified = [each for each in sequences if each.method.verifies]
     automatic = [each for each in drafter.owners if each.chooses_draft_length]
-    chooser = choose([each.acceptance_history for each in automatic], holds_back) if automatic else None
+    chooser = choose(automatic, holds_back) if automatic else None
     # While drafting K can change only if it does for all, and if reading confidences costs no wait.
     adaptive = chooser if asks and len(automatic) == len(drafter.owners) else None
     length = MAX_DRAFT_LENGTH if adaptive else chooser.length if chooser else 1

@@ -117,6 +117,12 @@ class Sequence:
         return self.length_limit - len(self.ids)
 
     @property
+    def acceptance_key(self) -> tuple[str, float, float, bool]:
+        """Method and settings that acceptance depends on most, coarsely, so that texts learn from each other."""
+        lenience, temperature = self.run.lenience or 0.0, self.warp.temperature
+        return self.method.name, round(lenience, 1), round(float(temperature), 1), self.warp.truncates
+
+    @property
     def chooses_draft_length(self) -> bool:
         """Whether its draft length is chosen round by round."""
         return self.request.draft_length == AUTO and self.method.drafts and self.method.verifies

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 import weakref
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as SequenceOf
 from concurrent.futures import Future
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from specviz.engine.batch import Batch, CostTable
-from specviz.engine.draft_length import RoundCosts
+from specviz.engine.batch import Batch
+from specviz.engine.draft_length import DraftingStatistics
 from specviz.engine.engine import BaseEngine, out_of_memory, step
 from specviz.engine.events import Decided, Event, Finished, Started, Stream, Waiting
 from specviz.engine.record import Outcome
@@ -90,9 +90,9 @@ class SharedEngine(BaseEngine):
         self.max_sequences, self.queue, self.seconds = max_sequences, queue, seconds
         self.statistics = statistics or EngineStatistics(pair.key, max_sequences)
         self._labels = TokenLabels(pair.tokenizer)
-        self._costs: CostTable = defaultdict(RoundCosts)
+        self._statistics = DraftingStatistics()
         self._prefix_caches = (PrefixCache(), PrefixCache())
-        self._batch = Batch(pair, self._costs, self._prefix_caches)
+        self._batch = Batch(pair, self._statistics, self._prefix_caches)
         self._prefill: _Prefill | None = None
         self._step_seconds = 0.0
         self._scheduler: Scheduler[Sequence] = Scheduler(max_sequences, queue)
@@ -292,7 +292,7 @@ class SharedEngine(BaseEngine):
 
     def _new_prefill(self, sequences: list[Sequence], cached: bool = True) -> _Prefill:
         caches = self._prefix_caches if cached else None
-        batch = Batch(self.pair, self._costs, caches, apart=True)
+        batch = Batch(self.pair, self._statistics, caches, apart=True)
         return _Prefill(sequences, batch, batch.read(sequences, CHUNK if self._batch.sequences else None))
 
     def _advance_prefill(self) -> None:

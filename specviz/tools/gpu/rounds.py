@@ -6,13 +6,12 @@ Knows batches and a clock; knows no text.
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 
 from specviz.engine.batch import Batch
-from specviz.engine.draft_length import RoundCosts
+from specviz.engine.draft_length import DraftingStatistics
 from specviz.engine.sequence import Sequence
 from specviz.models.pair import ModelPair
 from specviz.models.tokenizer import TokenLabels
@@ -68,7 +67,7 @@ def _rounds(job: Job, load: Callable[[], ModelPair], rows: int, bytes_a_second: 
     """Median milliseconds of a round of lossless decoding at K = 4 over `rows` sequences, and its floor."""
     tokens, prompt = (24, 16) if job.tiny else (160, _PROMPT)
     pair = replace(load(), eos_token_ids=frozenset())
-    batch = Batch(pair, defaultdict(RoundCosts))
+    batch = Batch(pair, DraftingStatistics())
     labels = TokenLabels(pair.tokenizer)
     requests = [
         Request(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
 from specviz.engine.draft_length import (
+    AcceptanceByConfidence,
     AcceptanceHistory,
     AdaptiveDraftLength,
     RoundCosts,
@@ -29,7 +31,7 @@ def served(
     """The lengths chosen for a request whose proposals are accepted with this chance, at these costs in seconds."""
     dice, history, costs, chosen = random.Random(0), AcceptanceHistory(), RoundCosts(), []
     for _ in range(rounds):
-        length = AdaptiveDraftLength(costs, [history], holds_back).length
+        length = AdaptiveDraftLength(costs, [history], [], holds_back).length
         accepted = next((i for i in range(length) if dice.random() >= acceptance), length)
         history.update(min(accepted + 1, length), accepted)
         passes = length - 1 if holds_back and accepted < length - 1 else length
@@ -83,10 +85,10 @@ def test_it_comes_back_when_the_drafter_is_right_again() -> None:
         costs.update(length, length, 0.1 * length, 1.0)
     for _ in range(100):
         history.update(1, 0)
-    assert AdaptiveDraftLength(costs, [history]).length == 1
+    assert AdaptiveDraftLength(costs, [history], []).length == 1
     for _ in range(60):
         history.update(1, 1)
-    assert AdaptiveDraftLength(costs, [history]).length > 3
+    assert AdaptiveDraftLength(costs, [history], []).length > 3
 
 
 def test_one_slow_round_is_forgotten() -> None:
@@ -94,11 +96,11 @@ def test_one_slow_round_is_forgotten() -> None:
     for _ in range(60):
         history.update(4, 3)
     costs.update(8, 8, 0.8, 50.0)
-    assert AdaptiveDraftLength(costs, [history]).length == 2  # the opening is not over
+    assert AdaptiveDraftLength(costs, [history], []).length == 2  # the opening is not over
     for _ in range(40):
-        length = AdaptiveDraftLength(costs, [history]).length
+        length = AdaptiveDraftLength(costs, [history], []).length
         costs.update(length, length, 0.1 * length, 1.0)
-    assert AdaptiveDraftLength(costs, [history]).length >= 4
+    assert AdaptiveDraftLength(costs, [history], []).length >= 4
 
 
 def test_a_slow_beginning_is_not_taken_for_what_drafting_costs() -> None:
@@ -126,7 +128,7 @@ def test_a_token_more_costs_what_it_costs_at_that_length() -> None:
     for length in (1, 2, 2, 2, 3, 2, 1, 3, 2, 4, 2, 5) * 12:
         costs.update(length, length, 0.7 + 0.6 * length, rest[length])
     remaining = costs.estimates()[1]
-    found = [after - before for before, after in zip(remaining, remaining[1:], strict=False)]
+    found = [after - before for before, after in pairwise(remaining)]
     assert found[:4] == pytest.approx([1.0, 1.4, 1.6, 2.5], abs=0.25)
     assert min(found[4:]) >= found[3] - 0.01
 
@@ -148,8 +150,8 @@ def test_requests_served_together_draft_what_pays_for_all_of_them() -> None:
     for _ in range(100):
         right.update(8, 8)
         wrong.update(1, 0)
-    alone = AdaptiveDraftLength(costs, [right]).length, AdaptiveDraftLength(costs, [wrong]).length
-    together = AdaptiveDraftLength(costs, [right, wrong, wrong, wrong]).length
+    alone = AdaptiveDraftLength(costs, [right], []).length, AdaptiveDraftLength(costs, [wrong], []).length
+    together = AdaptiveDraftLength(costs, [right, wrong, wrong, wrong], []).length
     assert alone == (MAX_DRAFT_LENGTH, 1)
     assert alone[1] <= together <= alone[0]
     ours, theirs = right.expected_tokens(), wrong.expected_tokens()
@@ -167,8 +169,8 @@ def test_passes_that_are_made_in_any_case_count_in_full() -> None:
         costs.update(length, length, 0.5 * length, 1.0)
     for number in range(200):
         history.update(1, number % 5 == 0)
-    assert AdaptiveDraftLength(costs, [history], holds_back=True).length == 2
-    assert AdaptiveDraftLength(costs, [history]).length == 1
+    assert AdaptiveDraftLength(costs, [history], [], holds_back=True).length == 2
+    assert AdaptiveDraftLength(costs, [history], []).length == 1
 
 
 def test_tokens_and_passes_of_a_round_by_hand() -> None:
@@ -190,6 +192,7 @@ def striding(
     """
     drafting, verifying, by_token = 0.15, 1.0, 0.02
     dice, history, costs, chosen = random.Random(1), AcceptanceHistory(), RoundCosts(), []
+    known = AcceptanceByConfidence()
     tokens = seconds = 0.0
 
     def proposal() -> tuple[float, bool]:
@@ -197,7 +200,7 @@ def striding(
         return confidence, dice.random() < sure[confidence]
 
     for number in range(rounds):
-        chooser, drafted, length = AdaptiveDraftLength(costs, [history], holds_back), [], None
+        chooser, drafted, length = AdaptiveDraftLength(costs, [history], [known], holds_back), [], None
         while length is None:
             drafted.append(proposal())
             length = chooser.stop([[each for each, _ in drafted]])
@@ -207,7 +210,9 @@ def striding(
             drafted.append(proposal())
             accepted, passes = accepted + drafted[-1][1], length
         seconds_spent = passes * drafting, verifying + by_token * length
-        history.update(min(accepted + 1, passes), accepted, [each for each, _ in drafted])
+        examined = min(accepted + 1, passes)
+        history.update(examined, accepted)
+        known.update([each for each, _ in drafted[:examined]], accepted)
         costs.update(length, passes, *seconds_spent)
         if number >= 100:
             chosen.append(length)
@@ -240,20 +245,11 @@ def test_a_perfect_drafter_however_unsure_goes_as_far_as_it_may() -> None:
 
 
 def test_where_it_has_seen_nothing_it_believes_the_drafter_a_little() -> None:
-    history = AcceptanceHistory()
-    assert (
-        0
-        < history.at_confidence(0.0)
-        < history.at_confidence(0.3)
-        < history.at_confidence(0.6)
-        < history.at_confidence(1.0)
-        < 1
-    )
-    for _ in range(50):
-        history.update(1, 1, [0.1])
-        history.update(1, 0, [0.95])
-    assert history.at_confidence(0.1) > 0.9
-    assert history.at_confidence(0.95) < 0.1
-    assert history.at_confidence(0.5) == pytest.approx(
-        AcceptanceHistory().at_confidence(0.5), rel=0.05
-    )  # half of all first proposals were accepted
+    known, untouched = AcceptanceByConfidence(), AcceptanceByConfidence().at(0.5)
+    assert 0 < known.at(0.0) < known.at(0.3) < known.at(0.6) < known.at(1.0) < 1
+    for _ in range(100):
+        known.update([0.1], 1)
+        known.update([0.95], 0)
+    assert known.at(0.1) > 0.9
+    assert known.at(0.95) < 0.1
+    assert known.at(0.5) == untouched

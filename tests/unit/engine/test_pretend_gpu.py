@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as SequenceOf
 from pathlib import Path
@@ -19,7 +18,7 @@ from specviz.core.methods import PAPER
 from specviz.engine.accept import Accepted
 from specviz.engine.accept import accept as judge
 from specviz.engine.batch import Batch
-from specviz.engine.draft_length import RoundCosts
+from specviz.engine.draft_length import DraftingStatistics
 from specviz.engine.engine import Engine
 from specviz.engine.plan import AcceptInputs
 from specviz.engine.sequence import Sequence
@@ -424,7 +423,7 @@ def test_memory_that_runs_out_is_a_sentence(gpu: PretendGpu, pairs: Pairs) -> No
 def seated(pair: ModelPair, requests: SequenceOf[Request], known: Any = None) -> Batch:
     """A batch whose prompts are read."""
     labels = TokenLabels(pair.tokenizer)
-    batch = Batch(pair, defaultdict(RoundCosts), known)
+    batch = Batch(pair, DraftingStatistics(), known)
     for _ in batch.read([Sequence(number, request, pair, labels) for number, request in enumerate(requests)]):
         pass
     return batch

@@ -21,7 +21,12 @@ import torch
 from torch import Tensor
 
 from specviz.core.sampling import confidence, distribution, draw
-from specviz.engine.draft_length import AcceptanceHistory, AdaptiveDraftLength, RoundCosts
+from specviz.engine.draft_length import (
+    AcceptanceByConfidence,
+    AcceptanceHistory,
+    AdaptiveDraftLength,
+    RoundCosts,
+)
 from specviz.runtime.cpu.fused import functions, processor, team
 from specviz.runtime.cpu.fused.layout import Room, arrange
 from specviz.runtime.cpu.fused.products import Arithmetic, DotProducts, Format, Precision
@@ -239,8 +244,9 @@ def test_drafting_in_one_go_stops_where_the_rule_says(slots: int) -> None:
     runner.admit(list(range(slots)), LENGTH)
     runner.read(ids(slots)[:, :20], torch.arange(20).expand(slots, -1), visible=20)
     costs, histories = RoundCosts(), [AcceptanceHistory() for _ in range(slots)]
+    known = [AcceptanceByConfidence() for _ in range(slots)]
     for _ in range(60):
-        rule = AdaptiveDraftLength(costs, histories)
+        rule = AdaptiveDraftLength(costs, histories, known)
         line = torch.zeros(slots, 1 + MAX_DRAFT_LENGTH, dtype=torch.long)
         line[:, 0] = torch.tensor([dice.randrange(203) for _ in range(slots)])
         room, sure = torch.empty(slots, MAX_DRAFT_LENGTH, 203), torch.zeros(slots, MAX_DRAFT_LENGTH)
@@ -256,9 +262,10 @@ def test_drafting_in_one_go_stops_where_the_rule_says(slots: int) -> None:
         steps = range(1, max(stops) + 1)
         assert passes == next((step for step in steps if rule.stop(sure[:, :step].tolist())), max(stops))
         lengths.add(passes)
-        for history, own in zip(histories, sure.tolist(), strict=True):
+        for history, rates, own in zip(histories, known, sure.tolist(), strict=True):
             rejected = (dice.random() < 0.5) * dice.randrange(1, passes + 1)
-            history.update(passes, passes - rejected, own[:passes])
+            history.update(passes, passes - rejected)
+            rates.update(own[:passes], passes - rejected)
         costs.update(passes, passes, passes * dice.uniform(0.2, 0.8), 9 + passes * dice.random())
     assert len(lengths) > 4
 

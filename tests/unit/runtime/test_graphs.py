@@ -417,7 +417,7 @@ def test_company_costs_no_captures_where_there_was_room_ahead(gpu: PretendGpu, p
 def test_what_a_pass_takes_before_it_is_captured_teaches_no_pace(gpu: PretendGpu, pairs: Pairs) -> None:
     engine = Engine(on_gpu(pairs("llama")))
     [run] = engine.generate(request(2, draft_length=3, max_new_tokens=100))
-    [costs] = engine._costs.values()
+    [costs] = engine._statistics.costs.values()
     assert 0 < costs.rounds_seen < len(run.rounds) - PLAIN
     before = costs.rounds_seen
     [run] = engine.generate(request(2, draft_length=3, max_new_tokens=100))

@@ -81,7 +81,7 @@ def _largest(row: Array) -> Any:
     for start in range(0, row.size, BLOCK):
         block = row[start : start + BLOCK]
         for j in range(block.size):
-            lanes[j] = block[j] if block[j] > lanes[j] else lanes[j]
+            lanes[j] = np.fmax(block[j], lanes[j])  # a conditional expression would not become vector code
     return lanes.max()
 
 
@@ -92,11 +92,11 @@ def _block_largest(block: Array, lanes: Array) -> Any:
         return block.max()
     left, right = block[:256], block[256:]
     for j in range(256):
-        lanes[j] = left[j] if left[j] > right[j] else right[j]
+        lanes[j] = np.fmax(left[j], right[j])
     for width in (128, 64, 32, 16):
         more = lanes[width:]
         for j in range(width):
-            lanes[j] = lanes[j] if lanes[j] > more[j] else more[j]
+            lanes[j] = np.fmax(lanes[j], more[j])
     return lanes[:16].max()
 
 
@@ -720,8 +720,8 @@ def neighbours(scores: Array, size: int, thresholds: Array, out: Array) -> None:
                 score = block[j]
                 higher = score if score >= threshold else _f4(np.inf)
                 lower = score if score < threshold else _f4(-np.inf)
-                above[j] = higher if higher < above[j] else above[j]
-                below[j] = lower if lower > below[j] else below[j]
+                above[j] = np.fmin(higher, above[j])
+                below[j] = np.fmax(lower, below[j])
         out[i, 0], out[i, 1] = above.min(), below.max()
 
 

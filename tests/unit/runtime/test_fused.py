@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numba import njit
 from torch import Tensor
 
 from specviz.core.sampling import confidence, distribution, draw
@@ -28,9 +29,10 @@ from specviz.engine.draft_length import (
     RoundCosts,
 )
 from specviz.runtime.cpu.fused import functions, processor, team
+from specviz.runtime.cpu.fused.decoder_pass import FLAG_BYTES, Barrier, _take, wait_for
 from specviz.runtime.cpu.fused.layout import Room, arrange
 from specviz.runtime.cpu.fused.products import Arithmetic, DotProducts, Format, Precision
-from specviz.runtime.cpu.fused.teamwork import Board
+from specviz.runtime.cpu.fused.teamwork import MOST, Board
 from specviz.schema.settings import MAX_DRAFT_LENGTH
 from tests.support.checkpoints import SHAPES, fused, published
 
@@ -415,6 +417,46 @@ def test_passes_of_several_models_at_once_keep_their_bits() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_every_part_of_a_stage_is_taken_once_whoever_is_fast() -> None:
+    """Threads that are done with their own share take over what others have not begun; also all of it, from one that never comes."""
+    flags, board = np.zeros(MOST * FLAG_BYTES // 8, np.int64), np.zeros(len(Barrier), np.int64)
+    board[Barrier.FLAGS] = flags.ctypes.data
+
+    @njit(nogil=True)  # type: ignore[untyped-decorator]
+    def work(team, thread, threads, units, done):  # type: ignore[no-untyped-def]
+        for step in range(len(done)):
+            turn = 0
+            first, last = _take(team, thread, threads, step + 1, units, turn)
+            while first < last:
+                for unit in range(first, last):
+                    done[step, unit] += 1
+                turn += 1
+                first, last = _take(team, thread, threads, step + 1, units, turn)
+            wait_for(team, thread, threads, step + 1)
+
+    def run(units: int, present: int, threads: int) -> np.ndarray:
+        flags[:] = 0
+        for absent in range(present, threads):
+            flags[absent * FLAG_BYTES // 8] = 1 << 40  # nobody waits for it
+        own = np.zeros((threads, 600, max(units, 1)), np.int64)
+        workers = [
+            threading.Thread(target=work, args=(board.ctypes.data, each, threads, units, own[each]))
+            for each in range(present)
+        ]
+        for each in workers:
+            each.start()
+        for each in workers:
+            each.join()
+        return own.sum(0)
+
+    board[Barrier.YIELD] = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value
+    for units in (1, 2, 3, 15, 41):
+        assert (run(units, 1, 1) == 1).all()
+        assert (run(units, 2, 2) == 1).all()
+        assert (run(units, 3, 3) == 1).all()
+        assert (run(units, 2, 3) == 1).all()
 
 
 def test_after_waiting_again_and_again_passes_run_alone_for_a_while() -> None:

@@ -1,7 +1,7 @@
 """One pass of a decoder over a few rows, as one compiled function that every thread of a team runs.
 
-A row is one token of one slot at its position. Threads share the outputs of each product among them, and wait for each other
-between the stages of a layer. What the pass works on stands in two tables of 64-bit words, `Pass` and `Layer`, mostly
+A row is one token of one slot at its position. Threads share the outputs of each product among them, take over what slower ones have
+not begun, and wait for each other between the stages of a layer. What the pass works on stands in two tables of 64-bit words, `Pass` and `Layer`, mostly
 addresses. Knows these tables; knows no slot's owner and no text.
 """
 
@@ -16,6 +16,7 @@ from numba.extending import register_jitable
 from specviz.runtime.cpu.fused import layers, memory
 from specviz.runtime.cpu.fused.layers import POSITIONS
 from specviz.runtime.cpu.fused.memory import (
+    exchange,
     number,
     pause,
     read_shared,
@@ -139,6 +140,12 @@ class Barrier(Table):
 
 
 FLAG_BYTES = 128
+"""From a thread's flag to the next. In the second half stands what is claimed of its share of a stage: the stage's step, the part to be
+begun next, and where the parts end, from where others take theirs; of 48, 8 and 8 bits.
+"""
+_CLAIM = 64
+_PARTS = 8
+"""Of a thread's share of a stage: what may be taken over."""
 give_way = memory.caller(0)
 
 
@@ -157,6 +164,40 @@ def wait_for(team: int, thread: int, threads: int, step: int) -> None:
                 give_way(word(team, Barrier.YIELD))  # somebody else wants the other thread's core
     if thread == 0:
         set_word(team, Barrier.WAITED, word(team, Barrier.WAITED) + memory.cycles() - started)
+
+
+@register_jitable
+def _claim(address: int, step: int, parts: int, back: int) -> int:
+    """A part of a share that nobody has claimed: the first, or from the back; −1 where there is none."""
+    while True:
+        found = read_shared(address)
+        following, end = (found >> 8) & 255, found & 255
+        if found >> 16 != step:  # nobody has claimed any
+            following, end = 0, parts
+        if following >= end:
+            return -1
+        part = end - 1 if back else following
+        left = (following << 8) + end - 1 if back else ((following + 1) << 8) + end
+        if exchange(address, found, (step << 16) + left) == 1:
+            return part
+
+
+@register_jitable
+def _take(team: int, thread: int, threads: int, step: int, units: int, turn: int) -> tuple[int, int]:
+    """What a thread does next of a stage's units, from the first to the last − 1: of its own share, then of others'; nothing where all is
+    begun. `turn` counts what it took before.
+    """
+    if threads == 1:
+        return 0, units if turn == 0 else 0
+    for away in range(threads):
+        owner = (thread + away) % threads
+        first, last = units * owner // threads, units * (owner + 1) // threads
+        parts, size = min(_PARTS, last - first), last - first
+        claims = word(team, Barrier.FLAGS) + owner * FLAG_BYTES + _CLAIM
+        part = _claim(claims, step, parts, away != 0)
+        if part >= 0:
+            return first + size * part // parts, first + size * (part + 1) // parts
+    return 0, 0
 
 
 @register_jitable
@@ -245,58 +286,67 @@ def _key_value_base(pass_: int, cache: int, layer: int, slot: int, head: int) ->
 
 
 @register_jitable
-def _first_head(pass_: int, thread: int, threads: int) -> int:
-    """Where a thread's share of queries, keys and values begins.
-
-    Keys and values are written to the cache, a key to as many cache lines as it has numbers: that takes half as long again as a
-    query's product, or one and a half times as long where every row has a slot of its own, so that no line is written twice.
-    """
-    queries = word(pass_, Pass.QUERIES) // word(pass_, Pass.HEAD_SIZE)
-    written = 2 * word(pass_, Pass.KEY_HEADS)
-    slots, last = word(pass_, Pass.ROW_SLOTS), word(pass_, Pass.ROWS) - 1
-    weight = 3 if word(slots, 0) == word(slots, last) else 5
-    share = (2 * queries + weight * written) * thread // threads
-    return share // 2 if share < 2 * queries else queries + (share - 2 * queries) // weight
+def _finish_heads(pass_: int, table: int, layer: int, row: int, at: int, first: int, last: int) -> None:
+    """Norm and rotate a row's queries and keys, and write keys and values to the cache, of some heads of what lies from an address on."""
+    size, key_heads = word(pass_, Pass.HEAD_SIZE), word(pass_, Pass.KEY_HEADS)
+    queries, groups = word(pass_, Pass.QUERIES) // size, size // LANES
+    slot, position = word(word(pass_, Pass.ROW_SLOTS), row), word(word(pass_, Pass.ROW_POSITIONS), row)
+    angle = position * size * _FLOAT_BYTES
+    for head in range(first, last):
+        own = at + head * size * _FLOAT_BYTES
+        if head < queries + key_heads:
+            norm = word(table, Layer.QUERY_NORM if head < queries else Layer.KEY_NORM)
+            if norm != 0:
+                _norm(pass_, own, norm, own, size)
+            layers.rotate(own, word(pass_, Pass.COSINES) + angle, word(pass_, Pass.SINES) + angle, groups)
+        if head >= queries + key_heads:
+            values = _key_value_base(pass_, Slot.VALUES, layer, slot, head - queries - key_heads)
+            for index in range(size):
+                set_number(values, position * size + index, number(own, index))
+        elif head >= queries:
+            keys = _key_value_base(pass_, Slot.KEYS, layer, slot, head - queries)
+            begin = position // POSITIONS * size * POSITIONS + position % POSITIONS
+            for index in range(size):
+                set_number(keys, begin + index * POSITIONS, number(own, index))
 
 
 @register_jitable
-def _project(pass_: int, table: int, layer: int, thread: int, threads: int) -> None:
-    """Queries, keys and values of a thread's heads: rotated, keys and values also written to the cache."""
+def _project(pass_: int, team: int, table: int, layer: int, thread: int, threads: int, step: int) -> None:
+    """Queries, keys and values: rotated, keys and values also written to the cache."""
     hidden, size = word(pass_, Pass.HIDDEN), word(pass_, Pass.HEAD_SIZE)
     queries, key_heads = word(pass_, Pass.QUERIES) // size, word(pass_, Pass.KEY_HEADS)
     heads, matrix, rows = queries + 2 * key_heads, table + Layer.INPUTS * 8, word(pass_, Pass.ROWS)
-    first, last = _first_head(pass_, thread, threads), _first_head(pass_, thread + 1, threads)
     groups = size // LANES
     out, row_bytes = word(pass_, Pass.PROJECTED), heads * size * _FLOAT_BYTES
     norm = word(table, Layer.ATTENTION_NORM)
     prepared = _prepare(pass_, matrix, word(pass_, Pass.STATES), hidden * _FLOAT_BYTES, norm, thread)
-    _product(
-        pass_, matrix, prepared, word(matrix, Matrix.START), 0, out, row_bytes, first * groups, last * groups
-    )
-    for row in range(rows):
-        slot, position = word(word(pass_, Pass.ROW_SLOTS), row), word(word(pass_, Pass.ROW_POSITIONS), row)
-        angle = position * size * _FLOAT_BYTES
-        for head in range(first, last):
-            own = out + row * row_bytes + head * size * _FLOAT_BYTES
-            if head < queries + key_heads:
-                norm = word(table, Layer.QUERY_NORM if head < queries else Layer.KEY_NORM)
-                if norm != 0:
-                    _norm(pass_, own, norm, own, size)
-                layers.rotate(own, word(pass_, Pass.COSINES) + angle, word(pass_, Pass.SINES) + angle, groups)
-            if head >= queries + key_heads:
-                values = _key_value_base(pass_, Slot.VALUES, layer, slot, head - queries - key_heads)
-                for index in range(size):
-                    set_number(values, position * size + index, number(own, index))
-            elif head >= queries:
-                keys = _key_value_base(pass_, Slot.KEYS, layer, slot, head - queries)
-                begin = position // POSITIONS * size * POSITIONS + position % POSITIONS
-                for index in range(size):
-                    set_number(keys, begin + index * POSITIONS, number(own, index))
+    start, turn = word(matrix, Matrix.START), 0
+    first, last = _take(team, thread, threads, step, heads, turn)
+    while first < last:
+        _product(pass_, matrix, prepared, start, 0, out, row_bytes, first * groups, last * groups)
+        for row in range(rows):
+            _finish_heads(pass_, table, layer, row, out + row * row_bytes, first, last)
+        turn += 1
+        first, last = _take(team, thread, threads, step, heads, turn)
 
 
 @register_jitable
-def _attention(pass_: int, layer: int, thread: int, threads: int) -> None:
+def _attention(pass_: int, team: int, layer: int, thread: int, threads: int, step: int) -> None:
     """Each row's queries over its slot's keys and values, at positions up to its own."""
+    parts, turn = word(pass_, Pass.ROWS) * word(pass_, Pass.KEY_HEADS), 0
+    first, last = _take(team, thread, threads, step, parts, turn)
+    while first < last:
+        for part in range(first, last):
+            _attend_head(
+                pass_, layer, part // word(pass_, Pass.KEY_HEADS), part % word(pass_, Pass.KEY_HEADS), thread
+            )
+        turn += 1
+        first, last = _take(team, thread, threads, step, parts, turn)
+
+
+@register_jitable
+def _attend_head(pass_: int, layer: int, row: int, head: int, thread: int) -> None:
+    """The queries of a row that share a head of keys and values."""
     size, key_heads, sharing = (
         word(pass_, Pass.HEAD_SIZE),
         word(pass_, Pass.KEY_HEADS),
@@ -305,42 +355,69 @@ def _attention(pass_: int, layer: int, thread: int, threads: int) -> None:
     queries = word(pass_, Pass.QUERIES)
     row_bytes = (queries + 2 * key_heads * size) * _FLOAT_BYTES
     scratch = word(pass_, Pass.SCRATCH) + thread * word(pass_, Pass.SCRATCH_BYTES)
-    parts = word(pass_, Pass.ROWS) * key_heads
-    for part in range(parts * thread // threads, parts * (thread + 1) // threads):
-        row, head = part // key_heads, part % key_heads
-        slot, seen = word(word(pass_, Pass.ROW_SLOTS), row), word(word(pass_, Pass.ROW_POSITIONS), row) + 1
-        keys = _key_value_base(pass_, Slot.KEYS, layer, slot, head)
-        values = _key_value_base(pass_, Slot.VALUES, layer, slot, head)
-        done = 0
-        while done < sharing:
-            function, heads = word(pass_, Pass.ATTEND), 4
-            if sharing - done < 4:
-                function, heads = word(pass_, Pass.ATTEND_REST), sharing - done
-            at = (head * sharing + done) * size * _FLOAT_BYTES
-            query = word(pass_, Pass.PROJECTED) + row * row_bytes + at
-            out = word(pass_, Pass.MIXED) + row * queries * _FLOAT_BYTES + at
-            scale = word(pass_, Pass.NUMBERS) + _ATTENTION * _FLOAT_BYTES
-            _attend(function, query, keys, values, out, scratch, word(pass_, Pass.LENGTH), seen, size, scale)
-            done += heads
+    slot, seen = word(word(pass_, Pass.ROW_SLOTS), row), word(word(pass_, Pass.ROW_POSITIONS), row) + 1
+    keys = _key_value_base(pass_, Slot.KEYS, layer, slot, head)
+    values = _key_value_base(pass_, Slot.VALUES, layer, slot, head)
+    done = 0
+    while done < sharing:
+        function, heads = word(pass_, Pass.ATTEND), 4
+        if sharing - done < 4:
+            function, heads = word(pass_, Pass.ATTEND_REST), sharing - done
+        at = (head * sharing + done) * size * _FLOAT_BYTES
+        query = word(pass_, Pass.PROJECTED) + row * row_bytes + at
+        out = word(pass_, Pass.MIXED) + row * queries * _FLOAT_BYTES + at
+        scale = word(pass_, Pass.NUMBERS) + _ATTENTION * _FLOAT_BYTES
+        _attend(function, query, keys, values, out, scratch, word(pass_, Pass.LENGTH), seen, size, scale)
+        done += heads
+
+
+@register_jitable
+def _share_product(
+    pass_: int,
+    team: int,
+    matrix: int,
+    prepared: tuple[int, int, int, int],
+    start: int,
+    start_bytes: int,
+    out: int,
+    out_bytes: int,
+    thread: int,
+    threads: int,
+    step: int,
+) -> None:
+    """`_product` of all groups, which threads share in pairs."""
+    groups, turn = word(matrix, Matrix.GROUPS), 0
+    pairs = (groups + 1) // 2
+    first, last = _take(team, thread, threads, step, pairs, turn)
+    while first < last:
+        until = min(2 * last, groups)
+        _product(pass_, matrix, prepared, start, start_bytes, out, out_bytes, 2 * first, until)
+        turn += 1
+        first, last = _take(team, thread, threads, step, pairs, turn)
 
 
 @register_jitable
 def _add_product(
-    pass_: int, matrix: int, prepared: tuple[int, int, int, int], thread: int, threads: int
+    pass_: int,
+    team: int,
+    matrix: int,
+    prepared: tuple[int, int, int, int],
+    thread: int,
+    threads: int,
+    step: int,
 ) -> None:
     """Add a product to the hidden states."""
     states, hidden_bytes = word(pass_, Pass.STATES), word(pass_, Pass.HIDDEN) * _FLOAT_BYTES
-    groups = word(matrix, Matrix.GROUPS)
-    first, last = groups * thread // threads, groups * (thread + 1) // threads
-    _product(pass_, matrix, prepared, states, hidden_bytes, states, hidden_bytes, first, last)
+    to = states, hidden_bytes, states, hidden_bytes
+    _share_product(pass_, team, matrix, prepared, *to, thread, threads, step)
 
 
 @register_jitable
-def _output(pass_: int, table: int, thread: int, threads: int) -> None:
+def _output(pass_: int, team: int, table: int, thread: int, threads: int, step: int) -> None:
     """What attention found, added to the hidden states."""
     matrix, row_bytes = table + Layer.OUTPUT * 8, word(pass_, Pass.QUERIES) * _FLOAT_BYTES
     prepared = _prepare(pass_, matrix, word(pass_, Pass.MIXED), row_bytes, 0, thread)
-    _add_product(pass_, matrix, prepared, thread, threads)
+    _add_product(pass_, team, matrix, prepared, thread, threads, step)
 
 
 @register_jitable
@@ -353,27 +430,38 @@ def _activated(pass_: int, table: int) -> tuple[int, int, int, int]:
 
 
 @register_jitable
-def _gate(pass_: int, table: int, thread: int, threads: int) -> None:
-    """The gated activation of a thread's blocks of inner outputs; in its matrix gates and ups alternate by groups."""
+def _gate(pass_: int, team: int, table: int, thread: int, threads: int, step: int) -> None:
+    """The gated activation, by blocks of inner outputs; in its matrix gates and ups alternate by groups."""
     matrix, inner = table + Layer.GATE_AND_UP * 8, word(pass_, Pass.INNER)
     hidden_bytes, blocks = word(pass_, Pass.HIDDEN) * _FLOAT_BYTES, inner // BLOCK
-    first, last = blocks * thread // threads, blocks * (thread + 1) // threads
     norm, out = word(table, Layer.MLP_NORM), word(pass_, Pass.GATED)
     prepared = _prepare(pass_, matrix, word(pass_, Pass.STATES), hidden_bytes, norm, thread)
     row_bytes, start = 2 * inner * _FLOAT_BYTES, word(matrix, Matrix.START)
-    groups = BLOCK // LANES
-    _product(pass_, matrix, prepared, start, 0, out, row_bytes, 2 * groups * first, 2 * groups * last)
-    quantise = word(table + Layer.DOWN * 8, Matrix.QUANTISE)
-    scratch = word(pass_, Pass.SCRATCH) + thread * word(pass_, Pass.SCRATCH_BYTES)
+    groups, turn = 2 * BLOCK // LANES, 0
+    first, last = _take(team, thread, threads, step, blocks, turn)
+    while first < last:
+        _product(pass_, matrix, prepared, start, 0, out, row_bytes, groups * first, groups * last)
+        for row in range(word(pass_, Pass.ROWS)):
+            _activate(pass_, table, row, first, last, thread)
+        turn += 1
+        first, last = _take(team, thread, threads, step, blocks, turn)
+
+
+@register_jitable
+def _activate(pass_: int, table: int, row: int, first: int, last: int, thread: int) -> None:
+    """The inputs of a layer's last product, of a row's blocks from the first to the last − 1."""
+    quantise, inner = word(table + Layer.DOWN * 8, Matrix.QUANTISE), word(pass_, Pass.INNER)
     x, x_bytes, side, side_bytes = _activated(pass_, table)
-    for row in range(word(pass_, Pass.ROWS)):
-        to = x + row * x_bytes + first * BLOCK * _FLOAT_BYTES if quantise == 0 else scratch
-        for group in range(groups * first, groups * last):
-            at = out + row * row_bytes + 2 * group * LANES * _FLOAT_BYTES
-            layers.gate(at, to + (group - groups * first) * LANES * _FLOAT_BYTES)
-        if quantise != 0:
-            own = x + row * x_bytes + first * (x_bytes // blocks)
-            _quantise(quantise, to, own, side + row * side_bytes + first * SIDE_BYTES, last - first)
+    block_bytes, gated_bytes = BLOCK * _FLOAT_BYTES, 2 * BLOCK * _FLOAT_BYTES
+    to = x + row * x_bytes + first * block_bytes
+    if quantise != 0:
+        to = word(pass_, Pass.SCRATCH) + thread * word(pass_, Pass.SCRATCH_BYTES)
+    at = word(pass_, Pass.GATED) + row * 2 * inner * _FLOAT_BYTES + first * gated_bytes
+    for group in range((last - first) * BLOCK // LANES):
+        layers.gate(at + 2 * group * LANES * _FLOAT_BYTES, to + group * LANES * _FLOAT_BYTES)
+    if quantise != 0:
+        own = x + row * x_bytes + first * (x_bytes // (inner // BLOCK))
+        _quantise(quantise, to, own, side + row * side_bytes + first * SIDE_BYTES, last - first)
 
 
 @register_jitable
@@ -396,31 +484,30 @@ STEPS = 5
 def run_layer(pass_: int, team: int, layer: int, thread: int, threads: int, step: int) -> None:
     """A thread's part of a layer, or of the output layer after the last one; `step` is how far the team's barrier has come."""
     if layer == word(pass_, Pass.LAYERS):
-        _score(pass_, thread, threads)
+        _score(pass_, team, thread, threads, step + STEPS)
         wait_for(team, thread, threads, step + STEPS)
         return
     table = word(pass_, Pass.LAYER_TABLE) + layer * Layer.END * 8
-    _project(pass_, table, layer, thread, threads)
+    _project(pass_, team, table, layer, thread, threads, step + 1)
     wait_for(team, thread, threads, step + 1)
-    _attention(pass_, layer, thread, threads)
+    _attention(pass_, team, layer, thread, threads, step + 2)
     wait_for(team, thread, threads, step + 2)
-    _output(pass_, table, thread, threads)
+    _output(pass_, team, table, thread, threads, step + 3)
     wait_for(team, thread, threads, step + 3)
-    _gate(pass_, table, thread, threads)
+    _gate(pass_, team, table, thread, threads, step + 4)
     wait_for(team, thread, threads, step + 4)
-    _add_product(pass_, table + Layer.DOWN * 8, _activated(pass_, table), thread, threads)
+    down = table + Layer.DOWN * 8
+    _add_product(pass_, team, down, _activated(pass_, table), thread, threads, step + STEPS)
     wait_for(team, thread, threads, step + STEPS)
 
 
 @register_jitable
-def _score(pass_: int, thread: int, threads: int) -> None:
+def _score(pass_: int, team: int, thread: int, threads: int, step: int) -> None:
     """Logits, where they are wanted."""
     if word(pass_, Pass.LOGITS) == 0:
         return
     matrix, hidden_bytes = pass_ + Pass.HEAD * 8, word(pass_, Pass.HIDDEN) * _FLOAT_BYTES
     norm, states = word(pass_, Pass.NORM), word(pass_, Pass.STATES)
     prepared = _prepare(pass_, matrix, states, hidden_bytes, norm, thread)
-    groups, start = word(matrix, Matrix.GROUPS), word(matrix, Matrix.START)
-    first, last = groups * thread // threads, groups * (thread + 1) // threads
-    out, row_bytes = word(pass_, Pass.LOGITS), word(pass_, Pass.LOGITS_BYTES)
-    _product(pass_, matrix, prepared, start, 0, out, row_bytes, first, last)
+    to = word(matrix, Matrix.START), 0, word(pass_, Pass.LOGITS), word(pass_, Pass.LOGITS_BYTES)
+    _share_product(pass_, team, matrix, prepared, *to, thread, threads, step)

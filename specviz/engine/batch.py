@@ -243,7 +243,12 @@ class Batch:
 
         A forward pass that fails raises its error and changes no sequence, so the step can be tried again.
         """
-        costs = self._statistics.costs[power(len(self._drafter.owners)), power(len(self._verifier.owners))]
+        costs = self._statistics.costs[
+            power(len(self._drafter.owners)),
+            power(len(self._verifier.owners)),
+            any(each.method.has_rule for each in self.sequences),
+            any(each.request.inspect for each in self.sequences),
+        ]
 
         def choose(sequences: list[Sequence], holds_back: bool) -> AdaptiveDraftLength:
             histories = [each.acceptance_history for each in sequences]

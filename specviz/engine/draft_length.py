@@ -223,12 +223,13 @@ class DraftingStatistics:
     """What an engine has seen of drafting.
 
     Attributes:
-        costs: of rounds, by how many sequences drafted and how many were verified, to the next power of two.
+        costs: of rounds, by how many sequences drafted and how many were verified, to the next power of two; and by whether a rule
+            decided, and draft tokens were explained, of any of them.
         acceptance: of draft tokens, by settings of a request.
     """
 
     def __init__(self) -> None:
-        self.costs: defaultdict[tuple[int, int], RoundCosts] = defaultdict(RoundCosts)
+        self.costs: defaultdict[tuple[int, int, bool, bool], RoundCosts] = defaultdict(RoundCosts)
         self.acceptance: defaultdict[Hashable, AcceptanceByConfidence] = defaultdict(AcceptanceByConfidence)
 
 

@@ -5,8 +5,8 @@ draft tokens are not all accepted. It emits 1 + a + a·b + a·b² + … tokens (
 draft token is accepted and b that one after an accepted one is. Both are estimated from the sequence's own rounds, costs
 from the engine's; K maximises tokens per second. Where reading draft probabilities costs nothing (CPU), drafting goes on
 for as long as the drafter is confident enough, judged by how often draft tokens of that confidence were accepted in all texts of
-such settings. Sequences of a batch share their rounds, and so one K. K never changes a text, only its speed (law 2). Knows no model and no
-token.
+such settings. Sequences of a batch share their rounds, and so one K. K never changes a text, only its speed (law 2). Knows no model
+and no token.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RECENT, _YOUNG, _REFRESHED = 128, 32, 8
 then.
 """
 _USUAL_SLOPE, _SLOPE_WEIGHT = 0.03, 4.0
-"""Expected cost of one more token in a verifier pass, as a share of the pass, and the weight of that expectation."""
+"""Expected cost of one more token in a verifier pass, as a share of the pass, and the weight of what is expected beside what was seen."""
 _SLOW = 3.0
 """Rounds that took so many times as long as most, by the round and by the token, were held up: they say nothing of what drafting costs."""
 _TOLD, _FORGOTTEN = 3, 0.1
@@ -274,9 +274,8 @@ class AdaptiveDraftLength:
             if holds_back and length > 1:
                 passes -= prod(1 - (tokens[length - 1] - tokens[length - 2]) for tokens in each)
             speed = sum(tokens[length - 1] for tokens in each) / (passes * self._drafter_pass + remaining)
-            if speed <= self._speed:
-                break  # past the best length speeds only fall: each token more is less likely, and dearer
-            self.length, self._speed = length, speed
+            if speed > self._speed:
+                self.length, self._speed = length, speed
 
     def stopping(self) -> Stopping:
         """What `stop` goes by, for a drafter that draws in one go."""

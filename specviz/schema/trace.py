@@ -134,7 +134,7 @@ class Round:
     """One round: up to K draft tokens, one verifier pass, at most K tokens. Seconds are those of the whole batch's round.
 
     Attributes:
-        draft_length: K. The K-th token is drafted only once all before it were accepted, so there are K of them or one
+        draft_length: K. The K-th draft token counts only where all before it were accepted, so there are K of them or one
             less. 0 where the drafter does not run.
         proposals: the draft tokens.
         examined, accepted: how many of them were.

@@ -90,9 +90,9 @@ class SharedEngine(BaseEngine):
         self.max_sequences, self.queue, self.seconds = max_sequences, queue, seconds
         self.statistics = statistics or EngineStatistics(pair.key, max_sequences)
         self._labels = TokenLabels(pair.tokenizer)
-        self._statistics = DraftingStatistics()
+        self._drafting_statistics = DraftingStatistics()
         self._prefix_caches = (PrefixCache(), PrefixCache())
-        self._batch = Batch(pair, self._statistics, self._prefix_caches)
+        self._batch = Batch(pair, self._drafting_statistics, self._prefix_caches)
         self._prefill: _Prefill | None = None
         self._step_seconds = 0.0
         self._scheduler: Scheduler[Sequence] = Scheduler(max_sequences, queue)
@@ -292,7 +292,7 @@ class SharedEngine(BaseEngine):
 
     def _new_prefill(self, sequences: list[Sequence], cached: bool = True) -> _Prefill:
         caches = self._prefix_caches if cached else None
-        batch = Batch(self.pair, self._statistics, caches, apart=True)
+        batch = Batch(self.pair, self._drafting_statistics, caches, apart=True)
         return _Prefill(sequences, batch, batch.read(sequences, CHUNK if self._batch.sequences else None))
 
     def _advance_prefill(self) -> None:

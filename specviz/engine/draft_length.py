@@ -25,7 +25,7 @@ _PRIOR_ACCEPTANCE, _PRIOR_WEIGHT = 0.5, 2.0
 _CONFIDENCE_BINS, _CONFIDENCE_PRIOR, _CONFIDENCE_WEIGHT, _CONFIDENCE_DECAY = 16, (0.25, 1.0), 8.0, 0.999
 """Classes that draft tokens are sorted into by the drafter's confidence; the acceptance expected at confidences 0 and 1, about as the
 embedded pair has it at all temperatures; the weight of that expectation; and of what has been observed, what remains one later."""
-_RECENT, _YOUNG, _REFRESHED = 128, 32, 8
+_RECENT, _YOUNG, _REFRESHED = 128, 32, 16
 """Rounds whose times are kept, so that a slow one is forgotten; and after how many estimates are made anew no more after each, and how often
 then.
 """

@@ -144,8 +144,8 @@ FLAG_BYTES = 128
 begun next, and where the parts end, from where others take theirs; of 48, 8 and 8 bits.
 """
 _CLAIM = 64
-_PARTS = 8
-"""Of a thread's share of a stage: what may be taken over."""
+_PARTS, _LEAST = 8, 2
+"""Into how many parts a thread's share of a stage falls at most, and how many units each has at least, since beginning one takes time too."""
 give_way = memory.caller(0)
 
 
@@ -192,7 +192,8 @@ def _take(team: int, thread: int, threads: int, step: int, units: int, turn: int
     for away in range(threads):
         owner = (thread + away) % threads
         first, last = units * owner // threads, units * (owner + 1) // threads
-        parts, size = min(_PARTS, last - first), last - first
+        size = last - first
+        parts = min(_PARTS, max(size // _LEAST, min(size, 1)))
         claims = word(team, Barrier.FLAGS) + owner * FLAG_BYTES + _CLAIM
         part = _claim(claims, step, parts, away != 0)
         if part >= 0:

@@ -67,9 +67,7 @@ def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
     """Draw all K tokens of each sequence; or what the verifier is to read, K − 1 of them and at least one."""
     lengths, drawn = inputs.draft_lengths, _Drawn(inputs.line)
     counts = [inputs.before_verifier(length) for length in lengths]
-    if (
-        drafter.draws and inputs.banned is None and inputs.warp is None
-    ):  # nothing else is to be done with logits
+    if drafter.draws and inputs.banned is None and inputs.warp is None:
         steps, confidences = _draw_in_one_go(inputs, drafter, drawn, counts)
         length = steps
     else:

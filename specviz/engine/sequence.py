@@ -32,6 +32,7 @@ class Sequence:
         coins: uniforms of all its positions, float64 [positions, 3].
         banned: ids that are never drafted nor emitted.
         warp: temperature and truncation of its distributions.
+        acceptance_key: method and settings that acceptance depends on most, coarsely, so that texts learn from each other.
         records: whether rounds and tokens are recorded in `run`; False keeps the token ids alone.
     """
 
@@ -80,6 +81,7 @@ class Sequence:
             alternatives=self._alternatives(),
             continues=continues,
         )
+        self.acceptance_key = self._acceptance_key()
 
     def _continues(self) -> Continuation | None:
         """What the request goes on from, with the text of a chosen token; tells the detokenizer what was kept."""
@@ -116,11 +118,12 @@ class Sequence:
         """Tokens it may still emit."""
         return self.length_limit - len(self.ids)
 
-    @property
-    def acceptance_key(self) -> tuple[str, float, float, bool]:
-        """Method and settings that acceptance depends on most, coarsely, so that texts learn from each other."""
-        lenience, temperature = self.run.lenience or 0.0, self.warp.temperature
-        return self.method.name, round(lenience, 1), round(float(temperature), 1), self.warp.truncates
+    def _acceptance_key(self) -> tuple[str, float, float, bool]:
+        low, high = self.method.offered_range
+        lenience = min(
+            max(self.run.lenience or 0.0, low), high
+        )  # any number may be asked for: there are not to be as many keys
+        return self.method.name, round(lenience, 1), round(self.request.temperature, 1), self.warp.truncates
 
     @property
     def chooses_draft_length(self) -> bool:

@@ -427,13 +427,11 @@ def test_every_part_of_a_stage_is_taken_once_whoever_is_fast() -> None:
     @njit(nogil=True)  # type: ignore[untyped-decorator]
     def work(team, thread, threads, units, done):  # type: ignore[no-untyped-def]
         for step in range(len(done)):
-            turn = 0
-            first, last = _take(team, thread, threads, step + 1, units, turn)
+            first, last = _take(team, thread, threads, step + 1, units, 0)
             while first < last:
                 for unit in range(first, last):
                     done[step, unit] += 1
-                turn += 1
-                first, last = _take(team, thread, threads, step + 1, units, turn)
+                first, last = _take(team, thread, threads, step + 1, units, last)
             wait_for(team, thread, threads, step + 1)
 
     def run(units: int, present: int, threads: int) -> np.ndarray:

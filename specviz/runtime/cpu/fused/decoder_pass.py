@@ -1,8 +1,8 @@
 """One pass of a decoder over a few rows, as one compiled function that every thread of a team runs.
 
 A row is one token of one slot at its position. Threads share the outputs of each product among them, take over what slower ones have
-not begun, and wait for each other between the stages of a layer. What the pass works on stands in two tables of 64-bit words, `Pass` and `Layer`, mostly
-addresses. Knows these tables; knows no slot's owner and no text.
+not begun, and wait for each other between the stages of a layer. What the pass works on stands in two tables of 64-bit words,
+`Pass` and `Layer`, mostly addresses. Knows these tables; knows no slot's owner and no text.
 """
 
 from __future__ import annotations
@@ -183,12 +183,12 @@ def _claim(address: int, step: int, parts: int, back: int) -> int:
 
 
 @register_jitable
-def _take(team: int, thread: int, threads: int, step: int, units: int, turn: int) -> tuple[int, int]:
+def _take(team: int, thread: int, threads: int, step: int, units: int, done: int) -> tuple[int, int]:
     """What a thread does next of a stage's units, from the first to the last − 1: of its own share, then of others'; nothing where all is
-    begun. `turn` counts what it took before.
+    begun. `done` is where what it took before ended, 0 at first.
     """
     if threads == 1:
-        return 0, units if turn == 0 else 0
+        return done, units
     for away in range(threads):
         owner = (thread + away) % threads
         first, last = units * owner // threads, units * (owner + 1) // threads
@@ -321,28 +321,25 @@ def _project(pass_: int, team: int, table: int, layer: int, thread: int, threads
     out, row_bytes = word(pass_, Pass.PROJECTED), heads * size * _FLOAT_BYTES
     norm = word(table, Layer.ATTENTION_NORM)
     prepared = _prepare(pass_, matrix, word(pass_, Pass.STATES), hidden * _FLOAT_BYTES, norm, thread)
-    start, turn = word(matrix, Matrix.START), 0
-    first, last = _take(team, thread, threads, step, heads, turn)
+    start = word(matrix, Matrix.START)
+    first, last = _take(team, thread, threads, step, heads, 0)
     while first < last:
         _product(pass_, matrix, prepared, start, 0, out, row_bytes, first * groups, last * groups)
         for row in range(rows):
             _finish_heads(pass_, table, layer, row, out + row * row_bytes, first, last)
-        turn += 1
-        first, last = _take(team, thread, threads, step, heads, turn)
+        first, last = _take(team, thread, threads, step, heads, last)
 
 
 @register_jitable
 def _attention(pass_: int, team: int, layer: int, thread: int, threads: int, step: int) -> None:
     """Each row's queries over its slot's keys and values, at positions up to its own."""
-    parts, turn = word(pass_, Pass.ROWS) * word(pass_, Pass.KEY_HEADS), 0
-    first, last = _take(team, thread, threads, step, parts, turn)
+    key_heads = word(pass_, Pass.KEY_HEADS)
+    parts = word(pass_, Pass.ROWS) * key_heads
+    first, last = _take(team, thread, threads, step, parts, 0)
     while first < last:
         for part in range(first, last):
-            _attend_head(
-                pass_, layer, part // word(pass_, Pass.KEY_HEADS), part % word(pass_, Pass.KEY_HEADS), thread
-            )
-        turn += 1
-        first, last = _take(team, thread, threads, step, parts, turn)
+            _attend_head(pass_, layer, part // key_heads, part % key_heads, thread)
+        first, last = _take(team, thread, threads, step, parts, last)
 
 
 @register_jitable
@@ -387,14 +384,13 @@ def _share_product(
     step: int,
 ) -> None:
     """`_product` of all groups, which threads share in pairs."""
-    groups, turn = word(matrix, Matrix.GROUPS), 0
+    groups = word(matrix, Matrix.GROUPS)
     pairs = (groups + 1) // 2
-    first, last = _take(team, thread, threads, step, pairs, turn)
+    first, last = _take(team, thread, threads, step, pairs, 0)
     while first < last:
         until = min(2 * last, groups)
         _product(pass_, matrix, prepared, start, start_bytes, out, out_bytes, 2 * first, until)
-        turn += 1
-        first, last = _take(team, thread, threads, step, pairs, turn)
+        first, last = _take(team, thread, threads, step, pairs, last)
 
 
 @register_jitable
@@ -438,14 +434,13 @@ def _gate(pass_: int, team: int, table: int, thread: int, threads: int, step: in
     norm, out = word(table, Layer.MLP_NORM), word(pass_, Pass.GATED)
     prepared = _prepare(pass_, matrix, word(pass_, Pass.STATES), hidden_bytes, norm, thread)
     row_bytes, start = 2 * inner * _FLOAT_BYTES, word(matrix, Matrix.START)
-    groups, turn = 2 * BLOCK // LANES, 0
-    first, last = _take(team, thread, threads, step, blocks, turn)
+    groups = 2 * BLOCK // LANES
+    first, last = _take(team, thread, threads, step, blocks, 0)
     while first < last:
         _product(pass_, matrix, prepared, start, 0, out, row_bytes, groups * first, groups * last)
         for row in range(word(pass_, Pass.ROWS)):
             _activate(pass_, table, row, first, last, thread)
-        turn += 1
-        first, last = _take(team, thread, threads, step, blocks, turn)
+        first, last = _take(team, thread, threads, step, blocks, last)
 
 
 @register_jitable

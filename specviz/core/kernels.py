@@ -98,12 +98,11 @@ def draw(weights: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _rule(
-    q: Tensor, score: Tensor | None, threshold: Tensor | None, deferred: Tensor | None
+    lead: tuple[int, ...], score: Tensor | None, threshold: Tensor | None, deferred: Tensor | None
 ) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
-    """Rows of scores [n] and how many each has, threshold and deferred mass [n]; those of a verifier that decides alone where they are
-    None.
+    """Rows of scores [n] and how many each has, threshold and deferred mass [n], of positions [*lead]; those of a verifier that decides
+    alone where they are None.
     """
-    lead = tuple(q.shape[:-1])
     if score is None or threshold is None or deferred is None:
         count = math.prod(lead)
         zeros = _constant(_ZERO.data_ptr(), count, np.int64)
@@ -124,67 +123,71 @@ def draw_residual(
     uniform: Tensor,
 ) -> Tensor:
     """As `target.Target.draw_replacement`."""
-    tokens, rule = np.empty(last.shape, np.int64), _rule(q, score, threshold, deferred)
+    tokens, rule = np.empty(last.shape, np.int64), _rule(tuple(q.shape[:-1]), score, threshold, deferred)
     loops().draw_residual(rows(q), rows(p), q.shape[-1], *rule, last.numpy(), uniform.numpy(), tokens)
     return torch.from_numpy(tokens)
 
 
 def decide(
+    place: int,
+    lenience: float | Tensor,
     q: Tensor,
-    p: Tensor,
+    p: Tensor | None,
+    q1: Tensor | None,
+    p1: Tensor | None,
     pending: Pending | None,
-    score: Tensor | None,
-    threshold: Tensor | None,
-    deferred: Tensor | None,
-    scale: float | Tensor | None,
+    rule: tuple[Tensor | None, Tensor | None, Tensor | None],
     floor: float,
     tokens: Tensor,
     counts: Tensor,
     accept_coins: Tensor,
     resample_coins: Tensor,
     records: bool,
-) -> list[Tensor]:
-    """As `target.Target.decide`: acceptance [B, K]; accepted, last and replacing tokens [B]; q, p and pi of draft and replacing ones
-    [B, K, 2].
+) -> tuple[np.ndarray, np.ndarray]:
+    """As `target.Target.decide`: q, p, pi, acceptance, score and threshold of draft tokens, and the first four of replacing ones,
+    [6, B, K, 2]; how many are accepted, the last that is examined, and what replaces it, [3, B].
 
     Args:
-        pending: what is still to be found of p.
-        scale: what `speed` multiplies q by, a number or [B, 1]; None where a rule, or the verifier alone, decides.
+        place: of the method among the paper's nine, where it is `speed` or a cascade whose test is still to be made; 0 where that has
+            been, or the verifier alone decides.
+        lenience: a number or [B, 1].
+        p, p1: [B, K, V], written where they are pending; None where they need not be kept then.
+        q1: where the test that is to be made reads it; None where that is q.
+        pending: what is still to be found of p and p1.
+        rule: score, threshold and deferred mass, written where the test is to be made, and contiguous then; None where they need not be
+            kept, or there are none.
     """
-    unread: tuple[np.ndarray, np.ndarray, np.ndarray]
-    if pending is None:
-        unread = _NO_ROWS, _NO_HEAT, _missing(len(tokens), tokens.shape[1])
-    else:
-        count = tokens.shape[1]
-        logits = pending.logits[:, :count]
-        unread = (
-            rows(logits),
-            _each(pending.temperature, logits.shape[:-1], np.float64),
-            pending.missing[:, :count],
-        )
-    out, found = np.zeros((4, *tokens.shape, 2), np.float32), np.empty((3, len(tokens)), np.int64)
-    scales = _NONE if scale is None else _each(scale, tuple(tokens.shape))
-    coins = accept_coins.numpy(), resample_coins.numpy()
-    some = tokens.numpy(), counts.numpy(), *coins
-    rule = _rule(q, score, threshold, deferred)
-    loops().decide(
-        rows(q), rows(p), q.shape[-1], *unread, *rule, scales, floor, _TINY, records, *some, out, found
-    )
-    return [torch.from_numpy(each) for each in (out[3, ..., 0], *found, *out[:3])]
+    count, steps = tokens.shape
+    unread: tuple[np.ndarray, np.ndarray, bool] = _NO_ROWS, _NO_HEAT, False
+    if pending is not None:
+        logits = pending.logits if pending.logits.shape[1] == steps else pending.logits[:, :steps]
+        unread = rows(logits), _each(pending.temperature, (count, steps), np.float64), pending.twice
+    score, threshold, deferred = rule
+    sides: tuple[np.ndarray, int, np.ndarray, np.ndarray] = _NO_ROWS, 1, _NONE, _NONE
+    if threshold is not None and deferred is not None and score is not None:
+        if pending is None:
+            sides = _rule((count, steps), score, threshold, deferred)
+        else:
+            by_token, written = (
+                score.shape[-1] > 1,
+                (threshold.numpy().reshape(-1), deferred.numpy().reshape(-1)),
+            )
+            sides = _NO_ROWS if by_token else rows(score), 1, *written
+    out, found = np.zeros((6, count, steps, 2), np.float32), np.empty((3, count), np.int64)
+    some = tokens.numpy(), counts.numpy(), accept_coins.numpy(), resample_coins.numpy()
+    each = (_NO_ROWS if values is None else rows(values) for values in (q, p, q1, p1))
+    how = place, _each(lenience, (count, steps), np.float64)
+    loops().decide(*how, *each, q.shape[-1], *unread, *sides, floor, _TINY, records, *some, out, found)
+    return out, found
 
 
 @dataclass(frozen=True)
 class Pending:
-    """Rows of p [B, K, V] that are found from `logits` [B, K, V] where they are examined, if they are `missing` [B, K]."""
+    """p, and p1 if `twice`, are found from `logits` [B, K, V] where draft tokens are examined."""
 
     logits: Tensor
     temperature: float | Tensor
-    missing: np.ndarray
-
-
-@lru_cache
-def _missing(count: int, steps: int) -> np.ndarray:
-    return np.zeros((count, steps), bool)
+    twice: bool
 
 
 _NO_ROWS, _NO_HEAT = np.empty(0, np.int64), np.empty(0)
@@ -195,8 +198,8 @@ def mixture(
     q: Tensor, p: Tensor, score: Tensor | None, threshold: Tensor | None, deferred: Tensor | None
 ) -> Tensor:
     """As `target.Target._mixture`, over the whole vocabulary."""
-    out = np.empty(q.shape, np.float32)
-    loops().mixture(rows(q), rows(p), *_rule(q, score, threshold, deferred), out.reshape(-1, q.shape[-1]))
+    out, rule = np.empty(q.shape, np.float32), _rule(tuple(q.shape[:-1]), score, threshold, deferred)
+    loops().mixture(rows(q), rows(p), *rule, out.reshape(-1, q.shape[-1]))
     return torch.from_numpy(out)
 
 

@@ -173,17 +173,17 @@ def _weigh(row: Array, top: Any, temperature: float, lanes: Array, out: Array) -
     return _f4(1 / total)
 
 
-@_compile("void(f4[::1], f8, f4[::1], f4[::1])")
-def _softmax(row: Array, temperature: float, lanes: Array, out: Array) -> None:
-    """One row of `softmax`. `lanes` [BLOCK] is overwritten."""
-    top = _largest(row)
+@_compile("f4(f4[::1], f4, f8, f4[::1], f4[::1])")
+def _softmax(row: Array, top: Any, temperature: float, lanes: Array, out: Array) -> Any:
+    """One row of `softmax`, whose largest logit is `top`; returns the largest probability. `lanes` [BLOCK] is overwritten."""
     if temperature == 0:
         out[:] = _ZERO
         out[_first(row, top)] = _ONE
-        return
+        return _ONE
     scale = _weigh(row, top, temperature, lanes, out)
     for j in range(row.size):
         out[j] *= scale
+    return scale
 
 
 @_compile("void(i8[::1], f8[::1], f4[:,::1])")
@@ -191,7 +191,8 @@ def softmax(logits: Array, temperature: Array, out: Array) -> None:
     """Probabilities [n, V] of `logits` [n, V] at temperatures [n]; one-hot at the first argmax where that is 0."""
     lanes = np.empty(BLOCK, _f4)
     for i in range(len(logits)):
-        _softmax(_row(logits[i], out.shape[1]), temperature[i], lanes, out[i])
+        row = _row(logits[i], out.shape[1])
+        _softmax(row, _largest(row), temperature[i], lanes, out[i])
 
 
 @_compile("f4(f4[::1], i8[::1], f4, f8, f4[::1], f4[::1], f4[::1])")
@@ -333,11 +334,17 @@ def _draw_residual(
     lanes: Array,
 ) -> int:
     """A draw by what `_mixture` has more of than q, or by the mixture where it has nothing more; the last three are overwritten."""
-    _mixture(q, p, score, threshold, deferred, row)
-    for j in range(row.size):
-        more = row[j] - q[j]
-        row[j] = _ZERO if more < 0 else more
-    if _cumulate(row, blocks, lanes) <= 0:
+    total = 0.0
+    for block in range(blocks.size):  # all of it while the block is in the nearest cache
+        own = slice(block * BLOCK, (block + 1) * BLOCK)
+        less, more = q[own], row[own]
+        _mixture(less, p[own], score[own] if score.size > 1 else score, threshold, deferred, more)
+        for j in range(more.size):
+            rest = more[j] - less[j]
+            more[j] = _ZERO if rest < 0 else rest
+        total += _block_sum(more, lanes)
+        blocks[block] = total
+    if total <= 0:
         _mixture(q, p, score, threshold, deferred, row)
         _cumulate(row, blocks, lanes)
     return _draw(row, blocks, uniform)
@@ -458,22 +465,59 @@ def _by_ratio(q: Any, p: Any, scale: Any, floor: Any, share: Any) -> Any:
     return q * accepted + share * (_ZERO if difference < 0 else difference), accepted
 
 
-@_compile(
-    "void(i8[::1], i8[::1], i8, i8[::1], f8[::1], b1[:,:], i8[::1], i8, f4[::1], f4[::1], f4[::1], f4, f4, b1, i8[:,:], i8[:], "
-    "f8[:,:], f8[:,:], f4[:,:,:,::1], i8[:,::1])"
-)
-def decide(
+@_compile("f4(i8, f8, f4, f4)")
+def _threshold(method: int, lenience: float, best: Any, distance: Any) -> Any:
+    """What a score is compared with in a cascade, by its place among the nine; `best` is max p1."""
+    if method == _CHOW:
+        return _f4(1 - lenience)
+    if method == _TOKEN_V3:
+        return _f4(1 - lenience) * best
+    return best - (_f4(lenience) * distance if method == _OPT else _f4(lenience))
+
+
+@_compile("UniTuple(f4, 2)(i8, f8, f4[::1], f4[::1], f4[::1], f4, f4[::1], f4[::1], f8[::1])")
+def _test(
+    method: int,
+    lenience: float,
     q: Array,
     p: Array,
+    q1: Array,
+    best: Any,
+    score: Array,
+    part: Array,
+    lanes: Array,
+) -> Any:
+    """Threshold and deferred mass of a cascade at one position, by its place among the nine; `best` is max p1.
+
+    Writes the `score` [1] of a rule that judges the drafter as a whole; of the others it is q1 or p1. The last two are overwritten.
+    """
+    distance = _f4(_excess(q, p, part, lanes)) if method == _OPT else _ZERO
+    threshold = _threshold(method, lenience, best, distance)
+    if method < _TOKEN_V1:
+        score[0] = _largest(q1)
+        return threshold, _ONE if score[0] < threshold else _ZERO
+    return threshold, _f4(_mass_below(score, threshold, q, part, lanes))
+
+
+@_compile(
+    "void(i8, f8[::1], i8[::1], i8[::1], i8[::1], i8[::1], i8, i8[::1], f8[::1], b1, i8[::1], i8, f4[::1], f4[::1], f4, f4, b1, "
+    "i8[:,:], i8[:], f8[:,:], f8[:,:], f4[:,:,:,::1], i8[:,::1])"
+)
+def decide(
+    method: int,
+    lenience: Array,
+    q: Array,
+    p: Array,
+    q1: Array,
+    p1: Array,
     size: int,
     logits: Array,
     heat: Array,
-    missing: Array,
+    twice: bool,
     score: Array,
     scores: int,
     threshold: Array,
     deferred: Array,
-    scale: Array,
     floor: Any,
     tiny: Any,
     records: bool,
@@ -484,51 +528,69 @@ def decide(
     out: Array,
     found: Array,
 ) -> None:
-    """`Target.decide` of a cascade, or where there are scales [n] of `speed`, for `counts` [b] of `tokens` [b, K]; n is b · K.
+    """`Target.decide` for `counts` [b] of `tokens` [b, K]; n is b · K.
 
-    Rows of p that are `missing` [b, K] are found, when they are examined, from `logits` [n] at temperatures `heat` [n].
-    Writes q of draft tokens, p, pi and acceptance of examined ones, and all four of what replaces the last of these, to `out`
-    [4, b, K, 2]; pi of `speed` only if `records`. To `found` [3, b] how many are accepted, the last that is examined, and what
-    replaces it.
+    By the place of a `method` among the nine, at leniences [n]: `speed`, or a cascade whose test is made where draft tokens are examined,
+    and written to threshold and deferred mass [n] where there is room, and to `score` [n] if it has one for all tokens. Where it is 0
+    they are given, or the verifier alone decides.
+    Where there are `logits` [n], p of examined draft tokens is found from them at temperatures `heat` [n], and if `twice` p1 too. Without
+    rows [n] of their own p and p1 are not kept, q1 is q, and p1 is p unless `twice`.
+    Writes q of draft tokens, p, pi, acceptance, score and threshold of examined ones, and the first four of what replaces the last of
+    these, to `out` [6, b, K, 2]; pi of `speed` only if `records`. To `found` [3, b] how many are accepted, the last that is examined, and
+    what replaces it.
     """
     less, more, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
     row, blocks, steps = np.empty(size, _f4), np.empty(-(-size // BLOCK)), tokens.shape[1]
-    room = np.empty(BLOCK, _f4)
+    room, room_1 = np.empty(0 if p.size else size, _f4), np.empty(size if twice and not p1.size else 0, _f4)
+    whole = np.zeros(1, _f4)
     for i in range(len(counts)):
-        accepted, share = 0, _ZERO
-        for step in range(steps):
-            out[0, i, step, 0] = _row(q[i * steps + step], size)[tokens[i, step]]
-        for step in range(counts[i]):
+        accepted, step, share, limit, mass = 0, 0, _ZERO, _f4(np.inf), _ONE
+        for each in range(steps):
+            out[0, i, each, 0] = _row(q[i * steps + each], size)[tokens[i, each]]
+        while True:
             n, token, at = i * steps + step, tokens[i, step], out[:, i, step, 0]
-            if missing[i, step]:
-                _softmax(_row(logits[n], size), heat[n], room, _row(p[n], size))
-                missing[i, step] = False
-            at[1] = _row(p[n], size)[token]
-            if scale.size:
-                at[2], at[3] = _by_ratio(at[0], at[1], scale[n], floor, _ZERO)
+            own, other = _row(q[n], size), _row(p[n] if p.size else room.ctypes.data, size)
+            own_1 = _row(q1[n], size) if q1.size else own
+            other_1 = _row(p1[n], size) if p1.size else _row(room_1.ctypes.data, size) if twice else other
+            judged = _row(score[n], scores) if score.size else whole
+            if method >= _TOKEN_V1:
+                judged = own_1 if method == _TOKEN_V1 else other_1
+            if logits.size:
+                scored = _row(logits[n], size)
+                top = _largest(scored)
+                best = _softmax(scored, top, heat[n], less, other)
+                if twice:
+                    best = _softmax(scored, top, 1.0, less, other_1)
+                if method > _SPEED:
+                    limit, mass = _test(method, lenience[n], own, other, own_1, best, judged, less, lanes)
+            if threshold.size and method:
+                threshold[n], deferred[n] = limit, mass
+            elif threshold.size:
+                limit, mass = threshold[n], deferred[n]
+            at[1] = other[token]
+            if method == _SPEED:
+                scale = _f4(1 - lenience[n])
+                share = _kappa(own, other, scale, floor, less, more, lanes) if records else _ZERO
+                at[2], at[3] = _by_ratio(at[0], at[1], scale, floor, share)
             else:
-                own_score = _row(score[n], scores)[token if scores > 1 else 0]
-                at[2], at[3] = _by_rule(at[0], at[1], own_score, threshold[n], deferred[n], tiny)
+                at[4], at[5] = judged[token if judged.size > 1 else 0], limit
+                at[2], at[3] = _by_rule(at[0], at[1], at[4], limit, mass, tiny)
             if not accept_coins[i, step] < at[3]:
                 break
             accepted += 1
-        last = min(accepted, counts[i] - 1)
-        for step in range(last + 1 if records and scale.size else 0):
-            n, at = i * steps + step, out[:, i, step, 0]
-            share = _kappa(_row(q[n], size), _row(p[n], size), scale[n], floor, less, more, lanes)
-            at[2], at[3] = _by_ratio(at[0], at[1], scale[n], floor, share)
-        token, n, at = tokens[i, last], i * steps + last, out[:, i, last, 1]
+            if accepted == counts[i]:
+                break
+            step += 1
         if accepted < counts[i]:
-            own, other, judged = _row(q[n], size), _row(p[n], size), _row(score[n], scores)
-            coin = resample_coins[i, last]
-            token = _draw_residual(own, other, judged, threshold[n], deferred[n], coin, row, blocks, lanes)
+            coin, at = resample_coins[i, step], out[:, i, step, 1]
+            token = _draw_residual(own, other, judged, limit, mass, coin, row, blocks, lanes)
             at[0], at[1] = own[token], other[token]
-            if scale.size:
-                at[2], at[3] = _by_ratio(at[0], at[1], scale[n], floor, share)
+            if method == _SPEED:
+                at[2], at[3] = _by_ratio(at[0], at[1], _f4(1 - lenience[n]), floor, share)
             else:
-                own_score = judged[token if scores > 1 else 0]
-                at[2], at[3] = _by_rule(at[0], at[1], own_score, threshold[n], deferred[n], tiny)
-        found[0, i], found[1, i], found[2, i] = accepted, last, token
+                own_score = judged[token if judged.size > 1 else 0]
+                at[2], at[3] = _by_rule(at[0], at[1], own_score, limit, mass, tiny)
+        found[0, i], found[1, i], found[2, i] = accepted, step, token
 
 
 @_compile("f8(f4[::1], f4[::1], i8[::1], i8[::1], i8, f8, f8)")
@@ -624,16 +686,6 @@ def _lenience_at(method: int, score: float, best: float, distance: float) -> flo
     if distance > 0:
         return lack / distance
     return np.inf if lack > 0 else -np.inf
-
-
-@_compile("f4(i8, f8, f4, f4)")
-def _threshold(method: int, lenience: float, best: Any, distance: Any) -> Any:
-    """What a score is compared with in a cascade, by its place among the nine; `best` is max p1."""
-    if method == _CHOW:
-        return _f4(1 - lenience)
-    if method == _TOKEN_V3:
-        return _f4(1 - lenience) * best
-    return best - (_f4(lenience) * distance if method == _OPT else _f4(lenience))
 
 
 @_compile(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from specviz.core.expression.syntax import Node, compared, parse, parse_number, typeset
+from specviz.core.expression.syntax import DISTRIBUTIONS, Node, compared, parse, parse_number, typeset
 from specviz.errors import RequestError, quoted
 
 if TYPE_CHECKING:
@@ -138,6 +138,18 @@ class Method:
     def has_rule(self) -> bool:
         """Whether it has a rule of its own: neither a model alone nor speculative decoding, which others are compared with."""
         return bool(self.function or self.expression or self.weight)
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """Of q, p, q1 and p1, those that its test or its weights read; all where a function tests."""
+        if self.function:
+            return frozenset(DISTRIBUTIONS)
+        trees = [self.test] if self.test else []
+        trees += [parse_number(each) for each in (self.weight, self.share) if each]
+        nodes = [node for tree in trees for node in tree.walk()]
+        both = {"TV": ("q", "p"), "JS": ("q1", "p1")}
+        pairs = (name for node in nodes for name in both.get(node.name, ()))
+        return frozenset({node.of for node in nodes if node.of}.union(pairs))
 
     @property
     def has_lenience(self) -> bool:

@@ -6,7 +6,9 @@ Pure functions on tensors. Knows no model, no clock, no random number.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +16,7 @@ from specviz.core import kernels
 from specviz.core.distributions import Distributions, Places, excess, places, select
 from specviz.core.expression.tensors import as_tensor
 from specviz.core.method import Method
-from specviz.core.methods import FLOOR, get_method
+from specviz.core.methods import FLOOR, PAPER, get_method
 from specviz.core.sampling import Number, at, column, draw, indicator, steps, total
 
 
@@ -36,6 +38,10 @@ def accepted_share(pi: Tensor, q: Tensor) -> Tensor:
     return (pi / q.clamp_min(torch.finfo(q.dtype).tiny)).clamp_max_(1)
 
 
+Values: TypeAlias = Tensor | np.ndarray
+"""Numbers that compiled loops give as arrays: to make tensors of them would take longer than to find them."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What a target makes of draft tokens and their coins.
@@ -47,13 +53,15 @@ class Verdict:
         resampled: what replaces the first rejected one, [B]; of no meaning where nothing was rejected.
         probabilities: q, p and pi of each draft token and of what replaces it, [B, K, 2]; they count for examined ones and where
             one was rejected, and q for all. None where they are not wanted.
+        test: score and threshold of each, [B, K]; of examined ones they count. None without a test, or where they are not wanted.
     """
 
-    acceptance: Tensor
-    accepted: Tensor
-    last: Tensor
-    resampled: Tensor
-    probabilities: tuple[Tensor, Tensor, Tensor] | None = None
+    acceptance: Values
+    accepted: Values
+    last: Values
+    resampled: Values
+    probabilities: list[Values] | None = None
+    test: tuple[Values, Values] | None = None
 
 
 def examine(acceptance: Tensor, coins: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,11 +77,6 @@ def examine(acceptance: Tensor, coins: Tensor, counts: Tensor) -> tuple[Tensor, 
     passed &= steps(count, acceptance.device) < counts[:, None]
     accepted = passed.cumprod(-1).sum(-1)
     return accepted, torch.minimum(accepted, counts - 1)
-
-
-def finds_p_as_examined(method: Method, logits: Tensor) -> bool:
-    """Whether a method needs p of examined draft tokens alone, and it can be found when they are."""
-    return method.name == "speed" and kernels.serve(logits)
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,6 @@ class Target:
         accept_coins: Tensor,
         resample_coins: Tensor,
         records: bool,
-        pending: kernels.Pending | None = None,
     ) -> Verdict:
         """Accept draft tokens until one has a coin that is not below its acceptance, and draw what replaces that one.
 
@@ -166,31 +168,28 @@ class Target:
             counts: how many of them were drafted, [B], at least 1.
             accept_coins, resample_coins: uniforms of these positions [B, K or more].
             records: whether their probabilities are wanted.
-            pending: what is still to be found of p, where compiled loops serve (`finds_p_as_examined`).
         """
         if self._is_compiled:
-            scale = 1 - self.lenience if self.method.name == "speed" else None
-            known = (
-                self.distributions.q,
-                self.distributions.p,
-                pending,
-                self.score,
-                self.threshold,
-                self.deferred,
+            place, some = (
+                _SPEED if self.method.name == "speed" else 0,
+                (tokens, counts, accept_coins, resample_coins),
             )
-            coins = counts, accept_coins, resample_coins
-            acceptance, accepted, last, resampled, q, p, pi = kernels.decide(
-                *known, scale, FLOOR, tokens, *coins, records
+            both, rule = (
+                (self.distributions.q, self.distributions.p, None, None),
+                (self.score, self.threshold, self.deferred),
             )
-            return Verdict(acceptance, accepted, last, resampled, (q, p, pi))
+            return _verdict(
+                *kernels.decide(place, self.lenience, *both, None, rule, FLOOR, *some, records), self.method
+            )
         acceptance = self.acceptance(tokens)
         accepted, last = examine(acceptance, accept_coins, counts)
         resampled = self.draw_replacement(last, resample_coins, tokens)
         if not records:
             return Verdict(acceptance, accepted, last, resampled)
-        both = torch.stack((tokens, resampled[:, None].expand_as(tokens)), -1)
+        pairs = torch.stack((tokens, resampled[:, None].expand_as(tokens)), -1)
         examined = steps(tokens.shape[1], tokens.device) <= last[:, None]
-        return Verdict(acceptance, accepted, last, resampled, self.probabilities(both, examined))
+        known: list[Values] = list(self.probabilities(pairs, examined))
+        return Verdict(acceptance, accepted, last, resampled, known, self.deferral_test(tokens))
 
     def _pi(self, q: Tensor, p: Tensor, score: Tensor | None, tokens: Tensor | None) -> Tensor:
         if self._has_ratio:
@@ -309,6 +308,62 @@ class Target:
         lack, rejected = excess(p, q), 1 - total(accepted)
         own = self._values(tokens)[:2]
         return rejected / torch.where(lack > 0, lack, 1.0) * (own[1] - own[0]).clamp_min_(0)
+
+
+def tests_as_examined(method: Method, logits: Tensor) -> bool:
+    """Whether `decide_as_examined` serves: compiled loops, for `speed` and the paper's cascades."""
+    return method.name in PAPER and method.drafts and method.verifies and kernels.serve(logits)
+
+
+def decide_as_examined(
+    method: Method,
+    lenience: Number,
+    distributions: Distributions,
+    pending: kernels.Pending,
+    tokens: Tensor,
+    counts: Tensor,
+    accept_coins: Tensor,
+    resample_coins: Tensor,
+    *,
+    records: bool,
+    kept: bool,
+) -> tuple[Verdict, Target | None]:
+    """What `Target.decide` says, to the bit, and the target; p, p1 and the test are found where draft tokens are examined, and only there.
+
+    Args:
+        distributions: with q, or what it is made of; where they are to be kept with room for p and p1, which are written.
+        pending: how they are found.
+        kept: whether the target is wanted; nothing of it is set where no draft token was examined.
+    """
+    q, p, p1, target = distributions.q, None, None, None
+    if kept:
+        p, p1 = distributions.p, distributions.p1 if pending.twice else None
+        target = Target(method, distributions, lenience, *_room(method, distributions))
+    q1 = distributions.q1 if "q1" in method.reads else None
+    rule = (target.score, target.threshold, target.deferred) if target else (None, None, None)
+    some = tokens, counts, accept_coins, resample_coins
+    place = PAPER.index(method.name)
+    out, found = kernels.decide(place, lenience, q, p, q1, p1, pending, rule, FLOOR, *some, records)
+    return _verdict(out, found, method), target
+
+
+def _room(method: Method, distributions: Distributions) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """For score, threshold and deferred mass of a method's test."""
+    if method.rule is None:
+        return None, None, None
+    room = distributions.q.new_empty(3, *distributions.q.shape[:-1], 1)
+    by_token = {"cascade_tokenV1": "q1", "cascade_tokenV2": "p1", "cascade_tokenV3": "p1"}.get(method.name)
+    return getattr(distributions, by_token) if by_token else room[0], room[1], room[2]
+
+
+def _verdict(values: np.ndarray, found: np.ndarray, method: Method) -> Verdict:
+    """From what compiled loops write."""
+    test = (values[4, ..., 0], values[5, ..., 0]) if method.rule else None
+    accepted, last, resampled = found
+    return Verdict(values[3, ..., 0], accepted, last, resampled, list(values[:3]), test)
+
+
+_SPEED = PAPER.index("speed")
 
 
 def _anywhere(mass: Tensor) -> Tensor | None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from specviz.core.distributions import Distributions
 from specviz.core.kernels import Pending
 from specviz.core.sampling import distribution, draw
-from specviz.core.target import Target, Verdict, finds_p_as_examined
+from specviz.core.target import Target, Values, Verdict, decide_as_examined, tests_as_examined
 from specviz.engine.draft import Drafted
 from specviz.engine.plan import AcceptInputs, first, select
 
@@ -28,11 +27,11 @@ class Verified:
     Attributes:
         logits, p: [B, K, V].
         p1: the same where a rule may need it.
-        pending: what is still to be found of p, which is found as far as draft tokens are examined.
+        pending: how p and p1 are found, as far as draft tokens are examined; then they are room for it, or None where they are not kept.
     """
 
     logits: Tensor
-    p: Tensor
+    p: Tensor | None
     p1: Tensor | None
     pending: Pending | None = None
 
@@ -40,10 +39,14 @@ class Verified:
     def of(inputs: AcceptInputs, logits: Tensor) -> Verified:
         """From the logits of all sequences that are verified."""
         own = first(select(logits, inputs.verified), inputs.draft_length)
-        if finds_p_as_examined(inputs.method, own) and not inputs.sequences[0].warp.truncates:
-            p, missing = torch.empty(own.shape), np.ones(own.shape[:2], bool)
+        if tests_as_examined(inputs.method, own) and not inputs.sequences[0].warp.truncates:
+            twice = not inputs.is_plain and "p1" in inputs.method.reads
+            pending = Pending(own, inputs.warp.temperature, twice)
+            if not _explains(inputs):
+                return Verified(own, None, None, pending)
+            p = torch.empty(own.shape)
             return Verified(
-                own, p, p if inputs.is_plain else None, Pending(own, inputs.warp.temperature, missing)
+                own, p, torch.empty(own.shape) if twice else p if inputs.is_plain else None, pending
             )
         p = distribution(own, *inputs.warp)
         if inputs.is_plain:
@@ -51,22 +54,30 @@ class Verified:
         return Verified(own, p, distribution(own) if inputs.method.rule else None)
 
 
+def _explains(inputs: AcceptInputs) -> bool:
+    """Whether any sequence's draft tokens are to be explained."""
+    return any(each.request.inspect for each in inputs.sequences)
+
+
 @dataclass(frozen=True)
 class Accepted:
     """Which draft tokens of the sequences [B] of one method pass, and what replaces the first that does not.
 
     Attributes:
-        drafted: draft tokens of each, [B]; without a K-th one that was drafted ahead and is not examined.
+        drafted: draft tokens of each, [B].
+        is_ahead: a K-th one was drafted whether it would be examined or not.
         tokens: themselves, [B, K].
-        logits: the drafter's, [B, K, V], where they are kept.
-        target: what the method decodes towards at these positions.
+        q: [B, K, V], and the drafter's logits where they are kept.
+        target: what the method decodes towards at these positions; None unless they are to be explained.
         verdict: what it makes of them.
     """
 
     drafted: Tensor
+    is_ahead: bool
     tokens: Tensor
+    q: Tensor
     logits: Tensor | None
-    target: Target
+    target: Target | None
     verdict: Verdict
 
 
@@ -88,27 +99,29 @@ class Decision:
     q: Tensor | None = None
     verified: Verified | None = None
     accepted: Accepted | None = None
-    resampled: Tensor | None = None
+    resampled: Values | None = None
 
 
 def accept(inputs: AcceptInputs, drafted: Drafted, verified: Verified) -> Accepted:
     """Compare every draft token's coin with its acceptance probability, all at once, and replace the first one rejected."""
     counts = select(drafted.counts, inputs.drafted)
     tokens, q, logits = drafted.some(inputs.drafted, inputs.draft_length)
-    count = q.shape[1]
-    known = {"q": q, "p": first(verified.p, count)}
+    count, known = q.shape[1], {"q": q}
     if inputs.is_plain:
         known["q1"] = q
-    if verified.p1 is not None:
-        known["p1"] = first(verified.p1, count)
+    for name, values in (("p", verified.p), ("p1", verified.p1)):
+        if values is not None:
+            known[name] = first(values, count)
     verifier_logits = None if inputs.is_plain else first(verified.logits, count)
     distributions = Distributions(logits, verifier_logits, *inputs.warp, **known)
-    target = Target.of(inputs.method, distributions, inputs.lenience)
-    coins = inputs.accept_coins, inputs.resample_coins
-    verdict = target.decide(tokens, counts, *coins, inputs.records, verified.pending)
-    if drafted.is_ahead:
-        counts = torch.minimum(counts, torch.maximum(verdict.accepted + 1, counts - 1))
-    return Accepted(counts, tokens, logits, target, verdict)
+    some = tokens, counts, inputs.accept_coins, inputs.resample_coins
+    if verified.pending is not None:
+        how = inputs.method, inputs.lenience, distributions, verified.pending
+        verdict, target = decide_as_examined(*how, *some, records=inputs.records, kept=_explains(inputs))
+    else:
+        target = Target.of(inputs.method, distributions, inputs.lenience)
+        verdict = target.decide(*some, inputs.records)
+    return Accepted(counts, drafted.is_ahead, tokens, q, logits, target, verdict)
 
 
 def decide(
@@ -119,9 +132,10 @@ def decide(
     Without a verifier every draft token stands (`drafter_only`).
     """
     if accepted is not None:
-        own = accepted.tokens, accepted.logits, accepted.target.distributions.q
+        own = accepted.tokens, accepted.logits, accepted.q
         return Decision(inputs, *own, verified, accepted, accepted.verdict.resampled)
     if verified is not None:
+        assert verified.p is not None
         return Decision(inputs, verified=verified, resampled=draw(verified.p, inputs.resample_coins)[:, 0])
     assert drafted is not None
     tokens, q, logits = drafted.some(inputs.drafted, drafted.steps)

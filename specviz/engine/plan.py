@@ -248,7 +248,8 @@ def _draft_inputs(
         truncating=np.array(truncating, np.int64) if truncating else None,
         warp=_warp([sequences[slot] for slot in truncating]) if truncating else None,
         keeps_logits=any(
-            each.request.return_logits or (not is_plain and (each.method.has_rule or each.request.inspect))
+            each.request.return_logits
+            or (not is_plain and ("q1" in each.method.reads or each.request.inspect))
             for each in sequences
         ),
         adaptive=adaptive,

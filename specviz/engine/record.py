@@ -11,11 +11,13 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from specviz.core.counterfactual import Examined, alternatives, counterfactuals, indices_where, same_residual
 from specviz.core.distributions import places
 from specviz.core.sampling import ACCEPT, leading_of_each, steps
+from specviz.core.target import Values
 from specviz.engine.accept import Decision
 from specviz.engine.plan import first
 from specviz.engine.sequence import Sequence
@@ -54,7 +56,7 @@ class Outcome:
     error: Exception | None = None
 
 
-def tensors(decisions: SequenceOf[Decision]) -> list[dict[str, Tensor]]:
+def tensors(decisions: SequenceOf[Decision]) -> list[dict[str, Values]]:
     """What is read back of each decision of a round, by name: [B, ...] each."""
     found = [_decided(decision) for decision in decisions]
     masks = {index: _examined(decision) for index, decision in enumerate(decisions) if _inspects(decision)}
@@ -76,9 +78,9 @@ def _most(decision: Decision) -> int:
     return max(sequence.request.inspect for sequence in decision.inputs.sequences)
 
 
-def _decided(decision: Decision) -> dict[str, Tensor]:
+def _decided(decision: Decision) -> dict[str, Values]:
     accepted, drafted, resampled = decision.accepted, decision.drafted, decision.resampled
-    found: dict[str, Tensor] = {}
+    found: dict[str, Values] = {}
     if drafted is not None and decision.q is not None:
         found["draft"] = drafted
         if accepted is None:
@@ -92,30 +94,33 @@ def _decided(decision: Decision) -> dict[str, Tensor]:
     if resampled is not None:
         found["resampled"] = resampled
         if accepted is None and decision.verified is not None:
-            found["p"] = decision.verified.p.gather(-1, resampled[:, None, None])
+            assert decision.verified.p is not None
+            found["p"] = decision.verified.p.gather(-1, torch.as_tensor(resampled)[:, None, None])
     if decision.inputs.records:
         found |= _recorded(decision, found)
     return found
 
 
-def _recorded(decision: Decision, known: dict[str, Tensor]) -> dict[str, Tensor]:
+def _recorded(decision: Decision, known: dict[str, Values]) -> dict[str, Values]:
     """What only a record needs, beside what is known; q, p and pi of the draft tokens and of what was resampled: [B, K, m]."""
-    drafted, q, accepted, resampled = decision.drafted, decision.q, decision.accepted, decision.resampled
+    q, accepted, resampled = decision.q, decision.accepted, decision.resampled
     if accepted is None:
         count = _most(decision)
         if decision.verified is not None and resampled is not None:
             p = decision.verified.p
+            assert p is not None
             return {"pi": known["p"]} | _most_likely(count, p=p, pi=p)
         assert q is not None
         return {"pi": known["q"]} | _most_likely(count, q=q, pi=q)
     target, verdict = accepted.target, accepted.verdict
-    assert drafted is not None
     assert verdict.probabilities is not None
     found = dict(zip(("q", "p", "pi"), verdict.probabilities, strict=True))
-    if sides := target.deferral_test(drafted):
-        found |= {"score": sides[0], "threshold": sides[1].expand_as(sides[0])}
-    if _inspects(decision) and (same := same_residual(target, verdict.last)) is not None:
-        found["same_residual"] = same
+    if verdict.test is not None:
+        found["score"], found["threshold"] = verdict.test
+    if _inspects(decision):
+        assert target is not None
+        if (same := same_residual(target, torch.as_tensor(verdict.last))) is not None:
+            found["same_residual"] = same
     return found
 
 
@@ -131,7 +136,7 @@ def _examined(decision: Decision) -> Tensor:
     accepted, tokens = decision.accepted, decision.drafted
     assert accepted is not None
     assert tokens is not None
-    each = steps(tokens.shape[1], tokens.device) <= accepted.verdict.last[:, None]
+    each = steps(tokens.shape[1], tokens.device) <= torch.as_tensor(accepted.verdict.last)[:, None]
     if all(sequence.request.inspect for sequence in decision.inputs.sequences):
         return each
     return (decision.inputs.inspected > 0) & each
@@ -141,6 +146,7 @@ def _part(decision: Decision, where: Tensor) -> Examined:
     """The draft tokens at some of all positions, flattened."""
     accepted, tokens = decision.accepted, decision.drafted
     assert accepted is not None
+    assert accepted.target is not None
     assert tokens is not None
     coins, some = first(decision.inputs.accept_coins, tokens.shape[1]), places(where)
     return Examined(accepted.target.select(some), tokens.flatten()[some], coins.flatten()[some])
@@ -199,8 +205,10 @@ class _Readout:
         self._sequence: Sequence = decision.inputs.sequences[row]
         self._examines = decision.accepted is not None
         self._drafted = self._accepted = 0
-        if self._examines:
+        if decision.accepted is not None:
             self._drafted, self._accepted = int(self._number("drafted")), int(self._number("accepted"))
+            if decision.accepted.is_ahead:  # a K-th draft token that is not examined does not count
+                self._drafted = min(self._drafted, max(self._accepted + 1, self._drafted - 1))
         elif decision.drafted is not None:
             self._drafted = self._accepted = choice.draft_length
 

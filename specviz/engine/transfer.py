@@ -70,13 +70,18 @@ _PLAIN = {tuple, float, int, bool, type(None)}
 """Types that hold no array."""
 
 
-def download(tensors: dict[Any, Tensor]) -> dict[Any, Any]:
-    """Tensors of one device as nested lists, by the same keys, in one transfer: a round's only wait for the device.
+def download(tensors: dict[Any, Any]) -> dict[Any, Any]:
+    """Tensors of one device, or arrays among a CPU's, as nested lists, by the same keys, in one transfer: a round's only wait for the
+    device.
 
     All travel as float64, which holds token ids and float32 exactly.
     """
-    if all(tensor.device.type == "cpu" for tensor in tensors.values()):
-        return {key: tensor.numpy().tolist() for key, tensor in tensors.items()}
+    arrays = {
+        key: each.numpy() if isinstance(each, Tensor) and each.is_cpu else each
+        for key, each in tensors.items()
+    }
+    if all(isinstance(each, np.ndarray) for each in arrays.values()):
+        return {key: each.tolist() for key, each in arrays.items()}
     packed = torch.cat([tensor.double().flatten() for tensor in tensors.values()]).cpu()
     parts = packed.split([tensor.numel() for tensor in tensors.values()])
     return {

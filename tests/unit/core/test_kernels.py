@@ -15,9 +15,9 @@ from torch import Tensor
 from specviz.core import kernels
 from specviz.core.counterfactual import Counterfactual, Examined, alternative_targets, counterfactuals
 from specviz.core.distributions import Distributions, total_variation
-from specviz.core.methods import METHODS
+from specviz.core.methods import METHODS, PAPER
 from specviz.core.sampling import distribution, draw, leading
-from specviz.core.target import Target, Verdict, examine
+from specviz.core.target import Target, Verdict, decide_as_examined, examine
 from specviz.engine.engine import Engine
 from specviz.schema.settings import Request
 from tests.support.tiny import tiny_pair
@@ -162,24 +162,76 @@ def test_verdicts_are_those_of_torch(name: str, vocabulary: int, in_torch) -> No
         target = Target.of(METHODS[name], Distributions(drafter, verifier), leniences)
         return target.decide(tokens, counts, accept_coins, resample_coins, records)
 
-    compiled = decided(True)
-    expected = in_torch(lambda: decided(True))
-    examined = torch.arange(3) <= expected.last[:, None]
-    rejected = expected.accepted < counts
-    assert torch.equal(compiled.accepted, expected.accepted)
-    assert torch.equal(compiled.last, expected.last)
-    assert torch.equal(compiled.resampled[rejected], expected.resampled[rejected])
-    assert near(compiled.acceptance[examined], expected.acceptance[examined], 2e-5)
-    assert compiled.probabilities is not None
-    assert expected.probabilities is not None
-    for found, own in zip(compiled.probabilities, expected.probabilities, strict=True):
+    compiled = as_tensors(decided(True))
+    expected = as_tensors(in_torch(lambda: decided(True)))
+    examined = torch.arange(3) <= expected["last"][:, None]
+    rejected = expected["accepted"] < counts
+    assert torch.equal(compiled["accepted"], expected["accepted"])
+    assert torch.equal(compiled["last"], expected["last"])
+    assert torch.equal(compiled["resampled"][rejected], expected["resampled"][rejected])
+    assert near(compiled["acceptance"][examined], expected["acceptance"][examined], 2e-5)
+    last = expected["last"][rejected]
+    for part in "q", "p", "pi":
+        found, own = compiled[part], expected[part]
         assert near(found[..., 0][examined], own[..., 0][examined], 2e-5)
-        last = expected.last[rejected]
         assert near(found[rejected, last, 1], own[rejected, last, 1], 2e-5)
-    assert near(compiled.probabilities[0][..., 0], expected.probabilities[0][..., 0])
-    unrecorded = decided(False)
-    assert torch.equal(unrecorded.accepted, compiled.accepted)
-    assert torch.equal(unrecorded.resampled[rejected], compiled.resampled[rejected])
+    assert near(compiled["q"][..., 0], expected["q"][..., 0])
+    for part in {"score", "threshold"} & expected.keys():
+        assert near(compiled[part][examined], expected[part][examined], 2e-5)
+    unrecorded = as_tensors(decided(False))
+    assert torch.equal(unrecorded["accepted"], compiled["accepted"])
+    assert torch.equal(unrecorded["resampled"][rejected], compiled["resampled"][rejected])
+
+
+def as_tensors(verdict: Verdict) -> dict[str, Tensor]:
+    """What a verdict says, by name."""
+    found = {name: getattr(verdict, name) for name in ("acceptance", "accepted", "last", "resampled")}
+    found |= zip(("q", "p", "pi"), verdict.probabilities or (), strict=False)
+    found |= zip(("score", "threshold"), verdict.test or (), strict=False)
+    return {name: torch.as_tensor(values) for name, values in found.items()}
+
+
+@pytest.mark.parametrize("heat", [1.0, 0.6, 0.0])
+@pytest.mark.parametrize("name", [name for name in PAPER if METHODS[name].drafts and METHODS[name].verifies])
+def test_what_is_found_as_examined_is_what_is_found_at_once(name: str, heat: float) -> None:
+    """Law 3: to the bit, whether p, p1 and the test are found for all positions, or where draft tokens are examined, kept or not."""
+    method, vocabulary = METHODS[name], 1300
+    drafter, verifier = (side.view(4, 3, -1) for side in sides(vocabulary, rows=12, seed=4))
+    generator = torch.Generator().manual_seed(5)
+    coins = torch.rand(2, 4, 5, dtype=torch.float64, generator=generator)
+    q, p = distribution(drafter, heat), distribution(verifier, heat)
+    tokens, counts = draw(q, coins[0, :, 2:]), torch.tensor([3, 2, 1, 3])
+    low, high = method.offered_range
+    leniences = torch.linspace(low, high, 4, dtype=torch.float64)[:, None]
+    some = tokens, counts, *coins
+    at_once = Target.of(method, Distributions(drafter, verifier, heat), leniences)
+    expected = as_tensors(at_once.decide(*some, records=True))
+    examined = torch.arange(3) <= expected["last"][:, None]
+    rejected, last = expected["accepted"] < counts, expected["last"]
+
+    for kept in (True, False):
+        pending = kernels.Pending(verifier, heat, twice=heat != 1 and "p1" in method.reads)
+        known = {"q": q}
+        if kept:
+            known["p"] = torch.full_like(p, torch.nan)
+            if pending.twice or heat == 1:
+                known["p1"] = torch.full_like(p, torch.nan) if pending.twice else known["p"]
+        both = Distributions(drafter, verifier, heat, **known)
+        verdict, target = decide_as_examined(method, leniences, both, pending, *some, records=True, kept=kept)
+        found = as_tensors(verdict)
+        for own in ("accepted", "last"):
+            assert torch.equal(found[own], expected[own])
+        assert torch.equal(found["resampled"][rejected], expected["resampled"][rejected])
+        for own in found.keys() - {"accepted", "last", "resampled", "q", "p", "pi"}:
+            assert torch.equal(found[own][examined], expected[own][examined]), own
+        for own in ("q", "p", "pi"):
+            assert torch.equal(found[own][..., 0][examined], expected[own][..., 0][examined]), own
+            replaced = found[own][rejected, last[rejected], 1]
+            assert torch.equal(replaced, expected[own][rejected, last[rejected], 1]), own
+        assert (target is not None) == kept
+        if target is not None:
+            assert torch.equal(target.pi()[examined], at_once.pi()[examined])
+            assert torch.equal(both.p[examined], p[examined])
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)

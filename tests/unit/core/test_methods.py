@@ -1,6 +1,7 @@
 """The rules: golden numbers, and the first law (exact) by enumeration over a small vocabulary."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -284,3 +285,26 @@ def test_registry_is_complete_for_page_shell_and_docs() -> None:
         assert bool(method.strict_end) == bool(method.drafter_end) == method.has_lenience
         assert (method.rule is None) == (method.score_label is None)
         assert method.source or method.name in ("drafter_only", "verifier_only")
+
+
+@pytest.mark.parametrize(
+    ("rule", "read"),
+    [
+        ("p1(v) >= (1 - a) * max p1", {"p1"}),
+        ("max q1 >= max p1 - a * TV", {"q", "p", "q1", "p1"}),
+        ("JS <= a", {"q1", "p1"}),
+        ("H(p) > 0.5 or q1(v) > a", {"p", "q1"}),
+    ],
+)
+def test_a_rule_says_which_distributions_it_reads(rule: str, read: set[str]) -> None:
+    """What it does not read is not found: neither p1, nor the drafter's logits that q1 is made of."""
+    assert get_method("own_rule", rule).reads == read
+
+
+def test_what_a_function_reads_is_not_known() -> None:
+    assert replace(METHODS["cactus"], weight="", share="", function=lambda both, a: both.max_p1).reads == {
+        "q",
+        "p",
+        "q1",
+        "p1",
+    }

@@ -161,18 +161,15 @@ def decide(
     unread: tuple[np.ndarray, np.ndarray, bool] = _NO_ROWS, _NO_HEAT, False
     if pending is not None:
         logits = pending.logits if pending.logits.shape[1] == steps else pending.logits[:, :steps]
-        unread = rows(logits), _each(pending.temperature, (count, steps), np.float64), pending.twice
+        unread = rows(logits), _each(pending.temperature, (count, steps), np.float64), pending.finds_p1
     score, threshold, deferred = rule
     sides: tuple[np.ndarray, int, np.ndarray, np.ndarray] = _NO_ROWS, 1, _NONE, _NONE
     if threshold is not None and deferred is not None and score is not None:
         if pending is None:
             sides = _rule((count, steps), score, threshold, deferred)
         else:
-            by_token, written = (
-                score.shape[-1] > 1,
-                (threshold.numpy().reshape(-1), deferred.numpy().reshape(-1)),
-            )
-            sides = _NO_ROWS if by_token else rows(score), 1, *written
+            written = threshold.numpy().reshape(-1), deferred.numpy().reshape(-1)
+            sides = rows(score) if score.shape[-1] == 1 else _NO_ROWS, 1, *written
     out, found = np.zeros((6, count, steps, 2), np.float32), np.empty((3, count), np.int64)
     some = tokens.numpy(), counts.numpy(), accept_coins.numpy(), resample_coins.numpy()
     each = (_NO_ROWS if values is None else rows(values) for values in (q, p, q1, p1))
@@ -183,11 +180,11 @@ def decide(
 
 @dataclass(frozen=True)
 class Pending:
-    """p, and p1 if `twice`, are found from `logits` [B, K, V] where draft tokens are examined."""
+    """p, and p1 if `finds_p1`, are found from `logits` [B, K, V] where draft tokens are examined."""
 
     logits: Tensor
     temperature: float | Tensor
-    twice: bool
+    finds_p1: bool
 
 
 _NO_ROWS, _NO_HEAT = np.empty(0, np.int64), np.empty(0)

@@ -513,7 +513,7 @@ def decide(
     size: int,
     logits: Array,
     heat: Array,
-    twice: bool,
+    finds_p1: bool,
     score: Array,
     scores: int,
     threshold: Array,
@@ -533,25 +533,26 @@ def decide(
     By the place of a `method` among the nine, at leniences [n]: `speed`, or a cascade whose test is made where draft tokens are examined,
     and written to threshold and deferred mass [n] where there is room, and to `score` [n] if it has one for all tokens. Where it is 0
     they are given, or the verifier alone decides.
-    Where there are `logits` [n], p of examined draft tokens is found from them at temperatures `heat` [n], and if `twice` p1 too. Without
-    rows [n] of their own p and p1 are not kept, q1 is q, and p1 is p unless `twice`.
+    Where there are `logits` [n], p of examined draft tokens is found from them at temperatures `heat` [n], and if `finds_p1` p1 too. Without
+    rows [n] of their own p and p1 are not kept, q1 is q, and p1 is p unless `finds_p1`.
     Writes q of draft tokens, p, pi, acceptance, score and threshold of examined ones, and the first four of what replaces the last of
     these, to `out` [6, b, K, 2]; pi of `speed` only if `records`. To `found` [3, b] how many are accepted, the last that is examined, and
     what replaces it.
     """
     less, more, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
     row, blocks, steps = np.empty(size, _f4), np.empty(-(-size // BLOCK)), tokens.shape[1]
-    room, room_1 = np.empty(0 if p.size else size, _f4), np.empty(size if twice and not p1.size else 0, _f4)
-    whole = np.zeros(1, _f4)
+    whole, p_room = np.zeros(1, _f4), np.empty(0 if p.size else size, _f4)
+    p1_room = np.empty(size if finds_p1 and not p1.size else 0, _f4)
     for i in range(len(counts)):
         accepted, step, share, limit, mass = 0, 0, _ZERO, _f4(np.inf), _ONE
         for each in range(steps):
             out[0, i, each, 0] = _row(q[i * steps + each], size)[tokens[i, each]]
         while True:
             n, token, at = i * steps + step, tokens[i, step], out[:, i, step, 0]
-            own, other = _row(q[n], size), _row(p[n] if p.size else room.ctypes.data, size)
-            own_1 = _row(q1[n], size) if q1.size else own
-            other_1 = _row(p1[n], size) if p1.size else _row(room_1.ctypes.data, size) if twice else other
+            own, other = _row(q[n], size), _row(p[n] if p.size else p_room.ctypes.data, size)
+            own_1, other_1 = _row(q1[n], size) if q1.size else own, other
+            if finds_p1:
+                other_1 = _row(p1[n] if p1.size else p1_room.ctypes.data, size)
             judged = _row(score[n], scores) if score.size else whole
             if method >= _TOKEN_V1:
                 judged = own_1 if method == _TOKEN_V1 else other_1
@@ -559,7 +560,7 @@ def decide(
                 scored = _row(logits[n], size)
                 top = _largest(scored)
                 best = _softmax(scored, top, heat[n], less, other)
-                if twice:
+                if finds_p1:
                     best = _softmax(scored, top, 1.0, less, other_1)
                 if method > _SPEED:
                     limit, mass = _test(method, lenience[n], own, other, own_1, best, judged, less, lanes)

@@ -337,7 +337,7 @@ def decide_as_examined(
     """
     q, p, p1, target = distributions.q, None, None, None
     if kept:
-        p, p1 = distributions.p, distributions.p1 if pending.twice else None
+        p, p1 = distributions.p, distributions.p1 if pending.finds_p1 else None
         target = Target(method, distributions, lenience, *_room(method, distributions))
     q1 = distributions.q1 if "q1" in method.reads else None
     rule = (target.score, target.threshold, target.deferred) if target else (None, None, None)

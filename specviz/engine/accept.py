@@ -40,13 +40,13 @@ class Verified:
         """From the logits of all sequences that are verified."""
         own = first(select(logits, inputs.verified), inputs.draft_length)
         if tests_as_examined(inputs.method, own) and not inputs.sequences[0].warp.truncates:
-            twice = not inputs.is_plain and "p1" in inputs.method.reads
-            pending = Pending(own, inputs.warp.temperature, twice)
+            finds_p1 = not inputs.is_plain and "p1" in inputs.method.reads
+            pending = Pending(own, inputs.warp.temperature, finds_p1)
             if not _explains(inputs):
                 return Verified(own, None, None, pending)
             p = torch.empty(own.shape)
             return Verified(
-                own, p, torch.empty(own.shape) if twice else p if inputs.is_plain else None, pending
+                own, p, torch.empty(own.shape) if finds_p1 else p if inputs.is_plain else None, pending
             )
         p = distribution(own, *inputs.warp)
         if inputs.is_plain:

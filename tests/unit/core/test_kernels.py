@@ -210,12 +210,12 @@ def test_what_is_found_as_examined_is_what_is_found_at_once(name: str, heat: flo
     rejected, last = expected["accepted"] < counts, expected["last"]
 
     for kept in (True, False):
-        pending = kernels.Pending(verifier, heat, twice=heat != 1 and "p1" in method.reads)
+        pending = kernels.Pending(verifier, heat, finds_p1=heat != 1 and "p1" in method.reads)
         known = {"q": q}
         if kept:
             known["p"] = torch.full_like(p, torch.nan)
-            if pending.twice or heat == 1:
-                known["p1"] = torch.full_like(p, torch.nan) if pending.twice else known["p"]
+            if pending.finds_p1 or heat == 1:
+                known["p1"] = torch.full_like(p, torch.nan) if pending.finds_p1 else known["p"]
         both = Distributions(drafter, verifier, heat, **known)
         verdict, target = decide_as_examined(method, leniences, both, pending, *some, records=True, kept=kept)
         found = as_tensors(verdict)

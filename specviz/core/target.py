@@ -170,17 +170,12 @@ class Target:
             records: whether their probabilities are wanted.
         """
         if self._is_compiled:
-            place, some = (
-                _SPEED if self.method.name == "speed" else 0,
-                (tokens, counts, accept_coins, resample_coins),
-            )
-            both, rule = (
-                (self.distributions.q, self.distributions.p, None, None),
-                (self.score, self.threshold, self.deferred),
-            )
-            return _verdict(
-                *kernels.decide(place, self.lenience, *both, None, rule, FLOOR, *some, records), self.method
-            )
+            place = _SPEED if self.method.name == "speed" else 0
+            q, p = self.distributions.q, self.distributions.p
+            rule = self.score, self.threshold, self.deferred
+            some = tokens, counts, accept_coins, resample_coins
+            found = kernels.decide(place, self.lenience, q, p, None, None, None, rule, FLOOR, *some, records)
+            return _verdict(*found, self.method)
         acceptance = self.acceptance(tokens)
         accepted, last = examine(acceptance, accept_coins, counts)
         resampled = self.draw_replacement(last, resample_coins, tokens)

@@ -564,10 +564,11 @@ def decide(
                     best = _softmax(scored, top, 1.0, less, other_1)
                 if method > _SPEED:
                     limit, mass = _test(method, lenience[n], own, other, own_1, best, judged, less, lanes)
-            if threshold.size and method:
-                threshold[n], deferred[n] = limit, mass
-            elif threshold.size:
-                limit, mass = threshold[n], deferred[n]
+            if threshold.size:
+                if method:
+                    threshold[n], deferred[n] = limit, mass
+                else:
+                    limit, mass = threshold[n], deferred[n]
             at[1] = other[token]
             if method == _SPEED:
                 scale = _f4(1 - lenience[n])

@@ -146,10 +146,7 @@ class Method:
             return frozenset(DISTRIBUTIONS)
         trees = [self.test] if self.test else []
         trees += [parse_number(each) for each in (self.weight, self.share) if each]
-        nodes = [node for tree in trees for node in tree.walk()]
-        both = {"TV": ("q", "p"), "JS": ("q1", "p1")}
-        pairs = (name for node in nodes for name in both.get(node.name, ()))
-        return frozenset({node.of for node in nodes if node.of}.union(pairs))
+        return frozenset[str]().union(*(tree.reads for tree in trees))
 
     @property
     def has_lenience(self) -> bool:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from specviz.core import kernels
 from specviz.core.distributions import Distributions, Places, excess, places, select
+from specviz.core.expression.syntax import compared
 from specviz.core.expression.tensors import as_tensor
 from specviz.core.method import Method
 from specviz.core.methods import FLOOR, PAPER, get_method
@@ -344,11 +345,10 @@ def decide_as_examined(
 
 def _room(method: Method, distributions: Distributions) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """For score, threshold and deferred mass of a method's test."""
-    if method.rule is None:
+    if method.test is None or (sides := compared(method.test)) is None:
         return None, None, None
-    room = distributions.q.new_empty(3, *distributions.q.shape[:-1], 1)
-    by_token = {"cascade_tokenV1": "q1", "cascade_tokenV2": "p1", "cascade_tokenV3": "p1"}.get(method.name)
-    return getattr(distributions, by_token) if by_token else room[0], room[1], room[2]
+    room, scored = distributions.q.new_empty(3, *distributions.q.shape[:-1], 1), sides[0]
+    return getattr(distributions, scored.of) if scored.name == "(v)" else room[0], room[1], room[2]
 
 
 def _verdict(values: np.ndarray, found: np.ndarray, method: Method) -> Verdict:

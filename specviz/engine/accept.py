@@ -42,7 +42,7 @@ class Verified:
         if tests_as_examined(inputs.method, own) and not inputs.sequences[0].warp.truncates:
             finds_p1 = not inputs.is_plain and "p1" in inputs.method.reads
             pending = Pending(own, inputs.warp.temperature, finds_p1)
-            if not _explains(inputs):
+            if not inputs.explains:
                 return Verified(own, None, None, pending)
             p = torch.empty(own.shape)
             return Verified(
@@ -52,11 +52,6 @@ class Verified:
         if inputs.is_plain:
             return Verified(own, p, p)
         return Verified(own, p, distribution(own) if inputs.method.rule else None)
-
-
-def _explains(inputs: AcceptInputs) -> bool:
-    """Whether any sequence's draft tokens are to be explained."""
-    return any(each.request.inspect for each in inputs.sequences)
 
 
 @dataclass(frozen=True)
@@ -117,7 +112,7 @@ def accept(inputs: AcceptInputs, drafted: Drafted, verified: Verified) -> Accept
     some = tokens, counts, inputs.accept_coins, inputs.resample_coins
     if verified.pending is not None:
         how = inputs.method, inputs.lenience, distributions, verified.pending
-        verdict, target = decide_as_examined(*how, *some, records=inputs.records, kept=_explains(inputs))
+        verdict, target = decide_as_examined(*how, *some, records=inputs.records, kept=inputs.explains)
     else:
         target = Target.of(inputs.method, distributions, inputs.lenience)
         verdict = target.decide(*some, inputs.records)

@@ -127,6 +127,11 @@ class AcceptInputs:
     lenience: Array
     is_plain: bool
 
+    @property
+    def explains(self) -> bool:
+        """Whether the examined draft tokens of any of them are to be explained."""
+        return self.records and any(each.request.inspect for each in self.sequences)
+
 
 @dataclass(frozen=True)
 class RoundPlan:

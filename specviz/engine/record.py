@@ -70,7 +70,7 @@ def tensors(decisions: SequenceOf[Decision]) -> list[dict[str, Values]]:
 
 def _inspects(decision: Decision) -> bool:
     """Whether its examined draft tokens are to be explained."""
-    return decision.accepted is not None and decision.inputs.records and _most(decision) > 0
+    return decision.accepted is not None and decision.inputs.explains
 
 
 def _most(decision: Decision) -> int:

@@ -120,9 +120,8 @@ class Sequence:
 
     def _acceptance_key(self) -> tuple[str, float, float, bool]:
         low, high = self.method.offered_range
-        lenience = min(
-            max(self.run.lenience or 0.0, low), high
-        )  # any number may be asked for: there are not to be as many keys
+        # Any number may be asked for: there are not to be as many keys.
+        lenience = min(max(self.run.lenience or 0.0, low), high)
         return self.method.name, round(lenience, 1), round(self.request.temperature, 1), self.warp.truncates
 
     @property

@@ -32,6 +32,8 @@ FUNCTIONS = {"min": (2, 8), "max": (2, 8), "sqrt": (1, 1), "log": (1, 1), "exp":
 """Each function, and how many arguments it takes."""
 _KNOWN = "q(v), p(v), q1(v), p1(v), max, H and top of q, p, q1, p1, TV, JS, a, min, max, sqrt, log and exp"
 _COSTS = {"max": 1, "top": 4, "H": 8, "TV": 2, "JS": 24}
+_PAIRS = {"TV": ("q", "p"), "JS": ("q1", "p1")}
+"""What is read off two distributions."""
 _SLOW = {"exp": 6, "log": 6, "sqrt": 2, "/": 2}
 
 # One character each, so that a place in the text stays the same place.
@@ -83,7 +85,7 @@ class Node:
         """Of what there is one."""
         if self.name in ("number", "a"):
             return Level.SETTING
-        if self.of or self.name in ("TV", "JS"):
+        if self.of or self.name in _PAIRS:
             return Level.TOKEN if self.name == "(v)" else Level.WHOLE
         return max(part.level for part in self.parts)
 
@@ -92,6 +94,12 @@ class Node:
         for part in self.parts:
             yield from part.walk()
         yield self
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The distributions that it, or any of its parts, is read off."""
+        own = _PAIRS.get(self.name, (self.of,) if self.of else ())
+        return frozenset(own).union(*(part.reads for part in self.parts))
 
     @property
     def work(self) -> int:

@@ -219,6 +219,7 @@ def test_what_is_found_as_examined_is_what_is_found_at_once(name: str, heat: flo
         both = Distributions(drafter, verifier, heat, **known)
         verdict, target = decide_as_examined(method, leniences, both, pending, *some, records=True, kept=kept)
         found = as_tensors(verdict)
+        assert found.keys() == expected.keys()
         for own in ("accepted", "last"):
             assert torch.equal(found[own], expected[own])
         assert torch.equal(found["resampled"][rejected], expected["resampled"][rejected])

@@ -8,7 +8,7 @@ formats stay float32. Knows matrices in the layout of `layout`; knows no model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -38,11 +38,13 @@ from specviz.runtime.cpu.fused.vectors import (
     fma,
     instruction,
     ints,
+    join,
     larger,
     load,
     offset,
     opaque,
     reduce,
+    settle,
     shuffle,
     splat,
     store,
@@ -283,14 +285,13 @@ class Quantised:
         corrections = [[self.correction(b, row, block, level) for level in range(levels)] for row in side]
         begun = [each for row in corrections for _ in w for each in row]
         at = self.arithmetic.block_bytes * block
-        if self.arithmetic.has_many_registers:
+        if self.arithmetic.has_many_registers or levels == 1:
             sums = self._words(b, w, x, block, at, begun, range(8))
         else:
             # Written out, LLVM goes through a block row by row, and has no registers for all of its weights.
             loop = Loop(b, opaque(b, 4), begun)
             own = [offset(b, each, b.mul(loop.index, I64(64 if self.has_minima else 128))) for each in w]
-            by = 8 if self.arithmetic.has_bytes else 16
-            rows = [offset(b, each, b.mul(loop.index, I64(by))) for each in x]
+            rows = [offset(b, each, b.mul(loop.index, I64(8))) for each in x]
             sums = loop.close(self._words(b, own, rows, block, at, loop.values, range(2)))
         if self.arithmetic.dots is DotProducts.NIBBLES:
             sums = [_sums_of_pairs(b, each) for each in sums]
@@ -305,32 +306,37 @@ class Quantised:
         x: list[Value],
         block: int,
         at: int,
-        begun: list[Value],
+        sums: list[Value],
         steps: range,
     ) -> list[Value]:
         """Sums of each row, group and level after some steps, of four inputs each."""
-        levels = range(self.arithmetic.levels)
-        sums = [begun[first : first + len(levels)] for first in range(0, len(begun), len(levels))]
-        words = [ints(0) for _ in w]
+        levels, by = self.arithmetic.levels, at
+        for factors in self._factors(b, w, block, steps):
+            following = []
+            for row, address in enumerate(x):
+                words = [splat(b, load(b, address, I32, by + BLOCK * level)) for level in range(levels)]
+                met = [(factor, word) for factor in factors for word in words]
+                own = sums[row * len(met) : (row + 1) * len(met)]
+                following += [self._dot(b, sum_, *each) for sum_, each in zip(own, met, strict=True)]
+            sums, by = following, by + 4
+            if levels == 1 and not self.arithmetic.has_many_registers:
+                sums = settle(b, sums)
+        return sums
+
+    def _factors(self, b: Builder, w: list[Value], block: int, steps: range) -> Iterator[list[Value]]:
+        """Each group's weights that meet one word of activations after the other: four bytes of them, or two 16-bit numbers."""
         for step in steps:
-            for group, own in enumerate(w):
-                if not self.has_minima:
-                    words[group] = load(b, own, INTS, 512 * block + 64 * step)
-                else:
-                    words[group] = (
-                        b.lshr(words[group], ints(4)) if step % 2 else load(b, own, INTS, 32 * step)
-                    )
-            weights = [b.and_(word, ints(0x0F0F0F0F)) if self.has_minima else word for word in words]
-            for half in (None,) if self.arithmetic.has_bytes else (0, 1):
-                factors = weights if half is None else [_half(b, each, half) for each in weights]
-                for row, address in enumerate(x):
-                    own_sums = sums[row * self.groups : (row + 1) * self.groups]
-                    for level in levels:
-                        by = 4 * step + BLOCK * level if half is None else 8 * step + 4 * half
-                        activations = splat(b, load(b, address, I32, at + by))
-                        for sum_, factor in zip(own_sums, factors, strict=True):
-                            sum_[level] = self._dot(b, sum_[level], factor, activations)
-        return [each for row in sums for each in row]
+            at = 32 * (step - step % 2) if self.has_minima else 512 * block + 64 * step
+            words = [load(b, own, INTS, at) for own in w]
+            if not self.arithmetic.has_bytes:
+                for half in range(2):
+                    yield [_pairs(b, self.weights, word, step, half) for word in words]
+            elif self.has_minima:
+                yield [
+                    b.and_(b.lshr(word, ints(4)) if step % 2 else word, ints(0x0F0F0F0F)) for word in words
+                ]
+            else:
+                yield words
 
     def correction(self, b: Builder, side: Value, block: int, level: int) -> Value:
         """What sums begin with: 8-bit weights are stored 128 too large, to be positive."""
@@ -370,7 +376,13 @@ def _dot_bytes(b: Builder, dots: DotProducts, sums: Value, weights: Value, activ
 
 
 _SHORT_PAIRS = ir.VectorType(I16, 2 * LANES)
-_NO_PAIRS, _ONES = (ir.Constant(_SHORT_PAIRS, [I16(each)] * 2 * LANES) for each in (0, 1))
+
+
+def _shorts(number: int) -> Value:
+    return ir.Constant(_SHORT_PAIRS, [I16(number)] * 2 * LANES)
+
+
+_NO_PAIRS, _ONES = _shorts(0), _shorts(1)
 
 
 def _pairs_of_bytes(b: Builder, weights: Value, activations: Value) -> Value:
@@ -393,15 +405,18 @@ def _by_halves(b: Builder, name: str, *values: Value, result: Any = None) -> Val
         lanes = [range(half * count, (half + 1) * count) for count in counts]
         parts = [shuffle(b, each, own) for each, own in zip(values, lanes, strict=True)]
         halves.append(call(b, name, *parts, result=result))
-    whole = range(2 * halves[0].type.count)
-    return b.shuffle_vector(
-        *halves, ir.Constant(ir.VectorType(I32, len(whole)), [I32(lane) for lane in whole])
-    )
+    return join(b, *halves)
 
 
-def _half(b: Builder, weights: Value, half: int) -> Value:
-    """The first and third, or the second and fourth, of a lane's four bytes, 16 bits wide."""
-    return b.and_(b.lshr(weights, ints(8)) if half else weights, ints(0x00FF00FF))
+def _pairs(b: Builder, weights: Format, word: Value, step: int, half: int) -> Value:
+    """The first and third, or the second and fourth, of a step's four weights in each lane, 16 bits wide."""
+    bits, shift = (4, 4 * (step % 2) + 8 * half) if weights is Format.Q4_1 else (8, 8 * half)
+    shorts = b.bitcast(word, _SHORT_PAIRS)
+    if shift:
+        shorts = b.lshr(shorts, _shorts(shift))
+    if shift + bits < 16:
+        shorts = b.and_(shorts, _shorts((1 << bits) - 1))
+    return b.bitcast(shorts, INTS)
 
 
 def _dot_pairs(b: Builder, sums: Value, weights: Value, activations: Value) -> Value:

@@ -113,6 +113,27 @@ def opaque(b: Builder, number: int) -> Value:
     return b.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [I64(number)], False)
 
 
+def settle(b: Builder, vectors: Sequence[Value]) -> list[Value]:
+    """The same vectors, all of them made before anything is made of any: LLVM goes on with one as far as it can, and then has no registers
+    for what the others need. For registers of half a vector.
+    """
+    half = vectors[0].type.count // 2
+    halves = [shuffle(b, each, range(first, first + half)) for each in vectors for first in (0, half)]
+    kinds, count = [each.type for each in halves], len(halves)
+    places = ",".join(["=x"] * count + [str(number) for number in range(count)])
+    found = b.asm(ir.FunctionType(ir.LiteralStructType(kinds), kinds), "", places, halves, True)
+    parts = [b.extract_value(found, number) for number in range(count)]
+    return [join(b, *pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
+
+
+def join(b: Builder, low: Value, high: Value) -> Value:
+    """One vector of two."""
+    lanes = range(2 * low.type.count)
+    return b.shuffle_vector(
+        low, high, ir.Constant(ir.VectorType(I32, len(lanes)), [I32(lane) for lane in lanes])
+    )
+
+
 class Loop:
     """A counted loop that carries values from turn to turn: `index`, `values`, then `close` with the next ones."""
 

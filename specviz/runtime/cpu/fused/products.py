@@ -314,10 +314,13 @@ class Quantised:
         for factors in self._factors(b, w, block, steps):
             following = []
             for row, address in enumerate(x):
-                words = [splat(b, load(b, address, I32, by + BLOCK * level)) for level in range(levels)]
-                met = [(factor, word) for factor in factors for word in words]
-                own = sums[row * len(met) : (row + 1) * len(met)]
-                following += [self._dot(b, sum_, *each) for sum_, each in zip(own, met, strict=True)]
+                own = sums[row * len(w) * levels : (row + 1) * len(w) * levels]
+                for level in range(levels):
+                    activations = splat(b, load(b, address, I32, by + BLOCK * level))
+                    for number, factor in enumerate(factors):
+                        sum_ = number * levels + level
+                        own[sum_] = self._dot(b, own[sum_], factor, activations)
+                following += own
             sums, by = following, by + 4
             if levels == 1 and not self.arithmetic.has_many_registers:
                 sums = settle(b, sums)

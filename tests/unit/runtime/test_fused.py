@@ -28,7 +28,7 @@ from specviz.engine.draft_length import (
     AdaptiveDraftLength,
     RoundCosts,
 )
-from specviz.runtime.cpu.fused import functions, processor, team
+from specviz.runtime.cpu.fused import decoder, functions, processor, team
 from specviz.runtime.cpu.fused.decoder_pass import FLAG_BYTES, Barrier, _take, wait_for
 from specviz.runtime.cpu.fused.layout import Room, arrange
 from specviz.runtime.cpu.fused.products import Arithmetic, DotProducts, Format, Precision
@@ -476,6 +476,27 @@ def test_after_waiting_again_and_again_passes_run_alone_for_a_while() -> None:
     assert [own.run(0, 2) for _ in range(3)] == [False] * 3
     assert calls[-3:] == [2] * 3
     assert own._alone_until - time.monotonic() > team._SHORTEST_PAUSE, "the pause does not grow"
+
+
+@pytest.mark.parametrize(("busy", "chosen"), [(8, 2), (16, 2), (24, 1)])
+def test_one_thread_is_chosen_only_where_it_stays_the_quickest(
+    busy: int, chosen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is chosen stays: a program that has the second core while a model is loaded must not decide it at once."""
+    own = fused(published("llama", "Q8_0")).decoder
+    clock, passes = [0.0], {1: 0, 2: 0}
+
+    def run(*_: Any) -> bool:
+        passes[own.threads] += 1
+        clock[0] += 1.0 if own.threads == 1 else 2.0 if passes[2] <= busy else 0.6
+        return True
+
+    monkeypatch.setattr(own, "run", run)
+    monkeypatch.setattr(decoder, "most_threads", lambda: 2)
+    monkeypatch.setattr(decoder.time, "perf_counter", lambda: clock[0])
+    own.choose_threads()
+    monkeypatch.undo()
+    assert own.threads == chosen
 
 
 def test_a_helper_sleeps_between_passes() -> None:

@@ -40,6 +40,11 @@ def dot_products() -> DotProducts | None:
     return DotProducts.PAIRS
 
 
+def has_wide_registers() -> bool:
+    """Whether a register takes sixteen lanes, rather than eight."""
+    return "avx512f" in target_features()
+
+
 @dataclass(frozen=True)
 class Reading:
     """How a product of a few rows reads its weights from memory.

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from specviz.runtime.cpu.fused.processor import USUAL, DotProducts, Reading
+from specviz.runtime.cpu.fused.processor import USUAL, DotProducts, Reading, has_wide_registers
 from specviz.runtime.cpu.fused.vectors import (
     BYTES,
     F16,
@@ -285,13 +285,14 @@ class Quantised:
         corrections = [[self.correction(b, row, block, level) for level in range(levels)] for row in side]
         begun = [each for row in corrections for _ in w for each in row]
         at = self.arithmetic.block_bytes * block
-        if self.arithmetic.has_many_registers or levels == 1:
+        if self.arithmetic.has_many_registers or self._settles:
             sums = self._words(b, w, x, block, at, begun, range(8))
         else:
             # Written out, LLVM goes through a block row by row, and has no registers for all of its weights.
             loop = Loop(b, opaque(b, 4), begun)
             own = [offset(b, each, b.mul(loop.index, I64(64 if self.has_minima else 128))) for each in w]
-            rows = [offset(b, each, b.mul(loop.index, I64(8))) for each in x]
+            by = 8 if self.arithmetic.has_bytes else 16
+            rows = [offset(b, each, b.mul(loop.index, I64(by))) for each in x]
             sums = loop.close(self._words(b, own, rows, block, at, loop.values, range(2)))
         if self.arithmetic.dots is DotProducts.NIBBLES:
             sums = [_sums_of_pairs(b, each) for each in sums]
@@ -322,9 +323,14 @@ class Quantised:
                         own[sum_] = self._dot(b, own[sum_], factor, activations)
                 following += own
             sums, by = following, by + 4
-            if levels == 1 and not self.arithmetic.has_many_registers:
+            if self._settles:
                 sums = settle(b, sums)
         return sums
+
+    @property
+    def _settles(self) -> bool:
+        """Whether sums are settled after each step: where sixteen registers of eight lanes have room for all of them."""
+        return self.arithmetic.levels == 1 and not has_wide_registers()
 
     def _factors(self, b: Builder, w: list[Value], block: int, steps: range) -> Iterator[list[Value]]:
         """Each group's weights that meet one word of activations after the other: four bytes of them, or two 16-bit numbers."""

@@ -194,16 +194,19 @@ class Decoder:
         threads as there are: the team does without them while they are missed. A tie goes to more: on a rented machine two threads have a core
         each, or the memory to themselves, at one time and not at another.
         """
+        self.threads, counts = 1, [1, *_counts(most_threads())]
+        if len(counts) == 1:
+            return
         slot, rows = SlotBuffers(self.shape, self.layers, POSITIONS), np.arange(_TRIED_ROWS)
         cache = SlotTable([slot])
         logits = np.empty((_TRIED_ROWS, -(-self.vocabulary // LANES) * LANES), np.float32)
-        address, counts = int(logits.ctypes.data), [1, *_counts(most_threads())]
+        address = int(logits.ctypes.data)
         taken: dict[int, list[float]] = {count: [] for count in counts}
 
         def cost(count: int) -> float:
             return min(taken[count], default=0.0) * (_CLEARLY if count == 1 else 1.0)
 
-        for _ in range(_ROUNDS if len(counts) > 1 else 0):
+        for _ in range(_ROUNDS):
             for self.threads in counts * _TRIES:
                 begin = time.perf_counter()
                 if self.run(rows, np.zeros_like(rows), rows, cache, address, logits.strides[0]):

@@ -36,6 +36,7 @@ from specviz.runtime.cpu.fused.vectors import (
     call,
     floats,
     fma,
+    halves,
     instruction,
     ints,
     join,
@@ -284,16 +285,15 @@ class Quantised:
         levels = self.arithmetic.levels
         corrections = [[self.correction(b, row, block, level) for level in range(levels)] for row in side]
         begun = [each for row in corrections for _ in w for each in row]
-        at = self.arithmetic.block_bytes * block
         if self.arithmetic.has_many_registers or self._settles:
-            sums = self._words(b, w, x, block, at, begun, range(8))
+            sums = self._words(b, w, x, block, begun, range(8))
         else:
             # Written out, LLVM goes through a block row by row, and has no registers for all of its weights.
             loop = Loop(b, opaque(b, 4), begun)
             own = [offset(b, each, b.mul(loop.index, I64(64 if self.has_minima else 128))) for each in w]
             by = 8 if self.arithmetic.has_bytes else 16
             rows = [offset(b, each, b.mul(loop.index, I64(by))) for each in x]
-            sums = loop.close(self._words(b, own, rows, block, at, loop.values, range(2)))
+            sums = loop.close(self._words(b, own, rows, block, loop.values, range(2)))
         if self.arithmetic.dots is DotProducts.NIBBLES:
             sums = [_sums_of_pairs(b, each) for each in sums]
         if levels == 1:
@@ -306,12 +306,11 @@ class Quantised:
         w: list[Value],
         x: list[Value],
         block: int,
-        at: int,
         sums: list[Value],
         steps: range,
     ) -> list[Value]:
         """Sums of each row, group and level after some steps, of four inputs each."""
-        levels, by = self.arithmetic.levels, at
+        levels, by = self.arithmetic.levels, self.arithmetic.block_bytes * block
         for factors in self._factors(b, w, block, steps):
             following = []
             for row, address in enumerate(x):
@@ -408,13 +407,8 @@ def _sums_of_pairs(b: Builder, pairs: Value) -> Value:
 
 def _by_halves(b: Builder, name: str, *values: Value, result: Any = None) -> Value:
     """An instruction on vectors twice as wide as it takes."""
-    halves = []
-    for half in range(2):
-        counts = [each.type.count // 2 for each in values]
-        lanes = [range(half * count, (half + 1) * count) for count in counts]
-        parts = [shuffle(b, each, own) for each, own in zip(values, lanes, strict=True)]
-        halves.append(call(b, name, *parts, result=result))
-    return join(b, *halves)
+    parts = zip(*(halves(b, each) for each in values), strict=True)
+    return join(b, *[call(b, name, *part, result=result) for part in parts])
 
 
 def _pairs(b: Builder, weights: Format, word: Value, step: int, half: int) -> Value:

@@ -62,10 +62,21 @@ def splat(b: Builder, scalar: Value) -> Value:
     return shuffle(b, first, [0] * LANES)
 
 
-def shuffle(b: Builder, vector: Value, lanes: Sequence[int]) -> Value:
-    """Some lanes of a vector, in that order."""
+def shuffle(b: Builder, vector: Value, lanes: Sequence[int], other: Value | None = None) -> Value:
+    """Some lanes of a vector, in that order; those of another of its type follow its own."""
     mask = ir.Constant(ir.VectorType(I32, len(lanes)), [I32(lane) for lane in lanes])
-    return b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
+    return b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined) if other is None else other, mask)
+
+
+def halves(b: Builder, vector: Value) -> list[Value]:
+    """The first and the second half of a vector's lanes."""
+    count = vector.type.count // 2
+    return [shuffle(b, vector, range(first, first + count)) for first in (0, count)]
+
+
+def join(b: Builder, low: Value, high: Value) -> Value:
+    """The vector with these halves."""
+    return shuffle(b, low, range(2 * low.type.count), high)
 
 
 def call(b: Builder, name: str, *arguments: Value, result: Any = None) -> Value:
@@ -81,11 +92,8 @@ def fma(b: Builder, x: Value, y: Value, z: Value) -> Value:
 
 def reduce(b: Builder, vector: Value, combine: Callable[[Value, Value], Value]) -> Value:
     """All lanes combined to one scalar, always in the same order."""
-    count = LANES
-    while count > 1:
-        count //= 2
-        low, high = shuffle(b, vector, range(count)), shuffle(b, vector, range(count, 2 * count))
-        vector = combine(low, high)
+    while vector.type.count > 1:
+        vector = combine(*halves(b, vector))
     return b.extract_element(vector, I32(0))
 
 
@@ -117,21 +125,12 @@ def settle(b: Builder, vectors: Sequence[Value]) -> list[Value]:
     """The same vectors, all of them made before anything is made of any: LLVM goes on with one as far as it can, and then has no registers
     for what the others need. For registers of half a vector.
     """
-    half = vectors[0].type.count // 2
-    halves = [shuffle(b, each, range(first, first + half)) for each in vectors for first in (0, half)]
-    kinds, count = [each.type for each in halves], len(halves)
-    places = ",".join(["=x"] * count + [str(number) for number in range(count)])
-    found = b.asm(ir.FunctionType(ir.LiteralStructType(kinds), kinds), "", places, halves, True)
-    parts = [b.extract_value(found, number) for number in range(count)]
+    parts = [half for each in vectors for half in halves(b, each)]
+    kinds, numbers = [part.type for part in parts], range(len(parts))
+    places = ",".join([*("=x" for _ in numbers), *map(str, numbers)])
+    found = b.asm(ir.FunctionType(ir.LiteralStructType(kinds), kinds), "", places, parts, True)
+    parts = [b.extract_value(found, number) for number in numbers]
     return [join(b, *pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
-
-
-def join(b: Builder, low: Value, high: Value) -> Value:
-    """One vector of two."""
-    lanes = range(2 * low.type.count)
-    return b.shuffle_vector(
-        low, high, ir.Constant(ir.VectorType(I32, len(lanes)), [I32(lane) for lane in lanes])
-    )
 
 
 class Loop:

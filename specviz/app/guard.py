@@ -26,6 +26,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from specviz.app.page_cache import PageCache
 from specviz.compat import gradio as compat
 from specviz.errors import SpecvizError
 
@@ -58,7 +59,11 @@ _RANGE = re.compile(r"bytes=[0-9]{0,18}-[0-9]{0,18}", re.ASCII)
 def guarded(routes: Sequence[BaseRoute]) -> dict[str, Any]:
     """The options of gradio's app that put the guard around it, and `routes` before gradio's own, which match any path."""
     handlers = {RequestValidationError: _unfit}
-    return {"routes": routes, "middleware": [Middleware(Guard)], "exception_handlers": handlers}
+    return {
+        "routes": routes,
+        "middleware": [Middleware(Guard), Middleware(PageCache)],
+        "exception_handlers": handlers,
+    }
 
 
 class Guard:

@@ -133,5 +133,5 @@ def decide(
         assert verified.p is not None
         return Decision(inputs, verified=verified, resampled=draw(verified.p, inputs.resample_coins)[:, 0])
     assert drafted is not None
-    tokens, q, logits = drafted.some(inputs.drafted, drafted.steps)
+    tokens, q, logits = drafted.some(inputs.drafted, inputs.draft_length)
     return Decision(inputs, tokens, logits, q)

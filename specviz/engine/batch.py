@@ -12,8 +12,14 @@ from collections.abc import Iterator
 
 import torch
 
-from specviz.engine.draft_length import AdaptiveDraftLength, DraftingStatistics, RoundCosts
-from specviz.engine.plan import RoundPlan, group_key, plan_round
+from specviz.engine.draft_length import (
+    AdaptiveDraftLength,
+    DraftingStatistics,
+    Kind,
+    OneDraftToken,
+    OwnDraftLengths,
+)
+from specviz.engine.plan import Choice, RoundPlan, group_key, plan_round
 from specviz.engine.record import Outcome
 from specviz.engine.round import run_round
 from specviz.engine.sequence import Sequence
@@ -78,6 +84,11 @@ class Batch:
     def longest(self) -> int:
         """Positions the longest sequence may come to need."""
         return max((sequence.length_limit for sequence in self.sequences), default=0)
+
+    @property
+    def is_invariant(self) -> bool:
+        """Whether no bit depends on which sequences share a pass."""
+        return self._drafter.is_invariant and self._verifier.is_invariant
 
     # ---- memory --------------------------------------------------------------------------------------------
 
@@ -238,22 +249,29 @@ class Batch:
     # ---- decode --------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def step(self) -> list[Outcome]:
-        """One round for every sequence; finished and failed ones leave the batch.
+    def step(self, *, short: bool = False) -> list[Outcome]:
+        """One round for every sequence, of one draft token where K is left to the engine and it is to be `short`; finished and failed
+        ones leave the batch.
 
         A forward pass that fails raises its error and changes no sequence, so the step can be tried again.
         """
-        costs = self._statistics.costs[
+        kind = (
             power(len(self._drafter.owners)),
             power(len(self._verifier.owners)),
             any(each.method.has_rule for each in self.sequences),
             any(each.request.inspect for each in self.sequences),
-        ]
+        )
 
-        def choose(sequences: list[Sequence], holds_back: bool) -> AdaptiveDraftLength:
+        def choose(sequences: list[Sequence], holds_back: bool, own: bool) -> Choice:
+            if short:
+                return OneDraftToken()
             histories = [each.acceptance_history for each in sequences]
             known = [self._statistics.acceptance[each.acceptance_key] for each in sequences]
-            return AdaptiveDraftLength(costs, histories, known, holds_back)
+            if not own:
+                return AdaptiveDraftLength(self._statistics.costs[kind], histories, known, holds_back)
+            chooses = [each.chooses_draft_length for each in self._drafter.owners]
+            others = len(self.sequences) - len(sequences), len(self._verifier.owners) - len(sequences)
+            return OwnDraftLengths(self._statistics.batch_costs[kind], chooses, histories, known, others)
 
         if len(self.sequences) > 2:  # two are in order, whatever their order is
             for model in (self._drafter, self._verifier):
@@ -262,18 +280,22 @@ class Batch:
         numbers = len(self.sequences) * plan.width * self.pair.vocabulary_size
         # Waking threads takes longer than arithmetic on a few vocabularies.
         with limited_to(1 if numbers < _MANY_NUMBERS else budget()):
-            outcomes = self._run(plan, costs)
+            outcomes = self._run(plan, None if short else kind)
         for outcome in outcomes:
             self._update(outcome)
         return sorted(outcomes, key=lambda outcome: outcome.sequence.index)
 
-    def _run(self, plan: RoundPlan, costs: RoundCosts) -> list[Outcome]:
+    def _run(self, plan: RoundPlan, kind: Kind | None) -> list[Outcome]:
+        """Run a round; what it cost is kept as that of its kind."""
         uncaptured = self._drafter.uncaptured + self._verifier.uncaptured
         result = run_round(plan, self._drafter, self._verifier)
         captured = uncaptured == self._drafter.uncaptured + self._verifier.uncaptured
-        if result.width and result.passes and captured:
-            drafting = result.seconds.drafter
-            costs.update(result.width, result.passes, drafting, result.seconds.total - drafting)
+        if kind and result.width and result.passes and captured:
+            drafting, total = result.seconds.drafter, result.seconds.total
+            if plan.has_own_lengths:
+                self._statistics.batch_costs[kind].update(len(self.sequences), result.tokens, total)
+            else:
+                self._statistics.costs[kind].update(result.width, result.passes, drafting, total - drafting)
         for outcome in result.outcomes:
             outcome.sequence.run.seconds += result.seconds.total if outcome.error is None else 0.0
         return result.outcomes

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from specviz.core.sampling import confidence, distribution, draw
-from specviz.engine.draft_length import AdaptiveDraftLength
+from specviz.engine.draft_length import AdaptiveDraftLength, OneDraftToken
 from specviz.engine.plan import DraftInputs, first, select
 from specviz.runtime.runner import Runner
 
@@ -67,15 +68,18 @@ def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
     """Draw all K tokens of each sequence; or what the verifier is to read, K − 1 of them and at least one."""
     lengths, drawn = inputs.draft_lengths, _Drawn(inputs.line)
     counts = [inputs.before_verifier(length) for length in lengths]
-    if drafter.draws and inputs.banned is None and inputs.warp is None:
-        steps, confidences = _draw_in_one_go(inputs, drafter, drawn, counts)
-        length = steps
+    if inputs.in_one_go:
+        counts, confidences = _draw_in_one_go(inputs, drafter, drawn, counts)
+        steps, lengths = max(counts), tuple(counts)
     else:
         starts = [0] * len(counts)
-        steps, length, confidences = _draw_by_steps(inputs, drafter, drawn, starts, counts, inputs.adaptive)
-    if inputs.adaptive is not None:
-        lengths = tuple(min(length, each) for each in lengths)
-        counts = [inputs.before_verifier(each) for each in lengths]
+        shared = cast(
+            AdaptiveDraftLength | OneDraftToken | None, inputs.adaptive
+        )  # a K of its own takes one go
+        steps, length, confidences = _draw_by_steps(inputs, drafter, drawn, starts, counts, shared)
+        if inputs.adaptive is not None:
+            lengths = tuple(min(length, each) for each in lengths)
+            counts = [inputs.before_verifier(each) for each in lengths]
     assert drawn.room is not None
     return Drafted(
         lengths,
@@ -127,13 +131,18 @@ Confidences = list[list[float]]
 
 def _draw_in_one_go(
     inputs: DraftInputs, drafter: Runner, drawn: _Drawn, stops: list[int]
-) -> tuple[int, Confidences]:
-    """Draw `stops` draft tokens of each sequence, or fewer where K is chosen by how sure the drafter is; returns its passes."""
+) -> tuple[list[int], Confidences]:
+    """Draw `stops` draft tokens of each sequence, or fewer where K is chosen by how sure the drafter is; returns how many of each."""
     shape, adaptive = (len(stops), drawn.width, drafter.vocabulary_size), inputs.adaptive
     drawn.room = torch.empty(shape)
     drawn.kept = torch.empty(shape) if inputs.keeps_logits else None
-    sure = None if adaptive is None else np.zeros(shape[:2], np.float32)
-    passes = drafter.draft(
+    sure, stopping = None, None
+    if adaptive is not None:
+        sure, stopping = np.zeros(shape[:2], np.float32), adaptive.stopping()
+        if stopping is None:
+            each = zip(inputs.sequences, stops, strict=True)
+            stops = [min(stop, adaptive.length) if own.chooses_draft_length else stop for own, stop in each]
+    counts = drafter.draft(
         drawn.line,
         drawn.room,
         stops,
@@ -142,14 +151,15 @@ def _draw_in_one_go(
         inputs.coins,
         kept=drawn.kept,
         sure=None if sure is None else torch.from_numpy(sure),
-        stopping=None if adaptive is None else adaptive.stopping(),
+        stopping=stopping,
     )
-    return passes, [[] for _ in stops] if sure is None else _confidences(sure[:, :passes])
+    return counts, [[] for _ in stops] if sure is None else _confidences(sure, counts)
 
 
-def _confidences(sure: np.ndarray) -> Confidences:
+def _confidences(sure: np.ndarray, counts: list[int]) -> Confidences:
     """As lists; what is not a number is reported later."""
-    return [[0.0 if each != each else each for each in row] for row in sure.tolist()]
+    rows = zip(sure[:, : max(counts)].tolist(), counts, strict=True)
+    return [[0.0 if each != each else each for each in row[:count]] for row, count in rows]
 
 
 def _draw_by_steps(
@@ -158,7 +168,7 @@ def _draw_by_steps(
     drawn: _Drawn,
     starts: list[int],
     stops: list[int],
-    adaptive: AdaptiveDraftLength | None,
+    adaptive: AdaptiveDraftLength | OneDraftToken | None,
 ) -> tuple[int, int, Confidences]:
     """Draw each sequence's draft tokens `starts` to `stops` − 1, one pass after the other, or fewer where K is chosen meanwhile; returns
     the drafter's passes, and that K.
@@ -185,7 +195,7 @@ def _draw_by_steps(
         q, tokens = _draw_one(inputs, logits, step, needed, drawn)
         if adaptive is not None:
             found.append(confidence(logits, inputs.temperature, q, tokens))
-            confidences = _confidences(torch.stack(found, 1).numpy())
+            confidences = _confidences(torch.stack(found, 1).numpy(), [len(found)] * len(starts))
             if length := adaptive.stop(confidences):
                 break
     return turn + 1, length or max(inputs.draft_lengths), confidences

@@ -5,16 +5,18 @@ draft tokens are not all accepted. It emits 1 + a + a·b + a·b² + … tokens (
 draft token is accepted and b that one after an accepted one is. Both are estimated from the sequence's own rounds, costs
 from the engine's; K maximises tokens per second. Where reading draft probabilities costs nothing (CPU), drafting goes on
 for as long as the drafter is confident enough, judged by how often draft tokens of that confidence were accepted in all texts of
-such settings. Sequences of a batch share their rounds, and so one K. K never changes a text, only its speed (law 2). Knows no model
-and no token.
+such settings. Sequences of a batch share their rounds, and so one K, unless a drafter draws in one go: then each stops where its own next
+draft token does not pay. K never changes a text, only its speed (law 2). Knows no model and no token.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from itertools import pairwise
 from math import prod
 
+from specviz.engine.round_costs import BatchCosts, RoundCosts
 from specviz.runtime.stopping import Stopping
 from specviz.schema.settings import MAX_DRAFT_LENGTH
 
@@ -25,123 +27,11 @@ _PRIOR_ACCEPTANCE, _PRIOR_WEIGHT = 0.5, 2.0
 _CONFIDENCE_BINS, _CONFIDENCE_PRIOR, _CONFIDENCE_WEIGHT, _CONFIDENCE_DECAY = 16, (0.25, 1.0), 8.0, 0.999
 """Classes that draft tokens are sorted into by the drafter's confidence; the acceptance expected at confidences 0 and 1, about as the
 embedded pair has it at all temperatures; the weight of that expectation; and of what has been observed, what remains one later."""
-_RECENT, _YOUNG, _REFRESHED = 128, 32, 16
-"""Rounds whose times are kept, so that a slow one is forgotten; and after how many estimates are made anew no more after each, and how often
-then.
-"""
-_USUAL_SLOPE, _SLOPE_WEIGHT = 0.03, 4.0
-"""Expected cost of one more token in a verifier pass, as a share of the pass, and the weight of what is expected beside what was seen."""
-_SLOW = 3.0
-"""Rounds that took so many times as long as most, by the round and by the token, were held up: they say nothing of what drafting costs."""
-_TOLD, _FORGOTTEN = 3, 0.1
-"""Rounds of a length from which on it is believed; how much of what was found is forgotten with each estimate that finds only one such
-length, and so nothing of what another costs.
-"""
 _FIRST_LENGTHS = (4, 2)
 """Draft lengths of an engine's first rounds, from which drafting and verifying costs are estimated."""
 
 UNVERIFIED = 8
 """The draft length where no verifier runs: long enough for a round's own cost not to matter."""
-
-
-class RoundCosts:
-    """Recent costs of rounds: seconds of drafting by passes, and of the rest of a round by its draft length."""
-
-    def __init__(self) -> None:
-        self.rounds_seen = 0
-        self._drafting: deque[tuple[int, float]] = deque(maxlen=_RECENT)
-        self._remaining: deque[tuple[int, float]] = deque(maxlen=_RECENT)
-        self._estimates: tuple[float, list[float]] | None = None
-        self._slope: float | None = None  # of one more token, as lengths that were believed had it
-
-    def update(
-        self, draft_length: int, passes: int, drafter_seconds: float, remaining_seconds: float
-    ) -> None:
-        """Add a round: its draft length, its drafter passes, their seconds, and the seconds of all else."""
-        self.rounds_seen += 1
-        self._drafting.append((passes, drafter_seconds))
-        self._remaining.append((draft_length, remaining_seconds))
-        if self.rounds_seen <= _YOUNG or self.rounds_seen % _REFRESHED == 0:
-            self._estimates = None
-
-    def estimates(self) -> tuple[float, list[float]]:
-        """Expected seconds of one more drafter pass, and of all else in a round of draft length 1, 2, … MAX_DRAFT_LENGTH, from the recent
-        ones; kept for a few rounds, since making them takes time too.
-
-        The first pass after the verifier's finds its weights in memory, those after it in the caches: what it takes longer belongs
-        to all else.
-        """
-        if (found := self._estimates) is None:
-            drafting, others = _undisturbed(self._drafting), _undisturbed(self._remaining)
-            one = _middle(seconds / passes for passes, seconds in drafting)
-            first, more = _line(_grouped(drafting), one)
-            if more > one:
-                first, more = 0.0, one
-            found = self._estimates = more, [first + each for each in self._by_length(others)]
-        return found
-
-    def _by_length(self, observed: list[tuple[int, float]]) -> list[float]:
-        """Seconds of a round without its drafting, of each length, from the most frequent one on: what those of a length took, drawn towards
-        what the length beside it leads to expect while few have been seen.
-        """
-        times = _grouped(observed)
-        common = max(times, key=lambda length: len(times[length]))
-        told = {length for length, each in times.items() if len(each) >= _TOLD}
-        usual = _USUAL_SLOPE * _middle(times[common])
-        _, slope = _line(times, usual if self._slope is None else self._slope)
-        if len(told) > 1:
-            self._slope = slope
-        elif self._slope is not None:
-            self._slope += _FORGOTTEN * (usual - self._slope)
-
-        def drawn(length: int, expected: float) -> float:
-            own = times.get(length)
-            if not own:
-                return expected
-            return (len(own) * _middle(own) + _SLOPE_WEIGHT * expected) / (len(own) + _SLOPE_WEIGHT)
-
-        found, step, least = {common: _middle(times[common])}, slope, min(map(min, times.values())) / 2
-        for length in range(common + 1, MAX_DRAFT_LENGTH + 1):
-            found[length] = max(found[length - 1], drawn(length, found[length - 1] + step))
-            if length in told:
-                step = found[length] - found[length - 1]  # a pass grows dearer with each token
-        for length in range(common - 1, 0, -1):
-            found[length] = max(least, min(found[length + 1], drawn(length, found[length + 1] - slope)))
-        return [found[length] for length in range(1, MAX_DRAFT_LENGTH + 1)]
-
-
-def _undisturbed(observed: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Those that were not held up, by what the faster of them take."""
-    each = list(observed)
-    usual, a_token = (
-        sorted(times)[len(each) // 4] for times in ([y for _, y in each], [y / x for x, y in each])
-    )
-    return [(x, y) for x, y in each if y <= _SLOW * usual or y / x <= _SLOW * a_token]
-
-
-def _grouped(observed: Iterable[tuple[int, float]]) -> dict[int, list[float]]:
-    found: defaultdict[int, list[float]] = defaultdict(list)
-    for x, y in observed:
-        found[x].append(y)
-    return found
-
-
-def _middle(values: Iterable[float]) -> float:
-    """Their median, the higher one of two."""
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2]
-
-
-def _line(observed: dict[int, list[float]], usual_slope: float) -> tuple[float, float]:
-    """Level at 0 and slope of a line through the medians at each x; the slope, at least 0, is drawn towards the usual one."""
-    points = [(x, _middle(each), len(each)) for x, each in observed.items()]
-    total = sum(weight for *_, weight in points)
-    mean = sum(weight * x for x, _, weight in points) / total
-    level = sum(weight * y for _, y, weight in points) / total
-    covariance = sum(weight * (x - mean) * (y - level) for x, y, weight in points)
-    variance = sum(weight * (x - mean) ** 2 for x, _, weight in points)
-    slope = max(0.0, (covariance + _SLOPE_WEIGHT * usual_slope) / (variance + _SLOPE_WEIGHT))
-    return level - slope * mean, slope
 
 
 class DecayingRate:
@@ -219,17 +109,22 @@ class AcceptanceHistory:
         return expected
 
 
+Kind = tuple[int, int, bool, bool]
+"""Of rounds: how many sequences drafted and how many were verified, to the next power of two; whether a rule decided, and draft tokens
+were explained, of any of them."""
+
+
 class DraftingStatistics:
     """What an engine has seen of drafting.
 
     Attributes:
-        costs: of rounds, by how many sequences drafted and how many were verified, to the next power of two; and by whether a rule
-            decided, and draft tokens were explained, of any of them.
+        costs, batch_costs: of rounds, by their kind.
         acceptance: of draft tokens, by settings of a request.
     """
 
     def __init__(self) -> None:
-        self.costs: defaultdict[tuple[int, int, bool, bool], RoundCosts] = defaultdict(RoundCosts)
+        self.costs: defaultdict[Kind, RoundCosts] = defaultdict(RoundCosts)
+        self.batch_costs: defaultdict[Kind, BatchCosts] = defaultdict(BatchCosts)
         self.acceptance: defaultdict[Hashable, AcceptanceByConfidence] = defaultdict(AcceptanceByConfidence)
 
 
@@ -277,12 +172,15 @@ class AdaptiveDraftLength:
             if speed > self._speed:
                 self.length, self._speed = length, speed
 
-    def stopping(self) -> Stopping:
-        """What `stop` goes by, for a drafter that draws in one go."""
+    def stopping(self) -> Stopping | None:
+        """What `stop` goes by where a drafter draws one sequence's draft tokens in one go; None where K is fixed beforehand."""
         if self._exploring:
-            return Stopping(self.length)
-        accepted = [each.rates for each in self._by_confidence]
-        return Stopping(0, self._drafter_pass, self._speed, self._remaining, accepted)
+            return None
+        needed = [
+            self._speed * (self._drafter_pass + (after - before))
+            for before, after in pairwise(self._remaining)
+        ]
+        return Stopping([True], needed, [each.rates for each in self._by_confidence])
 
     def stop(self, confidences: Sequence[Sequence[float]]) -> int | None:
         """K, once enough is drafted for the verifier pass; None where another draft token before it will pay.
@@ -309,3 +207,64 @@ class AdaptiveDraftLength:
         further = [chance * own.later() for chance, own in zip(survival, self._histories, strict=True)]
         seconds = self._drafter_pass * (1 + none_survives - prod(1 - chance for chance in further)) + widest
         return None if sum(further) > self._speed * seconds else drafted + 1
+
+
+class OwnDraftLengths:
+    """The draft lengths of the next round of several sequences, each with its own, for a drafter that draws in one go."""
+
+    def __init__(
+        self,
+        costs: BatchCosts,
+        chooses: Sequence[bool],
+        histories: Sequence[AcceptanceHistory],
+        by_confidence: Sequence[AcceptanceByConfidence],
+        others: tuple[int, int],
+    ) -> None:
+        """Find how fast rounds are with the best K of each to fix beforehand; `length` is the largest of these.
+
+        Args:
+            costs: of recent rounds.
+            chooses: whether K is left to the engine, of each sequence that drafts.
+            histories: of those of which it is.
+            by_confidence: of texts of their settings.
+            others: how many other sequences there are, and the tokens that the verifier reads of them.
+        """
+        self._chooses, self._by_confidence = chooses, by_confidence
+        self._exploring = costs.rounds_seen < len(_FIRST_LENGTHS)
+        if self._exploring:
+            self.length = _FIRST_LENGTHS[costs.rounds_seen]
+            return
+        sequences, rest = len(histories) + others[0], len(histories) + others[1]
+        seconds, self._token = costs.estimates(sequences)
+        gains = [
+            (after - before, length)
+            for history in histories
+            for length, (before, after) in enumerate(pairwise(history.expected_tokens()), 2)
+        ]
+        tokens, seconds = float(sequences), seconds + self._token * rest
+        self.length, self._speed = 1, tokens / seconds
+        for gain, length in sorted(gains, reverse=True):
+            tokens, seconds = tokens + gain, seconds + self._token
+            if tokens / seconds <= self._speed:
+                break
+            self.length, self._speed = max(self.length, length), tokens / seconds
+
+    def stopping(self) -> Stopping | None:
+        """When a sequence stops: where its next draft token brings fewer tokens a second than rounds do; None where K is `length`."""
+        if self._exploring:
+            return None
+        needed = [self._speed * self._token] * (MAX_DRAFT_LENGTH - 1)
+        return Stopping(self._chooses, needed, [each.rates for each in self._by_confidence])
+
+
+class OneDraftToken:
+    """K is 1, of whom it is left to the engine: for a round that is to be over soon."""
+
+    length = 1
+
+    def stopping(self) -> None:
+        """K is fixed beforehand."""
+
+    def stop(self, confidences: Sequence[Sequence[float]]) -> int:
+        """K."""
+        return self.length

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -17,14 +18,15 @@ from torch import Tensor
 
 from specviz.core.method import Method
 from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, Warp
-from specviz.engine.draft_length import UNVERIFIED, AdaptiveDraftLength
+from specviz.engine.draft_length import UNVERIFIED, AdaptiveDraftLength, OneDraftToken, OwnDraftLengths
 from specviz.engine.sequence import Sequence
 from specviz.engine.transfer import Array, upload
 from specviz.runtime.runner import Runner
 from specviz.schema.settings import AUTO, MAX_DRAFT_LENGTH
 
-Chooser = Callable[[list[Sequence], bool], AdaptiveDraftLength]
-"""Chooses a draft length for these sequences; the flag is `AdaptiveDraftLength`'s `holds_back`."""
+Choice = AdaptiveDraftLength | OwnDraftLengths | OneDraftToken
+Chooser = Callable[[list[Sequence], bool, bool], Choice]
+"""Chooses draft lengths for these sequences; the flags: `AdaptiveDraftLength`'s `holds_back`, and whether each has its own."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class DraftInputs:
         temperature: one number, or [D, 1].
         truncating, warp: the slots [t] whose distributions are truncated, and how; None where there are none.
         keeps_logits: they are asked for, or q1 may be made of them.
+        in_one_go: the drafter draws by itself.
         adaptive: chooses K while drafting; None where K is fixed before.
     """
 
@@ -62,7 +65,8 @@ class DraftInputs:
     truncating: Array
     warp: Warp | None
     keeps_logits: bool
-    adaptive: AdaptiveDraftLength | None
+    in_one_go: bool
+    adaptive: Choice | None
 
     def before_verifier(self, draft_length: int) -> int:
         """Draft tokens that a sequence of that K drafts before the verifier pass: at least one."""
@@ -78,7 +82,7 @@ class VerifyInputs:
         first_positions: the position of each sequence's last token, on the host.
         tokens: that token, [V, 1].
         positions: its and those after it, [V, K].
-        counts: tokens read of each sequence at most, [V, 1].
+        counts: tokens read of each sequence, [V, 1]; at most, where K is chosen while drafting.
         drafted: drafter slots of the sequences that draft, in the verifier's order; None where that is all in order.
         drafting: their slots at the verifier; None where that is all of them.
         banned: as in `DraftInputs`.
@@ -94,6 +98,12 @@ class VerifyInputs:
     drafted: Array
     drafting: Array
     banned: Array
+
+    def lengths(self, draft_lengths: SequenceOf[int] | None) -> list[int]:
+        """Tokens to be read of each sequence, given K by drafter slots; 1 where it does not draft."""
+        return [
+            1 if slot is None or draft_lengths is None else draft_lengths[slot] for slot in self.drafter_slots
+        ]
 
 
 @dataclass(frozen=True)
@@ -140,6 +150,7 @@ class RoundPlan:
     Attributes:
         draft, verify, groups: inputs of the three stages; None where that model does not run.
         width: the largest K.
+        has_own_lengths: each sequence drafts for itself, whatever others do.
         began: when planning began, on the clock of `time.perf_counter`: it is part of the round.
     """
 
@@ -149,6 +160,7 @@ class RoundPlan:
     verify: VerifyInputs | None
     groups: list[AcceptInputs]
     width: int
+    has_own_lengths: bool
     began: float
 
 
@@ -180,13 +192,15 @@ def plan_round(
         and any(each.method.verifies for each in drafter.owners)
     )
     asks = _asks_freely(drafter, verifier)
-    lengths, adaptive = _draft_lengths(sequences, drafter, choose, asks, holds_back)
+    own = len(drafter.owners) > 1 and asks and _draws_in_one_go(drafter)
+    lengths, adaptive = _draft_lengths(sequences, drafter, choose, asks, holds_back, own)
     groups = _groups(sequences, lengths, drafter, verifier)
     plan = RoundPlan(
         draft=_draft_inputs(drafter, lengths, adaptive, holds_back) if drafter.owners else None,
         verify=_verify_inputs(verifier, drafter, lengths) if verifier.owners else None,
         groups=groups,
         width=adaptive.length if adaptive else max(lengths.values()),
+        has_own_lengths=own,
         began=began,
     )
     if drafter.device == verifier.device:
@@ -199,24 +213,29 @@ def plan_round(
 Lengths = dict[Sequence, int]
 
 
+def _draws_in_one_go(drafter: Runner) -> bool:
+    return drafter.draws and not any(each.banned or each.warp.truncates for each in drafter.owners)
+
+
 def _draft_lengths(
-    sequences: list[Sequence], drafter: Runner, choose: Chooser, asks: bool, holds_back: bool
-) -> tuple[Lengths, AdaptiveDraftLength | None]:
+    sequences: list[Sequence], drafter: Runner, choose: Chooser, asks: bool, holds_back: bool, own: bool
+) -> tuple[Lengths, Choice | None]:
     """K of each sequence, and what changes it while drafting, where anything does.
 
-    The longest draft sets the passes of all: sequences that are not verified draft as many tokens as the others.
+    Unless each has its `own`, the longest draft sets the passes of all: sequences that are not verified draft as many tokens as the others.
     """
     verified = [each for each in sequences if each.method.verifies]
     automatic = [each for each in drafter.owners if each.chooses_draft_length]
-    chooser = choose(automatic, holds_back) if automatic else None
-    # While drafting K can change only if it does for all, and if reading confidences costs no wait.
-    adaptive = chooser if asks and len(automatic) == len(drafter.owners) else None
-    length = MAX_DRAFT_LENGTH if adaptive else chooser.length if chooser else 1
+    choice = choose(automatic, holds_back, own) if automatic else None
+    # While drafting a K that all share can change only if it does for all, and if reading confidences costs no wait.
+    adaptive = choice if own or (asks and len(automatic) == len(drafter.owners)) else None
+    length = MAX_DRAFT_LENGTH if adaptive else choice.length if choice else 1
     lengths = {each: _at_most_left(each, length) for each in verified}
     longest = max(
         (lengths[each] for each in verified if each.method.drafts), default=1 if verified else UNVERIFIED
     )
-    lengths |= {each: _at_most_left(each, longest) for each in sequences if not each.method.verifies}
+    unverified = UNVERIFIED if own else longest
+    lengths |= {each: _at_most_left(each, unverified) for each in sequences if not each.method.verifies}
     return lengths, adaptive
 
 
@@ -231,7 +250,7 @@ def _at_most_left(sequence: Sequence, automatic: int) -> int:
 
 
 def _draft_inputs(
-    drafter: Runner, lengths: Lengths, adaptive: AdaptiveDraftLength | None, holds_back: bool
+    drafter: Runner, lengths: Lengths, adaptive: Choice | None, holds_back: bool
 ) -> DraftInputs:
     sequences: list[Sequence] = drafter.owners
     draft_lengths = [lengths[each] for each in sequences]
@@ -257,6 +276,7 @@ def _draft_inputs(
             or (not is_plain and ("q1" in each.method.reads or each.request.inspect))
             for each in sequences
         ),
+        in_one_go=_draws_in_one_go(drafter),
         adaptive=adaptive,
     )
 

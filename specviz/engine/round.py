@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -31,13 +31,15 @@ class RoundResult:
 
     Attributes:
         outcomes: one a sequence.
-        width: tokens that the verifier read of a sequence; 0 where it did not run.
+        width: tokens that the verifier read of a sequence, at most; 0 where it did not run.
+        tokens: that it read of all.
         passes: of the drafter.
         seconds: what the round took.
     """
 
     outcomes: list[Outcome]
     width: int
+    tokens: int
     passes: int
     seconds: Seconds
 
@@ -53,11 +55,23 @@ def run_round(plan: RoundPlan, drafter: Runner, verifier: Runner) -> RoundResult
     watch.mark("drafter")
     logits = verify(plan.verify, verifier, drafted) if plan.verify else None
     watch.mark("verifier")
-    judged = [_judge(group, _verified(group, logits), drafted) for group in plan.groups]
+    groups = plan.groups if drafted is None else _as_drafted(plan, drafted)
+    judged = [_judge(group, _verified(group, logits), drafted) for group in groups]
     if drafted and drafted.is_incomplete:
         drafted, judged = _draft_last(plan, drafter, drafted, judged, watch)
     decisions = [decide(each.inputs, drafted, each.verified, each.accepted) for each in judged]
-    return _read_back(plan, decisions, drafted, 0 if logits is None else logits.shape[1], watch)
+    return _read_back(plan, decisions, drafted, watch)
+
+
+def _as_drafted(plan: RoundPlan, drafted: Drafted) -> list[AcceptInputs]:
+    """The groups, each with the largest K that was drafted in it."""
+    if plan.draft is None or plan.draft.adaptive is None:
+        return plan.groups
+    lengths = dict(zip(plan.draft.sequences, drafted.draft_lengths, strict=True))
+    return [
+        replace(group, draft_length=max(lengths.get(each, 1) for each in group.sequences))
+        for group in plan.groups
+    ]
 
 
 @dataclass(frozen=True)
@@ -122,7 +136,6 @@ def _read_back(
     plan: RoundPlan,
     decisions: list[Decision],
     drafted: Drafted | None,
-    width: int,
     watch: _Stopwatch,
 ) -> RoundResult:
     """Bring all decisions to the host in one download, and make the outcomes of them."""
@@ -139,7 +152,9 @@ def _read_back(
     for group, decision in enumerate(decisions):
         own = {name: values[group, name] for name in named[group]}
         found += outcomes(decision, own, choices, seconds)
-    return RoundResult(found, width, drafted.passes if drafted else 0, seconds)
+    lengths = drafted.draft_lengths if drafted else None
+    read = plan.verify.lengths(lengths) if plan.verify else []
+    return RoundResult(found, max(read, default=0), sum(read), drafted.passes if drafted else 0, seconds)
 
 
 class _Stopwatch:

@@ -6,6 +6,7 @@ in, tensors out; knows one model and no rule.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from specviz.core.sampling import steps
@@ -20,16 +21,17 @@ def verify(inputs: VerifyInputs, verifier: Runner, drafted: Drafted | None) -> T
     Args:
         drafted: None where no sequence drafts: then K is 1.
     """
-    lengths = [
-        1 if slot is None or drafted is None else drafted.draft_lengths[slot] for slot in inputs.drafter_slots
-    ]
+    lengths = inputs.lengths(drafted.draft_lengths if drafted else None)
     width = max(lengths)
     tokens = inputs.tokens
     if width > 1 and drafted is not None:
         tokens = select(drafted.line, inputs.drafted)[:, :width]
         if inputs.drafting is not None:
             tokens = inputs.tokens.repeat(1, width).index_copy_(0, inputs.drafting, tokens)
-    needed = steps(width, verifier.device) < inputs.counts if min(lengths) < width else None
+    needed = None
+    if min(lengths) < width:
+        own = torch.tensor(lengths)[:, None] if verifier.device.type == "cpu" else inputs.counts
+        needed = steps(width, verifier.device) < own
     visible = max(begin + length for begin, length in zip(inputs.first_positions, lengths, strict=True))
     logits = verifier.forward(tokens, first(inputs.positions, width), visible=visible, valid=needed)
     return ban(logits, inputs.banned)

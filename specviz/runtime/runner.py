@@ -123,10 +123,10 @@ class Runner(ABC):
         kept: Tensor | None = None,
         sure: Tensor | None = None,
         stopping: Stopping | None = None,
-    ) -> int:
+    ) -> list[int]:
         """Draw several draft tokens of each slot [D], one pass each, without coming back between: where `draws` holds.
 
-        Returns the number of passes.
+        Returns how many of each slot: the largest is the number of passes.
 
         Args:
             line: int64 [D, 1 + K], the token before the first draft token, and these; read and written.
@@ -137,7 +137,7 @@ class Runner(ABC):
             uniforms: float64 [D, K], what they are drawn with.
             kept: as `room`, for their logits.
             sure: float32 [D, K], for their `confidence`; 0 so far.
-            stopping: ends drafting before `stops`, as `AdaptiveDraftLength.stop` does; needs `sure`.
+            stopping: where slots stop before `stops`; needs `sure`.
         """
         raise NotImplementedError
 

@@ -8,18 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stopping:
-    """When one more draft token does not pay: by how often those of each slot [D] of like confidence were accepted.
+    """When one more draft token of a slot does not pay.
 
     Attributes:
-        length: draft tokens of each slot, where that is fixed all the same; else 0.
-        pass_seconds: of one more pass of the drafter.
-        speed: tokens a second of rounds on average, which a draft token has to reach.
-        remaining: seconds of all else in a round of draft length 1, 2, … up to the largest.
-        accepted: how often, by classes of confidence from 0 to 1, [D, classes].
+        chooses: whether that is asked of each slot [D].
+        needed: how likely all draft tokens so far must be accepted for another one to be drawn, after 1, 2, … of them.
+        accepted: how often draft tokens were accepted, by classes of confidence from 0 to 1: of each slot that is asked about.
     """
 
-    length: int
-    pass_seconds: float = 0.0
-    speed: float = 0.0
-    remaining: Sequence[float] = ()
-    accepted: Sequence[Sequence[float]] = ()
+    chooses: Sequence[bool]
+    needed: Sequence[float]
+    accepted: Sequence[Sequence[float]]

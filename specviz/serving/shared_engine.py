@@ -44,6 +44,10 @@ CHUNK = 128
 """Prompt tokens of a sequence that are read between two steps of the others."""
 _READING_SHARE, _READING_SECONDS = 3.0, 1.0
 """Prompts may be read for so many steps between two of them, but for no more than so many seconds unless one step takes longer."""
+_LONG_STEP = 0.05
+"""Seconds of a step that texts which join do not wait for, where passes are fused: a first step of one token each, beside the others, costs
+little more than their share of the long one.
+"""
 _IDLE = 2.0
 """Seconds without work after which free memory is given back to the system."""
 _BEAT = 1.0
@@ -93,6 +97,7 @@ class SharedEngine(BaseEngine):
         self._drafting_statistics = DraftingStatistics()
         self._prefix_caches = (PrefixCache(), PrefixCache())
         self._batch = Batch(pair, self._drafting_statistics, self._prefix_caches)
+        self._newcomers = Batch(pair, self._drafting_statistics, self._prefix_caches, apart=True)
         self._prefill: _Prefill | None = None
         self._step_seconds = 0.0
         self._scheduler: Scheduler[Sequence] = Scheduler(max_sequences, queue)
@@ -244,7 +249,7 @@ class SharedEngine(BaseEngine):
                 self._calls.append(call)
 
     def _turn(self) -> None:
-        """Functions to call between steps, ends, prefill of those who join for up to `reading_seconds`, a step."""
+        """Functions to call between steps, ends, prefill of those who join for up to `reading_seconds`, their first step, a step."""
         self._receive()
         while self._calls:
             self._calls.popleft().run()
@@ -252,6 +257,7 @@ class SharedEngine(BaseEngine):
         begin = time.monotonic()
         while self._join() and time.monotonic() - begin < reading_seconds(self._step_seconds):
             pass
+        self._begin_newcomers()
         begin = time.monotonic()
         self._step()
         self._step_seconds = time.monotonic() - begin
@@ -296,13 +302,14 @@ class SharedEngine(BaseEngine):
         return _Prefill(sequences, batch, batch.read(sequences, CHUNK if self._batch.sequences else None))
 
     def _advance_prefill(self) -> None:
-        """Read one chunk of the joining prompts; the sequences join the batch when all is read."""
+        """Read one chunk of the joining prompts; the sequences join the batch when all is read, or the newcomers where steps are long."""
         if (prefill := self._prefill) is None:
             return
         try:
             if next(prefill.passes, prefill) is None:
                 return
-            self._batch.take(prefill.batch)
+            is_long = self._batch.is_invariant and self._step_seconds > _LONG_STEP
+            (self._newcomers if self._batch.sequences and is_long else self._batch).take(prefill.batch)
         except Exception as error:
             self._prefill, longest = None, prefill.batch.longest
             prefill.batch.clear()
@@ -321,6 +328,18 @@ class SharedEngine(BaseEngine):
         for sequence in prefill.sequences:
             self._publish(sequence, Started(sequence.index, sequence.run))
 
+    def _begin_newcomers(self) -> None:
+        """A first step of the newcomers by themselves, before they join the batch; where it fails, the batch's next one tells why."""
+        if not self._newcomers.sequences:
+            return
+        results: list[Outcome] = []
+        try:
+            results = self._newcomers.step(short=True)
+        except Exception as error:
+            log.error("a first step failed; it is tried again with all", exc_info=error)
+        self._batch.take(self._newcomers)
+        self._publish_step(results)
+
     def _step(self) -> None:
         """One step for all sequences; where it fails, each tries it alone."""
         if not self._batch.sequences:
@@ -333,6 +352,12 @@ class SharedEngine(BaseEngine):
                 return
             log.error("a step failed; its sequences go on one by one", exc_info=error)
             results = self._step_alone()
+        self._publish_step(results)
+
+    def _publish_step(self, results: list[Outcome]) -> None:
+        """Tell what a step decided, and finish what it ended."""
+        if not results:
+            return
         self.statistics.rounds += 1
         own = Counter(self._group(outcome.sequence) for outcome in results)
         for outcome in results:
@@ -405,12 +430,14 @@ class SharedEngine(BaseEngine):
             self._queues.clear()
             self._count()
         self._batch.clear()
+        self._newcomers.clear()
         self._prefill = None
 
     def _finish(self, sequence: Sequence, published: bool = True) -> None:
         """A run is over, for the reason it says: its slot is free."""
-        if sequence in self._batch.sequences:
-            self._batch.remove(sequence)
+        for batch in (self._batch, self._newcomers):
+            if sequence in batch.sequences:
+                batch.remove(sequence)
         if self._prefill and sequence in self._prefill.sequences:
             self._prefill = None
         self.statistics.finished[sequence.run.stop_reason] += 1

@@ -176,7 +176,9 @@ class LoadTest:
             while True:
                 left = self._end - time.perf_counter()
                 await asyncio.sleep(max(0.0, min(visitor.think(), left)))
-                await self._resumed.wait()
+                if not self._resumed.is_set():
+                    await self._resumed.wait()
+                    continue  # who waited thinks again: all at the same moment are no visitors
                 if time.perf_counter() >= self._end or self._asked == self._scenario.requests:
                     return
                 self._asked += 1

@@ -11,10 +11,12 @@ from specviz.engine.draft_length import (
     AcceptanceByConfidence,
     AcceptanceHistory,
     AdaptiveDraftLength,
-    RoundCosts,
+    OneDraftToken,
+    OwnDraftLengths,
     expected_passes,
     expected_tokens,
 )
+from specviz.engine.round_costs import BatchCosts, RoundCosts
 from specviz.schema.settings import MAX_DRAFT_LENGTH
 
 
@@ -253,3 +255,58 @@ def test_where_it_has_seen_nothing_it_believes_the_drafter_a_little() -> None:
     assert known.at(0.1) > 0.9
     assert known.at(0.95) < 0.1
     assert known.at(0.5) == untouched
+
+
+@pytest.mark.parametrize("a_token", [0.3, 2.0])
+def test_costs_of_a_batch_are_told_apart_by_sequences_and_tokens(a_token: float) -> None:
+    """Also where rounds of more sequences read more tokens; rounds that were held up say nothing."""
+    dice, costs = random.Random(0), BatchCosts()
+    for number in range(128):
+        sequences = dice.randrange(17, 30)
+        tokens = sum(dice.choice([1, 1, 2, 3, 6]) for _ in range(sequences))
+        seconds = (5.0 + 1.5 * sequences + a_token * tokens) * dice.uniform(0.95, 1.05)
+        costs.update(sequences, tokens, seconds * (20 if number % 40 == 7 else 1))
+    rest, found = costs.estimates(20)
+    assert found == pytest.approx(a_token, rel=0.25, abs=0.1)
+    assert rest + found * 45 == pytest.approx(5.0 + 1.5 * 20 + a_token * 45, rel=0.05)
+
+
+def test_costs_of_a_batch_are_what_is_usual_before_lengths_have_differed() -> None:
+    costs = BatchCosts()
+    for _ in range(5):
+        costs.update(8, 16, 40.0)
+    rest, a_token = costs.estimates(8)
+    assert 0 < a_token < 40 / 16
+    assert rest + 16 * a_token == pytest.approx(40.0)
+
+
+def test_sequences_with_lengths_of_their_own_draft_as_far_as_each_pays() -> None:
+    """What a draft token must be worth is the same for all: the tokens of a round for what it costs, at the best lengths."""
+    right, wrong, costs = AcceptanceHistory(), AcceptanceHistory(), BatchCosts()
+    for _ in range(100):
+        right.update(8, 8)
+        wrong.update(1, 0)
+    first = OwnDraftLengths(costs, [True, True], [right, wrong], [], (0, 0))
+    assert first.stopping() is None  # the opening, at fixed lengths
+    for tokens in [8, 4, *range(4, 24)]:
+        costs.update(4, tokens, 10.0 + tokens)
+    known = [AcceptanceByConfidence() for _ in range(4)]
+    chosen = OwnDraftLengths(costs, [True] * 4, [right, wrong, wrong, wrong], known, (0, 0))
+    stopping = chosen.stopping()
+    assert stopping is not None
+    assert chosen.length == MAX_DRAFT_LENGTH
+    rest, a_token = costs.estimates(4)
+    gains = [after - before for before, after in pairwise(right.expected_tokens())]
+    bad = [after - before for before, after in pairwise(wrong.expected_tokens())]
+    speeds = [
+        (4 + sum(gains[:own]) + 3 * sum(bad[:others])) / (rest + a_token * (4 + own + 3 * others))
+        for own in range(MAX_DRAFT_LENGTH)
+        for others in range(MAX_DRAFT_LENGTH)
+    ]
+    assert stopping.needed == pytest.approx([max(speeds) * a_token] * (MAX_DRAFT_LENGTH - 1))
+    assert stopping.accepted == [each.rates for each in known]
+
+
+def test_a_round_that_is_to_be_over_soon_drafts_one_token() -> None:
+    short = OneDraftToken()
+    assert (short.length, short.stopping(), short.stop([[0.9]])) == (1, None, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import hashlib
+import math
 import multiprocessing
 import os
 import random
@@ -26,8 +27,9 @@ from specviz.engine.draft_length import (
     AcceptanceByConfidence,
     AcceptanceHistory,
     AdaptiveDraftLength,
-    RoundCosts,
+    OwnDraftLengths,
 )
+from specviz.engine.round_costs import BatchCosts, RoundCosts
 from specviz.runtime.cpu.fused import decoder, functions, processor, team
 from specviz.runtime.cpu.fused.decoder_pass import FLAG_BYTES, Barrier, _take, wait_for
 from specviz.runtime.cpu.fused.layout import Room, arrange
@@ -238,38 +240,74 @@ def test_what_is_drafted_in_one_go_is_what_passes_one_by_one_draw(slots: int, vo
     assert torch.equal(line, expected)
 
 
-@pytest.mark.parametrize("slots", [1, 3])
-def test_drafting_in_one_go_stops_where_the_rule_says(slots: int) -> None:
-    """As `AdaptiveDraftLength.stop` says after each step, in the first rounds and whatever was accepted and paid before."""
-    model, dice, lengths = fused(published("llama", "Q8_0")), random.Random(slots), set()
-    runner = model.runner(203)
+def drafted_with(rule: Any, runner: Any, stops: list[int], dice: random.Random) -> tuple[list[int], Any]:
+    """Draft tokens of each slot from random tokens on, and how sure the drafter was of each."""
+    slots = len(stops)
+    line = torch.zeros(slots, 1 + MAX_DRAFT_LENGTH, dtype=torch.long)
+    line[:, 0] = torch.tensor([dice.randrange(203) for _ in range(slots)])
+    room, sure = torch.empty(slots, MAX_DRAFT_LENGTH, 203), torch.zeros(slots, MAX_DRAFT_LENGTH)
+    coins = torch.tensor([[dice.random() for _ in range(MAX_DRAFT_LENGTH)] for _ in range(slots)]).double()
+    heat = dice.choice([0.0, 0.1, 1.0])
+    counts = runner.draft(line, room, stops, [20] * slots, heat, coins, sure=sure, stopping=rule.stopping())
+    return counts, sure
+
+
+def ready(slots: int) -> Any:
+    runner = fused(published("llama", "Q8_0")).runner(203)
     runner.admit(list(range(slots)), LENGTH)
     runner.read(ids(slots)[:, :20], torch.arange(20).expand(slots, -1), visible=20)
-    costs, histories = RoundCosts(), [AcceptanceHistory() for _ in range(slots)]
-    known = [AcceptanceByConfidence() for _ in range(slots)]
+    return runner
+
+
+def test_drafting_in_one_go_stops_where_the_rule_says() -> None:
+    """As `AdaptiveDraftLength.stop` says after each step, whatever was accepted and paid before."""
+    dice, lengths, runner = random.Random(1), set(), ready(1)
+    costs, history, known = RoundCosts(), AcceptanceHistory(), AcceptanceByConfidence()
+    for length in (4, 2):
+        costs.update(length, length, 0.5 * length, 9.0 + length)
     for _ in range(60):
-        rule = AdaptiveDraftLength(costs, histories, known)
-        line = torch.zeros(slots, 1 + MAX_DRAFT_LENGTH, dtype=torch.long)
-        line[:, 0] = torch.tensor([dice.randrange(203) for _ in range(slots)])
-        room, sure = torch.empty(slots, MAX_DRAFT_LENGTH, 203), torch.zeros(slots, MAX_DRAFT_LENGTH)
-        stops = [MAX_DRAFT_LENGTH - (dice.random() < 0.2) * dice.randrange(14) for _ in range(slots)]
-        coins = torch.tensor(
-            [[dice.random() for _ in range(MAX_DRAFT_LENGTH)] for _ in range(slots)]
-        ).double()
-        passes = runner.draft(
-            *(line, room, stops, [20] * slots, dice.choice([0.0, 0.1, 1.0]), coins),
-            sure=sure,
-            stopping=rule.stopping(),
-        )
-        steps = range(1, max(stops) + 1)
-        assert passes == next((step for step in steps if rule.stop(sure[:, :step].tolist())), max(stops))
-        lengths.add(passes)
-        for history, rates, own in zip(histories, known, sure.tolist(), strict=True):
-            rejected = (dice.random() < 0.5) * dice.randrange(1, passes + 1)
-            history.update(passes, passes - rejected)
-            rates.update(own[:passes], passes - rejected)
-        costs.update(passes, passes, passes * dice.uniform(0.2, 0.8), 9 + passes * dice.random())
+        rule = AdaptiveDraftLength(costs, [history], [known])
+        stops = [MAX_DRAFT_LENGTH - (dice.random() < 0.2) * dice.randrange(14)]
+        [count], sure = drafted_with(rule, runner, stops, dice)
+        steps = range(1, stops[0] + 1)
+        assert count == next((step for step in steps if rule.stop(sure[:, :step].tolist())), stops[0])
+        lengths.add(count)
+        rejected = (dice.random() < 0.5) * dice.randrange(1, count + 1)
+        history.update(count, count - rejected)
+        known.update(sure[0, :count].tolist(), count - rejected)
+        costs.update(count, count, count * dice.uniform(0.2, 0.8), 9 + count * dice.random())
     assert len(lengths) > 4
+
+
+def test_each_slot_stops_where_its_own_next_draft_token_does_not_pay() -> None:
+    """Whatever its neighbours draft; slots whose K is fixed draft that."""
+    dice, differ, runner = random.Random(3), 0, ready(4)
+    costs, chooses = BatchCosts(), [True, False, True, True]
+    histories, known = [AcceptanceHistory() for _ in range(3)], [AcceptanceByConfidence() for _ in range(3)]
+    for tokens in (8, 16, 9, 12):
+        costs.update(4, tokens, 3.0 + 0.5 * tokens)
+    for _ in range(40):
+        rule = OwnDraftLengths(costs, chooses, histories, known, (1, 5))
+        stops = [
+            MAX_DRAFT_LENGTH,
+            dice.randrange(1, 9),
+            dice.randrange(2, MAX_DRAFT_LENGTH),
+            MAX_DRAFT_LENGTH,
+        ]
+        counts, sure = drafted_with(rule, runner, stops, dice)
+        needed = rule.stopping().needed
+        assert counts[1] == stops[1]
+        for slot, rates, history in zip((0, 2, 3), known, histories, strict=True):
+            own = sure[slot].tolist()
+            survival = [math.prod(map(rates.at, own[:step])) for step in range(1, stops[slot])]
+            ends = (step for step, chance in enumerate(survival, 1) if not chance > needed[step - 1])
+            assert counts[slot] == next(ends, stops[slot])
+            accepted = counts[slot] - (dice.random() < 0.3) * dice.randrange(1, counts[slot] + 1)
+            history.update(counts[slot], accepted)
+            rates.update(own[: counts[slot]], accepted)
+        differ += len({counts[0], counts[2], counts[3]}) > 1
+        costs.update(4, sum(counts), 3.0 + (0.4 + 0.2 * dice.random()) * sum(counts))
+    assert differ > 10
 
 
 @pytest.mark.skipif(not processor.has_tiles(), reason="needs a processor with AMX that may be used")

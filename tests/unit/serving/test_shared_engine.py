@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from specviz.engine.batch import Batch
 from specviz.engine.engine import BaseEngine, Engine
 from specviz.engine.events import Decided, Finished, Started, Waiting
 from specviz.engine.sequence import Sequence
@@ -24,7 +25,7 @@ from specviz.models.tokenizer import Detokenizer
 from specviz.runtime.kv_cache import KVCacheLayer
 from specviz.runtime.model_runner import ModelRunner
 from specviz.runtime.prefix_cache import PrefixCache
-from specviz.schema.settings import Request
+from specviz.schema.settings import AUTO, Request
 from specviz.schema.trace import Run
 from specviz.serving.shared_engine import SharedEngine, reading_seconds
 from tests.support.tiny import tiny_pair
@@ -146,6 +147,50 @@ def test_those_who_wait_join_between_two_rounds_for_as_long_as_a_round_takes(sha
         each.join(60)
     assert shared.statistics.rounds == max(len(run.rounds) for run in runs)
     assert all(run.neighbours == len(requests) - 1 for run in runs)
+
+
+def test_where_steps_are_long_a_text_that_joins_does_not_wait_for_one(
+    pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 3: it has a first step of its own, of one draft token where K is left to the engine, and the text it gets alone."""
+    monkeypatch.setattr("specviz.serving.shared_engine._LONG_STEP", -1.0)
+    monkeypatch.setattr(Batch, "is_invariant", True)
+    running = shared.stream(endless())
+    while not isinstance(next(running), Decided):
+        pass
+    requests = [asked(number, draft_length=AUTO) for number in range(10)]
+    for request in requests:
+        before = shared.statistics.rounds
+        [run] = shared.generate(request)
+        assert run.token_ids == alone(pair, request)
+        assert len(run.rounds) < shared.statistics.rounds - before + 1
+        if run.method not in ("verifier_only", "drafter_only"):
+            assert run.rounds[0].draft_length == 1
+    at_once = shared.generate([asked(number) for number in range(5)])
+    assert [run.token_ids for run in at_once] == [alone(pair, asked(number)) for number in range(5)]
+    short = asked(2, max_new_tokens=1)  # over with its first step
+    assert shared.generate(short)[0].token_ids == alone(pair, short)
+    running.close()
+
+
+def test_a_first_step_that_fails_is_tried_again_with_all(
+    pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specviz.serving.shared_engine._LONG_STEP", -1.0)
+    monkeypatch.setattr(Batch, "is_invariant", True)
+    step = Batch.step
+
+    def failing(self: Batch, *, short: bool = False) -> Any:
+        if short:
+            raise RuntimeError("a fault that passes")
+        return step(self)
+
+    monkeypatch.setattr(Batch, "step", failing)
+    running = shared.stream(endless())
+    while not isinstance(next(running), Decided):
+        pass
+    assert shared.generate(asked(1))[0].token_ids == alone(pair, asked(1))
+    running.close()
 
 
 @pytest.mark.parametrize(("step", "reading"), [(0.0, 0.0), (0.1, 0.3), (0.5, 1.0), (2.0, 2.0)])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
 import socket
 import threading
 import time
@@ -30,6 +31,7 @@ from specviz.schema.settings import Request
 from specviz.schema.trace import Round, Run, Token, parse_trace
 from specviz.serving.limits import Limits
 from specviz.serving.service import Service
+from specviz.tools.loadtest import load_test
 from specviz.tools.loadtest.client import Client, Received, ServerConfig
 from specviz.tools.loadtest.load_test import LoadTest, Measurements
 from specviz.tools.loadtest.report import markdown, outcomes, percentiles, sentences, times, to_json, verdict
@@ -160,6 +162,22 @@ def test_a_server_that_is_right_passes_whatever_its_visitors_do(
     assert_nothing_runs(writer)
     assert writer.ended["left"] + writer.ended["cancelled"] > 0
     assert sum(writer.ended.values()) == writer.calls
+
+
+def test_after_a_pause_visitors_do_not_all_ask_at_the_same_moment(
+    writer: Writer, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who had thought while the server rested thinks again."""
+    monkeypatch.setattr(load_test, "EARLY", 3)
+    monkeypatch.setattr(load_test, "REST_SECONDS", 1.0)
+    measured = measure(address, users=6, requests=14, think=0.2, pid=os.getpid(), seed=1)
+    asked = [visit.asked for visit in measured.visits]
+    pause = max(range(1, len(asked)), key=lambda index: asked[index] - asked[index - 1])
+    after = asked[pause:]
+    assert asked[pause] - asked[pause - 1] > 0.8
+    assert not measured.failed
+    assert len(after) > 4
+    assert after[4] - after[0] > 0.01
 
 
 def assert_nothing_runs(writer: Writer) -> None:

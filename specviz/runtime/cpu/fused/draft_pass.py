@@ -52,29 +52,22 @@ def _pass(team: int, drafting: int, threads: int, rows: int, step: int) -> int:
 
 
 @register_jitable
-def _is_enough(drafting: int, drafted: int) -> bool:
-    """`AdaptiveDraftLength.stop` after so many draft tokens of each slot, none of which is held back."""
-    fixed, longest = word(drafting, Drafting.LENGTH), word(drafting, Drafting.LONGEST)
-    if fixed > 0:
-        return drafted >= fixed
-    if longest == 0 or drafted == longest:
-        return False
-    costs, classes, steps = (
-        word(drafting, Drafting.COSTS),
-        word(drafting, Drafting.CLASSES),
-        word(drafting, Drafting.STEPS),
-    )
-    kept = 0.0
+def _stop(drafting: int, drafted: int) -> None:
+    """Let slots stop at so many draft tokens where one more does not pay."""
+    classes, steps = word(drafting, Drafting.CLASSES), word(drafting, Drafting.STEPS)
+    stops, asked = word(drafting, Drafting.STOPS), 0
     for slot in range(word(drafting, Drafting.SLOTS)):
-        survival = 1.0
-        for step in range(drafted):
-            sure = number(word(drafting, Drafting.SURE), slot * steps + step)
-            own = min(int(sure * np.float32(classes)), classes - 1) if sure > 0 else 0
-            survival *= double(word(drafting, Drafting.ACCEPTED), slot * classes + own)
-        kept += survival
-    pass_seconds, speed, rest = double(costs, 0), double(costs, 1), 2 + drafted
-    wider = double(costs, rest) - double(costs, rest - 1)
-    return not kept > speed * (pass_seconds + wider)
+        if word(word(drafting, Drafting.CHOOSES), slot) == 0:
+            continue
+        if word(stops, slot) > drafted:
+            survival = 1.0
+            for step in range(drafted):
+                sure = number(word(drafting, Drafting.SURE), slot * steps + step)
+                own = min(int(sure * np.float32(classes)), classes - 1) if sure > 0 else 0
+                survival *= double(word(drafting, Drafting.ACCEPTED), asked * classes + own)
+            if not survival > double(word(drafting, Drafting.NEEDED), drafted - 1):
+                set_word(stops, slot, drafted)
+        asked += 1
 
 
 def draft(team: int, drafting: int, threads: int) -> int:
@@ -89,8 +82,8 @@ def draft(team: int, drafting: int, threads: int) -> int:
         word(pass_, Pass.ROW_SLOTS),
         word(pass_, Pass.ROW_POSITIONS),
     )
-    found, waited, step, is_enough = 0, 0, 0, False
-    while not is_enough:
+    found, waited, step = 0, 0, 0
+    while True:
         rows = 0
         for slot in range(word(drafting, Drafting.SLOTS)):
             if step >= word(word(drafting, Drafting.STOPS), slot):
@@ -108,6 +101,7 @@ def draft(team: int, drafting: int, threads: int) -> int:
         found = _pass(team, drafting, threads, rows, step)
         waited += found == WAITED
         step += 1
-        is_enough = _is_enough(drafting, step)
+        if word(drafting, Drafting.NEEDED) != 0:
+            _stop(drafting, step)
     set_word(drafting, Drafting.TURNS, step)
     return WAITED if waited > 0 else found

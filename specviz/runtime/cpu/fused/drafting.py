@@ -19,9 +19,9 @@ class Drafting(Table):
     `ROOM`, and, unless these are 0, the logits to `KEPT` and how sure the drafter is to `SURE`. `HEATS` are temperatures; tables
     of uniforms and lines have rows of so many words.
 
-    And when to stop (see `Stopping`): at a `LENGTH`, if that is not 0; else, if `LONGEST` is not, where one more draft token does not pay,
-    by `COSTS` (a pass, the speed to be reached, and the rest of a round of each length up to the longest), and by how often draft
-    tokens of so many `CLASSES` of confidence were accepted. What is found: the passes run, `TURNS`.
+    And where slots stop before (see `Stopping`), if `NEEDED` is not 0: which of them are asked, `CHOOSES`, and how often draft tokens of so
+    many `CLASSES` of confidence were `ACCEPTED`, of each of these. What is found: the draft tokens of each slot, in `STOPS`, and the
+    passes run, `TURNS`.
     """
 
     PASS = auto()
@@ -42,9 +42,8 @@ class Drafting(Table):
     HEATS = auto()
     UNIFORMS = auto()
     UNIFORM_WORDS = auto()
-    LENGTH = auto()
-    LONGEST = auto()
-    COSTS = auto()
+    CHOOSES = auto()
+    NEEDED = auto()
     CLASSES = auto()
     ACCEPTED = auto()
     TURNS = auto()

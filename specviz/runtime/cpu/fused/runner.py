@@ -190,7 +190,7 @@ class FusedRunner(Runner):
         kept: Tensor | None = None,
         sure: Tensor | None = None,
         stopping: Stopping | None = None,
-    ) -> int:
+    ) -> list[int]:
         """See `Runner.draft`."""
         slots, table = len(stops), self._drafting
         last = [position + stop - 1 for position, stop in zip(positions, stops, strict=True)]
@@ -199,15 +199,14 @@ class FusedRunner(Runner):
         numbers: list[float] = (
             temperature[:, 0].tolist() if isinstance(temperature, Tensor) else [temperature] * slots
         )
-        longest = classes = 0
+        integers = [*stops, *positions]
         if stopping is not None:
-            longest, classes = len(stopping.remaining), len(stopping.accepted[0]) if stopping.accepted else 0
-            numbers += [stopping.pass_seconds, stopping.speed, *stopping.remaining]
+            integers += stopping.chooses
+            numbers += stopping.needed
             numbers += [share for each in stopping.accepted for share in each]
-        at = self._numbers.write([*stops, *positions], numbers)
-        heats = at + 16 * slots
-        costs = heats + 8 * slots
-        accepted = costs + 8 * (2 + longest)
+        at = self._numbers.write(integers, numbers)
+        heats = at + 8 * len(integers)
+        needed = heats + 8 * slots
         table[Drafting.SLOTS : Drafting.END] = [
             slots,
             at,
@@ -221,17 +220,15 @@ class FusedRunner(Runner):
             heats,
             uniforms.data_ptr(),
             uniforms.shape[1],
-            0 if stopping is None else stopping.length,
-            longest,
-            costs,
-            classes,
-            accepted,
+            at + 16 * slots,
+            0 if stopping is None else needed,
+            0 if stopping is None else len(stopping.accepted[0]),
+            0 if stopping is None else needed + 8 * len(stopping.needed),
             0,
         ]
         self._decoder.draft(table, self._cache.table)
-        passes = int(table[Drafting.TURNS])
-        self.calls += passes
-        return passes
+        self.calls += int(table[Drafting.TURNS])
+        return self._numbers.read(slots)
 
     def read(
         self,
@@ -298,6 +295,11 @@ class _Numbers:
             self._make_room(2 * count)
         self._integers[:first], self._floats[first:count] = integers, floats
         return self._address
+
+    def read(self, count: int) -> list[int]:
+        """The first whole numbers."""
+        found: list[int] = self._integers[:count].tolist()
+        return found
 
 
 @lru_cache

@@ -1,0 +1,78 @@
+"""The page as it is kept: the same for everybody who comes by one address, and only that page."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from specviz.app import page_cache
+from specviz.app.page_cache import PageCache
+
+
+@pytest.fixture
+def site() -> SimpleNamespace:
+    """A server that counts how often it made its page."""
+    site = SimpleNamespace(made=0, status=200, headers={})
+
+    def page(request: Request) -> Response:
+        site.made += 1
+        text = f"{site.made} {request.url.hostname} {request.headers.get('x-forwarded-proto')} " + "x" * 2000
+        return HTMLResponse(text, site.status, site.headers)
+
+    routes = [Route("/", page, methods=["GET", "POST"]), Route("/config", page)]
+    site.app = Starlette(routes=routes, middleware=[Middleware(PageCache)])
+    site.client = TestClient(site.app)
+    return site
+
+
+def test_the_page_is_made_once_and_comes_compressed_to_whom_that_suits(site: SimpleNamespace) -> None:
+    first = site.client.get("/", headers={"accept-encoding": "identity"})
+    packed = site.client.get("/?__theme=dark", headers={"accept-encoding": "gzip, br"})
+    assert first.text == packed.text
+    assert first.text.startswith("1 testserver None x")
+    assert site.made == 1
+    assert "content-encoding" not in first.headers
+    assert packed.headers["content-encoding"] == "gzip"
+    assert int(packed.headers["content-length"]) < 200 < int(first.headers["content-length"])
+    assert first.headers["vary"] == packed.headers["vary"] == "Accept-Encoding"
+    assert packed.headers["content-type"] == first.headers["content-type"] == "text/html; charset=utf-8"
+
+
+def test_each_address_has_its_own_page_and_made_up_ones_take_no_memory(
+    site: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is sent a page with the address that a stranger gave."""
+    monkeypatch.setattr(page_cache, "MOST", 3)
+    for host in ("a.org", "b.org", "a.org"):
+        assert f" {host} " in site.client.get("/", headers={"host": host}).text
+    assert " https " in site.client.get("/", headers={"host": "a.org", "x-forwarded-proto": "https"}).text
+    assert site.made == 3
+    for number in range(5):
+        site.client.get("/", headers={"host": f"{number}.org"})
+    assert site.made == 8
+    assert " a.org None " in site.client.get("/", headers={"host": "a.org"}).text
+    assert site.made == 9
+
+
+def test_nothing_else_is_kept(site: SimpleNamespace) -> None:
+    """Neither other addresses and pages, nor failures, nor what sets a cookie, nor anything where visitors sign in."""
+    for _ in range(2):
+        site.client.get("/config")
+        site.client.post("/")
+        site.client.get("/?deep_link=abc")
+    assert site.made == 6
+    site.status = 500
+    assert [site.client.get("/").status_code for _ in range(2)] == [500, 500]
+    site.status, site.headers = 200, {"set-cookie": "a=b"}
+    assert [site.client.get("/").headers["set-cookie"] for _ in range(2)] == ["a=b", "a=b"]
+    site.headers, site.app.auth = {}, object()
+    site.client.get("/")
+    site.client.get("/")
+    assert site.made == 12

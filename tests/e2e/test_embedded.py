@@ -70,7 +70,9 @@ def test_the_block_does_not_show(engine: Engine) -> None:
     for length in LENGTHS[1:]:
         count = TOKENS if length in (3, "auto") else 16
         asked = [replace(request, draft_length=length, max_new_tokens=count) for request in requests]
-        runs = engine.generate(asked)
+        runs = Engine(engine.pair).generate(
+            asked
+        )  # a new one: what it has seen of costs decides the automatic K
         assert decisions(runs) == [(ids[:count], accepted[:count]) for ids, accepted in wanted], length
     rounds = zip(*(run.rounds for run in runs if METHODS[run.method].has_rule), strict=False)
     assert any(len({round_.draft_length for round_ in each}) > 1 for each in rounds)

@@ -125,8 +125,8 @@ class BatchCosts:
         return max(0.0, level + a_sequence * sequences), a_token
 
     def _fitted(self) -> tuple[float, float, float]:
-        lasting = _undisturbed([(tokens, seconds) for _, tokens, seconds in self._seen])
-        seen = np.array([each for each in self._seen if each[1:] in set(lasting)])
+        lasting = set(_undisturbed([(tokens, seconds) for _, tokens, seconds in self._seen]))
+        seen = np.array([each for each in self._seen if each[1:] in lasting])
         mean = seen.mean(0)
         sequences, tokens, seconds = (seen - mean).T
         usual = min(_USUAL_SLOPE, _TOKEN_SHARE / mean[1]) * mean[2]

@@ -73,9 +73,8 @@ def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
         steps, lengths = max(counts), tuple(counts)
     else:
         starts = [0] * len(counts)
-        shared = cast(
-            AdaptiveDraftLength | OneDraftToken | None, inputs.adaptive
-        )  # a K of its own takes one go
+        # To have Ks of their own takes one go.
+        shared = cast(AdaptiveDraftLength | OneDraftToken | None, inputs.adaptive)
         steps, length, confidences = _draw_by_steps(inputs, drafter, drawn, starts, counts, shared)
         if inputs.adaptive is not None:
             lengths = tuple(min(length, each) for each in lengths)

@@ -192,11 +192,12 @@ def plan_round(
         and any(each.method.verifies for each in drafter.owners)
     )
     asks = _asks_freely(drafter, verifier)
-    own = len(drafter.owners) > 1 and asks and _draws_in_one_go(drafter)
+    in_one_go = _draws_in_one_go(drafter)
+    own = in_one_go and asks and len(drafter.owners) > 1
     lengths, adaptive = _draft_lengths(sequences, drafter, choose, asks, holds_back, own)
     groups = _groups(sequences, lengths, drafter, verifier)
     plan = RoundPlan(
-        draft=_draft_inputs(drafter, lengths, adaptive, holds_back) if drafter.owners else None,
+        draft=_draft_inputs(drafter, lengths, adaptive, holds_back, in_one_go) if drafter.owners else None,
         verify=_verify_inputs(verifier, drafter, lengths) if verifier.owners else None,
         groups=groups,
         width=adaptive.length if adaptive else max(lengths.values()),
@@ -250,7 +251,7 @@ def _at_most_left(sequence: Sequence, automatic: int) -> int:
 
 
 def _draft_inputs(
-    drafter: Runner, lengths: Lengths, adaptive: Choice | None, holds_back: bool
+    drafter: Runner, lengths: Lengths, adaptive: Choice | None, holds_back: bool, in_one_go: bool
 ) -> DraftInputs:
     sequences: list[Sequence] = drafter.owners
     draft_lengths = [lengths[each] for each in sequences]
@@ -276,7 +277,7 @@ def _draft_inputs(
             or (not is_plain and ("q1" in each.method.reads or each.request.inspect))
             for each in sequences
         ),
-        in_one_go=_draws_in_one_go(drafter),
+        in_one_go=in_one_go,
         adaptive=adaptive,
     )
 

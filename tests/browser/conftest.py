@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 import gradio as gr
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from specviz.app.page import launch
 from specviz.engine.pair import Pair
@@ -61,6 +63,29 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+def _answers(page: Page, polling: Literal["raf"] | float) -> bool:
+    try:
+        page.wait_for_function("true", polling=polling, timeout=5_000)
+    except PlaywrightTimeout:
+        return False
+    return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test tells whether its page still answered: a browser that hangs looks like one that is late."""
+    report = yield
+    page = getattr(item, "funcargs", {}).get("page")
+    if report.when == "call" and report.failed and isinstance(page, Page):
+        report.sections.append(
+            (
+                "the page afterwards",
+                f"answers: {_answers(page, 100)}, draws: {_answers(page, 'raf')}, load of the machine: {os.getloadavg()}",
+            )
+        )
+    return report
+
+
 def _is_foreign(url: str) -> bool:
     parts = urlsplit(url)
     return parts.scheme in {"http", "https", "ws", "wss"} and parts.hostname not in LOOPBACK
@@ -70,6 +95,7 @@ def _is_foreign(url: str) -> bool:
 def watched(browser: Browser) -> Iterator[tuple[Page, list[str]]]:
     """The page that tests share, and what went wrong on it."""
     context = browser.new_context()
+    context.set_default_timeout(120_000)  # a click too may be late: 30 s were not enough once
     page = context.new_page()
     problems: list[str] = []
     page.on(

@@ -204,10 +204,10 @@ def test_stop_ends_a_real_run_within_a_round_and_the_next_run_works(
     step = SharedEngine._step
 
     def slow(self: SharedEngine) -> None:
-        time.sleep(0.1)
+        time.sleep(0.4)
         step(self)
 
-    # The browser must not come too late, however busy the machine is.
+    # The browser must not come too late, however busy the machine is: 512 tokens take more than a minute.
     monkeypatch.setattr(SharedEngine, "_step", slow)
     open_app(page, address)
     open_settings(page)

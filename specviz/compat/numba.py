@@ -24,6 +24,8 @@ from numba.core.ccallback import CFunc
 from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.serialize import dumps
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array, populate_array
 
 from specviz.files import write_whole
 
@@ -45,6 +47,47 @@ def target_name() -> str:
 def _target() -> str:
     """What machine code depends on beside its source."""
     return f"{numba.__version__} {llvm.llvm_version_info} {target_name()} {sorted(target_features())}"
+
+
+def _view(context: Any, builder: Any, kind: Any, data: Any, size: Any) -> Any:
+    """A contiguous array of so many numbers, which owns none. Where this is changed `core/loops.py` has to be: numba's cache of what is
+    compiled there looks at that file's date.
+    """
+    array, item = make_array(types.Array(kind, 1, "C"))(context, builder), context.get_value_type(kind)
+    width = context.get_constant(types.intp, context.get_abi_sizeof(item))
+    populate_array(array, data, (size,), (width,), width, None)
+    return array._getvalue()
+
+
+def array_at(kind: Any) -> Any:
+    """numba function (address, size) -> array of so many numbers of a kind there; `carray` takes far longer to compile."""
+
+    def view(_: Any, address: Any, size: Any) -> Any:
+        def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+            pointer = builder.inttoptr(values[0], context.get_value_type(kind).as_pointer())
+            return _view(context, builder, kind, pointer, values[1])
+
+        return types.Array(kind, 1, "C")(types.int64, types.int64), generate
+
+    return intrinsic(view)
+
+
+def _part(_: Any, whole: Any, start: Any, most: Any) -> Any:
+    kind = types.Array(whole.dtype, 1, "C")
+
+    def generate(context: Any, builder: Any, _: Any, values: Any) -> Any:
+        array = make_array(kind)(context, builder, values[0])
+        left = builder.sub(builder.extract_value(array.shape, 0), values[1])
+        size = builder.select(builder.icmp_signed("<", left, values[2]), left, values[2])
+        return _view(context, builder, kind.dtype, builder.gep(array.data, [values[1]]), size)
+
+    return kind(kind, types.int64, types.int64), generate
+
+
+array_part: Any = intrinsic(_part)
+"""numba function (array, start, most) -> at most so many numbers of a contiguous array from there on, as long as the array lives: as
+`array[start : start + most]` for a start within it, which takes far longer to compile.
+"""
 
 
 class CompiledFunction:

@@ -22,11 +22,17 @@ log = logging.getLogger(__name__)
 
 @cache
 def loops() -> Any:
-    """The module of compiled loops; None where numba is missing, broken or off. The first call compiles or loads them."""
+    """The module of compiled loops; None where numba is missing, broken or off. The first call compiles or loads what the first texts
+    need.
+    """
     try:
         import numba
 
         from specviz.core import loops as compiled
+
+        if not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+            for name in reversed(compiled.FIRST):  # `compiling`'s other process begins at the other end
+                getattr(compiled, name)
     except Exception as error:
         log.warning("numba cannot be used (%s): rounds take a millisecond or two more on a CPU", error)
         return None

@@ -3,19 +3,20 @@
 Rows [n] of tokens [size] come as their addresses, so that none need be copied; all else are C-contiguous arrays. `kernels` says
 when they are used, and the torch code beside each use says what they mean.
 Every sum is taken in float64 and in an order that depends on the row's length alone, so that a row gets the same bits
-whatever is beside it (laws 2 and 3). Importing this module compiles them, or loads them from numba's cache. Knows no method but the
-paper's nine.
+whatever is beside it (laws 2 and 3). Knows no method but the paper's nine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import carray, njit, types
-from numba.extending import intrinsic
+from numba import njit, types
+
+from specviz.compat.numba import array_at, array_part
+from specviz.core import compiling
 
 Array = np.ndarray
 
@@ -34,73 +35,93 @@ _SPEED, _CHOW, _OPT, _TOKEN_V1, _TOKEN_V3 = 2, 3, 5, 6, 8
 """Places among the paper's nine."""
 
 
-def _compile(*signatures: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """`njit` for these signatures, at once; cached, unless there is no folder to write to."""
+_SIGNATURES: dict[str, tuple[Callable[..., Any], str]] = {}
+"""The loops that Python calls, and their types, by name."""
+FIRST = ("decide", "nine", "leading", "draw", "largest", "softmax")
+"""What the first texts need."""
+
+
+def _compile(signature: str) -> Callable[[Callable[..., Any]], Any]:
+    """For what Python calls: compiled for this signature when it is first asked for, see `__getattr__`."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        options.setdefault("nogil", True)
-        try:
-            return njit(list(signatures) or None, cache=True, error_model="numpy", **options)(function)
-        except RuntimeError:
-            return njit(list(signatures) or None, error_model="numpy", **options)(function)
+        _SIGNATURES[function.__name__] = function, signature
+        return function
 
     return decorate
 
 
-def _pointer(kind: Any, number: Any) -> Any:
-    """numba function (address) -> pointer to numbers of a kind."""
-
-    def point(_: Any, address: Any) -> Any:
-        def generate(_: Any, builder: Any, __: Any, values: Any) -> Any:
-            return builder.inttoptr(values[0], number.as_pointer())
-
-        return types.CPointer(kind)(types.int64), generate
-
-    return intrinsic(point)
-
-
-_floats, _integers = _pointer(types.float32, ir.FloatType()), _pointer(types.int64, ir.IntType(64))
-
-
-@njit(inline="always")
-def _row(address: int, size: int) -> Array:
-    """The row of float32 numbers at an address."""
-    return carray(_floats(address), size)
+def __getattr__(name: str) -> Any:
+    """A loop, compiled or read from numba's cache; cached, unless there is no folder to write to."""
+    if name not in _SIGNATURES:
+        raise AttributeError(f"there is no loop {name}")
+    function, signature = _SIGNATURES[name]
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    with compiling.alone(f"loop-{name}"):
+        try:
+            loop = njit(signature, cache=True, **options)(function)
+        except RuntimeError:
+            loop = njit(signature, **options)(function)
+    globals()[name] = loop
+    return loop
 
 
-@njit(inline="always")
-def _tokens(address: int, size: int) -> Array:
-    """The int64 numbers at an address."""
-    return carray(_integers(address), size)
+def _helper(function: Any = None, **options: Any) -> Any:
+    """For what compiled functions alone call: compiled with the first of them, for the types that it is called with."""
+    if function is None:
+        return partial(_helper, **options)
+    options |= {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return njit(**options)(function)
 
 
-@_compile("f4(f4[::1])")
+_row, _tokens = array_at(types.float32), array_at(types.int64)
+"""(address, size) -> the numbers there."""
+
+
+@_helper
+def _fill(row: Array, value: Any) -> None:
+    """Sets all numbers. A slice that is assigned to takes a second to compile."""
+    for j in range(row.size):
+        row[j] = value
+
+
+@_helper
+def _most(values: Array) -> Any:
+    """The largest of a few values that are not NaN."""
+    found = _f4(-np.inf)
+    for value in values:
+        found = np.fmax(value, found)
+    return found
+
+
+@_helper
 def _largest(row: Array) -> Any:
     """The largest value that is not NaN."""
-    lanes = np.full(BLOCK, -np.inf, _f4)
+    lanes = np.empty(BLOCK, _f4)
+    _fill(lanes, -np.inf)
     for start in range(0, row.size, BLOCK):
-        block = row[start : start + BLOCK]
+        block = array_part(row, start, BLOCK)
         for j in range(block.size):
             lanes[j] = np.fmax(block[j], lanes[j])  # a conditional expression would not become vector code
-    return lanes.max()
+    return _most(lanes)
 
 
-@_compile("f4(f4[::1], f4[::1])")
+@_helper
 def _block_largest(block: Array, lanes: Array) -> Any:
     """The largest of up to BLOCK values; `lanes` [BLOCK / 2] is overwritten."""
     if block.size < BLOCK:
-        return block.max()
-    left, right = block[:256], block[256:]
+        return _most(block)
+    left, right = array_part(block, 0, 256), array_part(block, 256, 256)
     for j in range(256):
         lanes[j] = np.fmax(left[j], right[j])
     for width in (128, 64, 32, 16):
-        more = lanes[width:]
+        more = array_part(lanes, width, width)
         for j in range(width):
             lanes[j] = np.fmax(lanes[j], more[j])
-    return lanes[:16].max()
+    return _most(array_part(lanes, 0, 16))
 
 
-@_compile("f8(f4[::1], f8[::1])")
+@_helper
 def _block_sum(block: Array, lanes: Array) -> float:
     """The sum of up to BLOCK values; `lanes` [BLOCK / 2] is overwritten."""
     if block.size < BLOCK:
@@ -108,11 +129,11 @@ def _block_sum(block: Array, lanes: Array) -> float:
         for j in range(block.size):
             rest += block[j]
         return rest
-    left, right = block[:256], block[256:]
+    left, right = array_part(block, 0, 256), array_part(block, 256, 256)
     for j in range(256):
         lanes[j] = np.float64(left[j]) + np.float64(right[j])
     for width in (128, 64, 32, 16):
-        more = lanes[width:]
+        more = array_part(lanes, width, width)
         for j in range(width):
             lanes[j] += more[j]
     found = 0.0
@@ -122,7 +143,7 @@ def _block_sum(block: Array, lanes: Array) -> float:
 
 
 # Fused products and sums are exacter, and the same at every place.
-@_compile("void(f4[::1], f4, f4, f4[::1])", fastmath={"contract"})
+@_helper(fastmath={"contract"})
 def _exponentials(row: Array, top: Any, scale: Any, out: Array) -> None:
     """exp((x - top) · scale), for x up to `top`."""
     for i in range(row.size):
@@ -142,11 +163,11 @@ def _exponentials(row: Array, top: Any, scale: Any, out: Array) -> None:
         out[i] = series * _i4(power).view(_f4)
 
 
-@_compile("i8(f4[::1], f4)")
+@_helper
 def _first(row: Array, top: Any) -> int:
     """Index of the first NaN, or else of the first `top`, the largest; torch's argmax."""
     for start in range(0, row.size, BLOCK):
-        block = row[start : start + BLOCK]
+        block = array_part(row, start, BLOCK)
         found = _i4(0)
         for j in range(block.size):
             found |= _i4(not block[j] < top)
@@ -157,14 +178,14 @@ def _first(row: Array, top: Any) -> int:
     return 0
 
 
-@_compile("f4(f4[::1], f4, f8, f4[::1], f4[::1])")
+@_helper
 def _weigh(row: Array, top: Any, temperature: float, lanes: Array, out: Array) -> Any:
     """exp((x - top) / temperature), for x up to `top`; returns what makes them probabilities. `lanes` [BLOCK] is overwritten."""
     scale = _f4(1 / temperature)
-    lanes[:] = _ZERO
+    _fill(lanes, _ZERO)
     for start in range(0, row.size, BLOCK):
-        block = out[start : start + BLOCK]
-        _exponentials(row[start : start + BLOCK], top, scale, block)
+        block = array_part(out, start, BLOCK)
+        _exponentials(array_part(row, start, BLOCK), top, scale, block)
         for j in range(block.size):
             lanes[j] += block[j]
     total = 0.0
@@ -173,11 +194,11 @@ def _weigh(row: Array, top: Any, temperature: float, lanes: Array, out: Array) -
     return _f4(1 / total)
 
 
-@_compile("f4(f4[::1], f4, f8, f4[::1], f4[::1])")
+@_helper
 def _softmax(row: Array, top: Any, temperature: float, lanes: Array, out: Array) -> Any:
     """One row of `softmax`, whose largest logit is `top`; returns the largest probability. `lanes` [BLOCK] is overwritten."""
     if temperature == 0:
-        out[:] = _ZERO
+        _fill(out, _ZERO)
         out[_first(row, top)] = _ONE
         return _ONE
     scale = _weigh(row, top, temperature, lanes, out)
@@ -195,7 +216,7 @@ def softmax(logits: Array, temperature: Array, out: Array) -> None:
         _softmax(row, _largest(row), temperature[i], lanes, out[i])
 
 
-@_compile("f4(f4[::1], i8[::1], f4, f8, f4[::1], f4[::1], f4[::1])")
+@_helper
 def _weigh_known(
     row: Array, known: Array, top: Any, temperature: float, lanes: Array, some: Array, out: Array
 ) -> Any:
@@ -203,8 +224,9 @@ def _weigh_known(
 
     `some` [m] is overwritten.
     """
-    lanes[:], out[:] = _ZERO, _ZERO
-    _exponentials(row[: known.size], top, _f4(1 / temperature), some)
+    _fill(lanes, _ZERO)
+    _fill(out, _ZERO)
+    _exponentials(array_part(row, 0, known.size), top, _f4(1 / temperature), some)
     for j in range(known.size):
         token = known[j]
         lanes[token % BLOCK] += some[j]
@@ -220,24 +242,25 @@ def spread(logits: int, known: int, count: int, out: int, size: int) -> None:
     """A row of logits as one of all `size` tokens: -inf for those that are not known. Arguments as for `sample`."""
     row, found, tokens = _row(logits, count if count else size), _row(out, size), _tokens(known, count)
     if count == 0:
-        found[:] = row
+        for j in range(size):
+            found[j] = row[j]
         return
-    found[:] = -np.inf
+    _fill(found, -np.inf)
     for j in range(count):
         found[tokens[j]] = row[j]
 
 
-@_compile("f8(f4[::1], f8[::1], f8[::1])")
+@_helper
 def _cumulate(row: Array, blocks: Array, lanes: Array) -> float:
     """Writes the cumulative weight of each block; returns that of all."""
     total = 0.0
     for block in range(blocks.size):
-        total += _block_sum(row[block * BLOCK : (block + 1) * BLOCK], lanes)
+        total += _block_sum(array_part(row, block * BLOCK, BLOCK), lanes)
         blocks[block] = total
     return total
 
 
-@_compile("i8(f4[::1], f8[::1], f8)")
+@_helper
 def _draw(row: Array, blocks: Array, uniform: float) -> int:
     """The first token whose cumulative weight exceeds the uniform's share of all; `blocks` is as `_cumulate` writes it."""
     # Nothing lies beyond the total, which rounding must not reach.
@@ -276,11 +299,11 @@ def sample(
     if temperature == 0:
         best = _first(row, top)
         token = tokens[best] if count else best
-        found[:] = _ZERO
+        _fill(found, _ZERO)
         found[token] = _ONE
         return token, scale
     for block in range(blocks.size):
-        own = found[block * BLOCK : (block + 1) * BLOCK]
+        own = array_part(found, block * BLOCK, BLOCK)
         for j in range(own.size):
             own[j] *= scale
         total += _block_sum(own, halves)
@@ -299,7 +322,7 @@ def draw(weights: Array, size: int, uniform: Array, tokens: Array) -> None:
         tokens[i] = _draw(row, blocks, uniform[i])
 
 
-@_compile("void(f4[::1], f4[::1], f4[::1], f4, f4, f4[::1])")
+@_helper
 def _mixture(q: Array, p: Array, score: Array, threshold: Any, deferred: Any, out: Array) -> None:
     """q where score [V] or [1] >= threshold, and p times `deferred`: pi of a cascade."""
     if score.size == 1:
@@ -321,7 +344,7 @@ def mixture(
         _mixture(own, other, _row(score[i], scores), threshold[i], deferred[i], out[i])
 
 
-@_compile("i8(f4[::1], f4[::1], f4[::1], f4, f4, f8, f4[::1], f8[::1], f8[::1])")
+@_helper
 def _draw_residual(
     q: Array,
     p: Array,
@@ -336,9 +359,10 @@ def _draw_residual(
     """A draw by what `_mixture` has more of than q, or by the mixture where it has nothing more; the last three are overwritten."""
     total = 0.0
     for block in range(blocks.size):  # all of it while the block is in the nearest cache
-        own = slice(block * BLOCK, (block + 1) * BLOCK)
-        less, more = q[own], row[own]
-        _mixture(less, p[own], score[own] if score.size > 1 else score, threshold, deferred, more)
+        start = block * BLOCK
+        less, more = array_part(q, start, BLOCK), array_part(row, start, BLOCK)
+        judged = array_part(score, start if score.size > 1 else 0, BLOCK)
+        _mixture(less, array_part(p, start, BLOCK), judged, threshold, deferred, more)
         for j in range(more.size):
             rest = more[j] - less[j]
             more[j] = _ZERO if rest < 0 else rest
@@ -372,15 +396,15 @@ def draw_residual(
         tokens[i] = _draw_residual(own, other, judged, threshold[n], deferred[n], coin, row, blocks, lanes)
 
 
-@_compile("f8(f4[::1], f4, f4[::1], f4[::1], f8[::1])")
+@_helper
 def _mass_below(score: Array, threshold: Any, weight: Array, part: Array, lanes: Array) -> float:
     """The weight of tokens whose score is below a threshold; `part` [BLOCK] and `lanes` [BLOCK / 2] are overwritten."""
     total = 0.0
     for start in range(0, score.size, BLOCK):
-        block, own = score[start : start + BLOCK], weight[start : start + BLOCK]
+        block, own = array_part(score, start, BLOCK), array_part(weight, start, BLOCK)
         for j in range(own.size):
             part[j] = own[j] if block[j] < threshold else _ZERO
-        total += _block_sum(part[: own.size], lanes)
+        total += _block_sum(array_part(part, 0, own.size), lanes)
     return total
 
 
@@ -392,16 +416,16 @@ def mass_below(scores: Array, thresholds: Array, weights: Array, size: int, out:
         out[i] = _mass_below(_row(scores[i], size), thresholds[i], _row(weights[i], size), part, lanes)
 
 
-@_compile("f8(f4[::1], f4[::1], f4[::1], f8[::1])")
+@_helper
 def _excess(left: Array, right: Array, part: Array, lanes: Array) -> float:
     """The sum of max(0, left - right); `part` [BLOCK] and `lanes` [BLOCK / 2] are overwritten."""
     total = 0.0
     for start in range(0, left.size, BLOCK):
-        block, other = left[start : start + BLOCK], right[start : start + BLOCK]
+        block, other = array_part(left, start, BLOCK), array_part(right, start, BLOCK)
         for j in range(block.size):
             more = block[j] - other[j]
             part[j] = _ZERO if more < 0 else more
-        total += _block_sum(part[: block.size], lanes)
+        total += _block_sum(array_part(part, 0, block.size), lanes)
     return total
 
 
@@ -413,7 +437,7 @@ def excess(left: Array, right: Array, size: int, out: Array) -> None:
         out[i] = _excess(_row(left[i], size), _row(right[i], size), part, lanes)
 
 
-@_compile("f4(f4[::1], f4[::1], f4, f4, f4[::1], f4[::1], f8[::1])")
+@_helper
 def _kappa(q: Array, p: Array, scale: Any, floor: Any, less: Array, more: Array, lanes: Array) -> Any:
     """The mass of q that is rejected with 1 - min(1, p / max(scale · q, floor)), over that of max(0, p - q).
 
@@ -423,14 +447,14 @@ def _kappa(q: Array, p: Array, scale: Any, floor: Any, less: Array, more: Array,
         return _ONE
     rejected, excess, inverse, small = 0.0, 0.0, _ONE / scale, _ONE / floor
     for start in range(0, q.size, BLOCK):
-        own, other = q[start : start + BLOCK], p[start : start + BLOCK]
+        own, other = array_part(q, start, BLOCK), array_part(p, start, BLOCK)
         for j in range(own.size):
             kept = other[j] * (own[j] * small if scale * own[j] < floor else inverse)
             lack, difference = own[j] - kept, other[j] - own[j]
             less[j] = _ZERO if lack < 0 else lack
             more[j] = _ZERO if difference < 0 else difference
-        rejected += _block_sum(less[: own.size], lanes)
-        excess += _block_sum(more[: own.size], lanes)
+        rejected += _block_sum(array_part(less, 0, own.size), lanes)
+        excess += _block_sum(array_part(more, 0, own.size), lanes)
     return _f4(rejected / (excess if excess > 0 else 1.0))
 
 
@@ -448,7 +472,7 @@ def speed(q: Array, p: Array, scale: Array, floor: Any, out: Array) -> None:
             row[j] = (own[j] if kept > own[j] else kept) + share * (_ZERO if difference < 0 else difference)
 
 
-@_compile("UniTuple(f4, 2)(f4, f4, f4, f4, f4, f4)")
+@_helper
 def _by_rule(q: Any, p: Any, score: Any, threshold: Any, deferred: Any, tiny: Any) -> Any:
     """pi and acceptance of a token in a cascade."""
     pi = (q if score >= threshold else _ZERO) + p * deferred
@@ -456,7 +480,7 @@ def _by_rule(q: Any, p: Any, score: Any, threshold: Any, deferred: Any, tiny: An
     return pi, _ONE if ratio > _ONE else ratio
 
 
-@_compile("UniTuple(f4, 2)(f4, f4, f4, f4, f4)")
+@_helper
 def _by_ratio(q: Any, p: Any, scale: Any, floor: Any, share: Any) -> Any:
     """pi and acceptance of a token in `speed`; `share` is `_kappa`."""
     asked, difference = scale * q, p - q
@@ -465,7 +489,7 @@ def _by_ratio(q: Any, p: Any, scale: Any, floor: Any, share: Any) -> Any:
     return q * accepted + share * (_ZERO if difference < 0 else difference), accepted
 
 
-@_compile("f4(i8, f8, f4, f4)")
+@_helper
 def _threshold(method: int, lenience: float, best: Any, distance: Any) -> Any:
     """What a score is compared with in a cascade, by its place among the nine; `best` is max p1."""
     if method == _CHOW:
@@ -475,7 +499,7 @@ def _threshold(method: int, lenience: float, best: Any, distance: Any) -> Any:
     return best - (_f4(lenience) * distance if method == _OPT else _f4(lenience))
 
 
-@_compile("UniTuple(f4, 2)(i8, f8, f4[::1], f4[::1], f4[::1], f4, f4[::1], f4[::1], f8[::1])")
+@_helper
 def _test(
     method: int,
     lenience: float,
@@ -595,7 +619,7 @@ def decide(
         found[0, i], found[1, i], found[2, i] = accepted, step, token
 
 
-@_compile("f8(f4[::1], f4[::1], i8[::1], i8[::1], i8, f8, f8)")
+@_helper
 def _select(
     score: Array, weight: Array, tokens: Array, spare: Array, count: int, below: float, share: float
 ) -> float:
@@ -630,7 +654,7 @@ def _select(
     return pivot
 
 
-@_compile("f8(f4[::1], f4[::1], f8, f4, i8[::1], i8[::1], f4[::1], f8[::1])")
+@_helper
 def _crossing(
     score: Array,
     weight: Array,
@@ -644,12 +668,12 @@ def _crossing(
     """See `crossing`; the last four, two of them as long as the row, are overwritten."""
     below, above, count = 0.0, 0.0, 0
     for start in range(0, score.size, BLOCK):
-        block, weights = score[start : start + BLOCK], weight[start : start + BLOCK]
+        block, weights = array_part(score, start, BLOCK), array_part(weight, start, BLOCK)
         some = _i4(0)
         for j in range(block.size):
             part[j] = _ZERO if block[j] > own else weights[j]
             some |= _i4(block[j] > own)
-        below += _block_sum(part[: block.size], lanes)
+        below += _block_sum(array_part(part, 0, block.size), lanes)
         for j in range(block.size if some else 0):
             if block[j] > own:
                 above += weights[j]
@@ -675,7 +699,7 @@ def crossing(scores: Array, weights: Array, size: int, share: Array, own: Array,
         out[i] = _crossing(score, weight, share[i], own[i], tokens, spare, part, lanes)
 
 
-@_compile("f8(i8, f8, f8, f8)")
+@_helper
 def _lenience_at(method: int, score: float, best: float, distance: float) -> float:
     """The lenience at which a score is the threshold of a cascade, by its place among the nine; `best` is max p1."""
     if method == _CHOW:
@@ -745,8 +769,8 @@ def nine(
                     score, deferred = scores[token], _f4(_mass_below(scores, threshold, row_q, part, lanes))
                     if method <= _TOKEN_V1 + 1:
                         crossed = _crossing(scores, row_q, share, score, some, spare, part, lanes)
-                    until = _lenience_at(method, crossed, best, distance)
-                since = _lenience_at(method, score, best, distance)
+                    until = _lenience_at(method, crossed, np.float64(best), np.float64(distance))
+                since = _lenience_at(method, np.float64(score), np.float64(best), np.float64(distance))
                 acceptances[i, method] = _by_rule(own_q, own_p, score, threshold, deferred, tiny)[1]
             low, high = ranges[0, method], ranges[1, method]
             first = until if until < since and low < until <= high and np.isfinite(until) else np.inf
@@ -767,19 +791,23 @@ def neighbours(scores: Array, size: int, thresholds: Array, out: Array) -> None:
     above, below = np.empty(BLOCK, _f4), np.empty(BLOCK, _f4)
     for i in range(len(scores)):
         judged, threshold = _row(scores[i], size), thresholds[i]
-        above[:], below[:] = np.inf, -np.inf
+        _fill(above, np.inf)
+        _fill(below, -np.inf)
         for start in range(0, size, BLOCK):
-            block = judged[start : start + BLOCK]
+            block = array_part(judged, start, BLOCK)
             for j in range(block.size):
                 score = block[j]
                 higher = score if score >= threshold else _f4(np.inf)
                 lower = score if score < threshold else _f4(-np.inf)
                 above[j] = np.fmin(higher, above[j])
                 below[j] = np.fmax(lower, below[j])
-        out[i, 0], out[i, 1] = above.min(), below.max()
+        lowest, highest = _f4(np.inf), _f4(-np.inf)
+        for j in range(BLOCK):
+            lowest, highest = np.fmin(above[j], lowest), np.fmax(below[j], highest)
+        out[i, 0], out[i, 1] = lowest, highest
 
 
-@_compile("f4(f4[::1], f4[::1])")
+@_helper
 def _nth_largest(values: Array, tops: Array) -> Any:
     """The n-th largest of `values`; `tops` [n] becomes the n largest, in order."""
     last = tops.size - 1
@@ -800,12 +828,13 @@ def _nth_largest(values: Array, tops: Array) -> Any:
 def leading(values: Array, size: int, most: Array, tokens: Array) -> None:
     """The largest positive values [n, k] of `values` [n] and their tokens, in order, the first of equals first; else 0."""
     blocks = np.empty(-(-size // BLOCK), _f4)
-    most[:], tokens[:] = _ZERO, 0
     lanes, tops, last = np.empty(BLOCK // 2, _f4), np.empty(most.shape[1], _f4), most.shape[1] - 1
     for i in range(len(values)):
         row = _row(values[i], size)
+        for j in range(last + 1):
+            most[i, j], tokens[i, j] = _ZERO, 0
         for block in range(blocks.size):
-            blocks[block] = _block_largest(row[block * BLOCK : (block + 1) * BLOCK], lanes)
+            blocks[block] = _block_largest(array_part(row, block * BLOCK, BLOCK), lanes)
         # As many blocks reach this as values are wanted, so no lower value is.
         least = _nth_largest(blocks, tops) if last < blocks.size else _ZERO
         for block in range(blocks.size):
@@ -820,3 +849,8 @@ def leading(values: Array, size: int, most: Array, tokens: Array) -> None:
                     most[i, place], tokens[i, place] = most[i, place - 1], tokens[i, place - 1]
                     place -= 1
                 most[i, place], tokens[i, place] = value, j
+
+
+ALL = tuple(_SIGNATURES)
+for _name in ALL:
+    del globals()[_name]  # so that it is asked of `__getattr__`

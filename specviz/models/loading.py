@@ -166,7 +166,8 @@ def _may_ask_hub(spec: PairSpec) -> bool:
 
 def _assemble(spec: PairSpec, loader: _Loader, report: Progress, kind: type[P]) -> P:
     """Load both models and their tokenizers, and make the pair; meanwhile rounds get their compiled loops."""
-    wait = compiling.begin() if loader.may_fuse else None
+    if loader.may_fuse:
+        compiling.begin()
     if isinstance(spec.drafter, SkipSource):
         verifier, tokenizer = loader.load(spec.verifier, spec.verifier_name, report)
         drafter, drafter_tokenizer = _without_layers(verifier, spec.drafter.layers, loader.prepack), None
@@ -175,9 +176,8 @@ def _assemble(spec: PairSpec, loader: _Loader, report: Progress, kind: type[P]) 
         alone = replace(loader, placement=replace(loader.placement, sharded=False))
         drafter, drafter_tokenizer = alone.load(spec.drafter, spec.drafter_name, part(report, 0.0, 0.3))
         verifier, tokenizer = loader.load(spec.verifier, spec.verifier_name, part(report, 0.3, 1.0))
-    if wait is not None:
+    if loader.may_fuse:
         report(0.99, "Reading the compiled loops of a round (the first time, compiling them)")
-        wait()
         if kernels.loops() is not None:
             drafter.prepare_drafting()
     report(1.0, f"{spec.title} is ready")

@@ -313,11 +313,13 @@ def _convert(gguf: Path, target: Path) -> None:
     """Write the tensors of a GGUF file, and the config and tokenizer that are shipped for it, to `target`."""
     if importlib.util.find_spec("gguf") is None:
         raise PairError("The package gguf is missing, which reads the embedded model: pip install gguf.")
-    from transformers import (
-        AutoConfig,  # here and not above: it takes seconds, and the registry imports this module
-    )
+    # Here and not above: it takes seconds, and the registry imports this module.
+    from specviz.models.checkpoint import from_gguf, whole_config
 
-    from specviz.models.checkpoint import from_gguf
-
-    shutil.copytree(SHIPPED, target)
-    from_gguf(gguf, AutoConfig.from_pretrained(str(SHIPPED))).save(target)
+    config = whole_config(SHIPPED)
+    assert config is not None
+    target.mkdir()
+    from_gguf(gguf, config).save(target)
+    shutil.copytree(
+        SHIPPED, target, dirs_exist_ok=True
+    )  # its config too, as transformers' own class writes it

@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 
 import numba
+import numpy as np
 from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
 from numba.core.compiler import CompileResult
 from numba.extending import register_jitable
 
-from specviz.compat.numba import CompiledFunction, target_features
+from specviz.compat.numba import CompiledFunction, array_at, array_part, target_features
 
 
 def test_the_names_are_there() -> None:
@@ -43,6 +44,22 @@ def test_a_compiled_function_runs() -> None:
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     assert kind(made.address)(6, 7) == 42
     assert not made.was_cached
+
+
+def test_arrays_are_made_of_addresses_and_of_arrays_without_copying() -> None:
+    at = array_at(numba.types.float32)
+
+    @numba.njit
+    def double(address, size, start, most):  # type: ignore[no-untyped-def]
+        some = array_part(at(address, size), start, most)
+        for index in range(some.size):
+            some[index] *= 2
+        return some.size
+
+    numbers = np.arange(8, dtype=np.float32)
+    assert double(numbers.ctypes.data, 8, 2, 3) == 3
+    assert double(numbers.ctypes.data, 8, 6, 512) == 2
+    assert numbers.tolist() == [0, 1, 4, 6, 8, 5, 12, 14]
 
 
 def test_what_different_processes_compiled_is_told_apart(tmp_path: Path) -> None:

@@ -399,7 +399,7 @@ def test_compiled_code_is_cached_and_a_damaged_file_is_made_anew(
 ) -> None:
     assert not compiled(tmp_path, monkeypatch)
     assert compiled(tmp_path, monkeypatch)
-    (path,) = (tmp_path / "compiled").iterdir()
+    (path,) = (tmp_path / "compiled").glob("*.bin")
     for damage in (path.read_bytes()[:-7], b"", b"\0" * 200):
         path.write_bytes(damage)
         assert not compiled(tmp_path, monkeypatch)

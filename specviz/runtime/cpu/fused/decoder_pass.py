@@ -476,7 +476,6 @@ STEPS = 5
 """Times that threads wait for each other in a layer."""
 
 
-@register_jitable
 def run_layer(pass_: int, team: int, layer: int, thread: int, threads: int, step: int) -> None:
     """A thread's part of a layer, or of the output layer after the last one; `step` is how far the team's barrier has come."""
     if layer == word(pass_, Pass.LAYERS):

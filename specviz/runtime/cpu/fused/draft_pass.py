@@ -1,7 +1,7 @@
 """Several draft tokens of some slots, one pass each, as one compiled function: every pass reads what was drawn after the one before.
 
 Between the passes no Python runs: it would find its caches full of weights. What is asked for stands in a `Drafting`. Importing this
-module compiles the loops over a vocabulary. Knows passes by address; knows no slot's owner and no text.
+module compiles two loops over a vocabulary. Knows passes by address; knows no slot's owner and no text.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from specviz.runtime.cpu.fused.teamwork import WAITED
 
 _FLOAT_BYTES = 4
 _lead = memory.caller(3, types.int64)
+_sample, _spread = loops.sample, loops.spread
 
 
 @register_jitable
@@ -29,13 +30,13 @@ def _draw(drafting: int, slot: int, step: int, logits: int) -> None:
     room, sure = word(drafting, Drafting.ROOM) + place * size * _FLOAT_BYTES, word(drafting, Drafting.SURE)
     uniform = double(word(drafting, Drafting.UNIFORMS), slot * word(drafting, Drafting.UNIFORM_WORDS) + step)
     heat = double(word(drafting, Drafting.HEATS), slot)
-    token, confidence = loops.sample(logits, known, count, room, size, heat, uniform, sure != 0)
+    token, confidence = _sample(logits, known, count, room, size, heat, uniform, sure != 0)
     set_word(word(drafting, Drafting.LINE), slot * word(drafting, Drafting.LINE_WORDS) + step + 1, token)
     if sure != 0:
         set_number(sure, place, confidence)
     if word(drafting, Drafting.KEPT) != 0:
         kept = word(drafting, Drafting.KEPT) + place * size * _FLOAT_BYTES
-        loops.spread(logits, known, count, kept, size)
+        _spread(logits, known, count, kept, size)
 
 
 @register_jitable

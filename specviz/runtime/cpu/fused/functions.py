@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -10,22 +12,24 @@ import numpy as np
 from numba.extending import register_jitable
 
 from specviz.compat.numba import CompiledFunction
-from specviz.core.compiling import sources
-from specviz.files import cache_directory
-from specviz.runtime.cpu.fused import layers, teamwork, tiles
+from specviz.core import compiling, loops
+from specviz.runtime.cpu.fused import decoder_pass, layers, teamwork, tiles
 from specviz.runtime.cpu.fused.layers import POSITIONS
 from specviz.runtime.cpu.fused.memory import number, set_number
 from specviz.runtime.cpu.fused.products import Arithmetic, Format, product, quantiser, unpacker
 from specviz.runtime.cpu.fused.vectors import LANES
 
-_source = sources()
+_source = compiling.sources()
 _alive: list[CompiledFunction] = []
 
 
 def _compile(name: str, function: Callable[..., Any], arguments: int, *, returns: bool = False) -> int:
     """Address of a function of int64 arguments."""
-    folder = cache_directory() / "compiled"
-    made = CompiledFunction(function, arguments, returns=returns, name=name, source=_source, folder=folder)
+    folder = compiling.compiled_directory()
+    with compiling.alone(name):
+        made = CompiledFunction(
+            function, arguments, returns=returns, name=name, source=_source, folder=folder
+        )
     _alive.append(made)
     return made.address
 
@@ -187,6 +191,12 @@ def attend(heads: int, size: int) -> int:
 
 
 @cache
+def layer() -> int:
+    """Of `decoder_pass.run_layer`."""
+    return _compile("layer", decoder_pass.run_layer, 6)
+
+
+@cache
 def lead() -> int:
     """Of `teamwork.lead`."""
     return _compile("lead", teamwork.lead, 3, returns=True)
@@ -201,6 +211,19 @@ def follow() -> int:
 @cache
 def draft() -> int:
     """Of `draft_pass.draft`."""
-    from specviz.runtime.cpu.fused import draft_pass  # which compiles the loops over a vocabulary
+    from specviz.runtime.cpu.fused import draft_pass  # which compiles two loops over a vocabulary
 
     return _compile("draft", draft_pass.draft, 3, returns=True)
+
+
+def compile_all() -> None:
+    """Compile what passes and rounds need, whatever the model, and then the rest of the loops: in a process of its own."""
+    gc.disable()
+    for make in (layer, lead, follow, draft):
+        make()
+    for name in loops.FIRST:
+        getattr(loops, name)
+    os.nice(10)  # texts are being written by now
+    for name in loops.ALL:
+        getattr(loops, name)
+    compiling.is_done()

@@ -12,7 +12,7 @@ from enum import auto
 from numba.extending import register_jitable
 
 from specviz.runtime.cpu.fused import memory
-from specviz.runtime.cpu.fused.decoder_pass import STEPS, Barrier, Pass, Table, embed, give_way, run_layer
+from specviz.runtime.cpu.fused.decoder_pass import STEPS, Barrier, Pass, Table, embed, give_way
 from specviz.runtime.cpu.fused.memory import exchange, pause, read_shared, set_word, word, write_shared
 
 LINE = 16
@@ -34,7 +34,8 @@ _MOST_WAITED = 40
 class Board(Table):
     """The team's table, behind `Barrier`; after it come for each thread a line of what it alone and the leader write."""
 
-    POST = len(Barrier)
+    RUN_LAYER = len(Barrier)
+    POST = auto()
     WAIT = auto()
     PASS = auto()
     THREADS = auto()
@@ -57,6 +58,8 @@ class Own(Table):
 
 
 _post_or_wait = memory.caller(1)
+_run_layer = memory.caller(6)
+"""Of `decoder_pass`: by its address, since it takes most of the time to compile."""
 
 
 @register_jitable
@@ -96,14 +99,14 @@ def lead(team: int, pass_: int, threads: int) -> int:
     started = memory.cycles()
     job = _call(team, pass_, threads) if threads > 1 else 0
     go, begun, now = team + Board.GO * 8, word(team, Board.STEP), 1
-    layers = word(pass_, Pass.LAYERS)
+    layers, run_layer = word(pass_, Pass.LAYERS), word(team, Board.RUN_LAYER)
     embed(pass_)
     for layer in range(layers + 1):
         if now < threads and _all_are_there(team, job, threads):
             now = threads
             set_word(team, Board.FROM, layer)
             write_shared(go, job)
-        run_layer(pass_, team, layer, 0, now, begun + layer * STEPS)
+        _run_layer(run_layer, pass_, team, layer, 0, now, begun + layer * STEPS)
     if threads == 1:
         return 0
     set_word(team, Board.STEP, begun + (layers + 1) * STEPS)
@@ -149,5 +152,6 @@ def _take_part(team: int, thread: int, job: int, go: int) -> None:
     if said != job:
         return
     pass_, threads, step = word(team, Board.PASS), word(team, Board.THREADS), word(team, Board.STEP)
+    run_layer = word(team, Board.RUN_LAYER)
     for layer in range(word(team, Board.FROM), word(pass_, Pass.LAYERS) + 1):
-        run_layer(pass_, team, layer, thread, threads, step + layer * STEPS)
+        _run_layer(run_layer, pass_, team, layer, thread, threads, step + layer * STEPS)

@@ -1,5 +1,5 @@
 """The page: one Gradio app. Knows requests, methods and traces; knows no torch."""
 
-from specviz.compat.gradio_stubs import write_no_stubs
+from specviz.compat.gradio_documentation import make_no_documentation
 
-write_no_stubs()  # here, because whatever part of the page is imported first, gradio comes after
+make_no_documentation()  # here, because whatever part of the page is imported first, gradio comes after

@@ -71,12 +71,15 @@ def _build(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """No collections of garbage meanwhile. What a start makes stays, and looking through it again and again takes a sixth of the time."""
+    """No collections of garbage meanwhile, and none of what is there then. What a start makes stays, and looking through it again and
+    again takes a sixth of the time; a pair that was looked through would hold up every text.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         if was_enabled:
             gc.enable()
 
@@ -88,13 +91,11 @@ def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None)
     logs.configure()
     if classroom:
         print(_told(classroom), flush=True)
-    gc.freeze()  # the page stays as long as the process
     loading = service.warm_up(default_pair(), TerminalProgress(sys.stderr))
 
     def wait() -> None:
         with _without_collections():
             loading.join(_START_SECONDS)
-        gc.freeze()  # nor is a pair looked through again and again, which would hold up every text
 
     threading.Thread(target=wait, name="specviz-start", daemon=True).start()
     try:

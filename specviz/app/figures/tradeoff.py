@@ -124,8 +124,10 @@ def figure(
         _curve(plot, own, (x, y), is_faint=name not in matter)
     _alone(plot, marks, (x, y))
     _claimed(plot, [mark for mark in marks if mark.point in found.saving[:1]])
+    labels: list[dict[str, Any]] = []
     for name in (*matter, *(name for name in curves if name not in matter)):
-        _label(plot, name, curves, matter, marks)
+        labels.append(_label(name, curves, matter, marks, labels))
+        plot.add_annotation(labels[-1])
     for beats, (symbol, words) in _STARS.items():
         if any(mark.point.beats_both == beats for mark in marks):
             marker = {"symbol": symbol, "size": 12, "color": _INK}
@@ -221,49 +223,54 @@ def _curve(plot: go.Figure, marks: list[_Mark], axes: tuple[str, str], *, is_fai
 
 
 def _label(
-    plot: go.Figure, name: str, curves: dict[str, list[_Mark]], matter: list[str], marks: list[_Mark]
-) -> None:
-    """A curve's name beside it, over no label before it, where it is farthest from the curves that matter and from those labels.
+    name: str,
+    curves: dict[str, list[_Mark]],
+    matter: list[str],
+    marks: list[_Mark],
+    labels: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """A curve's name beside it as an annotation, over none of the `labels` before it, where it is farthest from the curves that matter
+    and from those labels.
 
     On the side with more room, and not at an end: all curves end in the same two models, where names would lie over each other.
     """
     every = [mark for own in curves.values() for mark in own]
     width, height = _span(every)
     others = [mark for other in matter if other != name for mark in curves[other]]
-    before = [each for each in plot.layout.annotations if each.visible and each.name in curves]
-    taken = [(mark.x.value, mark.y.value) for mark in others] + [(each.x, each.y) for each in before]
+    before = [each for each in labels if each["visible"]]
+    taken = [(mark.x.value, mark.y.value) for mark in others] + [(each["x"], each["y"]) for each in before]
     cheap, dear = (end(every, key=lambda mark: mark.x.value) for end in (min, max))
     rises, whole = cheap.y.value <= dear.y.value, _span(marks)
 
-    def label(mark: _Mark) -> go.layout.Annotation:
+    def label(mark: _Mark) -> dict[str, Any]:
         gaps = [_height(curves[other], mark.x.value) - mark.y.value for other in matter if other != name]
         is_above = min((gap for gap in gaps if gap > 0), default=math.inf) >= min(
             (-gap for gap in gaps if gap <= 0), default=math.inf
         )
-        return go.layout.Annotation(
-            name=name,
-            x=mark.x.value,
-            y=mark.y.value,
-            text=f"<b>{html.escape(METHODS[name].title)}</b>",
-            font={"color": method_colour(name), "size": 13},
-            bgcolor=_PAPER,
-            borderpad=1,
-            opacity=0.92,
-            showarrow=False,
-            visible=name in matter,
-            xanchor="right" if is_above == rises else "left",
-            yanchor="bottom" if is_above else "top",
-            xshift=-8 if is_above == rises else 8,
-            yshift=6 if is_above else -6,
-        )
+        return {
+            "name": name,
+            "x": mark.x.value,
+            "y": mark.y.value,
+            "text": f"<b>{html.escape(METHODS[name].title)}</b>",
+            "font": {"color": method_colour(name), "size": 13},
+            "bgcolor": _PAPER,
+            "borderpad": 1,
+            "opacity": 0.92,
+            "showarrow": False,
+            "visible": name in matter,
+            "xanchor": "right" if is_above == rises else "left",
+            "yanchor": "bottom" if is_above else "top",
+            "xshift": -8 if is_above == rises else 8,
+            "yshift": 6 if is_above else -6,
+        }
 
-    def room(own: go.layout.Annotation) -> tuple[bool, float]:
+    def room(own: dict[str, Any]) -> tuple[bool, float]:
         is_free = not any(_overlap(own, each, whole) for each in before)
         return is_free, min(
-            (math.hypot((own.x - x) / width, (own.y - y) / height) for x, y in taken), default=1.0
+            (math.hypot((own["x"] - x) / width, (own["y"] - y) / height) for x, y in taken), default=1.0
         )
 
-    plot.add_annotation(max(map(label, curves[name]), key=room))
+    return max(map(label, curves[name]), key=room)
 
 
 def _span(marks: list[_Mark]) -> tuple[float, float]:
@@ -272,13 +279,13 @@ def _span(marks: list[_Mark]) -> tuple[float, float]:
     return max(across) - min(across) or 1.0, max(up) - min(up) or 1.0
 
 
-def _overlap(one: go.layout.Annotation, other: go.layout.Annotation, span: tuple[float, float]) -> bool:
+def _overlap(one: dict[str, Any], other: dict[str, Any], span: tuple[float, float]) -> bool:
     """Whether two labels lie over each other in a figure of `span`."""
     apart = []
     for label in (one, other):
-        wide, high = _LETTER * len(METHODS[label.name].title) * span[0], _LINE * span[1]
-        left = label.x - wide if label.xanchor == "right" else label.x
-        low = label.y if label.yanchor == "bottom" else label.y - high
+        wide, high = _LETTER * len(METHODS[label["name"]].title) * span[0], _LINE * span[1]
+        left = label["x"] - wide if label["xanchor"] == "right" else label["x"]
+        low = label["y"] if label["yanchor"] == "bottom" else label["y"] - high
         apart.append((left, left + wide, low, low + high))
     (left, right, low, high), (left2, right2, low2, high2) = apart
     return left < right2 and left2 < right and low < high2 and low2 < high

@@ -1,4 +1,4 @@
-"""Gradio is imported by the page without writing stubs; each test says in a sentence what has changed."""
+"""Gradio is imported by the page without making documentation; each test says in a sentence what has changed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ import sys
 from pathlib import Path
 
 import gradio.component_meta
+import gradio.events
 
 import specviz
-from specviz.compat.gradio_stubs import FUNCTION, MODULE
+from specviz.compat.gradio_documentation import LEFT_OUT
+
+MODULE, EVENTS = LEFT_OUT
+FUNCTION, METHOD = LEFT_OUT.values()
 
 SCRIPT = f"""
 import sys, pathlib
@@ -22,6 +26,7 @@ calls = []
 module = sys.modules["{MODULE}"]
 assert module.{FUNCTION}(None, "", []) is None
 assert gradio.blocks_events.{FUNCTION} is module.{FUNCTION}
+assert "{{{{ component }}}}" in gradio.Button.click.__doc__
 
 class Own(gradio.HTML):
     pass
@@ -31,21 +36,23 @@ print(gradio.Button("Run").elem_id, Own("<p>").value)
 """
 
 
-def test_the_page_imports_gradio_without_its_stubs(tmp_path: Path) -> None:
+def test_the_page_imports_gradio_without_its_stubs_and_its_events_docstrings(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(SCRIPT)
     environment = os.environ | {"PYTHONPATH": str(Path(specviz.__file__).parents[1])}
     run = subprocess.run(
         [sys.executable, "own.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert run.returncode == 0, (
-        f"Gradio does not work, or writes stubs, once {MODULE}.{FUNCTION} is replaced: {run.stderr}"
+        f"Gradio does not work, or makes documentation, once {LEFT_OUT} are replaced: {run.stderr}"
     )
     assert run.stdout.split() == ["None", "<p>"]
 
 
 def test_gradio_still_writes_its_stubs_by_the_function_that_is_replaced() -> None:
     function = getattr(gradio.component_meta, FUNCTION, None)
-    assert function is not None, f"Gradio has no {MODULE}.{FUNCTION} any more: compat/gradio_stubs.py may go."
+    assert function is not None, (
+        f"Gradio has no {MODULE}.{FUNCTION} any more: compat/gradio_documentation.py may go."
+    )
     source = inspect.getsource(gradio.component_meta.ComponentMeta)
     called = {
         node.func.id
@@ -53,5 +60,15 @@ def test_gradio_still_writes_its_stubs_by_the_function_that_is_replaced() -> Non
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
     assert FUNCTION in called, (
-        f"Gradio's component classes no longer call {FUNCTION}: compat/gradio_stubs.py may go."
+        f"Gradio's component classes no longer call {FUNCTION}: compat/gradio_documentation.py may go."
     )
+
+
+def test_gradio_still_compiles_a_template_for_each_events_docstring() -> None:
+    owner, name = METHOD.split(".")
+    method = getattr(getattr(gradio.events, owner, None), name, None)
+    assert method is not None, f"Gradio has no {EVENTS}.{METHOD} any more: it need not be replaced."
+    assert "Template" in inspect.getsource(method), (
+        f"{METHOD} compiles nothing any more: it need not be replaced."
+    )
+    assert f".{name}(" in inspect.getsource(gradio.component_meta) + inspect.getsource(gradio.events)

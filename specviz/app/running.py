@@ -127,9 +127,6 @@ def wire_run(
 
         yield from run(stops.flag(request), report, session_of(request), *values)
 
-    def end() -> tuple[gr.Button, gr.Button]:
-        return gr.Button(interactive=True), gr.Button(interactive=False)
-
     scroll = page_script("scroll_to_view", NAME=view.elem_id)
     begun = gr.on(triggers, begin, inputs, [start, stop, view], js=scroll, **QUIET)
     ran = begun.then(
@@ -140,7 +137,7 @@ def wire_run(
         concurrency_limit=None,  # the scheduler has a queue of its own, in which users see their position
         api_visibility="private",
     )
-    then_always(ran, end, None, [start, stop], **QUIET)
+    then_always(ran, None, None, [start, stop], js=page_script("run_ended"), **QUIET)
     stop.click(stops.stop, None, None, **QUIET)
     page.unload(stops.forget)
 

@@ -107,8 +107,8 @@ def selection(data: gr.EventData | None) -> dict[str, Any] | None:
     return sent if isinstance(sent, dict) and {"index", "value"} <= sent.keys() else None
 
 
-def then_always(event: Any, fn: Callable[..., Any], inputs: Any, outputs: Any, **options: Any) -> None:
-    """Run `fn` after an event has ended, also where it failed.
+def then_always(event: Any, fn: Callable[..., Any] | None, inputs: Any, outputs: Any, **options: Any) -> None:
+    """Run `fn`, or only the `js` of the options, after an event has ended, also where it failed.
 
     In 6.31 what `then` adds is left out after a failure such as a full queue, against its documentation.
     """

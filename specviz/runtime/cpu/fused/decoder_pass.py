@@ -1,4 +1,4 @@
-"""One pass of a decoder over a few rows, as one compiled function that every thread of a team runs.
+"""One pass of a decoder over a few rows, layer by layer, as compiled functions that every thread of a team runs.
 
 A row is one token of one slot at its position. Threads share the outputs of each product among them, take over what slower ones have
 not begun, and wait for each other between the stages of a layer. What the pass works on stands in two tables of 64-bit words,

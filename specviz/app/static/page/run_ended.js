@@ -1,0 +1,2 @@
+/* A run has ended: Run can be pressed, and Stop cannot. Told here, since a server that writes other texts need not be asked. */
+() => [true, false].map((interactive) => ({ __type__: "update", interactive }))

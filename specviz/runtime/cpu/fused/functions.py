@@ -223,7 +223,8 @@ def compile_all() -> None:
         make()
     for name in loops.FIRST:
         getattr(loops, name)
-    os.nice(10)  # texts are being written by now
+    if hasattr(os, "nice"):
+        os.nice(10)  # texts are being written by now
     for name in loops.ALL:
         getattr(loops, name)
     compiling.is_done()

@@ -26,7 +26,8 @@ _CODE = "from specviz.runtime.cpu.fused import functions; functions.compile_all(
 def sources() -> str:
     """A hash of all code that compiled functions are made of."""
     folder = Path(__file__).parent
-    files = [folder / "loops.py", *sorted((folder.parent / "runtime/cpu/fused").glob("*.py"))]
+    fused = sorted((folder.parent / "runtime/cpu/fused").glob("*.py"))
+    files = [folder / "loops.py", folder.parent / "compat/numba.py", *fused]
     return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 

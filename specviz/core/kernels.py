@@ -22,9 +22,7 @@ log = logging.getLogger(__name__)
 
 @cache
 def loops() -> Any:
-    """The module of compiled loops; None where numba is missing, broken or off. The first call compiles or loads what the first texts
-    need.
-    """
+    """The module of compiled loops; None where numba is missing, broken or off. The first call compiles or loads its `FIRST`."""
     try:
         import numba
 

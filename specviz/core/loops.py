@@ -9,7 +9,6 @@ whatever is beside it (laws 2 and 3). Knows no method but the paper's nine.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,8 +36,8 @@ _SPEED, _CHOW, _OPT, _TOKEN_V1, _TOKEN_V3 = 2, 3, 5, 6, 8
 
 _SIGNATURES: dict[str, tuple[Callable[..., Any], str]] = {}
 """The loops that Python calls, and their types, by name."""
-FIRST = ("decide", "nine", "leading", "draw", "largest", "softmax")
-"""What the first texts need."""
+FIRST = ("decide", "nine", "leading", "speed", "neighbours", "mixture", "draw", "largest", "softmax")
+"""What texts of the paper's nine methods need, explained ones too, beside the two loops of the draft pass."""
 
 
 def _compile(signature: str) -> Callable[[Callable[..., Any]], Any]:
@@ -66,12 +65,9 @@ def __getattr__(name: str) -> Any:
     return loop
 
 
-def _helper(function: Any = None, **options: Any) -> Any:
-    """For what compiled functions alone call: compiled with the first of them, for the types that it is called with."""
-    if function is None:
-        return partial(_helper, **options)
-    options |= {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return njit(**options)(function)
+_INNER: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_helper = njit(**_INNER)
+"""For what compiled functions alone call: compiled with the first of them, for the types that it is called with."""
 
 
 _row, _tokens = array_at(types.float32), array_at(types.int64)
@@ -143,7 +139,7 @@ def _block_sum(block: Array, lanes: Array) -> float:
 
 
 # Fused products and sums are exacter, and the same at every place.
-@_helper(fastmath={"contract"})
+@njit(**_INNER, fastmath={"contract"})
 def _exponentials(row: Array, top: Any, scale: Any, out: Array) -> None:
     """exp((x - top) · scale), for x up to `top`."""
     for i in range(row.size):

@@ -224,3 +224,23 @@ def test_the_tokenizer_is_the_one_that_transformers_finds(embedded: Pair) -> Non
     assert found.backend_tokenizer.to_str() == embedded.tokenizer.backend_tokenizer.to_str()
     assert found.special_tokens_map == embedded.tokenizer.special_tokens_map
     assert found.chat_template == embedded.tokenizer.chat_template
+
+
+EXPLAINED = """
+from specviz import Request, load_pair
+from specviz.core import loops
+from specviz.core.methods import PAPER
+from specviz.engine.engine import Engine
+
+engine, compiled = Engine(load_pair("embedded")), [name for name in loops.ALL if name in vars(loops)]
+for heat in (0.0, 0.7):
+    asked = dict(temperature=heat, inspect=10, max_new_tokens=8)
+    engine.generate([Request("A short story.", method=name, **asked) for name in PAPER])
+print([name for name in loops.ALL if name in vars(loops)] == compiled)
+"""
+
+
+def test_no_text_of_the_papers_methods_waits_for_a_loop_to_be_compiled() -> None:
+    """They are compiled before the pair is said to be ready: whoever writes then would wait, too."""
+    run = subprocess.run([sys.executable, "-c", EXPLAINED], check=True, capture_output=True, text=True)
+    assert run.stdout.split() == ["True"]

@@ -1,5 +1,5 @@
 """The page: one Gradio app. Knows requests, methods and traces; knows no torch."""
 
-from specviz.compat.gradio_documentation import make_no_documentation
+from specviz.compat.gradio_import import lighten_gradio
 
-make_no_documentation()  # here, because whatever part of the page is imported first, gradio comes after
+lighten_gradio()  # here, because whatever part of the page is imported first, gradio comes after

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from inspect import signature
 from pathlib import Path
@@ -21,7 +21,7 @@ import gradio.utils
 from gradio.block_function import BlockFunction
 from gradio.blocks import Block
 from gradio.route_utils import API_PREFIX
-from gradio.routes import templates
+from gradio.routes import App, templates
 from gradio.state_holder import SessionState
 from gradio.utils import get_upload_folder, is_in_or_equal
 from gradio_client.utils import traverse
@@ -146,7 +146,8 @@ class LastingBlocks(gr.Blocks):
 
     def queue(self, *args: Any, **options: Any) -> LastingBlocks:
         """Gradio's queue and sessions, with the changes below."""
-        super().queue(*args, **self._queue_options | options)
+        with _no_addresses_yet():
+            super().queue(*args, **self._queue_options | options)
         gradio.state_holder.SessionState = _SessionWithoutValues  # type: ignore[misc]
         queue: Any = self._queue
         # No figures of the last ten thousand events, which gradio makes into a table after every event.
@@ -161,6 +162,11 @@ class LastingBlocks(gr.Blocks):
         survive_gone_sessions(queue)
         return self
 
+    def __exit__(self, *args: Any) -> None:
+        """The page is whole."""
+        with _no_addresses_yet():
+            super().__exit__(*args)
+
     async def postprocess_data(self, *args: Any, **options: Any) -> list[Any]:
         """What an event's function returned, for the browser.
 
@@ -174,6 +180,18 @@ class LastingBlocks(gr.Blocks):
                 if not update["props"]:
                     del update["props"]
         return found
+
+
+@contextmanager
+def _no_addresses_yet() -> Iterator[None]:
+    """Gradio makes the server's hundred addresses with the queue, again when the page is whole, and a third time when it is launched (6.31):
+    0.15 s each, and only the last are used.
+    """
+    make, App.create_app = App.create_app, staticmethod(lambda *_, **__: None)  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        App.create_app = staticmethod(make)  # type: ignore[method-assign]
 
 
 class _SessionWithoutValues(SessionState):

@@ -1,8 +1,8 @@
 """The private names of numba that SpecViz needs, all of them in 0.68.
 
 Compiled functions are cached by what they were made of. numba's own cache looks at one file's date, so that a change in
-another file, or of the processor's features in a container, would go unnoticed; and it knows no functions made by functions.
-Each name is covered by tests/unit/compat/test_numba.py, which says what is lost when a later version changes one.
+another file, or of the processor's features in a container, would go unnoticed; and it knows no functions made by functions. Nor does
+reading one need all that numba can compile, which its cache loads first, in half a second. Each name is covered by tests/unit/compat/test_numba.py, which says what is lost when a later version changes one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
 from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
@@ -50,9 +51,7 @@ def _target() -> str:
 
 
 def _view(context: Any, builder: Any, kind: Any, data: Any, size: Any) -> Any:
-    """A contiguous array of so many numbers, which owns none. Where this is changed `core/loops.py` has to be: numba's cache of what is
-    compiled there looks at that file's date.
-    """
+    """A contiguous array of so many numbers, which owns none."""
     array, item = make_array(types.Array(kind, 1, "C"))(context, builder), context.get_value_type(kind)
     width = context.get_constant(types.intp, context.get_abi_sizeof(item))
     populate_array(array, data, (size,), (width,), width, None)
@@ -114,27 +113,43 @@ class CompiledFunction:
             source: stands for all code that it is made of.
         """
         result = types.int64 if returns else types.void
-        key = sha256(f"{name} {source} {_target()}".encode()).hexdigest()[:16]
-        cache = _Cache(function, folder / f"{name}-{key}.bin") if folder else None
-        with _numbered_from(int(key, 16)):
-            self._compiled: Any = CFunc(function, ((types.int64,) * arguments, result), {}, {})
-            if cache:
-                self._compiled._cache = cache  # type: ignore[attr-defined]
+        self._compiled: Any = CFunc(function, ((types.int64,) * arguments, result), {}, {})
+        with _cached_as(self._compiled, name, source, folder):
             self._compiled.compile()
         self.address: int = self._compiled.address or 0
-        self.was_cached: bool = bool(cache and self._compiled.cache_hits)
+        self.was_cached: bool = bool(folder and self._compiled.cache_hits)
+
+
+def compiled_for_python(
+    function: Callable[..., Any],
+    signature: str,
+    *,
+    name: str,
+    source: str,
+    folder: Path | None,
+    **options: Any,
+) -> Any:
+    """`function` for Python's callers, compiled for one signature with numba's `options`; arguments as of `CompiledFunction`."""
+    compiled: Any = numba.njit(**options)(function)
+    with _cached_as(compiled, name, source, folder):
+        compiled.compile(signature)
+    compiled.disable_compile()
+    return compiled
 
 
 @contextmanager
-def _numbered_from(first: int) -> Iterator[None]:
-    """Number the functions that are compiled in here from `first` on.
+def _cached_as(compiled: Any, name: str, source: str, folder: Path | None) -> Iterator[None]:
+    """Have what is compiled in here read from the cache, or kept there, and number the functions that it is made of by its key.
 
     The number is what tells functions made by one function apart, and it counts from 1 in each process: of two that were compiled by
     different processes, and are read by a third, the one would be called in place of the other.
     """
+    key = sha256(f"{name} {source} {_target()}".encode()).hexdigest()[:16]
+    if folder:
+        compiled._cache = _Cache(folder / f"{name}-{key}.bin")
     with global_compiler_lock:
         usual = FunctionIdentity._unique_ids
-        FunctionIdentity._unique_ids = count(first)
+        FunctionIdentity._unique_ids = count(int(key, 16))
         try:
             yield
         finally:
@@ -144,7 +159,7 @@ def _numbered_from(first: int) -> Iterator[None]:
 class _Cache(NullCache):
     """One compiled function in one file. Whatever is wrong with the file, or keeps it from being written, means no cache."""
 
-    def __init__(self, function: Callable[..., Any], path: Path) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -152,7 +167,7 @@ class _Cache(NullCache):
         try:
             content = self._path.read_bytes()
             if sha256(content[32:]).digest() == content[:32]:
-                target_context.refresh()
+                rtsys.initialize(target_context)  # all of it that machine code needs
                 return CompileResult._rebuild(target_context, *pickle.loads(content[32:]))
         except Exception:
             return None

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from specviz.compat.numba import array_at, array_part
+from specviz.compat.numba import array_at, array_part, compiled_for_python
 from specviz.core import compiling
 
 Array = np.ndarray
@@ -51,16 +51,20 @@ def _compile(signature: str) -> Callable[[Callable[..., Any]], Any]:
 
 
 def __getattr__(name: str) -> Any:
-    """A loop, compiled or read from numba's cache; cached, unless there is no folder to write to."""
+    """A loop, compiled or read from the cache."""
     if name not in _SIGNATURES:
         raise AttributeError(f"there is no loop {name}")
     function, signature = _SIGNATURES[name]
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     with compiling.alone(f"loop-{name}"):
-        try:
-            loop = njit(signature, cache=True, **options)(function)
-        except RuntimeError:
-            loop = njit(signature, **options)(function)
+        loop = compiled_for_python(
+            function,
+            signature,
+            name=f"loop-{name}",
+            source=compiling.sources(),
+            folder=compiling.compiled_directory(),
+            nogil=True,
+            error_model="numpy",
+        )
     globals()[name] = loop
     return loop
 

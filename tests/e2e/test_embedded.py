@@ -244,3 +244,31 @@ def test_no_text_of_the_papers_methods_waits_for_a_loop_to_be_compiled() -> None
     """They are compiled before the pair is said to be ready: whoever writes then would wait, too."""
     run = subprocess.run([sys.executable, "-c", EXPLAINED], check=True, capture_output=True, text=True)
     assert run.stdout.split() == ["True"]
+
+
+BEFOREHAND = """
+from specviz import Request, load_pair
+from specviz.core import compiling
+from specviz.engine.engine import Engine
+from specviz.runtime.cpu.fused import functions
+
+made, compile_one = [], functions._compile
+functions._compile = lambda name, *_, **__: made.append(name) or 0
+functions.os.nice = compiling.is_done = lambda *_: None
+functions.compile_all()
+for each in vars(functions).values():
+    if hasattr(each, "cache_clear"):
+        each.cache_clear()
+beforehand, made = set(made), []
+functions._compile = lambda name, *rest, **options: made.append(name) or compile_one(name, *rest, **options)
+Engine(load_pair("embedded")).generate([Request("A short story.", max_new_tokens=8)])
+print(len(made), set(made) - beforehand)
+"""
+
+
+def test_all_that_the_embedded_pairs_passes_need_can_be_compiled_beforehand() -> None:
+    """So that a first start, whose packages were installed by make, compiles nothing."""
+    run = subprocess.run([sys.executable, "-c", BEFOREHAND], check=True, capture_output=True, text=True)
+    number, *missing = run.stdout.split(maxsplit=1)
+    assert int(number) >= 8
+    assert missing == ["set()\n"]

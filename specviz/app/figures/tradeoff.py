@@ -127,7 +127,8 @@ def figure(
     labels: list[dict[str, Any]] = []
     for name in (*matter, *(name for name in curves if name not in matter)):
         labels.append(_label(name, curves, matter, marks, labels))
-        plot.add_annotation(labels[-1])
+    # At once: plotly makes all there are anew for each that is added.
+    plot.update_layout(annotations=[*plot.layout.annotations, *labels])
     for beats, (symbol, words) in _STARS.items():
         if any(mark.point.beats_both == beats for mark in marks):
             marker = {"symbol": symbol, "size": 12, "color": _INK}

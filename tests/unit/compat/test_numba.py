@@ -14,6 +14,7 @@ from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
 from numba.core.compiler import CompileResult
+from numba.core.dispatcher import Dispatcher
 from numba.extending import register_jitable
 
 from specviz.compat.numba import CompiledFunction, array_at, array_part, target_features
@@ -33,7 +34,8 @@ def test_the_names_are_there() -> None:
         assert hasattr(CompileResult, name), (
             "compiled functions cannot be cached: every start takes ten seconds more"
         )
-    assert "self._cache" in inspect.getsource(CFunc.compile), "a compiled function asks its cache no more"
+    for kind in (CFunc, Dispatcher):
+        assert "self._cache" in inspect.getsource(kind.compile), "a compiled function asks its cache no more"
     assert "cls._unique_ids" in inspect.getsource(FunctionIdentity.from_function), (
         "compiled functions are told apart in another way, perhaps not across processes"
     )
@@ -60,6 +62,34 @@ def test_arrays_are_made_of_addresses_and_of_arrays_without_copying() -> None:
     assert double(numbers.ctypes.data, 8, 2, 3) == 3
     assert double(numbers.ctypes.data, 8, 6, 512) == 2
     assert numbers.tolist() == [0, 1, 4, 6, 8, 5, 12, 14]
+
+
+def test_reading_what_was_compiled_loads_no_registries(tmp_path: Path) -> None:
+    """Nor does it keep anything from being compiled afterwards."""
+    first, second = (
+        subprocess.run([sys.executable, "-c", READER, tmp_path], check=True, capture_output=True, text=True)
+        for _ in range(2)
+    )
+    assert first.stdout.split() == ["False", "True", "7.0", "10.0"]
+    assert second.stdout.split() == ["True", "False", "7.0", "10.0"]
+
+
+READER = """
+import sys
+from pathlib import Path
+import numba, numpy as np
+from specviz.compat.numba import compiled_for_python
+
+def total(values, more):
+    found = float(more)
+    for value in values:
+        found += value
+    return found
+
+loop = compiled_for_python(total, "f8(f8[::1], i8)", name="total", source="", folder=Path(sys.argv[1]), nogil=True)
+print(bool(loop.stats.cache_hits), "numba.np.linalg" in sys.modules)
+print(loop(np.array([1.0, 2.0]), 4), numba.njit(lambda values: np.sum(values))(np.arange(5.0)))
+"""
 
 
 def test_what_different_processes_compiled_is_told_apart(tmp_path: Path) -> None:

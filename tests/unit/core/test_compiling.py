@@ -10,6 +10,7 @@ import pytest
 
 from specviz.core import compiling, loops
 from specviz.runtime.cpu.fused import functions
+from specviz.runtime.cpu.fused.processor import dot_products
 
 SECOND = """
 import pathlib, sys
@@ -49,12 +50,14 @@ def test_the_other_process_is_begun_until_it_has_come_to_its_end(
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: begun.append(command))
     compiling.begin.__wrapped__()
     assert [sys.executable, "-c"] == begun[0][:2]
-    for name in ("layer", "lead", "follow", "draft"):
-        monkeypatch.setattr(functions, name, lambda name=name: compiled.append(name))
+    made = ("layer", "lead", "follow", "draft", "multiply", "quantise", "embed", "attend")
+    for name in made:
+        monkeypatch.setattr(functions, name, lambda *_, name=name: compiled.append(name))
     monkeypatch.setattr(functions.os, "nice", lambda _: None)
     monkeypatch.setattr(functions.gc, "disable", lambda: None)
     exec(begun[0][2])
-    assert compiled == ["layer", "lead", "follow", "draft"]
+    assert compiled[:4] == ["layer", "lead", "follow", "draft"]
+    assert dot_products() is None or set(compiled) == set(made)
     compiling.begin.__wrapped__()
     assert len(begun) == 1
 

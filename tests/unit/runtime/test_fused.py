@@ -370,7 +370,7 @@ def test_the_largest_integers_come_out_exactly(dots: DotProducts, precision: Pre
     published = np.full((16, blocks, 20), 0xFF, np.uint8)
     published[..., :4] = np.array([1, 0], np.float16).view(np.uint8)  # scale and minimum
     weights = Room(1 << 16).take(16 * blocks * 20)
-    weights[:] = arrange(published.reshape(16, -1), Format.Q4_1).reshape(-1)
+    arrange(published.reshape(16, -1), Format.Q4_1, weights.reshape(1, -1))
     x = np.repeat(np.array([[1.0], [-1.0], [0.5]], np.float32), 32 * blocks, 1)
     integers, side = np.zeros((3, 64 * blocks), np.uint8), np.zeros((3, 4 * blocks), np.float32)
     quantise = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(functions.quantise(arithmetic))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +24,7 @@ from specviz.runtime.cpu.fused.teamwork import MOST
 from specviz.runtime.cpu.fused.vectors import LANES
 
 _FLOAT_BYTES = 4
-_TRIED_ROWS, _TRIES, _CLEARLY, _ROUNDS = 4, 8, 1.05, 3
+_TRIED_ROWS, _TRIES, _CLEARLY, _ROUNDS = 4, 4, 1.05, 5
 """Rows of the passes that are timed when a decoder is loaded, how often, by how much one thread must be faster, and how many times over."""
 
 
@@ -109,6 +110,7 @@ class Decoder:
         self._embedding = self._head if head is None else self._arena.matrix(embedding)
         self._embed = functions.embed(embedding.format)
         self._norm = self._arena.vector(norm)
+        self._arena.fill()
         self._numbers = np.array([shape.epsilon, shape.head_size**-0.5], np.float32)
         self._begin()
 
@@ -190,7 +192,7 @@ class Decoder:
         """Measure how many threads make a pass of a few rows fastest; one only where more are clearly slower.
 
         The numbers take turns, and the quickest undisturbed pass of each counts. What is chosen stays: one thread, which looks the quickest
-        once in thirty times on a busy machine, must be so three times over. Where other programs left no pass undisturbed, as many
+        once in thirty times on a busy machine, must be so every time. Where other programs left no pass undisturbed, as many
         threads as there are: the team does without them while they are missed. A tie goes to more: on a rented machine two threads have a core
         each, or the memory to themselves, at one time and not at another.
         """
@@ -295,6 +297,7 @@ class _Arena:
     def __init__(self, arithmetic: Arithmetic, size: int) -> None:
         self._arithmetic, self._room = arithmetic, Room(size)
         self._kept: list[np.ndarray] = []
+        self._to_arrange: list[tuple[Bytes, Format, np.ndarray]] = []
         self._zeros = np.zeros(0, np.float32)
         self.sizes: dict[int, int] = {}
         self.scratch_bytes = 0
@@ -304,16 +307,26 @@ class _Arena:
         self._kept.append(np.array(values, np.float32))  # a copy: a view would keep the whole file mapped
         return int(self._kept[-1].ctypes.data)
 
+    def fill(self) -> None:
+        """Arrange the weights of all matrices, on as many threads as passes may take: half of it is waiting for memory never touched before."""
+        with ThreadPoolExecutor(most_threads()) as pool:
+            largest_first = sorted(self._to_arrange, key=lambda each: -each[0].nbytes)
+            for _ in pool.map(lambda each: arrange(*each), largest_first):
+                pass
+        self._to_arrange.clear()
+
     def matrix(
         self, weights: Weights, other: Weights | None = None, bias: np.ndarray | None = None
     ) -> list[int]:
-        """The words of a matrix; with an `other` one, groups of both alternate."""
+        """The words of a matrix, which `fill` will arrange; with an `other` one, groups of both alternate."""
         kind, arithmetic = weights.format, self._arithmetic.meeting(weights.format)
-        parts = [arrange(each.rows, kind) for each in (weights, other) if each is not None]
-        groups = sum(map(len, parts))
-        room = self._room.take(sum(part.nbytes for part in parts))
+        count, parts = inputs(weights.rows, kind), [weights, *([other] if other else [])]
+        size = arranged_bytes(len(weights.rows), count, kind)
+        room = self._room.take(size * len(parts))
+        places = room.reshape(-(-len(weights.rows) // LANES), len(parts), -1)
         for index, part in enumerate(parts):
-            room.reshape(len(part), len(parts), -1)[:, index] = part
+            self._to_arrange.append((part.rows, kind, places[:, index]))
+        groups = len(places) * len(parts)
         address = int(room.ctypes.data)
         self.sizes[address] = room.nbytes
         if bias is None:
@@ -323,7 +336,6 @@ class _Arena:
             start = int(self._zeros.ctypes.data)
         else:
             start = self.vector(bias)
-        count = inputs(weights.rows, kind)
         blocks, integer_bytes = count // BLOCK, 0
         scratch = MOST_ROWS * count * _FLOAT_BYTES
         if kind.is_quantised:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 from collections.abc import Callable
 from functools import cache
@@ -16,7 +17,8 @@ from specviz.core import compiling, loops
 from specviz.runtime.cpu.fused import decoder_pass, layers, teamwork, tiles
 from specviz.runtime.cpu.fused.layers import POSITIONS
 from specviz.runtime.cpu.fused.memory import number, set_number
-from specviz.runtime.cpu.fused.products import Arithmetic, Format, product, quantiser, unpacker
+from specviz.runtime.cpu.fused.processor import dot_products, has_tiles, reading
+from specviz.runtime.cpu.fused.products import Arithmetic, Format, Precision, product, quantiser, unpacker
 from specviz.runtime.cpu.fused.vectors import LANES
 
 _source = compiling.sources()
@@ -217,7 +219,9 @@ def draft() -> int:
 
 
 def compile_all() -> None:
-    """Compile what passes and rounds need, whatever the model, and then the rest of the loops: in a process of its own."""
+    """Compile what passes and rounds need, whatever the model, then what the embedded pair's need, and then the rest of the loops: in a
+    process of its own.
+    """
     gc.disable()
     for make in (layer, lead, follow, draft):
         make()
@@ -225,6 +229,13 @@ def compile_all() -> None:
         getattr(loops, name)
     if hasattr(os, "nice"):
         os.nice(10)  # texts are being written by now
+    if dots := dot_products():
+        for weights, size in itertools.product((Format.Q4_1, Format.Q8_0), (1 << 20, 1 << 30)):
+            arithmetic = Arithmetic(dots, Precision.EXACT, has_tiles(), reading(size)).meeting(weights)
+            multiply(weights, arithmetic)
+            quantise(arithmetic)
+            embed(weights)
+        attend(3, 4 * LANES)
     for name in loops.ALL:
         getattr(loops, name)
     compiling.is_done()

@@ -16,8 +16,8 @@ from specviz.runtime.cpu.fused.vectors import LANES
 Bytes = np.ndarray
 """uint8 [outputs, bytes]: a matrix row by row, in GGUF's blocks or as floats."""
 
-_LOW = np.uint32(0x0F0F0F0F)
-"""The low halves of four bytes."""
+_LOW, _SIGNS = np.uint32(0x0F0F0F0F), np.uint32(0x80808080)
+"""The low halves of four bytes, and their highest bits."""
 _ROW_BYTES = {Format.Q4_1: 20 / 32, Format.Q8_0: 34 / 32, Format.BF16: 2.0, Format.F16: 2.0, Format.F32: 4.0}
 
 
@@ -26,49 +26,52 @@ def inputs(weights: Bytes, kind: Format) -> int:
     return int(weights.shape[1] / _ROW_BYTES[kind])
 
 
-def arrange(weights: Bytes, kind: Format) -> np.ndarray:
-    """uint8 [groups, bytes] of a matrix; outputs are filled up to a multiple of 16 with zeros."""
+def arrange(weights: Bytes, kind: Format, found: np.ndarray) -> None:
+    """Write a matrix to `found`, uint8 [groups, bytes]; outputs are filled up to a multiple of 16 with zeros."""
     missing = -len(weights) % LANES
     if missing:
         weights = np.concatenate([weights, np.zeros((missing, weights.shape[1]), np.uint8)])
-    lanes = weights.reshape(len(weights) // LANES, LANES, weights.shape[1])
-    groups = len(lanes)
-    if kind is Format.Q4_1:
-        return _q4_1(lanes).reshape(groups, -1)
-    if kind is Format.Q8_0:
-        return _q8_0(lanes).reshape(groups, -1)
-    size = int(_ROW_BYTES[kind])
-    return np.ascontiguousarray(lanes.reshape(groups, LANES, -1, size).transpose(0, 2, 1, 3)).reshape(
-        groups, -1
+    lanes = np.ascontiguousarray(weights).reshape(-1, LANES, weights.shape[1])
+    write = {Format.Q4_1: _q4_1, Format.Q8_0: _q8_0}.get(kind, _floats)
+    write(lanes, found, inputs(weights, kind))
+
+
+def _q4_1(lanes: np.ndarray, found: np.ndarray, count: int) -> None:
+    groups, blocks = len(lanes), count // BLOCK
+    found = found.reshape(groups, blocks, -1)
+    # Four bytes at once. GGUF has inputs 0 … 15 of a block in the low halves of its bytes, 16 … 31 in the high ones.
+    packed = lanes.view(np.uint32).reshape(groups, LANES, blocks, 5)[..., 1:]
+    high = np.ascontiguousarray(packed.transpose(0, 2, 3, 1))
+    low = high & _LOW
+    high >>= np.uint32(4)
+    high &= _LOW
+    words = found[..., : 16 * LANES].view(np.uint32).reshape(groups, blocks, 2, 2, LANES)
+    for index, part in enumerate((low, high)):
+        np.left_shift(part[:, :, 1::2], np.uint32(4), out=words[:, :, index])
+        words[:, :, index] |= part[:, :, ::2]
+    sides = lanes.view(np.uint16).reshape(groups, LANES, blocks, 10)[..., :2]
+    found[..., 16 * LANES :].view(np.uint16).reshape(groups, blocks, 2, LANES)[:] = sides.transpose(
+        0, 2, 3, 1
     )
 
 
-def _q4_1(lanes: np.ndarray) -> np.ndarray:
-    groups, count = len(lanes), lanes.shape[2] // 20
-    found = np.empty((groups, count, 20 * LANES), np.uint8)
-    # Four bytes at once. GGUF has inputs 0 … 15 of a block in the low halves of its bytes, 16 … 31 in the high ones.
-    packed = lanes.view(np.uint32).reshape(groups, LANES, count, 5)[..., 1:]
-    words = found[..., : 16 * LANES].view(np.uint32).reshape(groups, count, 4, LANES)
-    even, odd = packed[..., ::2], packed[..., 1::2]
-    words[:, :, :2] = (even & _LOW | (odd & _LOW) << 4).transpose(0, 2, 3, 1)
-    words[:, :, 2:] = (even >> 4 & _LOW | odd & ~_LOW).transpose(0, 2, 3, 1)
-    sides = lanes.view(np.uint16).reshape(groups, LANES, count, 10)[..., :2]
-    found[..., 16 * LANES :].view(np.uint16).reshape(groups, count, 2, LANES)[:] = sides.transpose(0, 2, 3, 1)
-    return found
+def _q8_0(lanes: np.ndarray, found: np.ndarray, count: int) -> None:
+    shape = len(lanes), LANES, count // (2 * BLOCK), 2
+    found = found.reshape(shape[0], shape[2], -1)
+    blocks = lanes.reshape(*shape, 34)
+    # Four bytes at once here too, which begin at any second byte.
+    words = np.ndarray((*shape, 8), np.uint32, blocks.data, 2, (*blocks.strides[:4], 4))
+    levels = found[..., : 64 * LANES].view(np.uint32).reshape(shape[0], shape[2], 2, 8, LANES)
+    levels[:] = words.transpose(0, 2, 3, 4, 1)
+    levels ^= _SIGNS
+    scales = found[..., 64 * LANES :].view(np.uint16).reshape(shape[0], shape[2], 2, LANES)
+    scales[:] = blocks.view(np.uint16)[..., 0].transpose(0, 2, 3, 1)
 
 
-def _q8_0(lanes: np.ndarray) -> np.ndarray:
-    groups, count = len(lanes), lanes.shape[2] // 34
-    blocks = lanes.reshape(groups, LANES, count, 34)
-    words = (blocks[..., 2:] ^ 0x80).reshape(groups, LANES, count, 8, 4).transpose(0, 2, 3, 1, 4)
-    parts = [words.reshape(groups, count // 2, -1), _side(blocks[..., :2]).reshape(groups, count // 2, -1)]
-    return np.concatenate(parts, axis=-1)
-
-
-def _side(scales: np.ndarray) -> np.ndarray:
-    """[groups, lanes, blocks, 2] -> [groups, blocks, lanes · 2]."""
-    groups, lanes, count, _ = scales.shape
-    return scales.transpose(0, 2, 1, 3).reshape(groups, count, lanes * 2)
+def _floats(lanes: np.ndarray, found: np.ndarray, count: int) -> None:
+    found.reshape(len(lanes), count, LANES, -1)[:] = lanes.reshape(len(lanes), LANES, count, -1).transpose(
+        0, 2, 1, 3
+    )
 
 
 def adjacent_pairs(heads: int, size: int) -> np.ndarray:

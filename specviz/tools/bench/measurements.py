@@ -79,7 +79,8 @@ class Forwards:
     """Bare forward passes at one cache length, and the bytes they read.
 
     `verifier_seconds[n - 1]` is a pass over n tokens. `draft_seconds` are those of each of `draft_length` draft tokens, with their draws,
-    where the drafter draws in one go. Bytes are those of weights and KV cache; `bandwidth` in bytes a second.
+    where the drafter draws in one go. Bytes are those of weights and KV cache; `bandwidth` in bytes a second. `beside` are pairs: seconds of
+    the verifier's pass over one token, and the bandwidth right after it.
     """
 
     positions: int
@@ -90,6 +91,12 @@ class Forwards:
     bandwidth: float
     draft_length: int = 0
     draft_seconds: float | None = None
+    beside: list[list[float]] = field(default_factory=list)
+
+    @property
+    def share(self) -> Quartiles | None:
+        """The share of the bandwidth at which a pass over one token reads, pair by pair: what memory gives changes within seconds."""
+        return quartiles(self.verifier_bytes / seconds / rate for seconds, rate in self.beside)
 
     @property
     def seconds_a_draft_token(self) -> float:

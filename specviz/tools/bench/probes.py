@@ -15,11 +15,12 @@ import torch
 
 from specviz.engine.events import Decided
 from specviz.engine.plan import may_hold_back
+from specviz.runtime.memory import MemoryReader
 from specviz.schema.settings import Request
 from specviz.tools.bench.contender import Bed, Ours, timed
 from specviz.tools.bench.measurements import Forwards, Overhead, Together
 
-_TRIES = 9
+_TRIES, _PAIRS = 9, 25
 _OVERHEAD_RUNS = 2
 
 
@@ -111,6 +112,8 @@ def measure_forwards(
         seconds = bare.draft(bed.draft_length)
         if attempt:
             draws.append(seconds / bed.draft_length)
+    reader = MemoryReader(bed.device)
+    beside = [[bare.round(0, 1), reader.read()] for _ in range(_PAIRS)]
     return Forwards(
         positions=bare.start,
         drafter_seconds=statistics.median(drafter),
@@ -120,6 +123,7 @@ def measure_forwards(
         bandwidth=bandwidth,
         draft_length=bed.draft_length,
         draft_seconds=statistics.median(draws) if draws else None,
+        beside=beside,
     )
 
 

@@ -7,6 +7,7 @@ import threading
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from specviz.files import write_whole
 from specviz.models.pair import ModelPair
 from specviz.runtime.model_runner import TorchModel, position_bytes
 from specviz.schema.settings import Request
-from specviz.tools.bench import benchmark, contender, contenders, shapes
+from specviz.tools.bench import benchmark, contender, contenders, probes, shapes
 from specviz.tools.bench.benchmark import Benchmark
 from specviz.tools.bench.contender import Bed
 from specviz.tools.bench.contenders import GENERATE, VERIFIER_ONLY, speed_at
@@ -57,6 +58,7 @@ def bed(tiny_pairs: tuple[ModelPair, ModelPair]) -> Bed:
 def no_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the large reads that measure a memory's bandwidth."""
     monkeypatch.setattr(benchmark, "bandwidth", lambda _device: 1e10)
+    monkeypatch.setattr(probes, "MemoryReader", lambda _device: SimpleNamespace(read=lambda: 1e10))
 
 
 def _options(**changes: Any) -> BenchmarkOptions:
@@ -154,6 +156,12 @@ def test_the_floor_is_bytes_over_bandwidth_and_overhead_what_passes_leave_of_a_r
     forwards = Forwards(10, 0.1, [1.0], drafter_bytes=100, verifier_bytes=700, bandwidth=1000.0)
     assert forwards.floor(0) == 0.7
     assert forwards.floor(3) == 1.0
+    assert forwards.share is None
+    forwards.beside.extend(
+        [[1.0, 1000.0], [2.0, 500.0], [0.5, 1000.0]]
+    )  # seconds, and the bandwidth right after
+    assert forwards.share is not None
+    assert forwards.share.median == pytest.approx(0.7)
     share = Overhead("a", 0, 3, [2, 2, 3], [1.0, 2.0, 4.0], [0.9, 1.9, 3.0]).share
     assert share is not None
     assert share.median == pytest.approx(0.1)

@@ -1,8 +1,9 @@
 """The private names of numba that SpecViz needs, all of them in 0.68.
 
 Compiled functions are cached by what they were made of. numba's own cache looks at one file's date, so that a change in
-another file, or of the processor's features in a container, would go unnoticed; and it knows no functions made by functions. Nor does
-reading one need all that numba can compile, which its cache loads first, in half a second. Each name is covered by tests/unit/compat/test_numba.py, which says what is lost when a later version changes one.
+another file, or of the processor's features in a container, would go unnoticed; it knows no functions made by functions; and before
+it reads one it loads all that numba can compile, for half a second or more. Each name is covered by
+tests/unit/compat/test_numba.py, which says what is lost when a later version changes one.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ where what SpecViz derives is cached. Knows no format."""
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 from specviz.errors import RequestError, SpecvizError
@@ -53,3 +56,23 @@ def cache_directory() -> Path:
     if base := os.environ.get("XDG_CACHE_HOME"):
         return Path(base) / "specviz"
     return Path.home() / ".cache" / "specviz"
+
+
+def kept(name: str, made_of: Iterable[bytes], make: Callable[[], str]) -> str:
+    """What `make` returns; from the cache, if it has that under its name, undamaged and made of the same. Not kept where it cannot be."""
+    path, key = cache_directory() / name, sha256()
+    for part in made_of:
+        key.update(sha256(part).digest())
+
+    def head(text: str) -> str:
+        return sha256(key.digest() + text.encode("utf-8")).hexdigest()
+
+    with suppress(OSError, ValueError):  # there is none, or it is no text
+        first, _, text = path.read_bytes().decode("utf-8").partition("\n")
+        if first == head(text):
+            return text
+    text = make()
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, f"{head(text)}\n{text}")
+    return text

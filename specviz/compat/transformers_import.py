@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 from specviz.compat.around_imports import around_import
-from specviz.files import cache_directory, write_whole
+from specviz.files import kept
 
 MODULE, FUNCTION, PREFIX = "transformers.utils.import_utils", "define_import_structure", "models"
 """The function that looks, where it is, and what it is asked for by the package itself."""
@@ -42,20 +41,17 @@ def _list(look: Callable[..., Found], path: Any, prefix: str | None) -> Found:
     version = getattr(sys.modules.get("transformers"), "__version__", "dev")
     if prefix != PREFIX or "dev" in version:  # whose files may change
         return look(path, prefix)
-    kept = cache_directory() / f"transformers-{version}.json"
-    with suppress(OSError, ValueError, TypeError, AttributeError, LookupError):  # none, or a damaged one
-        whole = json.loads(kept.read_text(encoding="utf-8"))
-        if whole["of"] == str(path):
-            return {
-                frozenset(needs): {name: set(names) for name, names in modules.items()}
-                for needs, modules in whole["found"]
-            }
-    found = look(path, prefix)
-    with suppress(OSError):
-        lists = [
-            [sorted(needs), {name: sorted(names) for name, names in modules.items()}]
-            for needs, modules in found.items()
-        ]
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(kept, json.dumps({"of": str(Path(path)), "found": lists}))
-    return found
+
+    def found() -> str:
+        return json.dumps(
+            [
+                [sorted(needs), {name: sorted(names) for name, names in modules.items()}]
+                for needs, modules in look(path, prefix).items()
+            ]
+        )
+
+    text = kept("transformers-models.json", [version.encode(), str(path).encode()], found)
+    return {
+        frozenset(needs): {name: set(names) for name, names in modules.items()}
+        for needs, modules in json.loads(text)
+    }

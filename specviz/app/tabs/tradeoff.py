@@ -30,7 +30,7 @@ def tradeoff_tab(
     x, y, temperature = _axes(events)
     costs, preset, sliders = cost_controls(presets)
     with gr.Row(elem_id="tradeoff-stage"):
-        view = FigureView(events.drawn(events.start), dark=DARK, elem_id="tradeoff-figure")
+        view = FigureView(events.first(), dark=DARK, elem_id="tradeoff-figure")
         card = PointCard(elem_id="tradeoff-card")
     back = gr.Button("Show the recorded sweep", size="sm", visible=False, elem_id="tradeoff-recorded")
     with gr.Accordion("Sweep it yourself", open=False):

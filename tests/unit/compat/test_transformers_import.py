@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +36,6 @@ def test_what_was_found_is_kept_and_read(tmp_path: Path, monkeypatch: pytest.Mon
     assert _list(look, Path("elsewhere"), PREFIX) == FOUND  # another installation
     assert _list(look, Path("elsewhere"), None) == FOUND  # of one model
     assert len(looked) == 3
-    kept = next(tmp_path.iterdir())
-    for damaged in ("{", json.dumps({"of": "elsewhere"}), json.dumps({"of": "elsewhere", "found": [1]})):
-        kept.write_text(damaged)
-        assert _list(look, Path("elsewhere"), PREFIX) == FOUND
-    assert len(looked) == 6
 
 
 def test_where_nothing_can_be_written_it_looks_each_time(
@@ -49,4 +43,4 @@ def test_where_nothing_can_be_written_it_looks_each_time(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "file"))
-    assert _list(lambda *_: FOUND, Path("there"), PREFIX) is FOUND
+    assert _list(lambda *_: FOUND, Path("there"), PREFIX) == FOUND

@@ -44,6 +44,7 @@ class Recorded:
     results: Results
     items: tuple[Item, ...]
     costs: CostModel | None = None
+    folder: None = None
 
     def samples(self, setting: int) -> list[Sample]:
         return [

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from specviz.errors import RequestError, SpecvizError
 
+_HASH = sha256().digest_size
+
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write bytes, or text as UTF-8; a file of that name is replaced in one step.
@@ -58,21 +60,30 @@ def cache_directory() -> Path:
     return Path.home() / ".cache" / "specviz"
 
 
-def kept(name: str, made_of: Iterable[bytes], make: Callable[[], str]) -> str:
-    """What `make` returns; from the cache, if it has that under its name, undamaged and made of the same. Not kept where it cannot be."""
-    path, key = cache_directory() / name, sha256()
-    for part in made_of:
-        key.update(sha256(part).digest())
+def read_intact(path: Path) -> bytes | None:
+    """What `write_intact` wrote; None if there is no such file, or it was damaged."""
+    try:
+        whole = path.read_bytes()
+    except OSError:
+        return None
+    return whole[_HASH:] if sha256(whole[_HASH:]).digest() == whole[:_HASH] else None
 
-    def head(text: str) -> str:
-        return sha256(key.digest() + text.encode("utf-8")).hexdigest()
 
-    with suppress(OSError, ValueError):  # there is none, or it is no text
-        first, _, text = path.read_bytes().decode("utf-8").partition("\n")
-        if first == head(text):
-            return text
-    text = make()
+def write_intact(path: Path, content: bytes) -> None:
+    """Keep `content` behind its hash, in a folder that is made for it; nothing where it cannot be written."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, f"{head(text)}\n{text}")
+        write_whole(path, sha256(content).digest() + content)
+
+
+def kept(name: str, made_of: Iterable[bytes], make: Callable[[], str]) -> str:
+    """What `make` returns; from the cache, if it has that under its name, undamaged and made of the same. Not kept where it cannot be."""
+    path, parts = cache_directory() / name, sha256()
+    for part in made_of:
+        parts.update(sha256(part).digest())
+    key, found = parts.digest(), read_intact(path)
+    if found is not None and found.startswith(key):
+        return found[_HASH:].decode("utf-8")
+    text = make()
+    write_intact(path, key + text.encode("utf-8"))
     return text

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -29,7 +29,7 @@ from numba.core.serialize import dumps
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-from specviz.files import write_whole
+from specviz.files import read_intact, write_intact
 
 _config: Any = numba.config  # its names are made as it is read
 
@@ -166,17 +166,13 @@ class _Cache(NullCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function, or None."""
         try:
-            content = self._path.read_bytes()
-            if sha256(content[32:]).digest() == content[:32]:
-                rtsys.initialize(target_context)  # all of it that machine code needs
-                return CompileResult._rebuild(target_context, *pickle.loads(content[32:]))
+            if (content := read_intact(self._path)) is None:
+                return None
+            rtsys.initialize(target_context)  # all of it that machine code needs
+            return CompileResult._rebuild(target_context, *pickle.loads(content))
         except Exception:
             return None
-        return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Write the file, whole or not at all."""
-        with suppress(OSError):
-            content = dumps(data._reduce())
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self._path, sha256(content).digest() + content)
+        write_intact(self._path, dumps(data._reduce()))

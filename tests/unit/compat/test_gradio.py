@@ -310,3 +310,14 @@ def test_the_markers_of_values_survive_json() -> None:
     assert json.loads(json.dumps(gr.update(value=1)))["__type__"] == "update", (
         "Gradio marks updates in another way: the button that copies a link shows nothing."
     )
+
+
+def test_the_servers_addresses_are_made_when_it_is_launched(page: LastingBlocks) -> None:
+    assert "self.app = App.create_app(" in inspect.getsource(gr.Blocks.launch), (
+        "launching makes none any more"
+    )
+    for method in (gr.Blocks.queue, gr.Blocks.__exit__):
+        assert "App.create_app(" in inspect.getsource(method), (
+            f"{method.__name__} makes no addresses any more: `_no_addresses_yet` may go"
+        )
+    assert page.app is None

@@ -150,7 +150,7 @@ def test_a_server_that_is_right_passes_whatever_its_visitors_do(
     shares = {"cancel": 0.25, "close": 0.25, "kill": 0.25}
     measured = measure(address, through=through, seed=20, **shares)  # the first four do one of each
     assert measured.complete
-    assert not measured.failed, [visit for visit in measured.visits if visit.why]
+    assert not measured.failed, (measured.alone, measured.visits, measured.again)
     assert [visit.number for visit in measured.visits] == list(range(1, 13))
     became = {"close": {CLOSED}, "kill": {KILLED}, "read": {FINISHED}, "cancel": {CANCELLED, FINISHED}}
     assert {visit.intent for visit in measured.visits} == set(became)

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that do not spin, as in specviz/app/server.py
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("SPECVIZ_PAIRS_OFFERED", "all")
+if not os.path.exists(
+    "/dev/nvidiactl"
+):  # without a GPU its kernels are interpreted; Triton reads this when it is imported
+    os.environ["TRITON_INTERPRET"] = "1"
 os.environ["GRADIO_TEMP_DIR"] = tempfile.mkdtemp(prefix="specviz-uploads-")
 atexit.register(shutil.rmtree, os.environ["GRADIO_TEMP_DIR"], ignore_errors=True)
 

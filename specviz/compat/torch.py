@@ -34,23 +34,6 @@ def packed_product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
     return product
 
 
-def attention_and_log_sum(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None
-) -> tuple[Tensor, Tensor]:
-    """torch's fused attention [B, H, n, D] over [B, H, T, D], with a mask [B, H, n, T] that is added to the scores; and the
-    logarithm of each query's sum of exponentials, [B, H, n], which the public function keeps to itself. On a GPU, but for float64, and on the CPU.
-    """
-    if query.is_cuda:
-        mixed, log_sum, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
-            query, key, value, mask, True, scale=scale
-        )
-        return mixed, log_sum[..., : query.shape[2]]  # it comes padded
-    mixed, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, attn_mask=mask, scale=scale
-    )
-    return mixed, log_sum
-
-
 def end_failed_capture(device_index: int, pool: Any) -> None:
     """Take the CUDA allocator out of capture mode after a capture failed. Up to 2.12 `capture_end` leaves it there."""
     torch._C._cuda_endAllocateToPool(device_index, pool)

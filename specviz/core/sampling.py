@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from specviz.core import kernels
-from specviz.trials import tried
 
 Number = float | Tensor
 """A setting: one number for the whole batch, or a tensor [...] with one value for each distribution [..., V]."""
@@ -177,18 +176,7 @@ def _kept(flat: Tensor, ids: Tensor, limit: Tensor, bound: Tensor) -> tuple[Tens
 
 def _descending(values: Tensor) -> tuple[Tensor, Tensor]:
     """Probabilities [n, m] in descending order and their indices; ties keep the lower one first."""
-    if not (values.is_cuda and values.dtype == torch.float32 and tried("draws")):
-        return torch.sort(values, dim=-1, descending=True, stable=True)
-    return sort_together(values)
-
-
-def sort_together(values: Tensor) -> tuple[Tensor, Tensor]:
-    """`_descending` of float32 as a single sort: a GPU sorts long rows one after another. The bits of positive floats sort alike."""
-    count, width = values.shape
-    rows = torch.arange(count, device=values.device)[:, None] << 31
-    keys = rows + ((1 << 31) - 1 - values.contiguous().view(torch.int32).long())
-    order = torch.sort(keys.flatten(), stable=True).indices.view(count, width) - (rows >> 31) * width
-    return values.gather(-1, order), order
+    return torch.sort(values, dim=-1, descending=True, stable=True)
 
 
 def leading(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -230,7 +218,7 @@ def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
     """
     if kernels.serve(probabilities):
         return kernels.draw(probabilities, uniform)
-    if probabilities.is_cuda and probabilities.shape[-1] > _BLOCK and tried("draws"):
+    if probabilities.is_cuda and probabilities.shape[-1] > _BLOCK:
         return draw_in_two_steps(probabilities, uniform)
     cumulative = probabilities.double().cumsum(-1)
     found = _first_beyond(cumulative, uniform.double().unsqueeze(-1) * cumulative[..., -1:]).squeeze(-1)

@@ -23,9 +23,7 @@ from specviz.progress import Progress
 from specviz.runtime.attention import group
 from specviz.runtime.cpu.packing import pack
 from specviz.runtime.cpu.threads import choose
-from specviz.runtime.cuda.fusing import fuse
-from specviz.runtime.cuda.workspace import single_gpu
-from specviz.trials import tried
+from specviz.runtime.cuda.decoder import fuse
 
 
 def load_module(
@@ -58,12 +56,11 @@ def load_module(
 
 
 def tune(model: PreTrainedModel) -> None:
-    """Make passes over a few tokens fast: packed weights and threads on the CPU, attention on any device."""
+    """Make passes over a few tokens fast: packed weights and threads on the CPU, kernels on a GPU, attention on any device."""
     pack(model)
     group(model)
     choose(model)
-    if single_gpu(model) is not None and tried("fused"):
-        fuse(model)
+    fuse(model)
 
 
 def _published(

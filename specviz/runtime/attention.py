@@ -16,18 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
-from specviz.compat.torch import attention_and_log_sum
 from specviz.compat.transformers import ProcessSwitch, attention_of
 from specviz.compat.transformers_attention import sdpa_attention_forward, sdpa_mask
-from specviz.trials import tried
 
 NAME = "specviz_grouped"
 _LEAST = 4
 """With fewer rows the CPU kernel sums in another order."""
-LONG, PART = 1024, 512
-"""From how many positions on, and in parts of how many, a GPU attends to them side by side (the trial "split")."""
-_FEW = 16
-"""Tokens of a slot up to which it does: more fill it without."""
 
 
 def group(model: PreTrainedModel) -> None:
@@ -65,32 +59,9 @@ def grouped_attention(
     query = query.reshape(batch, key.shape[1], rows, size)
     if rows < _LEAST:
         query = functional.pad(query, (0, 0, 0, _LEAST - rows))
-    few, long = tokens <= _FEW, key.shape[2] >= LONG and key.shape[2] % PART == 0
-    if query.is_cuda and few and long and tried("split"):
-        mixed = split_attention(query, key, value, attention_mask, scaling)
-    else:
-        with without_cudnn:
-            mixed = functional.scaled_dot_product_attention(query, key, value, attention_mask, scale=scaling)
+    with without_cudnn:
+        mixed = functional.scaled_dot_product_attention(query, key, value, attention_mask, scale=scaling)
     return mixed[:, :, :rows].reshape(batch, heads, tokens, -1).transpose(1, 2).contiguous(), None
-
-
-def split_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None) -> Tensor:
-    """Attention [B, G, n, D] over parts of the positions side by side, put together by their sums of exponentials.
-
-    The fused kernel takes one block of a GPU for each key-value head, and walks all positions in it. One row after another, so
-    that the parts can be a dimension of the keys where they lie.
-    """
-    rows = []
-    for q, k, v, bias in zip(query, key, value, mask, strict=True):
-        keys, values = (each.unflatten(1, (-1, PART)).transpose(0, 1) for each in (k, v))
-        count, heads = keys.shape[:2]
-        bias = bias.unflatten(-1, (count, PART)).movedim(-2, 0).expand(-1, heads, -1, -1)
-        mixed, log_sum = attention_and_log_sum(q.expand(count, -1, -1, -1), keys, values, bias, scale)
-        # Where a whole part is masked, kernels say what they like.
-        log_sum = log_sum.masked_fill((bias == -torch.inf).all(-1), -torch.inf)
-        share = log_sum.softmax(0).unsqueeze(-1)
-        rows.append((torch.where(share > 0, mixed, 0) * share).sum(0).to(query.dtype))
-    return torch.stack(rows)
 
 
 def _disable_cudnn() -> Callable[[], None]:

@@ -171,6 +171,13 @@ class KVCache(Cache):
                 layer.resize(slots, length)
             self._state.slots, self._state.length = slots, length
 
+    def allocate(self, layers: int, like: Tensor) -> None:
+        """Allocate the buffers of that many layers, where they are not: heads, size, dtype and device of `like` [_, H, _, D]."""
+        self._grow_to(layers)
+        for layer in self.layers:
+            if not layer.is_initialized:
+                layer.lazy_initialization(like, like)
+
     def growth(self, slots: int, length: int, fresh: bool = False) -> int:
         """Positions, of all slots together, by which the buffers would grow to make that room."""
         slots, length = self._capacity(slots, length, fresh)

@@ -18,11 +18,11 @@ from torch.nn import functional
 from specviz.compat.transformers import attention_of
 from specviz.runtime import attention
 from specviz.runtime.cpu.threads import chosen, limited_to
+from specviz.runtime.cuda.decoder import decoder_of
 from specviz.runtime.cuda.graphs import PLAIN, Graphs
 from specviz.runtime.cuda.workspace import Workspace, single_gpu, workspace
 from specviz.runtime.kv_cache import GRAIN, KVCache, power
 from specviz.runtime.runner import Runner
-from specviz.trials import tried
 
 _SHORTEST = 256
 """Positions that a captured pass sees at least: fewer shapes to capture, hardly more to read."""
@@ -56,9 +56,7 @@ class ModelRunner(Runner):
         self.device = model.get_input_embeddings().weight.device
         self.dtype = model.dtype
         self.position_bytes = position_bytes(model)
-        self._fixed = self.device.type == "cuda" and tried("fixed")
-        if self._fixed:  # sums in halves, whose order is nobody's business otherwise
-            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        self._decoder = decoder_of(model)
 
     def _new_cache(self) -> KVCache:
         return KVCache()
@@ -83,6 +81,8 @@ class ModelRunner(Runner):
 
     def reading_bytes(self, visible: int) -> int:
         """Bytes a prefill pass takes for each token: the widest layer's activations, and its mask."""
+        if self._decoder is not None:
+            return self._decoder.reading_bytes(visible)
         config = self._config
         sharing = config.num_attention_heads // attention.key_heads(config)
         inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
@@ -116,8 +116,28 @@ class ModelRunner(Runner):
             and self._held.graphs.enabled
         ):
             return self._replay(self._held.graphs, tokens, positions, visible, valid)
+        if self._decoder is not None:
+            of_the_pair = partial(self._decoder.logits, vocabulary_size=self.vocabulary_size)
+            return self._decode(of_the_pair, tokens, positions, visible, valid, slots)
         output = self._run(self._model, tokens, positions, visible, valid, slots)
         return output.logits[..., : self.vocabulary_size]
+
+    def _decode(
+        self,
+        decode: Callable[..., Tensor],
+        tokens: Tensor,
+        positions: Tensor,
+        visible: int,
+        valid: Tensor | None,
+        slots: slice | None,
+    ) -> Tensor:
+        """A pass of the decoder that is not captured."""
+        assert self._decoder is not None
+        self._decoder.prepare(self._cache)
+        index, positions = self._write_index(positions, valid)
+        self.calls += 1
+        slots = slice(0, len(self.owners)) if slots is None else slots
+        return decode(tokens, positions, index, self._cache, slots, visible)
 
     @property
     def uncaptured(self) -> int:
@@ -132,12 +152,7 @@ class ModelRunner(Runner):
         index, positions = self._write_index(positions, valid)
         count, width = tokens.shape
         rows, columns = power(count), power(width)
-        if self._fixed:  # always the same number of tokens, as in `read`: a product's bits depend on it
-            columns = _LARGEST // rows
-        seen = max(_SHORTEST, power(visible))
-        if visible > attention.LONG and tried("split"):
-            seen = -(-visible // attention.PART) * attention.PART
-        seen = min(seen, scratch)
+        seen = min(max(_SHORTEST, power(visible)), scratch)
         margin = (0, columns - width, 0, rows - count)
         inputs = [
             functional.pad(values, margin, value=value)
@@ -168,7 +183,12 @@ class ModelRunner(Runner):
 
     def _pass(self, tokens: Tensor, positions: Tensor, index: Tensor, visible: int) -> Tensor:
         """Logits of a pass over the first slots, reading its inputs on the device alone, so that it can be captured."""
-        self._cache.write_to(slice(0, len(tokens)), index, visible)
+        slots = slice(0, len(tokens))
+        if self._decoder is not None:
+            self._decoder.prepare(self._cache)
+            size = self.vocabulary_size
+            return self._decoder.logits(tokens, positions, index, self._cache, slots, visible, size)
+        self._cache.write_to(slots, index, visible)
         output = self._call(self._model, tokens, positions, visible)
         logits: Tensor = output.logits[..., : self.vocabulary_size]
         return logits
@@ -183,14 +203,8 @@ class ModelRunner(Runner):
         slots: slice | None = None,
     ) -> None:
         """See `Runner.read`."""
-        if self._fixed:
-            slots = slice(0, len(self.owners)) if slots is None else slots
-            valid = torch.ones_like(tokens, dtype=torch.bool) if valid is None else valid
-            for row, first in product(range(len(tokens)), range(0, tokens.shape[1], _LARGEST)):
-                part = [each[row : row + 1, first : first + _LARGEST] for each in (tokens, positions, valid)]
-                some, where, real = (functional.pad(each, (0, _LARGEST - each.shape[1])) for each in part)
-                slot = slice(slots.start + row, slots.start + row + 1)
-                self._run(self._model.base_model, some, where, visible, real, slot)
+        if self._decoder is not None:
+            self._decode(self._decoder.read, tokens, positions, visible, valid, slots)
         else:
             self._run(self._model.base_model, tokens, positions, visible, valid, slots)
 

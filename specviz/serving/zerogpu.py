@@ -52,8 +52,9 @@ def start() -> None:
     if active():
         # Only the thread that imports `spaces` is shown a GPU before there is one; transformers loads in several.
         os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
-        # A worker lives for one call: captures would cost more of the visitor's time than they save.
+        # A worker lives for one call: captures and kernels would cost more of the visitor's time than they save.
         os.environ["SPECVIZ_GRAPHS"] = "0"
+        os.environ["SPECVIZ_GPU_RUNNER"] = "torch"
         import spaces  # noqa: F401  # an optional package
 
 

@@ -6,24 +6,33 @@ The laws are those of the end-to-end tests, on the engine of this folder. What a
 
 from __future__ import annotations
 
+import copy
 import gc
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from specviz.core.methods import PAPER
 from specviz.engine.engine import Engine
 from specviz.models.loading import load_pair
 from specviz.models.registry import DEFAULT_PAIR
+from specviz.runtime.cuda.decoder import Decoder, decoder_of, serves
 from specviz.runtime.cuda.workspace import workspace
+from specviz.runtime.kv_cache import KVCache
 from specviz.runtime.memory import give_back_memory
 from specviz.schema.settings import Request
 from specviz.serving.shared_engine import SharedEngine
-from tests.e2e.test_embedded import PROMPTS, test_greedy_is_greedy  # noqa: F401  (collected here once more)
-from tests.gpu.rounding import check_blocks, check_neighbours, check_same
+from tests.e2e.test_embedded import (
+    LENGTHS,
+    PROMPTS,
+    test_greedy_is_greedy,  # noqa: F401  (collected here once more)
+)
+from tests.gpu.rounding import SEEDS, TOKENS, check_blocks, check_neighbours, check_same, first_difference
 
 
 def mixed(count: int) -> list[Request]:
@@ -129,7 +138,68 @@ def test_a_shared_engine_writes_what_each_gets_alone(engine: Engine, shared: Sha
         check_same(engine, request, [engine.generate(request)[0], run], ["alone", "in company"])
 
 
-def test_half_precision_runs() -> None:
-    engine = Engine(load_pair(DEFAULT_PAIR, device="cuda", dtype="bfloat16"))
-    for run in engine.generate([replace(request, max_new_tokens=24) for request in mixed(9)]):
-        assert run.stop_reason in ("eos", "length")
+@pytest.fixture(scope="module")
+def half() -> Engine:
+    """The embedded pair in bfloat16, by kernels of ours."""
+    pair = load_pair(DEFAULT_PAIR, device="cuda", dtype="bfloat16")
+    assert decoder_of(pair.drafter) is not None
+    assert decoder_of(pair.verifier) is not None
+    return Engine(pair)
+
+
+def test_in_bfloat16_the_block_does_not_show_at_all(half: Engine) -> None:
+    """Law 2, to the bit: nine methods, two seeds, every K."""
+    requests = [
+        Request(prompt=PROMPTS[6], method=method, seed=seed, max_new_tokens=TOKENS)
+        for method in PAPER
+        for seed in SEEDS
+    ]
+    first, *others = [half.generate([replace(each, draft_length=k) for each in requests]) for k in LENGTHS]
+    for runs in others:
+        assert [first_difference(*both) for both in zip(first, runs, strict=True)] == [None] * len(requests)
+
+
+def test_in_bfloat16_neighbours_do_not_show_at_all(half: Engine, shared_half: SharedEngine) -> None:
+    """Law 3, to the bit: each alone, all together, and coming and going in a shared engine."""
+    requests = mixed(18)
+    alone = [half.generate(request)[0] for request in requests]
+    for runs in (half.generate(requests), list(shared_half.generate(requests))):
+        assert [first_difference(*both) for both in zip(alone, runs, strict=True)] == [None] * len(requests)
+
+
+@pytest.fixture
+def shared_half(half: Engine) -> Iterator[SharedEngine]:
+    one = SharedEngine(half.pair, max_sequences=8)
+    yield one
+    one.close()
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_kernels_are_as_near_to_float64_as_transformers(family: str) -> None:
+    """And have the same bits for any number of tokens at once."""
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(
+        family, hidden_size=640, num_hidden_layers=3, num_attention_heads=10, num_key_value_heads=2,
+        intermediate_size=1696, vocab_size=3001, head_dim=64, pad_token_id=None,
+    )  # fmt: skip
+    with torch.device("cuda"):
+        model: Any = (
+            AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval().requires_grad_(False)
+        )
+        tokens = torch.randint(3001, (3, 300))
+    for weight in model.parameters():
+        if weight.dim() == 1:
+            weight.add_(torch.randn_like(weight) * 0.2)
+    assert serves(model)
+    decoder, cache, positions = Decoder(model), KVCache(), torch.arange(300, device="cuda").expand(3, -1)
+    cache.reserve(3, 400)
+    decoder.prepare(cache)
+    with torch.inference_mode():
+        theirs = model(tokens).logits.double()
+        exact = copy.deepcopy(model).double()(tokens).logits
+        ours = decoder.logits(tokens, positions, positions, cache, slice(0, 3), 300, 3001)
+        assert (ours - exact).square().mean() <= (theirs - exact).square().mean()
+        for count in (1, 2, 5, 16, 17, 40, 64, 65, 100, 200):
+            last = tokens[1:2, -count:], positions[1:2, -count:], positions[1:2, -count:]
+            again = decoder.logits(*last, cache, slice(1, 2), 300 + count, 3001)
+            assert torch.equal(again[0], ours[1, -count:]), count

@@ -15,8 +15,8 @@ from specviz.models.loading import load_pair
 from specviz.models.modules import tune
 from specviz.models.pair import ModelPair
 from specviz.models.placement import find_device
+from specviz.runtime.cuda.decoder import VARIABLE
 from specviz.tools.bench.shapes import shape_pair, tuned_twin
-from specviz.trials import VARIABLE
 
 Shapes = tuple[str, str]
 """Names of a drafter's and a verifier's shape."""
@@ -85,9 +85,9 @@ class Job:
 
 
 @contextmanager
-def environment(*, graphs: bool = True, trials: tuple[str, ...] = ()) -> Iterator[None]:
-    """For a while, whether passes are captured and which trials are on. For the whole process."""
-    wanted = {"SPECVIZ_GRAPHS": "1" if graphs else "0", VARIABLE: ",".join(trials)}
+def environment(*, graphs: bool = True, kernels: bool = True) -> Iterator[None]:
+    """For a while, whether passes are captured, and whether models loaded now get kernels of ours. For the whole process."""
+    wanted = {"SPECVIZ_GRAPHS": "1" if graphs else "0", VARIABLE: "kernels" if kernels else "torch"}
     before = {name: os.environ.get(name) for name in wanted}
     os.environ |= wanted
     try:

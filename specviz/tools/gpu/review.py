@@ -1,6 +1,6 @@
 """What reading the code without a GPU made us expect, measured first: five measurements, each beside what was expected.
 
-Each is taken with the trials that ought to change it and without. Knows passes and rounds; what they come to, a reader judges.
+Each is taken with kernels of ours and with transformers' own passes. Knows passes and rounds; what they come to, a reader judges.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,56 +35,44 @@ _VOCABULARY = 151_936
 
 EXPECTED = {
     "bandwidth": "TB/s: H100 3.0, H200 4.3",
-    "replays": "ms: drafter 1.8–2.3 (floor 0.23), verifier 5.0–5.6 (floor 3.29), 16 tokens within 5 %",
-    "replays, fused": "ms: drafter 0.5, verifier 3.8",
-    "replays, fixed": "hardly more than without, as long as bytes bind",
+    "replays": "ms: drafter 0.5 (floor 0.23), verifier 3.8 (floor 3.29), 16 tokens within 5 %",
+    "replays, torch": "ms: drafter 1.8–2.3, verifier 5.0–5.6, 16 tokens within 5 %",
     "growth": "captured again after the buffers grew: about 0.1 s a new shape",
-    "bits": "logits of one token 0.125–0.25 apart at 2, 4, 8, 16 tokens, and beside three others at 1, 4",
-    "bits, fixed": "0 everywhere",
-    "texts": "of 4, equal to those of K = 1: few, they part within dozens of tokens",
-    "texts, fixed": "all 4",
-    "a round": "ms: 15.5 = 4 × 2.0 + 5.3 + 0.6 + 1.5 idle; fused 7.6",
-    "a round, fused": "ms: 7.6",
-    "context": "ms at 256, 1024, 4096: verifier 5.3, 5.7, 7.3; drafter 2.0, 2.3, 3.2",
-    "context, split": "nearly level",
+    "bits": "0 everywhere",
+    "bits, torch": "logits of one token 0.125–0.25 apart at 2, 4, 8, 16 tokens, and beside three others at 1, 4",
+    "texts": "all 4",
+    "texts, torch": "of 4, equal to those of K = 1: few, they part within dozens of tokens",
+    "a round": "ms: 7.6",
+    "a round, torch": "ms: 15.5 = 4 × 2.0 + 5.3 + 0.6 + 1.5 idle",
+    "context": "nearly level",
+    "context, torch": "ms at 256, 1024, 4096: verifier 5.3, 5.7, 7.3; drafter 2.0, 2.3, 3.2",
+    "prefill": "ms of 16, 128, 512 tokens: bound by launching, then by the products",
     "draws": "ms: one row 0.02, two rows 0.28; top-p 0.1 for each distribution",
-    "draws, wider": "ms: level, below 0.1",
 }
-"""What was expected of Qwen2.5 0.5B → 7B in bfloat16 on an H200, by step."""
+"""What was expected of Qwen2.5 0.5B → 7B in bfloat16 on an H200, by step; with "torch", of transformers' own passes."""
 
 
 def measure(job: Job, record: Record) -> None:
     """Take the measurements that are missing."""
     record.step("bandwidth", lambda: {"terabytes_a_second": bandwidth(job.device) / 1e12})
     record.step("draws", lambda: _draws(job))
-    with environment(trials=("draws",)):
-        record.step("draws, wider", lambda: _draws(job))
-    names = job.shapes[0]
     plain: list[ModelPair] = []
 
     def pair() -> ModelPair:
         if not plain:
-            plain.append(job.of_shapes(names)[0])
+            plain.append(job.of_shapes(job.shapes[0])[0])
         return tuned_twin(plain[0], tune)
 
-    for suffix, trials in (
-        ("", ()),
-        (", fused", ("fused",)),
-        (", fixed", ("fixed",)),
-        (", split", ("split",)),
-    ):
-        with environment(trials=trials):
-            if suffix != ", split":
-                record.step(f"replays{suffix}", lambda: _replays(pair()))
-            if suffix in ("", ", fused"):
-                record.step(f"a round{suffix}", lambda: _round(job, pair()))
-            if not suffix:
+    for suffix, kernels in (("", True), (", torch", False)):
+        with environment(kernels=kernels):
+            record.step(f"replays{suffix}", lambda: _replays(pair()))
+            record.step(f"a round{suffix}", lambda: _round(job, pair()))
+            record.step(f"bits{suffix}", lambda: _bits(pair()))
+            record.step(f"texts{suffix}", lambda: _texts(job, pair()))
+            record.step(f"context{suffix}", lambda: _context(job, pair()))
+            if kernels:
                 record.step("growth", lambda: _growth(pair()))
-            if suffix in ("", ", fixed"):
-                record.step(f"bits{suffix}", lambda: _bits(pair()))
-                record.step(f"texts{suffix}", lambda: _texts(job, pair()))
-            if suffix in ("", ", split"):
-                record.step(f"context{suffix}", lambda: _context(job, pair()))
+                record.step("prefill", lambda: _prefill(job, pair()))
 
 
 def table(steps: dict[str, Found]) -> Rows:
@@ -218,6 +207,22 @@ def _context(job: Job, pair: ModelPair) -> Found:
         name: [_milliseconds(pair, name, 1, position - 1) for position in positions]
         for name in ("verifier", "drafter")
     }
+
+
+def _prefill(job: Job, pair: ModelPair) -> Found:
+    """Reading prompts of some lengths."""
+    found: Found = {}
+    for name in ("verifier", "drafter"):
+        times = []
+        for length in (8, 16) if job.tiny else (16, 128, 512):
+            passes = _passes(pair, name, length)
+            ids = passes.ids(length)
+            read = partial(passes.read, ids)
+            tries = [timed(job.device, read)[1] for _ in range(5)]
+            times.append(1000 * statistics.median(tries[2:]))
+            passes.close()
+        found[name] = times
+    return found
 
 
 @torch.inference_mode()

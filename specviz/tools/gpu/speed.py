@@ -18,7 +18,6 @@ from specviz.tools.bench.options import BenchmarkOptions
 from specviz.tools.gpu.job import Job, environment
 from specviz.tools.gpu.record import Found, Record
 from specviz.tools.templates import NONE, Rows
-from specviz.trials import TRIALS
 
 _ALL = ("verifier_only", "speed", "generate", "generate-compiled", "assisted-constant", "flashspec")
 _OURS = ("verifier_only", "speed")
@@ -29,17 +28,17 @@ _FILE = "4-benchmarks.json"
 
 
 def measure(job: Job, record: Record) -> None:
-    """Run the benchmarks that have not been run: everybody beside us, then ourselves without captures and with all trials."""
+    """Run the benchmarks that have not been run: everybody beside us, then ourselves without captures and with transformers' passes."""
     pairs: dict[str, dict[str, Any]] = {} if job.tiny else {"embedded": {}}
     pairs |= {" → ".join(names): {"shape": names, "acceptance": _ACCEPTANCE} for names in job.shapes}
-    runs: list[tuple[str, dict[str, Any], tuple[str, ...], bool, tuple[str, ...]]] = [
-        (name, options, _ALL, True, ()) for name, options in pairs.items()
+    runs: list[tuple[str, dict[str, Any], tuple[str, ...], bool, bool]] = [
+        (name, options, _ALL, True, True) for name, options in pairs.items()
     ]
     for name, options in list(pairs.items())[:2]:
-        runs.append((f"{name}, plain", options, _OURS, False, ()))
-        runs.append((f"{name}, all trials", options, _OURS, True, tuple(TRIALS)))
-    for name, options, contenders, graphs, trials in runs:
-        with environment(graphs=graphs, trials=trials):
+        runs.append((f"{name}, not captured", options, _OURS, False, True))
+        runs.append((f"{name}, transformers' passes", options, _OURS, True, False))
+    for name, options, contenders, graphs, kernels in runs:
+        with environment(graphs=graphs, kernels=kernels):
             record.step(name, partial(_run, job, record, name, contenders, options))
 
 

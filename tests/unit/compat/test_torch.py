@@ -8,7 +8,6 @@ from __future__ import annotations
 import torch
 
 from specviz.compat.torch import (
-    attention_and_log_sum,
     end_failed_capture,
     has_packed_products,
     pack_weight,
@@ -28,18 +27,6 @@ def test_packed_products_are_those_of_a_linear_layer() -> None:
         x = torch.rand(rows, 24)
         found = packed_product(x, pack_weight(layer.weight.detach(), 8), layer.bias.detach())
         assert torch.allclose(found, layer(x), atol=1e-5), f"{HERE} computes packed products differently"
-
-
-def test_attention_tells_the_sum_of_its_exponentials() -> None:
-    torch.manual_seed(0)
-    query, key, value = torch.rand(2, 3, 4, 16), torch.rand(2, 3, 64, 16), torch.rand(2, 3, 64, 16)
-    mask = torch.rand(2, 3, 4, 64)
-    mixed, log_sum = attention_and_log_sum(query, key, value, mask, 0.25)
-    scores = query @ key.transpose(2, 3) * 0.25 + mask
-    words = f"{HERE} computes fused attention differently: long contexts cannot be attended to in parts"
-    assert torch.allclose(log_sum, scores.logsumexp(-1), atol=1e-4), words
-    assert torch.allclose(mixed, scores.softmax(-1) @ value, atol=1e-5), words
-    assert hasattr(torch.ops.aten, "_scaled_dot_product_efficient_attention"), words
 
 
 def test_a_failed_capture_can_be_ended() -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specviz.core.sampling import distribution, draw, draw_in_two_steps, sort_together, total, uniforms
+from specviz.core.sampling import distribution, draw, draw_in_two_steps, total, uniforms
 
 THREADS = (1, 2)
 """So many threads at least, for whatever is summed differently by more than one."""
@@ -173,13 +173,3 @@ def test_a_draw_in_two_steps_is_the_draw(dtype: torch.dtype) -> None:
     ]  # at the very end the last bits of a sum decide among tokens of nearly no probability
     assert torch.equal(found[rest], expected[rest])
     assert bool((q.gather(-1, found[..., None]) > 0).all())
-
-
-def test_rows_sorted_together_are_sorted_alone() -> None:
-    torch.manual_seed(0)
-    q = torch.rand(5, 400).mul(20).round() / 20  # with many ties
-    q[2] = 0
-    ordered, order = torch.sort(q, dim=-1, descending=True, stable=True)
-    found, indices = sort_together(q)
-    assert torch.equal(found, ordered)
-    assert torch.equal(indices, order)

@@ -33,7 +33,6 @@ from specviz.runtime.prefix_cache import SHORTEST, PrefixCache
 from specviz.schema.settings import AUTO, Request
 from specviz.schema.trace import Run
 from specviz.serving.shared_engine import SharedEngine
-from specviz.trials import VARIABLE
 from tests.support.pretend_gpu import PretendGpu, elsewhere, on_gpu, pretend_gpu
 from tests.support.tiny import Pairs, tiny_model
 
@@ -404,9 +403,8 @@ def test_a_small_vocabulary_is_as_on_the_cpu(gpu: PretendGpu, pairs: Pairs, tmp_
 def test_draws_in_wider_steps_are_those_of_the_cpu(
     gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The trial "draws"; the vocabulary here is of one block and a few tokens."""
+    """The vocabulary here is of a few blocks."""
     monkeypatch.setattr(sampling, "_BLOCK", 128)
-    monkeypatch.setenv(VARIABLE, "draws")
     check_on_gpu(pairs("llama"), mixed())
 
 

@@ -7,16 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from specviz.runtime.attention import (
     NAME,
-    PART,
     group,
     grouped_attention,
     grouped_mask,
     mask_band,
-    split_attention,
 )
 from specviz.runtime.model_runner import ModelRunner
 from tests.support.tiny import FAMILIES, tiny_model
@@ -59,24 +56,6 @@ def attend(query: Tensor, key: Tensor, value: Tensor, positions: Tensor, visible
     """Attention of queries [B, H, n, D] at `positions` [B, n] over the first `visible` keys."""
     mask = grouped_mask(mask_band(512, None, query.dtype, query.device), positions, visible, Heads)
     return grouped_attention(nn.Module(), query, key[:, :, :visible], value[:, :, :visible], mask)[0]
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_attention_in_parts_is_attention(dtype: torch.dtype) -> None:
-    """Queries that see one part, several, or all; and what is masked may be no number."""
-    torch.manual_seed(0)
-    query = torch.randn(3, GROUPS, 6, SIZE, dtype=dtype)
-    key, value = torch.randn(2, 3, GROUPS, 4 * PART + 1, SIZE, dtype=dtype)[..., : 4 * PART, :].unbind()
-    positions = torch.tensor([[3, PART], [2 * PART + 7, PART - 1], [4 * PART - 1, 0]])
-    mask = grouped_mask(mask_band(4 * PART, None, dtype, query.device), positions, 4 * PART, Heads)
-    expected = functional.scaled_dot_product_attention(query, key, value, mask, scale=0.2)
-    found = split_attention(query, key, value, mask, 0.2)
-    near = 1e-12 if dtype == torch.float64 else 1e-5
-    torch.testing.assert_close(found, expected, rtol=near, atol=near)
-    key[0, :, 2 * PART :], value[0, :, 2 * PART :] = torch.nan, torch.nan
-    torch.testing.assert_close(split_attention(query, key, value, mask, 0.2), expected, rtol=near, atol=near)
-    value[0, :, 0] = torch.nan
-    assert split_attention(query, key, value, mask, 0.2)[0].isnan().all()
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -21,7 +21,6 @@ from specviz.engine.events import Started
 from specviz.engine.round import RoundResult
 from specviz.errors import EngineError
 from specviz.models.pair import ModelPair
-from specviz.runtime import attention
 from specviz.runtime.cuda import graphs as module
 from specviz.runtime.cuda.graphs import PLAIN, STRIKES, Graphs
 from specviz.runtime.cuda.workspace import Workspace, workspace
@@ -29,7 +28,6 @@ from specviz.runtime.memory import spare_memory
 from specviz.runtime.model_runner import ModelRunner, TorchModel
 from specviz.schema.settings import Request
 from specviz.serving.shared_engine import SharedEngine
-from specviz.trials import VARIABLE
 from tests.support.pretend_gpu import PretendGpu, elsewhere, on_gpu
 from tests.support.tiny import Pairs
 
@@ -290,65 +288,8 @@ def test_two_engines_at_once_do_not_meet(gpu: PretendGpu, pairs: Pairs) -> None:
     assert captures(there) > before
 
 
-def test_passes_of_a_fixed_size_write_the_same_text(
-    gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Products over 128 tokens, whoever is in the batch and whatever K is: what their bits depend on stays."""
-    requests = [request(number) for number in range(9)]
-    expected = ids(Engine(pairs("llama")), requests)
-    monkeypatch.setenv(VARIABLE, "fixed")
-    there, sizes = on_gpu(pairs("llama")), set[int]()
-    hooks = [
-        model.base_model.layers[0].mlp.down_proj.register_forward_hook(
-            lambda _module, given, _result: sizes.add(given[0][..., 0].numel())
-        )
-        for model in (there.drafter, there.verifier)
-    ]
-    engine = Engine(there)
-    for _ in range(2):
-        assert ids(engine, requests) == expected
-    for asked, text in zip(requests[:3], expected, strict=False):
-        assert ids(engine, [asked]) == [text]
-    for hook in hooks:
-        hook.remove()
-    assert sizes == {128}
-    assert captures(there) > 0
-
-
-def test_attention_in_parts_writes_the_same_text(
-    gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Captured passes see a multiple of a part; the pretended GPU lends torch's kernel for the CPU."""
-    asked = request(2, token_ids=[30 + i % 200 for i in range(230)], draft_length=3, max_new_tokens=60)
-    expected = ids(Engine(pairs("llama")), [asked])
-    parts: list[int] = []
-
-    def lent(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        parts.append(len(key))
-        mixed, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            query, key, value, attn_mask=mask, scale=scale
-        )
-        return mixed, log_sum
-
-    monkeypatch.setenv(VARIABLE, "split")
-    for name, value in {"LONG": 200, "PART": 64, "attention_and_log_sum": lent}.items():
-        monkeypatch.setattr(attention, name, value)
-    there = on_gpu(pairs("llama"))
-    for model in (there.drafter, there.verifier):
-        attention.group(model)
-    for _ in range(2):
-        assert ids(Engine(there), [asked]) == expected
-    assert set(parts) >= {4, 5}
-    assert captures(there) > 0
-
-
-@pytest.mark.parametrize("said", ["0", None])
-def test_captures_must_be_asked_for(
-    gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch, said: str | None
-) -> None:
-    monkeypatch.delenv("SPECVIZ_GRAPHS")
-    if said:
-        monkeypatch.setenv("SPECVIZ_GRAPHS", said)
+def test_captures_can_be_declined(gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECVIZ_GRAPHS", "0")
     there, requests = on_gpu(pairs("llama")), [request(number) for number in range(4)]
     assert ids(Engine(there), requests) == ids(Engine(pairs("llama")), requests)
     assert (captures(there), gpu.replays) == (0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from specviz.tools.gpu import correctness, drafter, job, own_tests, review, roun
 from specviz.tools.gpu.job import TINY, Job, environment
 from specviz.tools.gpu.passes import Passes
 from specviz.tools.gpu.record import Record
-from specviz.trials import TRIALS, tried
 from tests.support.pretend_gpu import PretendGpu
 
 
@@ -190,7 +190,9 @@ def test_stages_are_told_by_number(tiny: Job) -> None:
     assert json.loads((tiny.out / "5-rounds.json").read_text())["left"] == ["bandwidth"]
 
 
-def test_trials_are_on_only_for_a_while() -> None:
-    with environment(trials=("fixed", "draws")):
-        assert {name for name in TRIALS if tried(name)} == {"fixed", "draws"}
-    assert not any(map(tried, TRIALS))
+def test_what_is_measured_is_switched_only_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECVIZ_GRAPHS", "1")
+    with environment(graphs=False, kernels=False):
+        assert (os.environ["SPECVIZ_GRAPHS"], os.environ["SPECVIZ_GPU_RUNNER"]) == ("0", "torch")
+    assert os.environ["SPECVIZ_GRAPHS"] == "1"
+    assert "SPECVIZ_GPU_RUNNER" not in os.environ

@@ -1,0 +1,310 @@
+"""A decoder of the llama kind as eight kernels a layer, over the KV cache and the weights of a transformers model.
+
+Serves bfloat16 models of the Llama, Qwen2 and Qwen3 kinds on one GPU with tensor cores for it; any other keeps transformers'
+own pass. A token's bits depend on its slot's tokens alone: not on how many tokens are read at once, nor on other slots
+(laws 2 and 3). Knows modules by the names that transformers gives them, and a cache's buffers; knows no sequence.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from specviz.runtime.cuda.workspace import single_gpu
+from specviz.runtime.kv_cache import KVCache, power
+
+log = logging.getLogger(__name__)
+
+_KINDS = ("llama", "qwen2", "qwen3")
+VARIABLE = "SPECVIZ_GPU_RUNNER"
+"""Set to "torch", models on a GPU keep transformers' own passes."""
+_TRIED = 12
+"""Tokens of which a decoder's logits are compared with the model's."""
+_APART = 0.2
+"""How far logits may lie apart, as a share of their spread: what bfloat16 makes of random weights is a third of it."""
+_PART = 128
+"""Positions that a program of attention reads."""
+_QUERIES = 16
+"""Queries of a program of attention."""
+_MANY = 32_768
+"""Outputs of a product from which on wide blocks fill a GPU."""
+_FEW = 64
+"""Tokens up to which a product is bound by reading weights: narrow blocks keep more of a GPU reading."""
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A layer's weights, as they lie in the model's modules."""
+
+    norm: Tensor
+    heads: tuple[Tensor, Tensor, Tensor]
+    biases: tuple[Tensor, Tensor, Tensor] | None
+    head_norms: tuple[Tensor, Tensor] | None
+    out: Tensor
+    inner_norm: Tensor
+    gate: Tensor
+    up: Tensor
+    down: Tensor
+
+    @staticmethod
+    def of(layer: Any) -> _Layer:
+        attention, inner = layer.self_attn, layer.mlp
+        linears = attention.q_proj, attention.k_proj, attention.v_proj
+        q_norm = getattr(attention, "q_norm", None)
+        return _Layer(
+            layer.input_layernorm.weight,
+            tuple(each.weight for each in linears),
+            None if linears[0].bias is None else tuple(each.bias for each in linears),
+            None if q_norm is None else (q_norm.weight, attention.k_norm.weight),
+            attention.o_proj.weight,
+            layer.post_attention_layernorm.weight,
+            inner.gate_proj.weight,
+            inner.up_proj.weight,
+            inner.down_proj.weight,
+        )
+
+
+def fuse(model: PreTrainedModel) -> None:
+    """Let a model's runners use a decoder, where one serves and has its numbers; otherwise say why not in the log."""
+    if single_gpu(model) is None or os.environ.get(VARIABLE) == "torch":
+        return
+    try:
+        if not serves(model):
+            return
+        decoder = Decoder(model)
+        reason = None if decoder.is_right(model) else "its logits differ from the model's own"
+    except Exception as error:  # no Triton, no compiler for what it launches, a GPU it does not know: nothing is lost but time
+        reason = str(error).partition("\n")[0] or type(error).__name__
+    if reason is None:
+        _decoders[model] = decoder
+        return
+    log.warning("a model's passes run kernel by kernel", extra={"fields": {"reason": reason}})
+
+
+def decoder_of(model: nn.Module) -> Decoder | None:
+    """The decoder that `fuse` made for a model, while that is where it was."""
+    decoder = _decoders.get(model)
+    return decoder if decoder is not None and single_gpu(model) is not None else None
+
+
+def serves(model: Any) -> bool:
+    """Whether a model on one GPU is one that a decoder can run there."""
+    config = model.config.get_text_config()
+    return (
+        config.model_type in _KINDS
+        and _is_plain(config)
+        and all(map(_is_plain_layer, model.base_model.layers))
+        and torch.cuda.get_device_capability(model.device) >= (8, 0)
+    )
+
+
+def _is_plain(config: Any) -> bool:
+    """Whether nothing in a config asks for what the kernels lack."""
+    types = set(getattr(config, "layer_types", None) or ["full_attention"])
+    turns = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    widths = config.hidden_size, config.intermediate_size, config.num_attention_heads * size
+    return (
+        config.hidden_act == "silu"
+        and types == {"full_attention"}
+        and turns in ("default", "llama3", "linear")
+        and size in (32, 64, 128, 256)
+        and not any(width % 32 for width in widths)
+    )
+
+
+def _is_plain_layer(layer: Any) -> bool:
+    attention, inner = layer.self_attn, layer.mlp
+    heads = [attention.q_proj, attention.k_proj, attention.v_proj]
+    rest = [attention.o_proj, inner.gate_proj, inner.up_proj, inner.down_proj]
+    every = heads + rest
+    return (
+        all(type(each) is nn.Linear and each.weight.dtype == torch.bfloat16 for each in every)
+        and all(each.weight.is_contiguous() for each in every)
+        and len({each.bias is None for each in heads}) == 1
+        and all(each.bias is None for each in rest)
+    )
+
+
+class Decoder:
+    """The passes of one model. Its weights must stay where they are."""
+
+    def __init__(self, model: Any) -> None:
+        """Wrap a model of which `serves` says that it can be."""
+        from specviz.runtime.cuda import kernels  # brings Triton, which torch for CPUs comes without
+
+        self._kernels = kernels
+        config = model.config.get_text_config()
+        self._core, self._head = model.base_model, model.get_output_embeddings()
+        self._layers = [_Layer.of(layer) for layer in self._core.layers]
+        self._hidden, self._inner = config.hidden_size, config.intermediate_size
+        attention = self._core.layers[0].self_attn
+        self._size, self._scale = attention.head_dim, attention.scaling
+        self._heads, self._key_heads = config.num_attention_heads, config.num_key_value_heads
+        self._epsilon = config.rms_norm_eps
+        self._turns: list[tuple[Tensor, Tensor]] = []
+        """Cosines and sines by position; all that were made, since captured passes may read them."""
+
+    def reading_bytes(self, visible: int) -> int:
+        """Bytes that a pass takes for each token, beside the KV cache."""
+        width = self._heads * self._size
+        halves = 2 * self._hidden + 2 * width + self._inner
+        return 2 * halves + 4 * -(-visible // _PART) * (width + 2 * self._heads)
+
+    def prepare(self, cache: KVCache) -> None:
+        """Allocate a cache's buffers, and what belongs to its positions, which captured passes may not."""
+        weight = self._layers[0].heads[0]
+        cache.allocate(len(self._layers), weight.new_empty(0, self._key_heads, 0, self._size))
+        if not self._turns or len(self._turns[-1][0]) <= cache.length:
+            positions = torch.arange(power(cache.length + 1), device=weight.device)[None]
+            like = torch.empty(0, dtype=torch.float32, device=weight.device)
+            cosines, sines = self._core.rotary_emb(like, positions)
+            half = self._size // 2
+            self._turns.append((cosines[0, :, :half].contiguous(), sines[0, :, :half].contiguous()))
+
+    @torch.inference_mode()
+    def is_right(self, model: Any) -> bool:
+        """Whether its logits of a few tokens are the model's own but for rounding."""
+        cache = KVCache()
+        cache.reserve(1, _TRIED)
+        self.prepare(cache)
+        device = model.get_input_embeddings().weight.device
+        positions = torch.arange(_TRIED, device=device)[None]
+        tokens = (positions * 37 + 5) % model.config.get_text_config().vocab_size
+        size = model.get_output_embeddings().out_features
+        found = self.logits(tokens, positions, positions, cache, slice(0, 1), _TRIED, size)
+        own = model(tokens).logits.float()
+        known = own.isfinite()
+        apart = torch.where(known, found - own, 0).square().mean().sqrt()
+        return bool(apart <= _APART * own[known].std()) and torch.equal(found.isfinite(), known)
+
+    def logits(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        index: Tensor,
+        cache: KVCache,
+        slots: slice,
+        visible: int,
+        vocabulary_size: int,
+    ) -> Tensor:
+        """Logits, float32 [B, n, vocabulary_size]; the arguments are those of `read`."""
+        hidden = self.read(tokens, positions, index, cache, slots, visible)
+        head = self._head
+        if type(head) is not nn.Linear:  # a smaller vocabulary, made wide
+            found: Tensor = head(self._core.norm(hidden).view(*tokens.shape, -1))
+            return found[..., :vocabulary_size].float()
+        out = hidden.new_empty(len(hidden), vocabulary_size, dtype=torch.float32)
+        self._product(self._normalized(hidden, self._core.norm.weight), head.weight, out, adds=False)
+        return out.view(*tokens.shape, -1)
+
+    def read(
+        self, tokens: Tensor, positions: Tensor, index: Tensor, cache: KVCache, slots: slice, visible: int
+    ) -> Tensor:
+        """Hidden states [B · n, hidden] behind the last layer; keys and values are written into the cache. Only launches kernels.
+
+        Args:
+            tokens, positions: int64 [B, n]. Where the pass is captured they stay where they are.
+            index: int64 [B, n], where in its slot a token's key and value are written.
+            slots: which B slots.
+            visible: at least one more than the largest position.
+        """
+        kernels, (rows, columns) = self._kernels, tokens.shape
+        count, width = rows * columns, self._heads * self._size
+        hidden = self._core.embed_tokens(tokens).view(count, self._hidden)
+        positions, index = positions.contiguous(), index.contiguous()
+        parts = -(-visible // _PART)
+        queries, mixed = (hidden.new_empty(count, width) for _ in range(2))
+        inner = hidden.new_empty(count, self._inner)
+        some = hidden.new_empty(parts, count, width, dtype=torch.float32)
+        top, sums = (hidden.new_empty(parts, count, self._heads, dtype=torch.float32) for _ in range(2))
+        sharing = self._heads // self._key_heads
+        blocks = -(-columns * sharing // _QUERIES)
+        shape = {"HEADS": self._heads, "SIZE": self._size}
+        for layer, cached in zip(self._layers, cache.layers, strict=True):
+            keys, values = cached.keys[slots], cached.values[slots]
+            steps = keys.stride(0), keys.stride(1)
+            biases = layer.biases or layer.heads
+            norms = layer.head_norms or (layer.norm, layer.norm)
+            half = self._size // 2 if layer.head_norms or count > _FEW else max(16, self._size // 4)
+            tiles = _tiles(half, count)
+            kernels.project_heads[
+                (self._heads + 2 * self._key_heads) * (self._size // 2 // half), _blocks(count, tiles["BT"])
+            ](
+                *(self._normalized(hidden, layer.norm), *layer.heads, *biases, *norms, *self._turns[-1]),
+                *(positions, index, queries, keys, values, count, columns, self._epsilon, *steps),
+                **shape,
+                WIDTH=self._hidden,
+                KEY_HEADS=self._key_heads,
+                BIASED=layer.biases is not None,
+                NORMED=layer.head_norms is not None,
+                HALF=half,
+                **tiles,
+            )
+            kernels.attend[rows * self._key_heads, blocks, parts](
+                *(queries, keys, values, positions, some, top, sums, count, columns, self._scale, *steps),
+                **shape,
+                KEY_HEADS=self._key_heads,
+                PART=_PART,
+                BQ=_QUERIES,
+            )
+            kernels.join_parts[(count * self._heads,)](
+                some, top, sums, positions, mixed, count, **shape, PART=_PART, num_warps=1
+            )
+            self._product(mixed, layer.out, hidden, adds=True)
+            block = 32 if count <= _FEW else 64
+            tiles = _tiles(block, count)
+            kernels.gated_product[_blocks(self._inner, block), _blocks(count, tiles["BT"])](
+                *(
+                    self._normalized(hidden, layer.inner_norm),
+                    layer.gate,
+                    layer.up,
+                    inner,
+                    count,
+                    self._inner,
+                ),
+                WIDTH=self._hidden,
+                BN=block,
+                **tiles,
+            )
+            self._product(inner, layer.down, hidden, adds=True)
+        return hidden
+
+    def _normalized(self, hidden: Tensor, weight: Tensor) -> Tensor:
+        out = torch.empty_like(hidden)
+        self._kernels.normalize[(len(hidden),)](
+            hidden, weight, out, self._hidden, self._epsilon, BLOCK=power(self._hidden), num_warps=8
+        )
+        return out
+
+    def _product(self, x: Tensor, weight: Tensor, out: Tensor, *, adds: bool) -> None:
+        (count, width), outputs = x.shape, out.shape[1]
+        block = 16 if count <= _FEW and outputs < _MANY else 64
+        tiles = _tiles(block, count)
+        self._kernels.product[_blocks(outputs, block), _blocks(count, tiles["BT"])](
+            x, weight, out, count, outputs, WIDTH=width, ADDS=adds, BN=block, **tiles
+        )
+
+
+def _tiles(block: int, tokens: int) -> dict[str, int]:
+    """How a product over so many tokens is divided, as measured on an H200; its bits are the same however it is."""
+    columns = min(max(16, power(tokens)), 64 if block < 64 else 128)
+    if block < 64:
+        step, warps, stages = 256 if block < 32 else 128, 2, 4 if columns == 16 else 3
+    else:
+        step, warps, stages = 128 if columns == 16 else 64, 4 if columns < 128 else 8, 3
+    return {"BK": step, "BT": columns, "num_warps": warps, "num_stages": stages}
+
+
+def _blocks(size: int, block: int) -> int:
+    return -(-size // block)
+
+
+_decoders: WeakKeyDictionary[nn.Module, Decoder] = WeakKeyDictionary()

@@ -1,0 +1,212 @@
+"""Triton kernels of a decoder's pass over a few tokens: norms, products with what follows them, and attention in parts.
+
+A transformers layer is some fifty kernels, and a GPU waits for their beginnings longer than for its weights; here it is eight.
+Tokens are the columns of a product and weights its rows, summed in the same steps whatever the number of tokens, so that a
+token's bits do not depend on what else a pass reads. Sums are float32. Knows pointers and sizes; knows no model.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def normalize(x, weight, out, hidden, epsilon, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Root-mean-square norm (Zhang and Sennrich 2019, equation 4) of tokens x [T, hidden]: out [T, hidden]."""
+    k = tl.arange(0, BLOCK)
+    own = tl.program_id(0).to(tl.int64) * hidden + k
+    values = tl.load(x + own, mask=k < hidden, other=0.0).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(values * values, 0) / hidden + epsilon)
+    turned = values * scale * tl.load(weight + k, mask=k < hidden, other=0.0).to(tl.float32)
+    tl.store(out + own, turned.to(out.dtype.element_ty), mask=k < hidden)
+
+
+@triton.jit
+def _columns(x, t, tokens, k, width):  # type: ignore[no-untyped-def]
+    """A tile [BK, BT] of tokens x [T, width], as columns; zeros beside it."""
+    seen = (t < tokens)[None, :] & (k < width)[:, None]
+    return tl.load(x + t.to(tl.int64)[None, :] * width + k[:, None], mask=seen, other=0.0)
+
+
+@triton.jit
+def _rows(weight, rows, kept, k, width):  # type: ignore[no-untyped-def]
+    """A tile [BN, BK] of a weight [N, width]; zeros beside it."""
+    seen = kept[:, None] & (k < width)[None, :]
+    return tl.load(weight + rows.to(tl.int64)[:, None] * width + k[None, :], mask=seen, other=0.0)
+
+
+@triton.jit
+def project_heads(  # type: ignore[no-untyped-def]
+    x, q_weight, k_weight, v_weight, q_bias, k_bias, v_bias, q_norm, k_norm,
+    cosines, sines, positions, index, queries, keys, values,
+    tokens, columns, epsilon, slot_step, head_step,
+    WIDTH: tl.constexpr, HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, SIZE: tl.constexpr, BIASED: tl.constexpr, NORMED: tl.constexpr,
+    HALF: tl.constexpr, BK: tl.constexpr, BT: tl.constexpr,
+):  # fmt: skip
+    """Queries, keys and values of normalized tokens x [T, WIDTH]; keys and values go to the KV cache.
+
+    A program makes rows i and i + SIZE / 2 of a head, which rotary positions turn together.
+
+    Args:
+        q_weight, k_weight, v_weight: [heads · SIZE, WIDTH], and their biases [heads · SIZE], where BIASED.
+        q_norm, k_norm: [SIZE], where NORMED (Qwen3).
+        cosines, sines: float32 [positions, SIZE / 2].
+        positions, index: int64 [T], where a token stands and where its key is written.
+        queries: [T, HEADS, SIZE], written. keys, values: [slots, KEY_HEADS, length, SIZE], written.
+        columns: tokens of a slot: token t is in slot t // columns.
+        slot_step, head_step: numbers from one slot's keys to the next one's, and from one head's.
+        HALF: rows of either half that a program makes; SIZE / 2 where NORMED.
+    """
+    blocks: tl.constexpr = SIZE // 2 // HALF
+    head, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
+    low = block * HALF + tl.arange(0, HALF)
+    if head < HEADS:
+        weight, bias, own, turn = q_weight, q_bias, head, q_norm
+    elif head < HEADS + KEY_HEADS:
+        weight, bias, own, turn = k_weight, k_bias, head - HEADS, k_norm
+    else:
+        weight, bias, own, turn = v_weight, v_bias, head - HEADS - KEY_HEADS, k_norm
+    t = tl.program_id(1) * BT + tl.arange(0, BT)
+    real = t < tokens
+    rows = own * SIZE + low
+    every = low >= 0
+    first = tl.zeros([HALF, BT], tl.float32)
+    second = tl.zeros([HALF, BT], tl.float32)
+    for start in range(0, WIDTH, BK):
+        k = start + tl.arange(0, BK)
+        tile = _columns(x, t, tokens, k, WIDTH)
+        first = tl.dot(_rows(weight, rows, every, k, WIDTH), tile, first)
+        second = tl.dot(_rows(weight, rows + SIZE // 2, every, k, WIDTH), tile, second)
+    if BIASED:
+        first += tl.load(bias + own * SIZE + low).to(tl.float32)[:, None]
+        second += tl.load(bias + own * SIZE + SIZE // 2 + low).to(tl.float32)[:, None]
+    if head < HEADS + KEY_HEADS:
+        if NORMED:
+            again = tl.rsqrt((tl.sum(first * first, 0) + tl.sum(second * second, 0)) / SIZE + epsilon)[
+                None, :
+            ]
+            first *= again * tl.load(turn + low).to(tl.float32)[:, None]
+            second *= again * tl.load(turn + SIZE // 2 + low).to(tl.float32)[:, None]
+        where = tl.load(positions + t, mask=real, other=0)
+        turned = where[None, :] * (SIZE // 2) + low[:, None]
+        cosine, sine = tl.load(cosines + turned), tl.load(sines + turned)
+        first, second = first * cosine - second * sine, second * cosine + first * sine
+    if head < HEADS:
+        target = queries
+        to = t.to(tl.int64) * (HEADS * SIZE) + own * SIZE
+    else:
+        target = values
+        if head < HEADS + KEY_HEADS:
+            target = keys
+        written = tl.load(index + t, mask=real, other=0)
+        to = (t // columns).to(tl.int64) * slot_step + own * head_step + written * SIZE
+    target += to[None, :] + low[:, None]
+    tl.store(target, first.to(target.dtype.element_ty), mask=real[None, :])
+    tl.store(target + SIZE // 2, second.to(target.dtype.element_ty), mask=real[None, :])
+
+
+@triton.jit
+def attend(  # type: ignore[no-untyped-def]
+    queries, keys, values, positions, mixed, largest, sums,
+    tokens, columns, scale, slot_step, head_step,
+    HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, SIZE: tl.constexpr, PART: tl.constexpr, BQ: tl.constexpr,
+):  # fmt: skip
+    """Attention of the queries of one slot and key-value head to one part of the positions; parts that none sees are left out.
+
+    Args:
+        queries: [T, HEADS, SIZE]. keys, values, columns, slot_step, head_step: as in `project_heads`.
+        positions: int64 [T]: a query sees positions at or before its own.
+        mixed: float32 [parts, T, HEADS, SIZE], written: values, weighted by exponentials of scores less their largest.
+        largest, sums: float32 [parts, T, HEADS], written: the largest score, and the sum of the exponentials.
+    """
+    sharing: tl.constexpr = HEADS // KEY_HEADS
+    pair, part = tl.program_id(0), tl.program_id(2)
+    slot, group = pair // KEY_HEADS, pair % KEY_HEADS
+    query = tl.program_id(1) * BQ + tl.arange(0, BQ)
+    real = query < columns * sharing
+    t = slot * columns + query // sharing
+    head = t.to(tl.int64) * HEADS + group * sharing + query % sharing
+    where = tl.load(positions + t, mask=real, other=-1)
+    if part * PART <= tl.max(where, 0):
+        d = tl.arange(0, SIZE)
+        seen = part * PART + tl.arange(0, PART)
+        readable = seen * SIZE < head_step
+        at = slot.to(tl.int64) * slot_step + group * head_step + seen.to(tl.int64) * SIZE
+        q = tl.load(queries + head[:, None] * SIZE + d[None, :], mask=real[:, None], other=0.0)
+        k = tl.load(keys + at[None, :] + d[:, None], mask=readable[None, :], other=0.0)
+        score = tl.where(seen[None, :] <= where[:, None], tl.dot(q, k) * scale, -float("inf"))
+        top = tl.max(score, 1)
+        share = tl.exp(score - tl.maximum(top, -1e30)[:, None])
+        v = tl.load(values + at[:, None] + d[None, :], mask=readable[:, None], other=0.0)
+        found = tl.dot(share.to(v.dtype), v)
+        own = part.to(tl.int64) * tokens * HEADS + head
+        tl.store(largest + own, top, mask=real)
+        tl.store(sums + own, tl.sum(share, 1), mask=real)
+        tl.store(mixed + own[:, None] * SIZE + d[None, :], found, mask=real[:, None])
+
+
+@triton.jit
+def join_parts(  # type: ignore[no-untyped-def]
+    mixed, largest, sums, positions, out, tokens,
+    HEADS: tl.constexpr, SIZE: tl.constexpr, PART: tl.constexpr,
+):  # fmt: skip
+    """Put together what `attend` found, for one head of one token, in the order of the parts: out [T, HEADS, SIZE]."""
+    own = tl.program_id(0).to(tl.int64)
+    d = tl.arange(0, SIZE)
+    parts = tl.load(positions + own // HEADS) // PART + 1
+    top = tl.load(largest + own)
+    total = tl.load(sums + own)
+    result = tl.load(mixed + own * SIZE + d)
+    at, part = own, 1
+    while part < parts:  # one after another: bits do not depend on how many there are behind them
+        at += tokens * HEADS
+        part += 1
+        score = tl.load(largest + at)
+        higher = tl.maximum(top, score)
+        before, now = tl.exp(top - higher), tl.exp(score - higher)
+        total = total * before + tl.load(sums + at) * now
+        result = result * before + tl.load(mixed + at * SIZE + d) * now
+        top = higher
+    tl.store(out + own * SIZE + d, (result / total).to(out.dtype.element_ty))
+
+
+@triton.jit
+def product(  # type: ignore[no-untyped-def]
+    x, weight, out, tokens, outputs,
+    WIDTH: tl.constexpr, ADDS: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BT: tl.constexpr,
+):  # fmt: skip
+    """out [T, outputs] = x [T, WIDTH] times weight [outputs, WIDTH], or += where ADDS."""
+    rows = tl.program_id(0) * BN + tl.arange(0, BN)
+    kept = rows < outputs
+    t = tl.program_id(1) * BT + tl.arange(0, BT)
+    total = tl.zeros([BN, BT], tl.float32)
+    for start in range(0, WIDTH, BK):
+        k = start + tl.arange(0, BK)
+        total = tl.dot(_rows(weight, rows, kept, k, WIDTH), _columns(x, t, tokens, k, WIDTH), total)
+    written = kept[:, None] & (t < tokens)[None, :]
+    target = out + t.to(tl.int64)[None, :] * outputs + rows[:, None]
+    if ADDS:
+        total += tl.load(target, mask=written, other=0.0).to(tl.float32)
+    tl.store(target, total.to(out.dtype.element_ty), mask=written)
+
+
+@triton.jit
+def gated_product(  # type: ignore[no-untyped-def]
+    x, gate, up, out, tokens, inner,
+    WIDTH: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BT: tl.constexpr,
+):  # fmt: skip
+    """out [T, inner] = silu(x gate) · (x up), of normalized tokens x [T, WIDTH] (SwiGLU, Shazeer 2020)."""
+    rows = tl.program_id(0) * BN + tl.arange(0, BN)
+    kept = rows < inner
+    t = tl.program_id(1) * BT + tl.arange(0, BT)
+    first = tl.zeros([BN, BT], tl.float32)
+    second = tl.zeros([BN, BT], tl.float32)
+    for start in range(0, WIDTH, BK):
+        k = start + tl.arange(0, BK)
+        tile = _columns(x, t, tokens, k, WIDTH)
+        first = tl.dot(_rows(gate, rows, kept, k, WIDTH), tile, first)
+        second = tl.dot(_rows(up, rows, kept, k, WIDTH), tile, second)
+    result = first / (1 + tl.exp(-first)) * second
+    target = out + t.to(tl.int64)[None, :] * inner + rows[:, None]
+    tl.store(target, result.to(out.dtype.element_ty), mask=kept[:, None] & (t < tokens)[None, :])

@@ -23,8 +23,8 @@ EXTRAS = {"eval": {"lm-eval"}, "bench": {"flashspec"}, "pictures": {"kaleido"}}
 NOT_IMPORTED = {
     "mcp": "gradio serves tools with it",
 }
-PLATFORM = {"spaces", "llama-cpp", "llama-cpp-python"}
-"""What a Space on ZeroGPU brings (a version of ours beside it would break that), and what takes a compiler to install."""
+PLATFORM = {"spaces", "triton", "llama-cpp", "llama-cpp-python"}
+"""What a Space on ZeroGPU brings (a version of ours beside it would break that), torch for a GPU, and what takes a compiler to install."""
 
 
 @pytest.fixture(scope="module")

@@ -293,7 +293,9 @@ class Batch:
         if kind and result.width and result.passes and captured:
             drafting, total = result.seconds.drafter, result.seconds.total
             if plan.has_own_lengths:
-                self._statistics.batch_costs[kind].update(len(self.sequences), result.tokens, total)
+                self._statistics.batch_costs[kind].update(
+                    len(self.sequences), result.tokens, result.passes, total
+                )
             else:
                 self._statistics.costs[kind].update(result.width, result.passes, drafting, total - drafting)
         for outcome in result.outcomes:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import prod
 
 from specviz.engine.round_costs import BatchCosts, RoundCosts
@@ -29,6 +29,8 @@ _CONFIDENCE_BINS, _CONFIDENCE_PRIOR, _CONFIDENCE_WEIGHT, _CONFIDENCE_DECAY = 16,
 embedded pair has it at all temperatures; the weight of that expectation; and of what has been observed, what remains one later."""
 _FIRST_LENGTHS = (4, 2)
 """Draft lengths of an engine's first rounds, from which drafting and verifying costs are estimated."""
+_FIRST_OF_SEVERAL = 2
+"""The draft length of a first round of several sequences: there one draft token more of each is dear, and tells enough."""
 
 UNVERIFIED = 8
 """The draft length where no verifier runs: long enough for a round's own cost not to matter."""
@@ -230,31 +232,35 @@ class OwnDraftLengths:
             others: how many other sequences there are, and the tokens that the verifier reads of them.
         """
         self._chooses, self._by_confidence = chooses, by_confidence
-        self._exploring = costs.rounds_seen < len(_FIRST_LENGTHS)
+        self._exploring = costs.rounds_seen == 0
         if self._exploring:
-            self.length = _FIRST_LENGTHS[costs.rounds_seen]
+            self.length = _FIRST_OF_SEVERAL
             return
         sequences, rest = len(histories) + others[0], len(histories) + others[1]
-        seconds, self._token = costs.estimates(sequences)
-        gains = [
-            (after - before, length)
-            for history in histories
-            for length, (before, after) in enumerate(pairwise(history.expected_tokens()), 2)
-        ]
+        seconds, self._token, self._pass = costs.estimates(sequences)
+        expected = [history.expected_tokens() for history in histories]
         tokens, seconds = float(sequences), seconds + self._token * rest
         self.length, self._speed = 1, tokens / seconds
-        for gain, length in sorted(gains, reverse=True):
-            tokens, seconds = tokens + gain, seconds + self._token
+        for length in range(2, MAX_DRAFT_LENGTH + 1):  # each brings less than the one before
+            gains = sorted((each[length - 1] - each[length - 2] for each in expected), reverse=True)
+            totals = [
+                (tokens + gain, seconds + self._pass + self._token * count)
+                for count, gain in enumerate(accumulate(gains), 1)
+            ]
+            tokens, seconds = max(totals, key=lambda both: both[0] / both[1])
             if tokens / seconds <= self._speed:
                 break
-            self.length, self._speed = max(self.length, length), tokens / seconds
+            self.length, self._speed = length, tokens / seconds
 
     def stopping(self) -> Stopping | None:
-        """When a sequence stops: where its next draft token brings fewer tokens a second than rounds do; None where K is `length`."""
+        """When a sequence stops: where its next draft token brings fewer tokens a second than rounds do, or all next ones together, with
+        the drafter's pass that they take; None where K is `length`.
+        """
         if self._exploring:
             return None
         needed = [self._speed * self._token] * (MAX_DRAFT_LENGTH - 1)
-        return Stopping(self._chooses, needed, [each.rates for each in self._by_confidence])
+        rates = [each.rates for each in self._by_confidence]
+        return Stopping(self._chooses, needed, rates, self._speed * self._pass)
 
 
 class OneDraftToken:

@@ -26,6 +26,8 @@ length, and so nothing of what another costs.
 """
 _TOKEN_SHARE = 0.5
 """Expected share of what the tokens of a round cost, where there are many, in the whole."""
+_PASS_SHARE = 0.05
+"""Expected share of what one more pass of the drafter costs, whatever it reads, in a round of several sequences."""
 _LEAST_SHARE = 0.25
 """A token more costs no less than so much of what is expected before anything was seen."""
 
@@ -97,46 +99,47 @@ class RoundCosts:
 
 
 class BatchCosts:
-    """Recent costs of rounds of several sequences, each with a draft length of its own: seconds by sequences, and by tokens that the
-    verifier reads.
+    """Recent costs of rounds of several sequences, each with a draft length of its own: seconds by sequences, by tokens that the
+    verifier reads, and by passes of the drafter.
     """
 
     def __init__(self) -> None:
         self.rounds_seen = 0
-        self._seen: deque[tuple[int, int, float]] = deque(maxlen=_RECENT)
-        self._estimates: tuple[float, float, float] | None = None
+        self._seen: deque[tuple[int, int, int, float]] = deque(maxlen=_RECENT)
+        self._estimates: tuple[float, float, float, float] | None = None
 
-    def update(self, sequences: int, tokens: int, seconds: float) -> None:
-        """Add a round: its sequences, the tokens that the verifier read of them, at least one each, and the seconds of it all."""
+    def update(self, sequences: int, tokens: int, passes: int, seconds: float) -> None:
+        """Add a round: its sequences, the tokens that the verifier read of them, at least one each, the drafter's passes, at least one,
+        and the seconds of it all.
+        """
         self.rounds_seen += 1
-        self._seen.append((sequences, tokens, seconds))
+        self._seen.append((sequences, tokens, passes, seconds))
         if _is_due(self.rounds_seen):
             self._estimates = None
 
-    def estimates(self, sequences: int) -> tuple[float, float]:
-        """Expected seconds of a round of so many sequences without any token, and of each token that the verifier reads, drafting it
-        included; kept for a few rounds.
+    def estimates(self, sequences: int) -> tuple[float, float, float]:
+        """Expected seconds of a round of so many sequences and one pass of the drafter without any token, of each token that the
+        verifier reads, drafting it included, and of one more pass of the drafter; kept for a few rounds.
 
         Least squares, drawn towards what is usual while draft lengths have hardly differed.
         """
         if self._estimates is None:
             self._estimates = self._fitted()
-        level, a_sequence, a_token = self._estimates
-        return max(0.0, level + a_sequence * sequences), a_token
+        level, a_sequence, a_token, a_pass = self._estimates
+        return max(0.0, level + a_sequence * sequences) + a_pass, a_token, a_pass
 
-    def _fitted(self) -> tuple[float, float, float]:
-        lasting = set(_undisturbed([(tokens, seconds) for _, tokens, seconds in self._seen]))
-        seen = np.array([each for each in self._seen if each[1:] in lasting])
+    def _fitted(self) -> tuple[float, float, float, float]:
+        lasting = set(_undisturbed([(each[1], each[3]) for each in self._seen]))
+        seen = np.array([each for each in self._seen if (each[1], each[3]) in lasting])
         mean = seen.mean(0)
-        sequences, tokens, seconds = (seen - mean).T
-        usual = min(_USUAL_SLOPE, _TOKEN_SHARE / mean[1]) * mean[2]
-        weight = _SLOPE_WEIGHT * mean[0] ** 2  # as if so many rounds had had a token more of each sequence
-        both = sequences @ tokens
-        matrix = [[sequences @ sequences + _SLOPE_WEIGHT, both], [both, tokens @ tokens + weight]]
-        found = np.linalg.solve(matrix, [sequences @ seconds, tokens @ seconds + weight * usual])
-        a_token = max(_LEAST_SHARE * usual, float(found[1]))
-        a_sequence = max(0.0, float(found[0]))
-        return float(mean[2]) - a_sequence * float(mean[0]) - a_token * float(mean[1]), a_sequence, a_token
+        counts, seconds = (seen - mean)[:, :3], seen[:, 3] - mean[3]
+        usual = np.array([0.0, min(_USUAL_SLOPE, _TOKEN_SHARE / mean[1]), _PASS_SHARE]) * mean[3]
+        # As if so many rounds had had a sequence more, a token more of each sequence, or a pass more.
+        weight = _SLOPE_WEIGHT * np.array([1.0, mean[0] ** 2, 1.0])
+        found = np.linalg.solve(counts.T @ counts + np.diag(weight), counts.T @ seconds + weight * usual)
+        found = np.maximum(found, _LEAST_SHARE * usual)
+        a_sequence, a_token, a_pass = map(float, found)
+        return float(mean[3] - found @ mean[:3]), a_sequence, a_token, a_pass
 
 
 def _is_due(rounds: int) -> bool:

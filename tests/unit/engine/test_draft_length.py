@@ -258,26 +258,33 @@ def test_where_it_has_seen_nothing_it_believes_the_drafter_a_little() -> None:
 
 
 @pytest.mark.parametrize("a_token", [0.3, 2.0])
-def test_costs_of_a_batch_are_told_apart_by_sequences_and_tokens(a_token: float) -> None:
+@pytest.mark.parametrize("a_pass", [3.0, 8.0])
+def test_costs_of_a_batch_are_told_apart_by_sequences_tokens_and_passes(
+    a_token: float, a_pass: float
+) -> None:
     """Also where rounds of more sequences read more tokens; rounds that were held up say nothing."""
     dice, costs = random.Random(0), BatchCosts()
     for number in range(128):
-        sequences = dice.randrange(17, 30)
-        tokens = sum(dice.choice([1, 1, 2, 3, 6]) for _ in range(sequences))
-        seconds = (5.0 + 1.5 * sequences + a_token * tokens) * dice.uniform(0.95, 1.05)
-        costs.update(sequences, tokens, seconds * (20 if number % 40 == 7 else 1))
-    rest, found = costs.estimates(20)
-    assert found == pytest.approx(a_token, rel=0.25, abs=0.1)
-    assert rest + found * 45 == pytest.approx(5.0 + 1.5 * 20 + a_token * 45, rel=0.05)
+        most = dice.choice([1, 2, 3, 6])
+        lengths = [min(most, dice.choice([1, 1, 2, 3, 6])) for _ in range(dice.randrange(17, 30))]
+        sequences, tokens, passes = len(lengths), sum(lengths), max(lengths)
+        seconds = (5.0 + 1.5 * sequences + a_token * tokens + a_pass * passes) * dice.uniform(0.98, 1.02)
+        costs.update(sequences, tokens, passes, seconds * (20 if number % 40 == 7 else 1))
+    rest, found, more = costs.estimates(20)
+    assert found == pytest.approx(a_token, rel=0.25, abs=0.25)  # drawn towards what is usual
+    assert more == pytest.approx(a_pass, rel=0.25, abs=0.5)
+    whole = rest + found * 45 + more * 3
+    assert whole == pytest.approx(5.0 + 1.5 * 20 + a_token * 45 + a_pass * 4, rel=0.05)
 
 
 def test_costs_of_a_batch_are_what_is_usual_before_lengths_have_differed() -> None:
     costs = BatchCosts()
     for _ in range(5):
-        costs.update(8, 16, 40.0)
-    rest, a_token = costs.estimates(8)
+        costs.update(8, 16, 2, 40.0)
+    rest, a_token, a_pass = costs.estimates(8)
     assert 0 < a_token < 40 / 16
-    assert rest + 16 * a_token == pytest.approx(40.0)
+    assert 0 < a_pass < 40 / 8
+    assert rest + 16 * a_token + a_pass == pytest.approx(40.0)
 
 
 def test_sequences_with_lengths_of_their_own_draft_as_far_as_each_pays() -> None:
@@ -289,21 +296,23 @@ def test_sequences_with_lengths_of_their_own_draft_as_far_as_each_pays() -> None
     first = OwnDraftLengths(costs, [True, True], [right, wrong], [], (0, 0))
     assert first.stopping() is None  # the opening, at fixed lengths
     for tokens in [8, 4, *range(4, 24)]:
-        costs.update(4, tokens, 10.0 + tokens)
+        costs.update(4, tokens, 1 + tokens % 3, 10.0 + tokens + tokens % 3 * 0.5)
     known = [AcceptanceByConfidence() for _ in range(4)]
     chosen = OwnDraftLengths(costs, [True] * 4, [right, wrong, wrong, wrong], known, (0, 0))
     stopping = chosen.stopping()
     assert stopping is not None
     assert chosen.length == MAX_DRAFT_LENGTH
-    rest, a_token = costs.estimates(4)
+    rest, a_token, a_pass = costs.estimates(4)
     gains = [after - before for before, after in pairwise(right.expected_tokens())]
     bad = [after - before for before, after in pairwise(wrong.expected_tokens())]
     speeds = [
-        (4 + sum(gains[:own]) + 3 * sum(bad[:others])) / (rest + a_token * (4 + own + 3 * others))
+        (4 + sum(gains[:own]) + 3 * sum(bad[:others]))
+        / (rest + a_token * (4 + own + 3 * others) + a_pass * max(own, others))
         for own in range(MAX_DRAFT_LENGTH)
         for others in range(MAX_DRAFT_LENGTH)
     ]
     assert stopping.needed == pytest.approx([max(speeds) * a_token] * (MAX_DRAFT_LENGTH - 1))
+    assert stopping.needed_together == pytest.approx(max(speeds) * a_pass)
     assert stopping.accepted == [each.rates for each in known]
 
 

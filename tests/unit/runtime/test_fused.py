@@ -280,12 +280,12 @@ def test_drafting_in_one_go_stops_where_the_rule_says() -> None:
 
 
 def test_each_slot_stops_where_its_own_next_draft_token_does_not_pay() -> None:
-    """Whatever its neighbours draft; slots whose K is fixed draft that."""
-    dice, differ, runner = random.Random(3), 0, ready(4)
+    """Whatever its neighbours draft; slots whose K is fixed draft that. One more pass must pay for all that go on, unless one of these is fixed."""
+    dice, differ, together, runner = random.Random(3), 0, 0, ready(4)
     costs, chooses = BatchCosts(), [True, False, True, True]
     histories, known = [AcceptanceHistory() for _ in range(3)], [AcceptanceByConfidence() for _ in range(3)]
     for tokens in (8, 16, 9, 12):
-        costs.update(4, tokens, 3.0 + 0.5 * tokens)
+        costs.update(4, tokens, 2, 3.0 + 0.5 * tokens)
     for _ in range(40):
         rule = OwnDraftLengths(costs, chooses, histories, known, (1, 5))
         stops = [
@@ -295,19 +295,33 @@ def test_each_slot_stops_where_its_own_next_draft_token_does_not_pay() -> None:
             MAX_DRAFT_LENGTH,
         ]
         counts, sure = drafted_with(rule, runner, stops, dice)
-        needed = rule.stopping().needed
+        stopping = rule.stopping()
+        needed = stopping.needed
         assert counts[1] == stops[1]
+        own = {slot: sure[slot].tolist() for slot in (0, 2, 3)}
+        survival = {
+            slot: [math.prod(map(rates.at, own[slot][:step])) for step in range(1, stops[slot])]
+            for slot, rates in zip(own, known, strict=True)
+        }
+        on, step = list(own), 0
+        ends = dict.fromkeys(on, 0)
+        while on:
+            step += 1
+            ends |= dict.fromkeys(on, step)
+            on = [slot for slot in on if step < stops[slot] and survival[slot][step - 1] > needed[step - 1]]
+            surplus = sum(survival[slot][step - 1] - needed[step - 1] for slot in on)
+            if step >= stops[1] and not surplus > stopping.needed_together:
+                together += bool(on)
+                break
+        assert {slot: counts[slot] for slot in ends} == ends
         for slot, rates, history in zip((0, 2, 3), known, histories, strict=True):
-            own = sure[slot].tolist()
-            survival = [math.prod(map(rates.at, own[:step])) for step in range(1, stops[slot])]
-            ends = (step for step, chance in enumerate(survival, 1) if not chance > needed[step - 1])
-            assert counts[slot] == next(ends, stops[slot])
             accepted = counts[slot] - (dice.random() < 0.3) * dice.randrange(1, counts[slot] + 1)
             history.update(counts[slot], accepted)
-            rates.update(own[: counts[slot]], accepted)
+            rates.update(own[slot][: counts[slot]], accepted)
         differ += len({counts[0], counts[2], counts[3]}) > 1
-        costs.update(4, sum(counts), 3.0 + (0.4 + 0.2 * dice.random()) * sum(counts))
+        costs.update(4, sum(counts), max(counts), 3.0 + (0.4 + 0.2 * dice.random()) * sum(counts))
     assert differ > 10
+    assert together > 0
 
 
 @pytest.mark.skipif(not processor.has_tiles(), reason="needs a processor with AMX that may be used")

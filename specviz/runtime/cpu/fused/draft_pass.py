@@ -54,11 +54,14 @@ def _pass(team: int, drafting: int, threads: int, rows: int, step: int) -> int:
 
 @register_jitable
 def _stop(drafting: int, drafted: int) -> None:
-    """Let slots stop at so many draft tokens where one more does not pay."""
+    """Let slots stop at so many draft tokens where one more does not pay, each by itself or the pass for all of them."""
     classes, steps = word(drafting, Drafting.CLASSES), word(drafting, Drafting.STEPS)
     stops, asked = word(drafting, Drafting.STOPS), 0
+    surplus, needed = 0.0, double(word(drafting, Drafting.NEEDED), drafted - 1)
+    must = False
     for slot in range(word(drafting, Drafting.SLOTS)):
         if word(word(drafting, Drafting.CHOOSES), slot) == 0:
+            must = must or word(stops, slot) > drafted
             continue
         if word(stops, slot) > drafted:
             survival = 1.0
@@ -66,9 +69,16 @@ def _stop(drafting: int, drafted: int) -> None:
                 sure = number(word(drafting, Drafting.SURE), slot * steps + step)
                 own = min(int(sure * np.float32(classes)), classes - 1) if sure > 0 else 0
                 survival *= double(word(drafting, Drafting.ACCEPTED), asked * classes + own)
-            if not survival > double(word(drafting, Drafting.NEEDED), drafted - 1):
+            if survival > needed:
+                surplus += survival - needed
+            else:
                 set_word(stops, slot, drafted)
         asked += 1
+    if must or surplus > double(word(drafting, Drafting.TOGETHER), 0):
+        return
+    for slot in range(word(drafting, Drafting.SLOTS)):
+        if word(word(drafting, Drafting.CHOOSES), slot) != 0 and word(stops, slot) > drafted:
+            set_word(stops, slot, drafted)
 
 
 def draft(team: int, drafting: int, threads: int) -> int:

@@ -19,7 +19,7 @@ class Drafting(Table):
     `ROOM`, and, unless these are 0, the logits to `KEPT` and how sure the drafter is to `SURE`. `HEATS` are temperatures; tables
     of uniforms and lines have rows of so many words.
 
-    And where slots stop before (see `Stopping`), if `NEEDED` is not 0: which of them are asked, `CHOOSES`, and how often draft tokens of so
+    And where slots stop before (see `Stopping`), if `NEEDED` is not 0: which of them are asked, `CHOOSES`, what all together need, `TOGETHER`, and how often draft tokens of so
     many `CLASSES` of confidence were `ACCEPTED`, of each of these. What is found: the draft tokens of each slot, in `STOPS`, and the
     passes run, `TURNS`.
     """
@@ -45,6 +45,7 @@ class Drafting(Table):
     CHOOSES = auto()
     NEEDED = auto()
     CLASSES = auto()
+    TOGETHER = auto()
     ACCEPTED = auto()
     TURNS = auto()
     END = auto()

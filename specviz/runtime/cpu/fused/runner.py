@@ -202,7 +202,7 @@ class FusedRunner(Runner):
         integers = [*stops, *positions]
         if stopping is not None:
             integers += stopping.chooses
-            numbers += stopping.needed
+            numbers += [*stopping.needed, stopping.needed_together]
             numbers += [share for each in stopping.accepted for share in each]
         at = self._numbers.write(integers, numbers)
         heats = at + 8 * len(integers)
@@ -224,6 +224,7 @@ class FusedRunner(Runner):
             0 if stopping is None else needed,
             0 if stopping is None else len(stopping.accepted[0]),
             0 if stopping is None else needed + 8 * len(stopping.needed),
+            0 if stopping is None else needed + 8 * len(stopping.needed) + 8,
             0,
         ]
         self._decoder.draft(table, self._cache.table)

@@ -16,14 +16,27 @@ from types import ModuleType
 from specviz.compat.around_imports import around_import, later
 
 LATER = "torch._meta_registrations"
+GENERATORS = "_set_generator_metaclass"
 UTILITIES, SOURCE = "torch._library.utils", "get_source"
 """Where operations are registered, and the function that finds a line."""
 
 
 def lighten_torch() -> None:
     """From now on torch is imported without these. Does nothing where it is imported already."""
-    around_import("torch", lambda _: later(LATER))
+    around_import("torch", _without_registrations)
     around_import(UTILITIES, _without_looking)
+
+
+@contextmanager
+def _without_registrations(module: ModuleType) -> Iterator[None]:
+    with later(LATER):
+        yield
+    # What is left for later also gives generators their class, without which torch 2.13 makes none.
+    give_class = getattr(module._C, GENERATORS, None)
+    if give_class is not None:
+        from torch._opaque_base import OpaqueBaseMeta  # not before torch is asked for
+
+        give_class(OpaqueBaseMeta)
 
 
 @contextmanager

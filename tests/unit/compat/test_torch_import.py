@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import torch
 import torch._library.utils as utilities
 
+import specviz
 from specviz.compat import torch_import
+
+SCRIPT = f"""
+import sys
+from specviz.compat.torch_import import lighten_torch
+lighten_torch()
+import torch
+from specviz.core.methods import get_method
+print(torch.rand(2, generator=torch.Generator().manual_seed(0)).tolist())
+print(get_method("own_rule", "p(v) >= (1 - a) * max p").name)
+print({torch_import.LATER!r} in sys.modules)
+"""
 
 
 def test_torch_still_imports_what_is_left_for_later() -> None:
@@ -22,3 +38,17 @@ def test_a_line_is_told_as_torch_tells_it() -> None:
     assert "getframeinfo" in inspect.getsource(theirs), "torch does not look through all modules any more"
     lines = [function(1) for function in (theirs, torch_import._source)]
     assert lines[0] == lines[1]
+
+
+def test_what_a_server_does_is_done_without_what_is_left_for_later(tmp_path: Path) -> None:
+    """Generators are made, and a rule of one's own is read, which tries it on random numbers."""
+    (tmp_path / "own.py").write_text(SCRIPT)
+    environment = os.environ | {"PYTHONPATH": str(Path(specviz.__file__).parents[1])}
+    run = subprocess.run(
+        [sys.executable, "own.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert run.returncode == 0, (
+        f"torch {torch.__version__} lacks something without {torch_import.LATER}: {run.stderr}"
+    )
+    numbers = torch.rand(2, generator=torch.Generator().manual_seed(0)).tolist()
+    assert run.stdout.splitlines() == [str(numbers), "own_rule", "False"]

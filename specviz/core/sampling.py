@@ -162,7 +162,8 @@ def _kept(flat: Tensor, ids: Tensor, limit: Tensor, bound: Tensor) -> tuple[Tens
     Returns the kept probabilities [n, V], not renormalised, and bool [n]: False where a token outside `ids` could have
     been kept or have changed the result.
     """
-    ordered, order = _descending(flat.gather(-1, ids))
+    # Ties keep the lower one first.
+    ordered, order = torch.sort(flat.gather(-1, ids), dim=-1, descending=True, stable=True)
     rank = torch.arange(ids.shape[-1], device=ids.device)
     cumulative = ordered.cumsum(-1)
     mass = cumulative.gather(-1, limit.clamp(1, len(rank)) - 1)
@@ -172,11 +173,6 @@ def _kept(flat: Tensor, ids: Tensor, limit: Tensor, bound: Tensor) -> tuple[Tens
     last = ordered.gather(-1, keep.sum(-1, keepdim=True).clamp_min(1) - 1)
     complete = (last > ordered[:, -1:]) & (limit <= len(rank))
     return kept, complete.squeeze(-1)
-
-
-def _descending(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Probabilities [n, m] in descending order and their indices; ties keep the lower one first."""
-    return torch.sort(values, dim=-1, descending=True, stable=True)
 
 
 def leading(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor]:

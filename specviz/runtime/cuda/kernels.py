@@ -37,6 +37,22 @@ def _rows(weight, rows, kept, k, width):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def _two_products(  # type: ignore[no-untyped-def]
+    x, t, tokens, one, rows, other, other_rows, kept,
+    WIDTH: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BT: tl.constexpr,
+):  # fmt: skip
+    """Rows of two weights times the same tokens x [T, WIDTH], float32 [BN, BT] each."""
+    first = tl.zeros([BN, BT], tl.float32)
+    second = tl.zeros([BN, BT], tl.float32)
+    for start in range(0, WIDTH, BK):
+        k = start + tl.arange(0, BK)
+        tile = _columns(x, t, tokens, k, WIDTH)
+        first = tl.dot(_rows(one, rows, kept, k, WIDTH), tile, first)
+        second = tl.dot(_rows(other, other_rows, kept, k, WIDTH), tile, second)
+    return first, second
+
+
+@triton.jit
 def project_heads(  # type: ignore[no-untyped-def]
     x, q_weight, k_weight, v_weight, q_bias, k_bias, v_bias, q_norm, k_norm,
     cosines, sines, positions, index, queries, keys, values,
@@ -71,13 +87,9 @@ def project_heads(  # type: ignore[no-untyped-def]
     real = t < tokens
     rows = own * SIZE + low
     every = low >= 0
-    first = tl.zeros([HALF, BT], tl.float32)
-    second = tl.zeros([HALF, BT], tl.float32)
-    for start in range(0, WIDTH, BK):
-        k = start + tl.arange(0, BK)
-        tile = _columns(x, t, tokens, k, WIDTH)
-        first = tl.dot(_rows(weight, rows, every, k, WIDTH), tile, first)
-        second = tl.dot(_rows(weight, rows + SIZE // 2, every, k, WIDTH), tile, second)
+    first, second = _two_products(
+        x, t, tokens, weight, rows, weight, rows + SIZE // 2, every, WIDTH, HALF, BK, BT
+    )
     if BIASED:
         first += tl.load(bias + own * SIZE + low).to(tl.float32)[:, None]
         second += tl.load(bias + own * SIZE + SIZE // 2 + low).to(tl.float32)[:, None]
@@ -200,13 +212,7 @@ def gated_product(  # type: ignore[no-untyped-def]
     rows = tl.program_id(0) * BN + tl.arange(0, BN)
     kept = rows < inner
     t = tl.program_id(1) * BT + tl.arange(0, BT)
-    first = tl.zeros([BN, BT], tl.float32)
-    second = tl.zeros([BN, BT], tl.float32)
-    for start in range(0, WIDTH, BK):
-        k = start + tl.arange(0, BK)
-        tile = _columns(x, t, tokens, k, WIDTH)
-        first = tl.dot(_rows(gate, rows, kept, k, WIDTH), tile, first)
-        second = tl.dot(_rows(up, rows, kept, k, WIDTH), tile, second)
+    first, second = _two_products(x, t, tokens, gate, rows, up, rows, kept, WIDTH, BN, BK, BT)
     result = first / (1 + tl.exp(-first)) * second
     target = out + t.to(tl.int64)[None, :] * inner + rows[:, None]
     tl.store(target, result.to(out.dtype.element_ty), mask=kept[:, None] & (t < tokens)[None, :])

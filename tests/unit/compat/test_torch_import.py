@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import torch
 import torch._library.utils as utilities
 
-import specviz
 from specviz.compat import torch_import
+from tests.support.wheel import ROOT
 
 SCRIPT = f"""
 import sys
@@ -40,13 +38,9 @@ def test_a_line_is_told_as_torch_tells_it() -> None:
     assert lines[0] == lines[1]
 
 
-def test_what_a_server_does_is_done_without_what_is_left_for_later(tmp_path: Path) -> None:
+def test_what_a_server_does_is_done_without_what_is_left_for_later() -> None:
     """Generators are made, and a rule of one's own is read, which tries it on random numbers."""
-    (tmp_path / "own.py").write_text(SCRIPT)
-    environment = os.environ | {"PYTHONPATH": str(Path(specviz.__file__).parents[1])}
-    run = subprocess.run(
-        [sys.executable, "own.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    run = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, (
         f"torch {torch.__version__} lacks something without {torch_import.LATER}: {run.stderr}"
     )

@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -46,6 +47,11 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def is_cached() -> bool:
     """Whether the converted verifier is in the cache and intact, so that `verifier_directory` returns at once."""
     return _is_intact(_final_directory())
+
+
+def check_ahead() -> None:
+    """Begin to look whether it is in the cache, for whoever asks next: hashing it takes half a second in which other threads can import."""
+    threading.Thread(target=is_cached, name="specviz-hash", daemon=True).start()
 
 
 def verifier_directory(progress: Progress | None = None) -> Path:
@@ -102,7 +108,11 @@ def _write_manifest(directory: Path) -> None:
 
 def _sha256(path: Path) -> str:
     found = path.stat()
-    return _digest(path, found.st_size, found.st_mtime_ns)
+    with _hashing:  # of two that ask, the second finds what the first has made
+        return _digest(path, found.st_size, found.st_mtime_ns)
+
+
+_hashing = threading.Lock()
 
 
 @lru_cache(maxsize=32)

@@ -17,6 +17,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from specviz.errors import BusyError, NoRoomError, PairError, SpecvizError
+from specviz.models import smollm2
 from specviz.progress import Progress
 from specviz.schema.settings import Request
 from specviz.serving import offer
@@ -262,11 +263,13 @@ class Service:
                 progress(fraction, text)
 
         report(0.0, "Loading the models")
+        spec = offer.offered_pairs()[key]
+        if spec.origin == "embedded":
+            smollm2.check_ahead()
         with _importing:
             from specviz.models.loading import load_pair  # slow to import, as is the engine
             from specviz.serving.shared_engine import SharedEngine
 
-        spec = offer.offered_pairs()[key]
         try:
             pair = load_pair(spec, progress=report)
         except NoRoomError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -45,6 +46,21 @@ def test_the_verifier_is_converted_once_and_its_directory_carries_the_hash(
     monkeypatch.setattr(smollm2, "_convert", None)
     assert smollm2.verifier_directory() == directory
     assert contents(cache) == {directory.name}
+
+
+def test_of_two_that_look_at_the_cache_at_once_each_file_is_hashed_once(cache: Path) -> None:
+    directory = smollm2.verifier_directory()
+    smollm2._digest.cache_clear()
+    smollm2.check_ahead()
+    assert smollm2.is_cached()
+    assert smollm2._digest.cache_info().misses == len(list(directory.iterdir())) - 1  # all but the manifest
+
+
+def test_the_shipped_config_has_the_tokens_that_the_tokenizer_adds() -> None:
+    # transformers takes them from there, and where they are missing reads three megabytes for them.
+    added = json.loads((smollm2.SHIPPED / "tokenizer.json").read_text("utf-8"))["added_tokens"]
+    found = json.loads((smollm2.SHIPPED / "tokenizer_config.json").read_text("utf-8"))["added_tokens_decoder"]
+    assert found == {str(token.pop("id")): token for token in added}
 
 
 def test_the_file_itself_can_be_brought_along_in_parts(

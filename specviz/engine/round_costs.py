@@ -73,22 +73,24 @@ class RoundCosts:
         what the length beside it leads to expect while few have been seen.
         """
         times = _grouped(observed)
-        common = max(times, key=lambda length: len(times[length]))
-        told = {length for length, each in times.items() if len(each) >= _TOLD}
-        usual = _USUAL_SLOPE * _middle(times[common])
-        _, slope = _line(times, usual if self._slope is None else self._slope)
-        if len(told) > 1:
+        # By the times of few rounds, which another program may have held up, no text would draft as far again.
+        believed = {length: each for length, each in times.items() if len(each) >= _TOLD}
+        told = believed or times
+        common = max(told, key=lambda length: len(told[length]))
+        usual = _USUAL_SLOPE * _middle(told[common])
+        _, slope = _line(told, usual if self._slope is None else self._slope)
+        if len(believed) > 1:
             self._slope = slope
         elif self._slope is not None:
             self._slope += _FORGOTTEN * (usual - self._slope)
 
         def drawn(length: int, expected: float) -> float:
-            own = times.get(length)
+            own = told.get(length)
             if not own:
                 return expected
             return (len(own) * _middle(own) + _SLOPE_WEIGHT * expected) / (len(own) + _SLOPE_WEIGHT)
 
-        found, step, least = {common: _middle(times[common])}, slope, min(map(min, times.values())) / 2
+        found, step, least = {common: _middle(told[common])}, slope, min(map(min, told.values())) / 2
         for length in range(common + 1, MAX_DRAFT_LENGTH + 1):
             found[length] = max(found[length - 1], drawn(length, found[length - 1] + step))
             if length in told:

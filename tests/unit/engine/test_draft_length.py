@@ -29,15 +29,18 @@ def served(
     rounds: int = 200,
     noise: float = 0.0,
     holds_back: bool = False,
+    late: float = 1.0,
 ) -> list[int]:
-    """The lengths chosen for a request whose proposals are accepted with this chance, at these costs in seconds."""
+    """The lengths chosen for a request whose proposals are accepted with this chance, at these costs in seconds; the first two rounds take
+    so many times as long.
+    """
     dice, history, costs, chosen = random.Random(0), AcceptanceHistory(), RoundCosts(), []
-    for _ in range(rounds):
+    for index in range(rounds):
         length = AdaptiveDraftLength(costs, [history], [], holds_back).length
         accepted = next((i for i in range(length) if dice.random() >= acceptance), length)
         history.update(min(accepted + 1, length), accepted)
         passes = length - 1 if holds_back and accepted < length - 1 else length
-        jitter = 1 + noise * dice.random()
+        jitter = (1 + noise * dice.random()) * (late if index < 2 else 1.0)
         costs.update(length, passes, passes * drafting * jitter, (verifying + by_token * length) * jitter)
         chosen.append(length)
     return chosen
@@ -113,6 +116,14 @@ def test_a_slow_beginning_is_not_taken_for_what_drafting_costs() -> None:
     remaining = costs.estimates()[1]
     assert remaining[0] == pytest.approx(2.2, abs=0.3)
     assert remaining[7] - remaining[0] == pytest.approx(1.4, abs=0.3)
+
+
+@pytest.mark.parametrize("late", [2.0, 3.0, 5.0, 8.0])
+def test_first_rounds_that_are_held_up_do_not_keep_a_text_from_drafting(late: float) -> None:
+    """A browser beside the server is busiest when the first text begins: by those rounds alone no other would draft as far again."""
+    found = served(0.5, drafting=0.7, verifying=6.5, by_token=0.3, rounds=60, late=late)
+    best = max(speed(length, 0.5, 0.7, 6.5, 0.3) for length in range(1, MAX_DRAFT_LENGTH + 1))
+    assert min(speed(length, 0.5, 0.7, 6.5, 0.3) for length in found[10:]) > 0.9 * best
 
 
 def test_rounds_of_one_length_do_not_make_longer_ones_seem_cheap() -> None:

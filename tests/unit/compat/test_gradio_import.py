@@ -14,7 +14,7 @@ import gradio.component_meta
 import gradio.events
 
 import specviz
-from specviz.compat.gradio_import import CACHING, DOCUMENTING
+from specviz.compat.gradio_import import CACHING, CLIENTS, CONTEXT, DOCUMENTING
 
 MODULE, EVENTS = DOCUMENTING
 FUNCTION, METHOD = DOCUMENTING.values()
@@ -47,6 +47,29 @@ def test_the_page_imports_gradio_without_its_stubs_and_its_events_docstrings(tmp
         f"Gradio does not work, or makes documentation, once {DOCUMENTING} are replaced: {run.stderr}"
     )
     assert run.stdout.split() == ["None", "<p>"]
+
+
+CLIENTS_SCRIPT = """
+import ssl
+made, make = [], ssl.create_default_context
+ssl.create_default_context = lambda *given, **named: made.append(make(*given, **named)) or made[-1]
+import specviz.app
+import gradio, gradio.routes, httpx
+httpx.Client(), httpx.AsyncClient()
+print(len(made))
+httpx.Client(trust_env=False), httpx.Client(verify=False)
+print(len(made))
+"""
+
+
+def test_http_clients_of_the_page_read_the_certificates_once() -> None:
+    environment = os.environ | {"PYTHONPATH": str(Path(specviz.__file__).parents[1])}
+    run = subprocess.run(
+        [sys.executable, "-c", CLIENTS_SCRIPT], env=environment, capture_output=True, text=True
+    )
+    assert run.stdout.split() == ["1", "2"], (
+        f"{CLIENTS} makes its contexts by another function than {CONTEXT}: each client reads all certificates. {run.stderr}"
+    )
 
 
 def test_gradio_still_writes_its_stubs_by_the_function_that_is_replaced() -> None:

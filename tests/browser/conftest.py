@@ -24,6 +24,7 @@ from specviz.engine.pair import Pair
 from specviz.models.registry import DEFAULT_PAIR
 from specviz.serving.service import Service
 from tests.support.memory import memory_given_back  # noqa: F401  # a fixture of all tests here
+from tests.support.serving import close
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 expect.set_options(
@@ -154,4 +155,4 @@ def serve() -> Iterator[Callable[[gr.Blocks], str]]:
 
     yield start
     for app in apps:
-        app.close(verbose=False)
+        close(app)

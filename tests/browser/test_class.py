@@ -13,6 +13,7 @@ from specviz.app.classroom import POLL_SECONDS, Classroom
 from specviz.app.page import build_page, launch
 from specviz.serving.service import Service
 from tests.browser.driving import MINUTES, violations
+from tests.support.serving import close
 
 WITHIN = 1000 * (POLL_SECONDS + 5)
 
@@ -29,7 +30,7 @@ def room() -> Iterator[Classroom]:
         page, service, room, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True
     )
     yield room
-    page.close(verbose=False)
+    close(page)
     service.close()
 
 

@@ -30,6 +30,7 @@ from specviz.engine.pair import Pair
 from specviz.models.registry import DEFAULT_PAIR
 from specviz.schema.settings import Request
 from specviz.serving.service import Service
+from tests.support.serving import close
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 ADDRESS = "http://127.0.0.1:7860"
@@ -86,7 +87,7 @@ def address(page: gr.Blocks, service: Listening) -> Iterator[str]:
         page, service, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True
     )
     yield url.rstrip("/")
-    page.close(verbose=False)
+    close(page)
 
 
 @pytest.fixture(scope="module")

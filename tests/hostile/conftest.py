@@ -21,6 +21,7 @@ from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
 from specviz.serving.service import Service
 from specviz.serving.statistics import EngineStatistics
+from tests.support.serving import close
 from tests.support.traces import make_trace
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -160,4 +161,4 @@ def live() -> Iterator[Live]:
     assert found.http.get("/healthz").json()["status"] == "ok"
     assert found.http.get("/").status_code == 200
     found.http.close()
-    found.page.close(verbose=False)
+    close(found.page)

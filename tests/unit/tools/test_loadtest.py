@@ -47,6 +47,7 @@ from specviz.tools.loadtest.visitor import (
     UNFINISHED,
     Visitor,
 )
+from tests.support.serving import close
 from tests.support.traces import end_entry, line, round_entry, run_entry, token_entry
 
 DISTINCT, ROUNDS = 3, 5
@@ -118,7 +119,7 @@ def server() -> Iterator[tuple[Writer, str]]:
         page, writer, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True
     )
     yield writer, address
-    page.close(verbose=False)
+    close(page)
 
 
 @pytest.fixture

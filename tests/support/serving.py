@@ -14,4 +14,4 @@ def close(page: gr.Blocks) -> None:
     except RuntimeError as error:
         if "mutated during iteration" not in str(error):
             raise
-        page.close(verbose=False)
+        page.server.close()

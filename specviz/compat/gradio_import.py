@@ -3,7 +3,7 @@
 For every class of component gradio parses the module with the class in it and writes a `.pyi` file beside it, for editors (seen in 6.31,
 there since 3.0), and compiles a template for the docstring of each of its events: together a good third of the time that importing it
 takes. It imports pandas, half a second and 40 MB, for tables among the arguments of functions whose results are kept; here there are none.
-And it makes four HTTP clients before it serves, each of which reads all certificates that the system trusts, 0.07 s: they share them.
+And it makes four HTTP clients before it serves, each of which reads all certificates that it trusts, 0.07 s: they share them.
 No option turns these off. `tests/unit/compat/test_gradio_import.py` says in a sentence what has changed.
 """
 

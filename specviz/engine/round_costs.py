@@ -93,7 +93,7 @@ class RoundCosts:
         found, step, least = {common: _middle(told[common])}, slope, min(map(min, told.values())) / 2
         for length in range(common + 1, MAX_DRAFT_LENGTH + 1):
             found[length] = max(found[length - 1], drawn(length, found[length - 1] + step))
-            if length in told:
+            if length in believed:
                 step = found[length] - found[length - 1]  # a pass grows dearer with each token
         for length in range(common - 1, 0, -1):
             found[length] = max(least, min(found[length + 1], drawn(length, found[length + 1] - slope)))

@@ -15,6 +15,7 @@ import gradio.events
 
 import specviz
 from specviz.compat.gradio_import import CACHING, CLIENTS, CONTEXT, DOCUMENTING
+from tests.support.wheel import ROOT
 
 MODULE, EVENTS = DOCUMENTING
 FUNCTION, METHOD = DOCUMENTING.values()
@@ -63,10 +64,7 @@ print(len(made))
 
 
 def test_http_clients_of_the_page_read_the_certificates_once() -> None:
-    environment = os.environ | {"PYTHONPATH": str(Path(specviz.__file__).parents[1])}
-    run = subprocess.run(
-        [sys.executable, "-c", CLIENTS_SCRIPT], env=environment, capture_output=True, text=True
-    )
+    run = subprocess.run([sys.executable, "-c", CLIENTS_SCRIPT], cwd=ROOT, capture_output=True, text=True)
     assert run.stdout.split() == ["1", "2"], (
         f"{CLIENTS} makes its contexts by another function than {CONTEXT}: each client reads all certificates. {run.stderr}"
     )

@@ -33,7 +33,14 @@ from specviz.engine.round_costs import BatchCosts, RoundCosts
 from specviz.runtime.cpu.fused import decoder, functions, processor, team
 from specviz.runtime.cpu.fused.decoder_pass import FLAG_BYTES, Barrier, _take, wait_for
 from specviz.runtime.cpu.fused.layout import Room, arrange
-from specviz.runtime.cpu.fused.products import Arithmetic, DotProducts, Format, Precision
+from specviz.runtime.cpu.fused.products import (
+    PANEL_ROWS,
+    SIDE_BYTES,
+    Arithmetic,
+    DotProducts,
+    Format,
+    Precision,
+)
 from specviz.runtime.cpu.fused.teamwork import MOST, Board
 from specviz.schema.settings import MAX_DRAFT_LENGTH
 from tests.support.checkpoints import SHAPES, fused, published
@@ -386,15 +393,16 @@ def test_the_largest_integers_come_out_exactly(dots: DotProducts, precision: Pre
     weights = Room(1 << 16).take(16 * blocks * 20)
     arrange(published.reshape(16, -1), Format.Q4_1, weights.reshape(1, -1))
     x = np.repeat(np.array([[1.0], [-1.0], [0.5]], np.float32), 32 * blocks, 1)
-    integers, side = np.zeros((3, 64 * blocks), np.uint8), np.zeros((3, 4 * blocks), np.float32)
+    panel = np.zeros(blocks * arithmetic.panel_stride, np.uint8)
     quantise = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(functions.quantise(arithmetic))
-    for rows in zip(x, integers, side, strict=True):
-        quantise(*(row.ctypes.data for row in rows), blocks)
+    side = panel.ctypes.data + PANEL_ROWS * arithmetic.block_bytes
+    for row, own in enumerate(x):
+        at = panel.ctypes.data + row * arithmetic.block_bytes
+        quantise(own.ctypes.data, at, side + row * SIDE_BYTES, blocks)
     start, out = np.zeros(16, np.float32), np.zeros((3, 16), np.float32)
-    multiply = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 13)(functions.multiply(Format.Q4_1, arithmetic))
-    inputs = (number for each in (integers, side) for number in (each.ctypes.data, each.strides[0]))
+    multiply = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 11)(functions.multiply(Format.Q4_1, arithmetic))
     outputs = (start.ctypes.data, 0, out.ctypes.data, out.strides[0])
-    multiply(weights.ctypes.data, *inputs, *outputs, 0, 1, blocks, 3)
+    multiply(weights.ctypes.data, panel.ctypes.data, panel.nbytes, *outputs, 0, 1, blocks, 3)
     assert np.allclose(out, 15 * x.sum(1, keepdims=True), rtol=1e-6)
 
 

@@ -18,7 +18,7 @@ from specviz.runtime.cpu.fused import functions
 from specviz.runtime.cpu.fused.decoder_pass import MOST_ROWS, WORDS, Layer, Matrix, Pass
 from specviz.runtime.cpu.fused.layers import POSITIONS
 from specviz.runtime.cpu.fused.layout import LINE, Bytes, Room, arrange, arranged_bytes, inputs
-from specviz.runtime.cpu.fused.products import BLOCK, SIDE_BYTES, Arithmetic, Format
+from specviz.runtime.cpu.fused.products import BLOCK, PANEL_ROWS, Arithmetic, Format
 from specviz.runtime.cpu.fused.team import most_threads, team
 from specviz.runtime.cpu.fused.teamwork import MOST
 from specviz.runtime.cpu.fused.vectors import LANES
@@ -336,11 +336,11 @@ class _Arena:
             start = int(self._zeros.ctypes.data)
         else:
             start = self.vector(bias)
-        blocks, integer_bytes = count // BLOCK, 0
+        blocks, block_bytes, panel_bytes = count // BLOCK, 0, 0
         scratch = MOST_ROWS * count * _FLOAT_BYTES
         if kind.is_quantised:
-            integer_bytes = blocks * arithmetic.block_bytes
-            scratch = count * _FLOAT_BYTES + MOST_ROWS * (integer_bytes + blocks * SIDE_BYTES)
+            block_bytes, panel_bytes = arithmetic.block_bytes, blocks * arithmetic.panel_stride
+            scratch = count * _FLOAT_BYTES + MOST_ROWS // PANEL_ROWS * panel_bytes
         self.scratch_bytes = max(self.scratch_bytes, scratch)
         words = {
             Matrix.MULTIPLY: functions.multiply(kind, arithmetic),
@@ -349,7 +349,8 @@ class _Arena:
             Matrix.START: start,
             Matrix.GROUPS: groups,
             Matrix.BLOCKS: blocks,
-            Matrix.INTEGER_BYTES: integer_bytes,
+            Matrix.BLOCK_BYTES: block_bytes,
+            Matrix.PANEL_BYTES: panel_bytes,
         }
         return [words[index] for index in Matrix]
 

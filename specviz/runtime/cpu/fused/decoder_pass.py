@@ -25,7 +25,7 @@ from specviz.runtime.cpu.fused.memory import (
     word,
     write_shared,
 )
-from specviz.runtime.cpu.fused.products import BLOCK, SIDE_BYTES
+from specviz.runtime.cpu.fused.products import BLOCK, PANEL_ROWS, SIDE_BYTES
 from specviz.runtime.cpu.fused.vectors import LANES
 
 MOST_ROWS = 64
@@ -41,7 +41,9 @@ class Table(IntEnum):
 
 
 class Matrix(Table):
-    """What a product needs: functions (0 where activations stay floats), weights, where outputs start, sizes."""
+    """What a product needs: functions (0 where activations stay floats), weights, where outputs start, sizes; the last two of a block of
+    integers and of a panel of them.
+    """
 
     MULTIPLY = auto()
     QUANTISE = auto()
@@ -49,7 +51,8 @@ class Matrix(Table):
     START = auto()
     GROUPS = auto()
     BLOCKS = auto()
-    INTEGER_BYTES = auto()
+    BLOCK_BYTES = auto()
+    PANEL_BYTES = auto()
 
 
 WORDS = len(Matrix)
@@ -120,7 +123,7 @@ class Slot(Table):
 
 
 _SLOT_BYTES = 8 * len(Slot)
-_multiply = memory.caller(13)
+_multiply = memory.caller(11)
 _quantise = memory.caller(4)
 _attend = memory.caller(9)
 _embed = memory.caller(4)
@@ -211,46 +214,44 @@ def _norm(pass_: int, x: int, weight: int, out: int, size: int) -> None:
 
 
 @register_jitable
-def _integers(pass_: int, matrix: int, at: int) -> tuple[int, int, int, int]:
-    """Where the integers of a matrix's inputs lie from an address on: as `_prepare` returns it."""
-    integers = word(matrix, Matrix.INTEGER_BYTES)
-    return at, integers, at + word(pass_, Pass.ROWS) * integers, word(matrix, Matrix.BLOCKS) * SIDE_BYTES
+def _quantise_row(matrix: int, x: int, to: int, row: int, first: int, last: int) -> None:
+    """Write a row of a matrix's inputs, in blocks from the first to the last − 1 that begin at `x`, to panels as integers."""
+    panel, size, own = word(matrix, Matrix.PANEL_BYTES), word(matrix, Matrix.BLOCK_BYTES), row % PANEL_ROWS
+    at = to + row // PANEL_ROWS * panel + first * (panel // word(matrix, Matrix.BLOCKS))
+    side = at + PANEL_ROWS * size + own * SIDE_BYTES
+    _quantise(word(matrix, Matrix.QUANTISE), x, at + own * size, side, last - first)
 
 
 @register_jitable
-def _prepare(
-    pass_: int, matrix: int, x: int, row_bytes: int, norm: int, thread: int
-) -> tuple[int, int, int, int]:
+def _prepare(pass_: int, matrix: int, x: int, row_bytes: int, norm: int, thread: int) -> tuple[int, int]:
     """Norm (unless 0) and quantise all rows of a matrix's inputs into this thread's scratch.
 
-    Returns address and stride of the activations, and of what lies beside them.
+    Returns address and stride of the activations: of panels, or of rows of floats.
     """
     rows, blocks = word(pass_, Pass.ROWS), word(matrix, Matrix.BLOCKS)
     size = blocks * BLOCK
     scratch = word(pass_, Pass.SCRATCH) + thread * word(pass_, Pass.SCRATCH_BYTES)
-    quantise = word(matrix, Matrix.QUANTISE)
     floats = size * _FLOAT_BYTES
-    if quantise == 0:
+    if word(matrix, Matrix.QUANTISE) == 0:
         if norm == 0:
-            return x, row_bytes, 0, 0
+            return x, row_bytes
         for row in range(rows):
             _norm(pass_, x + row * row_bytes, norm, scratch + row * floats, size)
-        return scratch, floats, 0, 0
-    integers_at, integers, side_at, side = _integers(pass_, matrix, scratch + floats)
+        return scratch, floats
     for row in range(rows):
         own = x + row * row_bytes
         if norm != 0:
             _norm(pass_, own, norm, scratch, size)
             own = scratch
-        _quantise(quantise, own, integers_at + row * integers, side_at + row * side, blocks)
-    return integers_at, integers, side_at, side
+        _quantise_row(matrix, own, scratch + floats, row, 0, blocks)
+    return scratch + floats, word(matrix, Matrix.PANEL_BYTES)
 
 
 @register_jitable
 def _product(
     pass_: int,
     matrix: int,
-    prepared: tuple[int, int, int, int],
+    prepared: tuple[int, int],
     start: int,
     start_bytes: int,
     out: int,
@@ -259,14 +260,12 @@ def _product(
     last: int,
 ) -> None:
     """out = start + inputs · matrix, for its groups of 16 outputs from `first` to `last` − 1."""
-    x, x_bytes, side, side_bytes = prepared
+    x, stride = prepared
     _multiply(
         word(matrix, Matrix.MULTIPLY),
         word(matrix, Matrix.WEIGHTS),
         x,
-        x_bytes,
-        side,
-        side_bytes,
+        stride,
         start,
         start_bytes,
         out,
@@ -374,7 +373,7 @@ def _share_product(
     pass_: int,
     team: int,
     matrix: int,
-    prepared: tuple[int, int, int, int],
+    prepared: tuple[int, int],
     start: int,
     start_bytes: int,
     out: int,
@@ -398,7 +397,7 @@ def _add_product(
     pass_: int,
     team: int,
     matrix: int,
-    prepared: tuple[int, int, int, int],
+    prepared: tuple[int, int],
     thread: int,
     threads: int,
     step: int,
@@ -418,12 +417,12 @@ def _output(pass_: int, team: int, table: int, thread: int, threads: int, step: 
 
 
 @register_jitable
-def _activated(pass_: int, table: int) -> tuple[int, int, int, int]:
-    """Where the inputs of a layer's last product lie; each thread makes a share of them, as floats or as integers."""
+def _activated(pass_: int, table: int) -> tuple[int, int]:
+    """Where the inputs of a layer's last product lie, as `_prepare` returns it; each thread makes a share of them."""
     matrix, at = table + Layer.DOWN * 8, word(pass_, Pass.ACTIVATED)
     if word(matrix, Matrix.QUANTISE) == 0:
-        return at, word(pass_, Pass.INNER) * _FLOAT_BYTES, 0, 0
-    return _integers(pass_, matrix, at)
+        return at, word(pass_, Pass.INNER) * _FLOAT_BYTES
+    return at, word(matrix, Matrix.PANEL_BYTES)
 
 
 @register_jitable
@@ -446,18 +445,17 @@ def _gate(pass_: int, team: int, table: int, thread: int, threads: int, step: in
 @register_jitable
 def _activate(pass_: int, table: int, row: int, first: int, last: int, thread: int) -> None:
     """The inputs of a layer's last product, of a row's blocks from the first to the last − 1."""
-    quantise, inner = word(table + Layer.DOWN * 8, Matrix.QUANTISE), word(pass_, Pass.INNER)
-    x, x_bytes, side, side_bytes = _activated(pass_, table)
-    block_bytes, gated_bytes = BLOCK * _FLOAT_BYTES, 2 * BLOCK * _FLOAT_BYTES
-    to = x + row * x_bytes + first * block_bytes
-    if quantise != 0:
+    matrix, inner = table + Layer.DOWN * 8, word(pass_, Pass.INNER)
+    x, stride = _activated(pass_, table)
+    quantises = word(matrix, Matrix.QUANTISE) != 0
+    to = x + row * stride + first * BLOCK * _FLOAT_BYTES
+    if quantises:
         to = word(pass_, Pass.SCRATCH) + thread * word(pass_, Pass.SCRATCH_BYTES)
-    at = word(pass_, Pass.GATED) + row * 2 * inner * _FLOAT_BYTES + first * gated_bytes
+    at = word(pass_, Pass.GATED) + (row * 2 * inner + first * 2 * BLOCK) * _FLOAT_BYTES
     for group in range((last - first) * BLOCK // LANES):
         layers.gate(at + 2 * group * LANES * _FLOAT_BYTES, to + group * LANES * _FLOAT_BYTES)
-    if quantise != 0:
-        own = x + row * x_bytes + first * (x_bytes // (inner // BLOCK))
-        _quantise(quantise, to, own, side + row * side_bytes + first * SIDE_BYTES, last - first)
+    if quantises:
+        _quantise_row(matrix, to, x, row, first, last)
 
 
 @register_jitable

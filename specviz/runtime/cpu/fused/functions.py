@@ -18,7 +18,16 @@ from specviz.runtime.cpu.fused import decoder_pass, layers, teamwork, tiles
 from specviz.runtime.cpu.fused.layers import POSITIONS
 from specviz.runtime.cpu.fused.memory import number, set_number
 from specviz.runtime.cpu.fused.processor import dot_products, has_tiles, reading
-from specviz.runtime.cpu.fused.products import Arithmetic, Format, Precision, product, quantiser, unpacker
+from specviz.runtime.cpu.fused.products import (
+    PANEL_ROWS,
+    SIDE_BYTES,
+    Arithmetic,
+    Format,
+    Precision,
+    product,
+    quantiser,
+    unpacker,
+)
 from specviz.runtime.cpu.fused.vectors import LANES
 
 _source = compiling.sources()
@@ -38,7 +47,8 @@ def _compile(name: str, function: Callable[..., Any], arguments: int, *, returns
 
 @cache
 def multiply(weights: Format, arithmetic: Arithmetic) -> int:
-    """Of a product with any number of rows: (w, x, ldx, side, ld_side, start, ld_start, out, ld_out, first, last, blocks, rows).
+    """Of a product with any number of rows: (w, x, ldx, start, ld_start, out, ld_out, first, last, blocks, rows), where ldx is the bytes
+    from a panel to the next; of floats from a row to the next.
 
     Made for the groups of 16 outputs from `first` to `last` − 1. Rows are taken a few at a time, while the weights of a group
     are in the processor's nearest cache.
@@ -54,52 +64,61 @@ def multiply(weights: Format, arithmetic: Arithmetic) -> int:
         function = _in_pairs(weights, arithmetic)
     if weights.is_quantised and arithmetic.has_tiles:
         kind, function = f"{kind}-tiles", _in_sixteens(weights, arithmetic, register_jitable(function))
-    return _compile(f"multiply-{weights.value}-{kind}".lower(), function, 13)
+    return _compile(f"multiply-{weights.value}-{kind}".lower(), function, 11)
+
+
+def _places(weights: Format, arithmetic: Arithmetic) -> Callable[..., tuple[int, int]]:
+    """numba function (x, ldx, row) -> (x, side) of `products.product`, for the rows from one on that share its panel."""
+    if not weights.is_quantised:
+        return register_jitable(lambda x, ldx, row: (x + row * ldx, ldx))
+    size = arithmetic.block_bytes
+
+    def places(x, ldx, row):  # type: ignore[no-untyped-def]
+        panel, own = x + row // PANEL_ROWS * ldx, row % PANEL_ROWS
+        return panel + own * size, panel + PANEL_ROWS * size + own * SIDE_BYTES
+
+    return register_jitable(places)
 
 
 def _group_by_group(weights: Format, arithmetic: Arithmetic, most: int) -> Callable[..., None]:
     """Up to `most` rows at once: as many sums as registers hold."""
     size, some = weights.block_bytes, product(weights, arithmetic, range(1, most + 1))
+    places = _places(weights, arithmetic)
 
-    def multiply(  # type: ignore[no-untyped-def]
-        w, x, ldx, side, ld_side, start, ld_start, out, ld_out, first, last, blocks, rows
-    ):
+    def multiply(w, x, ldx, start, ld_start, out, ld_out, first, last, blocks, rows):  # type: ignore[no-untyped-def]
         for group in range(first, last):
             own, column = w + group * blocks * size, group * 4 * LANES
             row = 0
             while row < rows:
-                x_at, side_at, taken = x + row * ldx, side + row * ld_side, min(most, rows - row)
+                (x_at, side_at), taken = places(x, ldx, row), min(most, rows - row)
                 start_at, out_at = start + row * ld_start + column, out + row * ld_out + column
-                some(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks, taken)
+                some(own, x_at, side_at, start_at, ld_start, out_at, ld_out, blocks, taken)
                 row += taken
 
     return multiply
 
 
 def _in_pairs(weights: Format, arithmetic: Arithmetic) -> Callable[..., None]:
-    """Two to six rows with two groups at once, one or eight with a group after the other: as many sums as registers hold."""
+    """Two to six rows with two groups at once, one, seven or eight with a group after the other: as many sums as registers hold."""
     size = weights.block_bytes
-    pair, one = product(weights, arithmetic, range(2, 7), 2), product(weights, arithmetic, (1, 8))
+    pair, one = product(weights, arithmetic, range(2, 7), 2), product(weights, arithmetic, (1, 7, 8))
+    places = _places(weights, arithmetic)
 
-    def multiply(  # type: ignore[no-untyped-def]
-        w, x, ldx, side, ld_side, start, ld_start, out, ld_out, first, last, blocks, rows
-    ):
+    def multiply(w, x, ldx, start, ld_start, out, ld_out, first, last, blocks, rows):  # type: ignore[no-untyped-def]
         for group in range(first, last, 2):
             own, column = w + group * blocks * size, group * 4 * LANES
             row = 0
             while row < rows:
-                left = rows - row
-                x_at, side_at = x + row * ldx, side + row * ld_side
+                left, (x_at, side_at) = rows - row, places(x, ldx, row)
                 start_at, out_at = start + row * ld_start + column, out + row * ld_out + column
-                if left == 1 or left >= 8 or group + 1 == last:
-                    taken = 8 if left >= 8 else 1
+                if left == 1 or left >= 7 or group + 1 == last:
+                    taken = min(8, left) if left >= 7 else 1
                     for each in range(min(2, last - group)):
                         w_at, by = own + each * blocks * size, each * 4 * LANES
-                        begin, end = start_at + by, out_at + by
-                        one(w_at, x_at, ldx, side_at, ld_side, begin, ld_start, end, ld_out, blocks, taken)
+                        one(w_at, x_at, side_at, start_at + by, ld_start, out_at + by, ld_out, blocks, taken)
                 else:
                     taken = min(6, left)
-                    pair(own, x_at, ldx, side_at, ld_side, start_at, ld_start, out_at, ld_out, blocks, taken)
+                    pair(own, x_at, side_at, start_at, ld_start, out_at, ld_out, blocks, taken)
                 row += taken
 
     return multiply
@@ -108,38 +127,27 @@ def _in_pairs(weights: Format, arithmetic: Arithmetic) -> Callable[..., None]:
 def _in_sixteens(weights: Format, arithmetic: Arithmetic, rest: Callable[..., None]) -> Callable[..., None]:
     """Thirteen to sixteen rows by tiles, and what is left of more by `rest`. Some groups at a time, which stay in a near cache."""
     size, least, begin, end = weights.block_bytes, tiles.LEAST, tiles.begin, tiles.end
-    sixteen = tiles.product(weights, arithmetic)
+    sixteen, places = tiles.product(weights, arithmetic), _places(weights, arithmetic)
 
-    def multiply(  # type: ignore[no-untyped-def]
-        w, x, ldx, side, ld_side, start, ld_start, out, ld_out, first, last, blocks, rows
-    ):
+    def multiply(w, x, ldx, start, ld_start, out, ld_out, first, last, blocks, rows):  # type: ignore[no-untyped-def]
         row, some = 0, first
         if rows >= least:
             begin()
             while some < last:
                 row, until = 0, min(some + _GROUPS, last)
                 while rows - row >= least:
+                    x_at, side_at = places(x, ldx, row)
+                    start_at, out_at = start + row * ld_start, out + row * ld_out
                     for group in range(some, until):
-                        sixteen(
-                            w + group * blocks * size,
-                            x + row * ldx,
-                            ldx,
-                            side + row * ld_side,
-                            ld_side,
-                            start + row * ld_start + group * 4 * LANES,
-                            ld_start,
-                            out + row * ld_out + group * 4 * LANES,
-                            ld_out,
-                            blocks,
-                            rows - row,
-                        )
-                    row += min(tiles.ROWS, rows - row)
+                        own, column = w + group * blocks * size, group * 4 * LANES
+                        begun, to = start_at + column, out_at + column
+                        sixteen(own, x_at, side_at, begun, ld_start, to, ld_out, blocks, rows - row)
+                    row += min(PANEL_ROWS, rows - row)
                 some = until
             end()
         if row < rows:
-            x, side = x + row * ldx, side + row * ld_side
-            start, out = start + row * ld_start, out + row * ld_out
-            rest(w, x, ldx, side, ld_side, start, ld_start, out, ld_out, first, last, blocks, rows - row)
+            x, start, out = x + row // PANEL_ROWS * ldx, start + row * ld_start, out + row * ld_out
+            rest(w, x, ldx, start, ld_start, out, ld_out, first, last, blocks, rows - row)
 
     return multiply
 

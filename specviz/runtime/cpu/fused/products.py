@@ -55,6 +55,10 @@ BLOCK = 32
 """Inputs that share a scale."""
 SIDE_BYTES = 16
 """Of a row and block of integer activations: scale, scale · sum, and −128 · sum of each level."""
+PANEL_ROWS = 16
+"""Rows of integer activations that lie together, block by block: first the integers of all, then what lies beside them. A product finds any row
+of a panel by one address and a number that is known when it is compiled.
+"""
 
 
 class Precision(Enum):
@@ -120,16 +124,22 @@ class Arithmetic:
         return BLOCK * self.levels if self.has_bytes else 2 * BLOCK
 
     @property
+    def panel_stride(self) -> int:
+        """Bytes from a block of a panel to the next: an odd number of cache lines, so that a row's blocks spread over the whole nearest cache."""
+        return PANEL_ROWS * (self.block_bytes + SIDE_BYTES) + 64
+
+    @property
     def has_many_registers(self) -> bool:
         """Whether there are 32 registers of 16 lanes, rather than 16 of 8."""
         return self.dots is DotProducts.VNNI_512
 
 
 def product(weights: Format, arithmetic: Arithmetic, rows: Sequence[int], groups: int = 1) -> Any:
-    """numba function (w, x, ldx, side, ld_side, start, ld_start, out, ld_out, blocks, rows) -> None, for one of these numbers of rows
-    and 16 outputs a group.
+    """numba function (w, x, side, start, ld_start, out, ld_out, blocks, rows) -> None, for one of these numbers of rows and 16 outputs
+    a group.
 
-    out = start + x · w, with strides of rows (ld) in bytes; x and side as `quantiser` writes them, or x float32.
+    out = start + x · w, with strides of rows (ld) in bytes; x and side are places in a panel as `quantiser` writes it. Floats have x
+    alone, and in `side` its stride.
     """
 
     def multiply(b: Builder, *arguments: Value) -> None:
@@ -147,7 +157,7 @@ def product(weights: Format, arithmetic: Arithmetic, rows: Sequence[int], groups
             b.branch(done)
         b.position_at_end(done)
 
-    return instruction(multiply, 11)
+    return instruction(multiply, 9)
 
 
 def rows_at(b: Builder, address: Value, stride: Value, count: int) -> list[Value]:
@@ -170,8 +180,6 @@ class _Floats:
         w: Value,
         x: Value,
         ldx: Value,
-        _: Value,
-        __: Value,
         start: Value,
         ld_start: Value,
         out: Value,
@@ -224,9 +232,7 @@ class Quantised:
         b: Builder,
         w: Value,
         x: Value,
-        ldx: Value,
         side: Value,
-        ld_side: Value,
         start: Value,
         ld_start: Value,
         out: Value,
@@ -234,7 +240,6 @@ class Quantised:
         blocks: Value,
     ) -> None:
         """See `product`."""
-        inputs, sides = rows_at(b, x, ldx, self.rows), rows_at(b, side, ld_side, self.rows)
         columns = range(0, 4 * LANES * self.groups, 4 * LANES)
         begun = [load(b, row, FLOATS, by) for row in rows_at(b, start, ld_start, self.rows) for by in columns]
         results = [(row, by) for row in rows_at(b, out, ld_out, self.rows) for by in columns]
@@ -247,25 +252,26 @@ class Quantised:
         for line in range(0, size, 64):
             for group in own:
                 prefetch(b, self.arithmetic.reading, group, line, self.groups)
-        at = [offset(b, row, b.mul(loop.index, I64(self.arithmetic.block_bytes * turn))) for row in inputs]
-        beside = [offset(b, row, b.mul(loop.index, I64(SIDE_BYTES * turn))) for row in sides]
+        by = b.mul(loop.index, I64(self.arithmetic.panel_stride * turn))
+        at, beside = offset(b, x, by), offset(b, side, by)
         sums = list(loop.values)
         for block in range(turn):
-            sums = self.block(b, own, at, beside, block, sums)
+            following = block * self.arithmetic.panel_stride
+            sums = self.block(b, own, offset(b, at, following), offset(b, beside, following), block, sums)
         for (row, by), sum_ in zip(results, loop.close(sums), strict=True):
             store(b, sum_, row, by)
 
     def block(
-        self, b: Builder, w: list[Value], x: list[Value], side: list[Value], block: int, sums: list[Value]
+        self, b: Builder, w: list[Value], x: Value, side: Value, block: int, sums: list[Value]
     ) -> list[Value]:
-        """One block of 32 inputs: integers first, then scales."""
+        """One block of 32 inputs: integers first, then scales. It is number `block` of the weights at `w`, and that at `x` and `side`."""
         wholes = self.integers(b, w, x, side, block)
         scales = [_scales(b, own, 256 if self.has_minima else 1024 + 32 * block) for own in w]
         minima = [_scales(b, own, 288) for own in w] if self.has_minima else None
         following = []
-        for row, address in enumerate(side):
-            scale = splat(b, load(b, address, F32, SIDE_BYTES * block))
-            scaled_sum = splat(b, load(b, address, F32, SIDE_BYTES * block + 4)) if minima else None
+        for row in range(self.rows):
+            scale = splat(b, load(b, side, F32, SIDE_BYTES * row))
+            scaled_sum = splat(b, load(b, side, F32, SIDE_BYTES * row + 4)) if minima else None
             for group in range(self.groups):
                 number = row * self.groups + group
                 whole = b.fmul(b.sitofp(wholes[number], FLOATS), scale)
@@ -278,12 +284,12 @@ class Quantised:
         """Whether weights have a minimum beside their scale."""
         return self.weights is Format.Q4_1
 
-    def integers(
-        self, b: Builder, w: list[Value], x: list[Value], side: list[Value], block: int
-    ) -> list[Value]:
+    def integers(self, b: Builder, w: list[Value], x: Value, side: Value, block: int) -> list[Value]:
         """For each row and group Σ weight · activation over a block, exact."""
         levels = self.arithmetic.levels
-        corrections = [[self.correction(b, row, block, level) for level in range(levels)] for row in side]
+        corrections = [
+            [self.correction(b, side, row, level) for level in range(levels)] for row in range(self.rows)
+        ]
         begun = [each for row in corrections for _ in w for each in row]
         if self.arithmetic.has_many_registers or self._settles:
             sums = self._words(b, w, x, block, begun, range(8))
@@ -292,8 +298,8 @@ class Quantised:
             loop = Loop(b, opaque(b, 4), begun)
             own = [offset(b, each, b.mul(loop.index, I64(64 if self.has_minima else 128))) for each in w]
             by = 8 if self.arithmetic.has_bytes else 16
-            rows = [offset(b, each, b.mul(loop.index, I64(by))) for each in x]
-            sums = loop.close(self._words(b, own, rows, block, loop.values, range(2)))
+            words = offset(b, x, b.mul(loop.index, I64(by)))
+            sums = loop.close(self._words(b, own, words, block, loop.values, range(2)))
         if self.arithmetic.dots is DotProducts.NIBBLES:
             sums = [_sums_of_pairs(b, each) for each in sums]
         if levels == 1:
@@ -301,29 +307,24 @@ class Quantised:
         return [b.add(b.shl(high, ints(8)), low) for high, low in zip(sums[::2], sums[1::2], strict=True)]
 
     def _words(
-        self,
-        b: Builder,
-        w: list[Value],
-        x: list[Value],
-        block: int,
-        sums: list[Value],
-        steps: range,
+        self, b: Builder, w: list[Value], x: Value, block: int, sums: list[Value], steps: range
     ) -> list[Value]:
         """Sums of each row, group and level after some steps, of four inputs each."""
-        levels, by = self.arithmetic.levels, self.arithmetic.block_bytes * block
+        levels, by = self.arithmetic.levels, 0
         for factors in self._factors(b, w, block, steps):
             following = []
-            for row, address in enumerate(x):
+            for row in range(self.rows):
                 own = sums[row * len(w) * levels : (row + 1) * len(w) * levels]
                 for level in range(levels):
-                    activations = splat(b, load(b, address, I32, by + BLOCK * level))
+                    at = self.arithmetic.block_bytes * row + BLOCK * level + by
+                    activations = splat(b, load(b, x, I32, at))
                     for number, factor in enumerate(factors):
                         sum_ = number * levels + level
                         own[sum_] = self._dot(b, own[sum_], factor, activations)
                 following += own
             sums, by = following, by + 4
-            if self._settles:
-                sums = settle(b, sums)
+            if self._settles or self.arithmetic.has_many_registers:
+                sums = settle(b, sums, whole=self.arithmetic.has_many_registers)
         return sums
 
     @property
@@ -346,13 +347,13 @@ class Quantised:
             else:
                 yield words
 
-    def correction(self, b: Builder, side: Value, block: int, level: int) -> Value:
+    def correction(self, b: Builder, side: Value, row: int, level: int) -> Value:
         """What sums begin with: 8-bit weights are stored 128 too large, to be positive."""
         if self.arithmetic.dots is DotProducts.NIBBLES:
             return _NO_PAIRS
         if self.has_minima:
             return ints(0)
-        return splat(b, load(b, side, I32, SIDE_BYTES * block + 8 + 4 * level))
+        return splat(b, load(b, side, I32, SIDE_BYTES * row + 8 + 4 * level))
 
     def _dot(self, b: Builder, sums: Value, weights: Value, activations: Value) -> Value:
         """Add the products of each lane's weights with as many activations."""
@@ -435,7 +436,8 @@ _PAIRS = [4 * four + lane for four in range(LANES // 4) for lane in (0, 2, 1, 3)
 
 
 def quantiser(arithmetic: Arithmetic) -> Any:
-    """numba function (x, integers, side, blocks) -> None: float32 activations of a row as integers, with `SIDE_BYTES` a block.
+    """numba function (x, integers, side, blocks) -> None: float32 activations of a row as integers, with `SIDE_BYTES` a block, at its
+    places in a panel.
 
     The scale is max|x| / the largest integer.
     """
@@ -457,10 +459,9 @@ def quantiser(arithmetic: Arithmetic) -> Any:
                 high,
                 [b.sub(whole, b.shl(part, ints(8))) for whole, part in zip(wholes, high, strict=True)],
             ]
-        _store_integers(
-            b, arithmetic, levels, offset(b, integers, b.mul(loop.index, I64(arithmetic.block_bytes)))
-        )
-        at = offset(b, side, b.mul(loop.index, I64(SIDE_BYTES)))
+        by = b.mul(loop.index, I64(arithmetic.panel_stride))
+        _store_integers(b, arithmetic, levels, offset(b, integers, by))
+        at = offset(b, side, by)
         totals = [reduce(b, b.add(*level), b.add) for level in levels]
         total = totals[0] if len(totals) == 1 else b.add(b.shl(totals[0], I32(8)), totals[1])
         store(b, scale, at)

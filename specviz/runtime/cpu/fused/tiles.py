@@ -14,7 +14,7 @@ from numba.core import cgutils
 
 from specviz.runtime.cpu.fused.products import (
     BLOCK,
-    SIDE_BYTES,
+    PANEL_ROWS,
     Arithmetic,
     Format,
     Quantised,
@@ -38,8 +38,6 @@ from specviz.runtime.cpu.fused.vectors import (
     store,
 )
 
-ROWS = 16
-"""Of a tile."""
 LEAST = 13
 """Rows from which on the matrix unit is the faster: whatever their number, it takes as long."""
 _LINE, _WORDS = 64, 8
@@ -67,7 +65,7 @@ def _begin(b: Builder) -> None:
     """Sizes of the tiles: bytes of a row, and rows."""
     sizes = bytearray(_LINE)
     sizes[0] = 1
-    kinds = {_SUMS: (_LINE, ROWS), _ACTIVATIONS: (BLOCK, ROWS), _WEIGHTS: (_LINE, _WORDS)}
+    kinds = {_SUMS: (_LINE, PANEL_ROWS), _ACTIVATIONS: (BLOCK, PANEL_ROWS), _WEIGHTS: (_LINE, _WORDS)}
     for first, (columns, rows) in kinds.items():
         for tile in (first, first + 1):
             sizes[16 + 2 * tile], sizes[48 + tile] = columns, rows
@@ -83,15 +81,15 @@ end = instruction(lambda b: _nothing(b, "tilerelease"), 0)
 
 
 def product(weights: Format, arithmetic: Arithmetic) -> Any:
-    """numba function (w, x, ldx, side, ld_side, start, ld_start, out, ld_out, blocks, rows) -> None: as `products.product`, for up to
-    sixteen rows and 16 outputs. Of further rows up to sixteen something is read, and nothing written.
+    """numba function (w, x, side, start, ld_start, out, ld_out, blocks, rows) -> None: as `products.product`, for up to a panel of rows
+    and 16 outputs. Of further rows of the panel something is read, and nothing written.
     """
-    emit = _Tiled(weights, arithmetic, ROWS, 1)
+    emit = _Tiled(weights, arithmetic, PANEL_ROWS, 1)
 
     def multiply(b: Builder, *arguments: Value) -> None:
         emit.write_some(b, *arguments)
 
-    return instruction(multiply, 11)
+    return instruction(multiply, 9)
 
 
 @dataclass(frozen=True)
@@ -103,9 +101,7 @@ class _Tiled(Quantised):
         b: Builder,
         w: Value,
         x: Value,
-        ldx: Value,
         side: Value,
-        ld_side: Value,
         start: Value,
         ld_start: Value,
         out: Value,
@@ -114,9 +110,9 @@ class _Tiled(Quantised):
         rows: Value,
     ) -> None:
         """See `product`."""
-        sides, results = rows_at(b, side, ld_side, ROWS), rows_at(b, out, ld_out, ROWS)
-        begun = [load(b, row, FLOATS) for row in rows_at(b, start, ld_start, ROWS)]
-        tiles = self.arithmetic.levels * ROWS * _LINE
+        results = rows_at(b, out, ld_out, PANEL_ROWS)
+        begun = [load(b, row, FLOATS) for row in rows_at(b, start, ld_start, PANEL_ROWS)]
+        tiles, stride = self.arithmetic.levels * PANEL_ROWS * _LINE, self.arithmetic.panel_stride
         room, words = _bytes_once(b, 2 * tiles), _bytes_once(b, 2 * _WORDS * _LINE)
         last = b.sub(blocks, I64(1))
 
@@ -137,19 +133,19 @@ class _Tiled(Quantised):
 
         def multiply(block: Value) -> None:
             own = half(words, block, _WORDS * _LINE) if self.has_minima else weights(block, _WORDS * _LINE)
-            self._multiply(b, own, offset(b, x, b.mul(block, I64(self.arithmetic.block_bytes))), ldx)
+            self._multiply(b, own, offset(b, x, b.mul(block, I64(stride))))
             following = offset(b, w, b.mul(block, I64(self.weights.block_bytes)))
             for line in range(0, self.weights.block_bytes, _LINE):
                 prefetch(b, self.arithmetic.reading, following, line)
 
         def keep(block: Value) -> None:
             for level in range(self.arithmetic.levels):
-                at = _pointer(b, offset(b, half(room, block, tiles), level * ROWS * _LINE))
+                at = _pointer(b, offset(b, half(room, block, tiles), level * PANEL_ROWS * _LINE))
                 _nothing(b, "tilestored64", I8(_SUMS + level), at, I64(_LINE))
 
         def scale(block: Value, sums: list[Value]) -> list[Value]:
-            beside = [offset(b, row, b.mul(block, I64(SIDE_BYTES))) for row in sides]
-            return self.block(b, [weights(block, 2 * LANES)], [half(room, block, tiles)], beside, 0, sums)
+            beside = offset(b, side, b.mul(block, I64(stride)))
+            return self.block(b, [weights(block, 2 * LANES)], half(room, block, tiles), beside, 0, sums)
 
         def after(block: Value) -> Value:
             return b.select(b.icmp_signed("<", block, last), b.add(block, I64(1)), last)
@@ -173,25 +169,24 @@ class _Tiled(Quantised):
             with b.if_then(b.icmp_signed(">", rows, I64(row))):
                 store(b, sum_, address)
 
-    def _multiply(self, b: Builder, words: Value, x: Value, ldx: Value) -> None:
+    def _multiply(self, b: Builder, words: Value, x: Value) -> None:
         """The tiles of sums of a block."""
+        row_bytes = I64(self.arithmetic.block_bytes)
         _nothing(b, "tileloadd64", I8(_WEIGHTS), _pointer(b, words), I64(_LINE))
         for level in range(self.arithmetic.levels):
             sums, activations = I8(_SUMS + level), I8(_ACTIVATIONS + level)
-            _nothing(b, "tileloadd64", activations, _pointer(b, offset(b, x, BLOCK * level)), ldx)
+            _nothing(b, "tileloadd64", activations, _pointer(b, offset(b, x, BLOCK * level)), row_bytes)
             _nothing(b, "tilezero", sums)
             _nothing(b, "tdpbsud", sums, activations, I8(_WEIGHTS))
 
-    def integers(
-        self, b: Builder, w: list[Value], x: list[Value], side: list[Value], block: int
-    ) -> list[Value]:
+    def integers(self, b: Builder, w: list[Value], x: Value, side: Value, block: int) -> list[Value]:
         """See `Quantised.integers`; `x` is where the sums lie."""
         found = []
-        for row, address in enumerate(side):
+        for row in range(self.rows):
             sums = []
             for level in range(self.arithmetic.levels):
-                own = load(b, x[0], INTS, (level * ROWS + row) * _LINE)
-                sums.append(b.add(own, self.correction(b, address, block, level)))
+                own = load(b, x, INTS, (level * PANEL_ROWS + row) * _LINE)
+                sums.append(b.add(own, self.correction(b, side, row, level)))
             found.append(sums[0] if len(sums) == 1 else b.add(b.shl(sums[0], ints(8)), sums[1]))
         return found
 

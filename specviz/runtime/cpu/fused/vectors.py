@@ -121,16 +121,21 @@ def opaque(b: Builder, number: int) -> Value:
     return b.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [I64(number)], False)
 
 
-def settle(b: Builder, vectors: Sequence[Value]) -> list[Value]:
-    """The same vectors, all of them made before anything is made of any: LLVM goes on with one as far as it can, and then has no registers
-    for what the others need. For registers of half a vector.
+def settle(b: Builder, vectors: Sequence[Value], *, whole: bool = False) -> list[Value]:
+    """The same vectors, all of them made before anything is made of any: LLVM goes on with some as far as it can, and then has no registers
+    for what the others need.
+
+    Args:
+        whole: whether a register takes a vector, rather than half of one.
     """
-    parts = [half for each in vectors for half in halves(b, each)]
+    parts = list(vectors) if whole else [half for each in vectors for half in halves(b, each)]
+    if len(parts) == 1:
+        return parts
     kinds, numbers = [part.type for part in parts], range(len(parts))
-    places = ",".join([*("=x" for _ in numbers), *map(str, numbers)])
+    places = ",".join([*("=v" if whole else "=x" for _ in numbers), *map(str, numbers)])
     found = b.asm(ir.FunctionType(ir.LiteralStructType(kinds), kinds), "", places, parts, True)
     parts = [b.extract_value(found, number) for number in numbers]
-    return [join(b, *pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
+    return parts if whole else [join(b, *pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
 
 
 class Loop:

@@ -133,8 +133,8 @@ def _draw_in_one_go(
 ) -> tuple[list[int], Confidences]:
     """Draw `stops` draft tokens of each sequence, or fewer where K is chosen by how sure the drafter is; returns how many of each."""
     shape, adaptive = (len(stops), drawn.width, drafter.vocabulary_size), inputs.adaptive
-    drawn.room = torch.empty(shape)
-    drawn.kept = torch.empty(shape) if inputs.keeps_logits else None
+    drawn.room = drafter.room("q", *shape)
+    drawn.kept = drafter.room("logits", *shape) if inputs.keeps_logits else None
     sure, stopping = None, None
     if adaptive is not None:
         sure, stopping = np.zeros(shape[:2], np.float32), adaptive.stopping()

@@ -107,6 +107,7 @@ class ModelRunner(Runner):
         visible: int,
         valid: Tensor | None = None,
         slots: slice | None = None,
+        transient: bool = False,
     ) -> Tensor:
         """See `Runner.forward`."""
         if (

@@ -93,6 +93,7 @@ class Runner(ABC):
         visible: int,
         valid: Tensor | None = None,
         slots: slice | None = None,
+        transient: bool = False,
     ) -> Tensor:
         """One forward pass.
 
@@ -101,10 +102,15 @@ class Runner(ABC):
             visible: positions to attend to: one more than the largest of `positions`.
             valid: bool [B, n], False for padding, which comes last; None where there is none.
             slots: which B slots; all by default.
+            transient: the logits need not outlast the next such pass of this runner.
 
         Returns:
-            Logits [B, n, vocabulary_size]; anything finite for padding.
+            Logits [B, n, vocabulary_size]; of padding what is not to be read.
         """
+
+    def room(self, name: str, *shape: int) -> Tensor:
+        """float32 of that shape, not set; it need not outlast the next call with that name."""
+        return torch.empty(shape)
 
     @property
     def draws(self) -> bool:

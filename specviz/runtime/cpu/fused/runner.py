@@ -97,7 +97,7 @@ class FusedRunner(Runner):
         self.device, self.dtype = model.device, model.dtype
         self._width = -(-self._decoder.vocabulary // LANES) * LANES
         self._known = None if model.kept is None else model.kept[model.kept < vocabulary_size]
-        self._numbers = _Numbers()
+        self._numbers, self._rooms = _Numbers(), dict[str, Tensor]()
         shape = self._decoder.shape
         self.position_bytes = 8 * self._decoder.layers * shape.key_heads * shape.head_size
         super().__init__()
@@ -119,6 +119,13 @@ class FusedRunner(Runner):
             if slot < len(self.owners):
                 self.owners[slot] = last
             self._cache.drop(slot)
+            if not self.owners:
+                self._rooms.clear()
+
+    def clear(self) -> None:
+        """See `Runner.clear`."""
+        super().clear()
+        self._rooms.clear()
 
     def arrange(self, key: Callable[[Any], Any]) -> None:
         """See `Runner.arrange`."""
@@ -145,21 +152,32 @@ class FusedRunner(Runner):
         visible: int,
         valid: Tensor | None = None,
         slots: slice | None = None,
+        transient: bool = False,
     ) -> Tensor:
         """See `Runner.forward`."""
+        room = self.room if transient else super().room
         shape = tokens.shape if valid is None else (int(valid.sum()),)
-        values = torch.empty(*shape, self._width)
+        values = room("read", *shape, self._width)
         self._run(tokens, positions, visible, valid, slots, values.data_ptr())
         if self._known is not None:
             values = _spread(values, self._known, self.vocabulary_size)
         elif self._width != self.vocabulary_size:
             values = values[..., : self.vocabulary_size]
-        if valid is not None:
-            padded = values.new_empty(*tokens.shape, values.shape[-1])
-            for slot, own in zip(padded, values.split(valid.sum(-1).tolist()), strict=True):
-                slot[: len(own)], slot[len(own) :] = own, 0.0
-            values = padded
-        return values
+        if valid is None:
+            return values
+        padded = room("padded", *tokens.shape, values.shape[-1])
+        places = torch.from_numpy(np.flatnonzero(valid.numpy()))
+        padded.flatten(0, 1).index_copy_(0, places, values)
+        return padded
+
+    def room(self, name: str, *shape: int) -> Tensor:
+        """See `Runner.room`: the same memory as long as it has any slots, since what the system gives anew takes as long to touch as to
+        fill.
+        """
+        size, kept = math.prod(shape), self._rooms.get(name)
+        if kept is None or kept.numel() < size:
+            kept = self._rooms[name] = torch.empty(size)
+        return kept[:size].view(shape)
 
     @cached_property
     def _drafting(self) -> np.ndarray:

@@ -33,5 +33,7 @@ def verify(inputs: VerifyInputs, verifier: Runner, drafted: Drafted | None) -> T
         own = torch.tensor(lengths)[:, None] if verifier.device.type == "cpu" else inputs.counts
         needed = steps(width, verifier.device) < own
     visible = max(begin + length for begin, length in zip(inputs.first_positions, lengths, strict=True))
-    logits = verifier.forward(tokens, first(inputs.positions, width), visible=visible, valid=needed, transient=True)
+    logits = verifier.forward(
+        tokens, first(inputs.positions, width), visible=visible, valid=needed, transient=True
+    )
     return ban(logits, inputs.banned)

@@ -246,6 +246,23 @@ def test_what_is_drafted_in_one_go_is_what_passes_one_by_one_draw(slots: int, vo
     assert torch.equal(line, expected)
 
 
+def test_room_of_a_round_is_kept_while_there_are_slots() -> None:
+    """What is written to it comes out as from memory of its own; another round finds the same, and the last slot leaves none behind."""
+    model = fused(published("llama", "Q8_0"))
+    runner, positions = model.runner(203), torch.arange(8).expand(2, -1)
+    runner.admit([0, 1], LENGTH)
+    valid = positions < torch.tensor([[8], [3]])
+    how: dict[str, Any] = {"visible": 8, "valid": valid}
+    own = runner.forward(ids(2)[:, :8], positions, **how)
+    kept = runner.forward(ids(2)[:, :8], positions, **how, transient=True)
+    assert torch.equal(own[valid], kept[valid])
+    assert runner.room("padded", 2, 8, 203).data_ptr() == kept.data_ptr() != own.data_ptr()
+    for owner in (0, 1):
+        assert runner._rooms
+        runner.release(owner)
+    assert not runner._rooms
+
+
 def drafted_with(rule: Any, runner: Any, stops: list[int], dice: random.Random) -> tuple[list[int], Any]:
     """Draft tokens of each slot from random tokens on, and how sure the drafter was of each."""
     slots = len(stops)

@@ -323,7 +323,7 @@ class Quantised:
                         own[sum_] = self._dot(b, own[sum_], factor, activations)
                 following += own
             sums, by = following, by + 4
-            if self._settles or self.arithmetic.has_many_registers:
+            if self._settles or (self.arithmetic.has_many_registers and self.rows > 1):
                 sums = settle(b, sums, whole=self.arithmetic.has_many_registers)
         return sums
 

@@ -25,7 +25,7 @@ from specviz.runtime.cpu.fused.memory import (
     word,
     write_shared,
 )
-from specviz.runtime.cpu.fused.products import BLOCK, PANEL_ROWS, SIDE_BYTES
+from specviz.runtime.cpu.fused.products import BLOCK, panel_places
 from specviz.runtime.cpu.fused.vectors import LANES
 
 MOST_ROWS = 64
@@ -216,10 +216,10 @@ def _norm(pass_: int, x: int, weight: int, out: int, size: int) -> None:
 @register_jitable
 def _quantise_row(matrix: int, x: int, to: int, row: int, first: int, last: int) -> None:
     """Write a row of a matrix's inputs, in blocks from the first to the last − 1 that begin at `x`, to panels as integers."""
-    panel, size, own = word(matrix, Matrix.PANEL_BYTES), word(matrix, Matrix.BLOCK_BYTES), row % PANEL_ROWS
-    at = to + row // PANEL_ROWS * panel + first * (panel // word(matrix, Matrix.BLOCKS))
-    side = at + PANEL_ROWS * size + own * SIDE_BYTES
-    _quantise(word(matrix, Matrix.QUANTISE), x, at + own * size, side, last - first)
+    panel = word(matrix, Matrix.PANEL_BYTES)
+    begin = to + first * (panel // word(matrix, Matrix.BLOCKS))
+    at, side = panel_places(begin, panel, word(matrix, Matrix.BLOCK_BYTES), row)
+    _quantise(word(matrix, Matrix.QUANTISE), x, at, side, last - first)
 
 
 @register_jitable

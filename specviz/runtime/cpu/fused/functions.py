@@ -20,10 +20,10 @@ from specviz.runtime.cpu.fused.memory import number, set_number
 from specviz.runtime.cpu.fused.processor import dot_products, has_tiles, reading
 from specviz.runtime.cpu.fused.products import (
     PANEL_ROWS,
-    SIDE_BYTES,
     Arithmetic,
     Format,
     Precision,
+    panel_places,
     product,
     quantiser,
     unpacker,
@@ -72,12 +72,7 @@ def _places(weights: Format, arithmetic: Arithmetic) -> Callable[..., tuple[int,
     if not weights.is_quantised:
         return register_jitable(lambda x, ldx, row: (x + row * ldx, ldx))
     size = arithmetic.block_bytes
-
-    def places(x, ldx, row):  # type: ignore[no-untyped-def]
-        panel, own = x + row // PANEL_ROWS * ldx, row % PANEL_ROWS
-        return panel + own * size, panel + PANEL_ROWS * size + own * SIDE_BYTES
-
-    return register_jitable(places)
+    return register_jitable(lambda x, ldx, row: panel_places(x, ldx, size, row))
 
 
 def _group_by_group(weights: Format, arithmetic: Arithmetic, most: int) -> Callable[..., None]:

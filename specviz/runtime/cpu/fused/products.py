@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from numba.extending import register_jitable
 
 from specviz.runtime.cpu.fused.processor import USUAL, DotProducts, Reading, has_wide_registers
 from specviz.runtime.cpu.fused.vectors import (
@@ -59,6 +60,13 @@ PANEL_ROWS = 16
 """Rows of integer activations that lie together, block by block: first the integers of all, then what lies beside them. A product finds any row
 of a panel by one address and a number that is known when it is compiled.
 """
+
+
+@register_jitable
+def panel_places(panels: int, panel_bytes: int, block_bytes: int, row: int) -> tuple[int, int]:
+    """Where a row's first block lies in panels one after another, and what lies beside it."""
+    panel, own = panels + row // PANEL_ROWS * panel_bytes, row % PANEL_ROWS
+    return panel + own * block_bytes, panel + PANEL_ROWS * block_bytes + own * SIDE_BYTES
 
 
 class Precision(Enum):
@@ -323,13 +331,17 @@ class Quantised:
                         own[sum_] = self._dot(b, own[sum_], factor, activations)
                 following += own
             sums, by = following, by + 4
-            if self._settles or (self.arithmetic.has_many_registers and self.rows > 1):
+            if self._settles:
                 sums = settle(b, sums, whole=self.arithmetic.has_many_registers)
         return sums
 
     @property
     def _settles(self) -> bool:
-        """Whether sums are settled after each step: where sixteen registers of eight lanes have room for all of them."""
+        """Whether sums are settled after each step: of several rows in many registers; in sixteen of eight lanes where they have room for all
+        sums.
+        """
+        if self.arithmetic.has_many_registers:
+            return self.rows > 1
         return self.arithmetic.levels == 1 and not has_wide_registers()
 
     def _factors(self, b: Builder, w: list[Value], block: int, steps: range) -> Iterator[list[Value]]:

@@ -129,8 +129,6 @@ def settle(b: Builder, vectors: Sequence[Value], *, whole: bool = False) -> list
         whole: whether a register takes a vector, rather than half of one.
     """
     parts = list(vectors) if whole else [half for each in vectors for half in halves(b, each)]
-    if len(parts) == 1:
-        return parts
     kinds, numbers = [part.type for part in parts], range(len(parts))
     places = ",".join([*("=v" if whole else "=x" for _ in numbers), *map(str, numbers)])
     found = b.asm(ir.FunctionType(ir.LiteralStructType(kinds), kinds), "", places, parts, True)

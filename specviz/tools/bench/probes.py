@@ -48,19 +48,21 @@ class _Bare:
     def round(self, passes: int, width: int) -> float:
         """Seconds of forward passes: `passes` of the drafter over one token, then the verifier's over `width`, if any."""
 
-        def forward(name: str, count: int, offset: int = 0) -> None:
-            first = self.start + offset
-            tokens = torch.full((1, count), self._token, device=self.device)
-            positions = torch.arange(first, first + count, device=self.device)[None]
-            self._models[name].forward(tokens, positions, visible=first + count)
+        inputs = [("drafter", *self._inputs(1, step)) for step in range(passes)]
+        inputs += [("verifier", *self._inputs(width))] if width else []
 
         def work() -> None:
-            for step in range(passes):
-                forward("drafter", 1, step)
-            if width:
-                forward("verifier", width)
+            for name, tokens, positions, visible in inputs:
+                self._models[name].forward(tokens, positions, visible=visible, transient=True)
 
         return timed(self.device, work)[1]
+
+    def _inputs(self, count: int, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor, int]:
+        """Of a pass: so many tokens, their positions, and how many positions it sees."""
+        first = self.start + offset
+        tokens = torch.full((1, count), self._token, device=self.device)
+        positions = torch.arange(first, first + count, device=self.device)[None]
+        return tokens, positions, first + count
 
     @property
     def draws(self) -> bool:

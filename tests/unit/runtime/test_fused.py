@@ -107,6 +107,20 @@ def test_padding_is_not_computed_and_harms_nobody() -> None:
     assert torch.equal(found[1, :37], wanted[1, :37])
 
 
+def test_what_memory_held_before_is_not_reckoned_with() -> None:
+    """Scores are made of whole blocks of positions: of numbers too small for a float's exponent they would take a hundred times as long."""
+    model = fused(published("llama", "Q8_0"))
+    runner = model.runner(203)
+    runner.admit([0], LENGTH)
+    (slot,) = runner._cache._slots
+    slot.keys[:] = slot.values[:] = 1e-40
+    found = runner.forward(ids()[:, :37], torch.arange(37)[None], visible=37)
+    assert torch.equal(found, logits(model, ids())[:, :37])
+    keys = slot.keys.swapaxes(-1, -2).reshape(slot.values.shape)
+    assert (np.abs(keys[:, :, :37]) > 1e-30).all()
+    assert (keys[:, :, 37:64] == 0).all()
+
+
 def test_slots_move_grow_merge_and_are_restored_with_their_bits() -> None:
     """A slot's keys and values are its own, whatever happens to others."""
     model = fused(published("llama", "F32"))

@@ -306,6 +306,9 @@ def _finish_heads(pass_: int, table: int, layer: int, row: int, at: int, first: 
         elif head >= queries:
             keys = _key_value_base(pass_, Slot.KEYS, layer, slot, head - queries)
             begin = position // POSITIONS * size * POSITIONS + position % POSITIONS
+            if position % POSITIONS == 0:
+                # Scores are made of whole blocks, and of what memory held before they might take a hundred times as long.
+                layers.clear(keys + begin * _FLOAT_BYTES, size * POSITIONS // LANES)
             for index in range(size):
                 set_number(keys, begin + index * POSITIONS, number(own, index))
 
@@ -319,6 +322,7 @@ def _project(pass_: int, team: int, table: int, layer: int, thread: int, threads
     groups = size // LANES
     out, row_bytes = word(pass_, Pass.PROJECTED), heads * size * _FLOAT_BYTES
     norm = word(table, Layer.ATTENTION_NORM)
+    _fetch_heads(pass_, layer, thread, threads)
     prepared = _prepare(pass_, matrix, word(pass_, Pass.STATES), hidden * _FLOAT_BYTES, norm, thread)
     start = word(matrix, Matrix.START)
     first, last = _take(team, thread, threads, step, heads, 0)
@@ -339,6 +343,25 @@ def _attention(pass_: int, team: int, layer: int, thread: int, threads: int, ste
         for part in range(first, last):
             _attend_head(pass_, layer, part // key_heads, part % key_heads, thread)
         first, last = _take(team, thread, threads, step, parts, last)
+
+
+_FETCHED = 128
+"""Positions whose keys and values are fetched before they are wanted; from there on the processor's own prefetching does."""
+
+
+@register_jitable
+def _fetch_heads(pass_: int, layer: int, thread: int, threads: int) -> None:
+    """Have the keys and values read that a thread's share of attention begins with: to do so for later rows takes longer than it saves."""
+    key_heads = word(pass_, Pass.KEY_HEADS)
+    parts = word(pass_, Pass.ROWS) * key_heads
+    first, last = parts * thread // threads, parts * (thread + 1) // threads
+    for part in range(first, min(first + key_heads, last)):
+        row, head = part // key_heads, part % key_heads
+        slot = word(word(pass_, Pass.ROW_SLOTS), row)
+        seen = min(word(word(pass_, Pass.ROW_POSITIONS), row) + 1, _FETCHED)
+        lines = (seen + POSITIONS - 1) // POSITIONS * POSITIONS * word(pass_, Pass.HEAD_SIZE) // LANES
+        layers.fetch(_key_value_base(pass_, Slot.KEYS, layer, slot, head), lines)
+        layers.fetch(_key_value_base(pass_, Slot.VALUES, layer, slot, head), lines)
 
 
 @register_jitable

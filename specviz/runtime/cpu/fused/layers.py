@@ -26,6 +26,7 @@ from specviz.runtime.cpu.fused.vectors import (
     larger,
     load,
     offset,
+    prefetch,
     reduce,
     shuffle,
     splat,
@@ -91,6 +92,22 @@ def _multiply(b: Builder, x: Value, vectors: Value, factor: Value) -> None:
     loop.close()
 
 
+def _clear(b: Builder, x: Value, vectors: Value) -> None:
+    """x = 0."""
+    loop = Loop(b, vectors)
+    store(b, floats(0.0), offset(b, x, b.mul(loop.index, I64(64))))
+    loop.close()
+
+
+def _fetch(b: Builder, address: Value, lines: Value) -> None:
+    """Have so many cache lines read into the second cache."""
+    loop = Loop(b, lines)
+    prefetch(b, offset(b, address, b.mul(loop.index, I64(64))), 2)
+    loop.close()
+
+
+clear = instruction(_clear, 2)
+fetch = instruction(_fetch, 2)
 sum_of_squares = instruction(_sum_of_squares, 2, result=types.float32)
 scale = instruction(_scale, 4, 1)
 multiply = instruction(_multiply, 2, 1)

@@ -45,6 +45,7 @@ from specviz.runtime.cpu.fused.vectors import (
     load,
     offset,
     opaque,
+    prefetch,
     reduce,
     settle,
     shuffle,
@@ -206,7 +207,7 @@ class _Floats:
             sums = list(loop.values)
             own = offset(b, weights, b.mul(loop.index, I64(8 * size)))
             for line in range(0, 8 * size, 64):
-                prefetch(b, self.reading, own, line, self.groups)
+                fetch_ahead(b, self.reading, own, line, self.groups)
             at = [offset(b, row, b.mul(loop.index, I64(32))) for row in inputs]
             for step in range(8):
                 column = self._load(b, own, step * size)
@@ -259,7 +260,7 @@ class Quantised:
         own = [offset(b, group, b.mul(loop.index, I64(size))) for group in weights]
         for line in range(0, size, 64):
             for group in own:
-                prefetch(b, self.arithmetic.reading, group, line, self.groups)
+                fetch_ahead(b, self.arithmetic.reading, group, line, self.groups)
         by = b.mul(loop.index, I64(self.arithmetic.panel_stride * turn))
         at, beside = offset(b, x, by), offset(b, side, by)
         sums = list(loop.values)
@@ -376,13 +377,11 @@ class Quantised:
         return _dot_pairs(b, sums, weights, activations)
 
 
-def prefetch(b: Builder, reading: Reading, weights: Value, line: int, groups: int = 1) -> None:
+def fetch_ahead(b: Builder, reading: Reading, weights: Value, line: int, groups: int = 1) -> None:
     """Have a line of weights read that will be wanted, where so many groups are gone through at once: the processor's own prefetching
     does not fill the time that memory takes.
     """
-    address = offset(b, weights, reading.ahead * groups + line)
-    pointer = b.inttoptr(address, ir.IntType(8).as_pointer())
-    call(b, "llvm.prefetch.p0", pointer, I32(0), I32(reading.nearness), I32(1), result=ir.VoidType())
+    prefetch(b, offset(b, weights, reading.ahead * groups + line), reading.nearness)
 
 
 def _scales(b: Builder, w: Value, by: int) -> Value:

@@ -18,7 +18,7 @@ from specviz.runtime.cpu.fused.products import (
     Arithmetic,
     Format,
     Quantised,
-    prefetch,
+    fetch_ahead,
     rows_at,
 )
 from specviz.runtime.cpu.fused.vectors import (
@@ -136,7 +136,7 @@ class _Tiled(Quantised):
             self._multiply(b, own, offset(b, x, b.mul(block, I64(stride))))
             following = offset(b, w, b.mul(block, I64(self.weights.block_bytes)))
             for line in range(0, self.weights.block_bytes, _LINE):
-                prefetch(b, self.arithmetic.reading, following, line)
+                fetch_ahead(b, self.arithmetic.reading, following, line)
 
         def keep(block: Value) -> None:
             for level in range(self.arithmetic.levels):

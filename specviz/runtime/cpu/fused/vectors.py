@@ -55,6 +55,12 @@ def store(b: Builder, value: Value, address: Value, by: int = 0) -> None:
     b.store(value, b.inttoptr(offset(b, address, by), value.type.as_pointer())).align = 4
 
 
+def prefetch(b: Builder, address: Value, nearness: int) -> None:
+    """Have a cache line read, to the nearest cache (3), the next (2), or past all of them (0)."""
+    pointer = b.inttoptr(address, I8.as_pointer())
+    call(b, "llvm.prefetch.p0", pointer, I32(0), I32(nearness), I32(1), result=ir.VoidType())
+
+
 def splat(b: Builder, scalar: Value) -> Value:
     """A vector with one scalar in all lanes."""
     kind = ir.VectorType(scalar.type, LANES)

@@ -493,28 +493,30 @@ def embed(pass_: int) -> None:
         _embed(word(pass_, Pass.EMBED), word(pass_, Pass.EMBEDDING), token, out, hidden // BLOCK)
 
 
-STEPS = 5
-"""Times that threads wait for each other in a layer."""
+STAGES = 5
+"""Of a layer. Threads wait for each other after each one."""
 
 
-def run_layer(pass_: int, team: int, layer: int, thread: int, threads: int, step: int) -> None:
-    """A thread's part of a layer, or of the output layer after the last one; `step` is how far the team's barrier has come."""
-    if layer == word(pass_, Pass.LAYERS):
-        _score(pass_, team, thread, threads, step + STEPS)
-        wait_for(team, thread, threads, step + STEPS)
-        return
+def run_stage(pass_: int, team: int, stage: int, thread: int, threads: int, step: int) -> None:
+    """A thread's part of a stage, counted from the first layer's first one, or of the output layer after the last; `step` is how far
+    the team's barrier comes by it.
+    """
+    layer, own = stage // STAGES, stage % STAGES
     table = word(pass_, Pass.LAYER_TABLE) + layer * Layer.END * 8
-    _project(pass_, team, table, layer, thread, threads, step + 1)
-    wait_for(team, thread, threads, step + 1)
-    _attention(pass_, team, layer, thread, threads, step + 2)
-    wait_for(team, thread, threads, step + 2)
-    _output(pass_, team, table, thread, threads, step + 3)
-    wait_for(team, thread, threads, step + 3)
-    _gate(pass_, team, table, thread, threads, step + 4)
-    wait_for(team, thread, threads, step + 4)
-    down = table + Layer.DOWN * 8
-    _add_product(pass_, team, down, _activated(pass_, table), thread, threads, step + STEPS)
-    wait_for(team, thread, threads, step + STEPS)
+    if layer == word(pass_, Pass.LAYERS):
+        _score(pass_, team, thread, threads, step)
+    elif own == 0:
+        _project(pass_, team, table, layer, thread, threads, step)
+    elif own == 1:
+        _attention(pass_, team, layer, thread, threads, step)
+    elif own == 2:
+        _output(pass_, team, table, thread, threads, step)
+    elif own == 3:
+        _gate(pass_, team, table, thread, threads, step)
+    else:
+        down = table + Layer.DOWN * 8
+        _add_product(pass_, team, down, _activated(pass_, table), thread, threads, step)
+    wait_for(team, thread, threads, step)
 
 
 @register_jitable

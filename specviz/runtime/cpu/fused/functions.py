@@ -196,9 +196,9 @@ def attend(heads: int, size: int) -> int:
 
 
 @cache
-def layer() -> int:
-    """Of `decoder_pass.run_layer`."""
-    return _compile("layer", decoder_pass.run_layer, 6)
+def stage() -> int:
+    """Of `decoder_pass.run_stage`."""
+    return _compile("stage", decoder_pass.run_stage, 6)
 
 
 @cache
@@ -226,7 +226,7 @@ def compile_all() -> None:
     process of its own.
     """
     gc.disable()
-    for make in (layer, lead, follow, draft):
+    for make in (stage, lead, follow, draft):
         make()
     for name in loops.FIRST:
         getattr(loops, name)

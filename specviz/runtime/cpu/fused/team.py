@@ -45,7 +45,7 @@ class Team:
         self._alone_until, self._pause, self._strikes = 0.0, _SHORTEST_PAUSE, 0
         board, self._address = self._board, int(self._board.ctypes.data)
         board[Barrier.FLAGS], board[Barrier.PATIENCE] = self._flags.ctypes.data, PATIENCE
-        board[Board.LOOK_OUT], board[Board.RUN_LAYER] = LOOK_OUT, functions.layer()
+        board[Board.LOOK_OUT], board[Board.RUN_STAGE] = LOOK_OUT, functions.stage()
 
     def run(self, pass_: int, threads: int) -> bool:
         """Run a pass, given by its table's address, on up to so many threads; alone where others use the team.

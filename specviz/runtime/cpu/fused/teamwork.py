@@ -12,7 +12,7 @@ from enum import auto
 from numba.extending import register_jitable
 
 from specviz.runtime.cpu.fused import memory
-from specviz.runtime.cpu.fused.decoder_pass import STEPS, Barrier, Pass, Table, embed, give_way
+from specviz.runtime.cpu.fused.decoder_pass import STAGES, Barrier, Pass, Table, embed, give_way
 from specviz.runtime.cpu.fused.memory import exchange, pause, read_shared, set_word, word, write_shared
 
 LINE = 16
@@ -34,7 +34,7 @@ _MOST_WAITED = 40
 class Board(Table):
     """The team's table, behind `Barrier`; after it come for each thread a line of what it alone and the leader write."""
 
-    RUN_LAYER = len(Barrier)
+    RUN_STAGE = len(Barrier)
     POST = auto()
     WAIT = auto()
     PASS = auto()
@@ -58,7 +58,7 @@ class Own(Table):
 
 
 _post_or_wait = memory.caller(1)
-_run_layer = memory.caller(6)
+_run_stage = memory.caller(6)
 """Of `decoder_pass`: by its address, since it takes most of the time to compile."""
 
 
@@ -92,24 +92,24 @@ def _all_are_there(team: int, job: int, threads: int) -> bool:
 
 
 def lead(team: int, pass_: int, threads: int) -> int:
-    """Run a pass: alone until all helpers are there, and from the next layer on together.
+    """Run a pass: alone until all helpers are there, and from the next stage on together.
 
     Returns `WAITED` if waiting for others took more of it than they save, `ALONE` if they never came, 0 otherwise.
     """
     started = memory.cycles()
     job = _call(team, pass_, threads) if threads > 1 else 0
     go, begun, now = team + Board.GO * 8, word(team, Board.STEP), 1
-    layers, run_layer = word(pass_, Pass.LAYERS), word(team, Board.RUN_LAYER)
+    stages, run_stage = word(pass_, Pass.LAYERS) * STAGES + 1, word(team, Board.RUN_STAGE)
     embed(pass_)
-    for layer in range(layers + 1):
+    for stage in range(stages):
         if now < threads and _all_are_there(team, job, threads):
             now = threads
-            set_word(team, Board.FROM, layer)
+            set_word(team, Board.FROM, stage)
             write_shared(go, job)
-        _run_layer(run_layer, pass_, team, layer, 0, now, begun + layer * STEPS)
+        _run_stage(run_stage, pass_, team, stage, 0, now, begun + stage + 1)
     if threads == 1:
         return 0
-    set_word(team, Board.STEP, begun + (layers + 1) * STEPS)
+    set_word(team, Board.STEP, begun + stages)
     if now == 1:
         for helper in range(1, threads):
             exchange(_own(team, helper) + Own.SEAT * 8, 4 * job, 4 * job + 2)
@@ -142,7 +142,7 @@ def follow(team: int, thread: int) -> None:
 
 @register_jitable
 def _take_part(team: int, thread: int, job: int, go: int) -> None:
-    """Run a pass from the layer on that the leader says; or learn that it is over."""
+    """Run a pass from the stage on that the leader says; or learn that it is over."""
     begun, said = memory.cycles(), read_shared(go)
     while abs(said) < job:
         pause()
@@ -152,6 +152,6 @@ def _take_part(team: int, thread: int, job: int, go: int) -> None:
     if said != job:
         return
     pass_, threads, step = word(team, Board.PASS), word(team, Board.THREADS), word(team, Board.STEP)
-    run_layer = word(team, Board.RUN_LAYER)
-    for layer in range(word(team, Board.FROM), word(pass_, Pass.LAYERS) + 1):
-        _run_layer(run_layer, pass_, team, layer, thread, threads, step + layer * STEPS)
+    run_stage = word(team, Board.RUN_STAGE)
+    for stage in range(word(team, Board.FROM), word(pass_, Pass.LAYERS) * STAGES + 1):
+        _run_stage(run_stage, pass_, team, stage, thread, threads, step + stage + 1)

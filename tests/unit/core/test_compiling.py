@@ -50,13 +50,13 @@ def test_the_other_process_is_begun_until_it_has_come_to_its_end(
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: begun.append(command))
     compiling.begin.__wrapped__()
     assert [sys.executable, "-c"] == begun[0][:2]
-    made = ("layer", "lead", "follow", "draft", "multiply", "quantise", "embed", "attend")
+    made = ("stage", "lead", "follow", "draft", "multiply", "quantise", "embed", "attend")
     for name in made:
         monkeypatch.setattr(functions, name, lambda *_, name=name: compiled.append(name))
     monkeypatch.setattr(functions.os, "nice", lambda _: None)
     monkeypatch.setattr(functions.gc, "disable", lambda: None)
     exec(begun[0][2])
-    assert compiled[:4] == ["layer", "lead", "follow", "draft"]
+    assert compiled[:4] == ["stage", "lead", "follow", "draft"]
     assert dot_products() is None or set(compiled) == set(made)
     compiling.begin.__wrapped__()
     assert len(begun) == 1

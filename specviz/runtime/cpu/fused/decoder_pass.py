@@ -466,6 +466,12 @@ def _gate(pass_: int, team: int, table: int, thread: int, threads: int, step: in
 
 
 @register_jitable
+def _down(pass_: int, team: int, table: int, thread: int, threads: int, step: int) -> None:
+    """What the gated activation leads to, added to the hidden states."""
+    _add_product(pass_, team, table + Layer.DOWN * 8, _activated(pass_, table), thread, threads, step)
+
+
+@register_jitable
 def _activate(pass_: int, table: int, row: int, first: int, last: int, thread: int) -> None:
     """The inputs of a layer's last product, of a row's blocks from the first to the last − 1."""
     matrix, inner = table + Layer.DOWN * 8, word(pass_, Pass.INNER)
@@ -514,8 +520,7 @@ def run_stage(pass_: int, team: int, stage: int, thread: int, threads: int, step
     elif own == 3:
         _gate(pass_, team, table, thread, threads, step)
     else:
-        down = table + Layer.DOWN * 8
-        _add_product(pass_, team, down, _activated(pass_, table), thread, threads, step)
+        _down(pass_, team, table, thread, threads, step)
     wait_for(team, thread, threads, step)
 
 

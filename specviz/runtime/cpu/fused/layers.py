@@ -106,11 +106,11 @@ def _fetch(b: Builder, address: Value, lines: Value) -> None:
     loop.close()
 
 
-clear = instruction(_clear, 2)
-fetch = instruction(_fetch, 2)
 sum_of_squares = instruction(_sum_of_squares, 2, result=types.float32)
 scale = instruction(_scale, 4, 1)
 multiply = instruction(_multiply, 2, 1)
+clear = instruction(_clear, 2)
+fetch = instruction(_fetch, 2)
 rotate = instruction(_rotate, 4)
 gate = instruction(_gate, 2)
 largest = instruction(_largest, 2, result=types.float32)

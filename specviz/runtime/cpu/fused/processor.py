@@ -61,7 +61,9 @@ class Reading:
 
 
 USUAL = Reading(groups=2, ahead=8192, nearness=2)
-"""As it was found on Intel processors and on Zen 4; the distance on an Intel one: of 16 KB ahead too much is read past the end of a share."""
+"""As it was found on Intel processors and on Zen 4. The distance is an Intel one's (Cascade Lake): with 16 KB, more is read past the end of a
+thread's share.
+"""
 ZEN_5 = Reading(groups=1, ahead=8192, nearness=3)
 """Weights that are prefetched to the second cache only make passes of two to four rows take a quarter longer there."""
 ZEN_5_PAST = replace(ZEN_5, nearness=0)

@@ -59,7 +59,11 @@ class Distributions:
         return self.p if self._plain else self._untempered("p1", "verifier")
 
     def _untempered(self, name: str, model: str) -> Tensor:
-        return self._selected(name) if self._is_selected(name) else distribution(self._logits(model))
+        if self._is_selected(name):
+            return self._selected(name)
+        if self._source and kernels.serve(logits := self._source[0]._logits(model)):
+            return kernels.softmax_of_some(_some(kernels.rows(logits), self._source[1]), logits.shape[-1])
+        return distribution(self._logits(model))
 
     def _is_selected(self, name: str) -> bool:
         """Whether a distribution need not be computed, since it was for all positions of which these are some."""
@@ -157,8 +161,7 @@ class Distributions:
             return kernels.rows(getattr(self, name))
         assert self._source is not None
         whole, where = self._source
-        own = kernels.rows(getattr(whole, name))
-        return own[where if isinstance(where, slice) else where.numpy()]
+        return _some(kernels.rows(getattr(whole, name)), where)
 
     def _move(self, name: str, out: Tensor) -> None:
         """Write a distribution to `out` [n, V], and keep it there."""
@@ -194,6 +197,11 @@ def select(values: Tensor, places: Places, out: Tensor | None = None) -> Tensor:
         own = torch.arange(len(values) * count, device=values.device)[places]
         return values[own // count, own % count]
     return values.reshape(-1, values.shape[-1])[places]
+
+
+def _some(rows: np.ndarray, places: Places) -> np.ndarray:
+    """Addresses [n] of rows at some of all positions."""
+    return rows[places if isinstance(places, slice) else places.numpy()]
 
 
 def total_variation(q: Tensor, p: Tensor) -> Tensor:

@@ -79,9 +79,19 @@ def softmax(logits: Tensor, temperature: float | Tensor, out: Tensor | None = No
     """As `sampling.distribution` without truncation; in `out` where that is contiguous."""
     if out is None or not out.is_contiguous():
         out = torch.empty(logits.shape)
-    heat = _each(temperature, logits.shape[:-1], np.float64)
-    loops().softmax(rows(logits), heat, out.numpy().reshape(-1, logits.shape[-1]))
+    _softmax(rows(logits), _each(temperature, logits.shape[:-1], np.float64), out)
     return out
+
+
+def softmax_of_some(addresses: np.ndarray, size: int) -> Tensor:
+    """`softmax` at temperature 1 of rows of logits that come as addresses [n], as `rows` gives them: [n, size]."""
+    out = torch.empty(len(addresses), size)
+    _softmax(addresses, _constant(1.0, len(addresses), np.float64), out)
+    return out
+
+
+def _softmax(addresses: np.ndarray, heat: np.ndarray, out: Tensor) -> None:
+    loops().softmax(addresses, heat, out.numpy().reshape(-1, out.shape[-1]))
 
 
 def spread(logits: Tensor, tokens: Tensor, size: int) -> Tensor:

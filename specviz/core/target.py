@@ -5,7 +5,7 @@ Pure functions on tensors. Knows no model, no clock, no random number.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -97,6 +97,8 @@ class Target:
     score: Tensor | None = None
     threshold: Tensor | None = None
     deferred: Tensor | None = None
+    _known: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
+    """All of pi where that was found before: `pi` at all positions, or at `places` [n] of them."""
 
     @staticmethod
     def of(method: Method, distributions: Distributions, lenience: Number) -> Target:
@@ -129,6 +131,8 @@ class Target:
         """The distribution the method emits: pi [..., V], or pi(v) [...] of `tokens` [...] alone."""
         if tokens is not None:
             return self.probabilities(tokens.unsqueeze(-1))[2].squeeze(-1)
+        if "pi" in self._known and "places" not in self._known:
+            return self._known["pi"]
         q, p, score = self._values()
         if not self._is_compiled:
             return self._pi(q, p, score, None)
@@ -136,15 +140,24 @@ class Target:
             return kernels.speed(q, p, 1 - column(self.lenience), FLOOR)
         return q if not self.method.verifies else kernels.mixture(q, p, score, self.threshold, self.deferred)
 
-    def probabilities(self, tokens: Tensor, where: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """q, p and pi of `tokens` [..., m], several at each position: [..., m] each. Of pi, only positions `where` [...] count."""
+    def probabilities(
+        self, tokens: Tensor, where: Tensor | None = None, *, keeps: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """q, p and pi of `tokens` [..., m], several at each position: [..., m] each. Of pi, only positions `where` [...] count; it `keeps`
+        all of pi there, for a `select` of these positions.
+        """
         values = self._values(tokens)
         if not self._has_ratio or where is None or where.device.type != "cpu":
             return *values[:2], self._pi(*values, tokens)
         pi, chosen = values[0].clone(), where.flatten().nonzero()[:, 0]
         some = self.select(chosen)
         rows = tokens.reshape(-1, tokens.shape[-1])[chosen]
-        pi.view(-1, pi.shape[-1])[chosen] = some._pi(*some._values(rows), rows)
+        if keeps:
+            self._known.update(places=chosen, pi=some.pi())
+            found = self._known["pi"].gather(-1, rows)
+        else:
+            found = some._pi(*some._values(rows), rows)
+        pi.view(-1, pi.shape[-1])[chosen] = found
         return *values[:2], pi
 
     @property
@@ -159,6 +172,7 @@ class Target:
         accept_coins: Tensor,
         resample_coins: Tensor,
         records: bool,
+        explains: bool = False,
     ) -> Verdict:
         """Accept draft tokens until one has a coin that is not below its acceptance, and draw what replaces that one.
 
@@ -169,6 +183,7 @@ class Target:
             counts: how many of them were drafted, [B], at least 1.
             accept_coins, resample_coins: uniforms of these positions [B, K or more].
             records: whether their probabilities are wanted.
+            explains: whether all of pi will be asked for, of examined ones.
         """
         if self._is_compiled:
             place = _SPEED if self.method.name == "speed" else 0
@@ -184,7 +199,7 @@ class Target:
             return Verdict(acceptance, accepted, last, resampled)
         pairs = torch.stack((tokens, resampled[:, None].expand_as(tokens)), -1)
         examined = steps(tokens.shape[1], tokens.device) <= last[:, None]
-        known: list[Values] = list(self.probabilities(pairs, examined))
+        known: list[Values] = list(self.probabilities(pairs, examined, keeps=explains))
         return Verdict(acceptance, accepted, last, resampled, known, self.deferral_test(tokens))
 
     def _pi(self, q: Tensor, p: Tensor, score: Tensor | None, tokens: Tensor | None) -> Tensor:
@@ -250,7 +265,9 @@ class Target:
 
     def select(self, some: Places) -> Target:
         """The target at some positions only: indices [n] into all positions, flattened."""
-        lead = self.distributions.q.shape[:-1]
+        lead, known = self.distributions.q.shape[:-1], dict[str, Tensor]()
+        if "places" in self._known and isinstance(some, Tensor) and torch.equal(some, self._known["places"]):
+            known["pi"] = self._known["pi"]
         some = places(some) if isinstance(some, Tensor) else some
 
         def chosen(values: Tensor | None) -> Tensor | None:
@@ -260,7 +277,7 @@ class Target:
         if isinstance(lenience, Tensor):
             lenience = select(lenience.unsqueeze(-1).expand(*lead, -1), some).squeeze(-1)
         parts = (chosen(self.score), chosen(self.threshold), chosen(self.deferred))
-        return Target(self.method, self.distributions.select(some), lenience, *parts)
+        return Target(self.method, self.distributions.select(some), lenience, *parts, known)
 
     def _values(self, tokens: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
         """q, p and score: of the whole vocabulary, or of `tokens` [..., m] alone."""

@@ -149,7 +149,7 @@ def _part(decision: Decision, where: Tensor) -> Examined:
     assert accepted.target is not None
     assert tokens is not None
     coins, some = first(decision.inputs.accept_coins, tokens.shape[1]), places(where)
-    return Examined(accepted.target.select(some), tokens.flatten()[some], coins.flatten()[some])
+    return Examined(accepted.target.select(where), tokens.flatten()[some], coins.flatten()[some])
 
 
 def _at_all(values: Tensor, where: Tensor, mask: Tensor) -> Tensor:

@@ -44,9 +44,9 @@ CHUNK = 128
 """Prompt tokens of a sequence that are read between two steps of the others."""
 _READING_SHARE, _READING_SECONDS = 3.0, 1.0
 """Prompts may be read for so many steps between two of them, but for no more than so many seconds unless one step takes longer."""
-_LONG_STEP = 0.05
-"""Seconds of a step that texts which join do not wait for, where passes are fused: a first step of one token each, beside the others, costs
-little more than their share of the long one.
+_LONG_STEP = 0.25
+"""Seconds of a step that texts which join do not wait for, where passes are fused: a first step of their own, of one token each, holds up all
+others for 25 ms.
 """
 _IDLE = 2.0
 """Seconds without work after which free memory is given back to the system."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -46,6 +46,7 @@ class FusedModel:
     precision: str
     kept: Tensor | None = None
     reads: np.ndarray | None = None
+    _known: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     device = torch.device("cpu")
     dtype = torch.float32
@@ -60,6 +61,12 @@ class FusedModel:
     def weight_bytes(self) -> int:
         """Bytes of weights that a pass over one token reads."""
         return self.decoder.bytes
+
+    def known(self, vocabulary_size: int) -> Tensor | None:
+        """The kept tokens of a vocabulary cut to that size; None where the decoder knows all."""
+        if self.kept is not None and vocabulary_size not in self._known:
+            self._known[vocabulary_size] = self.kept[self.kept < vocabulary_size]
+        return self._known.get(vocabulary_size)
 
     def with_layers(self, layers: Sequence[int], load: Callable[[], Any]) -> FusedModel:
         """A model of some of the layers, which shares all weights."""
@@ -96,7 +103,7 @@ class FusedRunner(Runner):
         self._model, self._decoder, self.vocabulary_size = model, model.decoder, vocabulary_size
         self.device, self.dtype = model.device, model.dtype
         self._width = -(-self._decoder.vocabulary // LANES) * LANES
-        self._known = None if model.kept is None else model.kept[model.kept < vocabulary_size]
+        self._known = model.known(vocabulary_size)
         self._numbers, self._rooms = _Numbers(), dict[str, Tensor]()
         shape = self._decoder.shape
         self.position_bytes = 8 * self._decoder.layers * shape.key_heads * shape.head_size

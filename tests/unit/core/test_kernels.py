@@ -297,6 +297,33 @@ def test_only_what_is_asked_of_pi_is_computed() -> None:
     assert torch.equal(some[:, :2], everywhere[:, :2])
 
 
+@pytest.mark.parametrize("method", [name for name in BOTH if METHODS[name].weigh])
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_what_explains_a_token_is_what_was_found_when_it_was_decided(method: str, vocabulary: int) -> None:
+    """Law 3: inspection changes no bit. pi that was kept is pi, of the positions it was kept for and of some of them."""
+    distributions = Distributions(*(each[None] for each in sides(vocabulary)), 0.7)
+    target = Target.of(METHODS[method], distributions, 0.4)
+    some = torch.tensor([[1, 2, 4]]), torch.tensor([3]), *torch.tensor([[[0, 0, 0.9]], [[0.3] * 3]]).double()
+    plain = target.decide(*some, records=True)
+    kept = target.decide(*some, records=True, explains=True)
+    count = int(torch.as_tensor(kept.last)) + 1
+    for one, other in zip(plain.probabilities, kept.probabilities, strict=True):
+        assert torch.equal(one[:, :count], other[:, :count])
+    afresh = Target.of(METHODS[method], distributions, 0.4)
+    for last in range(1, count + 1):
+        where = torch.arange(last)
+        assert torch.equal(target.select(where).pi(), afresh.select(where).pi())
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_untempered_distributions_of_some_positions_are_those_of_all(vocabulary: int) -> None:
+    for temperature in (0.0, 0.7):
+        found = [Distributions(*(each[None] for each in sides(vocabulary)), temperature) for _ in range(2)]
+        some = torch.tensor([0, 2])
+        assert torch.equal(found[0].select(some).q1, found[1].q1[0, some])
+        assert torch.equal(found[0].select(slice(1, 3)).p1, found[1].p1[0, 1:])
+
+
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_the_most_probable_are_those_of_torch(vocabulary: int, in_torch) -> None:
     values = distribution(sides(vocabulary)[0])

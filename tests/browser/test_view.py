@@ -80,7 +80,8 @@ def address(serve: Callable[[gr.Blocks], str]) -> str:
         view = TraceView(methods=METHODS)
         name = gr.Textbox(label="name")
         selection = gr.Textbox(label="selected")
-        gr.Button("Stream").click(stream, name, view, show_progress="hidden")
+        # A click counts also while the stream before it is still ending.
+        gr.Button("Stream").click(stream, name, view, show_progress="hidden", trigger_mode="multiple")
         view.select(selected, None, selection, show_progress="hidden")
     return serve(app)
 

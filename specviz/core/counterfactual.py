@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -18,10 +17,11 @@ from torch import Tensor
 
 from specviz.core import kernels
 from specviz.core.distributions import Distributions, select
+from specviz.core.examined import Examined
 from specviz.core.method import Method
 from specviz.core.methods import FLOOR, METHODS, PAPER
 from specviz.core.sampling import at, indicator, total
-from specviz.core.target import Target, accepted_share
+from specviz.core.target import Target, Values, accepted_share
 
 _AT_ONCE = 48
 """Draft tokens of several parts that are looked at together: their distributions are copied."""
@@ -52,36 +52,31 @@ def alternative_targets(own: Target) -> list[Target]:
     ]
 
 
-@dataclass(frozen=True)
-class Examined:
-    """Draft tokens [n] that a target [n, V] of some method decided, with their coins [n]."""
-
-    target: Target
-    tokens: Tensor
-    coins: Tensor
-
-
-def counterfactuals(parts: Iterable[Examined]) -> list[tuple[Tensor, Tensor]]:
+def counterfactuals(parts: Sequence[Examined]) -> list[tuple[Values, Values]]:
     """Acceptance [n, m] and flips [n, m, 2] of each part under the m `alternatives` of its method."""
-    parts = list(parts)
-    if parts and kernels.serve(parts[0].target.distributions.whole.q):
+    if parts and kernels.serve(parts[0].whole.distributions.q):
         return _compiled(parts)
     return [found for some in _in_company(parts) for found in _together(some)]
 
 
-def _compiled(parts: list[Examined]) -> list[tuple[Tensor, Tensor]]:
+def _compiled(parts: Sequence[Examined]) -> list[tuple[Values, Values]]:
     """As `counterfactuals`, the paper's methods by a compiled loop."""
-    sizes, each = [len(part.tokens) for part in parts], [part.target.distributions for part in parts]
+    sizes = [len(part) for part in parts]
+    ends = np.cumsum(sizes)[:-1]
     leniences = np.tile(_DEFAULTS, (sum(sizes), 1))
-    for part, own in zip(parts, np.split(leniences, np.cumsum(sizes)[:-1]), strict=True):
-        if part.target.method.name in PAPER:
-            own[:, PAPER.index(part.target.method.name)] = part.target.lenience
-    rows = [np.concatenate([some.rows(name) for some in each]) for name in ("q", "p", "q1", "p1")]
-    tokens, coins = (torch.cat([getattr(part, name) for part in parts]) for name in ("tokens", "coins"))
-    found = kernels.nine(rows, each[0].whole.q.shape[-1], tokens, coins, leniences, _RANGES, FLOOR)
-    acceptances, flips = (values.split(sizes) for values in found)
+    for part, own in zip(parts, np.split(leniences, ends), strict=True):
+        if part.whole.method.name in PAPER:
+            own[:, PAPER.index(part.whole.method.name)] = part.numbers(part.whole.lenience)
+    rows = [
+        np.concatenate([part.distributions.rows(name) for part in parts]) for name in ("q", "p", "q1", "p1")
+    ]
+    tokens = np.concatenate([part.numbers(part.all_tokens) for part in parts])
+    coins = np.concatenate([part.numbers(part.all_coins) for part in parts])
+    size = parts[0].whole.distributions.q.shape[-1]
+    found = kernels.nine(rows, size, tokens, coins, leniences, _RANGES, FLOOR)
+    acceptances, flips = (np.split(values, ends) for values in found)
     return [
-        nine if part.target.method.name in PAPER else _beside(part, nine)
+        nine if part.whole.method.name in PAPER else _beside(part, nine)
         for part, nine in zip(parts, zip(acceptances, flips, strict=True), strict=True)
     ]
 
@@ -90,10 +85,12 @@ _DEFAULTS = np.array([METHODS[name].default_lenience for name in PAPER])
 _RANGES = np.array([METHODS[name].lenience_range for name in PAPER]).T.copy()
 
 
-def _beside(part: Examined, nine: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def _beside(part: Examined, nine: tuple[Values, Values]) -> tuple[Tensor, Tensor]:
     """What the nine would have made of a part, and beside it what its own method made of it."""
     own = _of([part.target], part.tokens, part.coins)
-    acceptances, flips = (torch.cat(both, 1) for both in zip(nine, own, strict=True))
+    acceptances, flips = (
+        torch.cat((torch.as_tensor(each), mine), 1) for each, mine in zip(nine, own, strict=True)
+    )
     return acceptances, flips
 
 
@@ -101,7 +98,7 @@ def _in_company(parts: Iterable[Examined]) -> Iterator[list[Examined]]:
     """The parts, as many at a time as `_AT_ONCE` allows."""
     some: list[Examined] = []
     for part in parts:
-        if some and sum(len(each.tokens) for each in (*some, part)) > _AT_ONCE:
+        if some and sum(map(len, (*some, part))) > _AT_ONCE:
             yield some
             some = []
         some.append(part)
@@ -113,8 +110,8 @@ def _together(parts: list[Examined]) -> list[tuple[Tensor, Tensor]]:
     """As `counterfactuals`. The paper's methods at their defaults make the same of a token whoever decided it: once for all."""
     if len(parts) == 1:
         return [_of(alternative_targets(parts[0].target), parts[0].tokens, parts[0].coins)]
-    sizes = [len(part.tokens) for part in parts]
-    joined = Distributions.joined([part.target.distributions for part in parts], sizes)
+    sizes = [len(part) for part in parts]
+    joined = Distributions.joined([part.distributions for part in parts], sizes)
     nine = [Target.of(METHODS[name], joined, METHODS[name].default_lenience) for name in PAPER]
     tokens, coins = (torch.cat([getattr(part, name) for part in parts]) for name in ("tokens", "coins"))
     acceptances, flips = (each.split(sizes) for each in _of(nine, tokens, coins))
@@ -128,7 +125,7 @@ def _of(targets: Sequence[Target], tokens: Tensor, coins: Tensor) -> tuple[Tenso
 
 def _with_own(part: Examined, acceptances: Tensor, flips: Tensor) -> tuple[Tensor, Tensor]:
     """What the nine would have made of a part, and what its own method made of it at its own lenience."""
-    method, lenience = part.target.method, part.target.lenience
+    method, lenience = part.whole.method, part.whole.lenience
     if method.name in PAPER and not isinstance(lenience, Tensor) and lenience == method.default_lenience:
         return acceptances, flips
     if method.name not in PAPER:

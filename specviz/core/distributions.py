@@ -62,7 +62,7 @@ class Distributions:
         if self._is_selected(name):
             return self._selected(name)
         if self._source and kernels.serve(logits := self._source[0]._logits(model)):
-            return kernels.softmax_of_some(_some(kernels.rows(logits), self._source[1]), logits.shape[-1])
+            return kernels.softmax_of_some(some_of(kernels.rows(logits), self._source[1]), logits.shape[-1])
         return distribution(self._logits(model))
 
     def _is_selected(self, name: str) -> bool:
@@ -161,7 +161,7 @@ class Distributions:
             return kernels.rows(getattr(self, name))
         assert self._source is not None
         whole, where = self._source
-        return _some(kernels.rows(getattr(whole, name)), where)
+        return some_of(kernels.rows(getattr(whole, name)), where)
 
     def _move(self, name: str, out: Tensor) -> None:
         """Write a distribution to `out` [n, V], and keep it there."""
@@ -176,13 +176,14 @@ Places = Tensor | slice
 """Some of all positions, flattened: indices [n], or a run of them, which is selected without a copy."""
 
 
-def places(indices: Tensor) -> Places:
+def places(indices: Tensor | np.ndarray) -> Places:
     """`indices` [n], as a run where they are one and reading them is free (on a CPU)."""
-    if indices.device.type != "cpu" or not len(indices):
+    if isinstance(indices, Tensor) and indices.device.type != "cpu":
         return indices
-    each = indices.tolist()
-    run = slice(each[0], each[0] + len(each))
-    return run if each == list(range(run.start, run.stop)) else indices
+    each = indices.numpy() if isinstance(indices, Tensor) else indices
+    begin = int(each[0]) if len(each) else 0
+    run = slice(begin, begin + len(each))
+    return run if np.array_equal(each, np.arange(run.start, run.stop)) else torch.as_tensor(indices)
 
 
 def select(values: Tensor, places: Places, out: Tensor | None = None) -> Tensor:
@@ -199,8 +200,8 @@ def select(values: Tensor, places: Places, out: Tensor | None = None) -> Tensor:
     return values.reshape(-1, values.shape[-1])[places]
 
 
-def _some(rows: np.ndarray, places: Places) -> np.ndarray:
-    """Addresses [n] of rows at some of all positions."""
+def some_of(rows: np.ndarray, places: Places) -> np.ndarray:
+    """An array of all positions, such as addresses of rows, at some of them: [n]."""
     return rows[places if isinstance(places, slice) else places.numpy()]
 
 

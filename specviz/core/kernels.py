@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -61,12 +61,14 @@ def _offsets(lead: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     return sum((place * (4 * stride) for place, stride in places), np.zeros(lead, np.int64)).reshape(-1)
 
 
-def _each(setting: float | Tensor, lead: tuple[int, ...], dtype: type = np.float32) -> np.ndarray:
-    """A number, or a tensor that broadcasts to [*lead], as one number a row: [n]."""
-    if not isinstance(setting, Tensor):
+def _each(
+    setting: float | Tensor | np.ndarray, lead: tuple[int, ...], dtype: type = np.float32
+) -> np.ndarray:
+    """A number, or what broadcasts to [*lead], as one number a row: [n]."""
+    if isinstance(setting, float | int):
         return _constant(setting, math.prod(lead), dtype)
     each: np.ndarray = np.empty(lead, dtype)
-    each[...] = setting.numpy()
+    each[...] = setting.numpy() if isinstance(setting, Tensor) else setting
     return each.reshape(-1)
 
 
@@ -121,7 +123,8 @@ def _rule(
         count = math.prod(lead)
         zeros = _constant(_ZERO.data_ptr(), count, np.int64)
         return zeros, 1, _constant(np.inf, count, np.float32), _constant(1.0, count, np.float32)
-    return rows(score), score.shape[-1], _each(threshold[..., 0], lead), _each(deferred[..., 0], lead)
+    limit, mass = (_each(each.numpy()[..., 0], lead) for each in (threshold, deferred))
+    return rows(score), score.shape[-1], limit, mass
 
 
 _ZERO = torch.zeros(1)
@@ -236,6 +239,28 @@ def speed(q: Tensor, p: Tensor, scale: float | Tensor, floor: float) -> Tensor:
     return torch.from_numpy(out)
 
 
+def anywhere(mass: Tensor) -> Tensor:
+    """As `target._anywhere`, [m]."""
+    tokens = np.empty(mass.shape[-1], np.int64)
+    return torch.from_numpy(tokens[: loops().anywhere(rows(mass), mass.shape[-1], tokens)])
+
+
+def by_weight(q: Tensor, p: Tensor, tokens: Tensor, weights: Tensor, shares: Tensor | None) -> Tensor:
+    """As `target.Target.pi` of methods with a weight, at positions [n].
+
+    Args:
+        q, p: [..., V]; q is 0 beside `tokens`, which are the same at all positions, [..., m].
+        weights, shares: of these; shares are 1 where they are None.
+    """
+    out, count = np.empty(q.shape, np.float32), math.prod(q.shape[:-1])
+    each = weights.numpy(), np.empty((count, 0)) if shares is None else shares.numpy()
+    own = (np.ascontiguousarray(values.reshape(count, -1), np.float32) for values in each)
+    loops().by_weight(
+        rows(q), rows(p), tokens.numpy().reshape(count, -1)[0], *own, _TINY, out.reshape(count, -1)
+    )
+    return torch.from_numpy(out)
+
+
 def crossing(scores: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Tensor:
     """As `counterfactual._crossing`."""
     out = np.empty(share.shape)
@@ -247,12 +272,12 @@ def crossing(scores: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Ten
 def nine(
     addresses: Sequence[np.ndarray],
     size: int,
-    tokens: Tensor,
-    coins: Tensor,
+    tokens: np.ndarray,
+    coins: np.ndarray,
     leniences: np.ndarray,
     ranges: np.ndarray,
     floor: float,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[np.ndarray, np.ndarray]:
     """As `counterfactual.Counterfactual` of the paper's nine methods: acceptances [n, 9] and flips [n, 9, 2] of draft tokens [n].
 
     Args:
@@ -261,9 +286,8 @@ def nine(
         ranges: the methods' lenience ranges, [2, 9].
     """
     acceptances, flips = np.empty(leniences.shape, np.float32), np.empty((*leniences.shape, 2))
-    own = tokens.numpy(), coins.numpy(), leniences, ranges
-    loops().nine(*addresses, size, *own, floor, _TINY, acceptances, flips)
-    return torch.from_numpy(acceptances), torch.from_numpy(flips)
+    loops().nine(*addresses, size, tokens, coins, leniences, ranges, floor, _TINY, acceptances, flips)
+    return acceptances, flips
 
 
 def largest(values: Tensor) -> Tensor:
@@ -284,13 +308,44 @@ def neighbours(score: Tensor, threshold: Tensor, where: Tensor) -> tuple[Tensor,
 
 def leading(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest positive values [..., count] of each row and their tokens, as `Tensor.topk` gives them; else zeros."""
-    return leading_of_each([values], count)[0]
-
-
-def leading_of_each(some: Sequence[Tensor], count: int) -> list[tuple[Tensor, Tensor]]:
-    """`leading` of several tensors of one shape [..., V]."""
-    shape, size = (len(some), *some[0].shape[:-1], count), some[0].shape[-1]
+    shape, size = (*values.shape[:-1], count), values.shape[-1]
     most, tokens = np.empty(shape, np.float32), np.empty(shape, np.int64)
-    addresses = np.concatenate([rows(values) for values in some])
-    loops().leading(addresses, size, most.reshape(-1, count), tokens.reshape(-1, count))
-    return list(zip(map(torch.from_numpy, most), map(torch.from_numpy, tokens), strict=True))
+    loops().leading(rows(values), size, most.reshape(-1, count), tokens.reshape(-1, count))
+    return torch.from_numpy(most), torch.from_numpy(tokens)
+
+
+class PiRows(NamedTuple):
+    """What pi of some positions [n] is made of: see `loops.leading_of_three`."""
+
+    pi: np.ndarray
+    score: np.ndarray
+    scores: np.ndarray
+    threshold: np.ndarray
+    deferred: np.ndarray
+
+    @staticmethod
+    def known(pi: Tensor) -> PiRows:
+        """Of pi itself, [n, V]."""
+        none, some = np.zeros(len(pi), np.int64), np.zeros(len(pi), np.float32)
+        return PiRows(rows(pi), none, none, some, some)
+
+    @staticmethod
+    def speed(scale: float | Tensor, lead: tuple[int, ...]) -> PiRows:
+        """Of `speed` at all positions [*lead]."""
+        none, scales = np.zeros(math.prod(lead), np.int64), _each(scale, lead)
+        return PiRows(none, none, none, scales, scales)
+
+    @staticmethod
+    def rule(score: Tensor, threshold: Tensor, deferred: Tensor, lead: tuple[int, ...]) -> PiRows:
+        """Of a cascade at all positions [*lead]."""
+        addresses, count, *sides = _rule(lead, score, threshold, deferred)
+        return PiRows(np.zeros_like(addresses), addresses, np.full_like(addresses, count), *sides)
+
+
+def leading_of_three(
+    q: np.ndarray, p: np.ndarray, pi: PiRows, size: int, count: int, floor: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """`leading` of q, p and pi, [3, n, count] each, of rows of so many tokens that come as addresses [n]."""
+    most, tokens = np.empty((3, len(q), count), np.float32), np.empty((3, len(q), count), np.int64)
+    loops().leading_of_three(q, p, *pi, size, floor, most, tokens)
+    return most, tokens

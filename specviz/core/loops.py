@@ -36,7 +36,7 @@ _SPEED, _CHOW, _OPT, _TOKEN_V1, _TOKEN_V3 = 2, 3, 5, 6, 8
 
 _SIGNATURES: dict[str, tuple[Callable[..., Any], str]] = {}
 """The loops that Python calls, and their types, by name."""
-FIRST = ("decide", "nine", "leading", "speed", "neighbours", "mixture", "draw", "largest", "softmax")
+FIRST = ("decide", "nine", "leading_of_three", "leading", "neighbours", "draw", "largest", "softmax")
 """What texts of the paper's nine methods need, explained ones too, beside the two loops of the draft pass."""
 
 
@@ -458,18 +458,158 @@ def _kappa(q: Array, p: Array, scale: Any, floor: Any, less: Array, more: Array,
     return _f4(rejected / (excess if excess > 0 else 1.0))
 
 
+@_helper
+def _speed(
+    q: Array, p: Array, scale: Any, floor: Any, less: Array, more: Array, lanes: Array, out: Array
+) -> None:
+    """pi of `speed`: q · min(1, p / max(scale · q, floor)) + kappa · max(0, p - q). `less`, `more`, `lanes` as for `_kappa`."""
+    share = _kappa(q, p, scale, floor, less, more, lanes)
+    inverse, small = _ONE / scale, _ONE / floor
+    for j in range(q.size):
+        kept = p[j] * (q[j] * small if scale * q[j] < floor else inverse)
+        difference = p[j] - q[j]
+        out[j] = (q[j] if kept > q[j] else kept) + share * (_ZERO if difference < 0 else difference)
+
+
 @_compile("void(i8[::1], i8[::1], f4[::1], f4, f4[:,::1])")
 def speed(q: Array, p: Array, scale: Array, floor: Any, out: Array) -> None:
-    """pi [n, V] of `speed`: q · min(1, p / max(scale · q, floor)) + kappa · max(0, p - q)."""
+    """`_speed` of each row of q and p [n] at a scale [n]."""
     less, more, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
     for i in range(len(q)):
-        own, other, row = _row(q[i], out.shape[1]), _row(p[i], out.shape[1]), out[i]
-        share = _kappa(own, other, scale[i], floor, less, more, lanes)
-        inverse, small, factor = _ONE / scale[i], _ONE / floor, scale[i]
+        own, other = _row(q[i], out.shape[1]), _row(p[i], out.shape[1])
+        _speed(own, other, scale[i], floor, less, more, lanes, out[i])
+
+
+@_helper
+def _sift(keys: Array, values: Array, at: int, stop: int) -> None:
+    """Lets a pair sink to its place in a heap of the first `stop`."""
+    while 2 * at + 1 < stop:
+        child = 2 * at + 1
+        if child + 1 < stop and keys[child + 1] > keys[child]:
+            child += 1
+        if not keys[child] > keys[at]:
+            return
+        keys[at], keys[child] = keys[child], keys[at]
+        values[at], values[child] = values[child], values[at]
+        at = child
+
+
+@_helper
+def _sort(keys: Array, values: Array, count: int) -> None:
+    """Sort the first `count` of `keys`, and `values` with them."""
+    for at in range(count // 2 - 1, -1, -1):
+        _sift(keys, values, at, count)
+    for stop in range(count - 1, 0, -1):
+        keys[0], keys[stop] = keys[stop], keys[0]
+        values[0], values[stop] = values[stop], values[0]
+        _sift(keys, values, 0, stop)
+
+
+@_helper
+def _count_up_to(keys: Array, count: int, limit: float) -> int:
+    """How many of the first `count` of `keys`, ascending, are at most `limit`."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if keys[middle] <= limit:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@_helper
+def _emit(
+    q: Array, p: Array, tokens: Array, lost: Array, shares: Array, part: Array, lanes: Array, out: Array
+) -> None:
+    """`target._emitted` of all tokens: what is drawn from max(0, share(x) · p - q), each as often as x is `lost`, proposed and rejected.
+
+    q is 0 beside `tokens` [m], of which `lost` and `shares` [m] are. `part` [BLOCK] and `lanes` [BLOCK / 2] are overwritten.
+    """
+    keys, rates, count, never = np.empty(tokens.size), np.empty(tokens.size), 0, 0.0
+    for j in range(tokens.size):
+        if lost[j] > 0:
+            keys[count], rates[count] = shares[j], lost[j]
+            count += 1
+    _sort(keys, rates, count)
+    for start in range(0, q.size, BLOCK):
+        own, other = array_part(q, start, BLOCK), array_part(p, start, BLOCK)
         for j in range(own.size):
-            kept = other[j] * (own[j] * small if factor * own[j] < floor else inverse)
-            difference = other[j] - own[j]
-            row[j] = (own[j] if kept > own[j] else kept) + share * (_ZERO if difference < 0 else difference)
+            part[j] = _ZERO if own[j] > 0 else other[j]
+        never += _block_sum(array_part(part, 0, own.size), lanes)
+    first, less, more = np.empty(tokens.size, np.int64), np.zeros(count + 1), np.zeros(count + 1)
+    for j in range(tokens.size):
+        own_q, own_p = np.float64(q[tokens[j]]), np.float64(p[tokens[j]])
+        first[j] = _count_up_to(keys, count, own_q / own_p if own_p > 0 else np.inf)
+        if own_q > 0:
+            less[first[j]] += own_q
+            more[first[j]] += own_p
+    below_q, below_p = 0.0, never
+    for k in range(count):
+        below_q += less[k]
+        below_p += more[k]
+        mass = keys[k] * below_p - below_q
+        rates[k] = rates[k] / mass if mass > 0 else 0.0
+    less[count] = more[count] = 0.0
+    for k in range(count - 1, -1, -1):  # from here on sums of all from a share on
+        less[k] = less[k + 1] + rates[k]
+        more[k] = more[k + 1] + keys[k] * rates[k]
+    for j in range(out.size):
+        out[j] = p[j] * more[0]
+    for j in range(tokens.size):
+        token = tokens[j]
+        drawn = p[token] * more[first[j]] - q[token] * less[first[j]]
+        out[token] = _ZERO if drawn < 0 else drawn
+
+
+@_compile("i8(i8[::1], i8, i8[::1])")
+def anywhere(mass: Array, size: int, tokens: Array) -> int:
+    """Writes those of `size` tokens that have `mass` [n] in any row, ascending; returns how many."""
+    some, count = np.empty(BLOCK, _i4), 0
+    for start in range(0, size, BLOCK):
+        width = min(BLOCK, size - start)
+        _fill(some, _i4(0))
+        for i in range(len(mass)):
+            block = array_part(_row(mass[i], size), start, BLOCK)
+            for j in range(block.size):
+                some[j] |= _i4(block[j] != 0)
+        for j in range(width):
+            tokens[count] = start + j
+            count += some[j]
+    return count
+
+
+@_compile("void(i8[::1], i8[::1], i8[::1], f4[:,::1], f4[:,::1], f4, f4[:,::1])")
+def by_weight(
+    q: Array, p: Array, tokens: Array, weights: Array, shares: Array, tiny: Any, out: Array
+) -> None:
+    """pi [n, V] of methods that accept v with min(1, weight / q(v)) and draw what replaces it from max(0, share · p - q).
+
+    q is 0 beside `tokens` [m], of which `weights` [n, m] are, and `shares`; these are [n, 0] where they are 1.
+    """
+    part, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
+    kept, lost = np.empty(tokens.size, _f4), np.empty(tokens.size, _f4)
+    for i in range(len(q)):
+        own, other, row, accepted = _row(q[i], out.shape[1]), _row(p[i], out.shape[1]), out[i], 0.0
+        for j in range(tokens.size):
+            mass = own[tokens[j]]
+            ratio = weights[i, j] / (tiny if mass < tiny else mass)
+            kept[j] = mass * (_ONE if ratio > _ONE else ratio)
+            lost[j] = mass - kept[j]
+        for j in range(
+            tokens.size
+        ):  # one after another: tokens without mass, which others may have, change no bit
+            accepted += kept[j]
+        if shares.shape[1]:
+            _emit(own, other, tokens, lost, shares[i], part, lanes, row)
+        else:
+            lack = _excess(other, own, part, lanes)
+            rate = _f4((1.0 - accepted) / (lack if lack > 0 else 1.0))
+            for j in range(row.size):
+                more = other[j] - own[j]
+                row[j] = rate * (_ZERO if more < 0 else more)
+        for j in range(tokens.size):
+            row[tokens[j]] += kept[j]
 
 
 @_helper
@@ -824,31 +964,74 @@ def _nth_largest(values: Array, tops: Array) -> Any:
     return tops[last]
 
 
+@_helper
+def _leading(row: Array, blocks: Array, lanes: Array, tops: Array, most: Array, tokens: Array) -> None:
+    """One row of `leading`; `blocks`, `lanes` [BLOCK / 2] and `tops` [k] are overwritten."""
+    last = most.size - 1
+    for j in range(last + 1):
+        most[j], tokens[j] = _ZERO, 0
+    for block in range(blocks.size):
+        blocks[block] = _block_largest(array_part(row, block * BLOCK, BLOCK), lanes)
+    # As many blocks reach this as values are wanted, so no lower value is.
+    least = _nth_largest(blocks, tops) if last < blocks.size else _ZERO
+    for block in range(blocks.size):
+        if not (blocks[block] > 0 and blocks[block] >= least and blocks[block] > most[last]):
+            continue
+        for j in range(block * BLOCK, min((block + 1) * BLOCK, row.size)):
+            value = row[j]
+            if value < least or not value > most[last]:
+                continue
+            place = last
+            while place and value > most[place - 1]:
+                most[place], tokens[place] = most[place - 1], tokens[place - 1]
+                place -= 1
+            most[place], tokens[place] = value, j
+
+
 @_compile("void(i8[::1], i8, f4[:,::1], i8[:,::1])")
 def leading(values: Array, size: int, most: Array, tokens: Array) -> None:
     """The largest positive values [n, k] of `values` [n] and their tokens, in order, the first of equals first; else 0."""
     blocks = np.empty(-(-size // BLOCK), _f4)
-    lanes, tops, last = np.empty(BLOCK // 2, _f4), np.empty(most.shape[1], _f4), most.shape[1] - 1
+    lanes, tops = np.empty(BLOCK // 2, _f4), np.empty(most.shape[1], _f4)
     for i in range(len(values)):
-        row = _row(values[i], size)
-        for j in range(last + 1):
-            most[i, j], tokens[i, j] = _ZERO, 0
-        for block in range(blocks.size):
-            blocks[block] = _block_largest(array_part(row, block * BLOCK, BLOCK), lanes)
-        # As many blocks reach this as values are wanted, so no lower value is.
-        least = _nth_largest(blocks, tops) if last < blocks.size else _ZERO
-        for block in range(blocks.size):
-            if not (blocks[block] > 0 and blocks[block] >= least and blocks[block] > most[i, last]):
-                continue
-            for j in range(block * BLOCK, min((block + 1) * BLOCK, row.size)):
-                value = row[j]
-                if value < least or not value > most[i, last]:
-                    continue
-                place = last
-                while place and value > most[i, place - 1]:
-                    most[i, place], tokens[i, place] = most[i, place - 1], tokens[i, place - 1]
-                    place -= 1
-                most[i, place], tokens[i, place] = value, j
+        _leading(_row(values[i], size), blocks, lanes, tops, most[i], tokens[i])
+
+
+@_compile(
+    "void(i8[::1], i8[::1], i8[::1], i8[::1], i8[::1], f4[::1], f4[::1], i8, f4, f4[:,:,::1], i8[:,:,::1])"
+)
+def leading_of_three(
+    q: Array,
+    p: Array,
+    pi: Array,
+    score: Array,
+    scores: Array,
+    threshold: Array,
+    deferred: Array,
+    size: int,
+    floor: Any,
+    most: Array,
+    tokens: Array,
+) -> None:
+    """`leading` of q, p and pi [n], [3, n, k] each.
+
+    pi is given where it is not 0. Elsewhere it is that of a cascade, by `score` [n] of so many `scores` (all tokens', or 1), threshold and
+    deferred mass [n]; or of `speed`, where there are no scores, at the scale that is in the threshold's place.
+    """
+    blocks, row = np.empty(-(-size // BLOCK), _f4), np.empty(size, _f4)
+    less, more, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
+    halves, tops = np.empty(BLOCK // 2, _f4), np.empty(most.shape[2], _f4)
+    for i in range(len(q)):
+        own, other, emitted = _row(q[i], size), _row(p[i], size), row
+        if pi[i]:
+            emitted = _row(pi[i], size)
+        elif scores[i]:
+            _mixture(own, other, _row(score[i], scores[i]), threshold[i], deferred[i], emitted)
+        else:
+            _speed(own, other, threshold[i], floor, less, more, lanes, emitted)
+        _leading(own, blocks, halves, tops, most[0, i], tokens[0, i])
+        _leading(other, blocks, halves, tops, most[1, i], tokens[1, i])
+        _leading(emitted, blocks, halves, tops, most[2, i], tokens[2, i])
 
 
 ALL = tuple(_SIGNATURES)

@@ -186,13 +186,6 @@ def leading(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return top.values, top.indices
 
 
-def leading_of_each(some: list[Tensor], count: int) -> list[tuple[Tensor, Tensor]]:
-    """`leading` of several distributions [..., V], at once where that is faster."""
-    if not kernels.serve(some[0]):
-        return [leading(each, count) for each in some]
-    return kernels.leading_of_each(some, count)
-
-
 def uniforms(seed: int, start: int, stop: int) -> Tensor:
     """The uniforms of positions start..stop-1 for a seed: float64 [stop - start, 3] in [0, 1).
 

@@ -5,7 +5,8 @@ Pure functions on tensors. Knows no model, no clock, no random number.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -55,6 +56,7 @@ class Verdict:
         probabilities: q, p and pi of each draft token and of what replaces it, [B, K, 2]; they count for examined ones and where
             one was rejected, and q for all. None where they are not wanted.
         test: score and threshold of each, [B, K]; of examined ones they count. None without a test, or where they are not wanted.
+        examined: the target where draft tokens were examined, in order, if all of pi was found there.
     """
 
     acceptance: Values
@@ -63,6 +65,7 @@ class Verdict:
     resampled: Values
     probabilities: list[Values] | None = None
     test: tuple[Values, Values] | None = None
+    examined: Target | None = None
 
 
 def examine(acceptance: Tensor, coins: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,8 +100,6 @@ class Target:
     score: Tensor | None = None
     threshold: Tensor | None = None
     deferred: Tensor | None = None
-    _known: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
-    """All of pi where that was found before: `pi` at all positions, or at `places` [n] of them."""
 
     @staticmethod
     def of(method: Method, distributions: Distributions, lenience: Number) -> Target:
@@ -131,34 +132,28 @@ class Target:
         """The distribution the method emits: pi [..., V], or pi(v) [...] of `tokens` [...] alone."""
         if tokens is not None:
             return self.probabilities(tokens.unsqueeze(-1))[2].squeeze(-1)
-        if "pi" in self._known and "places" not in self._known:
-            return self._known["pi"]
+        return self._whole_pi
+
+    @cached_property
+    def _whole_pi(self) -> Tensor:
         q, p, score = self._values()
-        if not self._is_compiled:
+        if not kernels.serve(q):
             return self._pi(q, p, score, None)
         if self.method.name == "speed":
             return kernels.speed(q, p, 1 - column(self.lenience), FLOOR)
+        if self.method.weigh is not None:
+            proposed = kernels.anywhere(q).expand(*q.shape[:-1], -1)
+            weights = self.method.weigh(self.distributions, column(self.lenience), proposed)
+            shares = None if self.method.scale is None else self._shares(proposed)
+            return kernels.by_weight(q, p, proposed, weights, shares)
         return q if not self.method.verifies else kernels.mixture(q, p, score, self.threshold, self.deferred)
 
-    def probabilities(
-        self, tokens: Tensor, where: Tensor | None = None, *, keeps: bool = False
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """q, p and pi of `tokens` [..., m], several at each position: [..., m] each. Of pi, only positions `where` [...] count; it `keeps`
-        all of pi there, for a `select` of these positions.
-        """
+    def probabilities(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, p and pi of `tokens` [..., m], several at each position: [..., m] each."""
         values = self._values(tokens)
-        if not self._has_ratio or where is None or where.device.type != "cpu":
-            return *values[:2], self._pi(*values, tokens)
-        pi, chosen = values[0].clone(), where.flatten().nonzero()[:, 0]
-        some = self.select(chosen)
-        rows = tokens.reshape(-1, tokens.shape[-1])[chosen]
-        if keeps:
-            self._known.update(places=chosen, pi=some.pi())
-            found = self._known["pi"].gather(-1, rows)
-        else:
-            found = some._pi(*some._values(rows), rows)
-        pi.view(-1, pi.shape[-1])[chosen] = found
-        return *values[:2], pi
+        if self._has_ratio and kernels.serve(values[0]):  # a pass over the vocabulary in any case
+            return *values[:2], self.pi().gather(-1, tokens)
+        return *values[:2], self._pi(*values, tokens)
 
     @property
     def _is_compiled(self) -> bool:
@@ -172,7 +167,6 @@ class Target:
         accept_coins: Tensor,
         resample_coins: Tensor,
         records: bool,
-        explains: bool = False,
     ) -> Verdict:
         """Accept draft tokens until one has a coin that is not below its acceptance, and draw what replaces that one.
 
@@ -183,7 +177,6 @@ class Target:
             counts: how many of them were drafted, [B], at least 1.
             accept_coins, resample_coins: uniforms of these positions [B, K or more].
             records: whether their probabilities are wanted.
-            explains: whether all of pi will be asked for, of examined ones.
         """
         if self._is_compiled:
             place = _SPEED if self.method.name == "speed" else 0
@@ -198,9 +191,15 @@ class Target:
         if not records:
             return Verdict(acceptance, accepted, last, resampled)
         pairs = torch.stack((tokens, resampled[:, None].expand_as(tokens)), -1)
-        examined = steps(tokens.shape[1], tokens.device) <= last[:, None]
-        known: list[Values] = list(self.probabilities(pairs, examined, keeps=explains))
-        return Verdict(acceptance, accepted, last, resampled, known, self.deferral_test(tokens))
+        test = self.deferral_test(tokens)
+        if not self._has_ratio or not tokens.is_cpu:
+            return Verdict(acceptance, accepted, last, resampled, list(self.probabilities(pairs)), test)
+        # pi takes a pass over the vocabulary for each position: for examined ones alone.
+        chosen = (steps(tokens.shape[1], tokens.device) <= last[:, None]).flatten().nonzero()[:, 0]
+        examined, (q, p, _) = self.select(chosen), self._values(pairs)
+        pi = torch.zeros_like(q)
+        pi.view(-1, 2)[chosen] = examined.probabilities(pairs.view(-1, 2)[chosen])[2]
+        return Verdict(acceptance, accepted, last, resampled, [q, p, pi], test, examined)
 
     def _pi(self, q: Tensor, p: Tensor, score: Tensor | None, tokens: Tensor | None) -> Tensor:
         if self._has_ratio:
@@ -263,11 +262,9 @@ class Target:
         score = self.score.squeeze(-1) if self.score.shape[-1] == 1 else at(self.score, tokens)
         return score, self.threshold.squeeze(-1)
 
-    def select(self, some: Places) -> Target:
-        """The target at some positions only: indices [n] into all positions, flattened."""
-        lead, known = self.distributions.q.shape[:-1], dict[str, Tensor]()
-        if "places" in self._known and isinstance(some, Tensor) and torch.equal(some, self._known["places"]):
-            known["pi"] = self._known["pi"]
+    def select(self, some: Places, distributions: Distributions | None = None) -> Target:
+        """The target at some positions only: indices [n] into all positions, flattened; of `distributions` there, if these were selected."""
+        lead = self.distributions.q.shape[:-1]
         some = places(some) if isinstance(some, Tensor) else some
 
         def chosen(values: Tensor | None) -> Tensor | None:
@@ -277,7 +274,16 @@ class Target:
         if isinstance(lenience, Tensor):
             lenience = select(lenience.unsqueeze(-1).expand(*lead, -1), some).squeeze(-1)
         parts = (chosen(self.score), chosen(self.threshold), chosen(self.deferred))
-        return Target(self.method, self.distributions.select(some), lenience, *parts, known)
+        return Target(self.method, distributions or self.distributions.select(some), lenience, *parts)
+
+    def pi_rows(self, lead: tuple[int, ...]) -> kernels.PiRows:
+        """What pi of a method without a weight follows from, for compiled loops, at all positions [*lead]."""
+        if self.method.name == "speed":
+            return kernels.PiRows.speed(1 - self.lenience, lead)
+        assert self.score is not None
+        assert self.threshold is not None
+        assert self.deferred is not None
+        return kernels.PiRows.rule(self.score, self.threshold, self.deferred, lead)
 
     def _values(self, tokens: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
         """q, p and score: of the whole vocabulary, or of `tokens` [..., m] alone."""
@@ -382,6 +388,8 @@ def _anywhere(mass: Tensor) -> Tensor | None:
     """Tokens [..., m] that have mass [..., V] at any of the positions; None for all, where finding them would make the host wait."""
     if mass.device.type != "cpu":
         return None
+    if kernels.serve(mass):
+        return kernels.anywhere(mass).expand(*mass.shape[:-1], -1)
     return mass.reshape(-1, mass.shape[-1]).any(0).nonzero()[:, 0].expand(*mass.shape[:-1], -1)
 
 

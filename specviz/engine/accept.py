@@ -115,7 +115,7 @@ def accept(inputs: AcceptInputs, drafted: Drafted, verified: Verified) -> Accept
         verdict, target = decide_as_examined(*how, *some, records=inputs.records, kept=inputs.explains)
     else:
         target = Target.of(inputs.method, distributions, inputs.lenience)
-        verdict = target.decide(*some, inputs.records, inputs.explains)
+        verdict = target.decide(*some, inputs.records)
     return Accepted(counts, drafted.is_ahead, tokens, q, logits, target, verdict)
 
 

@@ -11,12 +11,14 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.core.counterfactual import Examined, alternatives, counterfactuals, indices_where, same_residual
+from specviz.core.counterfactual import alternatives, counterfactuals, same_residual
 from specviz.core.distributions import places
-from specviz.core.sampling import ACCEPT, leading_of_each, steps
+from specviz.core.examined import Examined, leading_of_three
+from specviz.core.sampling import ACCEPT, leading, steps
 from specviz.core.target import Values
 from specviz.engine.accept import Decision
 from specviz.engine.plan import first
@@ -57,14 +59,19 @@ class Outcome:
 
 
 def tensors(decisions: SequenceOf[Decision]) -> list[dict[str, Values]]:
-    """What is read back of each decision of a round, by name: [B, ...] each."""
+    """What is read back of each decision of a round, by name: [B, ...] each.
+
+    What explains draft tokens is of examined ones alone, [n, ...]; `explained` [B] says where each sequence's begin.
+    """
     found = [_decided(decision) for decision in decisions]
-    masks = {index: _examined(decision) for index, decision in enumerate(decisions) if _inspects(decision)}
-    inspected = [(index, mask, where) for index, mask in masks.items() if len(where := indices_where(mask))]
-    parts = [_part(decisions[index], where) for index, _, where in inspected]
-    for (index, mask, where), part, others in zip(inspected, parts, counterfactuals(parts), strict=True):
-        explained = _explained(_most(decisions[index]), part, *others)
-        found[index] |= {name: _at_all(values, where, mask) for name, values in explained.items()}
+    own = [index for index, decision in enumerate(decisions) if _inspects(decision)]
+    parts, begins = zip(*(_examined(decisions[index]) for index in own), strict=True) if own else ((), ())
+    count = max((_most(decisions[index]) for index in own), default=0)
+    each = zip(own, begins, leading_of_three(parts, count), counterfactuals(parts), strict=True)
+    for index, begin, (most, tokens), (others, flips) in each:
+        found[index] |= {"explained": begin, "others": others, "flips": flips}
+        found[index] |= {f"top_{name}": most[at] for at, name in enumerate(("q", "p", "pi"))}
+        found[index] |= {f"top_{name}_ids": tokens[at] for at, name in enumerate(("q", "p", "pi"))}
     return found
 
 
@@ -109,9 +116,9 @@ def _recorded(decision: Decision, known: dict[str, Values]) -> dict[str, Values]
         if decision.verified is not None and resampled is not None:
             p = decision.verified.p
             assert p is not None
-            return {"pi": known["p"]} | _most_likely(count, p=p, pi=p)
+            return {"pi": known["p"]} | _most_likely(count, p, "p", "pi")
         assert q is not None
-        return {"pi": known["q"]} | _most_likely(count, q=q, pi=q)
+        return {"pi": known["q"]} | _most_likely(count, q, "q", "pi")
     target, verdict = accepted.target, accepted.verdict
     assert verdict.probabilities is not None
     found = dict(zip(("q", "p", "pi"), verdict.probabilities, strict=True))
@@ -124,51 +131,38 @@ def _recorded(decision: Decision, known: dict[str, Values]) -> dict[str, Values]
     return found
 
 
-def _explained(count: int, part: Examined, others: Tensor, flips: Tensor) -> dict[str, Tensor]:
-    """What inspection shows of draft tokens: the `count` most probable tokens, and what other methods would have done."""
-    both = part.target.distributions
-    found = _most_likely(count, q=both.q, p=both.p, pi=part.target.pi())
-    return found | {"others": others, "flips": flips}
-
-
-def _examined(decision: Decision) -> Tensor:
-    """Which draft tokens of inspected sequences were examined, bool [B, K]."""
-    accepted, tokens = decision.accepted, decision.drafted
-    assert accepted is not None
-    assert tokens is not None
-    each = steps(tokens.shape[1], tokens.device) <= torch.as_tensor(accepted.verdict.last)[:, None]
-    if all(sequence.request.inspect for sequence in decision.inputs.sequences):
-        return each
-    return (decision.inputs.inspected > 0) & each
-
-
-def _part(decision: Decision, where: Tensor) -> Examined:
-    """The draft tokens at some of all positions, flattened."""
-    accepted, tokens = decision.accepted, decision.drafted
+def _examined(decision: Decision) -> tuple[Examined, Values]:
+    """The examined draft tokens of inspected sequences, and at which of them each sequence's begin, [B]."""
+    accepted, tokens, inputs = decision.accepted, decision.drafted, decision.inputs
     assert accepted is not None
     assert accepted.target is not None
     assert tokens is not None
-    coins, some = first(decision.inputs.accept_coins, tokens.shape[1]), places(where)
-    return Examined(accepted.target.select(where), tokens.flatten()[some], coins.flatten()[some])
+    count = tokens.shape[1]
+    own = accepted.target, tokens, first(inputs.accept_coins, count)
+    if not reads_freely(tokens):
+        return Examined(*own, slice(0, tokens.numel())), steps(len(tokens), tokens.device) * count
+    each, found = np.arange(count) <= np.asarray(accepted.verdict.last)[:, None], accepted.verdict.examined
+    if not all(sequence.request.inspect for sequence in inputs.sequences):
+        each, found = each & (inputs.inspected.numpy() > 0), None
+    numbers = each.sum(1)
+    return Examined(*own, places(np.flatnonzero(each)), found), numbers.cumsum() - numbers
 
 
-def _at_all(values: Tensor, where: Tensor, mask: Tensor) -> Tensor:
-    """Values of positions `where` [n, ...] as values of all [B, K, ...]; of one sequence those that come first suffice."""
-    if len(mask) == 1:
-        return values[None]
-    whole = values.new_zeros(mask.numel(), *values.shape[1:])
-    whole[where] = values
-    return whole.unflatten(0, mask.shape)
+def reads_freely(values: Tensor) -> bool:
+    """Whether the host can look at values without a wait for their device."""
+    return values.is_cpu
 
 
-def _most_likely(count: int, **distributions: Tensor) -> dict[str, Tensor]:
-    """The `count` most probable tokens of distributions, found on the device."""
-    found: dict[str, Tensor] = {}
-    values = list(distributions.values())
-    if count:
-        each = leading_of_each(values, min(count, values[0].shape[-1]))
-        for name, (most, tokens) in zip(distributions, each, strict=True):
-            found |= {f"top_{name}": most, f"top_{name}_ids": tokens}
+def _most_likely(count: int, distribution: Tensor, *names: str) -> dict[str, Values]:
+    """The `count` most probable tokens of a distribution [B, K, V] that goes by some names, in the form of what explains draft tokens."""
+    if not count:
+        return {}
+    most, tokens = leading(distribution, min(count, distribution.shape[-1]))
+    found: dict[str, Values] = {
+        "explained": steps(len(distribution), distribution.device) * distribution.shape[1]
+    }
+    for name in names:
+        found |= {f"top_{name}": most.flatten(0, 1), f"top_{name}_ids": tokens.flatten(0, 1)}
     return found
 
 
@@ -298,11 +292,15 @@ class _Readout:
         score, threshold = self._number("score", step), self._number("threshold", step)
         return RuleTest(score, threshold, score >= threshold)
 
+    def _explained(self, name: str, step: int) -> Any:
+        """What explains its draft token of that step, by name."""
+        return self._values[name][int(self._values["explained"][self._row]) + step]
+
     def _top(self, step: int) -> Top:
         def most_likely(name: str) -> list[Likely] | None:
             if f"top_{name}" not in self._values:
                 return None
-            ids, values = (self._values[f"top_{name}{part}"][self._row][step] for part in ("_ids", ""))
+            ids, values = (self._explained(f"top_{name}{part}", step) for part in ("_ids", ""))
             likely = list(zip(map(int, ids), values, strict=True))[: self._sequence.request.inspect]
             return [
                 Likely(token, self._sequence.labels(token), value) for token, value in likely if value > 0
@@ -311,7 +309,7 @@ class _Readout:
         return Top(most_likely("q"), most_likely("p"), most_likely("pi"))
 
     def _what_if(self, step: int, accepted: bool) -> WhatIf:
-        others, found = (self._values[name][self._row][step] for name in ("others", "flips"))
+        others, found = (self._explained(name, step) for name in ("others", "flips"))
         resampled = not accepted and "same_residual" in self._values
         same = self._values["same_residual"][self._row] if resampled else None
         known = [method.solves for method in alternatives(self._sequence.method)]

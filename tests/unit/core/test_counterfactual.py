@@ -232,7 +232,7 @@ def test_a_device_that_may_not_look_explains_the_same(
 ) -> None:
     """Off the CPU every place is explained and searched, since to learn which ones matter would make it wait."""
     monkeypatch.setattr("specviz.core.counterfactual.indices_where", lambda mask: torch.arange(mask.numel()))
-    monkeypatch.setattr("specviz.engine.record.indices_where", lambda mask: torch.arange(mask.numel()))
+    monkeypatch.setattr("specviz.engine.record.reads_freely", lambda values: False)
     for run in runs[:: len(BOTH) - 1]:
         request = Request(
             prompt=PROMPT,
@@ -334,8 +334,9 @@ def test_draft_tokens_looked_at_together_are_those_looked_at_one_by_one(
 ) -> None:
     """Law 3, for what inspection adds: of many methods at once, at their defaults or not, truncated or not."""
     from specviz.core import counterfactual
-    from specviz.core.counterfactual import Examined, counterfactuals
+    from specviz.core.counterfactual import counterfactuals
     from specviz.core.distributions import Distributions
+    from specviz.core.examined import Examined
     from specviz.core.target import Target
 
     generator = torch.Generator().manual_seed(0)
@@ -350,10 +351,10 @@ def test_draft_tokens_looked_at_together_are_those_looked_at_one_by_one(
         some = Distributions(logits[0], logits[1], *warp)
         lenience = method.default_lenience if index % 2 else torch.tensor([0.1, 0.4, 0.7])
         coins = torch.rand(3, dtype=torch.float64, generator=generator)
-        parts.append(Examined(Target.of(method, some, lenience), some.q.argmax(-1), coins))
+        parts.append(Examined(Target.of(method, some, lenience), some.q.argmax(-1), coins, slice(0, 3)))
     assert len(parts) > 10
     alone = [found for part in parts for found in counterfactuals([part])]
     for at_once in (48, 7):
         monkeypatch.setattr(counterfactual, "_AT_ONCE", at_once)
         for mine, together in zip(alone, counterfactuals(parts), strict=True):
-            assert all(torch.equal(*each) for each in zip(mine, together, strict=True))
+            assert all(torch.equal(*map(torch.as_tensor, each)) for each in zip(mine, together, strict=True))

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from specviz.core import kernels
-from specviz.core.counterfactual import Counterfactual, Examined, alternative_targets, counterfactuals
-from specviz.core.distributions import Distributions, total_variation
+from specviz.core.counterfactual import Counterfactual, alternative_targets, counterfactuals
+from specviz.core.distributions import Distributions, places, total_variation
+from specviz.core.examined import Examined, leading_of_three
 from specviz.core.methods import METHODS, PAPER
 from specviz.core.sampling import distribution, draw, leading
 from specviz.core.target import Target, Verdict, decide_as_examined, examine
@@ -270,7 +271,7 @@ def test_rules_are_those_of_torch(name: str, vocabulary: int, in_torch) -> None:
 def test_what_the_nine_would_have_done_is_that_of_torch(
     warp: tuple[float, ...], vocabulary: int, in_torch
 ) -> None:
-    """Of draft tokens that any method decided, at any lenience, where the models agree and where they do not."""
+    """Of draft tokens that any method decided, at any lenience, where the models agree and where they do not; and what q, p and pi hold most of."""
     drafter, verifier = sides(vocabulary, rows=5, seed=4)
     verifier[4] = drafter[4]
     coins = torch.rand(5, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
@@ -279,40 +280,47 @@ def test_what_the_nine_would_have_done_is_that_of_torch(
         each = []
         for index, name in enumerate(BOTH):
             some = Distributions(drafter[None], verifier[None], *warp)
-            where = torch.tensor([0, 2, 3, 4] if index % 2 else [1, 2, 3, 4])
+            where = places(torch.tensor([0, 2, 3, 4] if index % 2 else [1, 2, 3, 4]))
             target = Target.of(METHODS[name], some, METHODS[name].default_lenience if index % 3 else 0.25)
-            each.append(Examined(target.select(where), some.q[0].argmax(-1)[where], coins[where]))
-        return [values for both in counterfactuals(each) for values in both]
+            each.append(Examined(target, some.q.argmax(-1), coins[None], where))
+        both = zip(leading_of_three(each, 5), counterfactuals(each), strict=True)
+        found = [torch.as_tensor(values) for leading, others in both for values in (leading[0], *others)]
+        assert len(found) == 3 * len(BOTH)
+        return found
 
     for compiled, expected in zip(found(), in_torch(found), strict=True):
         assert near(compiled.double().nan_to_num(posinf=9.0), expected.double().nan_to_num(posinf=9.0), 2e-5)
 
 
-def test_only_what_is_asked_of_pi_is_computed() -> None:
-    drafter, verifier = (side.view(1, 3, -1) for side in sides(1300))
-    target = Target.of(METHODS["speed"], Distributions(drafter, verifier), 0.3)
-    tokens = torch.zeros(1, 3, 2, dtype=torch.long)
-    everywhere = target.probabilities(tokens)[2]
-    some = target.probabilities(tokens, torch.tensor([[True, True, False]]))[2]
-    assert torch.equal(some[:, :2], everywhere[:, :2])
-
-
 @pytest.mark.parametrize("method", [name for name in BOTH if METHODS[name].weigh])
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
-def test_what_explains_a_token_is_what_was_found_when_it_was_decided(method: str, vocabulary: int) -> None:
-    """Law 3: inspection changes no bit. pi that was kept is pi, of the positions it was kept for and of some of them."""
+def test_pi_of_a_position_does_not_depend_on_others(method: str, vocabulary: int) -> None:
+    """Law 3: to the bit, as it was recorded, of the positions that were examined and of any of them."""
     distributions = Distributions(*(each[None] for each in sides(vocabulary)), 0.7)
     target = Target.of(METHODS[method], distributions, 0.4)
-    some = torch.tensor([[1, 2, 4]]), torch.tensor([3]), *torch.tensor([[[0, 0, 0.9]], [[0.3] * 3]]).double()
-    plain = target.decide(*some, records=True)
-    kept = target.decide(*some, records=True, explains=True)
-    count = int(torch.as_tensor(kept.last)) + 1
-    for one, other in zip(plain.probabilities, kept.probabilities, strict=True):
-        assert torch.equal(one[:, :count], other[:, :count])
-    afresh = Target.of(METHODS[method], distributions, 0.4)
-    for last in range(1, count + 1):
-        where = torch.arange(last)
-        assert torch.equal(target.select(where).pi(), afresh.select(where).pi())
+    tokens = torch.tensor([[1, 2, 4]])
+    some = torch.tensor([3]), *torch.tensor([[[0, 0, 0.9]], [[0.3] * 3]]).double()
+    verdict = target.decide(tokens, *some, records=True)
+    count, whole = int(verdict.last) + 1, target.pi()[0]
+    assert torch.equal(verdict.examined.pi(), whole[:count])
+    assert torch.equal(verdict.probabilities[2][0, :count, 0], whole[range(count), tokens[0, :count]])
+    for row in range(3):
+        assert torch.equal(target.select(torch.tensor([row])).pi()[0], whole[row])
+
+
+@pytest.mark.parametrize("count", [1, 2, 700])
+def test_residuals_of_many_shares_are_summed_as_by_torch(count: int, in_torch) -> None:
+    """Where one token or very many are proposed, each with a share of its own or with the same."""
+    generator = torch.Generator().manual_seed(7)
+    q, p = torch.zeros(2, 1300), torch.rand(2, 1300, generator=generator)
+    q[:, 1 : count + 1] = torch.rand(2, count, generator=generator)
+    p[:, ::3] = 0
+    q, p = (each / each.sum(-1, keepdim=True).clamp_min(1e-30) for each in (q, p))
+    for lenience in (0.0, 0.02, 0.5):
+        some = Distributions(None, None, q=q, p=p, q1=q, p1=p)
+        found = Target.of(METHODS["cactus"], some, lenience).pi()
+        expected = in_torch(lambda: Target.of(METHODS["cactus"], some, lenience).pi())  # noqa: B023
+        assert near(found, expected, 2e-6)
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)

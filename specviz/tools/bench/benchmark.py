@@ -39,7 +39,8 @@ from specviz.tools.bench.shapes import find_temperature, shape_pair, tuned_twin
 
 _WARM_UP_TOKENS = 8
 _TRIALS = 2
-_TOGETHER, _TOGETHER_REPETITIONS = 8, 5
+_TOGETHER, _TOGETHER_REPETITIONS = 8, 16
+"""Requests served at once, and how often: each of them alone twice, since how much drafting brings one alone differs from prompt to prompt."""
 _LONGEST_BLOCK = 8
 """Bounds are searched up to this draft length."""
 _INSPECTED = 10

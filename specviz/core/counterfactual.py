@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specviz.core import kernels
 from specviz.core.distributions import Distributions, select
-from specviz.core.examined import Examined
+from specviz.core.examined import Examined, rows, split
 from specviz.core.method import Method
 from specviz.core.methods import FLOOR, METHODS, PAPER
 from specviz.core.sampling import at, indicator, total
@@ -61,20 +61,16 @@ def counterfactuals(parts: Sequence[Examined]) -> list[tuple[Values, Values]]:
 
 def _compiled(parts: Sequence[Examined]) -> list[tuple[Values, Values]]:
     """As `counterfactuals`, the paper's methods by a compiled loop."""
-    sizes = [len(part) for part in parts]
-    ends = np.cumsum(sizes)[:-1]
-    leniences = np.tile(_DEFAULTS, (sum(sizes), 1))
-    for part, own in zip(parts, np.split(leniences, ends), strict=True):
+    leniences = np.tile(_DEFAULTS, (sum(map(len, parts)), 1))
+    for part, own in zip(parts, split(leniences, parts), strict=True):
         if part.whole.method.name in PAPER:
             own[:, PAPER.index(part.whole.method.name)] = part.numbers(part.whole.lenience)
-    rows = [
-        np.concatenate([part.distributions.rows(name) for part in parts]) for name in ("q", "p", "q1", "p1")
-    ]
+    addresses = [rows(parts, name) for name in ("q", "p", "q1", "p1")]
     tokens = np.concatenate([part.numbers(part.all_tokens) for part in parts])
     coins = np.concatenate([part.numbers(part.all_coins) for part in parts])
     size = parts[0].whole.distributions.q.shape[-1]
-    found = kernels.nine(rows, size, tokens, coins, leniences, _RANGES, FLOOR)
-    acceptances, flips = (np.split(values, ends) for values in found)
+    found = kernels.nine(addresses, size, tokens, coins, leniences, _RANGES, FLOOR)
+    acceptances, flips = (split(values, parts) for values in found)
     return [
         nine if part.whole.method.name in PAPER else _beside(part, nine)
         for part, nine in zip(parts, zip(acceptances, flips, strict=True), strict=True)

@@ -73,8 +73,17 @@ class Examined:
         whole, lead = self.whole, tuple(self.all_tokens.shape)
         if whole.method.weigh is not None:
             return kernels.PiRows.known(self.target.pi())
-        rows = whole.pi_rows(lead)
-        return kernels.PiRows(*(some_of(each, self.places) for each in rows))
+        return kernels.PiRows(*(some_of(each, self.places) for each in whole.pi_rows(lead)))
+
+
+def rows(parts: Sequence[Examined], name: str) -> np.ndarray:
+    """Addresses of the rows of q, p, q1 or p1 at all parts' positions, one part after the other."""
+    return np.concatenate([part.distributions.rows(name) for part in parts])
+
+
+def split(values: np.ndarray, parts: Sequence[Examined], axis: int = 0) -> list[np.ndarray]:
+    """What was found at all parts' positions, one part after the other, part by part."""
+    return np.split(values, np.cumsum([len(part) for part in parts])[:-1], axis)
 
 
 def leading_of_three(parts: Sequence[Examined], count: int) -> list[tuple[Values, Values]]:
@@ -85,13 +94,9 @@ def leading_of_three(parts: Sequence[Examined], count: int) -> list[tuple[Values
     size = q.shape[-1]
     if not kernels.serve(q):
         return [_leading_of_three(part, min(count, size)) for part in parts]
-    q_rows, p_rows = (
-        np.concatenate([part.distributions.rows(name) for part in parts]) for name in ("q", "p")
-    )
     pi = kernels.PiRows(*map(np.concatenate, zip(*(part.pi_rows() for part in parts), strict=True)))
-    found = kernels.leading_of_three(q_rows, p_rows, pi, size, min(count, size), FLOOR)
-    ends = np.cumsum([len(part) for part in parts])[:-1]
-    most, tokens = (np.split(values, ends, axis=1) for values in found)
+    found = kernels.leading_of_three(rows(parts, "q"), rows(parts, "p"), pi, size, min(count, size), FLOOR)
+    most, tokens = (split(values, parts, axis=1) for values in found)
     return list(zip(most, tokens, strict=True))
 
 

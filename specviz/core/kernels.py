@@ -240,9 +240,10 @@ def speed(q: Tensor, p: Tensor, scale: float | Tensor, floor: float) -> Tensor:
 
 
 def anywhere(mass: Tensor) -> Tensor:
-    """As `target._anywhere`, [m]."""
+    """As `target._anywhere`."""
     tokens = np.empty(mass.shape[-1], np.int64)
-    return torch.from_numpy(tokens[: loops().anywhere(rows(mass), mass.shape[-1], tokens)])
+    count = loops().anywhere(rows(mass), len(tokens), tokens)
+    return torch.from_numpy(tokens[:count]).expand(*mass.shape[:-1], -1)
 
 
 def by_weight(q: Tensor, p: Tensor, tokens: Tensor, weights: Tensor, shares: Tensor | None) -> Tensor:
@@ -255,9 +256,8 @@ def by_weight(q: Tensor, p: Tensor, tokens: Tensor, weights: Tensor, shares: Ten
     out, count = np.empty(q.shape, np.float32), math.prod(q.shape[:-1])
     each = weights.numpy(), np.empty((count, 0)) if shares is None else shares.numpy()
     own = (np.ascontiguousarray(values.reshape(count, -1), np.float32) for values in each)
-    loops().by_weight(
-        rows(q), rows(p), tokens.numpy().reshape(count, -1)[0], *own, _TINY, out.reshape(count, -1)
-    )
+    known = tokens.numpy()[(0,) * (tokens.dim() - 1)]
+    loops().by_weight(rows(q), rows(p), known, *own, _TINY, out.reshape(count, -1))
     return torch.from_numpy(out)
 
 

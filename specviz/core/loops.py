@@ -596,9 +596,8 @@ def by_weight(
             ratio = weights[i, j] / (tiny if mass < tiny else mass)
             kept[j] = mass * (_ONE if ratio > _ONE else ratio)
             lost[j] = mass - kept[j]
-        for j in range(
-            tokens.size
-        ):  # one after another: tokens without mass, which others may have, change no bit
+        # One after another: tokens that have mass in other rows alone change no bit.
+        for j in range(tokens.size):
             accepted += kept[j]
         if shares.shape[1]:
             _emit(own, other, tokens, lost, shares[i], part, lanes, row)

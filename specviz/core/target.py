@@ -56,7 +56,7 @@ class Verdict:
         probabilities: q, p and pi of each draft token and of what replaces it, [B, K, 2]; they count for examined ones and where
             one was rejected, and q for all. None where they are not wanted.
         test: score and threshold of each, [B, K]; of examined ones they count. None without a test, or where they are not wanted.
-        examined: the target where draft tokens were examined, in order, if all of pi was found there.
+        examined: the target where draft tokens were examined, in order, if pi was looked for there alone.
     """
 
     acceptance: Values
@@ -142,7 +142,7 @@ class Target:
         if self.method.name == "speed":
             return kernels.speed(q, p, 1 - column(self.lenience), FLOOR)
         if self.method.weigh is not None:
-            proposed = kernels.anywhere(q).expand(*q.shape[:-1], -1)
+            proposed = kernels.anywhere(q)
             weights = self.method.weigh(self.distributions, column(self.lenience), proposed)
             shares = None if self.method.scale is None else self._shares(proposed)
             return kernels.by_weight(q, p, proposed, weights, shares)
@@ -151,7 +151,7 @@ class Target:
     def probabilities(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """q, p and pi of `tokens` [..., m], several at each position: [..., m] each."""
         values = self._values(tokens)
-        if self._has_ratio and kernels.serve(values[0]):  # a pass over the vocabulary in any case
+        if self._has_ratio and kernels.serve(self.distributions.q):  # a pass over the vocabulary in any case
             return *values[:2], self.pi().gather(-1, tokens)
         return *values[:2], self._pi(*values, tokens)
 
@@ -389,7 +389,7 @@ def _anywhere(mass: Tensor) -> Tensor | None:
     if mass.device.type != "cpu":
         return None
     if kernels.serve(mass):
-        return kernels.anywhere(mass).expand(*mass.shape[:-1], -1)
+        return kernels.anywhere(mass)
     return mass.reshape(-1, mass.shape[-1]).any(0).nonzero()[:, 0].expand(*mass.shape[:-1], -1)
 
 

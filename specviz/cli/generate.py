@@ -53,6 +53,7 @@ def generate(
                 for token in event.round.tokens:
                     write_token(token.text, token.accepted)
             if isinstance(event, Finished) and not as_json:
+                write_token(run.tail, accepted=False)
                 print(flush=True)
     assert run is not None
     if trace:

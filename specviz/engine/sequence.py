@@ -57,8 +57,7 @@ class Sequence:
         self.prompt_length = len(prompt_ids)
         self.limit = min(request.max_new_tokens, room)
         self.coins = uniforms(request.seed, 0, self.prompt_length + self.limit).numpy()
-        kept = request.continues.tokens if request.continues else 0
-        self.detokenizer = Detokenizer(pair.tokenizer, prompt_ids[: len(prompt_ids) - kept])
+        self.detokenizer = Detokenizer(labels.decoding)
         self.banned = forbidden_ids(pair.tokenizer, request.forbidden_tokens, pair.vocabulary_size)
         if len(self.banned) == pair.vocabulary_size:
             raise RequestError("All tokens are forbidden: leave at least one to write with.")
@@ -84,13 +83,15 @@ class Sequence:
         self.acceptance_key = self._acceptance_key()
 
     def _continues(self) -> Continuation | None:
-        """What the request goes on from, with the text of a chosen token; tells the detokenizer what was kept."""
+        """What the request goes on from, with its text as these tokens have it; tells the detokenizer what was kept."""
         if (continues := self.request.continues) is None:
             return None
         if continues.chosen in self.eos_token_ids:
             raise RequestError("The chosen token ends the text: nothing can follow it. Choose another one.")
         texts = [self.detokenizer.push(token) for token in self.ids[self.prompt_length - continues.tokens :]]
-        return continues if continues.chosen is None else replace(continues, chosen_text=texts[-1])
+        chosen = "" if continues.chosen is None else texts.pop()
+        # Not as the request says it: a run's last token also has what was unfinished at its end, and this one goes on.
+        return replace(continues, text="".join(texts), chosen_text=chosen)
 
     def _alternatives(self) -> list[Alternative]:
         if not (self.request.inspect and self.method.drafts and self.method.verifies):
@@ -132,11 +133,27 @@ class Sequence:
     def append(self, token_ids: list[int]) -> bool:
         """Add a round's tokens; sets the run's stop reason and returns True where they end it."""
         self.ids += token_ids
-        if self.ids[-1] in self.eos_token_ids:
-            self.run.stop_reason = "eos"
-        elif self.emitted == self.limit:
-            self.run.stop_reason = "length" if self.emitted == self.request.max_new_tokens else "context"
+        self.run.stop_reason = self._ending(self.ids[-1], self.emitted)
         return bool(self.run.stop_reason)
+
+    def text_of(self, token: int, position: int) -> str:
+        """The text that the next token completes, at its position; the last one's has also what was unfinished until then."""
+        text = self.detokenizer.push(token)
+        is_last = self._ending(token, position + 1 - self.prompt_length)
+        return text + self.detokenizer.finish() if is_last else text
+
+    def cut(self, reason: str) -> None:
+        """End the run before its end, for a reason; what was unfinished is the run's `tail`."""
+        self.run.stop_reason = reason
+        self.run.tail = self.detokenizer.finish()
+
+    def _ending(self, token: int, emitted: int) -> str:
+        """Why a run ends with this token as the last of `emitted`; "" where it goes on."""
+        if token in self.eos_token_ids:
+            return "eos"
+        if emitted == self.limit:
+            return "length" if emitted == self.request.max_new_tokens else "context"
+        return ""
 
     def keep_logits(self) -> None:
         """Give both models' logits at all emitted positions to the run, where the request asked for them."""

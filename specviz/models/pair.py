@@ -110,7 +110,8 @@ def pair_from_models(
         kind: the class of the pair.
 
     Raises:
-        PairError: tokenizers that differ, models on different kinds of device, or a config without a context length.
+        PairError: tokenizers that differ or that are written in Python, models on different kinds of device, or a config
+            without a context length.
     """
     from specviz.runtime.model_runner import TorchModel
 
@@ -146,6 +147,11 @@ def make_pair(
     kind: type[P],
 ) -> P:
     """`pair_from_models` for models that any runner runs."""
+    if getattr(tokenizer, "backend_tokenizer", None) is None:
+        raise PairError(
+            f"The tokenizer of {verifier_name}, {type(tokenizer).__name__}, is written in Python; a pair needs one of the "
+            "tokenizers library, such as a PreTrainedTokenizerFast."
+        )
     if drafter_tokenizer is not None and not same_tokenizer(drafter_tokenizer, tokenizer):
         raise PairError(
             f"{drafter_name} and {verifier_name} have different tokenizers: a pair needs two models that "

@@ -58,7 +58,8 @@ class Sequence:
         self.limit = min(request.max_new_tokens, room)
         self.coins = uniforms(request.seed, 0, self.prompt_length + self.limit).numpy()
         self.detokenizer = Detokenizer(labels.decoding)
-        self.banned = forbidden_ids(pair.tokenizer, request.forbidden_tokens, pair.vocabulary_size)
+        forbidden = forbidden_ids(pair.tokenizer, request.forbidden_tokens, pair.vocabulary_size)
+        self.banned = sorted(pair.suppressed_ids.union(forbidden))
         if len(self.banned) == pair.vocabulary_size:
             raise RequestError("All tokens are forbidden: leave at least one to write with.")
         self.logits: dict[str, list[Tensor]] = {"drafter": [], "verifier": []}

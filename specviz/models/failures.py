@@ -67,7 +67,10 @@ UNREACHABLE = Failure(
 )
 DAMAGED = Failure(
     "The files of {name} are damaged or incomplete: delete them where they are cached and load again.",
-    (SafetensorError, EOFError, pickle.UnpicklingError, json.JSONDecodeError, UnicodeDecodeError),
+    (
+        *(SafetensorError, EOFError, FileNotFoundError, pickle.UnpicklingError),
+        *(json.JSONDecodeError, UnicodeDecodeError),
+    ),
     (
         *("mismatch", "pytorchstreamreader", "not a valid json", "eof while parsing"),
         *("does not appear to have", "no file named", "damaged or incomplete"),

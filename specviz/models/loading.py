@@ -12,7 +12,6 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -22,7 +21,7 @@ from specviz.compat.transformers import quiet_transformers
 from specviz.core import compiling, kernels
 from specviz.errors import PairError
 from specviz.models import hub, smollm2
-from specviz.models.checkpoint import Checkpoint, has_safetensors, read_config, whole_config
+from specviz.models.checkpoint import Checkpoint, has_safetensors, read_config
 from specviz.models.failures import GATED, UNREACHABLE, explain
 from specviz.models.fused import fused_model, is_possible
 from specviz.models.layer_skip import skip_layers
@@ -271,7 +270,7 @@ class _Loader:
         """The model for fused passes on the CPU; None where there are none for it."""
         if not self.may_fuse:
             return None
-        config = whole_config(Path(location)) or read_config(location, online=online)
+        config = read_config(location, online=online)
         if not is_possible(config):
             return None
         folder = hub.folder_of(location, name, report, online)

@@ -54,6 +54,7 @@ def generate(
     seed: int,
     max_new_tokens: int,
     eos_token_ids: Collection[int] = (),
+    repetition_penalty: float = 1.0,
 ) -> Iterator[Decision]:
     """Yield one decision for each of up to `max_new_tokens` positions, the last one an end-of-sequence token if there is one.
 
@@ -65,7 +66,7 @@ def generate(
     drafts, verifies = get_method(method).drafts, get_method(method).verifies
     for _ in range(max_new_tokens):
         coin = coins[len(ids)].tolist()
-        logits = drafter(ids), verifier(ids)
+        logits = tuple(_penalised(model(ids), ids, repetition_penalty) for model in (drafter, verifier))
         q, p = (distribution(each, temperature) for each in logits)
         pi = target_distribution(method, *logits, lenience=lenience, temperature=temperature)
         acceptance, draft = None, inverse_cdf(q, coin[DRAFT])
@@ -93,6 +94,14 @@ def generate(
         ids.append(token)
         if token in eos_token_ids:
             return
+
+
+def _penalised(logits: Tensor, ids: Sequence[int], penalty: float) -> Tensor:
+    """Logits [V] with those of the tokens in `ids` divided by the penalty where they are positive, and multiplied where negative."""
+    changed = logits.clone()
+    for token in set(ids):
+        changed[token] = logits[token] * penalty if logits[token] < 0 else logits[token] / penalty
+    return changed
 
 
 def inverse_cdf(probabilities: Tensor, uniform: float) -> int:

@@ -44,6 +44,18 @@ class Warp(NamedTuple):
         return self[1:] != Warp()[1:]
 
 
+class Penalty(NamedTuple):
+    """Repetition penalties of rows [B] of logits, and the tokens that they are for.
+
+    Attributes:
+        strength: > 0, 1 is off; [B, 1].
+        seen: ids of each row's prompt and text so far, padded with any of them, [B, n].
+    """
+
+    strength: Tensor
+    seen: Tensor
+
+
 def column(setting: Number) -> Number:
     """Make a setting broadcast over a vocabulary: a tensor [...] becomes [..., 1]."""
     return setting.unsqueeze(-1) if isinstance(setting, Tensor) else setting
@@ -125,6 +137,31 @@ def distribution(
         # Where nothing is cut off the bits stay, whatever the settings of others in the batch are (law 3).
         probabilities = torch.where(share > 0, kept / total(kept), probabilities)
     return probabilities if out is None or out is probabilities else out.copy_(probabilities)
+
+
+def penalise(logits: Tensor, penalty: Penalty | None, drafts: Tensor, before: int | Tensor) -> Tensor:
+    """Divide positive logits of the tokens that a position follows by its row's repetition penalty, and multiply negative ones.
+
+    Each token counts once, and a penalty of 1 leaves all bits (law 3).
+
+    Args:
+        logits: [B, n, V]; changed in place, but half precision is returned in float32, in which transformers computes too.
+        penalty: None where no row has one.
+        drafts: the draft tokens of each row after what was seen, [B, m].
+        before: how many of them each position follows: one number, or [B or 1, n].
+    """
+    if penalty is None:
+        return logits
+    if logits.dtype in (torch.float16, torch.bfloat16):
+        logits = logits.float()
+    strength, seen = penalty.strength.to(logits.dtype)[..., None], penalty.seen[:, None]
+    # In place of draft tokens that a position does not follow stands one that was seen: it gets the same value again.
+    follows = steps(drafts.shape[1], drafts.device) < column(before)
+    drafted = torch.where(follows, drafts[:, None], seen[..., :1])
+    shape = (*logits.shape[:2], -1)
+    ids = torch.cat([seen.expand(shape), drafted.expand(shape)], -1)
+    values = logits.gather(-1, ids)
+    return logits.scatter_(-1, ids, torch.where(values < 0, values * strength, values / strength))
 
 
 def _one_hot_argmax(logits: Tensor) -> Tensor:

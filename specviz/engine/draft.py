@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.core.sampling import confidence, distribution, draw
+from specviz.core.sampling import confidence, distribution, draw, penalise
 from specviz.engine.draft_length import AdaptiveDraftLength, OneDraftToken
 from specviz.engine.plan import DraftInputs, first, select
 from specviz.runtime.runner import Runner
@@ -190,7 +190,7 @@ def _draw_by_steps(
         last = zip(inputs.first_positions, starts, stops, strict=True)
         visible = 1 + max(position + min(start + turn, max(stop - 1, 0)) for position, start, stop in last)
         logits = drafter.forward(before, inputs.positions + step, visible=visible, valid=needed)
-        logits = ban(logits, inputs.banned)
+        logits = ban(penalise(logits, inputs.penalty, drawn.line[:, 1:], step), inputs.banned)
         q, tokens = _draw_one(inputs, logits, step, needed, drawn)
         if adaptive is not None:
             found.append(confidence(logits, inputs.temperature, q, tokens))

@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from specviz.core.method import Method
-from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, Warp
+from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, Penalty, Warp
 from specviz.engine.draft_length import UNVERIFIED, AdaptiveDraftLength, OneDraftToken, OwnDraftLengths
 from specviz.engine.sequence import Sequence
 from specviz.engine.transfer import Array, upload
@@ -42,6 +42,7 @@ class DraftInputs:
         positions: that token's, [D, 1].
         counts: draft tokens before the verifier pass, [D].
         coins: uniforms of the next K draws, float64 [D, K].
+        penalty: repetition penalties; None where there are none.
         banned: (slot, token id) of each banned token, [n, 2]; None where there are none.
         temperature: one number, or [D, 1].
         truncating, warp: the slots [t] whose distributions are truncated, and how; None where there are none.
@@ -60,6 +61,7 @@ class DraftInputs:
     positions: Array
     counts: Array
     coins: Array
+    penalty: Penalty | None
     banned: Array
     temperature: Array
     truncating: Array
@@ -85,7 +87,7 @@ class VerifyInputs:
         counts: tokens read of each sequence, [V, 1]; at most, where K is chosen while drafting.
         drafted: drafter slots of the sequences that draft, in the verifier's order; None where that is all in order.
         drafting: their slots at the verifier; None where that is all of them.
-        banned: as in `DraftInputs`.
+        penalty, banned: as in `DraftInputs`.
     """
 
     __uploads__ = True
@@ -97,6 +99,7 @@ class VerifyInputs:
     counts: Array
     drafted: Array
     drafting: Array
+    penalty: Penalty | None
     banned: Array
 
     def lengths(self, draft_lengths: SequenceOf[int] | None) -> list[int]:
@@ -215,7 +218,9 @@ Lengths = dict[Sequence, int]
 
 
 def _draws_in_one_go(drafter: Runner) -> bool:
-    return drafter.draws and not any(each.banned or each.warp.truncates for each in drafter.owners)
+    return drafter.draws and not any(
+        each.banned or each.warp.truncates or each.repetition_penalty != 1 for each in drafter.owners
+    )
 
 
 def _draft_lengths(
@@ -268,6 +273,7 @@ def _draft_inputs(
         positions=_column(each.position for each in sequences),
         counts=np.array([_before_verifier(length, holds_back) for length in draft_lengths]),
         coins=_coins(sequences, max(draft_lengths), DRAFT),
+        penalty=_penalty(sequences),
         banned=_banned(sequences),
         temperature=_shared([each.warp.temperature for each in sequences]),
         truncating=np.array(truncating, np.int64) if truncating else None,
@@ -295,6 +301,7 @@ def _verify_inputs(verifier: Runner, drafter: Runner, lengths: Lengths) -> Verif
         counts=_column(counts),
         drafted=_selection([sequences[slot] for slot in drafting], drafter.owners),
         drafting=np.array(drafting, np.int64) if len(drafting) < len(sequences) else None,
+        penalty=_penalty(sequences),
         banned=_banned(sequences),
     )
 
@@ -381,6 +388,20 @@ def _coins(sequences: list[Sequence], count: int, kind: int) -> np.ndarray:
         own = sequence.coins[len(sequence.ids) : len(sequence.ids) + count, kind]
         coins[index, : len(own)] = own
     return coins
+
+
+def _penalty(sequences: list[Sequence]) -> Penalty | None:
+    strengths = [each.repetition_penalty for each in sequences]
+    if all(strength == 1 for strength in strengths):
+        return None
+    rows = [
+        list(set(each.ids) if strength != 1 else each.ids[-1:])
+        for each, strength in zip(sequences, strengths, strict=True)
+    ]
+    longest = max(map(len, rows))
+    seen: Any = np.array([row + row[:1] * (longest - len(row)) for row in rows], np.int64)
+    strength: Any = np.array(strengths, np.float64)[:, None]
+    return Penalty(strength, seen)
 
 
 def _banned(sequences: list[Sequence]) -> np.ndarray | None:

@@ -18,7 +18,7 @@ from specviz.engine.draft_length import AcceptanceHistory
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair
 from specviz.models.tokenizer import Detokenizer, TokenLabels, encode_prompt, forbidden_ids
-from specviz.schema.settings import AUTO, Continuation, Request
+from specviz.schema.settings import AUTO, SETTINGS, Continuation, Request
 from specviz.schema.trace import Alternative, Run
 
 
@@ -32,6 +32,7 @@ class Sequence:
         coins: uniforms of all its positions, float64 [positions, 3].
         banned: ids that are never drafted nor emitted.
         warp: temperature and truncation of its distributions.
+        repetition_penalty: the request's, or the pair's own.
         acceptance_key: method and settings that acceptance depends on most, coarsely, so that texts learn from each other.
         records: whether rounds and tokens are recorded in `run`; False keeps the token ids alone.
     """
@@ -50,6 +51,7 @@ class Sequence:
         self.request = request
         self.method: Method = get_method(request.method, request.rule)
         self.warp = Warp(*request.warp)
+        self.repetition_penalty = _repetition_penalty(request, pair)
         self.labels = labels
         self.records = records
         self.eos_token_ids = pair.eos_token_ids
@@ -76,6 +78,7 @@ class Sequence:
             device=str(pair.device),
             dtype=pair.precision,
             forbidden_tokens=self.banned,
+            repetition_penalty=self.repetition_penalty,
             prompt=prompt,
             prompt_ids=list(prompt_ids),
             alternatives=self._alternatives(),
@@ -144,6 +147,13 @@ class Sequence:
             self.run.drafter_logits, self.run.verifier_logits = (
                 torch.cat(parts) if parts else None for parts in self.logits.values()
             )
+
+
+def _repetition_penalty(request: Request, pair: ModelPair) -> float:
+    """The request's penalty, or the pair's own, which is checked as if it had been asked for."""
+    penalty = pair.repetition_penalty if request.repetition_penalty is None else request.repetition_penalty
+    SETTINGS["repetition_penalty"].check(penalty)
+    return float(penalty)
 
 
 def _room(prompt_ids: list[int], pair: ModelPair) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from specviz.core.sampling import steps
+from specviz.core.sampling import penalise, steps
 from specviz.engine.draft import Drafted, ban
 from specviz.engine.plan import VerifyInputs, first, select
 from specviz.runtime.runner import Runner
@@ -36,4 +36,5 @@ def verify(inputs: VerifyInputs, verifier: Runner, drafted: Drafted | None) -> T
     logits = verifier.forward(
         tokens, first(inputs.positions, width), visible=visible, valid=needed, transient=True
     )
+    logits = penalise(logits, inputs.penalty, tokens[:, 1:], steps(width, tokens.device)[None])
     return ban(logits, inputs.banned)

@@ -70,6 +70,11 @@ class ModelPair:
         """How the verifier computes, in a word or two: a dtype, or the format of its weights and its activations."""
         return self.verifier_model.precision
 
+    @property
+    def repetition_penalty(self) -> float:
+        """That of the verifier's generation config, which requests take that name none; 1 is off."""
+        return float(getattr(self.verifier_model.generation_config, "repetition_penalty", None) or 1.0)
+
     def runners(self, *, apart: bool = False) -> tuple[Runner, Runner]:
         """Runners of drafter and verifier with no slots; `apart`: they leave alone buffers that others use."""
         drafter, verifier = (

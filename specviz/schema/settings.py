@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from specviz.errors import RequestError, has_half_characters, quoted
 
@@ -78,7 +78,7 @@ class Setting:
     @property
     def is_whole(self) -> bool:
         """Whether its numbers are whole."""
-        return self.kind is not float
+        return float not in (self.kind, *get_args(self.kind))
 
     @property
     def bounds(self) -> str:
@@ -92,6 +92,8 @@ class Setting:
     def check(self, value: object) -> None:
         """Raises RequestError where `value` is out of range, with a sentence that says what is right."""
         if self.low is None or (self.word and value == self.word) or self._holds(value):
+            return
+        if value is self.default is None:  # what it is then is known later
             return
         number = "a whole number" if self.is_whole else "a number"
         hint = f" ({self.hint})" if self.hint else ""
@@ -230,6 +232,18 @@ class Settings:
         added=True,
     )
 
+    repetition_penalty: float | None = _setting(
+        None,
+        "Above 1 makes tokens of the prompt and of the text so far less likely; 1 is off. By default the pair's own.",
+        low=0.01,
+        high=100,
+        hint="1 is off",
+        title="Repetition penalty",
+        offered=(0.01, 100),
+        metavar="FLOAT",
+        added=True,
+    )
+
     @property
     def warp(self) -> tuple[Any, ...]:
         """What makes distributions of logits, in the order of `specviz.core.sampling.Warp`."""
@@ -347,6 +361,9 @@ class Request(Settings, Prompt):
         top_p: in (0, 1]; 1 keeps all.
         min_p: in [0, 1]; keeps tokens at least so many times as probable as the most probable one; 0 keeps all.
         rule: an expression that says when a token is trusted; the method is then own_rule, and need not be given.
+        repetition_penalty: from 0.01 to 100; the logits of both models at tokens of the prompt and of the text so far are divided by
+            it where they are positive, and multiplied by it where they are negative. 1 is off; None takes that of the verifier's
+            generation config.
         seed: >= 0; the text depends on it alone.
         max_new_tokens: >= 1.
         forbidden_tokens: ids, or strings that are one token each; never drafted, never emitted.

@@ -181,6 +181,7 @@ class Run(Settings, Models):
     lenience: float = field()
     draft_length: int | None = field()  # type: ignore[assignment]  # as it was used, not as it was asked for
     forbidden_tokens: list[int] = field()
+    repetition_penalty: float = 1.0  # as it was used; older traces have none
     prompt: str
     prompt_ids: list[int]
     alternatives: list[Alternative]
@@ -196,12 +197,17 @@ class Run(Settings, Models):
     verifier_logits: Any = field(default=None, compare=False, repr=False, metadata=UNSAVED)
 
     @staticmethod
-    def for_request(request: Request, *, forbidden_tokens: list[int], **more: Any) -> Run:
-        """The run of a request, before its first round: the request's settings, and `more` fields of a run."""
+    def for_request(
+        request: Request, *, forbidden_tokens: list[int], repetition_penalty: float, **more: Any
+    ) -> Run:
+        """The run of a request, before its first round: the request's settings, two of them as the pair takes them, and `more` fields
+        of a run.
+        """
         settings = {name: getattr(request, name) for name in SETTINGS}
-        settings |= {name: float(settings[name]) for name in _FLOATS}
         settings["draft_length"] = None if request.draft_length == AUTO else request.draft_length
-        return Run(**settings | more | {"forbidden_tokens": forbidden_tokens})
+        settings |= {"forbidden_tokens": forbidden_tokens, "repetition_penalty": repetition_penalty}
+        settings |= {name: float(settings[name]) for name in _FLOATS}
+        return Run(**settings | more)
 
     def fork(self, tokens: int, *, chosen: int | None = None, **changes: Any) -> Request:
         """A request that keeps the first `tokens` tokens of this run and goes on from there, with the same seed and coins.

@@ -13,7 +13,14 @@ from specviz.models.pair import ModelPair
 
 @torch.inference_mode()
 def reference(
-    pair: ModelPair, ids: list[int], method: str, lenience: float, temperature: float, seed: int, count: int
+    pair: ModelPair,
+    ids: list[int],
+    method: str,
+    lenience: float,
+    temperature: float,
+    seed: int,
+    count: int,
+    repetition_penalty: float = 1.0,
 ) -> list[Decision]:
     """Up to `count` positions after `ids`, ending after an end-of-sequence token."""
 
@@ -34,5 +41,6 @@ def reference(
             seed=seed,
             max_new_tokens=count,
             eos_token_ids=pair.eos_token_ids,
+            repetition_penalty=repetition_penalty,
         )
     )

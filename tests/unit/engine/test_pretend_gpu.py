@@ -43,6 +43,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "inspect": {"inspect": 3},
     "forbidden": {"forbidden_tokens": [70, 71, 72, 80, 85, 90]},
     "logits": {"return_logits": True},
+    "penalty": {"repetition_penalty": 1.3},
 }
 
 

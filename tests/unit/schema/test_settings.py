@@ -60,6 +60,12 @@ from specviz.schema.settings import SETTINGS, Request
         ({"min_p": 1.1}, "from 0 to 1"),
         ({"top_p": math.nan}, "above 0 and at most 1"),
         ({"top_k": -1}, "0 keeps all"),
+        ({"repetition_penalty": 0}, "from 0.01 to 100 \\(1 is off\\)"),
+        ({"repetition_penalty": -1.1}, "from 0.01 to 100"),
+        ({"repetition_penalty": 1e300}, "from 0.01 to 100"),
+        ({"repetition_penalty": math.nan}, "repetition_penalty is nan; it must be a number"),
+        ({"repetition_penalty": "1.1"}, "must be a number"),
+        ({"repetition_penalty": True}, "must be a number"),
         ({"seed": -1}, "Seed is -1"),
         ({"seed": 1.5}, "whole number"),
         ({"max_new_tokens": 0}, "at least 1"),
@@ -99,7 +105,7 @@ def test_every_setting_s_default_is_valid_and_within_what_the_page_offers() -> N
         assert setting.default == getattr(Request(prompt="hello"), name) or name == "lenience"
         if setting.offered:
             low, high = setting.offered
-            assert low <= setting.default <= high
+            assert setting.default is None or low <= setting.default <= high
             setting.check(low)
             setting.check(high)
 

@@ -126,6 +126,7 @@ def test_a_setting_that_came_later_needs_no_more_than_its_declaration(
     """A trace from before it means its default; one that should have it and has not is damaged."""
     monkeypatch.setitem(SETTINGS, "echo", replace(SETTINGS["echo"], added=True))
     assert parse_trace(without("echo")) == run()
+    assert parse_trace(without("repetition_penalty")).repetition_penalty == 1
     with pytest.raises(TraceError, match="'top_k' is missing"):
         parse_trace(without("top_k"))
 
@@ -137,12 +138,19 @@ def test_a_run_has_the_settings_of_its_request() -> None:
     )
     fields = {name: getattr(run(), name) for name in ("pair", "drafter", "verifier", "device", "dtype")}
     made = Run.for_request(
-        request, forbidden_tokens=[7], prompt="hé", prompt_ids=[1], alternatives=[], **fields
+        request,
+        forbidden_tokens=[7],
+        repetition_penalty=2,
+        prompt="hé",
+        prompt_ids=[1],
+        alternatives=[],
+        **fields,
     )
-    own = {"draft_length": None, "forbidden_tokens": [7]}
+    own = {"draft_length": None, "forbidden_tokens": [7], "repetition_penalty": 2}
     asked = {name: getattr(request, name) for name in SETTINGS} | own
     assert {name: getattr(made, name) for name in SETTINGS} == asked
-    assert all(type(getattr(made, name)) is float for name in ("lenience", "temperature", "top_p"))
+    floats = ("lenience", "temperature", "top_p", "repetition_penalty")
+    assert all(type(getattr(made, name)) is float for name in floats)
     assert made.warp == request.warp == (1, 3, 1, 0)
 
 

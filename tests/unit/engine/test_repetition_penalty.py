@@ -1,0 +1,265 @@
+"""The repetition penalty against the laws: tiny random models in float64, and transformers' own processor."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import RepetitionPenaltyLogitsProcessor
+
+from specviz.core.methods import METHODS, PAPER
+from specviz.core.sampling import Penalty, distribution, penalise
+from specviz.engine.engine import Engine
+from specviz.errors import RequestError
+from specviz.models.pair import ModelPair
+from specviz.schema.settings import SETTINGS, Request
+from specviz.schema.trace import Run
+from tests.support.reference import reference
+from tests.support.tiny import tiny_pair
+
+PROMPT = "The quick brown fox jumps over the lazy dog"
+PENALTIES = (0.8, 1.05, 1.3)
+LENGTHS = (1, 2, 3, 5, 8, 16, "auto")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
+    return tiny_pair("llama", tmp_path_factory.mktemp("pair"))
+
+
+@pytest.fixture(scope="module")
+def engine(pair: ModelPair) -> Engine:
+    return Engine(pair)
+
+
+def decided(run: Run) -> tuple[list[int], list[bool]]:
+    """Token ids and verdicts."""
+    return run.token_ids, run.accepted
+
+
+def own_default(pair: ModelPair, penalty: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the verifier's generation config ask for a penalty."""
+    monkeypatch.setattr(pair.verifier_model.generation_config, "repetition_penalty", penalty)
+
+
+# ---- logits ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("strength", [0.01, 0.8, 1.05, 1.3, 100.0])
+def test_logits_are_those_of_transformers_to_the_bit(strength: float, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = 5 * torch.randn(2, 4, 50, generator=generator, dtype=dtype)
+    logits[0, :, 7] = -torch.inf
+    seen = torch.randint(50, (2, 6), generator=generator)
+    drafts = torch.randint(50, (2, 3), generator=generator)
+    penalty = Penalty(torch.full((2, 1), strength, dtype=torch.float64), seen)
+    theirs = [
+        RepetitionPenaltyLogitsProcessor(strength)(torch.cat([seen, drafts[:, :step]], 1), logits[:, step])
+        for step in range(4)
+    ]
+    at_once = penalise(logits.clone(), penalty, drafts, torch.arange(4)[None])
+    assert torch.equal(at_once, torch.stack(theirs, 1))
+    for step in range(4):
+        one = penalise(logits[:, step : step + 1].clone(), penalty, drafts, step)
+        assert torch.equal(one[:, 0], theirs[step])
+
+
+def test_each_row_has_its_own_penalty_and_one_leaves_the_bits() -> None:
+    """Law 3: a row whose penalty is 1 keeps its bits, whatever its neighbours ask for."""
+    logits = torch.tensor([[[1.5, -2.0, 0.0, torch.inf, -torch.inf, 3.0]]]).repeat(3, 1, 1)
+    seen = torch.tensor([[0, 1, 1], [0, 1, 2], [3, 4, 4]])
+    strength = torch.tensor([[2.0], [1.0], [4.0]], dtype=torch.float64)
+    nothing = torch.zeros(3, 0, dtype=torch.long)
+    first, second, third = penalise(logits.clone(), Penalty(strength, seen), nothing, 0)[:, 0]
+    assert first.tolist() == [0.75, -4.0, 0.0, torch.inf, -torch.inf, 3.0]
+    assert torch.equal(second, logits[1, 0])
+    assert torch.equal(third, logits[2, 0])
+    assert penalise(logits, None, nothing, 0) is logits
+
+
+def test_half_precision_is_penalised_in_float32() -> None:
+    """As transformers does, which makes float32 of logits before it processes them."""
+    logits = torch.randn(1, 1, 20, generator=torch.Generator().manual_seed(1)).bfloat16()
+    seen, drafts = torch.arange(10)[None], torch.zeros(1, 0, dtype=torch.long)
+    ours = penalise(logits, Penalty(torch.tensor([[1.1]], dtype=torch.float64), seen), drafts, 0)
+    assert ours.dtype is torch.float32
+    assert torch.equal(ours[0], RepetitionPenaltyLogitsProcessor(1.1)(seen, logits[0].float()))
+
+
+# ---- the laws --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("method", PAPER)
+def test_the_block_does_not_show(engine: Engine, method: str, temperature: float) -> None:
+    """Laws 2 and 7: one text for every K, and it is the plain generator's."""
+    for penalty in PENALTIES:
+        asked = Request(
+            prompt=PROMPT,
+            method=method,
+            temperature=temperature,
+            repetition_penalty=penalty,
+            seed=5,
+            max_new_tokens=16,
+        )
+        runs = engine.generate([dataclasses.replace(asked, draft_length=length) for length in LENGTHS])
+        runs += [engine.generate(dataclasses.replace(asked, draft_length=length))[0] for length in (4, "auto")]
+        assert {run.repetition_penalty for run in runs} == {penalty}
+        one = runs[0]
+        plain = reference(
+            engine.pair, one.prompt_ids, method, one.lenience, temperature, one.seed, 16, penalty
+        )
+        for run in runs:
+            assert run.token_ids == [step.token for step in plain]
+            assert run.accepted == [step.accepted for step in plain]
+        for token, step in zip(runs[3].tokens, plain, strict=True):
+            for name in ("acceptance", "coin", "q", "p", "pi"):
+                assert getattr(token, name) == pytest.approx(getattr(step, name), abs=1e-9), name
+
+
+def test_neighbours_do_not_show(engine: Engine) -> None:
+    """Law 3: each text is as alone beside others with other penalties, with none, and with forbidden or truncated tokens."""
+    asked = [
+        Request(prompt=PROMPT[: 9 + 5 * number], method=method, seed=number, max_new_tokens=20, **more)
+        for number, (method, more) in enumerate(
+            zip(
+                (*PAPER, "speed", "cascade_tokenV3"),
+                (
+                    *({"repetition_penalty": penalty} for penalty in (1.3, 1.0, 0.8, 1.05, 1.0, 1.6, 1.1, 1.3, 1.0)),
+                    {"repetition_penalty": 1.2, "top_p": 0.8, "inspect": 3},
+                    {"repetition_penalty": 1.2, "forbidden_tokens": [70, 71, 72], "return_logits": True},
+                ),
+                strict=True,
+            )
+        )
+    ]
+    alone = [engine.generate(each)[0] for each in asked]
+    for together in (
+        engine.generate(asked),
+        engine.generate(asked[::-1])[::-1],
+        Engine(engine.pair, max_sequences=3).generate(asked),
+    ):
+        assert list(map(decided, together)) == list(map(decided, alone))
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2"])
+@pytest.mark.parametrize("method", ["speed", "verifier_only"])
+def test_greedy_is_greedy(family: str, method: str, tmp_path: Path) -> None:
+    """Law 5: at temperature 0 a lossless method writes what transformers' `generate` writes with the same penalty."""
+    pair = tiny_pair(family, tmp_path)
+    texts = []
+    for penalty in (1.0, *PENALTIES):
+        [run] = Engine(pair).generate(
+            Request(
+                prompt=PROMPT,
+                raw=True,
+                method=method,
+                lenience=0,
+                temperature=0,
+                repetition_penalty=penalty,
+                max_new_tokens=40,
+            )
+        )
+        ids = torch.tensor([run.prompt_ids])
+        theirs = pair.verifier.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            repetition_penalty=penalty,
+            max_new_tokens=40,
+            suppress_tokens=list(range(pair.vocabulary_size, pair.verifier.config.vocab_size)),
+            pad_token_id=0,
+        )[0, ids.shape[1] :].tolist()
+        assert run.token_ids == theirs
+        texts.append(tuple(theirs))
+    assert len(set(texts)) > 2, "the penalties tried make no difference to this pair"
+
+
+def test_a_fork_has_seen_what_it_keeps(engine: Engine) -> None:
+    """Law 2: a fork goes on as the whole run did, which counts its own tokens as seen."""
+    asked = Request(prompt=PROMPT, seed=2, temperature=0.8, repetition_penalty=1.4, max_new_tokens=30)
+    [whole] = engine.generate(asked)
+    for kept in (0, 1, 11):
+        fork = whole.fork(kept)
+        assert fork.repetition_penalty == 1.4
+        assert whole.token_ids[:kept] + engine.generate(fork)[0].token_ids == whole.token_ids
+
+
+def test_what_is_recorded_is_of_penalised_logits(engine: Engine) -> None:
+    """Law 7: logits that are asked for, and what is inspected, are those that were decided with."""
+    settings = {"method": "speed", "temperature": 0.7, "seed": 3, "max_new_tokens": 12}
+    [run] = engine.generate(
+        Request(prompt=PROMPT, repetition_penalty=1.5, return_logits=True, inspect=5, **settings)
+    )
+    q, p = (distribution(logits, 0.7) for logits in (run.drafter_logits, run.verifier_logits))
+    for number, token in enumerate(run.tokens):
+        assert token.q == pytest.approx(q[number, token.id].item())
+        assert token.p == pytest.approx(p[number, token.id].item())
+        assert token.top.p[0].probability == pytest.approx(p[number].max().item())
+        seen = torch.tensor([run.prompt_ids + run.token_ids[:number]])
+        with torch.inference_mode():
+            plain = engine.pair.verifier(input_ids=seen).logits[:, -1, : engine.pair.vocabulary_size]
+        own = RepetitionPenaltyLogitsProcessor(1.5)(seen, plain)[0]
+        torch.testing.assert_close(run.verifier_logits[number], own)
+
+
+# ---- whose number it is ------------------------------------------------------------------------------------
+
+
+def test_the_pair_s_own_is_taken_where_none_is_given(
+    pair: ModelPair, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Request(prompt=PROMPT, method="speed", seed=1, max_new_tokens=16)
+    assert asked.repetition_penalty is None
+    own_default(pair, None, monkeypatch)
+    assert pair.repetition_penalty == 1
+    [off] = engine.generate(asked)
+    assert off.repetition_penalty == 1
+    own_default(pair, 1.7, monkeypatch)
+    assert pair.repetition_penalty == 1.7
+    [own] = engine.generate(asked)
+    assert own.repetition_penalty == 1.7
+    assert own.token_ids != off.token_ids
+    [named] = engine.generate(dataclasses.replace(asked, repetition_penalty=1.7))
+    assert decided(named) == decided(own)
+    [switched_off] = engine.generate(dataclasses.replace(asked, repetition_penalty=1.0))
+    assert decided(switched_off) == decided(off)
+
+
+def test_only_the_verifier_s_generation_config_counts(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair.drafter_model.generation_config, "repetition_penalty", 1.4)
+    assert pair.repetition_penalty == 1
+    monkeypatch.setattr(pair.verifier_model, "generation_config", None)
+    assert pair.repetition_penalty == 1
+
+
+def test_a_pair_s_own_penalty_that_is_none_is_refused_with_a_sentence(
+    pair: ModelPair, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_default(pair, -2.0, monkeypatch)
+    with pytest.raises(RequestError, match=r"repetition_penalty is -2\.0; it must be a number from 0\.01 to 100"):
+        engine.generate(Request(prompt=PROMPT))
+    assert engine.generate(Request(prompt=PROMPT, repetition_penalty=1, max_new_tokens=1))
+
+
+@pytest.mark.parametrize("penalty", [SETTINGS["repetition_penalty"].low, SETTINGS["repetition_penalty"].high])
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_the_limits_are_served(engine: Engine, penalty: float, temperature: float) -> None:
+    runs = engine.generate(
+        [
+            Request(
+                prompt=PROMPT,
+                method=method,
+                temperature=temperature,
+                repetition_penalty=penalty,
+                max_new_tokens=8,
+                inspect=2,
+            )
+            for method in METHODS
+            if method != "own_rule"
+        ]
+    )
+    assert all(run.tokens for run in runs)

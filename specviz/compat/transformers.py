@@ -11,8 +11,8 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from types import FrameType
+from collections.abc import Callable
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import utils as hub_utils
@@ -50,11 +50,12 @@ def eos_ids(config: GenerationConfig) -> frozenset[int]:
     return frozenset() if ends is None else frozenset(ends.tolist())
 
 
-def generate_arguments() -> Mapping[str, Any]:
-    """The variables of the innermost `generate` that led to this call; empty where none did.
+def generate_arguments() -> dict[str, Any]:
+    """Arguments of the innermost `generate` that led to this call, by name; empty where none did.
 
-    `generate` hands a function given as `custom_generate` neither `streamer` nor `assistant_model`, though it takes
-    both: they are read from its frame.
+    `generate` hands a function given as `custom_generate` neither `streamer`, `assistant_model`, `synced_gpus` nor
+    `assistant_tokenizer`, and does not say whether a cache is its own: they are read from its frame, and from the frame of
+    the decorator around it, whose keyword arguments are still complete.
     """
     # Here and not above: modelling code. Where there is a model, it is imported already.
     from transformers import GenerationMixin
@@ -63,7 +64,25 @@ def generate_arguments() -> Mapping[str, Any]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back
-    return frame.f_locals if frame is not None else {}
+    if frame is None:
+        return {}
+    decorator = frame.f_back
+    given = (
+        decorator.f_locals.get("kwargs", {}) if decorator is not None and _is_around(decorator.f_code) else {}
+    )
+    return {**frame.f_locals, **given}
+
+
+def _is_around(code: CodeType) -> bool:
+    """Whether this is the code of a decorator of `generate`."""
+    from transformers import GenerationMixin
+
+    function: Any = GenerationMixin.generate
+    while function is not None:
+        if function.__code__ is code:
+            return True
+        function = getattr(function, "__wrapped__", None)
+    return False
 
 
 # ---- process-wide switches

@@ -231,6 +231,7 @@ class Batch:
 
         What was read of a run that has not failed goes into the prefix caches.
         """
+        sequence.keep_logits()
         read = sequence.ids[:-1][:LONGEST]
         caches = () if failed or sequence.run.stop_reason == "failed" else self._prefixes or ()
         for model, prefixes in zip((self._drafter, self._verifier), caches, strict=False):
@@ -317,7 +318,6 @@ class Batch:
             known = self._statistics.acceptance[sequence.acceptance_key]
             known.update(outcome.confidences[: outcome.examined], outcome.accepted)
         if sequence.append(outcome.token_ids):
-            sequence.keep_logits()
             self.remove(sequence)
 
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any, Literal, cast
 
 import torch
+from accelerate.utils import extract_model_from_parallel
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
-from torch import LongTensor, Tensor
+from torch import LongTensor, Tensor, nn
+from torch.nn import functional
 from transformers import (
+    Cache,
     GenerationConfig,
     LogitsProcessorList,
     PreTrainedModel,
@@ -27,7 +30,11 @@ from transformers import (
 from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.logits_process import (
     LogitNormalization,
+    LogitsProcessor,
     MinPLogitsWarper,
+    NoBadWordsLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    SuppressTokensLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -36,23 +43,97 @@ from transformers.generation.streamers import BaseStreamer
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from specviz.compat.transformers import attention_of, eos_ids, generate_arguments, padding_id
-from specviz.core.sampling import Warp
+from specviz.core.methods import get_method
 from specviz.engine.engine import Engine
-from specviz.engine.events import Decided, Event, Stream
+from specviz.engine.events import Decided, Event, Finished, Stream
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair, context_length
 from specviz.runtime import attention
 from specviz.runtime.model_runner import TorchModel
 from specviz.schema.settings import AUTO, Request
+from specviz.schema.trace import Run
 
 _SEEDS = 1 << 62
-_OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
-_WARPERS = (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper, MinPLogitsWarper)
-"""The processors that a request can express, in the order in which it applies them."""
 _ATTENTIONS = ("eager", "sdpa", attention.NAME)
 """Those that take custom masks, which a batch of sequences at different positions needs."""
 _OF_NO_EFFECT = ("use_cache", "logits_to_keep", "cache_position")
 """Keyword arguments that configure forward passes; the engine runs its own."""
+_CACHES = ("cache", "past_key_values")
+"""Names of the cache in arguments and outputs: the first from transformers 5.24 on, the second before."""
+_CACHE = next(it.name for it in fields(GenerateDecoderOnlyOutput) if it.name in _CACHES)
+
+SERVED = "served"
+"""Means what it means in `generate`."""
+PROCESSOR = "processor"
+"""Becomes a logits processor in `generate`: `_settings` serves or refuses the processor."""
+MODE = "mode"
+"""Selects another way of decoding in `generate`, which `_check_mode` refuses."""
+NO_EFFECT = "no effect"
+"""Changes no text in a greedy or sampling `generate`."""
+BY_TRANSFORMERS = "transformers"
+"""Needs a tokenizer, which `generate` does not take together with a function: it raises ValueError itself."""
+
+FIELDS: dict[str, str] = {
+    **dict.fromkeys(
+        ("max_length", "max_new_tokens", "max_time", "do_sample", "num_return_sequences"), SERVED
+    ),
+    **dict.fromkeys(("pad_token_id", "eos_token_id", "use_cache"), SERVED),
+    **dict.fromkeys(("output_scores", "output_logits", "return_dict_in_generate"), SERVED),
+    **dict.fromkeys(("temperature", "top_k", "top_p", "min_p", "repetition_penalty"), PROCESSOR),
+    **dict.fromkeys(("suppress_tokens", "bad_words_ids", "renormalize_logits"), PROCESSOR),
+    **dict.fromkeys(("top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"), PROCESSOR),
+    **dict.fromkeys(("encoder_repetition_penalty", "exponential_decay_length_penalty"), PROCESSOR),
+    **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "sequence_bias"), PROCESSOR),
+    **dict.fromkeys(("min_length", "min_new_tokens", "begin_suppress_tokens"), PROCESSOR),
+    **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values"), PROCESSOR),
+    **dict.fromkeys(("guidance_scale", "watermarking_config"), PROCESSOR),
+    **dict.fromkeys(("num_beams", "penalty_alpha", "constraints", "force_words_ids", "dola_layers"), MODE),
+    **dict.fromkeys(("use_mtp", "prompt_lookup_num_tokens", "assistant_early_exit"), MODE),
+    # Of beam search alone.
+    **dict.fromkeys(("early_stopping", "length_penalty", "num_beam_groups", "diversity_penalty"), NO_EFFECT),
+    # How transformers' own assisted generation drafts.
+    **dict.fromkeys(("num_assistant_tokens", "num_assistant_tokens_schedule"), NO_EFFECT),
+    **dict.fromkeys(("assistant_confidence_threshold", "max_matching_ngram_size"), NO_EFFECT),
+    **dict.fromkeys(("assistant_lookbehind", "target_lookbehind"), NO_EFFECT),
+    # How transformers runs passes and stores keys and values.
+    **dict.fromkeys(("cache_implementation", "cache_config", "max_cache_len", "low_memory"), NO_EFFECT),
+    **dict.fromkeys(("compile_config", "disable_compile", "prefill_chunk_size"), NO_EFFECT),
+    # Of other models, or of the config itself.
+    **dict.fromkeys(("bos_token_id", "decoder_start_token_id", "continuous_batching_config"), NO_EFFECT),
+    **dict.fromkeys(("transformers_version", "_from_model_config"), NO_EFFECT),
+    **dict.fromkeys(("stop_strings", "token_healing"), BY_TRANSFORMERS),
+    "assistant_ensemble_weight": 'ask for method="static_mixture" with lenience=1 - w instead of a weight w',
+    "speculation_type": "leave it out and give a model as drafter=",
+    "is_assistant": "leave it out, which is for assistants of transformers' own assisted generation",
+    "output_attentions": "leave it out, since its passes return no attentions",
+    "output_hidden_states": "leave it out, since its passes return no hidden states",
+}
+"""What becomes of each field of GenerationConfig. One that is none of the above is refused unless it is None or False, with this advice."""
+
+ARGUMENTS: dict[str, str] = {
+    **dict.fromkeys(("inputs", "generation_config", "stopping_criteria", "streamer"), SERVED),
+    **dict.fromkeys(("custom_generate", "kwargs"), SERVED),
+    **dict.fromkeys(("logits_processor", "prefix_allowed_tokens_fn"), PROCESSOR),
+    "assistant_model": MODE,
+    # Of guidance_scale, which is refused, and of what is not asked for.
+    **dict.fromkeys(("negative_prompt_ids", "negative_prompt_attention_mask"), NO_EFFECT),
+    **dict.fromkeys(("tokenizer", "trust_remote_code"), NO_EFFECT),
+    "synced_gpus": "leave it out, since its processes do not wait for each other",
+    "assistant_tokenizer": "leave it out and give a drafter with the verifier's own tokenizer",
+}
+"""What becomes of each argument of `generate`, in the same words."""
+
+_WARPERS: dict[type[LogitsProcessor], str] = {
+    RepetitionPenaltyLogitsProcessor: "penalty",
+    NoBadWordsLogitsProcessor: "sequence_bias",
+    SuppressTokensLogitsProcessor: "suppress_tokens",
+    TemperatureLogitsWarper: "temperature",
+    TopKLogitsWarper: "top_k",
+    TopPLogitsWarper: "top_p",
+    MinPLogitsWarper: "min_p",
+}
+"""The processors that a request can express, each with the attribute that is read, in the order in which a request applies them."""
+_BANS = (NoBadWordsLogitsProcessor, SuppressTokensLogitsProcessor)
 
 
 def cascade_generate(
@@ -72,31 +153,33 @@ def cascade_generate(
 ) -> Tensor | GenerateDecoderOnlyOutput:
     """Decode by a speculative cascade: `verifier.generate(**inputs, custom_generate=cascade_generate, drafter=...)`.
 
-    transformers calls this with what it made of the arguments of `generate`. do_sample, temperature, top_k, top_p and min_p
-    (and nothing else that changes probabilities), max_new_tokens, max_length, eos_token_id, pad_token_id,
-    num_return_sequences, streamer, stopping_criteria and return_dict_in_generate mean what they mean there; without
-    do_sample the temperature is 0. Stop strings are given as `stopping_criteria=[StopStringCriteria(tokenizer,
-    [...])]`: for `stop_strings` transformers wants a tokenizer that it does not take together with a function.
+    transformers calls this with what it made of the arguments of `generate`. `FIELDS` and `ARGUMENTS` list what is served, refused
+    and without effect. What is served means what it means in `generate`; without do_sample the temperature is 0. Stop strings are
+    given as `stopping_criteria=[StopStringCriteria(tokenizer, [...])]`: for `stop_strings` transformers wants a tokenizer that
+    it does not take together with a function.
 
     Neither model is changed. The drafter must have the verifier's tokenizer, which cannot be checked here.
 
     Args:
         verifier: the model whose `generate` was called.
-        input_ids: prompts, int64 [B, n], with padding where `attention_mask` in `model_kwargs` is 0.
-        logits_processor: temperature, top-k, top-p, min-p at most.
-        stopping_criteria: called with [B, n + t] after each new column t, as transformers does.
+        input_ids: prompts, int64 [B, n], with padding on the left, where `attention_mask` in `model_kwargs` is 0.
+        logits_processor: repetition penalty, forbidden tokens, temperature, top-k, top-p, min-p and normalisation at most.
+        stopping_criteria: called after each new column t with ids [B, n + t], as transformers does, and None for scores.
         generation_config: as prepared by `generate`.
-        drafter: the smaller model, on the verifier's kind of device.
+        drafter: the smaller model, on the verifier's kind of device. A compiled one runs uncompiled.
         method: one of `specviz.core.methods.METHODS`.
         lenience: within the method's range; None takes the method's default.
         draft_length: 1 to 16, or "auto"; never changes the text.
         seed: sequence n has the coins of seed + n; None draws one from torch's generator if do_sample is set.
         streamer: gets the tokens [B] of one position after another as soon as all sequences have them, then its end.
-        model_kwargs: attention_mask, and what `generate` itself adds.
+        model_kwargs: attention_mask, and what `generate` itself adds. An empty cache that the caller gave is filled as `generate`
+            fills it, for which the verifier reads the sequences once more.
 
     Returns:
         Prompts and new tokens, int64 [B, n + new], padded with pad_token_id after a sequence's end; or, with
-        return_dict_in_generate, an output with these `sequences`.
+        return_dict_in_generate, an output with these `sequences` and, unless use_cache is False, the filled cache.
+        `logits` and `scores`, float32 [B, V] for each new column, are the verifier's that the method decided with, raw and
+        processed. After a sequence's end they are 0: nothing is computed there.
 
     Raises:
         RequestError: an unsupported argument, a value out of range, or more tokens than the context length.
@@ -105,8 +188,9 @@ def cascade_generate(
     """
     arguments = generate_arguments()
     streamer = arguments.get("streamer") if streamer is None else streamer
-    _check_mode(generation_config, arguments.get("assistant_model"))
-    _check_inputs(input_ids, model_kwargs)
+    _check_mode(generation_config, arguments)
+    prompts = _prompts(input_ids, model_kwargs.get("attention_mask"))
+    cache = _check_inputs(input_ids, model_kwargs)
     pair = _pair(drafter, verifier, generation_config)
 
     samples = bool(generation_config.do_sample)
@@ -119,9 +203,10 @@ def cascade_generate(
         draft_length=draft_length,
         seed=seed,
         max_new_tokens=generation_config.max_length - input_ids.shape[1],
-        **_warp(logits_processor, samples),
+        return_logits=_returns_logits(generation_config),
+        **_settings(logits_processor, samples, [input_ids.shape[1] - len(ids) for ids in prompts]),
     )
-    prompts = _unpadded(input_ids, model_kwargs.get("attention_mask"))
+    _check_outputs(generation_config, template)
     requests = [replace(template, token_ids=ids, seed=seed + index) for index, ids in enumerate(prompts)]
     if (longest := max(map(len, prompts)) + template.max_new_tokens) > pair.context_length:
         raise RequestError(
@@ -130,12 +215,18 @@ def cascade_generate(
         )
     with closing(Engine(pair, max_sequences=len(requests), records=False).stream(requests)) as events:
         padding = _padding(generation_config, stopping_criteria)
-        sequences = _columns(events, input_ids, stopping_criteria, padding, streamer)
+        sequences, runs, counts = _columns(events, input_ids, stopping_criteria, padding, streamer)
     if streamer is not None:
         streamer.end()
-    if generation_config.return_dict_in_generate:
-        return GenerateDecoderOnlyOutput(sequences=cast(LongTensor, sequences))
-    return sequences
+    is_dict = bool(generation_config.return_dict_in_generate)
+    if cache is not None and (is_dict or any(name in arguments for name in _CACHES)):
+        _fill(cache, verifier, sequences, model_kwargs.get("attention_mask"))
+    if not is_dict:
+        return sequences
+    scores, logits = _outputs(generation_config, logits_processor, sequences, runs, counts)
+    return GenerateDecoderOnlyOutput(
+        sequences=cast(LongTensor, sequences), scores=scores, logits=logits, **{_CACHE: cache}
+    )
 
 
 def _columns(
@@ -144,101 +235,240 @@ def _columns(
     criteria: StoppingCriteriaList,
     padding: int | None,
     streamer: BaseStreamer | None,
-) -> Tensor:
+) -> tuple[Tensor, list[Run], list[int]]:
     """`sequences` [B, n] and the decoded tokens, column by column, until the criteria have ended all of them.
 
     Sequences advance independently; criteria and streamers see them in lockstep. One that has ended is padded with
     `padding`, or goes on as long as others do if that is None, both as in transformers.
+
+    Returns:
+        The sequences; each one's run, which may hold more tokens; and how many of its tokens each sequence has.
     """
     batch = range(len(sequences))
     pending: list[deque[int]] = [deque() for _ in batch]
     is_running = [True for _ in batch]
+    counts = [0 for _ in batch]
+    runs = dict[int, Run]()
     ended = torch.zeros(len(sequences), dtype=torch.bool, device=sequences.device)
     for event in events:
+        if isinstance(event, Finished):
+            runs[event.index] = event.run
         if not isinstance(event, Decided):
             continue
         pending[event.index] += event.token_ids
-        while all(pending[i] or not is_running[i] for i in batch):
+        while any(is_running) and all(pending[i] or not is_running[i] for i in batch):
             column = torch.tensor([pending[i].popleft() if is_running[i] else padding for i in batch])
+            counts = [count + running for count, running in zip(counts, is_running, strict=True)]
             sequences = torch.cat([sequences, column.to(sequences)[:, None]], dim=-1)
             ended = ended | criteria(sequences, None)
             if streamer is not None:
                 streamer.put(column)
             has_ended = ended.tolist()
-            if all(has_ended):
-                return sequences
-            if padding is None:
+            if padding is None and not all(has_ended):
                 continue
             for i in batch:
                 if is_running[i] and has_ended[i]:
                     is_running[i] = False
                     events.abort(i)
-    return sequences
+    return sequences, [runs[i] for i in batch], counts
 
 
-def _check_mode(config: GenerationConfig, assistant: Any) -> None:
-    mode = config.get_generation_mode(assistant)
+def _check_mode(config: GenerationConfig, arguments: Mapping[str, Any]) -> None:
+    """Raise RequestError for fields and arguments that ask for another way of decoding."""
+    mode = config.get_generation_mode(arguments.get("assistant_model"))
     if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE):
         raise RequestError(
             f"A speculative cascade samples or is greedy, and {mode.value.replace('_', ' ')} was asked for: leave "
             "num_beams at 1, and give the drafter as drafter=, with no other helper."
         )
-    asked = [name for name in _OUTPUTS if getattr(config, name)]
-    if config.return_dict_in_generate and asked:
+    known = (SERVED, PROCESSOR, MODE, NO_EFFECT, BY_TRANSFORMERS)
+    for table, given in ((FIELDS, vars(config)), (ARGUMENTS, arguments)):
+        for name, advice in table.items():
+            value = given.get(name)
+            if advice not in known and value is not None and value is not False:
+                raise RequestError(f"A speculative cascade does not serve {name}: {advice}.")
+
+
+def _returns_logits(config: GenerationConfig) -> bool:
+    return bool(config.return_dict_in_generate and (config.output_scores or config.output_logits))
+
+
+def _check_outputs(config: GenerationConfig, request: Request) -> None:
+    """Raise RequestError where the verifier's logits that are asked for are not there."""
+    if request.return_logits and not get_method(request.method).verifies:
         raise RequestError(
-            f"A speculative cascade gives sequences only: leave out {asked[0]}, or use SpecViz's own generate with "
-            "return_logits."
+            f"{request.method} runs no verifier, whose logits output_scores and output_logits are: leave them out."
+        )
+    changed = request.repetition_penalty != 1 or request.forbidden_tokens
+    if request.return_logits and config.output_logits and changed:
+        raise RequestError(
+            "output_logits are logits before repetition_penalty, suppress_tokens and bad_words_ids, which are not kept: leave it "
+            "out, or ask for output_scores."
         )
 
 
-def _check_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
-    """Raise RequestError for any model input other than ids at the positions from 0 on."""
+def _check_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> Cache | None:
+    """The empty cache among the model's inputs, if there is one.
+
+    Raises:
+        RequestError: any model input other than ids at the positions from 0 on.
+    """
     given = {name: value for name, value in model_kwargs.items() if value is not None}
     for name in (*_OF_NO_EFFECT, "attention_mask"):
         given.pop(name, None)
-    cache, positions = given.pop("past_key_values", None), given.pop("position_ids", None)
-    if cache is not None and cache.get_seq_length() > 0:
+    caches = [given.pop(name) for name in _CACHES if name in given]
+    positions = given.pop("position_ids", None)
+    if any(cache.get_seq_length() > 0 for cache in caches):
         raise RequestError(
-            "past_key_values hold what one model has read, and two would have to: leave them out and give the whole "
-            "prompt."
+            "The cache holds what one model has read, and two would have to: leave it out, or give an empty one, and give the "
+            "whole prompt."
         )
     if given:
         raise RequestError(f"A speculative cascade reads input_ids only: leave out {next(iter(given))}.")
     mask = model_kwargs.get("attention_mask")
     mask = torch.ones_like(input_ids) if mask is None else mask
     usual = mask.cumsum(-1) - 1
+    if positions is not None and positions.shape[-1] != usual.shape[-1]:
+        raise _unequal("attention_mask or position_ids", positions, input_ids)
     if positions is not None and not torch.where(mask.bool(), positions == usual, True).all():
         raise RequestError(
             "position_ids must count every prompt's tokens from 0: leave them out, and padding to attention_mask."
         )
+    return caches[0] if caches else None
 
 
-def _warp(processors: LogitsProcessorList, samples: bool) -> dict[str, Any]:
-    """Temperature, top-k, top-p and min-p of the request that is equivalent to these processors."""
-    # Normalised logits have the same probabilities.
-    warpers = [it for it in processors if not isinstance(it, LogitNormalization)]
+def _prompts(input_ids: Tensor, mask: Tensor | None) -> list[list[int]]:
+    """Each prompt's ids, without the padding on its left.
+
+    Raises:
+        RequestError: a mask of another shape, with padding elsewhere, or of no token at all.
+    """
+    if mask is None:
+        return input_ids.tolist()
+    if mask.shape != input_ids.shape:
+        raise _unequal("attention_mask", mask, input_ids)
+    shown = mask.bool()
+    if not shown.any(-1).all():
+        raise RequestError("attention_mask hides a whole prompt: each must have at least one token.")
+    if (shown[:, :-1] & ~shown[:, 1:]).any():
+        raise RequestError(
+            "attention_mask hides tokens behind others: a speculative cascade takes padding on the left only, by "
+            'tokenizer.padding_side = "left".'
+        )
+    return [ids[own].tolist() for ids, own in zip(input_ids, shown, strict=True)]
+
+
+def _unequal(name: str, given: Tensor, input_ids: Tensor) -> RequestError:
+    return RequestError(
+        f"{name} has shape {tuple(given.shape)} and input_ids has {tuple(input_ids.shape)}: give one number for each id."
+    )
+
+
+def _settings(processors: LogitsProcessorList, samples: bool, padding: list[int]) -> dict[str, Any]:
+    """The settings of the request that is equivalent to these processors; `padding` counts each prompt's padding tokens."""
+    # Normalised logits have the same probabilities; their signs differ, which a penalty behind them would see.
+    normalises = [isinstance(it, LogitNormalization) for it in processors]
+    warpers = [it for it, is_norm in zip(processors, normalises, strict=True) if not is_norm]
     foreign = [type(it).__name__ for it in warpers if type(it) not in _WARPERS]
     if foreign:
         raise RequestError(
             f"{foreign[0]} changes probabilities in a way that a speculative cascade does not know: it takes "
-            "temperature, top_k, top_p and min_p only, so set others to what has no effect (repetition_penalty=1.0, say)."
+            "repetition_penalty, suppress_tokens, temperature, top_k, top_p and min_p only, so leave out what asks for others."
         )
-    if not samples:
-        return {"temperature": 0.0}
-    order = [_WARPERS.index(type(it)) for it in warpers]
-    if order != sorted(set(order)):
+    kinds = list(map(type, warpers))
+    order = [list(_WARPERS).index(kind) for kind in kinds]
+    if order != sorted(set(order)) or (RepetitionPenaltyLogitsProcessor in kinds and normalises[0]):
         raise RequestError(
-            "Temperature, top-k, top-p and min-p are applied once each, in this order: set them by temperature, top_k, "
-            "top_p and min_p, not as logits processors beside these."
+            "Repetition penalty, forbidden tokens, temperature, top-k, top-p and min-p are applied once each, in this order: "
+            "set them by repetition_penalty, temperature, top_k, top_p and min_p, not as logits processors beside these."
         )
-    names = [Warp._fields[index] for index in order]
-    return {"temperature": 1.0} | {name: getattr(it, name) for name, it in zip(names, warpers, strict=True)}
+    asked = dict[str, Any](temperature=1.0, repetition_penalty=1.0, forbidden_tokens=[])
+    for it in warpers:
+        value = getattr(it, _WARPERS[type(it)])
+        if isinstance(it, RepetitionPenaltyLogitsProcessor):
+            _check_penalty(it, padding)
+            asked["repetition_penalty"] = value
+        elif isinstance(it, _BANS):
+            asked["forbidden_tokens"] += _banned(value)
+        else:
+            _check_warper(it, value)
+            asked[_WARPERS[type(it)]] = value
+    if not samples:
+        asked = {name: asked[name] for name in ("repetition_penalty", "forbidden_tokens")} | {
+            "temperature": 0.0
+        }
+    return asked
 
 
-def _unpadded(input_ids: Tensor, mask: Tensor | None) -> list[list[int]]:
-    if mask is None:
-        return input_ids.tolist()
-    return [ids[own].tolist() for ids, own in zip(input_ids, mask.bool(), strict=True)]
+def _check_warper(warper: LogitsProcessor, value: float) -> None:
+    """Raise RequestError where a warper differs from a default one of the same value in any other attribute."""
+    default = vars(type(warper)(value))  # type: ignore[call-arg]
+    for name, own in vars(warper).items():
+        if own != default[name]:
+            raise RequestError(
+                f"{type(warper).__name__} has {name}={own}, which a speculative cascade does not serve: leave it at {default[name]}."
+            )
+
+
+def _check_penalty(penalty: RepetitionPenaltyLogitsProcessor, padding: list[int]) -> None:
+    """Raise RequestError unless the penalty is for all tokens but the padding."""
+    ignored = 0 if penalty.prompt_ignore_length is None else penalty.prompt_ignore_length
+    if (torch.tensor(padding) != torch.as_tensor(ignored).cpu()).any():
+        raise RequestError(
+            "This repetition penalty leaves out other tokens than the padding: in a speculative cascade it is for prompt "
+            "and text, so set it by repetition_penalty, and decode prompts of different lengths one by one with transformers before 5.23."
+        )
+
+
+def _banned(tokens: Tensor | Mapping[tuple[int, ...], float]) -> list[int]:
+    """Ids of suppressed tokens [n], or of the bad words that a bias of −inf forbids."""
+    if isinstance(tokens, Tensor):
+        return tokens.tolist()
+    if any(len(word) > 1 for word in tokens):
+        raise RequestError(
+            "bad_words_ids has a word of several tokens: a speculative cascade forbids single tokens only."
+        )
+    return [int(token) for (token,) in tokens]
+
+
+def _outputs(
+    config: GenerationConfig,
+    processors: LogitsProcessorList,
+    sequences: Tensor,
+    runs: list[Run],
+    counts: list[int],
+) -> tuple[Any, Any]:
+    """Scores and logits, [B, V] for each new column and 0 after a sequence's end; each None where it was not asked for."""
+    if not _returns_logits(config):
+        return None, None
+    new, size = max(counts), runs[0].verifier_logits.shape[-1]
+    kept = torch.zeros(new, len(runs), size, device=sequences.device)
+    for row, (run, count) in enumerate(zip(runs, counts, strict=True)):
+        kept[:count, row] = run.verifier_logits[:count].to(kept)
+    # What was kept has the penalty already.
+    after = LogitsProcessorList(
+        it for it in processors if not isinstance(it, RepetitionPenaltyLogitsProcessor)
+    )
+    has_ended = torch.arange(new)[:, None] >= torch.tensor(counts)
+    begin, scores = sequences.shape[1] - new, None
+    if config.output_scores:
+        scores = tuple(
+            after(sequences[:, : begin + step], logits.clone()).masked_fill(
+                has_ended[step, :, None].to(logits.device), 0.0
+            )
+            for step, logits in enumerate(kept)
+        )
+    return scores, tuple(kept) if config.output_logits else None
+
+
+def _fill(cache: Cache, verifier: PreTrainedModel, sequences: Tensor, mask: Tensor | None) -> None:
+    """Have the verifier read all tokens but the last into the cache, as after `generate`."""
+    ids = sequences[:, :-1].to(verifier.device)
+    inputs = dict[str, Any]()
+    if mask is not None:
+        inputs["attention_mask"] = functional.pad(mask, (0, ids.shape[1] - mask.shape[1]), value=1).to(ids)
+        inputs["position_ids"] = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+    verifier.base_model(input_ids=ids, use_cache=True, **inputs, **{_CACHE: cache})
 
 
 def _padding(config: GenerationConfig, criteria: StoppingCriteriaList) -> int | None:
@@ -248,10 +478,7 @@ def _padding(config: GenerationConfig, criteria: StoppingCriteriaList) -> int | 
 
 def _pair(drafter: PreTrainedModel | None, verifier: PreTrainedModel, config: GenerationConfig) -> ModelPair:
     """A pair of the two unchanged models, without a tokenizer."""
-    if not isinstance(drafter, PreTrainedModel):
-        raise RequestError(
-            "There is no drafter: give a loaded model as drafter=, smaller than the verifier and with its tokenizer."
-        )
+    drafter = _unwrapped(drafter)
     models = {"drafter": drafter, "verifier": verifier}
     for name, model in models.items():
         if model.config.is_encoder_decoder:
@@ -277,6 +504,22 @@ def _pair(drafter: PreTrainedModel | None, verifier: PreTrainedModel, config: Ge
         context_length=min(context_length(model.config, f"The {name}") for name, model in models.items()),
         eos_token_ids=eos_ids(config),
         is_chat=False,
+    )
+
+
+def _unwrapped(drafter: Any) -> PreTrainedModel:
+    """The drafter itself, out of `torch.compile` or of a container for several devices."""
+    if isinstance(drafter, nn.Module) and not isinstance(drafter, PreTrainedModel):
+        drafter = extract_model_from_parallel(drafter, keep_torch_compile=False)
+    if isinstance(drafter, PreTrainedModel):
+        return drafter
+    if isinstance(drafter, nn.Module):
+        raise RequestError(
+            f"The drafter is a {type(drafter).__name__} around a model: give transformers' own model as drafter=, of an adapter "
+            "what merge_and_unload() returns."
+        )
+    raise RequestError(
+        "There is no drafter: give a loaded model as drafter=, smaller than the verifier and with its tokenizer."
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import subprocess
 import sys
 import threading
@@ -13,18 +15,25 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
+    CompileConfig,
     DynamicCache,
+    GenerationConfig,
+    GenerationMixin,
     LogitsProcessorList,
     MaxTimeCriteria,
+    StaticCache,
     StoppingCriteria,
+    StoppingCriteriaList,
     StopStringCriteria,
     T5Config,
     T5ForConditionalGeneration,
     TextIteratorStreamer,
+    WatermarkingConfig,
 )
 from transformers.generation.logits_process import (
     LogitNormalization,
     MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -43,6 +52,7 @@ from tests.support.tiny import tiny_model, tiny_tokenizer
 
 NEW = 40
 LOSSLESS = ("speed", "verifier_only")
+CACHE = custom_generation._CACHE
 
 
 def models(family: str, directory: Path, verifier_padding: int = 0, eos: int | list[int] | None = 0) -> Any:
@@ -209,7 +219,8 @@ def test_warped_probabilities_are_transformers_own(
     if min_p > 0:
         warpers.append(MinPLogitsWarper(min_p))
     theirs = warpers(torch.zeros(50, 1), logits).softmax(-1)
-    asked = custom_generation._warp(LogitsProcessorList([*warpers, LogitNormalization()]), samples=True)
+    asked = custom_generation._settings(LogitsProcessorList([*warpers, LogitNormalization()]), True, [0])
+    assert (asked.pop("repetition_penalty"), asked.pop("forbidden_tokens")) == (1.0, [])
     ours = distribution(logits, **asked)
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
 
@@ -338,10 +349,113 @@ def test_a_text_streamer_gives_the_text(llama: Any) -> None:
 
 
 def test_return_dict_gives_an_output_with_the_sequences(llama: Any) -> None:
-    """return_dict_in_generate gives transformers' own output class."""
+    """return_dict_in_generate gives transformers' own output class, with the same things in it."""
     output = cascade(llama, return_dict_in_generate=True)
     assert isinstance(output, GenerateDecoderOnlyOutput)
     assert torch.equal(output.sequences, cascade(llama))
+    for options in ({}, {"use_cache": False}, {"output_scores": True}, {"output_logits": True}):
+        options = {"return_dict_in_generate": True} | options
+        assert cascade(llama, **options).keys() == plain(llama, **options).keys()
+
+
+def ids_within(them: Any, rows: int) -> list[int]:
+    """Ids of the last rows' greedy texts, as EOS ids at which each ends in a place of its own."""
+    texts = plain(them)[-rows:, them.inputs["input_ids"].shape[1] :]
+    return [int(text[5 + 4 * row]) for row, text in enumerate(texts)]
+
+
+OUTPUTS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "warpers of no effect": {"temperature": 0.5, "top_k": 5},
+    "normalised": {"renormalize_logits": True},
+    "suppressed": {"suppress_tokens": [3, 30, 200], "bad_words_ids": [[7], [9]]},
+    "penalised": {"repetition_penalty": 1.3},
+    "own processors": {"logits_processor": [TemperatureLogitsWarper(0.7), TopKLogitsWarper(9)]},
+}
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("method", LOSSLESS)
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_scores_and_logits_are_plain_generates(kind: str, method: str, rows: int, llama: Any) -> None:
+    """Law 7: what is returned is what the verifier said, which a lossless greedy `generate` says too; 0 after an end."""
+    raw = kind not in ("suppressed", "penalised")  # where the verifier's own logits are not kept
+    inputs = {name: values[-rows:] for name, values in llama.inputs.items()}
+    options = inputs | {"eos_token_id": ids_within(llama, rows), "return_dict_in_generate": True}
+    options |= {"output_scores": True, "output_logits": raw} | OUTPUTS[kind]
+    options["logits_processor"] = LogitsProcessorList(options.get("logits_processor", []))
+    own, ours = plain(llama, **options), cascade(llama, method=method, draft_length=5, **options)
+    assert torch.equal(ours.sequences, own.sequences)
+    new = own.sequences[:, inputs["input_ids"].shape[1] :]
+    has_ended = torch.isin(new, torch.tensor(options["eos_token_id"])).cumsum(1).roll(1, 1).bool()
+    has_ended[:, 0] = False
+    assert has_ended.any() == (rows > 1)
+    for name in ("scores", "logits") if raw else ("scores",):
+        theirs, found = (torch.stack(getattr(each, name), 1) for each in (own, ours))
+        assert (found.dtype, found.shape) == (theirs.dtype, theirs.shape)
+        torch.testing.assert_close(found[~has_ended], theirs[~has_ended], rtol=1e-5, atol=1e-5)
+        assert not found[has_ended].any()
+    assert (
+        all(torch.equal(a.isinf(), b.isinf()) for a, b in zip(own.scores, ours.scores, strict=True))
+        or rows > 1
+    )
+
+
+@pytest.mark.parametrize("stop", [None, 11])
+def test_scores_of_a_sampled_cascade_are_the_verifiers(stop: int | None, llama: Any) -> None:
+    """Law 7: scores are one for each emitted token, also of sequences that a criterion ends in mid-block."""
+    row = llama.inputs["input_ids"][1:2]
+    criteria = [] if stop is None else [lambda ids, _: torch.tensor([ids.shape[1] >= row.shape[1] + stop])]
+    options = {"input_ids": row, "attention_mask": None, "do_sample": True, "top_k": 0, "seed": 4}
+    options |= {"return_dict_in_generate": True, "output_logits": True, "stopping_criteria": criteria}
+    output = cascade(llama, method="cascade_opt", lenience=0.5, draft_length=7, **options)
+    whole = llama.verifier(output.sequences[:, :-1]).logits[:, row.shape[1] - 1 :].float()
+    assert whole.shape[1] == len(output.logits) == (stop or NEW)
+    torch.testing.assert_close(torch.stack(output.logits, 1), whole, rtol=1e-5, atol=1e-5)
+
+
+CACHES: dict[str, Callable[[Any], Any]] = {
+    "dynamic": lambda them: DynamicCache(config=them.verifier.config),
+    "without a config": lambda them: DynamicCache(),
+    "static": lambda them: StaticCache(config=them.verifier.config, max_cache_len=128),
+}
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("kind", CACHES)
+def test_an_empty_cache_is_filled_as_plain_generate_fills_it(kind: str, rows: int, llama: Any) -> None:
+    """Law 5: `generate` goes on from the cache, padding and sequences that have ended included, as from its own."""
+    inputs = {name: values[-rows:] for name, values in llama.inputs.items()}
+    texts = []
+    for write, options in ((plain, {}), (cascade, {"method": "speed"})):
+        cache = CACHES[kind](llama)
+        options = options | {CACHE: cache, "eos_token_id": ids_within(llama, rows)}
+        written = write(llama, **inputs | options)
+        assert int(cache.get_seq_length()) == written.shape[1] - 1
+        longer = torch.cat([written, torch.full((rows, 3), 17)], 1)
+        mask = torch.nn.functional.pad(
+            inputs["attention_mask"], (0, longer.shape[1] - inputs["attention_mask"].shape[1]), value=1
+        )
+        goes_on = {"input_ids": longer, "attention_mask": mask, "max_new_tokens": 12}
+        texts.append(plain(llama, **goes_on, **{CACHE: cache}))
+        assert torch.equal(texts[-1], plain(llama, **goes_on))
+    assert torch.equal(*texts)
+
+
+@pytest.mark.parametrize("family", ["gemma2", "gemma3", "gpt2", "opt"])
+def test_a_returned_cache_holds_what_plain_generates_holds(family: str, tmp_path: Path) -> None:
+    """Keys and values of all tokens but the last, in sliding layers of the window alone."""
+    them = models(family, tmp_path)
+    options = {"return_dict_in_generate": True}
+    theirs, ours = (
+        output[CACHE] for output in (plain(them, **options), cascade(them, method="speed", **options))
+    )
+    assert ours.get_seq_length() == theirs.get_seq_length()
+    shown = them.inputs["attention_mask"][1].bool().all()
+    assert shown  # the second prompt is the longest: it has no padding
+    for own, other in zip(ours.layers, theirs.layers, strict=True):
+        torch.testing.assert_close(own.keys[1], other.keys[1], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(own.values[1], other.values[1], rtol=1e-4, atol=1e-4)
 
 
 def test_the_models_are_left_as_they_were(llama: Any) -> None:
@@ -363,6 +477,14 @@ def test_the_models_are_left_as_they_were(llama: Any) -> None:
     assert after == before
 
 
+def warper(processor: Any, words: str, **options: Any) -> tuple[dict[str, Any], str]:
+    return {
+        "do_sample": True,
+        "top_k": 0,
+        "logits_processor": LogitsProcessorList([processor]),
+    } | options, words
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no drafter": ({"drafter": None}, "There is no drafter"),
     "a drafter's name": ({"drafter": "small"}, "There is no drafter"),
@@ -372,17 +494,48 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "seed": ({"seed": -1}, "Seed"),
     "beams": ({"num_beams": 2}, "beam search was asked for"),
     "prompt lookup": ({"prompt_lookup_num_tokens": 3}, "assisted generation was asked for"),
-    "scores": ({"return_dict_in_generate": True, "output_scores": True}, "leave out output_scores"),
-    "penalty": ({"repetition_penalty": 1.1}, "RepetitionPenaltyLogitsProcessor"),
+    "scores without a verifier": (
+        {"return_dict_in_generate": True, "output_scores": True, "method": "drafter_only"},
+        "runs no verifier",
+    ),
+    "logits before a penalty": (
+        {"return_dict_in_generate": True, "output_logits": True, "repetition_penalty": 1.1},
+        "output_scores",
+    ),
+    "attentions": ({"return_dict_in_generate": True, "output_attentions": True}, "output_attentions"),
+    "ngrams": ({"no_repeat_ngram_size": 3}, "NoRepeatNGramLogitsProcessor"),
+    "ensemble weight": ({"assistant_ensemble_weight": 0.2}, 'method="static_mixture" with lenience=1 - w'),
+    "several processes": ({"synced_gpus": True}, "synced_gpus"),
+    "a tokenizer of the drafter's own": ({"assistant_tokenizer": object()}, "assistant_tokenizer"),
+    "words of several tokens": ({"bad_words_ids": [[5], [6, 7]]}, "single tokens only"),
     "typical": ({"do_sample": True, "typical_p": 0.5}, "TypicalLogitsWarper"),
     "a warper twice": (
         {"do_sample": True, "temperature": 0.5, "logits_processor": [TemperatureLogitsWarper(2.0)]},
         "once each",
     ),
+    "tokens kept by top-p": warper(TopPLogitsWarper(1e-9, min_tokens_to_keep=5), "min_tokens_to_keep=5"),
+    "tokens kept by min-p": warper(MinPLogitsWarper(1.0, min_tokens_to_keep=5), "min_tokens_to_keep=5"),
+    "top-k's filter value": warper(TopKLogitsWarper(1, filter_value=0.0), "filter_value=0.0"),
+    "a filter value when greedy": warper(
+        TopKLogitsWarper(1, filter_value=0.0), "filter_value=0.0", do_sample=False
+    ),
+    "a warper of one's own": warper(type("Mine", (TopKLogitsWarper,), {})(3), "Mine changes probabilities"),
+    "a penalty without the prompt": warper(
+        RepetitionPenaltyLogitsProcessor(1.3, prompt_ignore_length=4), "leaves out other tokens"
+    ),
+    "a penalty of padding": warper(RepetitionPenaltyLogitsProcessor(1.3), "leaves out other tokens"),
+    "a penalty after the norm": (
+        {"logits_processor": [LogitNormalization(), RepetitionPenaltyLogitsProcessor(1.3)]},
+        "in this order",
+    ),
     "embeddings": ({"inputs_embeds": torch.zeros(3, 23, 32, dtype=torch.float64)}, "leave out inputs_embeds"),
     "positions": ({"position_ids": torch.arange(3, 26).expand(3, -1)}, "position_ids must count"),
     "length": ({"max_new_tokens": 600}, "ask for fewer"),
     "all padding": ({"attention_mask": torch.zeros(3, 23, dtype=torch.long)}, "at least one token"),
+    "padding on the right": ({"attention_mask": torch.ones(3, 23).tril(9)}, 'padding_side = "left"'),
+    "padding within": ({"attention_mask": (torch.arange(23) != 9).expand(3, -1)}, 'padding_side = "left"'),
+    "a wider mask": ({"attention_mask": torch.ones(3, 30, dtype=torch.long)}, "one number for each id"),
+    "a narrower mask": ({"attention_mask": 1 - torch.eye(3, 20, dtype=torch.long)}, "one number for each id"),
 }
 
 
@@ -399,9 +552,9 @@ def test_what_was_read_before_is_refused(llama: Any) -> None:
     """A cache holds what one model has read; here two would have to have read it."""
     seen = llama.inputs["input_ids"][1:2]
     cache = DynamicCache(config=llama.verifier.config)
-    llama.verifier(seen[:, :-1], past_key_values=cache)
-    with pytest.raises(RequestError, match="past_key_values"):
-        cascade(llama, input_ids=seen, attention_mask=torch.ones_like(seen), past_key_values=cache)
+    llama.verifier(seen[:, :-1], **{CACHE: cache})
+    with pytest.raises(RequestError, match="holds what one model has read"):
+        cascade(llama, input_ids=seen, attention_mask=torch.ones_like(seen), **{CACHE: cache})
 
 
 def test_another_helper_model_is_refused(llama: Any) -> None:
@@ -452,3 +605,258 @@ def test_importing_the_package_stays_light() -> None:
     assert specviz.cascade_generate is custom_generation.cascade_generate
     with pytest.raises(AttributeError, match="cascade_degenerate"):
         _ = specviz.cascade_degenerate
+
+
+def outcome(write: Callable[..., Any], them: Any, **options: Any) -> Any:
+    """The sequences that are written, or the error that is raised instead."""
+    try:
+        written = write(them, **copy.deepcopy(options) if "streamer" not in options else options)
+    except Exception as error:
+        return error
+    return getattr(written, "sequences", written)
+
+
+FIELDS: dict[str, Any] = {
+    "max_length": 30,
+    "max_new_tokens": 5,
+    "min_length": 60,
+    "min_new_tokens": 30,
+    "early_stopping": True,
+    "max_time": 1e9,
+    "stop_strings": ["a"],
+    "do_sample": False,
+    "num_beams": 2,
+    "use_mtp": True,
+    "use_cache": False,
+    "cache_implementation": "static",
+    "cache_config": {"nbits": 4},
+    "max_cache_len": 100,
+    "temperature": 0.5,
+    "top_k": 3,
+    "top_p": 0.5,
+    "min_p": 0.3,
+    "top_h": 0.5,
+    "typical_p": 0.5,
+    "epsilon_cutoff": 0.3,
+    "eta_cutoff": 0.3,
+    "repetition_penalty": 1.3,
+    "encoder_repetition_penalty": 1.3,
+    "length_penalty": 2.0,
+    "no_repeat_ngram_size": 2,
+    "bad_words_ids": [[5], [9]],
+    "renormalize_logits": True,
+    "forced_bos_token_id": 3,
+    "forced_eos_token_id": 3,
+    "remove_invalid_values": True,
+    "exponential_decay_length_penalty": (2, 1.5),
+    "suppress_tokens": list(range(0, 200, 2)),
+    "begin_suppress_tokens": list(range(0, 200, 2)),
+    "sequence_bias": {(5,): 3.0},
+    "token_healing": True,
+    "guidance_scale": 2.0,
+    "watermarking_config": WatermarkingConfig(),
+    "num_return_sequences": 2,
+    "output_attentions": True,
+    "output_hidden_states": True,
+    "output_scores": True,
+    "output_logits": True,
+    "return_dict_in_generate": True,
+    "pad_token_id": 3,
+    "bos_token_id": 3,
+    "eos_token_id": 7,
+    "encoder_no_repeat_ngram_size": 2,
+    "decoder_start_token_id": 3,
+    "is_assistant": True,
+    "num_assistant_tokens": 3,
+    "num_assistant_tokens_schedule": "heuristic",
+    "assistant_confidence_threshold": 0.9,
+    "prompt_lookup_num_tokens": 3,
+    "max_matching_ngram_size": 3,
+    "assistant_early_exit": 1,
+    "assistant_lookbehind": 3,
+    "target_lookbehind": 3,
+    "assistant_ensemble_weight": 0.2,
+    "speculation_type": "dflash",
+    "compile_config": CompileConfig(),
+    "disable_compile": True,
+    "continuous_batching_config": {"block_size": 32},
+    "low_memory": True,
+    "penalty_alpha": 0.6,
+    "dola_layers": "high",
+    "diversity_penalty": 0.5,
+    "num_beam_groups": 2,
+    "constraints": [object()],
+    "force_words_ids": [[5]],
+    "prefill_chunk_size": 4,
+    "_from_model_config": True,
+    "transformers_version": "4.0.0",
+}
+"""A value that is not the default, for each field."""
+SAMPLED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "suppress_tokens", "bad_words_ids")
+"""Fields that change what is drawn, and are compared with transformers as probabilities."""
+
+
+@pytest.mark.parametrize("samples", [False, True], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("name", sorted(vars(GenerationConfig())))
+def test_every_field_is_served_refused_or_without_effect(name: str, samples: bool, llama: Any) -> None:
+    """Nothing is ignored silently: a field of GenerationConfig that this does not know fails here first."""
+    assert set(custom_generation.FIELDS) == set(FIELDS), "a field is in one table and not in the other"
+    assert name in FIELDS, (
+        f"transformers has a field {name} that FIELDS does not list: decide what it comes to"
+    )
+    fate, options = custom_generation.FIELDS[name], {"do_sample": samples, "seed": 5, name: FIELDS[name]}
+    ours = outcome(cascade, llama, method="speed", **options)
+    if isinstance(ours, RequestError):
+        assert fate not in (custom_generation.SERVED, custom_generation.NO_EFFECT), ours
+        return
+    options.pop("seed")
+    torch.manual_seed(1)
+    own = outcome(plain, llama, **options)
+    if isinstance(ours, Exception):  # raised before the function is called
+        assert fate == custom_generation.BY_TRANSFORMERS or type(own) is type(ours), ours
+        return
+    if fate == custom_generation.MODE:  # only together with another field
+        fate = custom_generation.NO_EFFECT
+    assert fate in (custom_generation.SERVED, custom_generation.PROCESSOR, custom_generation.NO_EFFECT), name
+    if not options["do_sample"]:
+        assert torch.equal(ours, own)
+    if fate == custom_generation.NO_EFFECT:
+        torch.manual_seed(1)
+        assert torch.equal(own, plain(llama, do_sample=samples))
+        assert torch.equal(ours, cascade(llama, method="speed", do_sample=samples, seed=5))
+    elif fate == custom_generation.PROCESSOR and samples:
+        assert name in (*SAMPLED, "renormalize_logits"), f"{name} changes what is drawn and was not refused"
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_fields_that_are_served_shape_the_same_probabilities(name: str, llama: Any) -> None:
+    """The request's distribution after a prompt is what transformers' processors make of the verifier's logits."""
+    row = llama.inputs["input_ids"][1:2]
+    options = {"do_sample": True, "top_k": 0, "max_new_tokens": 1, "input_ids": row, "attention_mask": None}
+    options |= {name: FIELDS[name]}
+    asked: list[Request] = []
+
+    class Asked(Engine):
+        def stream(self, requests: Any, **more: Any) -> Any:
+            asked.extend(requests)
+            return super().stream(requests, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(custom_generation, "Engine", Asked)
+        cascade(llama, **options)
+    theirs = plain(llama, return_dict_in_generate=True, output_scores=True, **options).scores[0].softmax(-1)
+    pair = pair_from_models(llama.drafter, llama.verifier, llama.tokenizer)
+    [request] = asked
+    [run] = Engine(pair).generate([request.__class__(**vars(request) | {"inspect": 100})])
+    top = run.rounds[0].tokens[0].top
+    assert top is not None
+    assert top.p
+    for likely in top.p:
+        assert likely.probability == pytest.approx(theirs[0, likely.id].item(), rel=1e-4), likely
+    assert (theirs > 0).sum() >= len(top.p)
+
+
+ARGUMENTS: dict[str, Any] = {
+    "inputs": None,  # as input_ids in all other tests
+    "generation_config": GenerationConfig(max_new_tokens=9, do_sample=False, pad_token_id=3, eos_token_id=7),
+    "logits_processor": [TopKLogitsWarper(3)],
+    "stopping_criteria": [MaxTimeCriteria(0.0)],
+    "prefix_allowed_tokens_fn": lambda row, ids: [1, 2, 3],
+    "synced_gpus": True,
+    "assistant_model": "the drafter",
+    "streamer": None,  # tests of its own
+    "negative_prompt_ids": torch.ones(3, 4, dtype=torch.long),
+    "negative_prompt_attention_mask": torch.ones(3, 4, dtype=torch.long),
+    "custom_generate": None,  # how it is called
+    "tokenizer": "the tokenizer",
+    "assistant_tokenizer": "the tokenizer",
+    "trust_remote_code": False,
+    "kwargs": None,  # fields of the config, and inputs
+}
+
+
+def test_every_argument_of_generate_is_known() -> None:
+    """Nothing is ignored silently: an argument that is new in `generate` fails here first."""
+    names = set(inspect.signature(inspect.unwrap(GenerationMixin.generate)).parameters) - {"self"}
+    assert names <= set(custom_generation.ARGUMENTS), "decide what the new ones come to"
+    assert set(custom_generation.ARGUMENTS) == set(ARGUMENTS)
+
+
+@pytest.mark.parametrize("name", [name for name, value in ARGUMENTS.items() if value is not None])
+def test_every_argument_is_served_refused_or_without_effect(name: str, llama: Any) -> None:
+    """An argument means what it means in greedy `generate`, or raises a RequestError that can be read."""
+    one = {key: values[1:2] for key, values in llama.inputs.items()} if name == "assistant_model" else {}
+    value = {"the drafter": llama.drafter, "the tokenizer": llama.tokenizer}.get(
+        ARGUMENTS[name] if isinstance(ARGUMENTS[name], str) else "", ARGUMENTS[name]
+    )
+    if name in ("logits_processor", "stopping_criteria"):
+        value = (
+            type(name, (LogitsProcessorList,), {})(value) if name[0] == "l" else StoppingCriteriaList(value)
+        )
+    refused = custom_generation.ARGUMENTS[name] not in (
+        custom_generation.SERVED,
+        custom_generation.NO_EFFECT,
+    )
+    if name == "logits_processor":
+        refused = False
+    options = one | {name: value}
+    if refused:
+        with pytest.raises(RequestError, match=r"leave|drafter=|PrefixConstrained"):
+            cascade(llama, **options)
+    else:
+        assert torch.equal(cascade(llama, method="speed", **options), plain(llama, **options))
+
+
+def test_unset_arguments_are_not_refused(llama: Any) -> None:
+    """None and False are what `generate` takes for left out."""
+    options = {"synced_gpus": False, "assistant_tokenizer": None, "assistant_ensemble_weight": None}
+    assert torch.equal(cascade(llama, method="speed", **options), plain(llama, **options))
+
+
+@pytest.mark.parametrize("rows", [slice(0, 3), slice(1, 2)], ids=["padded", "alone"])
+@pytest.mark.parametrize("where", ["argument", "the model's own config"])
+def test_a_repetition_penalty_is_plain_generates(where: str, rows: slice, tmp_path: Path) -> None:
+    """Law 5: it counts prompt and text, without padding, whether asked for or in the verifier's own generation config."""
+    them = models("qwen2", tmp_path)
+    inputs = {name: values[rows] for name, values in them.inputs.items()}
+    for penalty in (1.05, 1.8, 0.7):
+        options = inputs | ({"repetition_penalty": penalty} if where == "argument" else {})
+        if where != "argument":
+            them.verifier.generation_config.repetition_penalty = penalty
+        own = plain(them, **options)
+        assert torch.equal(cascade(them, method="speed", **options), own)
+        assert torch.equal(cascade(them, method="verifier_only", **options), own)
+    assert not torch.equal(own, plain(them, **inputs, repetition_penalty=1.0))
+    without = {"repetition_penalty": 1.0}  # the caller's, over the config's
+    assert torch.equal(cascade(them, method="speed", **inputs, **without), plain(them, **inputs, **without))
+
+
+@pytest.mark.parametrize("wrap", ["compiled", "parallel"])
+def test_a_wrapped_drafter_is_unwrapped(wrap: str, llama: Any) -> None:
+    """torch.compile and containers for several devices leave the model as it is inside."""
+    drafter = (
+        torch.compile(llama.drafter, backend="eager")
+        if wrap == "compiled"
+        else torch.nn.DataParallel(llama.drafter)
+    )
+    assert torch.equal(cascade(llama, drafter=drafter), cascade(llama))
+
+
+def test_an_adapter_around_a_drafter_is_refused(llama: Any) -> None:
+    """A wrapper may change what its model writes: the sentence names it, and does not say that there is no drafter."""
+
+    class PeftModel(torch.nn.Module):
+        def __init__(self, model: Any) -> None:
+            super().__init__()
+            self.base_model = model
+
+    with pytest.raises(RequestError, match=r"PeftModel around a model.*merge_and_unload"):
+        cascade(llama, drafter=PeftModel(llama.drafter))
+
+
+def test_unknown_keywords_are_named(llama: Any) -> None:
+    """A keyword that neither `generate` nor a model knows is named, by transformers or here."""
+    with pytest.raises(ValueError, match="nonsense"):
+        cascade(llama, nonsense=1)
+    with pytest.raises(RequestError, match="leave out num_items_in_batch"):
+        cascade(llama, num_items_in_batch=1)

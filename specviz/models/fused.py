@@ -128,14 +128,15 @@ def fused_model(
     parts = _Parts(checkpoint, shape)
     try:
         layers = [parts.layer(number) for number in range(config.num_hidden_layers)]
+        embedding = parts.matrix("model.embed_tokens.weight")
+        head = None if config.tie_word_embeddings else parts.matrix("lm_head.weight")
     except MixedFormatsError as error:
         _log.info("%s: this model runs on torch", error)
         return None
     size = sum(each.nbytes for each in checkpoint.tensors.values())
     arithmetic = Arithmetic(dots, Precision.FAST if fast else Precision.EXACT, has_tiles(), reading(size))
-    head = None if config.tie_word_embeddings else parts.matrix("lm_head.weight")
     norm = parts.vector("model.norm.weight")
-    decoder = Decoder(shape, layers, parts.matrix("model.embed_tokens.weight"), norm, head, arithmetic)
+    decoder = Decoder(shape, layers, embedding, norm, head, arithmetic)
     decoder.choose_threads()
     give_back_memory()  # what arranging took: almost as much as the weights
     kept, reads = (None, None) if vocabulary is None else (vocabulary.kept, vocabulary.reads.numpy())
@@ -151,7 +152,7 @@ def fused_model(
 
 
 class MixedFormatsError(ValueError):
-    """Matrices that one product reads have different formats."""
+    """Matrices that one product reads have different formats, or one that no product reads."""
 
 
 class _Parts:
@@ -167,12 +168,12 @@ class _Parts:
 
         tensors = [self._checkpoint.tensors[name] for name in names]
         kinds = {
-            self._checkpoint.formats.get(name) or _FLOATS[it.dtype]
+            self._checkpoint.formats.get(name) or _FLOATS.get(it.dtype, str(it.dtype))
             for name, it in zip(names, tensors, strict=True)
         }
-        if len(kinds) > 1:
+        if len(kinds) > 1 or any(kind.startswith("torch.") for kind in kinds):
             raise MixedFormatsError(
-                f"{names[0]} and its neighbours have the formats {', '.join(sorted(kinds))}"
+                f"{names[0]} and what is read with it have the formats {', '.join(sorted(kinds))}"
             )
         parts = [each.contiguous().view(torch.uint8).numpy() for each in tensors]
         rows = np.concatenate(parts) if len(parts) > 1 else parts[0]

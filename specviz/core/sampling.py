@@ -157,7 +157,8 @@ def _one_hot_argmax(logits: Tensor) -> Tensor:
 def _truncate(probabilities: Tensor, top_k: Number, top_p: Number) -> Tensor:
     """Zero tokens outside top-k, then outside top-p of what remains, and renormalise.
 
-    Ties fall as in transformers' warpers: top-k keeps all that tie with the k-th, top-p those with the highest ids.
+    Ties fall as in transformers' warpers: top-k keeps all that tie with the k-th, top-p those with the highest ids (transformers does
+    so where its sort is stable, as that of small vocabularies).
     """
     flat = probabilities.reshape(-1, probabilities.shape[-1])
     settings = (tensor(top_k, flat.device, torch.int64), tensor(top_p, flat.device, flat.dtype))

@@ -50,10 +50,10 @@ class Warp(NamedTuple):
 
         Beyond these bounds nothing changes any more: a temperature near 0 is greedy, one without bound uniform.
         """
-        return self._replace(
-            temperature=bounded(self.temperature) if self.temperature > LEAST_TEMPERATURE else 0,
-            top_k=min(self.top_k, MOST_TOKENS),
-        )
+        heat, top_k, *others = self
+        assert isinstance(heat, float | int)
+        assert isinstance(top_k, float | int)
+        return Warp(bounded(heat) if heat > LEAST_TEMPERATURE else 0, min(top_k, MOST_TOKENS), *others)
 
     @property
     def truncates(self) -> bool:

@@ -217,14 +217,15 @@ def fused_model(
         checkpoint = replace(checkpoint, tensors=_known_tensors(checkpoint))
         parts = _Parts(checkpoint, shape)
         layers = [parts.layer(number) for number in range(config.num_hidden_layers)]
+        embedding = parts.matrix("model.embed_tokens.weight")
+        head = None if config.tie_word_embeddings else parts.matrix("lm_head.weight")
     except UnknownTensorsError as error:
         _log.info("%s: this model runs on torch", error)
         return None
     size = sum(each.nbytes for each in checkpoint.tensors.values())
     arithmetic = Arithmetic(dots, Precision.FAST if fast else Precision.EXACT, has_tiles(), reading(size))
-    head = None if config.tie_word_embeddings else parts.matrix("lm_head.weight")
     norm = parts.vector("model.norm.weight")
-    decoder = Decoder(shape, layers, parts.matrix("model.embed_tokens.weight"), norm, head, arithmetic)
+    decoder = Decoder(shape, layers, embedding, norm, head, arithmetic)
     decoder.choose_threads()
     give_back_memory()  # what arranging took: almost as much as the weights
     kept, reads = (None, None) if vocabulary is None else (vocabulary.kept, vocabulary.reads.numpy())
@@ -251,7 +252,7 @@ class _Parts:
 
         tensors = [self._checkpoint.tensors[name] for name in names]
         kinds = {
-            self._checkpoint.formats.get(name) or _FLOATS[it.dtype]
+            self._checkpoint.formats.get(name) or _FLOATS.get(it.dtype, str(it.dtype))
             for name, it in zip(names, tensors, strict=True)
         }
         if len(kinds) > 1:

@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -22,7 +23,7 @@ from specviz.core import compiling, kernels
 from specviz.errors import PairError
 from specviz.models import hub, smollm2
 from specviz.models.checkpoint import Checkpoint, has_safetensors, read_config
-from specviz.models.failures import GATED, UNREACHABLE, explain
+from specviz.models.failures import GATED, UNREACHABLE, check_folder, explain
 from specviz.models.fused import fused_model, is_possible
 from specviz.models.layer_skip import skip_layers
 from specviz.models.pair import ModelPair, P, make_pair
@@ -240,6 +241,8 @@ class _Loader:
                 report(0.0, f"Loading {name}")
                 return self._model(str(source.path), name, report), None
             assert isinstance(source, HubSource)
+            if Path(source.repository).is_dir():
+                check_folder(Path(source.repository), name)
             report(0.0, f"Loading {name}")
             tokenizer = read_tokenizer(source.repository, online=self.online)
             return self._model(source.repository, name, report, self.online), tokenizer

@@ -51,7 +51,10 @@ def copied(page: Page, prefix: str = "") -> str:
     return field.input_value()
 
 
-SAMPLING = {"temperature": 0.35, "top-k": 40, "top-p": 0.9, "max-new-tokens": 72, "seed": 123456}
+SAMPLING = {
+    **{"temperature": 0.35, "top-k": 40, "top-p": 0.9, "max-new-tokens": 72},
+    **{"repetition-penalty": 1.15, "seed": 123456},
+}
 
 
 def test_a_link_restores_every_control_of_generate(

@@ -232,6 +232,7 @@ def _pairs(period: int) -> list[dict]:
             "drafter": spec.drafter_name,
             "verifier": spec.verifier_name,
             "about": spec.about,
+            "repetition_penalty": spec.repetition_penalty,
         }
         | dict(zip(("usable", "note"), states.get(key, (True, "")), strict=True))
         for key, spec in offered_pairs().items()

@@ -100,9 +100,19 @@ def rule_field(methods: Sequence[gr.Dropdown], prefix: str = "") -> RuleField:
     return field
 
 
-def own_rule_only(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a request, its rule only where its method takes one."""
-    return {**asked, "rule": asked.get("rule", "") if asked["method"] == OWN_RULE else ""}
+def request_settings(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a request from the values of controls: its rule only where its method takes one, and numbers of what was typed."""
+    rule = asked.get("rule", "") if asked["method"] == OWN_RULE else ""
+    return {**asked, "rule": rule, "repetition_penalty": _read_number(asked.get("repetition_penalty"))}
+
+
+def _read_number(text: str | None) -> float | str | None:
+    """The number in a box that may be empty; anything else is left to the request's check."""
+    text = (text or "").strip()
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return text
 
 
 def check_rule(asked: Mapping[str, Any], methods: Sequence[str]) -> None:
@@ -178,7 +188,9 @@ def sampling_controls(limits: Limits, prefix: str = "", tokens: int | None = Non
 
 
 def _number_control(setting: Setting, prefix: str) -> Component:
-    """A slider where the setting has a step, else a box for a whole number."""
+    """A slider where the setting has a step, else a box for a whole number; or for text, where it may be left empty: gradio shows 0
+    in an empty box for a number.
+    """
     shown: dict[str, Any] = {
         "value": setting.default,
         "label": setting.title,
@@ -186,8 +198,24 @@ def _number_control(setting: Setting, prefix: str) -> Component:
         "elem_id": f"{prefix}{setting.name.replace('_', '-')}",
     }
     if setting.step is None:
+        if setting.default is None:
+            return gr.Textbox(**shown | _of_pair(default_pair()))
         return gr.Number(precision=0, **shown)
     return gr.Slider(*setting.offered, step=setting.step, **shown)
+
+
+def _of_pair(key: str) -> dict[str, Any]:
+    """What the control of a repetition penalty says with the pair of that key."""
+    own = offered_pairs()[key].repetition_penalty
+    number = "" if own is None else f"{own:g}"
+    info = f"1 is off. Empty is this pair’s own{number and ', '}{number}."
+    return {"info": info, "placeholder": number}
+
+
+def wire_penalty(settings: Mapping[str, Component]) -> None:
+    """Let the control of a tab's repetition penalty say what its pair's own is."""
+    pair: Any = settings["pair"]
+    pair.change(lambda key: gr.Textbox(**_of_pair(key)), pair, settings["repetition_penalty"], **QUIET)
 
 
 def link_button(

@@ -17,7 +17,7 @@ from specviz.files import write_output
 from specviz.progress import TerminalProgress
 
 
-@with_settings(("method", "lenience", "draft_length", "seed"))
+@with_settings(("method", "lenience", "draft_length", "seed", "repetition_penalty"))
 def evaluate(
     tasks: Annotated[list[str], asks("Tasks, groups or tags", metavar="NAME...")],
     temperature: Annotated[

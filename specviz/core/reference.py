@@ -66,7 +66,10 @@ def generate(
     drafts, verifies = get_method(method).drafts, get_method(method).verifies
     for _ in range(max_new_tokens):
         coin = coins[len(ids)].tolist()
-        logits = tuple(_penalised(model(ids), ids, repetition_penalty) for model in (drafter, verifier))
+        logits = (
+            _penalised(drafter(ids), ids, repetition_penalty),
+            _penalised(verifier(ids), ids, repetition_penalty),
+        )
         q, p = (distribution(each, temperature) for each in logits)
         pi = target_distribution(method, *logits, lenience=lenience, temperature=temperature)
         acceptance, draft = None, inverse_cdf(q, coin[DRAFT])

@@ -65,6 +65,8 @@ class PairSpec:
         verifier_parameters: likewise.
         about: one sentence for the page.
         gated: whether a licence must be accepted on the hub first.
+        repetition_penalty: of the verifier's generation config as published, 1 being off; None where it is not known. What is loaded
+            decides.
     """
 
     key: str
@@ -77,6 +79,7 @@ class PairSpec:
     verifier_parameters: int
     about: str
     gated: bool = False
+    repetition_penalty: float | None = 1.0
 
     @property
     def origin(self) -> str:
@@ -106,12 +109,18 @@ def _embedded_pair(key: str, title: str, drafter: Source, name: str, parameters:
 
 
 def _hub_pair(
-    key: str, title: str, drafter: tuple[str, int], verifier: tuple[str, int], about: str, gated: bool = False
+    key: str,
+    title: str,
+    drafter: tuple[str, int],
+    verifier: tuple[str, int],
+    about: str,
+    gated: bool = False,
+    repetition_penalty: float = 1.0,
 ) -> PairSpec:
     (small, small_size), (large, large_size) = drafter, verifier
     names = small.rpartition("/")[2], large.rpartition("/")[2]
     sources = HubSource(small), HubSource(large)
-    return PairSpec(key, title, *sources, *names, small_size, large_size, about, gated)
+    return PairSpec(key, title, *sources, *names, small_size, large_size, about, gated, repetition_penalty)
 
 
 _DISTILLED_DRAFTER = (AssetSource("drafter"), "SmolLM2 drafter 17M", 16_519_104)
@@ -154,6 +163,7 @@ PAIRS: dict[str, PairSpec] = {
             _QWEN,
             ("Qwen/Qwen2.5-7B-Instruct", 7_615_616_512),
             "A strong chat pair for a GPU; the two pad their vocabularies differently.",
+            repetition_penalty=1.05,
         ),
         _hub_pair(
             "qwen2.5-1.5b",
@@ -161,6 +171,7 @@ PAIRS: dict[str, PairSpec] = {
             _QWEN,
             ("Qwen/Qwen2.5-1.5B-Instruct", 1_543_714_304),
             "The Qwen chat pair for a small GPU or a patient processor.",
+            repetition_penalty=1.1,
         ),
         _hub_pair(
             "gemma2",

@@ -149,6 +149,7 @@ def _own_pair(key: str, drafter: str, verifier: str) -> PairSpec:
         drafter_parameters=_parameters(Path(small.repository)),
         verifier_parameters=_parameters(Path(large.repository)),
         about="A pair that the owner of this server has added.",
+        repetition_penalty=None,
     )
 
 

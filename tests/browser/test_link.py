@@ -65,6 +65,10 @@ def test_a_link_restores_every_control_of_generate(
     choose(page, "pair", "GPT-2 small → XL")
     expect(page.locator("#draft-length input")).to_have_value("automatic")
     choose(page, "draft-length", "7")
+    assert "repetition_penalty" not in parse_qs(urlsplit(copied(page)).query), (
+        "an empty box is the pair's own"
+    )
+    page.get_by_label("Repetition penalty").first.fill("1.15")
     for name, value in SAMPLING.items():
         set_number(page, name, value)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -90,6 +94,13 @@ def test_a_link_restores_every_control_of_generate(
     other.wait_for_timeout(500)  # time for a late event to spoil it
     assert numbers(other, *names) == [str(value) for value in (-2.5, *SAMPLING.values())]
     expect(other.locator("#draft-length input")).to_have_value("7")
+    penalty = other.get_by_label("Repetition penalty").first
+    expect(penalty).to_have_value("1.15")
+    expect(other.locator("#repetition-penalty")).to_contain_text("1 is off. Empty is this pair’s own, 1.")
+    choose(other, "pair", "Qwen2.5 0.5B → 7B")
+    expect(other.locator("#repetition-penalty")).to_contain_text("Empty is this pair’s own, 1.05.")
+    expect(penalty).to_have_value("1.15")
+    choose(other, "pair", "GPT-2 small → XL")
     expect(other.locator("#link-banner")).to_have_count(0)
     # From here on the method's own default counts again, and without leave for the clipboard the link is shown.
     choose(other, "method", METHODS["cascade_chow"].label)

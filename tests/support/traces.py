@@ -76,7 +76,7 @@ def run_entry(method: str = "cascade_chow", **changes: Any) -> dict[str, Any]:
     entry = {
         "type": "run", "schema": "specviz-trace", "version": 4, "specviz": "0.1.0", "pair": "embedded",
         "drafter": "tiny drafter", "verifier": "SmolLM2-135M-Instruct", "method": method, "lenience": 0.3,
-        "draft_length": 5, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "rule": "", "seed": 0, "max_new_tokens": 256,
+        "draft_length": 5, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "rule": "", "repetition_penalty": 1.0, "seed": 0, "max_new_tokens": 256,
         "forbidden_tokens": [], "echo": False, "inspect": 10, "prompt": PROMPT, "prompt_ids": [1, 2, 3],
         "device": "cpu", "dtype": "float32", "alternatives": [],
     }  # fmt: skip

@@ -120,6 +120,7 @@ class Sweep:
             draft_length=self.grid.draft_length,
             max_new_tokens=self.grid.max_new_tokens,
             seed=self.grid.seed_of(item, trial),
+            repetition_penalty=1.0,  # methods are compared by the models' own distributions
             **more,
         )
 

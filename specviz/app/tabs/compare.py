@@ -20,12 +20,13 @@ from specviz.app.controls import (
     example_buttons,
     keep_address,
     link_button,
-    own_rule_only,
     pair_dropdown,
     prompt_box,
+    request_settings,
     rule_field,
     run_buttons,
     sampling_controls,
+    wire_penalty,
     wire_tracks,
 )
 from specviz.app.link import PANES
@@ -71,6 +72,7 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
         outputs = [*tab.pane_outputs, tab.settings["temperature"], tab.settings["prompt"]]
         button.click(partial(_chosen, preset), None, outputs, **QUIET)
     wire_tracks(tab.settings, PREFIX)
+    wire_penalty(tab.settings)
 
     def lines(
         stop: threading.Event, progress: Progress, visitor: str, measure: bool, *values: Any
@@ -145,4 +147,4 @@ def _chosen(preset: Preset) -> list[Any]:
 def _requests(shared: dict[str, Any], count: float, *panes: Any) -> list[Request]:
     """One request a pane; `panes` has method, lenience and draft length of each."""
     own = [dict(zip(PANE, panes[at:], strict=False)) for at in range(0, len(PANE) * int(count), len(PANE))]
-    return [Request(inspect=INSPECT, **own_rule_only({**shared, **each})) for each in own]
+    return [Request(inspect=INSPECT, **request_settings({**shared, **each})) for each in own]

@@ -26,12 +26,13 @@ from specviz.app.controls import (
     lenience_track,
     link_button,
     method_dropdown,
-    own_rule_only,
     pair_dropdown,
     prompt_box,
+    request_settings,
     rule_field,
     run_buttons,
     sampling_controls,
+    wire_penalty,
     wire_tracks,
 )
 from specviz.app.forks import fork_id, fork_lines
@@ -103,6 +104,7 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         link_button("generate", settings | {"run": recorded})
     method.input(describe_method, method, about, **QUIET)
     wire_tracks(settings)
+    wire_penalty(settings)
     # Not `change`: a choice that is taken back because another run came must not fetch anything.
     recorded.input(
         lambda key: recorded_value(recordings, key, plays=True) if key else gr.skip(), recorded, view, **QUIET
@@ -114,7 +116,7 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         asked = dict(zip(settings, values, strict=True))
         return service.lines(
             asked.pop("pair"),
-            Request(inspect=INSPECT, **own_rule_only(asked)),
+            Request(inspect=INSPECT, **request_settings(asked)),
             stop,
             progress,
             visitor=visitor,

@@ -30,6 +30,8 @@ from specviz.schema.settings import AUTO, Request
 
 _TOKEN_LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 """Names of the number of new tokens in tasks; the first that is given counts."""
+_DRAWN_BY = (*Warp._fields, "repetition_penalty")
+"""Names of what shapes a task's distributions."""
 _WITHOUT_EFFECT = {"num_beams": 1}
 
 
@@ -55,6 +57,7 @@ class HarnessModel(TemplateLM):
         progress: Progress | None = None,
         stop: threading.Event | None = None,
         rows: int | None = None,
+        repetition_penalty: float | None = None,
     ) -> None:
         """Use a loaded pair, or load the one of that key.
 
@@ -71,6 +74,7 @@ class HarnessModel(TemplateLM):
             progress: called with how many requests of a call are done.
             stop: ends a call within a round.
             rows: what `max_sequences` was called at first; counts where it is given.
+            repetition_penalty: of texts whose tasks set none; None takes the pair's own, as `generate` does. Likelihoods have none.
 
         Raises:
             RequestError: a value out of its range.
@@ -85,6 +89,7 @@ class HarnessModel(TemplateLM):
             draft_length=draft_length,
             seed=seed,
             max_new_tokens=max_gen_toks,
+            repetition_penalty=repetition_penalty,
         )
         most = max_sequences if rows is None else rows
         if isinstance(most, bool) or not isinstance(most, int) or most < 1:
@@ -143,8 +148,11 @@ class HarnessModel(TemplateLM):
 
     def get_model_info(self) -> dict[str, Any]:
         """What the harness records about this model."""
-        names = ("method", "lenience", "temperature", "draft_length", "seed")
-        return {"pair": self.pair.key} | {name: getattr(self._request, name) for name in names}
+        names = ("method", "lenience", "temperature", "draft_length", "seed", "repetition_penalty")
+        info = {"pair": self.pair.key} | {name: getattr(self._request, name) for name in names}
+        if info["repetition_penalty"] is None:
+            info["repetition_penalty"] = self.pair.repetition_penalty
+        return info
 
     # ---- what the harness asks -------------------------------------------------------------------------------
 
@@ -248,12 +256,12 @@ class HarnessModel(TemplateLM):
         until = stop_texts(given)
         given.pop("until", None)
         limits = [given.pop(name) for name in _TOKEN_LIMITS if name in given]
-        found = {name: given.pop(name) for name in Warp._fields if name in given}
+        found = {name: given.pop(name) for name in _DRAWN_BY if name in given}
         samples = given.pop("do_sample", None)
         if foreign := [name for name, value in given.items() if _WITHOUT_EFFECT.get(name) != value]:
             raise RequestError(
                 f"The task asks for {foreign[0]}, which speculative decoding does not do here: ask for until, "
-                "max_gen_toks, do_sample, temperature, top_k, top_p and min_p only."
+                f"max_gen_toks, do_sample, {', '.join(_DRAWN_BY[:-1])} and {_DRAWN_BY[-1]} only."
             )
         if samples is False:
             found["temperature"] = 0.0

@@ -170,7 +170,7 @@ class Benchmark:
         # A compiled contender must have seen the longest text before it is timed.
         on_gpu = self.bed.device.type == "cuda"
         tokens = self.options.tokens if on_gpu else min(_WARM_UP_TOKENS, self.options.tokens)
-        asked = Request(token_ids=longest, max_new_tokens=tokens)
+        asked = Request(token_ids=longest, max_new_tokens=tokens, repetition_penalty=1.0)
         for temperature in self._temperatures:
             asked = replace(asked, temperature=temperature)
             try:
@@ -203,7 +203,11 @@ class Benchmark:
         for done, (repetition, prompt, temperature) in enumerate(turns):
             seed = options.seed + prompt + 1000 * repetition
             asked = Request(
-                token_ids=self._ids[prompt], seed=seed, temperature=temperature, max_new_tokens=options.tokens
+                token_ids=self._ids[prompt],
+                seed=seed,
+                temperature=temperature,
+                max_new_tokens=options.tokens,
+                repetition_penalty=1.0,
             )
             first = done % max(1, len(present))
             for contender in [*present[first:], *present[:first]]:

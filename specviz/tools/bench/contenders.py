@@ -139,6 +139,7 @@ class Generate(Contender):
             max_new_tokens=request.max_new_tokens,
             do_sample=request.temperature > 0,
             pad_token_id=0,
+            repetition_penalty=1.0,  # not the verifier's own: nobody else here has one
             **options,
         )
         ids = torch.tensor([request.token_ids], device=self.bed.device)

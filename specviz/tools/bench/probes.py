@@ -173,4 +173,11 @@ def measure_together(
 
 def _request(contender: Ours, prompt: Sequence[int], seed: int, tokens: int, **more: Any) -> Request:
     given = contender.options | more
-    return Request(token_ids=list(prompt), seed=seed, temperature=1.0, max_new_tokens=tokens, **given)
+    return Request(
+        token_ids=list(prompt),
+        seed=seed,
+        temperature=1.0,
+        max_new_tokens=tokens,
+        repetition_penalty=1.0,
+        **given,
+    )

@@ -121,7 +121,14 @@ def write_texts(
 
     def write(prompts: list[dict[str, Any]], **options: Any) -> list[Run]:
         requests = [
-            Request(**each, method="verifier_only", seed=draw.getrandbits(32), **options) for each in prompts
+            Request(
+                **each,
+                method="verifier_only",
+                repetition_penalty=1.0,  # a drafter learns the verifier's own distributions
+                seed=draw.getrandbits(32),
+                **options,
+            )
+            for each in prompts
         ]
         return engine.generate(requests, stop=stop)
 

@@ -20,7 +20,7 @@ from specviz.tools.loadtest.client import Client, Event, Received, server_error
 
 _SETTINGS = (
     *("prompt", "method", "lenience", "draft_length", "temperature"),
-    *("top_k", "top_p", "max_new_tokens", "seed"),
+    *("top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens", "seed"),
 )
 
 

@@ -300,7 +300,7 @@ def asker(session: str | None, **headers: str) -> gr.Request:
 
 def test_a_session_is_one_visitor_and_every_mcp_call_another(service: Script, endpoint: Callable) -> None:
     """Gradio makes all MCP calls in one session of its own: they must not count as one visitor's."""
-    values = ("Hi", "speed", 0, "embedded", "auto", 1, 0, 1, 0, 8, 0, False, 0, "")
+    values = ("Hi", "speed", 0, "embedded", "auto", 1, 0, 1, 0, 8, 0, False, 0, "", None)
     for session, headers in (
         ("a", {}),
         ("a", {}),

@@ -20,7 +20,7 @@ def parsed(query: str) -> Link:
 def test_a_link_sets_all_that_it_names() -> None:
     link = parsed(
         "tab=generate&pair=gpt2&prompt=Why%3F%0A%26%F0%9F%8C%88&method=own_rule&rule=q1(v)+%3E+a&lenience=0.25&k=7&temperature=0"
-        "&top_k=40&top_p=0.9&min_p=0.1&tokens=64&seed=123456&run=lossless"
+        "&top_k=40&top_p=0.9&min_p=0.1&repetition_penalty=1.05&tokens=64&seed=123456&run=lossless"
     )
     assert link.problems == ()
     assert link.settings == {
@@ -34,6 +34,7 @@ def test_a_link_sets_all_that_it_names() -> None:
         "top_k": 40,
         "top_p": 0.9,
         "min_p": 0.1,
+        "repetition_penalty": 1.05,
         "max_new_tokens": 64,
         "seed": 123456,
         "run": "lossless",
@@ -135,6 +136,11 @@ LONG = "x" * (MAX_PROMPT + 1)
         "top_k=99999999999",
         "top_p=0",
         "top_p=1.1",
+        "repetition_penalty=0",
+        "repetition_penalty=-1.1",
+        "repetition_penalty=101",
+        "repetition_penalty=nan",
+        "repetition_penalty=",
         "tokens=1000000",
         "tokens=0",
         "seed=-1",

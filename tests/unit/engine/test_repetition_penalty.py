@@ -106,7 +106,9 @@ def test_the_block_does_not_show(engine: Engine, method: str, temperature: float
             max_new_tokens=16,
         )
         runs = engine.generate([dataclasses.replace(asked, draft_length=length) for length in LENGTHS])
-        runs += [engine.generate(dataclasses.replace(asked, draft_length=length))[0] for length in (4, "auto")]
+        runs += [
+            engine.generate(dataclasses.replace(asked, draft_length=length))[0] for length in (4, "auto")
+        ]
         assert {run.repetition_penalty for run in runs} == {penalty}
         one = runs[0]
         plain = reference(
@@ -128,7 +130,10 @@ def test_neighbours_do_not_show(engine: Engine) -> None:
             zip(
                 (*PAPER, "speed", "cascade_tokenV3"),
                 (
-                    *({"repetition_penalty": penalty} for penalty in (1.3, 1.0, 0.8, 1.05, 1.0, 1.6, 1.1, 1.3, 1.0)),
+                    *(
+                        {"repetition_penalty": penalty}
+                        for penalty in (1.3, 1.0, 0.8, 1.05, 1.0, 1.6, 1.1, 1.3, 1.0)
+                    ),
                     {"repetition_penalty": 1.2, "top_p": 0.8, "inspect": 3},
                     {"repetition_penalty": 1.2, "forbidden_tokens": [70, 71, 72], "return_logits": True},
                 ),
@@ -229,7 +234,9 @@ def test_the_pair_s_own_is_taken_where_none_is_given(
     assert decided(switched_off) == decided(off)
 
 
-def test_only_the_verifier_s_generation_config_counts(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_verifier_s_generation_config_counts(
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pair.drafter_model.generation_config, "repetition_penalty", 1.4)
     assert pair.repetition_penalty == 1
     monkeypatch.setattr(pair.verifier_model, "generation_config", None)
@@ -240,7 +247,9 @@ def test_a_pair_s_own_penalty_that_is_none_is_refused_with_a_sentence(
     pair: ModelPair, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_default(pair, -2.0, monkeypatch)
-    with pytest.raises(RequestError, match=r"repetition_penalty is -2\.0; it must be a number from 0\.01 to 100"):
+    with pytest.raises(
+        RequestError, match=r"repetition_penalty is -2\.0; it must be a number from 0\.01 to 100"
+    ):
         engine.generate(Request(prompt=PROMPT))
     assert engine.generate(Request(prompt=PROMPT, repetition_penalty=1, max_new_tokens=1))
 

@@ -34,8 +34,9 @@ const COLUMNS = [
 ];
 
 /** The settings that all panes share, by their names in a run's entry: what is said of each. */
-const SHARED = [["temperature", "temperature"], ["top_k", "top-k"], ["top_p", "top-p"], ["min_p", "min-p"], ["seed", "seed"]];
-const OFF = { top_k: 0, top_p: 1, min_p: 0 };
+const SHARED = [["temperature", "temperature"], ["top_k", "top-k"], ["top_p", "top-p"], ["min_p", "min-p"],
+  ["repetition_penalty", "repetition penalty"], ["seed", "seed"]];
+const OFF = { top_k: 0, top_p: 1, min_p: 0, repetition_penalty: 1 };
 const MOST_OF_A_PROMPT = 90;
 
 /** What the panes were made with, as nodes: a result stays when the controls move on. */

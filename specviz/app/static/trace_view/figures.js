@@ -14,9 +14,10 @@ const STOP_WORDS = { eos: "ended by itself", length: "reached the token limit", 
 export function settingsWords(run, methods) {
   const method = Object.hasOwn(methods, run.method) ? methods[run.method] : {};
   const leans = !string(run.method).endsWith("_only");
+  const penalty = run.repetition_penalty === undefined ? 1 : finite(run.repetition_penalty); // older traces have none
   const models = run.method === "verifier_only" ? [run.verifier] : run.method === "drafter_only" ? [run.drafter] : [run.drafter, run.verifier];
   return [string(method.title) || string(run.method), leans && "lenience " + finite(run.lenience),
-    "temperature " + finite(run.temperature), leans && "K " + (run.draft_length === null ? "automatic" : finite(run.draft_length)),
+    "temperature " + finite(run.temperature), penalty !== 1 && "repetition penalty " + penalty, leans && "K " + (run.draft_length === null ? "automatic" : finite(run.draft_length)),
     models.map(string).filter(Boolean).join(" → ")].filter(Boolean);
 }
 

@@ -416,8 +416,8 @@ def _check_penalty(penalty: RepetitionPenaltyLogitsProcessor, padding: list[int]
     ignored = 0 if penalty.prompt_ignore_length is None else penalty.prompt_ignore_length
     if (torch.tensor(padding) != torch.as_tensor(ignored).cpu()).any():
         raise RequestError(
-            "This repetition penalty leaves out other tokens than the padding: in a speculative cascade it is for prompt "
-            "and text, so set it by repetition_penalty, and decode prompts of different lengths one by one with transformers before 5.23."
+            "This repetition penalty is not for all tokens of prompt and text and no others: set it by repetition_penalty, and give "
+            "prompts without padding, which transformers before 5.23 counts as text."
         )
 
 

@@ -15,14 +15,18 @@ _HASH = sha256().digest_size
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write bytes, or text as UTF-8; a file of that name is replaced in one step.
+    """Write bytes, or text as UTF-8; a file of that name is replaced in one step, a device or a pipe written to.
 
     Raises:
         OSError: it cannot be written. Nothing half-written is left then.
     """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        partial.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+        partial.write_bytes(data)
         os.replace(partial, path)
     except OSError:
         partial.unlink(missing_ok=True)
@@ -33,10 +37,14 @@ def check_output(option: str, path: Path | None) -> None:
     """Make sure, before a long job begins, that the file which `option` names can be meant to be written.
 
     Raises:
-        RequestError: it is a folder, or lies in none.
+        RequestError: it is a folder, or lies in none, or in one that may not be written to.
     """
-    if path and (path.is_dir() or not path.parent.is_dir()):
+    if path is None:
+        return
+    if path.is_dir() or not path.parent.is_dir():
         raise RequestError(f"{option} cannot be written there: name a file in a folder that exists.")
+    if not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
+        raise RequestError(f"{option} may not be written there: name a file in a folder of your own.")
 
 
 def write_output(path: Path, text: str) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specviz.core.distributions import Distributions, total_variation
 from specviz.core.methods import get_method
-from specviz.core.sampling import at
+from specviz.core.sampling import Warp, at, bounded
 from specviz.core.target import Target
 from specviz.models.pair import ModelPair
 from specviz.schema.trace import Run
@@ -106,8 +106,8 @@ def fidelity(run: Run, pair: ModelPair) -> Fidelity:
         return Fidelity(0.0, 0.0, 0)
     distance = 0.0
     if drafter is not None:
-        distributions = Distributions(drafter, verifier, *run.warp)
-        pi = Target.of(method, distributions, run.lenience).pi()
+        distributions = Distributions(drafter, verifier, *Warp(*run.warp).computable())
+        pi = Target.of(method, distributions, bounded(run.lenience or 0.0)).pi()
         distance = float(total_variation(pi, distributions.p).double().sum())
     likely = float(_log_likelihoods(verifier, tokens).sum())
     return Fidelity(distance, likely, int((verifier.argmax(-1) == tokens).sum()))

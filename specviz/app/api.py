@@ -189,7 +189,7 @@ def _so_far(run: Run | None) -> dict[str, Any]:
     tokens = run.tokens if run else []
     accepted = sum(token.accepted for token in tokens)
     return {
-        "text": "".join(token.text for token in tokens),
+        "text": "".join(token.text for token in tokens) + (run.tail if run else ""),
         "tokens": len(tokens),
         "accepted": accepted,
         "resampled": len(tokens) - accepted,

@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specviz.app.page_cache import PageCache
 from specviz.compat import gradio as compat
-from specviz.errors import SpecvizError
+from specviz.errors import SpecvizError, quoted
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +51,8 @@ _ANSWERED = re.compile(
     re.DOTALL,
 )
 _EVENT = re.compile(compat.EVENT_ADDRESS)
+_UNKNOWN = re.compile(r"Parameter `(.*)` is not a valid key-word argument", re.DOTALL)
+_MISSING = re.compile(r"No value provided for required argument: (\w+)")
 _HOST = re.compile(r"[\w.-]{1,253}(:[0-9]{1,5})?|\[[0-9a-fA-F:.]{2,45}\](:[0-9]{1,5})?", re.ASCII)
 _SCHEME = re.compile(r"https?|wss?", re.ASCII)
 _RANGE = re.compile(r"bytes=[0-9]{0,18}-[0-9]{0,18}", re.ASCII)
@@ -115,7 +117,8 @@ class _Exchange:
     async def fail(self, error: Exception) -> None:
         """Answer in place of gradio, or end the answer that it has begun."""
         too_large = isinstance(error, _TooLargeError) and not self._begun
-        if not too_large and not isinstance(
+        misnamed = "" if self._begun else _misnamed(error)
+        if not (too_large or misnamed) and not isinstance(
             error, HTTPException
         ):  # which ends the stream of an unknown session
             log.warning(
@@ -125,8 +128,20 @@ class _Exchange:
             with contextlib.suppress(Exception):
                 await self._send({"type": "http.response.body", "body": b"", "more_body": False})
         else:
-            answer = _too_large(self._scope) if too_large else _answer(400, UNFIT)
+            answer = _too_large(self._scope) if too_large else _answer(400, misnamed or UNFIT)
             await answer(self._scope, self._receive, self._send)
+
+
+def _misnamed(error: Exception) -> str:
+    """What is wrong with the names of an event's arguments, where that is why gradio failed; "" elsewhere."""
+    if not isinstance(error, TypeError):
+        return ""
+    if found := _UNKNOWN.match(str(error)):
+        name = quoted(found[1]).encode("ascii", "replace").decode()
+        return f"There is no argument {name} here: leave it out; {compat.API_PREFIX}/info lists those that there are."
+    if found := _MISSING.match(str(error)):
+        return f"The argument {found[1][:60]} is missing: give it a value."
+    return ""
 
 
 class _TooLargeError(Exception):
@@ -188,6 +203,10 @@ class GuardedBlocks(compat.LastingBlocks):
         """
         try:
             _check_inputs(inputs)
+            if len(inputs) < (wanted := len(block_fn.inputs)):
+                raise gr.Error(
+                    f"{len(inputs)} values came and {wanted} are wanted: give all, or arguments by name."
+                )
             for block, value in zip(block_fn.inputs, inputs, strict=False):
                 _check_choice(block, value)
             return await super().preprocess_data(block_fn, inputs, *more, **options)

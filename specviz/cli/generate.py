@@ -5,7 +5,6 @@ Text goes to standard output, everything about it to standard error.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from specviz.cli.options import Device, Dtype, Pair, asks, flag, with_settings
-from specviz.cli.terminal import interrupt
+from specviz.cli.options import Device, Dtype, Pair, flag, with_settings, writes
+from specviz.cli.terminal import interrupt, print_json, takes_unicode
+from specviz.errors import RequestError
 from specviz.progress import TerminalProgress
 from specviz.schema.settings import Request
 
@@ -30,7 +30,7 @@ def generate(
         str, typer.Argument(metavar="PROMPT", help="What to answer or continue; - reads standard input.")
     ],
     raw: Annotated[bool, flag("raw", "No chat template: continue the prompt as it stands.")] = False,
-    trace: Annotated[Path | None, asks("Save the run as JSON lines", metavar="FILE")] = None,
+    trace: Annotated[Path | None, writes("Save the run as JSON lines")] = None,
     as_json: Annotated[bool, flag("json", "Print one JSON object with everything, and no stream.")] = False,
     pair: Pair = "embedded",
     device: Device = "auto",
@@ -38,7 +38,7 @@ def generate(
     **settings: Any,
 ) -> int:
     """Continue a prompt; the text streams, coloured in a terminal."""
-    request = Request(prompt=sys.stdin.read() if prompt == "-" else prompt, raw=raw, **settings)
+    request = Request(prompt=_read_input() if prompt == "-" else prompt, raw=raw, **settings)
     # Slow to import, and a request asked wrongly should hear of it at once.
     from specviz.engine.engine import Engine
     from specviz.engine.events import Decided, Finished
@@ -53,15 +53,25 @@ def generate(
                 for token in event.round.tokens:
                     write_token(token.text, token.accepted)
             if isinstance(event, Finished) and not as_json:
+                write_token(run.tail, accepted=False)
                 print(flush=True)
     assert run is not None
     if trace:
         run.save(trace)
     if as_json:
-        print(json.dumps(run.summary(), ensure_ascii=False))
+        print_json(run.summary())
     else:
         print(_figures(run), file=sys.stderr)
     return 130 if run.stop_reason == "cancelled" else 0
+
+
+def _read_input() -> str:
+    try:
+        return sys.stdin.read() if sys.stdin else ""
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            f"Standard input is no text in {error.encoding}: give the prompt in that encoding."
+        ) from error
 
 
 def write_token(text: str, accepted: bool) -> None:
@@ -87,4 +97,5 @@ def _figures(run: Run) -> str:
         ("tokens/s", run.tokens_per_second, ".1f"),
     ]
     known = [f"{name} {value:{form}}" for name, value, form in figures if value is not None]
-    return " · ".join([f"{len(run.tokens)} tokens", *known, f"stopped: {run.stop_reason}"])
+    separator = " · " if takes_unicode(sys.stderr) else ", "
+    return separator.join([f"{len(run.tokens)} tokens", *known, f"stopped: {run.stop_reason}"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +26,7 @@ from specviz.cli.options import ListsCommand
 from specviz.cli.record import record
 from specviz.cli.serve import serve
 from specviz.cli.sweep import sweep
+from specviz.cli.terminal import drop_output, prepare_streams
 from specviz.errors import RequestError, RuleError, SpecvizError, StoppedError
 
 
@@ -70,8 +72,12 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that do not spin: see specviz/app/server.py
+    prepare_streams()
     try:
-        app(arguments)
+        try:
+            app(arguments)
+        finally:
+            sys.stdout.flush()  # here and not at Python's end, where a failure could not be told
     except SystemExit as end:
         if isinstance(end.code, str):  # a sentence: the environment cannot be read
             print(f"specviz: {end.code}", file=sys.stderr)
@@ -81,4 +87,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, RuleError):
             print(error.pointed, file=sys.stderr)
         return 2 if isinstance(error, RequestError) else 130 if isinstance(error, StoppedError) else 1
+    except BrokenPipeError:  # whoever read has seen enough
+        drop_output()
+        return 1
+    except OSError as error:
+        drop_output()
+        what = (
+            Path(os.fsdecode(error.filename)).name
+            if isinstance(error.filename, str | bytes)
+            else "Standard output"
+        )
+        print(f"specviz: {what} could not be read or written: {error.strerror or error}.", file=sys.stderr)
+        return 1
     return 0

@@ -1,12 +1,45 @@
-"""What commands have in common on a terminal: tables, and Ctrl-C as a flag that a long job looks at. Knows no job."""
+"""What commands have in common on a terminal: streams that take any text, tables, and Ctrl-C as a flag that a long job looks at.
+
+Knows no job.
+"""
 
 from __future__ import annotations
 
+import io
+import json
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
+
+
+def prepare_streams() -> None:
+    """Let both output streams take any text: what their encoding lacks comes as an escape, such as \\u65e5. A closed one takes all."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # as long as the process
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def drop_output() -> None:
+    """Drop what standard output has not taken, since Python would try once more at its end, and tell of it."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def takes_unicode(stream: TextIO) -> bool:
+    """Whether a stream is UTF-8, which has every character."""
+    return (stream.encoding or "").lower().replace("-", "") == "utf8"
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON, with \\u escapes where standard output is not UTF-8: other escapes would be no JSON."""
+    print(json.dumps(value, ensure_ascii=not takes_unicode(sys.stdout)))
 
 
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:

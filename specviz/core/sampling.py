@@ -26,6 +26,13 @@ _LEADING = 256
 _BLOCK = 512
 """Tokens whose probabilities are summed first, where a draw takes two steps (the trial "draws")."""
 
+LARGEST = 1e30
+"""Settings are at most so large in a computation: float32 holds their products with logits and probabilities, and their inverse."""
+LEAST_TEMPERATURE = 1e-20
+"""Up to this temperature a draw is greedy: float32 does not hold logits that are divided by much less."""
+MOST_TOKENS = 2**31 - 1
+"""No vocabulary has more tokens, so top-k keeps all of them."""
+
 DRAFT, ACCEPT, RESAMPLE = range(3)
 """Columns of the table of uniforms: the drafter's draw, the acceptance coin, the draw from the residual."""
 
@@ -38,10 +45,25 @@ class Warp(NamedTuple):
     top_p: Number = 1.0
     min_p: Number = 0.0
 
+    def computable(self) -> Warp:
+        """The same distributions from settings that every computation holds, in float32 too; only for a warp of plain numbers.
+
+        Beyond these bounds nothing changes any more: a temperature near 0 is greedy, one without bound uniform.
+        """
+        heat, top_k, *others = self
+        assert isinstance(heat, float | int)
+        assert isinstance(top_k, float | int)
+        return Warp(bounded(heat) if heat > LEAST_TEMPERATURE else 0, min(top_k, MOST_TOKENS), *others)
+
     @property
     def truncates(self) -> bool:
         """Whether tokens are cut off; only for a warp of plain numbers."""
         return self[1:] != Warp()[1:]
+
+
+def bounded(setting: float) -> float:
+    """A setting without bounds as every computation holds it: at most `LARGEST` on either side."""
+    return max(-LARGEST, min(setting, LARGEST))
 
 
 class Penalty(NamedTuple):
@@ -112,8 +134,9 @@ def distribution(
     Args:
         logits: [..., V]; half precision is computed in float32.
         temperature: >= 0; at 0 the distribution is one-hot at the argmax (the first one on a tie).
-        top_k: keep the k most probable tokens; 0 keeps all.
-        top_p: in (0, 1]; keep the fewest most probable tokens whose mass reaches top_p; 1 keeps all.
+        top_k: keep the k most probable tokens and all that tie with the k-th; 0 keeps all.
+        top_p: in (0, 1]; keep the fewest most probable tokens whose mass reaches top_p, at least one; of a tie those with the highest
+            ids; 1 keeps all.
         min_p: in [0, 1]; keep tokens at least min_p times as probable as the most probable one; 0 keeps all.
         out: where to write them, [..., V].
     """
@@ -169,7 +192,11 @@ def _one_hot_argmax(logits: Tensor) -> Tensor:
 
 
 def _truncate(probabilities: Tensor, top_k: Number, top_p: Number) -> Tensor:
-    """Zero tokens outside top-k, then outside top-p of what remains, and renormalise. Ties keep the lower id."""
+    """Zero tokens outside top-k, then outside top-p of what remains, and renormalise.
+
+    Ties fall as in transformers' warpers: top-k keeps all that tie with the k-th, top-p those with the highest ids (transformers does
+    so where its sort is stable, as that of small vocabularies).
+    """
     flat = probabilities.reshape(-1, probabilities.shape[-1])
     settings = (tensor(top_k, flat.device, torch.int64), tensor(top_p, flat.device, flat.dtype))
     limit, bound = (
@@ -177,7 +204,8 @@ def _truncate(probabilities: Tensor, top_k: Number, top_p: Number) -> Tensor:
     )
     if flat.device.type == "cpu" and flat.shape[-1] > _LEADING:
         # Sorting a vocabulary takes a hundred times as long as finding its few most probable tokens.
-        kept, complete = _kept(flat, flat.topk(_LEADING).indices.sort(-1).values, limit, bound)
+        leading_ids = flat.topk(_LEADING).indices.sort(-1, descending=True).values
+        kept, complete = _kept(flat, leading_ids, limit, bound)
         rest = (~complete).nonzero()[:, 0]
         if len(rest):
             kept[rest], _ = _kept(flat[rest], _all_ids(flat[rest]), limit[rest], bound[rest])
@@ -190,25 +218,30 @@ def _truncate(probabilities: Tensor, top_k: Number, top_p: Number) -> Tensor:
 
 
 def _all_ids(flat: Tensor) -> Tensor:
-    return torch.arange(flat.shape[-1], device=flat.device).expand_as(flat)
+    """Ids [n, V] of distributions [n, V], the highest first."""
+    return torch.arange(flat.shape[-1] - 1, -1, -1, device=flat.device).expand_as(flat)
 
 
 def _kept(flat: Tensor, ids: Tensor, limit: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
-    """Truncate distributions [n, V] by looking only at `ids` [n, m], their most probable tokens.
+    """Truncate distributions [n, V] by looking only at `ids` [n, m], their most probable tokens, the highest id first.
 
     Returns the kept probabilities [n, V], not renormalised, and bool [n]: False where a token outside `ids` could have
     been kept or have changed the result.
     """
-    # Ties keep the lower one first.
     ordered, order = torch.sort(flat.gather(-1, ids), dim=-1, descending=True, stable=True)
     rank = torch.arange(ids.shape[-1], device=ids.device)
     cumulative = ordered.cumsum(-1)
-    mass = cumulative.gather(-1, limit.clamp(1, len(rank)) - 1)
+    kth = ordered.gather(-1, limit.clamp(1, len(rank)) - 1)
+    leads = (ordered >= kth) | (limit <= 0)
+    mass = cumulative.gather(-1, leads.sum(-1, keepdim=True).clamp_min(1) - 1)
     mass = torch.where(limit > 0, mass, total(flat))
-    keep = ((rank < limit) | (limit <= 0)) & ((cumulative - ordered < bound * mass) | (bound >= 1))
+    reaches = cumulative - ordered < bound * mass
+    keep = leads & (reaches | (bound >= 1) | (rank == 0))
     kept = torch.zeros_like(flat).scatter_(-1, ids.gather(-1, order), torch.where(keep, ordered, 0.0))
-    last = ordered.gather(-1, keep.sum(-1, keepdim=True).clamp_min(1) - 1)
-    complete = (last > ordered[:, -1:]) & (limit <= len(rank))
+    last, least = ordered.gather(-1, keep.sum(-1, keepdim=True).clamp_min(1) - 1), ordered[:, -1:]
+    # Tokens outside are at most as probable as the least of `ids`: none ties with what decides, or none has any probability.
+    decides = torch.where(limit > 0, kth, last)
+    complete = (limit <= len(rank)) & ((decides > least) | (least == 0))
     return kept, complete.squeeze(-1)
 
 

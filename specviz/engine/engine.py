@@ -113,7 +113,7 @@ class Engine(BaseEngine):
                     if sequence in batch.sequences:
                         batch.remove(sequence)
                     scheduler.finish(sequence)
-                    sequence.run.stop_reason = reason
+                    sequence.cut(reason)
                     yield Finished(sequence.index, sequence.run)
                 if admitted := scheduler.admit(batch.room_for):
                     for _ in batch.read(admitted):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, cast
 from specviz.models import pair
 from specviz.models.pair import ModelPair
 from specviz.models.registry import PairSpec, find_pair
-from specviz.progress import Progress
 
 if TYPE_CHECKING:
     from specviz.schema.trace import Run
@@ -44,27 +43,28 @@ class Pair(ModelPair):
         return Engine(self).generate([request(one) for one in prompt])
 
 
-def load_pair(
-    key: str | PairSpec,
-    device: str = "auto",
-    dtype: str = "auto",
-    progress: Progress | None = None,
-    prepack: bool = True,
-) -> Pair:
-    """Load a pair that generates; arguments and errors as for `specviz.models.loading.load_pair`."""
-    spec = find_pair(key)
-    from specviz.models import loading  # takes seconds to import: an unknown pair is refused before
-
-    return loading.load_pair(spec, device, dtype, progress, prepack, kind=Pair)
-
-
 def _generating(make: Callable[A, ModelPair]) -> Callable[A, Pair]:
+    """The same function, for a pair that generates."""
+
     @wraps(make)
-    def made(*models: A.args, **more: A.kwargs) -> Pair:
+    def made(*given: A.args, **more: A.kwargs) -> Pair:
         named: Any = {"kind": Pair} | more
-        return cast(Pair, make(*models, **named))
+        return cast(Pair, make(*given, **named))
 
     return made
 
 
 pair_from_models = _generating(pair.pair_from_models)
+
+if TYPE_CHECKING:
+    from specviz.models import loading
+
+    load_pair = _generating(loading.load_pair)
+else:
+
+    def load_pair(key: str | PairSpec, *given: Any, **more: Any) -> Pair:
+        """Load a pair that generates; arguments and errors as for `specviz.models.loading.load_pair`."""
+        spec = find_pair(key)
+        from specviz.models import loading  # takes seconds to import: an unknown pair is refused before
+
+        return _generating(loading.load_pair)(spec, *given, **more)

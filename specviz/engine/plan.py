@@ -336,7 +336,7 @@ def _groups(
                 records=any(each.records for each in group),
                 inspected=_column(each.request.inspect for each in group),
                 warp=_warp(group),
-                lenience=_shared([each.run.lenience for each in group]),
+                lenience=_shared([each.lenience for each in group]),
                 is_plain=_is_plain(group),
             )
         )

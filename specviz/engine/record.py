@@ -264,7 +264,7 @@ class _Readout:
         own = 0 if accepted else -1  # with the draft tokens, or with what was resampled
         return Token(
             id=token,
-            text=sequence.detokenizer.push(token),
+            text=sequence.text_of(token, position),
             label=sequence.labels(token),
             position=position,
             round=index,

@@ -13,7 +13,7 @@ from torch import Tensor
 from specviz.core.counterfactual import leniences
 from specviz.core.method import Method
 from specviz.core.methods import get_method
-from specviz.core.sampling import Warp, uniforms
+from specviz.core.sampling import Warp, bounded, uniforms
 from specviz.engine.draft_length import AcceptanceHistory
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair
@@ -31,7 +31,8 @@ class Sequence:
             round, so that an accepted block needs no bonus token and a rejection no second reading.
         coins: uniforms of all its positions, float64 [positions, 3].
         banned: ids that are never drafted nor emitted.
-        warp: temperature and truncation of its distributions.
+        warp: temperature and truncation of its distributions, as they are computed.
+        lenience: as it is computed; 0 of a method that has none.
         repetition_penalty: the request's, or the pair's own.
         acceptance_key: method and settings that acceptance depends on most, coarsely, so that texts learn from each other.
         records: whether rounds and tokens are recorded in `run`; False keeps the token ids alone.
@@ -50,7 +51,8 @@ class Sequence:
         self.index = index
         self.request = request
         self.method: Method = get_method(request.method, request.rule)
-        self.warp = Warp(*request.warp)
+        self.warp = Warp(*request.warp).computable()
+        self.lenience = bounded(float(request.lenience or 0.0))
         self.repetition_penalty = _repetition_penalty(request, pair)
         self.labels = labels
         self.records = records
@@ -59,9 +61,9 @@ class Sequence:
         self.prompt_length = len(prompt_ids)
         self.limit = min(request.max_new_tokens, room)
         self.coins = uniforms(request.seed, 0, self.prompt_length + self.limit).numpy()
-        kept = request.continues.tokens if request.continues else 0
-        self.detokenizer = Detokenizer(pair.tokenizer, prompt_ids[: len(prompt_ids) - kept])
-        self.banned = forbidden_ids(pair.tokenizer, request.forbidden_tokens, pair.vocabulary_size)
+        self.detokenizer = Detokenizer(labels.decoding)
+        forbidden = forbidden_ids(pair.tokenizer, request.forbidden_tokens, pair.vocabulary_size)
+        self.banned = sorted(pair.suppressed_ids.union(forbidden))
         if len(self.banned) == pair.vocabulary_size:
             raise RequestError("All tokens are forbidden: leave at least one to write with.")
         self.logits: dict[str, list[Tensor]] = {"drafter": [], "verifier": []}
@@ -87,13 +89,15 @@ class Sequence:
         self.acceptance_key = self._acceptance_key()
 
     def _continues(self) -> Continuation | None:
-        """What the request goes on from, with the text of a chosen token; tells the detokenizer what was kept."""
+        """What the request goes on from, with its text as these tokens have it; tells the detokenizer what was kept."""
         if (continues := self.request.continues) is None:
             return None
         if continues.chosen in self.eos_token_ids:
             raise RequestError("The chosen token ends the text: nothing can follow it. Choose another one.")
         texts = [self.detokenizer.push(token) for token in self.ids[self.prompt_length - continues.tokens :]]
-        return continues if continues.chosen is None else replace(continues, chosen_text=texts[-1])
+        chosen = "" if continues.chosen is None else texts.pop()
+        # Not as the request says it: a run's last token also has what was unfinished at its end, and this one goes on.
+        return replace(continues, text="".join(texts), chosen_text=chosen)
 
     def _alternatives(self) -> list[Alternative]:
         if not (self.request.inspect and self.method.drafts and self.method.verifies):
@@ -135,11 +139,27 @@ class Sequence:
     def append(self, token_ids: list[int]) -> bool:
         """Add a round's tokens; sets the run's stop reason and returns True where they end it."""
         self.ids += token_ids
-        if self.ids[-1] in self.eos_token_ids:
-            self.run.stop_reason = "eos"
-        elif self.emitted == self.limit:
-            self.run.stop_reason = "length" if self.emitted == self.request.max_new_tokens else "context"
+        self.run.stop_reason = self._ending(self.ids[-1], self.emitted)
         return bool(self.run.stop_reason)
+
+    def text_of(self, token: int, position: int) -> str:
+        """The text that the next token completes, at its position; the last one's has also what was unfinished until then."""
+        text = self.detokenizer.push(token)
+        is_last = self._ending(token, position + 1 - self.prompt_length)
+        return text + self.detokenizer.finish() if is_last else text
+
+    def cut(self, reason: str) -> None:
+        """End the run before its end, for a reason; what was unfinished is the run's `tail`."""
+        self.run.stop_reason = reason
+        self.run.tail = self.detokenizer.finish()
+
+    def _ending(self, token: int, emitted: int) -> str:
+        """Why a run ends with this token as the last of `emitted`; "" where it goes on."""
+        if token in self.eos_token_ids:
+            return "eos"
+        if emitted == self.limit:
+            return "length" if emitted == self.request.max_new_tokens else "context"
+        return ""
 
     def keep_logits(self) -> None:
         """Give both models' logits at all emitted positions to the run, where the request asked for them."""

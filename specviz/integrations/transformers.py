@@ -501,7 +501,7 @@ def _pair(drafter: PreTrainedModel | None, verifier: PreTrainedModel, config: Ge
         tokenizer=_no_tokenizer(),
         drafter_name=drafter_name,
         verifier_name=verifier_name,
-        vocabulary_size=min(model.output_size for model in ran),
+        vocabulary_size=ran[1].output_size,
         context_length=min(context_length(model.config, f"The {name}") for name, model in models.items()),
         eos_token_ids=eos_ids(config),
         is_chat=False,

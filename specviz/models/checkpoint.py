@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers import GenerationConfig, PretrainedConfig
 
 from specviz.errors import PairError
+from specviz.models.generation import read_generation_config
 
 BLOCK = 32
 """Weights of a row that share a scale."""
@@ -36,11 +37,18 @@ class Checkpoint:
     Attributes:
         tensors: floats as they are; quantised ones as uint8 [outputs, bytes of a row].
         formats: of the quantised ones.
+        generation: the generation config of its folder; None where it has no folder.
     """
 
     config: PretrainedConfig
     tensors: Mapping[str, Tensor]
     formats: Mapping[str, str]
+    generation: GenerationConfig | None = None
+
+    @property
+    def generation_config(self) -> GenerationConfig:
+        """As `from_pretrained` gives it to a model."""
+        return self.generation or GenerationConfig.from_model_config(self.config)
 
     @staticmethod
     def read(folder: Path, config: PretrainedConfig | None = None) -> Checkpoint:
@@ -55,7 +63,7 @@ class Checkpoint:
             with safe_open(path, framework="pt") as file:
                 formats |= json.loads((file.metadata() or {}).get(_KEY, "{}"))
                 tensors |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
-        return Checkpoint(config, tensors, formats)
+        return Checkpoint(config, tensors, formats, read_generation_config(folder))
 
     def save(self, folder: Path, most_bytes: int = 1 << 40) -> None:
         """Write config and safetensors of at most `most_bytes` each to an existing folder."""
@@ -109,48 +117,28 @@ class Checkpoint:
         return torch.from_numpy(dequantize(self.tensors[name].numpy(), kind))
 
     def module(self, dtype: torch.dtype, **options: Any) -> Any:
-        """The model as transformers', with these values rounded to `dtype`; `options` as of its `from_pretrained`."""
+        """The model as transformers', with these values rounded to `dtype`; `options` as of its `from_pretrained`.
+
+        Raises:
+            ValueError: tensors are missing.
+        """
         # Here and not above: modelling code, which takes seconds to import.
         from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
         state = {name: self.floats(name).to(dtype) for name in self.tensors}
         kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(self.config)]
-        model = kind.from_pretrained(None, config=self.config, state_dict=state, dtype=dtype, **options)
-        model.generation_config = GenerationConfig.from_model_config(self.config)
+        model, found = kind.from_pretrained(
+            None, config=self.config, state_dict=state, dtype=dtype, output_loading_info=True, **options
+        )
+        if found["missing_keys"]:  # transformers would fill them with random numbers
+            raise ValueError("the tensors of this checkpoint are damaged or incomplete")
+        model.generation_config = self.generation_config
         return model
-
-
-class _Llama(PretrainedConfig):
-    model_type = "llama"
-
-
-_ASKED = {
-    *("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size", "max_position_embeddings"),
-    *("num_attention_heads", "num_key_value_heads", "head_dim", "rope_parameters", "rms_norm_eps"),
-    *("hidden_act", "tie_word_embeddings", "bos_token_id", "eos_token_id"),
-}
-"""What is asked of a llama's config."""
-
-
-def whole_config(folder: Path) -> PretrainedConfig | None:
-    """The config in a folder, if it is a llama's that lacks nothing; else None.
-
-    Transformers' own class fills in what lacks, and importing it brings torch's compiler, which takes two seconds.
-    """
-    try:
-        record = json.loads((folder / "config.json").read_text("utf-8"))
-        is_whole = record["model_type"] == _Llama.model_type and record.keys() >= _ASKED
-        is_whole = is_whole and {"rope_type", "rope_theta"} <= record["rope_parameters"].keys()
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        # Whoever reads it next says what is wrong.
-        return None
-    return _Llama.from_dict(record) if is_whole else None
 
 
 def read_config(location: str, *, online: bool = False) -> PretrainedConfig:
     """The config of a folder or repository, by transformers' class for it; the hub is asked only if `online`."""
-    # Here and not above: it takes a third of a second to import, and the shipped pair needs none.
-    from transformers import AutoConfig
+    from transformers import AutoConfig  # here and not above: it takes half a second to import
 
     return AutoConfig.from_pretrained(location, local_files_only=not online, trust_remote_code=False)
 
@@ -170,8 +158,9 @@ def is_quantised(folder: Path) -> bool:
 
 
 def _files(folder: Path) -> list[Path]:
+    """The files of a model's weights; as in `from_pretrained`, a single one goes before an index of shards."""
     index = folder / f"{_MODEL}.index.json"
-    if not index.is_file():
+    if (folder / _MODEL).is_file() or not index.is_file():
         return [folder / _MODEL]
     return [
         folder / name for name in sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))

@@ -10,10 +10,12 @@ import errno
 import json
 import pickle
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from huggingface_hub import errors as hub_errors
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from specviz.compat.huggingface_hub import TransportError
 from specviz.errors import NoRoomError, PairError, is_out_of_memory
@@ -67,7 +69,10 @@ UNREACHABLE = Failure(
 )
 DAMAGED = Failure(
     "The files of {name} are damaged or incomplete: delete them where they are cached and load again.",
-    (SafetensorError, EOFError, pickle.UnpicklingError, json.JSONDecodeError, UnicodeDecodeError),
+    (
+        *(SafetensorError, EOFError, FileNotFoundError, pickle.UnpicklingError),
+        *(json.JSONDecodeError, UnicodeDecodeError),
+    ),
     (
         *("mismatch", "pytorchstreamreader", "not a valid json", "eof while parsing"),
         *("does not appear to have", "no file named", "damaged or incomplete"),
@@ -106,6 +111,49 @@ _FAILURES = (
     ),
     DAMAGED,
 )
+
+
+def check_folder(folder: Path, name: str) -> None:
+    """Refuse, before its weights are read, a folder whose weights are in a format that is not read, or not all there.
+
+    Raises:
+        PairError: in a sentence about the model `name`. A folder that cannot be judged passes: whoever reads it next says why.
+    """
+    with suppress(OSError, ValueError, AttributeError):
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+        if quantisation := config.get("quantization_config"):
+            method = str(quantisation.get("quant_method") or "a method of its own")
+            raise PairError(_UNREAD.format(name=name, kind=f"is quantised by {method[:40]}"))
+    index = folder / "model.safetensors.index.json"
+    files = sorted(folder.glob("*.safetensors"))
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+        shards = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+        if lacking := sorted(each for each in shards if not (folder / each).is_file()):
+            raise PairError(
+                f"{name} is incomplete: {lacking[0]}, which its index names, is missing; fetch that file."
+            )
+    for file in files:
+        if file.stat().st_size == 0:
+            raise PairError(f"{name} is incomplete: {file.name} is empty; fetch that file again.")
+    weights = [each for each in files if each.name.startswith("model")]
+    if not weights and not any(folder.glob("*.bin")):
+        if any(folder.glob("*.gguf")):
+            raise PairError(_UNREAD.format(name=name, kind="holds no safetensors and only GGUF"))
+        if (folder / "adapter_config.json").is_file():
+            raise PairError(
+                f"{name} is an adapter and holds no model.safetensors: merge it into its base model and save that."
+            )
+    for file in weights:
+        with suppress(SafetensorError, OSError), safe_open(file, framework="pt") as opened:
+            if any(each.endswith(_PACKED) for each in opened.keys()):  # noqa: SIM118  # it is no dict
+                raise PairError(_UNREAD.format(name=name, kind="is quantised by GPTQ, AWQ or bitsandbytes"))
+
+
+_UNREAD = (
+    "{name} {kind}, a format that is not read: take a folder with the model's float weights as safetensors."
+)
+_PACKED = (".qweight", ".qzeros", ".absmax", ".quant_map")
+"""How tensors of packed weights are called."""
 
 
 def explain(error: BaseException, name: str) -> PairError:

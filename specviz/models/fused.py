@@ -1,16 +1,20 @@
-"""From a checkpoint to a model for fused passes on the CPU, where that is possible here. Knows checkpoints; runs nothing."""
+"""From a checkpoint to a model for fused passes on the CPU, where that is possible here. Knows checkpoints; runs nothing.
+
+`_CONFIG`, `_ROTARY` and `_shapes` list what fused passes do. Whatever a checkpoint has that is not on these lists runs on torch, or is
+refused there.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import GenerationConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specviz.models.checkpoint import Checkpoint
@@ -19,7 +23,33 @@ from specviz.runtime.memory import give_back_memory
 
 _log = logging.getLogger(__name__)
 _KINDS = ("llama", "mistral", "qwen2", "qwen3")
-_ROTARY = ("default", "linear", "llama3", "yarn")
+_ROTARY = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "yarn": (
+        *("factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow"),
+        *("mscale", "mscale_all_dim", "truncate"),
+    ),
+}
+"""Types of rotary positions, and what each takes beside rope_theta."""
+_CONFIG = {
+    # what a fused pass, or `_config_has`, reads
+    *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "hidden_act"),
+    *("num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps", "tie_word_embeddings"),
+    *("max_position_embeddings", "rope_parameters", "rope_theta", "rope_scaling", "layer_types"),
+    *("sliding_window", "use_sliding_window", "max_window_layers", "attention_bias", "mlp_bias"),
+    # special ids, which the generation config settles
+    *(f"{name}_token_id" for name in ("bos", "eos", "pad", "unk", "sep", "cls", "mask", "decoder_start")),
+    # for training, for other tasks, and for programs that transformers' models do not ask
+    *("attention_dropout", "initializer_range", "use_cache", "pretraining_tp", "chunk_size_feed_forward"),
+    *("id2label", "label2id", "num_labels", "problem_type", "task_specific_params", "is_encoder_decoder"),
+    *("output_attentions", "output_hidden_states", "return_dict", "architectures", "auto_map", "dtype"),
+    *("torch_dtype", "transformers_version", "_name_or_path", "_model_name_or_path", "_commit_hash"),
+    *("_attn_implementation", "is_llama_config", "rope_interleaved", "transformers.js_config"),
+    *("unsloth_fixed", "unsloth_version"),
+}
+"""Fields of a config that are served or change nothing; any other must have its class's default."""
 _FLOATS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 
 
@@ -51,28 +81,89 @@ def _config_has(config: Any) -> str:
     """What fused passes cannot do for such a config, in a few words; "" if nothing."""
     if config.model_type not in _KINDS:
         return f"models of the kind {config.model_type} have no fused pass"
-    windows = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
-    types = set(getattr(config, "layer_types", None) or ())
-    if windows or types - {"full_attention"}:
+    usual = type(config)().to_dict()
+    unknown = [
+        name
+        for name, value in config.to_dict().items()
+        if name not in _CONFIG and value is not None and value != usual.get(name)
+    ]
+    if unknown:
+        return f"{unknown[0]} in the config has no fused pass"
+    types = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
+    window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
+    if window or types != ["full_attention"] * config.num_hidden_layers:
         return "sliding windows have no fused pass"
-    if getattr(config, "hidden_act", "silu") not in ("silu", "swish"):
+    if config.hidden_act not in ("silu", "swish"):
         return f"the activation {config.hidden_act} has no fused pass"
-    rotary = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    if rotary not in _ROTARY:
-        return f"rotary positions of type {rotary} have no fused pass"
-    size = _head_size(config)
-    sizes = (config.hidden_size, config.intermediate_size, config.num_attention_heads * size)
-    if (
-        size % 16
-        or any(each % 64 for each in sizes)
-        or config.num_attention_heads % config.num_key_value_heads
-    ):
+    if getattr(config, "attention_bias", False) or getattr(config, "mlp_bias", False):
+        return "biases of all products have no fused pass"
+    rotary = dict(config.rope_parameters)
+    kind = rotary.get("rope_type")
+    if kind not in _ROTARY or rotary.pop("partial_rotary_factor", 1) != 1:
+        return f"rotary positions of type {kind} have no fused pass"
+    if unknown := sorted(rotary.keys() - {"rope_type", "type", "rope_theta", *_ROTARY[kind]}):
+        return f"rotary positions with {unknown[0]} have no fused pass"
+    size, heads, key_heads = _head_size(config), config.num_attention_heads, config.num_key_value_heads
+    if not all(isinstance(each, int) and each > 0 for each in (size, heads, key_heads)):
+        return "head counts or sizes that are no numbers have no fused pass"
+    sizes = (config.hidden_size, config.intermediate_size, heads * size)
+    if size % 16 or any(each % 64 for each in sizes) or heads % key_heads:
         return f"sizes {sizes} are no multiples of 64"
     return ""
 
 
 def _head_size(config: Any) -> int:
-    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return getattr(config, "head_dim", config.hidden_size // config.num_attention_heads)
+
+
+def _shapes(config: Any) -> dict[str, tuple[int, ...]]:
+    """The tensors that a model of a config consists of, but for its output layer; transformers reads no other."""
+    hidden, inner, size = config.hidden_size, config.intermediate_size, _head_size(config)
+    rows = {"q": config.num_attention_heads * size}
+    rows |= dict.fromkeys("kv", config.num_key_value_heads * size)
+    layer = {f"self_attn.{name}_proj.weight": (count, hidden) for name, count in rows.items()}
+    layer |= {"self_attn.o_proj.weight": (hidden, rows["q"]), "mlp.down_proj.weight": (hidden, inner)}
+    layer |= dict.fromkeys(("mlp.gate_proj.weight", "mlp.up_proj.weight"), (inner, hidden))
+    shapes: dict[str, tuple[int, ...]] = dict(layer)
+    shapes |= dict.fromkeys(("input_layernorm.weight", "post_attention_layernorm.weight"), (hidden,))
+    if config.model_type == "qwen2":
+        shapes |= {f"self_attn.{name}_proj.bias": (count,) for name, count in rows.items()}
+    if config.model_type == "qwen3":
+        shapes |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (size,))
+    numbers = range(config.num_hidden_layers)
+    return {
+        "model.embed_tokens.weight": (config.vocab_size, hidden),
+        "model.norm.weight": (hidden,),
+        **{f"model.layers.{number}.{name}": shape for number in numbers for name, shape in shapes.items()},
+    }
+
+
+def _known_tensors(checkpoint: Checkpoint) -> Mapping[str, torch.Tensor]:
+    """A checkpoint's tensors that its model reads: without lm_head where the embedding is the output layer too.
+
+    Raises:
+        UnknownTensorsError: some are missing, or are not what the config says. Transformers may know them by other names.
+    """
+    shapes, found = _shapes(checkpoint.config), checkpoint.tensors
+    head, embedding = "lm_head.weight", "model.embed_tokens.weight"
+    if not checkpoint.config.tie_word_embeddings:
+        shapes[head] = shapes[embedding]
+    elif head in found and not torch.equal(found[head], found.get(embedding, found[head][:0])):
+        raise UnknownTensorsError("its output layer is tied, and another one")
+    for name, shape in shapes.items():
+        tensor = found.get(name)
+        if tensor is None:
+            raise UnknownTensorsError(f"there is no {name}")
+        # Rows of a quantised tensor are bytes.
+        if tensor.shape[:1] != shape[:1] or (name not in checkpoint.formats and tensor.shape != shape):
+            raise UnknownTensorsError(f"{name} has the shape {tuple(tensor.shape)} instead of {shape}")
+        if name not in checkpoint.formats and tensor.dtype not in _FLOATS:
+            raise UnknownTensorsError(f"{name} is {tensor.dtype}")
+    return {name: found[name] for name in shapes}
+
+
+class UnknownTensorsError(ValueError):
+    """Tensors that fused passes cannot read, though the config promises others."""
 
 
 def _rotary(config: Any) -> tuple[torch.Tensor, float]:
@@ -108,11 +199,8 @@ def fused_model(
     from specviz.runtime.cpu.fused.runner import FusedModel
 
     config: Any = checkpoint.config
-    unknown = {
-        name.rpartition(".")[0].rpartition(".")[2] for name in checkpoint.tensors if name.endswith(".bias")
-    }
     dots = dot_products()
-    if dots is None or unknown - {"q_proj", "k_proj", "v_proj"}:
+    if dots is None:
         return None
     frequencies, rotary_scale = _rotary(config)
     shape = DecoderShape(
@@ -125,17 +213,19 @@ def fused_model(
         frequencies=frequencies.numpy(),
         rotary_scale=rotary_scale,
     )
-    parts = _Parts(checkpoint, shape)
     try:
+        checkpoint = replace(checkpoint, tensors=_known_tensors(checkpoint))
+        parts = _Parts(checkpoint, shape)
         layers = [parts.layer(number) for number in range(config.num_hidden_layers)]
-    except MixedFormatsError as error:
+        embedding = parts.matrix("model.embed_tokens.weight")
+        head = None if config.tie_word_embeddings else parts.matrix("lm_head.weight")
+    except UnknownTensorsError as error:
         _log.info("%s: this model runs on torch", error)
         return None
     size = sum(each.nbytes for each in checkpoint.tensors.values())
     arithmetic = Arithmetic(dots, Precision.FAST if fast else Precision.EXACT, has_tiles(), reading(size))
-    head = None if config.tie_word_embeddings else parts.matrix("lm_head.weight")
     norm = parts.vector("model.norm.weight")
-    decoder = Decoder(shape, layers, parts.matrix("model.embed_tokens.weight"), norm, head, arithmetic)
+    decoder = Decoder(shape, layers, embedding, norm, head, arithmetic)
     decoder.choose_threads()
     give_back_memory()  # what arranging took: almost as much as the weights
     kept, reads = (None, None) if vocabulary is None else (vocabulary.kept, vocabulary.reads.numpy())
@@ -146,12 +236,7 @@ def fused_model(
         if formats
         else layers[0].inputs.format.value
     )
-    generation = GenerationConfig.from_model_config(config)
-    return FusedModel(decoder, load, config, generation, precision, kept, reads)
-
-
-class MixedFormatsError(ValueError):
-    """Matrices that one product reads have different formats."""
+    return FusedModel(decoder, load, config, checkpoint.generation_config, precision, kept, reads)
 
 
 class _Parts:
@@ -167,11 +252,11 @@ class _Parts:
 
         tensors = [self._checkpoint.tensors[name] for name in names]
         kinds = {
-            self._checkpoint.formats.get(name) or _FLOATS[it.dtype]
+            self._checkpoint.formats.get(name) or _FLOATS.get(it.dtype, str(it.dtype))
             for name, it in zip(names, tensors, strict=True)
         }
         if len(kinds) > 1:
-            raise MixedFormatsError(
+            raise UnknownTensorsError(
                 f"{names[0]} and its neighbours have the formats {', '.join(sorted(kinds))}"
             )
         parts = [each.contiguous().view(torch.uint8).numpy() for each in tensors]

@@ -22,8 +22,8 @@ from specviz.compat.transformers import quiet_transformers
 from specviz.core import compiling, kernels
 from specviz.errors import PairError
 from specviz.models import hub, smollm2
-from specviz.models.checkpoint import Checkpoint, has_safetensors, read_config, whole_config
-from specviz.models.failures import GATED, UNREACHABLE, explain
+from specviz.models.checkpoint import Checkpoint, has_safetensors, read_config
+from specviz.models.failures import GATED, UNREACHABLE, check_folder, explain
 from specviz.models.fused import fused_model, is_possible
 from specviz.models.layer_skip import skip_layers
 from specviz.models.pair import ModelPair, P, make_pair
@@ -241,6 +241,8 @@ class _Loader:
                 report(0.0, f"Loading {name}")
                 return self._model(str(source.path), name, report), None
             assert isinstance(source, HubSource)
+            if Path(source.repository).is_dir():
+                check_folder(Path(source.repository), name)
             report(0.0, f"Loading {name}")
             tokenizer = read_tokenizer(source.repository, online=self.online)
             return self._model(source.repository, name, report, self.online), tokenizer
@@ -271,7 +273,7 @@ class _Loader:
         """The model for fused passes on the CPU; None where there are none for it."""
         if not self.may_fuse:
             return None
-        config = whole_config(Path(location)) or read_config(location, online=online)
+        config = read_config(location, online=online)
         if not is_possible(config):
             return None
         folder = hub.folder_of(location, name, report, online)

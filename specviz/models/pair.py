@@ -26,11 +26,12 @@ class ModelPair:
     Attributes:
         drafter_model, verifier_model: what runs them.
         key: the registry's key, or a name of one's own.
-        vocabulary_size: ids 0 … vocabulary_size − 1 are shared by both models and the tokenizer; logits beyond are
-            padding, to be cut off.
+        vocabulary_size: ids 0 … vocabulary_size − 1 are those of the tokenizer that the verifier scores. Logits beyond are
+            padding, to be cut off; for an id that the drafter lacks q is 0.
         context_length: number of positions that both models can read.
         eos_token_ids: every id that ends a text.
         is_chat: whether the tokenizer has a chat template.
+        suppressed_ids: ids that the verifier's generation config forbids.
     """
 
     key: str
@@ -44,6 +45,7 @@ class ModelPair:
     context_length: int
     eos_token_ids: frozenset[int]
     is_chat: bool
+    suppressed_ids: frozenset[int] = frozenset()
 
     @property
     def drafter(self) -> PreTrainedModel:
@@ -107,7 +109,8 @@ def pair_from_models(
         drafter: on the same kind of device as the verifier.
         verifier: the larger model, which scores the draft tokens.
         tokenizer: the verifier's.
-        drafter_tokenizer: the drafter's, where it came with its own; it must split every text as `tokenizer` does.
+        drafter_tokenizer: the drafter's, where it came with its own; it must split every text as `tokenizer` does, and may
+            lack ids or have further ones.
         key: as in `ModelPair`.
         title: both names by default.
         drafter_name: the model's class and size by default.
@@ -115,7 +118,8 @@ def pair_from_models(
         kind: the class of the pair.
 
     Raises:
-        PairError: tokenizers that differ, models on different kinds of device, or a config without a context length.
+        PairError: tokenizers that differ or that are written in Python, models on different kinds of device, a config without a
+            context length, or a generation config that cannot be followed.
     """
     from specviz.runtime.model_runner import TorchModel
 
@@ -151,6 +155,13 @@ def make_pair(
     kind: type[P],
 ) -> P:
     """`pair_from_models` for models that any runner runs."""
+    from specviz.models.generation import check_is_served, end_ids, suppressed_ids
+
+    if getattr(tokenizer, "backend_tokenizer", None) is None:
+        raise PairError(
+            f"The tokenizer of {verifier_name}, {type(tokenizer).__name__}, is written in Python; a pair needs one of the "
+            "tokenizers library, such as a PreTrainedTokenizerFast."
+        )
     if drafter_tokenizer is not None and not same_tokenizer(drafter_tokenizer, tokenizer):
         raise PairError(
             f"{drafter_name} and {verifier_name} have different tokenizers: a pair needs two models that "
@@ -158,6 +169,8 @@ def make_pair(
         )
     if drafter.device.type != verifier.device.type:
         raise PairError(f"{drafter_name} and {verifier_name} are on different devices: put both on one.")
+    generation = verifier.generation_config
+    check_is_served(generation, verifier_name)
     return kind(
         key=key,
         title=title or f"{drafter_name} → {verifier_name}",
@@ -166,12 +179,13 @@ def make_pair(
         tokenizer=tokenizer,
         drafter_name=drafter_name,
         verifier_name=verifier_name,
-        vocabulary_size=min(len(tokenizer), drafter.output_size, verifier.output_size),
+        vocabulary_size=min(1 + max(tokenizer.get_vocab().values()), verifier.output_size),
         context_length=min(
             context_length(drafter.config, drafter_name), context_length(verifier.config, verifier_name)
         ),
-        eos_token_ids=_eos_token_ids(verifier.generation_config, tokenizer),
+        eos_token_ids=end_ids(generation),
         is_chat=bool(getattr(tokenizer, "chat_template", None)),
+        suppressed_ids=suppressed_ids(generation),
     )
 
 
@@ -185,8 +199,13 @@ _TRIED = (
 
 
 def same_tokenizer(one: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase) -> bool:
-    """Whether two tokenizers have the same ids for the same pieces and split texts, as far as is tried, alike."""
-    if one.get_vocab() != other.get_vocab():
+    """Whether ids that two tokenizers share mean the same pieces, and texts, as far as is tried, are split alike.
+
+    The larger one may have added further ids after those of the other.
+    """
+    ids, others = sorted((one.get_vocab(), other.get_vocab()), key=len)
+    pieces = {at: piece for piece, at in others.items()}
+    if any(others.get(piece, at) != at or pieces.get(at, piece) != piece for piece, at in ids.items()):
         return False
     return all(one(text)["input_ids"] == other(text)["input_ids"] for text in _TRIED)
 
@@ -209,10 +228,3 @@ def context_length(config: Any, name: str) -> int:
     raise PairError(
         f"{name} does not say how many positions it can read: set max_position_embeddings in its config."
     )
-
-
-def _eos_token_ids(generation_config: Any, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Every id that ends a text: the verifier's generation config may have several, the tokenizer has one."""
-    configured = generation_config.eos_token_id if generation_config else None
-    several = configured if isinstance(configured, list) else [configured]
-    return frozenset(int(it) for it in (*several, tokenizer.eos_token_id) if it is not None)

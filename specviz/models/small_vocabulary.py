@@ -78,7 +78,7 @@ class _WideEmbedding(nn.Module):
 
     def __init__(self, inner: Any, reads: Tensor) -> None:
         super().__init__()
-        self.inner = inner
+        self.inner, self.num_embeddings = inner, len(reads)
         self.register_buffer("reads", reads, persistent=False)
 
     @property

@@ -324,12 +324,10 @@ def _convert(gguf: Path, target: Path) -> None:
     if importlib.util.find_spec("gguf") is None:
         raise PairError("The package gguf is missing, which reads the embedded model: pip install gguf.")
     # Here and not above: it takes seconds, and the registry imports this module.
-    from specviz.models.checkpoint import from_gguf, whole_config
+    from specviz.models.checkpoint import from_gguf, read_config
 
-    config = whole_config(SHIPPED)
-    assert config is not None
     target.mkdir()
-    from_gguf(gguf, config).save(target)
+    from_gguf(gguf, read_config(str(SHIPPED))).save(target)
     shutil.copytree(
         SHIPPED, target, dirs_exist_ok=True
     )  # its config too, as transformers' own class writes it

@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from tokenizers.decoders import DecodeStream
-
 from specviz.errors import RequestError
+from specviz.models.decoding import Decoding
 from specviz.schema.settings import Request
 
-_CONTEXT_IDS = 8
-"""Number of prompt ids that the incremental decoder starts from, so that leading spaces survive."""
+_REASON = 200
+"""Characters that are told of why a chat template refuses a conversation."""
 
 
 def encode_prompt(tokenizer: Any, request: Request) -> list[int]:
     """The ids of a request's prompt, put into the chat template if the models have one.
 
     Raises:
-        RequestError: messages for a model without a chat template, or a prompt that comes to no token at all.
+        RequestError: messages for a model without a chat template, a conversation that the template does not take, or a
+            prompt that comes to no token at all.
     """
     if request.token_ids is not None:
         return list(request.token_ids)
@@ -32,14 +32,30 @@ def encode_prompt(tokenizer: Any, request: Request) -> list[int]:
     if messages is None:
         ids = tokenizer(request.prompt)["input_ids"]
     elif tokenizer.chat_template:
-        ids = tokenizer.apply_chat_template(
-            [dict(message) for message in messages], add_generation_prompt=True, return_dict=True
-        )["input_ids"]
+        chat = [dict(message) for message in messages]
+        ids = in_template(tokenizer, chat, add_generation_prompt=True, return_dict=True)["input_ids"]
     else:
         raise RequestError("This pair's models have no chat template: give a prompt instead of messages.")
     if not ids:
         raise RequestError("The prompt comes to no token at all: write at least one word.")
     return list(ids)
+
+
+def in_template(tokenizer: Any, messages: list[dict[str, str]], **options: Any) -> Any:
+    """`tokenizer.apply_chat_template(messages, **options)`.
+
+    Raises:
+        RequestError: the template refuses the conversation, with the template's own words, or breaks on it.
+    """
+    try:
+        return tokenizer.apply_chat_template(messages, **options)
+    except Exception as error:  # templates are programs, and raise errors of many kinds
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if len(reason) > _REASON:
+            reason = f"{reason[: _REASON - 1]}…"
+        raise RequestError(
+            f"The chat template of this pair's models does not take this conversation: {reason.rstrip('.')}."
+        ) from error
 
 
 def forbidden_ids(tokenizer: Any, forbidden: Sequence[str | int], vocabulary_size: int) -> list[int]:
@@ -65,20 +81,17 @@ def forbidden_ids(tokenizer: Any, forbidden: Sequence[str | int], vocabulary_siz
 
 
 class TokenLabels:
-    """Labels of single tokens, spaces included, cached. Bytes that are no character alone become U+FFFD."""
+    """Labels of single tokens, spaces included, cached. Bytes that are no character alone become U+FFFD.
+
+    Attributes:
+        decoding: what they are decoded by.
+        special: ids that no text has, such as an end-of-text marker's.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
-        self.special = frozenset(tokenizer.all_special_ids)
-        anchor = tokenizer("a", add_special_tokens=False)["input_ids"]
-        # Decoded after an anchor, so that decoders which strip a leading space have nothing to strip.
-        skipped, decode = len(tokenizer.decode(anchor)), tokenizer.backend_tokenizer.decode
-
-        @lru_cache(maxsize=65536)
-        def label(token: int) -> str:
-            text: str = decode([*anchor, token], skip_special_tokens=False)
-            return text[skipped:]
-
-        self._label = label
+        self.decoding = Decoding(tokenizer)
+        self.special = self.decoding.special
+        self._label = lru_cache(maxsize=65536)(self.decoding.label)
 
     def __call__(self, token: int) -> str:
         """The token's own text."""
@@ -88,14 +101,34 @@ class TokenLabels:
 class Detokenizer:
     """Ids to text, one at a time, never half a UTF-8 character.
 
-    The texts returned join to the decoded whole; a token that only begins a character returns "", and the token
-    that completes it returns the character. Special tokens return "".
+    What `push` returns, and `finish` at the end, joins to exactly `tokenizer.decode(ids, skip_special_tokens=True)`, for any
+    ids. What a later token may still change waits and is told once it is settled: a character's first bytes, a run of byte
+    tokens, a space that the next word may take away. Special tokens return "".
     """
 
-    def __init__(self, tokenizer: Any, prompt_ids: Sequence[int]) -> None:
-        self._tokenizer = tokenizer.backend_tokenizer
-        self._stream = DecodeStream(ids=list(prompt_ids[-_CONTEXT_IDS:]), skip_special_tokens=True)
+    def __init__(self, tokenizer: Any, prompt_ids: Sequence[int] = ()) -> None:
+        """Begin a text.
+
+        Args:
+            tokenizer: or its `Decoding`, which many texts may share.
+            prompt_ids: what the text goes on from. They change nothing: `decode` is asked of the new ids alone.
+        """
+        self._decoding = tokenizer if isinstance(tokenizer, Decoding) else Decoding(tokenizer)
+        self._stages = self._decoding.stages()
 
     def push(self, token: int) -> str:
         """The text that `token` completes, which may be empty."""
-        return self._stream.step(self._tokenizer, token) or ""
+        piece = self._decoding.piece(token)
+        return "" if piece is None else self._through((piece,), 0)
+
+    def finish(self) -> str:
+        """The text that was waiting when the last token had come; no token comes after. A second call returns ""."""
+        told = [self._through(stage.finish(), index) for index, stage in enumerate(self._stages, 1)]
+        self._stages = self._decoding.stages()
+        return "".join(told)
+
+    def _through(self, pieces: Sequence[str], first: int) -> str:
+        """What the stages from the `first` on make of some pieces."""
+        for stage in self._stages[first:]:
+            pieces = [made for piece in pieces for made in stage.push(piece)]
+        return "".join(pieces)

@@ -34,7 +34,7 @@ class ModelRunner(Runner):
     """A runner of a transformers model."""
 
     def __init__(self, model: Any, vocabulary_size: int, workspace: Workspace | None = None) -> None:
-        """Wrap `model`, cutting its logits to the pair's `vocabulary_size` real tokens.
+        """Wrap `model`, whose logits become those of the pair's `vocabulary_size` tokens: cut, or −inf for tokens it lacks.
 
         With a `workspace` that is not in use, its buffers are used and passes are captured.
         """
@@ -42,6 +42,7 @@ class ModelRunner(Runner):
         layer_types = set(getattr(config, "layer_types", None) or ())
         self._model = model
         self.vocabulary_size = vocabulary_size
+        self._scored, self._read_ids = min(vocabulary_size, output_size(model)), input_size(model)
         self._window = getattr(config, "sliding_window", None)
         if not getattr(config, "use_sliding_window", True):
             self._window = None
@@ -110,6 +111,7 @@ class ModelRunner(Runner):
         transient: bool = False,
     ) -> Tensor:
         """See `Runner.forward`."""
+        tokens = self._readable(tokens)
         if (
             self._held is not None
             and slots is None
@@ -118,10 +120,20 @@ class ModelRunner(Runner):
         ):
             return self._replay(self._held.graphs, tokens, positions, visible, valid)
         if self._decoder is not None:
-            of_the_pair = partial(self._decoder.logits, vocabulary_size=self.vocabulary_size)
-            return self._decode(of_the_pair, tokens, positions, visible, valid, slots)
+            scored = partial(self._decoder.logits, vocabulary_size=self._scored)
+            return self._of_the_pair(self._decode(scored, tokens, positions, visible, valid, slots))
         output = self._run(self._model, tokens, positions, visible, valid, slots)
-        return output.logits[..., : self.vocabulary_size]
+        return self._of_the_pair(output.logits)
+
+    def _readable(self, tokens: Tensor) -> Tensor:
+        """Tokens as the model reads them: one that it lacks as its last one."""
+        return tokens.clamp(max=self._read_ids - 1) if self._read_ids < self.vocabulary_size else tokens
+
+    def _of_the_pair(self, logits: Tensor) -> Tensor:
+        """Logits of the pair's tokens: without padding, and −inf for tokens that the model lacks."""
+        logits = logits[..., : self._scored]
+        lacking = self.vocabulary_size - self._scored
+        return functional.pad(logits, (0, lacking), value=-torch.inf) if lacking else logits
 
     def _decode(
         self,
@@ -187,12 +199,12 @@ class ModelRunner(Runner):
         slots = slice(0, len(tokens))
         if self._decoder is not None:
             self._decoder.prepare(self._cache)
-            size = self.vocabulary_size
-            return self._decoder.logits(tokens, positions, index, self._cache, slots, visible, size)
+            size = self._scored
+            found = self._decoder.logits(tokens, positions, index, self._cache, slots, visible, size)
+            return self._of_the_pair(found)
         self._cache.write_to(slots, index, visible)
         output = self._call(self._model, tokens, positions, visible)
-        logits: Tensor = output.logits[..., : self.vocabulary_size]
-        return logits
+        return self._of_the_pair(output.logits)
 
     def read(
         self,
@@ -204,6 +216,7 @@ class ModelRunner(Runner):
         slots: slice | None = None,
     ) -> None:
         """See `Runner.read`."""
+        tokens = self._readable(tokens)
         if self._decoder is not None:
             self._decode(self._decoder.read, tokens, positions, visible, valid, slots)
         else:
@@ -277,8 +290,7 @@ class TorchModel:
     @property
     def output_size(self) -> int:
         """Number of logits, padding included."""
-        head = self._module.get_output_embeddings()
-        return int(getattr(head, "out_features", None) or self.config.get_text_config().vocab_size)
+        return output_size(self._module)
 
     @property
     def precision(self) -> str:
@@ -328,6 +340,18 @@ class TorchModel:
         """Free captured passes and the buffers they hold; returns True if any were freed."""
         kept = workspace(self._module)
         return kept is not None and kept.free_memory()
+
+
+def output_size(model: Any) -> int:
+    """Number of logits that a causal language model gives, padding included."""
+    head = model.get_output_embeddings()
+    return int(getattr(head, "out_features", None) or model.config.get_text_config().vocab_size)
+
+
+def input_size(model: Any) -> int:
+    """Number of ids that a language model reads, padding included."""
+    embedding = model.get_input_embeddings()
+    return int(getattr(embedding, "num_embeddings", None) or output_size(model))
 
 
 def position_bytes(model: Any) -> int:

@@ -297,7 +297,7 @@ class Model(Protocol):
         """Bytes of weights that a pass over one token reads."""
 
     def runner(self, vocabulary_size: int, *, apart: bool = False, beside: bool = False) -> Runner:
-        """A runner with no slots, whose logits are cut to `vocabulary_size`.
+        """A runner with no slots, whose logits are of `vocabulary_size` tokens: cut, or −inf for tokens that the model lacks.
 
         Args:
             apart: it leaves alone the buffers that outlive their owners; or

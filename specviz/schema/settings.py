@@ -282,7 +282,8 @@ class Prompt:
     """What is to be continued: exactly one of `prompt`, `messages`, `token_ids`."""
 
     prompt: str | None = None
-    messages: Sequence[Mapping[str, str]] | None = None
+    # Left out of the hash, which mappings have none of.
+    messages: Sequence[Mapping[str, str]] | None = field(default=None, hash=False)
     token_ids: Sequence[int] | None = None
     raw: bool = False
 
@@ -303,13 +304,32 @@ class Prompt:
                 'messages must be a list of {"role": ..., "content": ...} with at least one entry.'
             )
         if self.token_ids is not None:
+            object.__setattr__(self, "token_ids", _whole_numbers(self.token_ids))
             if not self.token_ids:
                 raise RequestError("token_ids is empty: there must be at least one token to continue.")
-            if not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in self.token_ids):
-                raise RequestError("token_ids must be whole numbers of at least 0.")
         texts = [self.prompt or "", *(message["content"] for message in self.messages or ())]
         if any(map(has_half_characters, texts)):
             raise RequestError("The prompt has half a character in it (a lone surrogate): leave that out.")
+
+
+def _whole_numbers(ids: Any) -> tuple[int, ...]:
+    """Ids as plain ints, from a list, a tuple, or one dimension of a tensor or an array.
+
+    Raises:
+        RequestError: they are anything else, or below 0.
+    """
+    try:
+        found = ids.tolist() if hasattr(ids, "tolist") else ids  # of torch, of numpy
+        if not isinstance(found, Sequence) or isinstance(found, str | bytes | bytearray):
+            raise TypeError
+        plain = [each.item() if hasattr(each, "item") else each for each in found]
+        if not all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in plain):
+            raise ValueError
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise RequestError(
+            "token_ids must be whole numbers of at least 0: a list of them, or a tensor or an array of one dimension."
+        ) from error
+    return tuple(map(int, plain))
 
 
 def _is_conversation(messages: object) -> bool:
@@ -350,7 +370,7 @@ class Request(Settings, Prompt):
     Attributes:
         prompt: text; wrapped as a user's turn where the pair is a chat model, unless `raw`.
         messages: a conversation, [{"role": ..., "content": ...}, ...], for chat models.
-        token_ids: the exact ids to continue.
+        token_ids: the exact ids to continue: a list, or a tensor or an array of one dimension; kept as a tuple of ints.
         raw: take `prompt` as it is, without the chat template.
         method: one of `specviz.core.methods.METHODS`.
         lenience: within the method's range; None takes the method's default.
@@ -391,6 +411,11 @@ class Request(Settings, Prompt):
         for name, setting in SETTINGS.items():
             setting.check(getattr(self, name))
         self.check_prompt()
+        # Copies, which whoever gave them cannot change any more.
+        if isinstance(self.forbidden_tokens, list):
+            object.__setattr__(self, "forbidden_tokens", tuple(self.forbidden_tokens))
+        if self.messages is not None:
+            object.__setattr__(self, "messages", tuple(dict(message) for message in self.messages))
 
     def __setattr__(self, name: str, value: object) -> None:
         # Not `frozen=True`: a run has the same settings, can change in other ways, and could not inherit them then.

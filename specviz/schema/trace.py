@@ -97,8 +97,8 @@ class Token:
     """One emitted token.
 
     Attributes:
-        id, text, label: the id; the text it adds to the run ("" for special tokens and for the first bytes of
-            an unfinished character); how to name it alone.
+        id, text, label: the id; the text it completes ("" for special tokens and where what it says may still change, as the
+            first bytes of a character; the last token has also what was unfinished until then); how to name it alone.
         position: absolute, prompt included.
         round: index of its round.
         accepted: drafted and accepted; otherwise drawn by the verifier.
@@ -172,6 +172,7 @@ class Run(Settings, Models):
     `stop_reason` is "eos", "length", "context" (the models' context is full), "cancelled" or "time" (a server's
     deadline passed); "" while it runs. `neighbours` is the most texts of others that a round was shared with.
     `alternatives` are what every token's `what_if` speaks of, this run's own method among them; empty without.
+    `tail` is what was unfinished where a run was cut ("cancelled" or "time"), such as half a character, which reads U+FFFD.
     `continues` says whose first tokens `prompt_ids` end with, where this is a fork of another run: its own tokens begin there.
     `verifier_calls` and `drafter_calls` count forward passes in rounds, as far as this run had a use for them; prefill is
     not among them.
@@ -193,6 +194,7 @@ class Run(Settings, Models):
     verifier_calls: int = field(default=0, metadata=AT_END)
     drafter_calls: int = field(default=0, metadata=AT_END)
     neighbours: int = field(default=0, metadata=AT_END_IF_ANY)
+    tail: str = field(default="", metadata=AT_END_IF_ANY)
     drafter_logits: Any = field(default=None, compare=False, repr=False, metadata=UNSAVED)
     verifier_logits: Any = field(default=None, compare=False, repr=False, metadata=UNSAVED)
 
@@ -263,9 +265,13 @@ class Run(Settings, Models):
 
     @property
     def text(self) -> str:
-        """The generated text, after the prompt's where `echo` was asked for; a fork's has what it kept before it."""
+        """What `tokenizer.decode(ids, skip_special_tokens=True)` makes of the new tokens; of those it kept too, for a fork.
+
+        Where `echo` was asked for, the prompt's text comes before it.
+        """
         kept = self.continues.text + self.continues.chosen_text if self.continues else ""
-        return (self.prompt if self.echo else "") + kept + "".join(token.text for token in self.tokens)
+        told = "".join(token.text for token in self.tokens)
+        return (self.prompt if self.echo else "") + kept + told + self.tail
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -302,7 +308,7 @@ class Run(Settings, Models):
     def summary(self) -> dict[str, Any]:
         """The run's public fields as one JSON-ready object: settings, text, figures, rounds."""
         figures = {name: getattr(self, name) for name in _FIGURES} | trace_file.ending(self)
-        figures.pop("neighbours", None)
+        figures = {name: value for name, value in figures.items() if name not in ("neighbours", "tail")}
         return trace_file.opening(self) | figures | {"rounds": [asdict(r) for r in self.rounds]}
 
     def lines(self) -> Iterator[str]:

@@ -279,7 +279,7 @@ class SharedEngine(BaseEngine):
         now = time.monotonic()
         with self._lock:
             for sequence, reason in self._scheduler.leaving(now):
-                sequence.run.stop_reason = reason
+                sequence.cut(reason)
                 self._finish(sequence)
             for group, error in self._scheduler.unserved(now):
                 self._fail(group, error)

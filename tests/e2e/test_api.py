@@ -200,7 +200,7 @@ def test_http_answers_what_is_wrong_in_a_sentence(address: str, body: dict[str, 
     ("path", "body"),
     [
         ("call/v2/generate", {}),
-        ("call/v2/generate", {"prompt": "Hi", "secret": 1}),
+        ("call/v2/generate", {"prompt": "secret", "nonsense": 1}),
         ("call/v2/nothing", {}),
         ("call/nothing", {"data": []}),
         ("call/generate", {"data": "secret"}),

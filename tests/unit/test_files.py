@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specviz.files import kept
+from specviz.files import kept, write_whole
 
 
 def test_what_was_made_is_read_until_what_it_is_made_of_changes(
@@ -39,3 +39,8 @@ def test_where_nothing_can_be_kept_it_is_made_each_time(
     for _ in range(2):
         kept("name", [], lambda: made.append("made") or "text")  # type: ignore[func-returns-value]
     assert made == ["made", "made"]
+
+
+def test_a_device_is_written_to_and_not_replaced() -> None:
+    write_whole(Path("/dev/null"), "nothing")
+    assert Path("/dev/null").is_char_device()

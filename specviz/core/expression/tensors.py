@@ -51,7 +51,7 @@ def compile_rule(node: Node) -> Callable[[Distributions, Number], tuple[Tensor, 
         return rule
     greater, lesser = map(_compile, sides)
     names = [each.name for each in node.walk()]
-    careful = not set(names).isdisjoint(_RISKY) or names.count("*") > _FACTORS
+    careful = not set(names).isdisjoint(_RISKY) or names.count("*") > (1 if "a" in names else _FACTORS)
 
     def comparison(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:
         context = (b, a, None)
@@ -103,7 +103,9 @@ def _least(left: float, right: float) -> float:
 
 _RISKY = ("/", "sqrt", "log", "exp")
 _FACTORS = 5
-"""Where infinity can come out, and so what is not a number: of these, and of more factors than a float32 holds millions of."""
+"""Where infinity can come out, and so what is not a number: of these, and of more factors than a float32 holds millions of, or a lenience
+without bounds and more than one.
+"""
 _ON_NUMBERS: dict[str, Callable[..., float]] = {
     "+": lambda left, right: left + right,
     "-": lambda left, right: left - right,

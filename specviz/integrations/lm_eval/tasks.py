@@ -17,6 +17,7 @@ from lm_eval.tasks import TaskManager
 from specviz.analysis.sweep.items import Item, Items
 from specviz.errors import RequestError, SpecvizError
 from specviz.models.pair import ModelPair
+from specviz.models.tokenizer import in_template
 
 SOURCE = "lm-eval:"
 """The prefix of a task's name where the items of a sweep are asked for."""
@@ -201,18 +202,13 @@ def chat_text(pair: ModelPair, chat_history: list[dict[str, str]], add_generatio
     """
     if not pair.is_chat:
         raise RequestError("This pair's models have no chat template: ask without one.")
-    try:
-        text = pair.tokenizer.apply_chat_template(
-            chat_history,
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=not add_generation_prompt,
-        )
-    except Exception as error:  # templates are programs and raise errors of many kinds
-        raise RequestError(
-            "The pair's chat template does not take this task's conversation (many take no system message): ask "
-            "without it."
-        ) from error
+    text = in_template(
+        pair.tokenizer,
+        chat_history,
+        tokenize=False,
+        add_generation_prompt=add_generation_prompt,
+        continue_final_message=not add_generation_prompt,
+    )
     return str(text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -183,13 +185,104 @@ def test_options_take_several_values_or_are_repeated() -> None:
     assert kept == [{"numbers": [-1, 0, 0.5], "names": ["a", "b"], "rows": 2}] * 2
 
 
-def test_an_unwritable_trace_is_one_sentence_and_status_1(
-    capsys: pytest.CaptureFixture, tmp_path: Path
+@pytest.mark.parametrize("where", ["no/trace", ".", "taken/trace"])
+def test_an_unwritable_trace_is_refused_before_anything_is_loaded(
+    where: str, capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (
-        shell.main(["generate", "hello", "--max-new-tokens", "2", "--trace", str(tmp_path / "no" / "t")]) == 1
-    )
-    assert "could not be written" in capsys.readouterr().err
+    (tmp_path / "taken").write_text("a file, no folder")
+    monkeypatch.setattr("specviz.models.loading.load_pair", None)
+    assert shell.main(["generate", "hello", "--trace", str(tmp_path / where)]) == 2
+    assert "--trace cannot be written there" in capsys.readouterr().err
+
+
+def test_a_trace_that_turns_out_unwritable_leaves_nothing_behind(
+    capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, data: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    trace = tmp_path / "trace.jsonl"
+    assert shell.main(["generate", "hello", "--max-new-tokens", "2", "--trace", str(trace)]) == 1
+    assert "The trace could not be written: No space left on device." in capsys.readouterr().err
+    assert not list(tmp_path.glob("trace*"))
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "ascii"])
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_a_stream_that_is_not_utf8_gets_all_of_the_text(
+    encoding: str, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the encoding lacks comes as an escape; JSON stays JSON, and the trace is written."""
+    out, err, trace = io.BytesIO(), io.BytesIO(), tmp_path / "trace.jsonl"
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(out, encoding))
+    monkeypatch.setattr("sys.stderr", io.TextIOWrapper(err, encoding))
+    ask = [
+        "generate",
+        "naïve 日本語 🎉",
+        "--max-new-tokens",
+        "40",
+        "--temperature",
+        "2",
+        "--trace",
+        str(trace),
+    ]
+    assert shell.main([*ask, *arguments]) == 0
+    text = Run.load(trace).text
+    assert any(ord(each) > 255 for each in text)
+    printed = out.getvalue().decode(encoding)
+    if arguments:
+        assert json.loads(printed)["text"] == text
+    else:
+        escaped = text.encode(encoding, "backslashreplace").decode(encoding)
+        assert printed.replace("\r\n", "\n") == f"{escaped}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["methods"], ["--help"], ["generate", "hello", "--max-new-tokens", "3"]]
+)
+def test_a_full_disk_under_standard_output_is_one_sentence(
+    arguments: list[str], capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        assert shell.main(arguments) == 1
+    printed = capsys.readouterr().err
+    assert printed.count("specviz: Standard output could not be read or written: No space left") == 1
+    assert "Traceback" not in printed
+
+
+@pytest.mark.parametrize(
+    "arguments", [["methods"], ["--help"], ["generate", "hello", "--max-new-tokens", "3"]]
+)
+def test_a_pipe_whose_reader_has_gone_ends_quietly(
+    arguments: list[str], capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with suppress(BrokenPipeError), open(write, "w", encoding="utf-8") as gone:
+        monkeypatch.setattr("sys.stdout", gone)
+        assert shell.main(arguments) == 1
+    assert not [line for line in capsys.readouterr().err.splitlines() if line.startswith("specviz:")]
+
+
+def test_without_standard_output_a_run_is_still_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    trace = tmp_path / "trace.jsonl"
+    assert shell.main(["generate", "hello", "--max-new-tokens", "2", "--trace", str(trace)]) == 0
+    assert len(Run.load(trace).token_ids) == 2
+
+
+def test_a_prompt_of_bytes_that_are_no_text_is_asked_wrongly(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9"), "utf-8"))
+    assert shell.main(["generate", "-"]) == 2
+    assert "Standard input is no text in utf-8" in capsys.readouterr().err
 
 
 def test_a_terminal_gets_colours_and_no_escape_sequences_of_the_model(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specviz.core.sampling import distribution, draw, draw_in_two_steps, total, uniforms
+from specviz.core.sampling import Warp, distribution, draw, draw_in_two_steps, total, uniforms
 
 THREADS = (1, 2)
 """So many threads at least, for whatever is summed differently by more than one."""
@@ -108,6 +108,45 @@ def test_truncation_agrees_with_transformers() -> None:
             scores = warper(None, scores)
         ours = distribution(logits, temperature, k, p)
         assert (ours - scores.softmax(-1)).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("size", [16, 4096])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_ties_at_the_edge_fall_as_in_transformers(size: int, dtype: torch.dtype) -> None:
+    """Top-k keeps all that tie with the k-th, top-p the highest ids of a tie; whether all tokens are sorted or the leading ones."""
+    from transformers import TopKLogitsWarper, TopPLogitsWarper
+
+    levels = torch.randint(-2, 3, (8, size), generator=torch.Generator().manual_seed(3)).to(dtype)
+    for k in (1, 5, 15, 2 * size):
+        kept = TopKLogitsWarper(k)(None, levels) > -torch.inf
+        assert torch.equal(distribution(levels, 1.0, k) > 0, kept)
+    even = torch.zeros(1, size, dtype=dtype)  # sums of equal powers of two have no rounding
+    for p in (0.25, 0.5, 0.75) if size == 16 else ():  # of a large vocabulary its sort is not stable
+        kept = TopPLogitsWarper(p)(None, even) > -torch.inf
+        assert torch.equal(distribution(even, 1.0, 0, p) > 0, kept)
+    few = torch.full((1, size), -torch.inf, dtype=dtype)
+    few[0, 2:6] = 0
+    assert distribution(few, 1.0, 0, 0.5)[0].nonzero().flatten().tolist() == [4, 5]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("temperature", [1e-300, 1e-40, 1e-21, 1e-19, 1e29, 1e40, 1e300])
+def test_temperatures_at_their_limits_are_greedy_or_uniform(temperature: float, dtype: torch.dtype) -> None:
+    """By compiled loops and by torch, also beside other temperatures, and with forbidden tokens."""
+    logits = torch.randn(2, 1, 300, generator=torch.Generator().manual_seed(4)).to(dtype)
+    logits[..., 7] = -torch.inf
+    heat = Warp(temperature).computable().temperature
+    right = torch.ones_like(logits).index_fill(-1, torch.tensor(7), 0) / 299
+    if temperature < 1:
+        right = distribution(logits, 0.0)
+    mixed = torch.tensor([[heat], [1.0]], dtype=torch.float64)
+    for found in (distribution(logits, heat), distribution(logits, mixed)[:1]):
+        assert (found - right[: len(found)]).abs().max() < 1e-6
+
+
+def test_the_least_top_p_keeps_one_token() -> None:
+    logits = torch.randn(3, 400, generator=torch.Generator().manual_seed(6))
+    assert torch.equal(distribution(logits, 1.0, 0, 1e-300), distribution(logits, 0.0))
 
 
 def test_rows_with_truncations_of_their_own_equal_rows_alone() -> None:

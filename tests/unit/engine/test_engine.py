@@ -425,8 +425,7 @@ def test_text_is_the_decoded_ids_with_spaces_and_newlines(engine: Engine) -> Non
     tokenizer = engine.pair.tokenizer
     for seed in range(4):
         run = one(engine, seed=seed)
-        whole = tokenizer.decode(run.token_ids, skip_special_tokens=True)
-        assert whole.rstrip("\ufffd").startswith(run.text.rstrip("\ufffd"))
+        assert run.text == tokenizer.decode(run.token_ids, skip_special_tokens=True)
         assert one(engine, seed=seed, echo=True).text == PROMPT + run.text
 
 

@@ -401,6 +401,14 @@ def test_a_small_vocabulary_is_as_on_the_cpu(gpu: PretendGpu, pairs: Pairs, tmp_
 
 
 @pytest.mark.usefixtures("steady")
+def test_a_drafter_that_lacks_tokens_is_as_on_the_cpu(gpu: PretendGpu, pairs: Pairs, tmp_path: Path) -> None:
+    pair = pairs("llama")
+    drafter = tiny_model("llama", pair.vocabulary_size - 40, 1, tmp_path).requires_grad_(False)
+    runs = check_on_gpu(dataclasses.replace(pair, drafter_model=TorchModel(drafter)), mixed())
+    assert any(token.accepted for run in runs for token in run.tokens)
+
+
+@pytest.mark.usefixtures("steady")
 def test_draws_in_wider_steps_are_those_of_the_cpu(
     gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,6 +127,16 @@ def test_greedy_lossless_text_is_plain_generates(family: str, method: str, tmp_p
     assert torch.equal(cascade(them, method=method), plain(them))
 
 
+def test_ids_that_only_the_verifier_has_are_written(tmp_path: Path) -> None:
+    """Law 5: the verifier has twenty ids more than the drafter, which score high."""
+    them = models("llama", tmp_path, verifier_padding=23)
+    head = them.verifier.get_output_embeddings().weight.data
+    head[-20:] = 1.01 * head[100:120]
+    wanted = plain(them)
+    assert (wanted >= them.drafter.config.vocab_size).any()
+    assert torch.equal(cascade(them, method="speed", lenience=0.0), wanted)
+
+
 @pytest.mark.parametrize(
     ("eos", "pad"), [(0, 3), ([0, 1, 2, 5, 7, 9, 40], 3), (None, None), (None, 3)], ids=str
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -13,15 +12,14 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, LlamaConfig
+from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from specviz.engine.engine import Engine
 from specviz.engine.pair import Pair
 from specviz.errors import PairError
 from specviz.models import fused as fused_models
-from specviz.models import smollm2
-from specviz.models.checkpoint import _ASKED, QUANTISED, Checkpoint, from_gguf, is_quantised, whole_config
+from specviz.models.checkpoint import QUANTISED, Checkpoint, from_gguf, is_quantised
 from specviz.models.loading import load_pair
 from specviz.models.registry import HubSource, PairSpec
 from specviz.runtime.cpu.fused.runner import FusedModel
@@ -227,24 +225,6 @@ def test_activations_that_do_not_exist_are_refused(spec: PairSpec) -> None:
 def test_shapes_of_the_offered_pairs_have_fused_passes() -> None:
     for shape in SHAPES:
         assert fused_models.is_possible(published(shape, "F32").config), shape
-
-
-def test_a_config_that_lacks_nothing_is_read_without_its_class(tmp_path: Path) -> None:
-    """What is asked of it is what transformers' own class says; another kind, or one that lacks something, is left to that class."""
-    shipped = smollm2.SHIPPED
-    found, wanted = whole_config(shipped), AutoConfig.from_pretrained(str(shipped))
-    assert found is not None
-    assert type(found) is not type(wanted)
-    assert {name: getattr(found, name) for name in _ASKED} == {name: getattr(wanted, name) for name in _ASKED}
-    record = json.loads((shipped / "config.json").read_text())
-    for lacking in ("head_dim", "rope_parameters", "model_type"):
-        (tmp_path / "config.json").write_text(
-            json.dumps({name: it for name, it in record.items() if name != lacking})
-        )
-        assert whole_config(tmp_path) is None, lacking
-    (tmp_path / "config.json").write_text("[]")
-    assert whole_config(tmp_path) is None
-    assert whole_config(tmp_path / "nowhere") is None
 
 
 @pytest.mark.parametrize(

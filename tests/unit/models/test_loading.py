@@ -173,3 +173,69 @@ def test_the_real_embedded_pair_answers_and_drafts(key: str) -> None:
     answer = pair.verifier.generate(**ids, max_new_tokens=12, do_sample=False)
     assert "Paris" in pair.tokenizer.decode(answer[0])
     assert isinstance(AutoTokenizer.from_pretrained(smollm2.verifier_directory()), type(pair.tokenizer))
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float64])
+def test_weights_of_a_dtype_without_fused_passes_run_on_torch(dtype: torch.dtype, checkpoints: Path) -> None:
+    file = checkpoints / "verifier" / "model.safetensors"
+    weights = {name: it.to(dtype) if it.ndim == 2 else it for name, it in load_file(file).items()}
+    save_file(weights, file, metadata={"format": "pt"})
+    assert load_pair("disk", device="cpu").precision
+
+
+def quantise(directory: Path) -> None:
+    config = json.loads((directory / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "awq", "bits": 4}
+    (directory / "config.json").write_text(json.dumps(config))
+
+
+def pack_weights(directory: Path) -> None:
+    weights = load_file(directory / "model.safetensors")
+    name = next(each for each in weights if each.endswith("weight") and weights[each].ndim == 2)
+    weights[name.replace("weight", "qweight")] = weights.pop(name).to(torch.int32)
+    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def leave_gguf(directory: Path) -> None:
+    lose_weights(directory)
+    (directory / "model-Q4_K_M.gguf").write_bytes(b"GGUF" + bytes(64))
+
+
+def leave_adapter(directory: Path) -> None:
+    lose_weights(directory)
+    save_file({"lora_A.weight": torch.zeros(2, 2)}, directory / "adapter_model.safetensors")
+    (directory / "adapter_config.json").write_text("{}")
+
+
+def lose_shard(directory: Path) -> None:
+    lose_weights(directory)
+    named = json.dumps({"weight_map": {"lm_head.weight": "model-00002-of-00002.safetensors"}})
+    (directory / "model.safetensors.index.json").write_text(named)
+
+
+def empty_weights(directory: Path) -> None:
+    os.truncate(directory / "model.safetensors", 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (quantise, "Large is quantised by awq, a format that is not read"),
+        (pack_weights, "Large is quantised by GPTQ, AWQ or bitsandbytes, a format that is not read"),
+        (leave_gguf, "Large holds no safetensors and only GGUF, a format that is not read"),
+        (leave_adapter, "Large is an adapter and holds no model.safetensors"),
+        (
+            lose_shard,
+            "Large is incomplete: model-00002-of-00002.safetensors, which its index names, is missing",
+        ),
+        (empty_weights, "Large is incomplete: model.safetensors is empty"),
+    ],
+)
+def test_a_folder_that_is_not_read_says_what_it_holds(
+    change: Callable[[Path], None], words: str, checkpoints: Path
+) -> None:
+    """Before any weight is read, and without the advice to delete what is whole."""
+    change(checkpoints / "verifier")
+    told = refusal(device="cpu")
+    assert words in told
+    assert "delete" not in told

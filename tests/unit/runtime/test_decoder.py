@@ -15,9 +15,11 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from specviz.models.small_vocabulary import SmallVocabulary
+from specviz.runtime import model_runner
 from specviz.runtime.cuda import decoder as module
 from specviz.runtime.cuda.decoder import Decoder
 from specviz.runtime.kv_cache import KVCache
+from specviz.runtime.model_runner import ModelRunner
 
 SIZE = 101
 """Tokens of the vocabulary: no multiple of any block."""
@@ -122,6 +124,19 @@ def test_a_small_vocabulary_keeps_its_own_output_layer() -> None:
     found = logits(decoder, cache, tokens, 0, slice(0, 1), 3)
     torch.testing.assert_close(found, model(tokens).logits, **NEAR)
     assert found.isneginf().any()
+
+
+def test_tokens_that_the_model_lacks_are_never_likely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law 1 with q = 0 there: a runner asks a decoder for the model's own outputs alone."""
+    model = model_of("llama", num_hidden_layers=1)
+    monkeypatch.setattr(model_runner, "decoder_of", Decoder)
+    runner = ModelRunner(model, SIZE + 4)
+    tokens, positions = torch.tensor([[5, SIZE + 2, 7]]), torch.arange(3)[None]
+    runner.admit([object()], 3)
+    found = runner.forward(tokens, positions, visible=3)
+    torch.testing.assert_close(found[..., :SIZE], model(tokens.clamp(max=SIZE - 1)).logits, **NEAR)
+    assert found.shape[-1] == SIZE + 4
+    assert found[..., SIZE:].isneginf().all()
 
 
 def test_a_decoder_that_is_wrong_is_seen() -> None:

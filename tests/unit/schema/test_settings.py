@@ -7,8 +7,11 @@ import math
 import pickle
 import subprocess
 import sys
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from specviz.core.methods import METHODS
 from specviz.core.sampling import distribution
@@ -97,6 +100,51 @@ def test_a_request_cannot_be_changed_only_replaced() -> None:
     assert dataclasses.replace(request, seed=4) == Request(prompt="hello", seed=4)
     assert pickle.loads(pickle.dumps(request)) == copy.deepcopy(request) == request
     assert {request: 1}[Request(prompt="hello", seed=3)] == 1
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        *([5, 6], (5, 6), range(5, 7), torch.tensor([5, 6]), torch.tensor([5, 6], dtype=torch.uint8)),
+        *(np.array([5, 6]), list(np.array([5, 6])), [torch.tensor(5), np.int32(6)]),
+    ],
+)
+def test_ids_may_come_as_tensors_and_arrays(ids: Any) -> None:
+    """They are kept as a tuple of plain ints, which nobody can change, and which has a hash."""
+    request = Request(token_ids=ids)
+    assert request.token_ids == (5, 6)
+    assert [type(each) for each in request.token_ids] == [int, int]
+    assert {request: 1}[Request(token_ids=[5, 6])] == 1
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        *("ab", b"ab", 5, {5, 6}, [1.0], [True], [None], [[5, 6]], [np.bool_(True)], [-1]),
+        *(
+            torch.tensor([[5, 6]]),
+            torch.tensor(5),
+            torch.tensor([1.0]),
+            torch.tensor([True]),
+            np.array([0.5]),
+        ),
+        [torch.tensor([5, 6])],
+    ],
+)
+def test_what_are_no_ids_is_refused_in_a_sentence(ids: Any) -> None:
+    with pytest.raises(RequestError, match="token_ids must be whole numbers of at least 0: a list"):
+        Request(token_ids=ids)
+
+
+def test_what_a_request_was_made_of_can_be_changed_and_the_request_cannot() -> None:
+    turn, forbidden, ids = {"role": "user", "content": "hello"}, [1, 2], [5, 6]
+    talk, going_on = Request(messages=[turn], forbidden_tokens=forbidden), Request(token_ids=ids)
+    keys = {talk: 1, going_on: 2}
+    turn["content"] = "bye"
+    forbidden.append(3)
+    ids.append(7)
+    assert talk == Request(messages=[{"role": "user", "content": "hello"}], forbidden_tokens=(1, 2))
+    assert (keys[talk], keys[going_on], going_on.token_ids) == (1, 2, (5, 6))
 
 
 def test_every_setting_s_default_is_valid_and_within_what_the_page_offers() -> None:

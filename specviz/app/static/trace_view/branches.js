@@ -120,7 +120,10 @@ export function createBranches(grid, { text, scroller, methods, onItem, onClose 
       branch.rounds.push(entry);
       branch.cells.push(...cellsOf(entry));
       branch.text.add(entry);
-    } else if (entry?.type === "end") Object.assign(branch, { done: true, stopped: string(entry.stop_reason) });
+    } else if (entry?.type === "end") {
+      Object.assign(branch, { done: true, stopped: string(entry.stop_reason) });
+      branch.text.end(string(entry.tail));
+    }
     else if (entry?.type === "error") Object.assign(branch, { done: true, error: string(entry.message) });
     part(branch);
   }

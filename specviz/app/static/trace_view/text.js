@@ -137,6 +137,11 @@ export function createText(box, { scroller = box, latest = true, onShow, onPin, 
     return fresh;
   }
 
+  /** Take in the end of a run that was cut: what was unfinished then stands with the last token. */
+  function end(tail) {
+    if (tail) items.at(-1)?.node.append(el("span", "sv-ink", tail));
+  }
+
   /** Put the rounds that were added on the page. */
   function flush() {
     box.append(added);
@@ -323,5 +328,5 @@ export function createText(box, { scroller = box, latest = true, onShow, onPin, 
     scroller.scrollTop = 0;
   }
 
-  return { reset, begin, add, flush, rest, split, join, showUpTo, pin, unpin, clear, mark, items: () => items, pinned: () => pinned };
+  return { reset, begin, add, end, flush, rest, split, join, showUpTo, pin, unpin, clear, mark, items: () => items, pinned: () => pinned };
 }

@@ -85,7 +85,7 @@ export function createTraceView(root, options = {}) {
       else if (entry?.type === "round") {
         rounds.push(entry);
         timeline.add(text.add(entry), entry, run);
-      }
+      } else if (entry?.type === "end") text.end(string(entry.tail));
     }
     footer.keep(string(value));
     if (entries.length === 0) return;

@@ -46,7 +46,9 @@ class FusedModel:
     precision: str
     kept: Tensor | None = None
     reads: np.ndarray | None = None
-    _known: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
+    _vocabularies: dict[int, tuple[Tensor | None, np.ndarray | None]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     device = torch.device("cpu")
     dtype = torch.float32
@@ -62,11 +64,19 @@ class FusedModel:
         """Bytes of weights that a pass over one token reads."""
         return self.decoder.bytes
 
-    def known(self, vocabulary_size: int) -> Tensor | None:
-        """The kept tokens of a vocabulary cut to that size; None where the decoder knows all."""
-        if self.kept is not None and vocabulary_size not in self._known:
-            self._known[vocabulary_size] = self.kept[self.kept < vocabulary_size]
-        return self._known.get(vocabulary_size)
+    def vocabulary(self, size: int) -> tuple[Tensor | None, np.ndarray | None]:
+        """The kept tokens of a vocabulary of that size, and what each of its tokens is read as; None, None where the decoder knows all.
+
+        A token beyond those that the model knows is read as the last one.
+        """
+        if size not in self._vocabularies:
+            kept, reads = self.kept, self.reads
+            if size > self.output_size:
+                reads = np.arange(self.output_size) if reads is None else reads
+                reads = np.pad(reads, (0, size - len(reads)), mode="edge")
+                kept = torch.arange(self.output_size) if kept is None else kept
+            self._vocabularies[size] = None if kept is None else kept[kept < size], reads
+        return self._vocabularies[size]
 
     def with_layers(self, layers: Sequence[int], load: Callable[[], Any]) -> FusedModel:
         """A model of some of the layers, which shares all weights."""
@@ -99,11 +109,11 @@ class FusedRunner(Runner):
     is_invariant = True
 
     def __init__(self, model: FusedModel, vocabulary_size: int) -> None:
-        """Logits are cut to `vocabulary_size`."""
+        """Logits become those of `vocabulary_size` tokens: cut, or −inf for tokens that the model lacks."""
         self._model, self._decoder, self.vocabulary_size = model, model.decoder, vocabulary_size
         self.device, self.dtype = model.device, model.dtype
         self._width = -(-self._decoder.vocabulary // LANES) * LANES
-        self._known = model.known(vocabulary_size)
+        self._known, self._reads = model.vocabulary(vocabulary_size)
         self._numbers, self._rooms = _Numbers(), dict[str, Tensor]()
         shape = self._decoder.shape
         self.position_bytes = 8 * self._decoder.layers * shape.key_heads * shape.head_size
@@ -189,7 +199,7 @@ class FusedRunner(Runner):
     @cached_property
     def _drafting(self) -> np.ndarray:
         """A `Drafting` with what stays as it is."""
-        table, reads, known = np.zeros(Drafting.END, np.int64), self._model.reads, self._known
+        table, reads, known = np.zeros(Drafting.END, np.int64), self._reads, self._known
         table[Drafting.PASS], table[Drafting.LEAD] = self._decoder.address, functions.lead()
         table[Drafting.SIZE] = self.vocabulary_size
         if reads is not None:
@@ -283,8 +293,8 @@ class FusedRunner(Runner):
         if valid is not None:
             needed = valid.numpy().reshape(-1)
             indices, ids, at = indices[needed], ids[needed], at[needed]
-        if self._model.reads is not None:
-            ids = self._model.reads[ids]
+        if self._reads is not None:
+            ids = self._reads[ids]
         self.calls += 1
         if visible > self._cache.table.shortest:
             self._cache.stretch(indices, at)

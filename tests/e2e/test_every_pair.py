@@ -1,0 +1,195 @@
+"""Every pair of the registry that comes from the hub, each way that SpecViz can be used and on both runners, from a stand-in hub.
+
+Laws 2 and 5: what Python, the shell, the API and the page write at temperature 0 is what transformers' `generate` writes with the same
+files. Nobody of these four is told anything that a user would not be: they are processes of their own, which download what they need.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+from gradio_client import Client
+from playwright.sync_api import Browser, Page, expect
+
+from specviz.models.registry import PAIRS
+from tests.browser.conftest import browser  # noqa: F401  # a fixture
+from tests.browser.driving import choose, open_settings, run
+from tests.support.stand_in_hub import StandInHub
+from tests.support.stand_in_hub.every_pair import GREEDY, HUB_PAIRS, PROMPT, SAMPLED, TOKENS
+from tests.support.stand_in_hub.server import GOOD_TOKEN
+
+RUNNERS = ("fused", "torch")
+FUSED = {"smollm2", "smollm2-360m", "qwen2.5", "qwen2.5-1.5b"}
+"""Pairs of an architecture that has fused passes."""
+SECONDS = 120
+"""To wait for a server, a load or a run before a test gives up."""
+_ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
+    with StandInHub(tmp_path_factory.mktemp("hub")) as hub:
+        yield hub
+
+
+def environment(hub: StandInHub, runner: str, home: Path) -> dict[str, str]:
+    """Of a process that knows no other hub and has nothing in its cache."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    env |= {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(home), "HF_TOKEN": GOOD_TOKEN, "PYTHONPATH": str(_ROOT)}
+    env |= {"SPECVIZ_PAIRS_OFFERED": ",".join(HUB_PAIRS), "GRADIO_ANALYTICS_ENABLED": "False"}
+    return env | ({"SPECVIZ_CPU_RUNNER": "torch"} if runner == "torch" else {})
+
+
+@pytest.fixture(scope="module", params=RUNNERS)
+def runner(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def written(hub: StandInHub, runner: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What Python, the shell and transformers write, by pair."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.stand_in_hub.every_pair"],
+        env=environment(hub, runner, tmp_path_factory.mktemp("home")),
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def address(hub: StandInHub, runner: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where `specviz serve` serves, with an empty cache."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    home = tmp_path_factory.mktemp("home")
+    log = (home / "log").open("w")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.stand_in_hub.shell", "serve"],
+        env=environment(hub, runner, home) | {"PORT": str(port)},
+        cwd=_ROOT,
+        stdout=log,
+        stderr=log,
+    )
+    try:
+        served = f"http://127.0.0.1:{port}"
+        end = time.monotonic() + SECONDS
+        while not _answers(served):
+            assert process.poll() is None and time.monotonic() < end, (home / "log").read_text()[-2000:]
+            time.sleep(0.2)
+        yield served
+    finally:
+        process.terminate()
+        process.wait(30)
+        log.close()
+
+
+def _answers(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/config", timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def client(address: str) -> Client:
+    return Client(address, verbose=False, httpx_kwargs={"timeout": SECONDS})
+
+
+@dataclass
+class Watched:
+    """A page, and what it said beside the view while a pair was loaded."""
+
+    page: Page
+    problems: list[str]
+
+
+@pytest.fixture(scope="module")
+def watched(address: str, browser: Browser) -> Iterator[Watched]:  # noqa: F811
+    """One session of a browser for all pairs, set to greedy lossless decoding."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(SECONDS * 1000)
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    names = {"tab": "generate", "prompt": PROMPT, "method": "speed", "lenience": 0, "temperature": 0, "tokens": TOKENS}
+    page.goto(f"{address}?{urlencode(names)}")
+    expect(page.locator("#run")).to_be_enabled(timeout=SECONDS * 1000)
+    open_settings(page)
+    # Notes every text of gradio's progress as it appears: it may be there for a moment only.
+    page.evaluate(
+        """() => {
+            window.told = [];
+            const note = () => {
+                for (const each of document.querySelectorAll(".progress-text, .progress-level-inner, .eta-bar"))
+                    if (each.textContent.trim()) window.told.push(each.textContent.trim().replace(/\\s+/g, " "));
+            };
+            new MutationObserver(note).observe(document.body, { childList: true, subtree: true, characterData: true });
+        }"""
+    )
+    yield Watched(page, problems)
+    context.close()
+
+
+def write_on_page(page: Page, key: str) -> tuple[str, list[str]]:
+    """Choose a pair, run, and read the text; also what was told of loading."""
+    page.evaluate("window.told.length = 0")
+    choose(page, "pair", PAIRS[key].title)
+    run(page, minutes=SECONDS / 60)
+    return "".join(page.locator("#view").get_by_test_id("token").all_text_contents()), page.evaluate("window.told")
+
+
+@pytest.mark.parametrize("key", HUB_PAIRS)
+def test_python_and_shell_write_what_generate_writes(written: dict[str, Any], runner: str, key: str) -> None:
+    """Law 5, on the runner that is meant; at temperature 1 the shell writes what Python writes by the same coins."""
+    ways = written[key]
+    python, expected = ways["python"], ways["generate"]
+    assert "error" not in python, python
+    assert python["runner"] == ("FusedModel" if runner == "fused" and key in FUSED else "TorchModel")
+    assert python["ids"] == expected["ids"]
+    assert python["text"] == expected["text"]
+    assert ways["shell"] == expected["text"]
+    assert ways["shell_sampled"] == python["sampled"]
+
+
+@pytest.mark.parametrize("key", HUB_PAIRS)
+def test_loading_says_how_far_it_is(written: dict[str, Any], key: str) -> None:
+    """The download of each model moves, and never goes back."""
+    told = written[key]["python"]["told"]
+    fractions = [fraction for fraction, _ in told]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1.0
+    downloads = {fraction for fraction, text in told if re.fullmatch(r"Downloading .+: \d+ of \d+ MB", text)}
+    assert len(downloads) > 1
+
+
+@pytest.mark.parametrize("key", HUB_PAIRS)
+def test_the_api_writes_what_generate_writes(client: Client, written: dict[str, Any], key: str) -> None:
+    """Law 5; and at temperature 1 what Python writes by the same coins."""
+    texts = [client.predict(PROMPT, pair=key, api_name="/generate", **each)["text"] for each in (GREEDY, SAMPLED)]
+    assert texts == [written[key]["generate"]["text"], written[key]["python"]["sampled"]]
+
+
+@pytest.mark.parametrize("key", [*HUB_PAIRS, HUB_PAIRS[0]])
+def test_the_page_writes_what_generate_writes(watched: Watched, written: dict[str, Any], key: str) -> None:
+    """Law 5, in one session: one pair after the other, which makes room for the next, and the first one again."""
+    text, _ = write_on_page(watched.page, key)
+    assert text == written[key]["generate"]["text"]
+    assert not watched.problems

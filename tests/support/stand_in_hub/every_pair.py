@@ -1,0 +1,98 @@
+"""What Python, the shell and transformers' own `generate` write with every pair of the registry that comes from the hub; printed as JSON.
+
+Run as a process of its own: huggingface_hub reads HF_ENDPOINT and HF_HOME when it is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+from typing import Any
+
+from specviz.models.registry import PAIRS, HubSource
+from tests.support.stand_in_hub.shell import shrink
+
+PROMPT = "Why is the sky blue?"
+TOKENS = 20
+GREEDY = {"method": "speed", "lenience": 0.0, "temperature": 0.0, "max_new_tokens": TOKENS, "seed": 1}
+SAMPLED = GREEDY | {"temperature": 1.0}
+HUB_PAIRS = [key for key, spec in PAIRS.items() if spec.repositories]
+
+
+def by_generate(repository: str) -> dict[str, Any]:
+    """The greedy continuation of the prompt by the verifier alone, as transformers writes it: its generation config is followed,
+    but for sampling. In float32, as SpecViz computes on a CPU."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(repository)
+    model = AutoModelForCausalLM.from_pretrained(repository, dtype=torch.float32)
+    if tokenizer.chat_template:
+        messages = [{"role": "user", "content": PROMPT}]
+        ids = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
+        )["input_ids"]
+    else:
+        ids = tokenizer(PROMPT, return_tensors="pt").input_ids
+    written = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=TOKENS)
+    new = written[0, ids.shape[1] :].tolist()
+    ends = model.generation_config.eos_token_id
+    shown = new[:-1] if new[-1] in (ends if isinstance(ends, list) else [ends]) else new
+    return {"ids": new, "text": tokenizer.decode(shown)}
+
+
+def by_python(key: str) -> dict[str, Any]:
+    """What `load_pair` and `generate` give: at temperature 0 and 1, who runs the verifier, and how loading said it went on."""
+    from specviz import load_pair
+
+    told: list[tuple[float, str]] = []
+    pair = load_pair(key, progress=lambda fraction, text: told.append((fraction, text)))
+    greedy, sampled = (pair.generate(PROMPT, **settings) for settings in (GREEDY, SAMPLED))
+    return {
+        "runner": type(pair.verifier_model).__name__,
+        "ids": greedy.token_ids,
+        "text": greedy.text,
+        "accepted": greedy.acceptance_rate,
+        "sampled": sampled.text,
+        "told": told,
+    }
+
+
+def by_shell(key: str, settings: dict[str, Any]) -> str:
+    """What `specviz generate` prints."""
+    from specviz.cli.main import main
+
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        status = main(["generate", PROMPT, f"--pair={key}", *options])
+    assert status == 0, (key, status)
+    return out.getvalue().removesuffix("\n")
+
+
+def main() -> None:
+    """Print {pair: {"generate": …, "python": …, "shell": …, "shell_sampled": …}}, or an error in place of each."""
+    found: dict[str, dict[str, Any]] = {}
+    for key in HUB_PAIRS:
+        verifier = PAIRS[key].verifier
+        assert isinstance(verifier, HubSource)
+        ways = {
+            "python": lambda key=key: by_python(key),
+            "shell": lambda key=key: by_shell(key, GREEDY),
+            "shell_sampled": lambda key=key: by_shell(key, SAMPLED),
+            "generate": lambda repository=verifier.repository: by_generate(repository),
+        }
+        found[key] = {}
+        for name, way in ways.items():
+            try:
+                found[key][name] = way()
+            except Exception as error:
+                found[key][name] = {"error": f"{type(error).__name__}: {error}"}
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    shrink()
+    main()

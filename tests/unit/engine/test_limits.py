@@ -1,0 +1,74 @@
+"""Settings at their limits are served like the nearest that computes, or refused in a sentence; by every computation."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specviz.core import kernels
+from specviz.engine.pair import Pair, load_pair
+from specviz.errors import RequestError
+from specviz.models import loading
+from tests.support.tiny import tiny_pair
+
+ROOT = Path(__file__).parents[3]
+SERVED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"temperature": 1e-40}, {"temperature": 0}),
+    ({"temperature": 1e300}, {"temperature": 1e29}),
+    ({"temperature": 1e300, "forbidden_tokens": [7]}, {"temperature": 1e29, "forbidden_tokens": [7]}),
+    ({"top_p": 1e-300}, {"temperature": 0}),
+    ({"top_k": 2**63}, {}),
+    ({"top_k": 10**30, "min_p": 1e-300}, {}),
+    ({"method": "cascade_opt", "lenience": 1e39}, {"method": "cascade_opt", "lenience": 1e20}),
+    ({"method": "cascade_opt", "lenience": -1e308}, {"method": "cascade_opt", "lenience": -1e20}),
+    ({"max_new_tokens": 2**63}, {"max_new_tokens": 10**6}),
+]
+
+
+@pytest.fixture(scope="module", params=[torch.float32, torch.float64], ids=["compiled", "torch"])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """A tiny pair whose rounds compiled loops decide, and one whose rounds torch does."""
+    return tiny_pair("llama", tmp_path_factory.mktemp("pair"), dtype=request.param)
+
+
+@pytest.mark.parametrize(("asked", "same"), SERVED)
+def test_a_setting_at_its_limit_is_served_as_the_nearest(
+    asked: dict[str, Any], same: dict[str, Any], pair: Pair
+) -> None:
+    few = {"max_new_tokens": 12, "seed": 3}
+    assert pair.generate("hello", **few | asked).token_ids == pair.generate("hello", **few | same).token_ids
+
+
+@pytest.mark.parametrize(
+    "asked", [{"draft_length": 2**63}, {"inspect": 2**63}, {"forbidden_tokens": [2**63]}]
+)
+def test_a_setting_beyond_its_limit_is_refused(asked: dict[str, Any], pair: Pair) -> None:
+    with pytest.raises(RequestError, match=str(2**63)):
+        pair.generate("hello", max_new_tokens=2, **asked)
+
+
+def test_any_seed_can_be_recorded(pair: Pair) -> None:
+    run = pair.generate("hello", max_new_tokens=2, seed=2**63 - 1, inspect=100)
+    assert "".join(run.lines())
+
+
+def test_loading_takes_every_argument_that_the_documents_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call that generates hands on whatever loading takes, as its own signature is not written twice."""
+    known = inspect.signature(loading.load_pair).parameters
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("specviz.models.loading.load_pair", lambda *_, **more: given.update(more))
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for call in re.findall(r"load_pair\(([^()]*)\)", page.read_text(encoding="utf-8")):
+            for name in re.findall(r"(\w+)=", call):
+                assert name in known, f"{page.name}: load_pair has no argument {name}"
+    load_pair("embedded", activations="fast", prepack=False)
+    assert given == {"kind": Pair, "activations": "fast", "prepack": False}
+
+
+def test_compiled_loops_serve_here() -> None:
+    assert kernels.loops() is not None

@@ -1,0 +1,195 @@
+"""Text from tokens: whatever the ids and the tokenizer's pipeline, what was told joins to what `tokenizer.decode` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from specviz.models.tokenizer import Detokenizer, TokenLabels
+
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+WORDS = [
+    *("a", "b", "aab", "▁", "▁a", "▁▁", "a▁b", "##a", "##", "a</w>", "</w>", "<0x+F>", "<0xZZ>", "", " ", " a", "é", "日", "\ufffd"),
+    *("'", "'s", "s", "n't", "n", "t", ".", ",", "!", "m", "ve", " '", " n"),
+]  # fmt: skip
+ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
+CHARACTERS = st.sampled_from(["é", "日", "🤹", "\ufffd", "a"]).map(str.encode)
+
+DECODERS: dict[str, Callable[[], Any]] = {
+    "byte_level": decoders.ByteLevel,
+    "llama_2": lambda: decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    ),
+    "gemma": lambda: decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    ),
+    "metaspace_first": lambda: decoders.Metaspace("▁", "first"),
+    "metaspace_always": lambda: decoders.Metaspace("▁", "always"),
+    "metaspace_never": lambda: decoders.Metaspace("▁", "never"),
+    "metaspace_bytes": lambda: decoders.Sequence(
+        [decoders.Metaspace("▁", "always"), decoders.ByteFallback(), decoders.Fuse()]
+    ),
+    "word_piece": lambda: decoders.WordPiece("##", True),
+    "word_piece_as_it_is": lambda: decoders.WordPiece("##", False),
+    "bpe": lambda: decoders.BPEDecoder("</w>"),
+    "none": lambda: None,
+    "nothing_in_it": lambda: decoders.Sequence([]),
+    "replaced_after_all_is_one": lambda: decoders.Sequence(
+        [decoders.ByteFallback(), decoders.Fuse(), decoders.Replace("aab", "b▁"), decoders.Strip(" ", 3, 0)]
+    ),
+    "regex": lambda: decoders.Sequence(
+        [decoders.Replace(Regex("a+"), "b"), decoders.Strip("b", 1, 0), decoders.ByteFallback()]
+    ),
+    "not_known": lambda: decoders.CTC("a", "▁"),
+    "not_known_after_all_is_one": lambda: decoders.Sequence(
+        [decoders.Fuse(), decoders.WordPiece("##", True)]
+    ),
+}
+
+
+def tokenizer(name: str, *, model: str = "WordLevel", cleans: bool = False) -> Any:
+    """One of every kind of piece, by a decoder of `DECODERS`; with special and added tokens."""
+    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys([*WORDS, *BYTES, *ALPHABET]))}
+    kinds = {
+        "WordLevel": lambda: models.WordLevel(vocabulary, unk_token="a"),
+        "BPE": lambda: models.BPE(vocabulary, []),
+        "Unigram": lambda: models.Unigram([(piece, 0.0) for piece in vocabulary], 0, False),
+    }
+    made = Tokenizer(kinds[model]())
+    if (decoder := DECODERS[name]()) is not None:
+        made.decoder = decoder
+    made.normalizer = normalizers.Replace(" ", "▁")
+    made.add_special_tokens([AddedToken("<s>"), AddedToken("b")])
+    made.add_tokens([AddedToken("<think>", lstrip=True, rstrip=True), AddedToken("▁x y", normalized=False)])
+    made.add_tokens([AddedToken("<｜end｜>"), AddedToken("ö", normalized=True)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, eos_token="<s>", clean_up_tokenization_spaces=cleans
+    )
+
+
+def told(found: Any, ids: list[int]) -> list[str]:
+    detokenizer = Detokenizer(found)
+    return [*(detokenizer.push(token) for token in ids), detokenizer.finish()]
+
+
+@pytest.fixture(scope="module", params=DECODERS)
+def made(request: pytest.FixtureRequest) -> Any:
+    return tokenizer(request.param)
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_what_was_told_is_what_decode_gives(made: Any, data: st.DataObject) -> None:
+    """Any ids: special and added ones, bytes that are no UTF-8, ids that nobody has."""
+    byte, letter = (made.convert_tokens_to_ids(each) for each in (BYTES[0], ALPHABET[0]))
+    some = st.one_of(
+        st.integers(0, len(made) + 2),
+        st.integers(byte, byte + 255),
+        st.integers(letter, letter + len(ALPHABET) - 1),
+        st.integers(0, len(WORDS) - 1),
+    )
+    ids = data.draw(st.lists(some, max_size=24))
+    assert "".join(told(made, ids)) == made.decode(ids, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("model", ["WordLevel", "BPE", "Unigram"])
+@pytest.mark.parametrize("name", ["word_piece_as_it_is", "metaspace_always", "none", "byte_level"])
+def test_where_transformers_cleans_spaces_up_the_text_is_clean(name: str, model: str) -> None:
+    found = tokenizer(name, model=model, cleans=True)
+
+    @given(st.lists(st.integers(0, len(WORDS)), max_size=16))
+    @settings(max_examples=200, deadline=None)
+    def check(ids: list[int]) -> None:
+        assert "".join(told(found, ids)) == found.decode(ids, skip_special_tokens=True)
+
+    check()
+
+
+@given(st.lists(CHARACTERS | st.binary(max_size=3), max_size=8).map(b"".join))
+@settings(max_examples=300, deadline=None)
+@pytest.mark.parametrize("name", ["byte_level", "gemma"])
+def test_bytes_that_are_no_text_become_what_decode_writes_for_them(name: str, content: bytes) -> None:
+    found = _MADE[name]
+    pieces = (
+        [_BYTE_LEVEL[byte] for byte in content] if name == "byte_level" else [BYTES[byte] for byte in content]
+    )
+    ids = found.convert_tokens_to_ids(pieces)
+    assert "".join(told(found, ids)) == found.decode(ids, skip_special_tokens=True)
+
+
+_MADE = {name: tokenizer(name) for name in ("byte_level", "gemma")}
+_BYTE_LEVEL = dict(
+    zip(
+        [
+            *(ord(each) for each in ALPHABET if ord(each) < 256),
+            *(n for n in range(256) if chr(n) not in ALPHABET),
+        ],
+        ALPHABET,
+        strict=True,
+    )
+)
+
+
+def ids_of(found: Any, *pieces: str) -> list[int]:
+    return [found.convert_tokens_to_ids(piece) for piece in pieces]
+
+
+def test_text_is_told_as_soon_as_it_is_settled() -> None:
+    """What waits is what a later token may change, and nothing else."""
+    llama = tokenizer("llama_2")
+    assert told(llama, ids_of(llama, "▁a", "<0xE6>", "<0x97>", "<0xA5>", "▁a", "<s>", "<0x0A>")) == [
+        *("a", "", "", "", "日 a", "", "", "\n")
+    ]
+    assert told(llama, ids_of(llama, "▁a", "<0x0A>", "<0xF0>", "a")) == ["a", "", "", "\ufffd\ufffda", ""]
+    words = tokenizer("word_piece")
+    assert told(words, ids_of(words, "a", "##a", "a", ".")) == ["a", "a", " a", ".", ""]
+    cleaned = tokenizer("none", cleans=True)
+    assert told(cleaned, ids_of(cleaned, "a", "n", "n't", "a")) == ["a", "", " nn't", " a", ""]
+
+
+def test_a_detokenizer_knows_nothing_of_the_prompt() -> None:
+    """A prompt that ends within a character does not come back, whatever is told of it."""
+    found = _MADE["byte_level"]
+    first, second = found.convert_tokens_to_ids([_BYTE_LEVEL[0xC3], _BYTE_LEVEL[0xA9]])
+    detokenizer = Detokenizer(found, [first])
+    assert detokenizer.push(second) + detokenizer.finish() == "\ufffd" == found.decode([second])
+
+
+def test_what_waits_is_told_once() -> None:
+    found = _MADE["byte_level"]
+    detokenizer = Detokenizer(found)
+    assert detokenizer.push(found.convert_tokens_to_ids(_BYTE_LEVEL[0xC3])) == ""
+    assert [detokenizer.finish(), detokenizer.finish()] == ["\ufffd", ""]
+
+
+@pytest.mark.parametrize(
+    ("name", "piece", "label"),
+    [
+        *(("byte_level", "Ġ", " "), ("byte_level", "Ã", "\ufffd"), ("byte_level", "<｜end｜>", "<｜end｜>")),
+        *(("llama_2", "▁a", " a"), ("llama_2", "a", "a"), ("llama_2", "<0x0A>", "\n"), ("llama_2", "<0xF0>", "\ufffd")),
+        *(("gemma", "▁▁", "  "), ("gemma", "<s>", "<s>"), ("metaspace_always", "▁a", " a")),
+        *(("word_piece", "##a", "a"), ("word_piece", "a", " a"), ("none", "a", " a"), ("bpe", "a</w>", "a")),
+    ],
+)  # fmt: skip
+def test_a_label_is_a_token_s_text_after_others(name: str, piece: str, label: str) -> None:
+    found = tokenizer(name)
+    assert TokenLabels(found)(found.convert_tokens_to_ids(piece)) == label
+
+
+def test_an_id_that_nobody_has_is_no_text() -> None:
+    found = _MADE["gemma"]
+    assert TokenLabels(found)(len(found) + 7) == "" == "".join(told(found, [len(found) + 7]))
+
+
+def test_special_tokens_are_those_that_decode_leaves_out() -> None:
+    found = _MADE["gemma"]
+    special = TokenLabels(found).special
+    assert special == {
+        token for token in range(len(found)) if found.convert_ids_to_tokens(token) in ("<s>", "b")
+    }

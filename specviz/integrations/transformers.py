@@ -73,35 +73,38 @@ NO_EFFECT = "no effect"
 BY_TRANSFORMERS = "transformers"
 """Needs a tokenizer, which `generate` does not take together with a function: it raises ValueError itself."""
 
-FIELDS: dict[str, str] = {
-    **dict.fromkeys(
-        ("max_length", "max_new_tokens", "max_time", "do_sample", "num_return_sequences"), SERVED
+_FIELDS: dict[str, tuple[str, ...]] = {
+    SERVED: (
+        *("max_length", "max_new_tokens", "max_time", "do_sample", "num_return_sequences", "use_cache"),
+        *("pad_token_id", "eos_token_id", "output_scores", "output_logits", "return_dict_in_generate"),
     ),
-    **dict.fromkeys(("pad_token_id", "eos_token_id", "use_cache"), SERVED),
-    **dict.fromkeys(("output_scores", "output_logits", "return_dict_in_generate"), SERVED),
-    **dict.fromkeys(("temperature", "top_k", "top_p", "min_p", "repetition_penalty"), PROCESSOR),
-    **dict.fromkeys(("suppress_tokens", "bad_words_ids", "renormalize_logits"), PROCESSOR),
-    **dict.fromkeys(("top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"), PROCESSOR),
-    **dict.fromkeys(("encoder_repetition_penalty", "exponential_decay_length_penalty"), PROCESSOR),
-    **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "sequence_bias"), PROCESSOR),
-    **dict.fromkeys(("min_length", "min_new_tokens", "begin_suppress_tokens"), PROCESSOR),
-    **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values"), PROCESSOR),
-    **dict.fromkeys(("guidance_scale", "watermarking_config"), PROCESSOR),
-    **dict.fromkeys(("num_beams", "penalty_alpha", "constraints", "force_words_ids", "dola_layers"), MODE),
-    **dict.fromkeys(("use_mtp", "prompt_lookup_num_tokens", "assistant_early_exit"), MODE),
-    # Of beam search alone.
-    **dict.fromkeys(("early_stopping", "length_penalty", "num_beam_groups", "diversity_penalty"), NO_EFFECT),
-    # How transformers' own assisted generation drafts.
-    **dict.fromkeys(("num_assistant_tokens", "num_assistant_tokens_schedule"), NO_EFFECT),
-    **dict.fromkeys(("assistant_confidence_threshold", "max_matching_ngram_size"), NO_EFFECT),
-    **dict.fromkeys(("assistant_lookbehind", "target_lookbehind"), NO_EFFECT),
-    # How transformers runs passes and stores keys and values.
-    **dict.fromkeys(("cache_implementation", "cache_config", "max_cache_len", "low_memory"), NO_EFFECT),
-    **dict.fromkeys(("compile_config", "disable_compile", "prefill_chunk_size"), NO_EFFECT),
-    # Of other models, or of the config itself.
-    **dict.fromkeys(("bos_token_id", "decoder_start_token_id", "continuous_batching_config"), NO_EFFECT),
-    **dict.fromkeys(("transformers_version", "_from_model_config"), NO_EFFECT),
-    **dict.fromkeys(("stop_strings", "token_healing"), BY_TRANSFORMERS),
+    PROCESSOR: (
+        *("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "suppress_tokens", "bad_words_ids"),
+        *("renormalize_logits", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff", "sequence_bias"),
+        *("encoder_repetition_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"),
+        *("exponential_decay_length_penalty", "min_length", "min_new_tokens", "begin_suppress_tokens"),
+        *("forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values"),
+        *("guidance_scale", "watermarking_config"),
+    ),
+    MODE: (
+        *("num_beams", "penalty_alpha", "constraints", "force_words_ids", "dola_layers"),
+        *("use_mtp", "prompt_lookup_num_tokens", "assistant_early_exit"),
+    ),
+    NO_EFFECT: (
+        # Of beam search alone.
+        *("early_stopping", "length_penalty", "num_beam_groups", "diversity_penalty"),
+        # How transformers' own assisted generation drafts.
+        *("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold"),
+        *("max_matching_ngram_size", "assistant_lookbehind", "target_lookbehind"),
+        # How transformers runs passes and stores keys and values.
+        *("cache_implementation", "cache_config", "max_cache_len", "low_memory", "prefill_chunk_size"),
+        *("compile_config", "disable_compile", "continuous_batching_config"),
+        # Of a text without a prompt, of models with an encoder, of the config itself.
+        *("bos_token_id", "decoder_start_token_id", "transformers_version", "_from_model_config"),
+    ),
+    BY_TRANSFORMERS: ("stop_strings", "token_healing"),
+}
+FIELDS: dict[str, str] = {name: fate for fate, names in _FIELDS.items() for name in names} | {
     "assistant_ensemble_weight": 'ask for method="static_mixture" with lenience=1 - w instead of a weight w',
     "speculation_type": "leave it out and give a model as drafter=",
     "is_assistant": "leave it out, which is for assistants of transformers' own assisted generation",
@@ -111,8 +114,8 @@ FIELDS: dict[str, str] = {
 """What becomes of each field of GenerationConfig. One that is none of the above is refused unless it is None or False, with this advice."""
 
 ARGUMENTS: dict[str, str] = {
-    **dict.fromkeys(("inputs", "generation_config", "stopping_criteria", "streamer"), SERVED),
-    **dict.fromkeys(("custom_generate", "kwargs"), SERVED),
+    **dict.fromkeys(("inputs", "generation_config", "custom_generate", "kwargs"), SERVED),
+    **dict.fromkeys(("stopping_criteria", "streamer"), SERVED),
     **dict.fromkeys(("logits_processor", "prefix_allowed_tokens_fn"), PROCESSOR),
     "assistant_model": MODE,
     # Of guidance_scale, which is refused, and of what is not asked for.
@@ -219,14 +222,13 @@ def cascade_generate(
     if streamer is not None:
         streamer.end()
     is_dict = bool(generation_config.return_dict_in_generate)
-    if cache is not None and (is_dict or any(name in arguments for name in _CACHES)):
+    if cache is not None and (is_dict or any(arguments.get(name) is not None for name in _CACHES)):
         _fill(cache, verifier, sequences, model_kwargs.get("attention_mask"))
     if not is_dict:
         return sequences
     scores, logits = _outputs(generation_config, logits_processor, sequences, runs, counts)
-    return GenerateDecoderOnlyOutput(
-        sequences=cast(LongTensor, sequences), scores=scores, logits=logits, **{_CACHE: cache}
-    )
+    found: dict[str, Any] = {"scores": scores, "logits": logits, _CACHE: cache}
+    return GenerateDecoderOnlyOutput(sequences=cast(LongTensor, sequences), **found)
 
 
 def _columns(
@@ -281,11 +283,10 @@ def _check_mode(config: GenerationConfig, arguments: Mapping[str, Any]) -> None:
             f"A speculative cascade samples or is greedy, and {mode.value.replace('_', ' ')} was asked for: leave "
             "num_beams at 1, and give the drafter as drafter=, with no other helper."
         )
-    known = (SERVED, PROCESSOR, MODE, NO_EFFECT, BY_TRANSFORMERS)
     for table, given in ((FIELDS, vars(config)), (ARGUMENTS, arguments)):
         for name, advice in table.items():
             value = given.get(name)
-            if advice not in known and value is not None and value is not False:
+            if advice not in _FIELDS and value is not None and value is not False:
                 raise RequestError(f"A speculative cascade does not serve {name}: {advice}.")
 
 
@@ -415,8 +416,8 @@ def _check_penalty(penalty: RepetitionPenaltyLogitsProcessor, padding: list[int]
     ignored = 0 if penalty.prompt_ignore_length is None else penalty.prompt_ignore_length
     if (torch.tensor(padding) != torch.as_tensor(ignored).cpu()).any():
         raise RequestError(
-            "This repetition penalty leaves out other tokens than the padding: in a speculative cascade it is for prompt "
-            "and text, so set it by repetition_penalty, and decode prompts of different lengths one by one with transformers before 5.23."
+            "This repetition penalty is not for all tokens of prompt and text and no others: set it by repetition_penalty, and give "
+            "prompts without padding, which transformers before 5.23 counts as text."
         )
 
 
@@ -453,7 +454,7 @@ def _outputs(
     begin, scores = sequences.shape[1] - new, None
     if config.output_scores:
         scores = tuple(
-            after(sequences[:, : begin + step], logits.clone()).masked_fill(
+            after(cast(LongTensor, sequences[:, : begin + step]), logits.clone()).masked_fill(
                 has_ended[step, :, None].to(logits.device), 0.0
             )
             for step, logits in enumerate(kept)

@@ -102,15 +102,19 @@ def test_the_arguments_of_generate_can_be_read_from_within(model: Any) -> None:
         def end(self) -> None: ...
 
     streamer = Streamer()
-    assert dict(compat().generate_arguments()) == {}
-    model.generate(torch.tensor([[1, 2]]), custom_generate=decode, max_new_tokens=1, streamer=streamer)
+    assert compat().generate_arguments() == {}
+    given = {"streamer": streamer, "synced_gpus": False, "assistant_tokenizer": "another"}
+    model.generate(torch.tensor([[1, 2]]), custom_generate=decode, max_new_tokens=1, **given)
     [arguments] = seen
-    missing = [name for name in ("streamer", "assistant_model") if name not in arguments]
+    missing = [name for name in (*given, "assistant_model") if name not in arguments]
     assert not missing, (
-        f"{HERE}: `generate` has no variable {missing} any more: cascade_generate would not stream, or would take no "
-        "notice of an assistant. If it hands them to custom_generate now, take them from there."
+        f"{HERE}: {missing} of `generate` cannot be read any more, from its variables or its decorator's: cascade_generate "
+        "would not stream, or would take no notice of an assistant. If custom_generate is given them now, take them from there."
     )
-    assert arguments["streamer"] is streamer
+    assert given.items() <= arguments.items()
+    assert not {"cache", "past_key_values"} & set(arguments), (
+        f"{HERE}: `generate` has a variable for its cache: cascade_generate takes it for one that the caller gave."
+    )
 
 
 def test_from_pretrained_hands_the_bars_class_to_the_hub(

@@ -407,6 +407,20 @@ def test_inspection_is_the_top_of_all_three_distributions(pair: ModelPair, engin
     assert one(engine, method="verifier_only", inspect=2).tokens[0].top.q is None
 
 
+def test_a_cancelled_run_keeps_the_logits_of_its_tokens(pair: ModelPair, engine: Engine) -> None:
+    """Law 7: however a run ends, it has both models' logits at every token that it has."""
+    request = Request(prompt="The quick", draft_length=2, max_new_tokens=30, return_logits=True)
+    events = engine.stream(request)
+    for event in events:
+        if isinstance(event, Decided):
+            events.abort()
+        elif isinstance(event, Finished):
+            run = event.run
+    assert run.stop_reason == "cancelled"
+    assert 0 < len(run.tokens) < 30
+    assert run.drafter_logits.shape == run.verifier_logits.shape == (len(run.tokens), pair.vocabulary_size)
+
+
 def test_text_is_the_decoded_ids_with_spaces_and_newlines(engine: Engine) -> None:
     tokenizer = engine.pair.tokenizer
     for seed in range(4):

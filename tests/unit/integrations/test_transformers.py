@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
+from packaging.version import Version
 from transformers import (
     CompileConfig,
     DynamicCache,
@@ -53,6 +55,8 @@ from tests.support.tiny import tiny_model, tiny_tokenizer
 NEW = 40
 LOSSLESS = ("speed", "verifier_only")
 CACHE = custom_generation._CACHE
+COUNTS_PADDING = Version(transformers.__version__) < Version("5.23")
+"""Whether `generate` has a repetition penalty for the padding token too, where a prompt has padding."""
 
 
 def models(family: str, directory: Path, verifier_padding: int = 0, eos: int | list[int] | None = 0) -> Any:
@@ -394,6 +398,10 @@ def test_scores_and_logits_are_plain_generates(kind: str, method: str, rows: int
     options = inputs | {"eos_token_id": ids_within(llama, rows), "return_dict_in_generate": True}
     options |= {"output_scores": True, "output_logits": raw} | OUTPUTS[kind]
     options["logits_processor"] = LogitsProcessorList(options.get("logits_processor", []))
+    if kind == "penalised" and COUNTS_PADDING:  # both have prompts with padding
+        with pytest.raises(RequestError, match="without padding"):
+            cascade(llama, method=method, **options)
+        return
     own, ours = plain(llama, **options), cascade(llama, method=method, draft_length=5, **options)
     assert torch.equal(ours.sequences, own.sequences)
     new = own.sequences[:, inputs["input_ids"].shape[1] :]
@@ -509,7 +517,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "runs no verifier",
     ),
     "logits before a penalty": (
-        {"return_dict_in_generate": True, "output_logits": True, "repetition_penalty": 1.1},
+        {"return_dict_in_generate": True, "output_logits": True, "suppress_tokens": [3]},
         "output_scores",
     ),
     "attentions": ({"return_dict_in_generate": True, "output_attentions": True}, "output_attentions"),
@@ -531,9 +539,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a warper of one's own": warper(type("Mine", (TopKLogitsWarper,), {})(3), "Mine changes probabilities"),
     "a penalty without the prompt": warper(
-        RepetitionPenaltyLogitsProcessor(1.3, prompt_ignore_length=4), "leaves out other tokens"
+        RepetitionPenaltyLogitsProcessor(1.3, prompt_ignore_length=4), "not for all tokens"
     ),
-    "a penalty of padding": warper(RepetitionPenaltyLogitsProcessor(1.3), "leaves out other tokens"),
+    "a penalty of padding": warper(RepetitionPenaltyLogitsProcessor(1.3), "not for all tokens"),
     "a penalty after the norm": (
         {"logits_processor": [LogitNormalization(), RepetitionPenaltyLogitsProcessor(1.3)]},
         "in this order",
@@ -834,6 +842,10 @@ def test_a_repetition_penalty_is_plain_generates(where: str, rows: slice, tmp_pa
         if where != "argument":
             them.verifier.generation_config.repetition_penalty = penalty
         own = plain(them, **options)
+        if rows == slice(0, 3) and COUNTS_PADDING:
+            with pytest.raises(RequestError, match="without padding"):
+                cascade(them, **options)
+            continue
         assert torch.equal(cascade(them, method="speed", **options), own)
         assert torch.equal(cascade(them, method="verifier_only", **options), own)
     assert not torch.equal(own, plain(them, **inputs, repetition_penalty=1.0))

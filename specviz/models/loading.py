@@ -23,7 +23,7 @@ from specviz.core import compiling, kernels
 from specviz.errors import PairError
 from specviz.models import hub, smollm2
 from specviz.models.checkpoint import Checkpoint, has_safetensors, read_config, whole_config
-from specviz.models.failures import GATED, UNREACHABLE, explain
+from specviz.models.failures import UNREACHABLE, explain
 from specviz.models.fused import fused_model, is_possible
 from specviz.models.layer_skip import skip_layers
 from specviz.models.pair import ModelPair, P, make_pair
@@ -157,10 +157,11 @@ def _may_ask_hub(spec: PairSpec) -> bool:
     for repository in spec.repositories:
         if hub.is_cached(repository):
             continue
+        name = repository.rpartition("/")[2]
         if not online:
-            raise UNREACHABLE.of(repository.rpartition("/")[2])
-        if spec.gated and not hub.access_granted(repository):
-            raise GATED.of(repository.rpartition("/")[2])
+            raise UNREACHABLE.of(name)
+        if refused := hub.refusal(repository):
+            raise explain(refused, name)
     return online
 
 
@@ -242,8 +243,8 @@ class _Loader:
                 return self._model(str(source.path), name, report), None
             assert isinstance(source, HubSource)
             report(0.0, f"Loading {name}")
-            tokenizer = read_tokenizer(source.repository, online=self.online)
-            return self._model(source.repository, name, report, self.online), tokenizer
+            folder = str(hub.folder_of(source.repository, name, report, self.online))
+            return self._model(folder, name, report), read_tokenizer(folder)
         except Exception as error:
             raise explain(error, name) from error
 

@@ -231,10 +231,10 @@ def _pythia(seed: int, layers: int, padding: int, shards: int) -> Recipe:
 RECIPES: dict[str, Recipe] = {
     "HuggingFaceTB/SmolLM2-135M-Instruct": _smollm2(1, 6, 2, 100000, 2),
     "HuggingFaceTB/SmolLM2-360M-Instruct": _smollm2(2, 6, 2, 100000, 3),
-    "HuggingFaceTB/SmolLM2-1.7B-Instruct": _smollm2(3, 6, 6, 130000, 3),
+    "HuggingFaceTB/SmolLM2-1.7B-Instruct": _smollm2(4, 6, 6, 130000, 3),
     "Qwen/Qwen2.5-0.5B-Instruct": _qwen(1, 448, 14, 1, True, 7, 1.1, 1),
     "Qwen/Qwen2.5-1.5B-Instruct": _qwen(2, 384, 12, 2, True, 7, 1.1, 1),
-    "Qwen/Qwen2.5-7B-Instruct": _qwen(3, 448, 14, 2, False, 23, 1.05, 4),
+    "Qwen/Qwen2.5-7B-Instruct": _qwen(9, 448, 14, 2, False, 23, 1.05, 4),
     "google/gemma-2-2b-it": _gemma(1, 4, 2, 2),
     "google/gemma-2-9b-it": _gemma(2, 4, 4, 4),
     "openai-community/gpt2": _gpt2(1, 4, 2, True),

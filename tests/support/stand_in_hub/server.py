@@ -199,7 +199,7 @@ class _Handler(BaseHTTPRequestHandler):
         match rest:
             case [] | ["revision", "main"]:
                 gated = "manual" if RECIPES[repository].gated else False
-                siblings = [{"rfilename": name} for name in names]
+                siblings = [{"rfilename": name, "size": file.stat().st_size} for name, file in zip(names, files, strict=True)]
                 about = {"id": repository, "modelId": repository, "sha": commit(repository), "siblings": siblings}
                 self._json(about | {"private": False, "gated": gated, "disabled": False, "tags": [], "downloads": 0})
             case ["revision", revision] if revision == commit(repository):

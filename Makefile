@@ -1,5 +1,6 @@
 # make run: set everything up and serve the page. make test: set everything up, browser included, and test it all.
-# make lint: what CI checks besides the tests. PYTHON picks the interpreter (3.10 to 3.13), VENV the virtual environment;
+# make lint: what CI checks besides the tests. make test-lowest, make test-highest: unit and end-to-end tests with the lowest and the
+# highest version of each dependency, on Python 3.10 and 3.13 (CONTRIBUTING.md). PYTHON picks the interpreter (3.10 to 3.13), VENV the virtual environment;
 # HOST and PORT where the page is served; CLASS=1 serves it for a class (docs/deploy.md).
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,7 +12,7 @@ endif
 RUN_READY := $(VENV)/.run-ready
 TEST_READY := $(VENV)/.test-ready
 
-.PHONY: run test lint clean
+.PHONY: run test lint test-lowest test-highest clean
 
 run: $(RUN_READY)
 	$(VENV)/bin/python app.py
@@ -42,5 +43,24 @@ $(TEST_READY): requirements.txt pyproject.toml | $(VENV)/bin/python
 	VENV=$(VENV) tests/install-browser
 	touch $@ $(RUN_READY)
 
+# uv alone in an environment: it makes the others, and looks for Pythons itself.
+UV_READY := $(VENV)-uv/.ready
+BOUNDS_TESTS ?= tests/unit tests/e2e
+
+$(UV_READY):
+	$(PYTHON) -m venv $(VENV)-uv
+	$(VENV)-uv/bin/python -m pip install --quiet 'uv>=0.9,<1'
+	touch $@
+
+test-lowest: $(UV_READY)
+	$(VENV)-uv/bin/uv venv --quiet --clear --python 3.10 $(VENV)-lowest
+	$(VENV)-uv/bin/uv pip install --quiet --python $(VENV)-lowest --resolution lowest-direct --editable '.[test]'
+	$(VENV)-lowest/bin/python -m pytest $(BOUNDS_TESTS)
+
+test-highest: $(UV_READY)
+	$(VENV)-uv/bin/uv venv --quiet --clear --python 3.13 $(VENV)-highest
+	$(VENV)-uv/bin/uv pip install --quiet --python $(VENV)-highest --resolution highest --editable '.[test]'
+	$(VENV)-highest/bin/python -m pytest $(BOUNDS_TESTS)
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(VENV)-uv $(VENV)-lowest $(VENV)-highest

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+import sys
+from collections.abc import Callable, Sequence
 from functools import cache
 from inspect import signature
 from pathlib import Path
@@ -17,11 +17,10 @@ from urllib.parse import quote
 
 import gradio as gr
 import gradio.state_holder
-import gradio.utils
 from gradio.block_function import BlockFunction
 from gradio.blocks import Block
 from gradio.route_utils import API_PREFIX
-from gradio.routes import App, templates
+from gradio.routes import templates
 from gradio.state_holder import SessionState
 from gradio.utils import get_upload_folder, is_in_or_equal
 from gradio_client.utils import traverse
@@ -135,7 +134,7 @@ class LastingBlocks(gr.Blocks):
     def __init__(self, *, max_size: int | None = None, api_open: bool | None = None, **options: Any) -> None:
         """Blocks with a queue of these options, which are those of `queue`; the others as for `gr.Blocks`.
 
-        Gradio makes a queue with the blocks. To set it afterwards makes it again, and with it the server's hundred addresses (6.31).
+        Gradio makes a queue with the blocks, and another one where `queue` is called afterwards.
         """
         self._queue_options = {"max_size": max_size, "api_open": api_open}
         super().__init__(**options)
@@ -146,26 +145,16 @@ class LastingBlocks(gr.Blocks):
 
     def queue(self, *args: Any, **options: Any) -> LastingBlocks:
         """Gradio's queue and sessions, with the changes below."""
-        with _no_addresses_yet():
-            super().queue(*args, **self._queue_options | options)
+        super().queue(*args, **self._queue_options | options)
         gradio.state_holder.SessionState = _SessionWithoutValues  # type: ignore[misc]
         queue: Any = self._queue
-        # No figures of the last ten thousand events, which gradio makes into a table after every event.
-        queue.ANALYTICS_MAX_EVENTS = 1
-        queue.compute_analytics_summary = lambda records: {}
+        # Gradio keeps the last ten thousand events, and makes them into a table after every event, for figures that are not shown here.
+        queue.ANALYTICS_MAX_EVENTS, queue.ANAYLTICS_CACHE_FREQUENCY = 1, sys.maxsize
         # It looks for events a thousand times a second, and for progress a hundred times, also when nobody is there: a twelfth of
         # Python's lock while texts are written. Events begin 5 ms later so.
         queue.sleep_when_free, queue.progress_update_sleep_when_free = 0.01, 0.1
-        # For every update of an event it looks twice for matplotlib, to set how that draws: in all folders where it is not installed,
-        # a tenth of the server's loop in a crowd. No figure here is matplotlib's.
-        gradio.utils.MatplotlibBackendMananger = nullcontext  # type: ignore[misc, assignment]
         survive_gone_sessions(queue)
         return self
-
-    def __exit__(self, *args: Any) -> None:
-        """The page is whole."""
-        with _no_addresses_yet():
-            super().__exit__(*args)
 
     async def postprocess_data(self, *args: Any, **options: Any) -> list[Any]:
         """What an event's function returned, for the browser.
@@ -182,23 +171,11 @@ class LastingBlocks(gr.Blocks):
         return found
 
 
-@contextmanager
-def _no_addresses_yet() -> Iterator[None]:
-    """Gradio makes the server's hundred addresses with the queue, again when the page is whole, and a third time when it is launched (6.31):
-    0.15 s each, and only the last are used.
-    """
-    make, App.create_app = App.create_app, staticmethod(lambda *_, **__: None)  # type: ignore[assignment, method-assign]
-    try:
-        yield
-    finally:
-        App.create_app = staticmethod(make)  # type: ignore[method-assign]
-
-
 class _SessionWithoutValues(SessionState):
     """A session's state without the values that the page was sent in it, which gradio keeps for links to a session.
 
-    Such links are not served here, and it would be prompts and traces: up to a megabyte a visitor. To gather them all takes
-    10 ms for everybody who comes.
+    Such links are not served here. The values would be prompts and traces, which a server must not keep: up to a megabyte for each of a
+    thousand sessions. No option of gradio's leaves them out, and its `StateHolder` looks the class up by its name in the module.
     """
 
     def __init__(self, blocks: gr.Blocks) -> None:

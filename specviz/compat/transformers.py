@@ -1,6 +1,6 @@
 """The private and undocumented names of transformers that SpecViz needs.
 
-All of them are in every version that requirements.txt allows, 5.20 to 5.23, where each was checked. Each is covered
+All of them are in every version that requirements.txt allows, 5.20 to 5.24, where each was checked at both ends. Each is covered
 by tests/unit/compat/test_transformers.py, which says what is lost when a later version changes one.
 
 Imports nothing of transformers' modelling code, which takes seconds: `transformers_attention` does.

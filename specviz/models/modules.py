@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch._meta_registrations  # noqa: F401  # the server leaves it out, and models that are made without values need it
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from specviz.compat.transformers import DOWNLOAD_BAR

@@ -36,8 +36,9 @@ _POLL_SECONDS = 0.2
 _OBSTACLES_SECONDS = 15.0
 """How long an answer of `Service.obstacles` holds."""
 _importing = threading.Lock()
-"""Held while what loads and serves pairs is imported: of two threads that import transformers at once, one can find a module of it half
-made, and fails. What a request needs beyond that it imports once its pair is loaded.
+"""Held while what loads and serves pairs is first imported, and transformers with it. As its import ends, transformers puts a lazy module
+in its own place: a thread that waited for that import gets the module from before, which has no names. Once transformers is there, threads
+may import its parts. What a request needs beyond that it imports once its pair is loaded.
 """
 
 log = logging.getLogger(__name__)

@@ -117,6 +117,40 @@ def test_importing_the_package_brings_no_torch() -> None:
     )
 
 
+def test_importing_the_package_leaves_python_and_other_libraries_alone() -> None:
+    """`import specviz` adds no finder of modules; and no module of ours, once imported, has put anything of ours into another library's."""
+    _run("""
+import sys
+
+finders = list(sys.meta_path)
+import specviz
+
+assert sys.meta_path == finders
+from importlib import import_module
+from pkgutil import walk_packages
+
+for module in walk_packages(specviz.__path__, "specviz."):
+    if not module.name.endswith("__main__"):
+        import_module(module.name)
+
+
+def of_ours(value):
+    return str(getattr(value, "__module__", "")).partition(".")[0] == "specviz"
+
+
+replaced = [
+    f"{module.__name__}.{name}"
+    for module in list(sys.modules.values())
+    if module.__name__.partition(".")[0] not in ("specviz", "__main__")
+    for name, value in list(vars(module).items())
+    for held in (value, *(vars(value).values() if isinstance(value, type) and not of_ours(value) else ()))
+    if of_ours(held) or of_ours(getattr(held, "__func__", None))
+]
+assert not replaced, replaced
+assert not [finder for finder in sys.meta_path if of_ours(finder) or of_ours(type(finder))]
+""")
+
+
 def test_all_names_are_there() -> None:
     assert all(getattr(specviz, name) is not None for name in specviz.__all__)
     assert set(specviz.__all__) <= set(dir(specviz))

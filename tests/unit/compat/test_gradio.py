@@ -7,15 +7,12 @@ import inspect
 import json
 import re
 import warnings
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
-import gradio.route_utils
 import gradio.state_holder
-import gradio.utils
 import pytest
 from gradio.queueing import Queue
 from gradio.routes import App, templates
@@ -215,13 +212,17 @@ def test_a_session_keeps_no_values_of_components(
     )
 
 
-def test_the_queue_makes_no_table_of_its_events(page: LastingBlocks) -> None:
+def test_the_queue_makes_no_table_of_its_events(page: LastingBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue keeps one event for its figures, and makes none."""
-    source = inspect.getsource(Queue)
-    for name in ("ANALYTICS_MAX_EVENTS", "compute_analytics_summary"):
-        assert f"self.{name}" in source, f"Gradio's queue has no {name} any more: see `LastingBlocks.queue`."
-    assert page._queue.ANALYTICS_MAX_EVENTS == 1
-    assert page._queue.compute_analytics_summary([1]) == {}
+    queue = page._queue
+    for name in ("ANALYTICS_MAX_EVENTS", "ANAYLTICS_CACHE_FREQUENCY"):
+        assert f"self.{name}" in inspect.getsource(Queue), (
+            f"Gradio's queue has no {name} any more: see `LastingBlocks.queue`."
+        )
+    assert queue.ANALYTICS_MAX_EVENTS == 1
+    monkeypatch.setattr(Queue, "_get_df", lambda *_: pytest.fail("Gradio makes a table after an event."))
+    monkeypatch.setattr(queue, "events_recorded", 10_000)
+    assert queue.compute_analytics_summary([{"function": "run"}]) == {"functions": {}}
 
 
 def test_the_queue_does_not_look_for_events_all_the_time(page: LastingBlocks) -> None:
@@ -232,14 +233,6 @@ def test_the_queue_does_not_look_for_events_all_the_time(page: LastingBlocks) ->
             f"Gradio's queue has no {name} any more: see `LastingBlocks.queue`."
         )
         assert getattr(page._queue, name) >= 0.01
-
-
-def test_no_update_looks_for_matplotlib(page: LastingBlocks) -> None:
-    """Gradio sets matplotlib up around every update of an event, by a class that it looks up each time."""
-    assert "utils.MatplotlibBackendMananger()" in inspect.getsource(gradio.route_utils.call_process_api), (
-        "Gradio serves events without setting matplotlib up, or by another name: see `LastingBlocks.queue`."
-    )
-    assert gradio.utils.MatplotlibBackendMananger is nullcontext
 
 
 def test_a_message_for_a_gone_session_stops_no_queue(page: LastingBlocks) -> None:
@@ -310,14 +303,3 @@ def test_the_markers_of_values_survive_json() -> None:
     assert json.loads(json.dumps(gr.update(value=1)))["__type__"] == "update", (
         "Gradio marks updates in another way: the button that copies a link shows nothing."
     )
-
-
-def test_the_servers_addresses_are_made_when_it_is_launched(page: LastingBlocks) -> None:
-    assert "self.app = App.create_app(" in inspect.getsource(gr.Blocks.launch), (
-        "launching makes none any more"
-    )
-    for method in (gr.Blocks.queue, gr.Blocks.__exit__):
-        assert "App.create_app(" in inspect.getsource(method), (
-            f"{method.__name__} makes no addresses any more: `_no_addresses_yet` may go"
-        )
-    assert page.app is None

@@ -69,7 +69,9 @@ def refusal(repository: str) -> Exception | None:
         return error
     except HfHubHTTPError as error:
         status = error.response.status_code
-        return error if status in (401, 403, 429) or status >= 500 else None  # a mirror may not know the question
+        return (
+            error if status in (401, 403, 429) or status >= 500 else None
+        )  # a mirror may not know the question
     except Exception:
         _log.debug("access to %s could not be asked", repository, exc_info=True)
     return None

@@ -97,7 +97,9 @@ class Service:
     def check_pair(self, key: str) -> None:
         """Raises PairError where a pair is known not to be had now; asks anew only where it was."""
         if key in self._obstacles and (words := self.obstacles().get(key)):
-            raise PairError(f"{find_pair(offer.offered_pairs().get(key, key)).title} cannot be had now: {words}.")
+            raise PairError(
+                f"{find_pair(offer.offered_pairs().get(key, key)).title} cannot be had now: {words}."
+            )
 
     def close(self) -> None:
         """End all runs and all engines, and free the models."""

@@ -50,7 +50,9 @@ def runner(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def written(hub: StandInHub, runner: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def written(
+    hub: StandInHub, runner: str, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, Any]]:
     """What Python, the shell and transformers write, by pair."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.stand_in_hub.every_pair"],
@@ -92,7 +94,14 @@ def watched(address: str, browser: Browser) -> Iterator[Watched]:  # noqa: F811
     page = context.new_page()
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
-    names = {"tab": "generate", "prompt": PROMPT, "method": "speed", "lenience": 0, "temperature": 0, "tokens": TOKENS}
+    names = {
+        "tab": "generate",
+        "prompt": PROMPT,
+        "method": "speed",
+        "lenience": 0,
+        "temperature": 0,
+        "tokens": TOKENS,
+    }
     page.goto(f"{address}?{urlencode(names)}")
     expect(page.locator("#run")).to_be_enabled(timeout=SECONDS * 1000)
     open_settings(page)
@@ -116,7 +125,9 @@ def write_on_page(page: Page, key: str) -> tuple[str, list[str]]:
     page.evaluate("window.told.length = 0")
     choose(page, "pair", PAIRS[key].title)
     run(page, minutes=SECONDS / 60)
-    return "".join(page.locator("#view").get_by_test_id("token").all_text_contents()), page.evaluate("window.told")
+    return "".join(page.locator("#view").get_by_test_id("token").all_text_contents()), page.evaluate(
+        "window.told"
+    )
 
 
 @pytest.mark.parametrize("key", HUB_PAIRS)
@@ -146,7 +157,9 @@ def test_loading_says_how_far_it_is(written: dict[str, Any], key: str) -> None:
 @pytest.mark.parametrize("key", HUB_PAIRS)
 def test_the_api_writes_what_generate_writes(client: Client, written: dict[str, Any], key: str) -> None:
     """Law 5; and at temperature 1 what Python writes by the same coins."""
-    texts = [client.predict(PROMPT, pair=key, api_name="/generate", **each)["text"] for each in (GREEDY, SAMPLED)]
+    texts = [
+        client.predict(PROMPT, pair=key, api_name="/generate", **each)["text"] for each in (GREEDY, SAMPLED)
+    ]
     assert texts == [written[key]["generate"]["text"], written[key]["python"]["sampled"]]
 
 

@@ -85,7 +85,10 @@ FAULTS: dict[str, tuple[Callable[[StandInHub], AbstractContextManager[None]], st
     "404": (lambda hub: hub.plays(Answer(404), "*/opt-350m", "config.json"), "answered with an error"),
     "429": (lambda hub: hub.plays(Answer(429)), "takes no more requests from here for now"),
     "503": (lambda hub: hub.plays(Answer(503)), "is out of order"),
-    "503 for one file": (lambda hub: hub.plays(Answer(503), files="generation_config.json"), "is out of order"),
+    "503 for one file": (
+        lambda hub: hub.plays(Answer(503), files="generation_config.json"),
+        "is out of order",
+    ),
     "broken off": (lambda hub: hub.plays(BreakOff(0.0), files="pytorch_model.bin"), "broke off"),
 }
 

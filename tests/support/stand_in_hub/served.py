@@ -44,7 +44,8 @@ def served(hub: StandInHub, home: Path, **more: str) -> Iterator[str]:
         try:
             end = time.monotonic() + SECONDS
             while not _answers(f"http://127.0.0.1:{port}"):
-                assert process.poll() is None and time.monotonic() < end, (home / "log").read_text()[-2000:]
+                if process.poll() is not None or time.monotonic() > end:
+                    raise AssertionError((home / "log").read_text()[-2000:])
                 time.sleep(0.2)
             yield f"http://127.0.0.1:{port}"
         finally:

@@ -27,7 +27,7 @@ def hub_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     monkeypatch.setattr("specviz.models.hub.is_cached", lambda repository: False)
-    for name in ("reachable", "access_granted"):
+    for name in ("reachable", "refusal"):
         monkeypatch.setattr(f"specviz.models.hub.{name}", lambda *_: pytest.fail("the hub was asked"))
 
 

@@ -21,9 +21,12 @@ from specviz.app.components.scripted_html import module_address
 from specviz.app.link import DRAFT_LENGTHS, NAMES, ranged
 from specviz.app.running import QUIET, page_script
 from specviz.core.methods import METHODS, OWN_RULE, get_method
+from specviz.errors import SpecvizError
+from specviz.models.registry import PAIRS
 from specviz.schema.settings import MAX_SEED, SETTINGS, Setting
 from specviz.serving.limits import Limits
-from specviz.serving.offer import default_pair, offered_pairs
+from specviz.serving.offer import default_pair, missing_pairs, offered_pairs
+from specviz.serving.service import Service
 
 EXAMPLES = {
     "A story": "Write a short story about a lighthouse keeper who finds a message in a bottle.",
@@ -32,6 +35,10 @@ EXAMPLES = {
     "Arithmetic": "A train travels 60 miles in 1.5 hours. What is its average speed? Show your steps.",
 }
 """Prompts to begin with, by the names on their buttons; the first one is filled in."""
+NOT_NOW = " · cannot be had now: "
+"""Between a pair's title and the reason; `static/page/page.css` knows it."""
+_ASK_SECONDS = 30.0
+"""How often an open page asks which pairs can be had."""
 
 
 def prompt_box(prefix: str = "", lines: int = 1) -> gr.Textbox:
@@ -155,17 +162,52 @@ def draft_length_dropdown(elem_id: str, info: str | None = None) -> gr.Dropdown:
 
 
 def pair_dropdown(prefix: str = "") -> gr.Dropdown:
-    """The model pairs that this server offers; each with where its weights come from."""
-    offered, chosen = offered_pairs(), default_pair()
-    pair = gr.Dropdown(
-        [(spec.title, key) for key, spec in offered.items()],
+    """The model pairs, each with where its weights come from; see `wire_pairs`."""
+    chosen = default_pair()
+    return gr.Dropdown(
+        _pair_choices(missing_pairs()),
         value=chosen,
         label="Model pair",
-        info=offered[chosen].about,
+        info=offered_pairs()[chosen].about,
         elem_id=f"{prefix}pair",
+        elem_classes="specviz-pair",
     )
-    pair.change(lambda key: gr.Dropdown(info=offered[key].about), pair, pair, **QUIET)
-    return pair
+
+
+def wire_pairs(page: gr.Blocks, service: Service, pairs: Sequence[Any]) -> None:
+    """Let the dropdowns tell which pairs cannot be had now: once the page is there, and from time to time.
+
+    Gradio has no option that cannot be chosen: such a pair says so in its label, which the page shows in grey, and in a sentence below
+    once it is chosen; it cannot be run.
+    """
+    told = gr.State(missing_pairs())
+
+    def tell(before: dict[str, str]) -> list[Any]:
+        found = service.obstacles()
+        if found == before:  # an open list is left alone
+            return [gr.skip()] * (1 + len(pairs))
+        return [found, *[gr.Dropdown(choices=_pair_choices(found))] * len(pairs)]
+
+    def describe(key: str) -> dict[str, Any]:
+        try:
+            service.check_pair(key)
+        except SpecvizError as error:
+            return gr.Dropdown(info=str(error))
+        return gr.Dropdown(info=(PAIRS | offered_pairs())[key].about)
+
+    for event in (page.load, gr.Timer(_ASK_SECONDS).tick):
+        event(tell, told, [told, *pairs], **QUIET)
+    for pair in pairs:
+        pair.change(describe, pair, pair, **QUIET)
+
+
+def _pair_choices(obstacles: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Labels and keys of all pairs, those that cannot be had now with the reason."""
+    missing = {key: PAIRS[key] for key in missing_pairs()}
+    return [
+        (f"{spec.title}{NOT_NOW}{obstacles[key]}" if key in obstacles else spec.title, key)
+        for key, spec in (offered_pairs() | missing).items()
+    ]
 
 
 def sampling_controls(limits: Limits, prefix: str = "", tokens: int | None = None) -> dict[str, Component]:

@@ -17,6 +17,7 @@ from specviz.app.classroom import Classroom
 from specviz.app.components.bar import Bar
 from specviz.app.components.invitation import InvitationLine
 from specviz.app.components.lessons import LessonPlayer, Playground, lesson_route
+from specviz.app.controls import wire_pairs
 from specviz.app.guard import GuardedBlocks, guarded
 from specviz.app.health import health_routes
 from specviz.app.look import CSS, ICON, TITLE, head, theme
@@ -59,13 +60,14 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
             with gr.Tab("Compare methods", id="compare"):
                 compare = compare_tab(page, service)
             with gr.Tab("Speed or quality", id="tradeoff"):
-                tradeoff_tab(page, service, compare, tabs, shown_sweep())
+                swept_pair = tradeoff_tab(page, service, compare, tabs, shown_sweep())
             with gr.Tab("Learn", id="learn"), gr.Tabs(elem_id="learn-tabs") as learn:
                 with gr.Tab("Lessons", id="lessons"):
                     LessonPlayer(shown_lessons(), elem_id="lessons")
                 with gr.Tab("Playground", id="playground"):
                     Playground(elem_id="playground")
         wire_idea(race, generate, tabs)
+        wire_pairs(page, service, [generate.settings["pair"], compare.settings["pair"], swept_pair])
         wire_opening(page, service.limits, banner, tabs, learn, generate, compare)
         wire_api(service)
     return page

@@ -18,7 +18,7 @@ import gradio as gr
 from gradio.components import Component
 
 from specviz.compat.gradio import then_always
-from specviz.errors import BROKEN, RequestError, SpecvizError
+from specviz.errors import BROKEN, PairError, RequestError, SpecvizError
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ def wire_run(
         inputs: whose values `run` gets.
         view: emptied first and brought into sight.
         more_outputs: that `run` sets beside the view.
-        check: called with the values of the inputs before anything changes; where it raises a RequestError, the run before stays
+        check: called with the values of the inputs before anything changes; where it raises a RequestError or a PairError, the run before stays
             and a notice has the sentence.
     """
     stops = Stops()
@@ -110,7 +110,7 @@ def wire_run(
     def begin(request: gr.Request, *values: Any) -> tuple[Any, Any, Any]:
         try:
             check(*values)
-        except RequestError:  # told by `serve`, whose events can show it
+        except (RequestError, PairError):  # told by `serve`, whose events can show it
             return gr.skip(), gr.skip(), gr.skip()
         stops.arm(request)
         return gr.Button(interactive=False), gr.Button(interactive=True), ""

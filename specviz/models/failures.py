@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import pickle
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 from huggingface_hub import errors as hub_errors
 from safetensors import SafetensorError, safe_open
 
-from specviz.compat.huggingface_hub import TransportError
+from specviz.compat.huggingface_hub import BROKEN_OFF, TransportError
 from specviz.errors import NoRoomError, PairError, is_out_of_memory
 
 
@@ -29,6 +29,7 @@ class Failure:
         kinds: classes of errors.
         marks: parts of their messages, in lower case.
         codes: numbers of an `OSError`.
+        statuses: of an answer of the hub.
         memory: whether memory ran out.
     """
 
@@ -36,6 +37,7 @@ class Failure:
     kinds: tuple[type[BaseException], ...] = ()
     marks: tuple[str, ...] = ()
     codes: tuple[int, ...] = ()
+    statuses: Container[int] = ()
     memory: bool = False
 
     def explains(self, error: BaseException) -> bool:
@@ -44,6 +46,7 @@ class Failure:
             isinstance(cause, self.kinds)
             or any(mark in str(cause).lower() for mark in self.marks)
             or (isinstance(cause, OSError) and cause.errno in self.codes)
+            or (isinstance(cause, hub_errors.HfHubHTTPError) and _status(cause) in self.statuses)
             or (self.memory and is_out_of_memory(cause))
             for cause in _causes(error)
         )
@@ -104,11 +107,29 @@ _FAILURES = (
         (PermissionError,),
         ("read-only file system",),
     ),
-    UNREACHABLE,
+    # These before the hub that cannot be reached: huggingface_hub calls it that, whatever the hub answers.
+    Failure(
+        "The model hub does not accept the token that is set here: log in anew (hf auth login) to load {name}.",
+        statuses=(401,),
+    ),
+    Failure(
+        "The model hub takes no more requests from here for now: load {name} again in a few minutes, or log in (hf auth login).",
+        statuses=(429,),
+    ),
+    Failure(
+        "The model hub is out of order and cannot give {name} now: try again later.",
+        statuses=range(500, 600),
+    ),
+    Failure(
+        "The download of {name} broke off, and nothing of an unfinished file was kept: load it again.",
+        BROKEN_OFF,
+        ("consistency check failed",),
+    ),
     Failure(
         "The model hub answered with an error when asked for {name}: try again later.",
-        (hub_errors.HfHubHTTPError,),
+        statuses=range(400, 600),
     ),
+    UNREACHABLE,
     DAMAGED,
 )
 
@@ -166,6 +187,11 @@ def explain(error: BaseException, name: str) -> PairError:
             return failure.of(name)
     kind = type(error).__name__
     return PairError(f"{name} could not be loaded because of an unexpected {kind}: try another pair.")
+
+
+def _status(error: hub_errors.HfHubHTTPError) -> int:
+    """What the hub answered; 0 where it did not."""
+    return error.response.status_code if getattr(error, "response", None) is not None else 0
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -10,6 +10,7 @@ import io
 import json
 import logging
 import threading
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,15 @@ from specviz.progress import Progress
 # huggingface_hub is imported in functions: listing pairs, which imports this module, should be quick to begin.
 
 _log = logging.getLogger(__name__)
+_WEIGHTS = {
+    "model.safetensors": "model.safetensors",
+    "model.safetensors.index.json": "model-*.safetensors",
+    "pytorch_model.bin": "pytorch_model.bin",
+    "pytorch_model.bin.index.json": "pytorch_model-*.bin",
+}
+"""The files that say which weights a repository has, as transformers prefers them, and which files those are."""
+_DESCRIPTIONS = ("*.json", "*.txt", "*.jinja", "*.model")
+"""Configs, tokenizers and templates."""
 _TIMEOUT = 4.0  # seconds after which the hub counts as unreachable
 
 
@@ -45,62 +55,99 @@ def reachable() -> bool:
     return answered.is_set()
 
 
-def access_granted(repository: str) -> bool:
-    """Whether we may read a gated repository; True if the hub does not say."""
+def refusal(repository: str) -> Exception | None:
+    """What the hub answers instead of a repository: gated, missing, a bad token, too many requests, out of order.
+
+    None if it would give it, or does not say. Asked before a download, which would repeat a refused request for half a minute.
+    """
     from huggingface_hub import auth_check
-    from huggingface_hub.errors import GatedRepoError
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
     try:
         auth_check(repository)
-    except GatedRepoError:
-        return False
+    except RepositoryNotFoundError as error:  # gated ones among them
+        return error
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        return (
+            error if status in (401, 403, 429) or status >= 500 else None
+        )  # a mirror may not know the question
     except Exception:
         _log.debug("access to %s could not be asked", repository, exc_info=True)
-    return True
+    return None
 
 
 def is_cached(repository: str) -> bool:
     """Whether a repository's config, tokenizer and all of its weights are in the hub's cache."""
-    from huggingface_hub import try_to_load_from_cache
 
     def path(name: str) -> Path | None:
-        found = try_to_load_from_cache(repository, name)
-        return Path(found) if isinstance(found, str) and Path(found).is_file() else None
-
-    def weights() -> bool:
-        for kind in ("model.safetensors", "pytorch_model.bin"):
-            if path(kind):
-                return True
-            if index := path(f"{kind}.index.json"):
-                shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-                return all(path(shard) for shard in set(shards))
-        return False
+        return _cached(repository, name)
 
     with contextlib.suppress(OSError, ValueError, KeyError):
+        kind = next(filter(path, _WEIGHTS), None)
+        if kind and (index := path(kind)) and kind.endswith(".index.json"):
+            shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            has_weights = all(path(shard) for shard in set(shards))
+        else:
+            has_weights = kind is not None
         tokenizer = any(path(it) for it in ("tokenizer.json", "vocab.json", "tokenizer.model"))
-        return bool(path("config.json")) and tokenizer and weights()
+        return bool(path("config.json")) and tokenizer and has_weights
     return False
 
 
-def folder_of(location: str, name: str, report: Progress, online: bool) -> Path:
-    """The folder with a repository's config and safetensors, downloaded if `online`; a folder is its own.
+def _cached(repository: str, name: str) -> Path | None:
+    """A file of a repository in the hub's cache."""
+    from huggingface_hub import try_to_load_from_cache
 
-    Raises whatever huggingface_hub raises.
+    found = try_to_load_from_cache(repository, name)
+    return Path(found) if isinstance(found, str) and Path(found).is_file() else None
+
+
+def folder_of(location: str, name: str, report: Progress, online: bool) -> Path:
+    """The folder with all that is read of a repository, downloaded if `online`; a folder is its own.
+
+    All files come before any is read: transformers would go on without one that the hub did not give just then, such as the chat
+    template or the ids that end a text. Raises whatever huggingface_hub raises.
     """
     from huggingface_hub import snapshot_download
 
     if Path(location).is_dir():
         return Path(location)
-    patterns = ["config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json"]
-    bar = download_bar(name, report)
+    sizes = _sizes(location) if online else None
+    kind = next((it for it in _WEIGHTS if (it in sizes if sizes else _cached(location, it))), None)
+    patterns = [*_DESCRIPTIONS, *([_WEIGHTS[kind]] if kind else [])]
+    total = sum(size for file, size in (sizes or {}).items() if any(fnmatch(file, it) for it in patterns))
     return Path(
-        snapshot_download(location, allow_patterns=patterns, local_files_only=not online, tqdm_class=bar)
+        snapshot_download(
+            location,
+            allow_patterns=patterns,
+            ignore_patterns=["*/*"],
+            local_files_only=not online,
+            tqdm_class=download_bar(name, report, total),
+        )
     )
 
 
-def download_bar(name: str, report: Progress) -> type:
-    """A tqdm class for downloads that draws nothing and reports the bytes of a large file or a set of shards."""
+def _sizes(repository: str) -> dict[str, int] | None:
+    """The bytes of a repository's files, without folders; None where the hub does not say."""
+    from huggingface_hub import model_info
+
+    try:
+        files = model_info(repository, files_metadata=True).siblings or []
+    except Exception:  # what is wrong the download will say
+        _log.debug("the files of %s could not be listed", repository, exc_info=True)
+        return None
+    return {file.rfilename: file.size or 0 for file in files if "/" not in file.rfilename}
+
+
+def download_bar(name: str, report: Progress, total: int = 0) -> type:
+    """A tqdm class for downloads that draws nothing and reports the bytes of a large file or a set of files.
+
+    `total` bytes are known to come, where several files share a bar that learns of each when it begins. What is reported only increases.
+    """
     from tqdm import tqdm
+
+    told = -1.0
 
     class Bar(tqdm):  # type: ignore[type-arg, unused-ignore]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -108,8 +155,10 @@ def download_bar(name: str, report: Progress) -> type:
             super().__init__(*args, **{**kwargs, "disable": False, "file": io.StringIO()})
 
         def display(self, *args: Any, **kwargs: Any) -> None:
-            if self.unit == "B" and (self.total or 0) > 1e6:
-                done, total = self.n / 1e6, self.total / 1e6
-                report(0.9 * min(1.0, done / total), f"Downloading {name}: {done:,.0f} of {total:,.0f} MB")
+            nonlocal told
+            size = max(total, self.total or 0)
+            if self.unit == "B" and size > 1e6 and (share := min(1.0, self.n / size)) > told:
+                told = share
+                report(0.9 * share, f"Downloading {name}: {self.n / 1e6:,.0f} of {size / 1e6:,.0f} MB")
 
     return Bar

@@ -12,7 +12,6 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -23,7 +22,7 @@ from specviz.core import compiling, kernels
 from specviz.errors import PairError
 from specviz.models import hub, smollm2
 from specviz.models.checkpoint import Checkpoint, has_safetensors, read_config
-from specviz.models.failures import GATED, UNREACHABLE, check_folder, explain
+from specviz.models.failures import UNREACHABLE, check_folder, explain
 from specviz.models.fused import fused_model, is_possible
 from specviz.models.layer_skip import skip_layers
 from specviz.models.pair import ModelPair, P, make_pair
@@ -157,10 +156,11 @@ def _may_ask_hub(spec: PairSpec) -> bool:
     for repository in spec.repositories:
         if hub.is_cached(repository):
             continue
+        name = repository.rpartition("/")[2]
         if not online:
-            raise UNREACHABLE.of(repository.rpartition("/")[2])
-        if spec.gated and not hub.access_granted(repository):
-            raise GATED.of(repository.rpartition("/")[2])
+            raise UNREACHABLE.of(name)
+        if refused := hub.refusal(repository):
+            raise explain(refused, name)
     return online
 
 
@@ -241,11 +241,10 @@ class _Loader:
                 report(0.0, f"Loading {name}")
                 return self._model(str(source.path), name, report), None
             assert isinstance(source, HubSource)
-            if Path(source.repository).is_dir():
-                check_folder(Path(source.repository), name)
             report(0.0, f"Loading {name}")
-            tokenizer = read_tokenizer(source.repository, online=self.online)
-            return self._model(source.repository, name, report, self.online), tokenizer
+            folder = hub.folder_of(source.repository, name, report, self.online)
+            check_folder(folder, name)
+            return self._model(str(folder), name, report), read_tokenizer(str(folder))
         except Exception as error:
             raise explain(error, name) from error
 

@@ -22,6 +22,7 @@ import psutil
 
 from specviz.errors import SpecvizError
 from specviz.models import hub
+from specviz.models.availability import GATED
 from specviz.models.registry import DEFAULT_PAIR, PAIRS, HubSource, PairSpec
 from specviz.serving import zerogpu
 
@@ -62,6 +63,15 @@ def offered_pairs() -> dict[str, PairSpec]:
     return choose(os.environ, find_hardware(os.environ))
 
 
+@cache
+def missing_pairs() -> dict[str, str]:
+    """Why pairs of the registry are not offered, by key, in a few words: only where the hardware and not the owner has decided."""
+    if _named(os.environ) or zerogpu.active():
+        return {}
+    hardware = find_hardware(os.environ)
+    return {key: _obstacle(PAIRS[key], hardware) for key in PAIRS if key not in offered_pairs()}
+
+
 def default_pair() -> str:
     """The key of the pair that the page begins with: the embedded one, or the first of those offered."""
     offered = offered_pairs()
@@ -76,7 +86,7 @@ def choose(environment: Mapping[str, str], hardware: Hardware) -> dict[str, Pair
     """
     own = own_pairs(environment.get(OWN, ""))
     known = PAIRS | own
-    asked = [key for key in (part.strip() for part in environment.get(OFFERED, "").split(",")) if key]
+    asked = _named(environment)
     if asked == ["all"]:
         return known
     if unknown := [key for key in asked if key not in known]:
@@ -85,29 +95,33 @@ def choose(environment: Mapping[str, str], hardware: Hardware) -> dict[str, Pair
         )
     if asked:
         return {key: known[key] for key in asked}
-    return {key: spec for key, spec in PAIRS.items() if _fits(spec, hardware) and _available(spec)} | own
+    return {key: spec for key, spec in PAIRS.items() if not _obstacle(spec, hardware)} | own
 
 
-def _fits(spec: PairSpec, hardware: Hardware) -> bool:
+def _named(environment: Mapping[str, str]) -> list[str]:
+    """The keys that the owner has named."""
+    return [key for key in (part.strip() for part in environment.get(OFFERED, "").split(",")) if key]
+
+
+def _obstacle(spec: PairSpec, hardware: Hardware) -> str:
+    """Why a pair is not offered, as far as that is known without asking the hub; "" if it is."""
     if hardware.zero_gpu:
-        return spec.key in ZERO_GPU_PAIRS
-    if spec.origin == "embedded":
-        return True
-    if hardware.gpu_bytes:
-        return spec.loaded_parameters * _BFLOAT16 <= hardware.gpu_bytes * GPU_SHARE
-    small = spec.verifier_parameters <= CPU_PARAMETERS
-    return small and spec.loaded_parameters * _FLOAT32 <= hardware.host_bytes * HOST_SHARE
-
-
-def _available(spec: PairSpec) -> bool:
-    """Whether the weights can be downloaded or are cached, as far as that is known without asking the hub."""
+        return "" if spec.key in ZERO_GPU_PAIRS else "too large to be lent a GPU for"
     if not spec.repositories:
-        return True
+        return ""
+    width, memory, where = _FLOAT32, hardware.host_bytes * HOST_SHARE, "memory"
+    if hardware.gpu_bytes:
+        width, memory, where = _BFLOAT16, hardware.gpu_bytes * GPU_SHARE, "GPU memory"
+    elif spec.verifier_parameters > CPU_PARAMETERS:
+        return "too large for a CPU"
+    if (needed := spec.loaded_parameters * width) > memory:
+        return f"needs {needed / 1e9:.1f} GB of {where}, {memory / 1e9:.1f} GB are there for a pair"
     from huggingface_hub import constants, get_token  # slow to import
 
-    if not constants.HF_HUB_OFFLINE and not (spec.gated and get_token() is None):
-        return True
-    return all(map(hub.is_cached, spec.repositories))
+    offline, locked = constants.HF_HUB_OFFLINE, spec.gated and get_token() is None
+    if not (offline or locked) or all(map(hub.is_cached, spec.repositories)):
+        return ""
+    return "not cached, and the server may not use the network" if offline else GATED
 
 
 # ---- the owner's own pairs ---------------------------------------------------------------------------------

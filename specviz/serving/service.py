@@ -7,6 +7,7 @@ only when there is work.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from specviz.errors import BusyError, NoRoomError, PairError, SpecvizError
 from specviz.models import smollm2
+from specviz.models.registry import find_pair
 from specviz.progress import Progress
 from specviz.schema.settings import Request
 from specviz.serving import offer
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from specviz.serving.shared_engine import SharedEngine
 
 _POLL_SECONDS = 0.2
+_OBSTACLES_SECONDS = 15.0
+"""How long an answer of `Service.obstacles` holds."""
 _importing = threading.Lock()
 """Held while what loads and serves pairs is first imported, and transformers with it. As its import ends, transformers puts a lazy module
 in its own place: a thread that waited for that import gets the module from before, which has no names. Once transformers is there, threads
@@ -51,6 +55,9 @@ class Service:
         self._visits: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._closed = False
+        self._asking = threading.Lock()
+        self._obstacles = offer.missing_pairs()
+        self._asked = -math.inf
 
     @property
     def healthy(self) -> bool:
@@ -66,6 +73,33 @@ class Service:
         """Whether a pair's models are in memory, ready to write."""
         entry = self._entries.get(key)
         return entry is not None and entry.engine is not None and entry.engine.is_alive
+
+    def obstacles(self) -> dict[str, str]:
+        """Why pairs cannot be had now, by key, in a few words; pairs that can are left out.
+
+        Asks the hub and the hardware where the last answer is older than some seconds, which may take as many.
+        """
+        with self._asking:
+            if time.monotonic() >= self._asked + _OBSTACLES_SECONDS:
+                self._obstacles, self._asked = self._ask(), time.monotonic()
+            found = self._obstacles
+        return {key: words for key, words in found.items() if not self.has_loaded(key)}
+
+    def _ask(self) -> dict[str, str]:
+        offered = offer.offered_pairs()
+        with _importing:  # torch, by way of `placement`
+            from specviz.models import placement as placement
+            from specviz.models.availability import describe_pairs
+        held = [offered[key] for key in list(self._entries) if self.has_loaded(key)]
+        states = describe_pairs(offered.values(), held)
+        return offer.missing_pairs() | {each.spec.key: each.note for each in states if not each.usable}
+
+    def check_pair(self, key: str) -> None:
+        """Raises PairError where a pair is known not to be had now; asks anew only where it was."""
+        if key in self._obstacles and (words := self.obstacles().get(key)):
+            raise PairError(
+                f"{find_pair(offer.offered_pairs().get(key, key)).title} cannot be had now: {words}."
+            )
 
     def close(self) -> None:
         """End all runs and all engines, and free the models."""
@@ -234,6 +268,8 @@ class Service:
         """The entry of a pair, with one more user; unloads another pair where too many would be in memory."""
         offered = offer.offered_pairs()
         unloaded = None
+        if words := offer.missing_pairs().get(key):
+            raise PairError(f"{find_pair(key).title} cannot be had here: {words}.")
         if key not in offered:
             raise PairError(f"There is no model pair of that name here: known are {', '.join(offered)}.")
         with self._lock:

@@ -71,6 +71,10 @@ class ZeroGpuService(Service):
         """As `Service.has_loaded`."""
         return key in _held
 
+    def obstacles(self) -> dict[str, str]:
+        """As `Service.obstacles`: all are in memory, and nothing can be asked of a GPU here."""
+        return {}
+
     def events(
         self,
         key: str,

@@ -7,19 +7,14 @@ files. Nobody of these four is told anything that a user would not be: they are 
 from __future__ import annotations
 
 import json
-import os
 import re
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import httpx
 import pytest
 from gradio_client import Client
 from playwright.sync_api import Browser, Page, expect
@@ -29,14 +24,12 @@ from tests.browser.conftest import browser  # noqa: F401  # a fixture
 from tests.browser.driving import choose, open_settings, run
 from tests.support.stand_in_hub import StandInHub
 from tests.support.stand_in_hub.every_pair import GREEDY, HUB_PAIRS, PROMPT, SAMPLED, TOKENS
+from tests.support.stand_in_hub.served import ROOT, SECONDS, environment, served
 from tests.support.stand_in_hub.server import GOOD_TOKEN
 
 RUNNERS = ("fused", "torch")
 FUSED = {"smollm2", "smollm2-360m", "qwen2.5", "qwen2.5-1.5b"}
 """Pairs of an architecture that has fused passes."""
-SECONDS = 120
-"""To wait for a server, a load or a run before a test gives up."""
-_ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +38,10 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
         yield hub
 
 
-def environment(hub: StandInHub, runner: str, home: Path) -> dict[str, str]:
-    """Of a process that knows no other hub and has nothing in its cache."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    env |= {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(home), "HF_TOKEN": GOOD_TOKEN, "PYTHONPATH": str(_ROOT)}
-    env |= {"SPECVIZ_PAIRS_OFFERED": ",".join(HUB_PAIRS), "GRADIO_ANALYTICS_ENABLED": "False"}
-    return env | ({"SPECVIZ_CPU_RUNNER": "torch"} if runner == "torch" else {})
+def variables(runner: str) -> dict[str, str]:
+    """Of the environment, beside the hub's: everything is offered to who has accepted all licences."""
+    more = {"HF_TOKEN": GOOD_TOKEN, "SPECVIZ_PAIRS_OFFERED": ",".join(HUB_PAIRS)}
+    return more | ({"SPECVIZ_CPU_RUNNER": "torch"} if runner == "torch" else {})
 
 
 @pytest.fixture(scope="module", params=RUNNERS)
@@ -59,12 +50,14 @@ def runner(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def written(hub: StandInHub, runner: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def written(
+    hub: StandInHub, runner: str, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, Any]]:
     """What Python, the shell and transformers write, by pair."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.stand_in_hub.every_pair"],
-        env=environment(hub, runner, tmp_path_factory.mktemp("home")),
-        cwd=_ROOT,
+        env=environment(hub, tmp_path_factory.mktemp("home"), **variables(runner)),
+        cwd=ROOT,
         capture_output=True,
         text=True,
     )
@@ -76,36 +69,8 @@ def written(hub: StandInHub, runner: str, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="module")
 def address(hub: StandInHub, runner: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where `specviz serve` serves, with an empty cache."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    home = tmp_path_factory.mktemp("home")
-    log = (home / "log").open("w")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.stand_in_hub.shell", "serve"],
-        env=environment(hub, runner, home) | {"PORT": str(port)},
-        cwd=_ROOT,
-        stdout=log,
-        stderr=log,
-    )
-    try:
-        served = f"http://127.0.0.1:{port}"
-        end = time.monotonic() + SECONDS
-        while not _answers(served):
-            assert process.poll() is None and time.monotonic() < end, (home / "log").read_text()[-2000:]
-            time.sleep(0.2)
-        yield served
-    finally:
-        process.terminate()
-        process.wait(30)
-        log.close()
-
-
-def _answers(address: str) -> bool:
-    try:
-        return httpx.get(f"{address}/config", timeout=5).status_code == 200
-    except httpx.TransportError:
-        return False
+    with served(hub, tmp_path_factory.mktemp("home"), **variables(runner)) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +94,14 @@ def watched(address: str, browser: Browser) -> Iterator[Watched]:  # noqa: F811
     page = context.new_page()
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
-    names = {"tab": "generate", "prompt": PROMPT, "method": "speed", "lenience": 0, "temperature": 0, "tokens": TOKENS}
+    names = {
+        "tab": "generate",
+        "prompt": PROMPT,
+        "method": "speed",
+        "lenience": 0,
+        "temperature": 0,
+        "tokens": TOKENS,
+    }
     page.goto(f"{address}?{urlencode(names)}")
     expect(page.locator("#run")).to_be_enabled(timeout=SECONDS * 1000)
     open_settings(page)
@@ -153,7 +125,9 @@ def write_on_page(page: Page, key: str) -> tuple[str, list[str]]:
     page.evaluate("window.told.length = 0")
     choose(page, "pair", PAIRS[key].title)
     run(page, minutes=SECONDS / 60)
-    return "".join(page.locator("#view").get_by_test_id("token").all_text_contents()), page.evaluate("window.told")
+    return "".join(page.locator("#view").get_by_test_id("token").all_text_contents()), page.evaluate(
+        "window.told"
+    )
 
 
 @pytest.mark.parametrize("key", HUB_PAIRS)
@@ -183,7 +157,9 @@ def test_loading_says_how_far_it_is(written: dict[str, Any], key: str) -> None:
 @pytest.mark.parametrize("key", HUB_PAIRS)
 def test_the_api_writes_what_generate_writes(client: Client, written: dict[str, Any], key: str) -> None:
     """Law 5; and at temperature 1 what Python writes by the same coins."""
-    texts = [client.predict(PROMPT, pair=key, api_name="/generate", **each)["text"] for each in (GREEDY, SAMPLED)]
+    texts = [
+        client.predict(PROMPT, pair=key, api_name="/generate", **each)["text"] for each in (GREEDY, SAMPLED)
+    ]
     assert texts == [written[key]["generate"]["text"], written[key]["python"]["sampled"]]
 
 

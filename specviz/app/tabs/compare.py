@@ -84,6 +84,7 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
     def check(measure: bool, *values: Any) -> None:
         asked = dict(zip(tab.settings, values, strict=False))
         count, *panes = values[len(tab.settings) :]
+        service.check_pair(asked["pair"])
         check_rule(asked, panes[: len(PANE) * int(count) : len(PANE)])
 
     triggers = [buttons[0].click, tab.settings["prompt"].submit, tab.go.change]

@@ -125,6 +125,7 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     def check(*values: Any) -> None:
         asked = dict(zip(settings, values, strict=True))
         check_rule(asked, [asked["method"]])
+        service.check_pair(asked["pair"])
 
     triggers = [buttons[0].click, prompt.submit]
     gr.on(triggers, None, None, recorded, js='() => ""', **QUIET)

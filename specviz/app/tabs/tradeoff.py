@@ -6,6 +6,7 @@ Has the components and wires them; what their events do is the business of `trad
 from __future__ import annotations
 
 import gradio as gr
+from gradio.components import Component
 
 from specviz.analysis.sweep.folder import Recorded
 from specviz.app.components.figure_view import FigureView
@@ -22,8 +23,11 @@ PREFIX = "tradeoff-"
 
 def tradeoff_tab(
     page: gr.Blocks, service: Service, compare: Compare, tabs: gr.Tabs, recorded: Recorded | None
-) -> None:
-    """Build the tab's content: `recorded` is shown at once; a chosen text is opened in `compare`, one of the `tabs`."""
+) -> Component:
+    """Build the tab's content: `recorded` is shown at once; a chosen text is opened in `compare`, one of the `tabs`.
+
+    Returns the pair of a sweep of one's own.
+    """
     presets = cost_presets(recorded.costs if recorded else None)
     events = TradeoffEvents(service, compare, recorded, presets)
     showing = gr.State(events.start)
@@ -58,7 +62,9 @@ def tradeoff_tab(
         inputs=[showing, *inputs],
         view=view,
         more_outputs=[temperature, back, card],
+        check=lambda _, key, *__: service.check_pair(key),
     )
+    return inputs[0]
 
 
 def _axes(events: TradeoffEvents) -> tuple[gr.Dropdown, gr.Dropdown, gr.Radio]:

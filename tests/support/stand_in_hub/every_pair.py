@@ -38,9 +38,7 @@ def by_generate(repository: str) -> dict[str, Any]:
         ids = tokenizer(PROMPT, return_tensors="pt").input_ids
     written = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=TOKENS)
     new = written[0, ids.shape[1] :].tolist()
-    ends = model.generation_config.eos_token_id
-    shown = new[:-1] if new[-1] in (ends if isinstance(ends, list) else [ends]) else new
-    return {"ids": new, "text": tokenizer.decode(shown)}
+    return {"ids": new, "text": tokenizer.decode(new, skip_special_tokens=True)}
 
 
 def by_python(key: str) -> dict[str, Any]:

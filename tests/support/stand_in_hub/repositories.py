@@ -51,7 +51,16 @@ _MAPS = {
 }
 """Scales of inner maps, others 1. What the MLPs add outweighs the rest: it depends on the last token, where attention is nearly an
 average, and it is not the token itself, which tied embeddings would otherwise repeat."""
-_ADDS = ("o_proj", "out_proj", "attn.c_proj", "attention.dense", "down_proj", "fc2", "mlp.c_proj", "dense_4h_to_h")
+_ADDS = (
+    "o_proj",
+    "out_proj",
+    "attn.c_proj",
+    "attention.dense",
+    "down_proj",
+    "fc2",
+    "mlp.c_proj",
+    "dense_4h_to_h",
+)
 _LATER = 0.25
 """Factor of what layers from the third on add, which drafters have not: they would otherwise agree on no token."""
 _POST_NORM = 0.3
@@ -118,7 +127,9 @@ def _smollm2(seed: int, heads: int, key_heads: int, theta: float, layers: int) -
     return Recipe(words.smollm2, 0, seed, config, _SMOLLM2_IDS, _SMOLLM2_IDS)
 
 
-def _qwen(seed: int, hidden: int, heads: int, layers: int, tied: bool, padding: int, penalty: float, shards: int) -> Recipe:
+def _qwen(
+    seed: int, hidden: int, heads: int, layers: int, tied: bool, padding: int, penalty: float, shards: int
+) -> Recipe:
     config = {
         "architectures": ["Qwen2ForCausalLM"],
         "model_type": "qwen2",
@@ -188,7 +199,16 @@ def _gpt2(seed: int, heads: int, layers: int, bare: bool) -> Recipe:
         "n_positions": 1024,
         "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
     }
-    return Recipe(words.gpt2, 0, seed, config, _GPT2_IDS, {**_GPT2_IDS, "_from_model_config": True}, "float32", bare=bare)
+    return Recipe(
+        words.gpt2,
+        0,
+        seed,
+        config,
+        _GPT2_IDS,
+        {**_GPT2_IDS, "_from_model_config": True},
+        "float32",
+        bare=bare,
+    )
 
 
 def _opt(seed: int, layers: int, projected: bool) -> Recipe:
@@ -206,7 +226,16 @@ def _opt(seed: int, layers: int, projected: bool) -> Recipe:
         "word_embed_proj_dim": 64 if projected else 128,
         "prefix": "</s>",
     }
-    return Recipe(words.opt, 7, seed, config, _OPT_IDS, {**_OPT_IDS, "_from_model_config": True}, "float16", pickled=True)
+    return Recipe(
+        words.opt,
+        7,
+        seed,
+        config,
+        _OPT_IDS,
+        {**_OPT_IDS, "_from_model_config": True},
+        "float16",
+        pickled=True,
+    )
 
 
 def _pythia(seed: int, layers: int, padding: int, shards: int) -> Recipe:
@@ -231,10 +260,10 @@ def _pythia(seed: int, layers: int, padding: int, shards: int) -> Recipe:
 RECIPES: dict[str, Recipe] = {
     "HuggingFaceTB/SmolLM2-135M-Instruct": _smollm2(1, 6, 2, 100000, 2),
     "HuggingFaceTB/SmolLM2-360M-Instruct": _smollm2(2, 6, 2, 100000, 3),
-    "HuggingFaceTB/SmolLM2-1.7B-Instruct": _smollm2(3, 6, 6, 130000, 3),
+    "HuggingFaceTB/SmolLM2-1.7B-Instruct": _smollm2(4, 6, 6, 130000, 3),
     "Qwen/Qwen2.5-0.5B-Instruct": _qwen(1, 448, 14, 1, True, 7, 1.1, 1),
     "Qwen/Qwen2.5-1.5B-Instruct": _qwen(2, 384, 12, 2, True, 7, 1.1, 1),
-    "Qwen/Qwen2.5-7B-Instruct": _qwen(3, 448, 14, 2, False, 23, 1.05, 4),
+    "Qwen/Qwen2.5-7B-Instruct": _qwen(9, 448, 14, 2, False, 23, 1.05, 4),
     "google/gemma-2-2b-it": _gemma(1, 4, 2, 2),
     "google/gemma-2-9b-it": _gemma(2, 4, 4, 4),
     "openai-community/gpt2": _gpt2(1, 4, 2, True),
@@ -254,7 +283,12 @@ def write(repository: str, folder: Path) -> None:
     told = _told(recipe.words)
     told.write(folder)
     size = told.size + recipe.padding
-    config = {**recipe.config, "vocab_size": size, "torch_dtype": recipe.dtype, "transformers_version": "4.44.0"}
+    config = {
+        **recipe.config,
+        "vocab_size": size,
+        "torch_dtype": recipe.dtype,
+        "transformers_version": "4.44.0",
+    }
     (folder / "config.json").write_text(json.dumps(config | _ids(recipe.ids, told)), encoding="utf-8")
     if recipe.generation is not None:
         content = json.dumps(_ids(recipe.generation, told) | {"transformers_version": "4.44.0"})
@@ -330,7 +364,9 @@ def _fill(model: Any, seed: int, known: int, ends: list[int]) -> None:
             weight.data = _EMBEDDING * noise
         else:
             kind = name.removesuffix(".weight")
-            scale = loudness if is_last else next((it for end, it in _MAPS.items() if kind.endswith(end)), 1.0)
+            scale = (
+                loudness if is_last else next((it for end, it in _MAPS.items() if kind.endswith(end)), 1.0)
+            )
             is_later = any(f".{number}." in name for number in range(2, 9))
             if is_later and kind.endswith(_ADDS):
                 scale *= _LATER

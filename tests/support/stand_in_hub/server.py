@@ -89,7 +89,9 @@ class StandInHub:
         self._server.server_close()
 
     @contextlib.contextmanager
-    def plays(self, fault: Fault, repository: str = "*", files: str = "*", times: int = 1 << 30) -> Iterator[None]:
+    def plays(
+        self, fault: Fault, repository: str = "*", files: str = "*", times: int = 1 << 30
+    ) -> Iterator[None]:
         """Play a fault for the next `times` requests of files, or of anything where `files` is "*", in these repositories.
 
         `repository` and `files` are patterns; what HEAD asks is not slow and does not break off.
@@ -118,7 +120,9 @@ class StandInHub:
         """The fault of one of `kinds` that a request meets; None where it meets none. Counts it."""
         with self._lock:
             for planned in self._planned:
-                matches = fnmatch.fnmatch(repository, planned.repository) and fnmatch.fnmatch(file, planned.files)
+                matches = fnmatch.fnmatch(repository, planned.repository) and fnmatch.fnmatch(
+                    file, planned.files
+                )
                 if planned.times and matches and isinstance(planned.fault, kinds):
                     planned.times -= 1
                     return planned.fault
@@ -199,9 +203,19 @@ class _Handler(BaseHTTPRequestHandler):
         match rest:
             case [] | ["revision", "main"]:
                 gated = "manual" if RECIPES[repository].gated else False
-                siblings = [{"rfilename": name} for name in names]
-                about = {"id": repository, "modelId": repository, "sha": commit(repository), "siblings": siblings}
-                self._json(about | {"private": False, "gated": gated, "disabled": False, "tags": [], "downloads": 0})
+                siblings = [
+                    {"rfilename": name, "size": file.stat().st_size}
+                    for name, file in zip(names, files, strict=True)
+                ]
+                about = {
+                    "id": repository,
+                    "modelId": repository,
+                    "sha": commit(repository),
+                    "siblings": siblings,
+                }
+                self._json(
+                    about | {"private": False, "gated": gated, "disabled": False, "tags": [], "downloads": 0}
+                )
             case ["revision", revision] if revision == commit(repository):
                 self._api(repository, [])
             case ["tree", revision] if revision in ("main", commit(repository)):
@@ -216,7 +230,12 @@ class _Handler(BaseHTTPRequestHandler):
                 self._refuse(404)
 
     def _entry(self, name: str, file: Path) -> dict[str, Any]:
-        entry: dict[str, Any] = {"type": "file", "path": name, "size": file.stat().st_size, "oid": _git_id(file)}
+        entry: dict[str, Any] = {
+            "type": "file",
+            "path": name,
+            "size": file.stat().st_size,
+            "oid": _git_id(file),
+        }
         if _is_large(name):
             entry["lfs"] = {"oid": _sha256(file), "size": file.stat().st_size, "pointerSize": 134}
         return entry
@@ -246,11 +265,15 @@ class _Handler(BaseHTTPRequestHandler):
         file = self.hub.folder(repository) / name
         content = file.read_bytes()
         size, first = len(content), 0
-        told = {**(told or {}), "ETag": f'"{_sha256(file) if _is_large(name) else _git_id(file)}"', "Accept-Ranges": "bytes"}
+        told = {
+            **(told or {}),
+            "ETag": f'"{_sha256(file) if _is_large(name) else _git_id(file)}"',
+            "Accept-Ranges": "bytes",
+        }
         wanted = self.headers.get("Range", "")
         if wanted.startswith("bytes="):
-            first, last = (wanted.removeprefix("bytes=").split("-") + [""])[:2]
-            first, end = int(first), int(last) + 1 if last else size
+            begin, _, last = wanted.removeprefix("bytes=").partition("-")
+            first, end = int(begin), int(last) + 1 if last else size
             content = content[first:end]
             told["Content-Range"] = f"bytes {first}-{first + len(content) - 1}/{size}"
         self.send_response(206 if wanted else 200)

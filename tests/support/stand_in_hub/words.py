@@ -14,7 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 _LINES = (
     "The quick brown fox jumps over the lazy dog, and the dog does not mind.",
@@ -27,9 +37,7 @@ _LINES = (
 _SIZE = 420
 """Ids of a trained tokenizer, special ones aside."""
 
-_QWEN_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+_QWEN_SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 _CHATML = (
     "{% for message in messages %}"
@@ -79,7 +87,9 @@ class Words:
         """Write the files to an existing folder."""
         if self.as_lists:
             model = json.loads(self.tokenizer.to_str())["model"]
-            (folder / "vocab.json").write_text(json.dumps(model["vocab"], ensure_ascii=False), encoding="utf-8")
+            (folder / "vocab.json").write_text(
+                json.dumps(model["vocab"], ensure_ascii=False), encoding="utf-8"
+            )
             merges = "\n".join(" ".join(pair) for pair in model["merges"])
             (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", encoding="utf-8")
         else:
@@ -99,7 +109,9 @@ def _trained(tokenizer: Tokenizer, special: Sequence[str], alphabet: Sequence[st
     return tokenizer
 
 
-def _byte_level(special: Sequence[str], *before: Any, normalizer: Any = None, splits: bool = True) -> Tokenizer:
+def _byte_level(
+    special: Sequence[str], *before: Any, normalizer: Any = None, splits: bool = True
+) -> Tokenizer:
     """Byte-level BPE, with pre-tokenisers `before` the bytes; `splits` by GPT-2's own expression."""
     tokenizer = Tokenizer(models.BPE())
     if normalizer:
@@ -113,8 +125,24 @@ def _byte_level(special: Sequence[str], *before: Any, normalizer: Any = None, sp
 
 def smollm2() -> Words:
     """SmolLM2-Instruct: single digits, bytes; seventeen special tokens first; ChatML with a system prompt of its own."""
-    more = ("repo_name", "reponame", "file_sep", "filename", "gh_stars", "issue_start", "issue_comment", "issue_closed")
-    more += ("jupyter_start", "jupyter_text", "jupyter_code", "jupyter_output", "jupyter_script", "empty_output")
+    more = (
+        "repo_name",
+        "reponame",
+        "file_sep",
+        "filename",
+        "gh_stars",
+        "issue_start",
+        "issue_comment",
+        "issue_closed",
+    )
+    more += (
+        "jupyter_start",
+        "jupyter_text",
+        "jupyter_code",
+        "jupyter_output",
+        "jupyter_script",
+        "empty_output",
+    )
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<{name}>" for name in more)]
     tokenizer = _byte_level(special, pre_tokenizers.Digits(individual_digits=True))
     config = {
@@ -161,17 +189,23 @@ def gemma() -> Words:
     first.normalizer = normalizers.Replace(" ", "▁")
     first.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")  # trained word by word
     learnt = json.loads(_trained(first, ()).to_str())["model"]
-    rare = {piece for piece in learnt["vocab"] if len(piece) == 1 and ord(piece) > 0x2FFF}  # to be written in bytes
+    rare = {
+        piece for piece in learnt["vocab"] if len(piece) == 1 and ord(piece) > 0x2FFF
+    }  # to be written in bytes
     pieces = [piece for piece in learnt["vocab"] if not rare & set(piece)]
     merges = [tuple(pair) for pair in learnt["merges"] if not rare & set("".join(pair))]
     names = [*special, "\n", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
     vocabulary = {name: index for index, name in enumerate(dict.fromkeys(names))}
     tokenizer = Tokenizer(
-        models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True, ignore_merges=False)
+        models.BPE(
+            vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True, ignore_merges=False
+        )
     )
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<bos> $A", pair="<bos> $A <bos> $B", special_tokens=[("<bos>", vocabulary["<bos>"])]
     )
@@ -217,7 +251,9 @@ def opt() -> Words:
 def neox() -> Words:
     """GPT-NeoX: NFC, bytes; runs of spaces are added tokens that are not special."""
     tokenizer = _byte_level(["<|endoftext|>", "<|padding|>"], normalizer=normalizers.NFC())
-    tokenizer.add_tokens([AddedToken(" " * count, special=False, normalized=True) for count in range(8, 1, -1)])
+    tokenizer.add_tokens(
+        [AddedToken(" " * count, special=False, normalized=True) for count in range(8, 1, -1)]
+    )
     config = {
         "tokenizer_class": "GPTNeoXTokenizer",
         "add_prefix_space": False,

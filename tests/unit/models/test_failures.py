@@ -49,7 +49,34 @@ HUB_ERRORS = [
             OSError("There was a specific connection error when trying to load Small"),
             hub_errors.HfHubHTTPError("503 Server Error", response=response(503)),
         ),
+        "The model hub is out of order and cannot give Small now",
+    ),
+    (
+        because(
+            hub_errors.LocalEntryNotFoundError(
+                "An error happened while trying to locate the file on the Hub"
+            ),
+            hub_errors.HfHubHTTPError("429 Client Error", response=response(429)),
+        ),
+        "The model hub takes no more requests from here for now",
+    ),
+    (
+        because(
+            hub_errors.LocalEntryNotFoundError(
+                "An error happened while trying to locate the file on the Hub"
+            ),
+            hub_errors.HfHubHTTPError("404 Client Error", response=response(404)),
+        ),
         "The model hub answered with an error",
+    ),
+    (
+        hub_errors.HfHubHTTPError("401 Client Error", response=response(401)),
+        "The model hub does not accept the token that is set here",
+    ),
+    (httpx.RemoteProtocolError("peer closed connection"), "The download of Small broke off"),
+    (
+        OSError("Consistency check failed: file should be of size 9 but has size 4"),
+        "The download of Small broke off",
     ),
     (
         SafetensorError("Error while deserializing header: incomplete metadata"),

@@ -27,7 +27,7 @@ def hub_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     monkeypatch.setattr("specviz.models.hub.is_cached", lambda repository: False)
-    for name in ("reachable", "access_granted"):
+    for name in ("reachable", "refusal"):
         monkeypatch.setattr(f"specviz.models.hub.{name}", lambda *_: pytest.fail("the hub was asked"))
 
 
@@ -71,6 +71,29 @@ def test_offline_only_what_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
         "specviz.models.hub.is_cached", lambda repository: repository.startswith("HuggingFaceTB/")
     )
     assert offered(Hardware(16 * GB)) == [*EMBEDDED, "smollm2", "smollm2-360m"]
+
+
+def test_what_is_not_offered_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a few words, for the page; nothing where the owner has chosen."""
+    monkeypatch.setattr(offer, "find_hardware", lambda _: Hardware(16 * GB))
+    for name in (offer.OFFERED, offer.OWN):
+        monkeypatch.delenv(name, raising=False)
+    for each in (offer.offered_pairs, offer.missing_pairs):
+        each.cache_clear()
+    try:
+        missing = offer.missing_pairs()
+        assert {*missing, *offer.offered_pairs()} == {*PAIRS}
+        assert missing["pythia"] == "too large for a CPU"
+        monkeypatch.setattr(offer, "find_hardware", lambda _: Hardware(16 * GB, 24 * GB))
+        offer.missing_pairs.cache_clear()
+        offer.offered_pairs.cache_clear()
+        assert offer.missing_pairs()["gemma2"].startswith("needs 23.7 GB of GPU memory")
+        monkeypatch.setenv(offer.OFFERED, "embedded")
+        offer.missing_pairs.cache_clear()
+        assert offer.missing_pairs() == {}
+    finally:
+        for each in (offer.offered_pairs, offer.missing_pairs):
+            each.cache_clear()
 
 
 def test_on_zerogpu_only_a_few() -> None:

@@ -100,14 +100,14 @@ def cascade_generate(
 
     Raises:
         RequestError: an unsupported argument, a value out of range, or more tokens than the context length.
-        PairError: a model does not state its context length.
+        PairError: a model that SpecViz does not serve, or one that does not state its context length.
         EngineError: as the engine does.
     """
     arguments = generate_arguments()
     streamer = arguments.get("streamer") if streamer is None else streamer
     _check_mode(generation_config, arguments.get("assistant_model"))
-    _check_inputs(input_ids, model_kwargs)
     pair = _pair(drafter, verifier, generation_config)
+    _check_inputs(input_ids, model_kwargs)
 
     samples = bool(generation_config.do_sample)
     if seed is None:
@@ -125,8 +125,8 @@ def cascade_generate(
     requests = [replace(template, token_ids=ids, seed=seed + index) for index, ids in enumerate(prompts)]
     if (longest := max(map(len, prompts)) + template.max_new_tokens) > pair.context_length:
         raise RequestError(
-            f"Prompt and new tokens come to {longest}; these two models read {pair.context_length}: ask for fewer "
-            "with max_new_tokens, or shorten the prompt."
+            f"Prompt and new tokens come to {longest}; these two models read {pair.context_length}{pair.limit}: ask "
+            "for fewer with max_new_tokens, or shorten the prompt."
         )
     with closing(Engine(pair, max_sequences=len(requests), records=False).stream(requests)) as events:
         padding = _padding(generation_config, stopping_criteria)
@@ -194,9 +194,12 @@ def _check_mode(config: GenerationConfig, assistant: Any) -> None:
 def _check_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
     """Raise RequestError for any model input other than ids at the positions from 0 on."""
     given = {name: value for name, value in model_kwargs.items() if value is not None}
+    if given.get("mm_encoder_outputs") == {}:  # a multimodal model, given text only
+        del given["mm_encoder_outputs"]
     for name in (*_OF_NO_EFFECT, "attention_mask"):
         given.pop(name, None)
     cache, positions = given.pop("past_key_values", None), given.pop("position_ids", None)
+    cache = given.pop("cache", cache)  # its name since transformers 5.24
     if cache is not None and cache.get_seq_length() > 0:
         raise RequestError(
             "past_key_values hold what one model has read, and two would have to: leave them out and give the whole "

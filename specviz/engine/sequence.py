@@ -185,7 +185,7 @@ def _room(prompt_ids: list[int], pair: ModelPair) -> int:
     room = pair.context_length - len(prompt_ids)
     if room < 1:
         raise RequestError(
-            f"The prompt has {len(prompt_ids)} tokens; this pair's context holds {pair.context_length}, and at "
-            f"least one must be left for the answer: shorten the prompt to {pair.context_length - 1} tokens."
+            f"The prompt has {len(prompt_ids)} tokens; this pair's context holds {pair.context_length}{pair.limit}, "
+            f"and at least one must be left for the answer: shorten the prompt to {pair.context_length - 1} tokens."
         )
     return room

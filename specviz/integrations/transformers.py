@@ -186,15 +186,15 @@ def cascade_generate(
 
     Raises:
         RequestError: an unsupported argument, a value out of range, or more tokens than the context length.
-        PairError: a model does not state its context length.
+        PairError: a model that SpecViz does not serve, or one that does not state its context length.
         EngineError: as the engine does.
     """
     arguments = generate_arguments()
     streamer = arguments.get("streamer") if streamer is None else streamer
     _check_mode(generation_config, arguments)
     prompts = _prompts(input_ids, model_kwargs.get("attention_mask"))
-    cache = _check_inputs(input_ids, model_kwargs)
     pair = _pair(drafter, verifier, generation_config)
+    cache = _check_inputs(input_ids, model_kwargs)
 
     samples = bool(generation_config.do_sample)
     if seed is None:
@@ -213,8 +213,8 @@ def cascade_generate(
     requests = [replace(template, token_ids=ids, seed=seed + index) for index, ids in enumerate(prompts)]
     if (longest := max(map(len, prompts)) + template.max_new_tokens) > pair.context_length:
         raise RequestError(
-            f"Prompt and new tokens come to {longest}; these two models read {pair.context_length}: ask for fewer "
-            "with max_new_tokens, or shorten the prompt."
+            f"Prompt and new tokens come to {longest}; these two models read {pair.context_length}{pair.limit}: ask "
+            "for fewer with max_new_tokens, or shorten the prompt."
         )
     with closing(Engine(pair, max_sequences=len(requests), records=False).stream(requests)) as events:
         padding = _padding(generation_config, stopping_criteria)
@@ -315,6 +315,8 @@ def _check_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> Cache |
         RequestError: any model input other than ids at the positions from 0 on.
     """
     given = {name: value for name, value in model_kwargs.items() if value is not None}
+    if given.get("mm_encoder_outputs") == {}:  # a multimodal model, given text only
+        del given["mm_encoder_outputs"]
     for name in (*_OF_NO_EFFECT, "attention_mask"):
         given.pop(name, None)
     caches = [given.pop(name) for name in _CACHES if name in given]

@@ -37,14 +37,22 @@ def skip_layers(verifier: PreTrainedModel, layers: Iterable[int]) -> PreTrainedM
         raise PairError(f"Layers to skip must be some, not all, of 0 to {len(stack) - 1}.")
 
     config = copy.deepcopy(verifier.config)
-    if types := getattr(config, "layer_types", None):
-        config.layer_types = [types[i] for i in kept]
+    for name, values in list(vars(config).items()):
+        if "layer" in name and isinstance(values, list) and len(values) == len(stack):
+            setattr(config, name, [values[i] for i in kept])
     config.num_hidden_layers = len(kept)
-    with torch.device("meta"):
-        drafter = type(verifier)(config)
-    _graft(drafter, verifier, without=stack)
-    for shell, index in zip(drafter.base_model.get_submodule("layers").children(), kept, strict=True):
-        _graft(shell, stack[index])
+    try:
+        with torch.device("meta"):
+            drafter = type(verifier)(config)
+        _graft(drafter, verifier, without=stack)
+        for shell, index in zip(drafter.base_model.get_submodule("layers").children(), kept, strict=True):
+            _graft(shell, stack[index])
+    except (
+        Exception
+    ) as error:  # layers that depend on their index in ways of their own (shared keys, other heads)
+        raise PairError(
+            f"{type(verifier).__name__} has layers that depend on one another: SpecViz cannot skip some of them."
+        ) from error
     if any(it.is_meta for it in (*drafter.parameters(), *drafter.buffers())):
         raise PairError(f"{type(verifier).__name__} keeps weights in a way that SpecViz cannot share them.")
     drafter.generation_config = copy.deepcopy(verifier.generation_config)

@@ -41,6 +41,7 @@ from specviz.progress import Progress, part, silent
 from specviz.runtime.cpu.threads import choose
 from specviz.runtime.memory import give_back_memory
 from specviz.runtime.runner import Model
+from specviz.runtime.servable import check_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -166,6 +167,8 @@ def _may_ask_hub(spec: PairSpec) -> bool:
 
 def _assemble(spec: PairSpec, loader: _Loader, report: Progress, kind: type[P]) -> P:
     """Load both models and their tokenizers, and make the pair; meanwhile rounds get their compiled loops."""
+    loader.check(spec.drafter, spec.drafter_name)
+    loader.check(spec.verifier, spec.verifier_name)
     if loader.may_fuse:
         compiling.begin()
     if isinstance(spec.drafter, SkipSource):
@@ -229,6 +232,15 @@ class _Loader:
         """Whether fused passes may be taken where a model has them."""
         on_cpu = self.placement.device.type == "cpu" and not self.placement.sharded
         return self.fuses and self.prepack and on_cpu and self.placement.dtype == torch.float32
+
+    def check(self, source: Source, name: str) -> None:
+        """Refuse a model of a folder or repository that no runner serves, before any weights are read."""
+        if not isinstance(source, HubSource):
+            return
+        try:
+            check_config(read_config(source.repository, online=self.online))
+        except Exception as error:
+            raise explain(error, name) from error
 
     def load(self, source: Source, name: str, report: Progress) -> tuple[Model, Any]:
         """One model and, unless it is a shipped drafter, its tokenizer; failures name the model."""

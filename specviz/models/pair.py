@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import TypeVar  # with a default, which `typing` has since Python 3.13 only
 
 from specviz.errors import PairError
+from specviz.runtime.servable import exact_length
 
 if TYPE_CHECKING:  # they take seconds, and an unknown pair is refused without them
     import torch
@@ -61,6 +62,16 @@ class ModelPair:
     def device(self) -> torch.device:
         """The device that takes token ids: the drafter's, and that of the verifier's first layer."""
         return self.drafter_model.device
+
+    @property
+    def limit(self) -> str:
+        """Why the context ends before the models' own, in brackets; "" where it does not."""
+        lengths = (
+            exact_length(each.config.get_text_config()) for each in (self.drafter_model, self.verifier_model)
+        )
+        if self.context_length not in lengths:
+            return ""
+        return " (LongRoPE changes what was read before, where a text grows longer)"
 
     @property
     def dtype(self) -> torch.dtype:
@@ -216,7 +227,7 @@ def _class_and_size(model: PreTrainedModel) -> str:
 
 
 def context_length(config: Any, name: str) -> int:
-    """Number of positions that a model of a config can read.
+    """Number of positions that a model of a config can read, with a cache that stays right.
 
     Raises:
         PairError: its config does not say; the sentence calls the model `name`.
@@ -224,7 +235,7 @@ def context_length(config: Any, name: str) -> int:
     config = config.get_text_config()
     for attribute in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
         if isinstance(length := getattr(config, attribute, None), int):
-            return length
+            return min(length, exact_length(config) or length)
     raise PairError(
         f"{name} does not say how many positions it can read: set max_position_embeddings in its config."
     )

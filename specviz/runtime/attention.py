@@ -88,9 +88,14 @@ def key_heads(config: Any) -> int:
     return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
 
 
+def sharing(config: Any) -> int:
+    """Query heads of a layer that share a key-value head."""
+    return int(config.num_attention_heads) // key_heads(config)
+
+
 def grouped_mask(band: Tensor, positions: Tensor, visible: int, config: Any) -> Tensor:
     """The mask [B, 1, rows, visible] of `grouped_attention` for queries at `positions` [B, n], cut from a `mask_band`."""
-    rows = positions.repeat(1, config.num_attention_heads // key_heads(config))
+    rows = positions.repeat(1, sharing(config))
     rows = functional.pad(rows, (0, max(0, _LEAST - rows.shape[1])))
     return band.unfold(0, visible, 1)[len(band) // 2 - 1 - rows][:, None]
 

@@ -23,6 +23,7 @@ from specviz.runtime.cuda.graphs import PLAIN, Graphs
 from specviz.runtime.cuda.workspace import Workspace, single_gpu, workspace
 from specviz.runtime.kv_cache import GRAIN, KVCache, power
 from specviz.runtime.runner import Runner
+from specviz.runtime.servable import cache_argument, check, layer_configs
 
 _SHORTEST = 256
 """Positions that a captured pass sees at least: fewer shapes to capture, hardly more to read."""
@@ -50,6 +51,10 @@ class ModelRunner(Runner):
         self._always_sliding = self._window is not None and not layer_types
         self._config = config
         self._attention = attention_of(model)
+        layers = layer_configs(config)
+        self._layer_configs = dict(
+            zip(getattr(config, "layer_types", None) or ["full_attention"], layers, strict=False)
+        )
         super().__init__()
         self._workspace = workspace
         self._held: Workspace | None = None
@@ -57,6 +62,7 @@ class ModelRunner(Runner):
         self.device = model.get_input_embeddings().weight.device
         self.dtype = model.dtype
         self.position_bytes = position_bytes(model)
+        self._cache_argument = {each: cache_argument(type(each)) for each in (model, model.base_model)}
         self._decoder = decoder_of(model)
 
     def _new_cache(self) -> KVCache:
@@ -85,9 +91,10 @@ class ModelRunner(Runner):
         if self._decoder is not None:
             return self._decoder.reading_bytes(visible)
         config = self._config
-        sharing = config.num_attention_heads // attention.key_heads(config)
         inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-        return int((4 * inner + sharing * visible) * self.dtype.itemsize)
+        widest = max(inner) if isinstance(inner, list) else inner
+        sharing = max(attention.sharing(each) for each in self._layer_configs.values())
+        return int((4 * widest + sharing * visible) * self.dtype.itemsize)
 
     def _acquire(self) -> None:
         """Use the workspace, if there is one and it is free."""
@@ -249,26 +256,27 @@ class ModelRunner(Runner):
             input_ids=tokens,
             position_ids=positions,
             attention_mask=self._mask(positions, visible),
-            past_key_values=self._cache,
             use_cache=True,
+            **{self._cache_argument[model]: self._cache},
         )
 
     def _mask(self, positions: Tensor, visible: int) -> Tensor | dict[str, Tensor]:
         """4-D mask(s): a query sees positions at or before its own, in sliding layers within the window."""
         if self._window is None or not (self._mixed or self._always_sliding):
-            return self._one_mask(positions, visible, None)
-        sliding = self._one_mask(positions, visible, self._window)
+            return self._one_mask(positions, visible, None, "full_attention")
+        sliding = self._one_mask(positions, visible, self._window, "sliding_attention")
         if self._always_sliding:
             return sliding
-        full = self._one_mask(positions, visible, None)
+        full = self._one_mask(positions, visible, None, "full_attention")
         return {"full_attention": full, "sliding_attention": sliding}
 
-    def _one_mask(self, positions: Tensor, visible: int, window: int | None) -> Tensor:
+    def _one_mask(self, positions: Tensor, visible: int, window: int | None, layer_type: str) -> Tensor:
         if self._attention == attention.NAME:
             key = self._cache.length, window
             if key not in self._cache.mask_bands:
                 self._cache.mask_bands[key] = attention.mask_band(*key, self.dtype, positions.device)
-            return attention.grouped_mask(self._cache.mask_bands[key], positions, visible, self._config)
+            config = self._layer_configs.get(layer_type, self._config)
+            return attention.grouped_mask(self._cache.mask_bands[key], positions, visible, config)
         seen, query = torch.arange(visible, device=positions.device), positions[:, None, :, None]
         mask = seen <= query
         if window is not None:
@@ -284,8 +292,14 @@ class TorchModel:
     """A transformers model as what a pair consists of; see `runner.Model`."""
 
     def __init__(self, module: Any) -> None:
+        """Wrap a model that is ready to run.
+
+        Raises:
+            PairError: the runner does not serve it; see `servable.check`.
+        """
         self._module = module
         self.config, self.generation_config = module.config, module.generation_config
+        check(module, lambda: ModelRunner(module, self.output_size))
 
     @property
     def output_size(self) -> int:
@@ -356,9 +370,11 @@ def input_size(model: Any) -> int:
 
 def position_bytes(model: Any) -> int:
     """Bytes of keys and values of one position, in all layers of a causal language model."""
-    config = model.config.get_text_config()
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return int(2 * config.num_hidden_layers * attention.key_heads(config) * size * model.dtype.itemsize)
+    numbers = 0
+    for config in layer_configs(model.config.get_text_config()):
+        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        numbers += attention.key_heads(config) * size
+    return int(2 * numbers * model.dtype.itemsize)
 
 
 def _is_small(slots: int, width: int) -> bool:

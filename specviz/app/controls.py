@@ -188,7 +188,7 @@ def wire_pairs(page: gr.Blocks, service: Service, pairs: Sequence[Any]) -> None:
             return [gr.skip()] * (1 + len(pairs))
         return [found, *[gr.Dropdown(choices=_pair_choices(found))] * len(pairs)]
 
-    def describe(key: str) -> dict[str, Any]:
+    def describe(key: str) -> Any:
         try:
             service.check_pair(key)
         except SpecvizError as error:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
+
+from specviz.app.controls import NOT_NOW
 
 MINUTES = 60_000
 
@@ -74,9 +77,10 @@ def violations(page: Page) -> list[tuple[Any, ...]]:
 
 
 def choose(page: Page, name: str, title: str) -> None:
-    """Choose from a dropdown."""
+    """Choose from a dropdown; also a pair that cannot be had now, whose title goes on with the reason."""
     page.locator(f"#{name} input").click()
-    page.get_by_role("option", name=title, exact=True).click()
+    named = re.compile(f"^{re.escape(title)}({re.escape(NOT_NOW)}.*)?$")
+    page.get_by_role("option", name=named).click()
 
 
 def set_number(page: Page, name: str, value: float) -> None:

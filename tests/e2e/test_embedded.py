@@ -133,15 +133,17 @@ def margin(engine: Engine, request: Request, index: int) -> float:
     return float(logits[index].topk(2).values.diff().abs())
 
 
-def transformers_greedy(engine: Engine, prompts: list[list[int]]) -> list[list[int]]:
-    """What transformers' own `generate` adds to each prompt, up to its end; all in one batch, padded at the left."""
+def transformers_greedy(engine: Engine, prompts: list[list[int]], penalty: float) -> list[list[int]]:
+    """What transformers' own `generate` adds to each prompt, up to its end; all in one batch, padded at the left with a token that was seen:
+    a repetition penalty counts padding too.
+    """
     width = max(map(len, prompts))
     device = engine.pair.device
-    ids = torch.tensor([[0] * (width - len(own)) + own for own in prompts], device=device)
+    ids = torch.tensor([own[:1] * (width - len(own)) + own for own in prompts], device=device)
     mask = torch.tensor([[0] * (width - len(own)) + [1] * len(own) for own in prompts], device=device)
-    written = engine.pair.verifier.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=TOKENS)[
-        :, width:
-    ].tolist()
+    written = engine.pair.verifier.generate(
+        ids, attention_mask=mask, do_sample=False, repetition_penalty=penalty, max_new_tokens=TOKENS
+    )[:, width:].tolist()
     ends = engine.pair.eos_token_ids
     return [
         own[: next((number + 1 for number, token in enumerate(own) if token in ends), len(own))]
@@ -149,16 +151,24 @@ def transformers_greedy(engine: Engine, prompts: list[list[int]]) -> list[list[i
     ]
 
 
-def test_greedy_is_greedy(engine: Engine) -> None:
+@pytest.mark.parametrize("penalty", [1.0, 1.1])
+def test_greedy_is_greedy(engine: Engine, penalty: float) -> None:
     """Law 5 at T = 0: lossless speculative decoding, verifier_only and transformers' greedy `generate`, 20 prompts."""
     requests = [
-        Request(prompt=prompt, method=method, lenience=0, temperature=0, max_new_tokens=TOKENS)
+        Request(
+            prompt=prompt,
+            method=method,
+            lenience=0,
+            temperature=0,
+            max_new_tokens=TOKENS,
+            repetition_penalty=penalty,
+        )
         for method in ("speed", "verifier_only")
         for prompt in PROMPTS
     ]
     runs = engine.generate(requests)
     rounded = 0
-    written = transformers_greedy(engine, [run.prompt_ids for run in runs[:20]])
+    written = transformers_greedy(engine, [run.prompt_ids for run in runs[:20]], penalty)
     for request, speculative, plain, theirs in zip(requests, runs[:20], runs[20:], written, strict=False):
         for name, ours in (("speed", speculative), ("verifier_only", plain)):
             if ours.token_ids != theirs:

@@ -1,7 +1,8 @@
 """Every pair of the registry that comes from the hub, each way that SpecViz can be used and on both runners, from a stand-in hub.
 
 Laws 2 and 5: what Python, the shell, the API and the page write at temperature 0 is what transformers' `generate` writes with the same
-files. Nobody of these four is told anything that a user would not be: they are processes of their own, which download what they need.
+files. They are processes of their own, which download what
+they need.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from gradio_client import Client
 from playwright.sync_api import Browser, Page, expect
 
 from specviz.models.registry import PAIRS
-from tests.browser.conftest import browser  # noqa: F401  # a fixture
 from tests.browser.driving import choose, open_settings, run
 from tests.support.stand_in_hub import StandInHub
 from tests.support.stand_in_hub.every_pair import GREEDY, HUB_PAIRS, PROMPT, SAMPLED, TOKENS
@@ -80,14 +80,14 @@ def client(address: str) -> Client:
 
 @dataclass
 class Watched:
-    """A page, and what it said beside the view while a pair was loaded."""
+    """A page, and the errors of its scripts."""
 
     page: Page
     problems: list[str]
 
 
 @pytest.fixture(scope="module")
-def watched(address: str, browser: Browser) -> Iterator[Watched]:  # noqa: F811
+def watched(address: str, browser: Browser) -> Iterator[Watched]:
     """One session of a browser for all pairs, set to greedy lossless decoding."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     context.set_default_timeout(SECONDS * 1000)
@@ -105,29 +105,15 @@ def watched(address: str, browser: Browser) -> Iterator[Watched]:  # noqa: F811
     page.goto(f"{address}?{urlencode(names)}")
     expect(page.locator("#run")).to_be_enabled(timeout=SECONDS * 1000)
     open_settings(page)
-    # Notes every text of gradio's progress as it appears: it may be there for a moment only.
-    page.evaluate(
-        """() => {
-            window.told = [];
-            const note = () => {
-                for (const each of document.querySelectorAll(".progress-text, .progress-level-inner, .eta-bar"))
-                    if (each.textContent.trim()) window.told.push(each.textContent.trim().replace(/\\s+/g, " "));
-            };
-            new MutationObserver(note).observe(document.body, { childList: true, subtree: true, characterData: true });
-        }"""
-    )
     yield Watched(page, problems)
     context.close()
 
 
-def write_on_page(page: Page, key: str) -> tuple[str, list[str]]:
-    """Choose a pair, run, and read the text; also what was told of loading."""
-    page.evaluate("window.told.length = 0")
+def write_on_page(page: Page, key: str) -> str:
+    """Choose a pair, run, and read the text."""
     choose(page, "pair", PAIRS[key].title)
     run(page, minutes=SECONDS / 60)
-    return "".join(page.locator("#view").get_by_test_id("token").all_text_contents()), page.evaluate(
-        "window.told"
-    )
+    return "".join(page.locator("#view").get_by_test_id("token").all_text_contents())
 
 
 @pytest.mark.parametrize("key", HUB_PAIRS)
@@ -166,6 +152,5 @@ def test_the_api_writes_what_generate_writes(client: Client, written: dict[str, 
 @pytest.mark.parametrize("key", [*HUB_PAIRS, HUB_PAIRS[0]])
 def test_the_page_writes_what_generate_writes(watched: Watched, written: dict[str, Any], key: str) -> None:
     """Law 5, in one session: one pair after the other, which makes room for the next, and the first one again."""
-    text, _ = write_on_page(watched.page, key)
-    assert text == written[key]["generate"]["text"]
+    assert write_on_page(watched.page, key) == written[key]["generate"]["text"]
     assert not watched.problems

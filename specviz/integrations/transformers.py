@@ -42,20 +42,17 @@ from transformers.generation.logits_process import (
 from transformers.generation.streamers import BaseStreamer
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from specviz.compat.transformers import attention_of, eos_ids, generate_arguments, padding_id
+from specviz.compat.transformers import eos_ids, generate_arguments, padding_id
 from specviz.core.methods import get_method
 from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Event, Finished, Stream
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair, context_length
-from specviz.runtime import attention
 from specviz.runtime.model_runner import TorchModel
 from specviz.schema.settings import AUTO, Request
 from specviz.schema.trace import Run
 
 _SEEDS = 1 << 62
-_ATTENTIONS = ("eager", "sdpa", attention.NAME)
-"""Those that take custom masks, which a batch of sequences at different positions needs."""
 _OF_NO_EFFECT = ("use_cache", "logits_to_keep", "cache_position")
 """Keyword arguments that configure forward passes; the engine runs its own."""
 _CACHES = ("cache", "past_key_values")
@@ -483,14 +480,6 @@ def _pair(drafter: PreTrainedModel | None, verifier: PreTrainedModel, config: Ge
     """A pair of the two unchanged models, without a tokenizer."""
     drafter = _unwrapped(drafter)
     models = {"drafter": drafter, "verifier": verifier}
-    for name, model in models.items():
-        if model.config.is_encoder_decoder:
-            raise RequestError(f"The {name} has an encoder: a speculative cascade takes decoder-only models.")
-        if (own := attention_of(model)) not in _ATTENTIONS:
-            raise RequestError(
-                f"The {name}'s attention is {own}, in which sequences cannot stand at different positions: load it with "
-                'attn_implementation="sdpa" or "eager".'
-            )
     if drafter.device.type != verifier.device.type:
         raise RequestError("Drafter and verifier are on different devices: put both on one.")
     drafter_name, verifier_name = (type(model).__name__ for model in models.values())

@@ -18,8 +18,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 
 from specviz.compat.transformers import ProcessSwitch, attention_of
 from specviz.compat.transformers_attention import sdpa_attention_forward, sdpa_mask
+from specviz.runtime.servable import GROUPED_ATTENTION
 
-NAME = "specviz_grouped"
 _LEAST = 4
 """With fewer rows the CPU kernel sums in another order."""
 
@@ -32,7 +32,7 @@ def group(model: PreTrainedModel) -> None:
     on_one_device = len({parameter.device for parameter in model.parameters()}) == 1
     softcapped = getattr(model.config.get_text_config(), "attn_logit_softcapping", None)
     if on_one_device and not softcapped and attention_of(model) == "sdpa":
-        model.set_attn_implementation(NAME)
+        model.set_attn_implementation(GROUPED_ATTENTION)
 
 
 def grouped_attention(
@@ -100,5 +100,5 @@ def grouped_mask(band: Tensor, positions: Tensor, visible: int, config: Any) -> 
     return band.unfold(0, visible, 1)[len(band) // 2 - 1 - rows][:, None]
 
 
-AttentionInterface.register(NAME, grouped_attention)
-AttentionMaskInterface.register(NAME, sdpa_mask)
+AttentionInterface.register(GROUPED_ATTENTION, grouped_attention)
+AttentionMaskInterface.register(GROUPED_ATTENTION, sdpa_mask)

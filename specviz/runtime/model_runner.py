@@ -23,7 +23,7 @@ from specviz.runtime.cuda.graphs import PLAIN, Graphs
 from specviz.runtime.cuda.workspace import Workspace, single_gpu, workspace
 from specviz.runtime.kv_cache import GRAIN, KVCache, power
 from specviz.runtime.runner import Runner
-from specviz.runtime.servable import cache_argument, check, layer_configs
+from specviz.runtime.servable import GROUPED_ATTENTION, cache_argument, check, layer_configs
 
 _SHORTEST = 256
 """Positions that a captured pass sees at least: fewer shapes to capture, hardly more to read."""
@@ -271,7 +271,7 @@ class ModelRunner(Runner):
         return {"full_attention": full, "sliding_attention": sliding}
 
     def _one_mask(self, positions: Tensor, visible: int, window: int | None, layer_type: str) -> Tensor:
-        if self._attention == attention.NAME:
+        if self._attention == GROUPED_ATTENTION:
             key = self._cache.length, window
             if key not in self._cache.mask_bands:
                 self._cache.mask_bands[key] = attention.mask_band(*key, self.dtype, positions.device)

@@ -28,7 +28,9 @@ SERVED = (
 _LAYERS = {"full_attention", "sliding_attention"}
 _ROTARY = {"default", "linear", "dynamic", "llama3", "longrope", "proportional", "yarn"}
 _LAYER_LISTS = ("layer_types", "layers_block_type")
-_ATTENTIONS = ("eager", "sdpa", "specviz_grouped")
+GROUPED_ATTENTION = "specviz_grouped"
+"""The name of our own attention; see `runtime.attention`."""
+_ATTENTIONS = ("eager", "sdpa", GROUPED_ATTENTION)
 """Those that take custom masks, which a batch of sequences at different positions needs."""
 _PROVEN = {
     *("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3"),

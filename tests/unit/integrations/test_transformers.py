@@ -46,7 +46,7 @@ import specviz
 from specviz.core.sampling import distribution
 from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Event, Finished
-from specviz.errors import RequestError
+from specviz.errors import PairError, RequestError
 from specviz.integrations import transformers as custom_generation
 from specviz.models.pair import pair_from_models
 from specviz.schema.settings import Request
@@ -586,10 +586,10 @@ def test_unfit_models_are_refused(llama: Any, monkeypatch: pytest.MonkeyPatch) -
     """Models with an encoder, and attention that takes no custom masks."""
     sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2, "vocab_size": 20}
     encoder = T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=0))
-    with pytest.raises(RequestError, match="drafter has an encoder"):
+    with pytest.raises(PairError, match="type t5 have an encoder"):
         cascade(llama, drafter=encoder)
     monkeypatch.setattr(llama.drafter.config, "_attn_implementation_internal", "flash_attention_2")
-    with pytest.raises(RequestError, match="flash_attention_2"):
+    with pytest.raises(PairError, match="flash_attention_2"):
         cascade(llama)
 
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from specviz.runtime.attention import (
-    NAME,
     group,
     grouped_attention,
     grouped_mask,
     mask_band,
 )
 from specviz.runtime.model_runner import ModelRunner
+from specviz.runtime.servable import GROUPED_ATTENTION
 from tests.support.tiny import FAMILIES, tiny_model
 
 HEADS, GROUPS, SIZE = 6, 2, 64
@@ -38,7 +38,7 @@ def test_a_grouped_model_is_the_same_model(family: str, tmp_path: Path) -> None:
     with torch.inference_mode():
         wanted = [model(tokens[row : row + 1, : lengths[row] + 4]).logits[0, -4:] for row in range(2)]
         group(model)
-        assert (model.config._attn_implementation == NAME) == (family != "gemma2")
+        assert (model.config._attn_implementation == GROUPED_ATTENTION) == (family != "gemma2")
         again = model(tokens[:1]).logits  # asked as transformers asks, without a mask of ours
         assert torch.allclose(again[0, 20:24], wanted[0], **near)
         slot = ModelRunner(model, 60)

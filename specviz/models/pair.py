@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import TypeVar  # with a default, which `typing` has since Python 3.13 only
 
 from specviz.errors import PairError
-from specviz.runtime.servable import exact_length
 
 if TYPE_CHECKING:  # they take seconds, and an unknown pair is refused without them
     import torch
@@ -66,6 +65,8 @@ class ModelPair:
     @property
     def limit(self) -> str:
         """Why the context ends before the models' own, in brackets; "" where it does not."""
+        from specviz.runtime.servable import exact_length  # brings torch
+
         lengths = (
             exact_length(each.config.get_text_config()) for each in (self.drafter_model, self.verifier_model)
         )
@@ -232,6 +233,8 @@ def context_length(config: Any, name: str) -> int:
     Raises:
         PairError: its config does not say; the sentence calls the model `name`.
     """
+    from specviz.runtime.servable import exact_length  # brings torch
+
     config = config.get_text_config()
     for attribute in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
         if isinstance(length := getattr(config, attribute, None), int):

@@ -135,7 +135,11 @@ for module in walk_packages(specviz.__path__, "specviz."):
 
 
 def of_ours(value):
-    return str(getattr(value, "__module__", "")).partition(".")[0] == "specviz"
+    try:
+        origin = getattr(value, "__func__", value).__module__
+    except Exception:  # objects that look like modules, and answer no such question
+        return False
+    return str(origin).partition(".")[0] == "specviz"
 
 
 replaced = [
@@ -144,7 +148,7 @@ replaced = [
     if module.__name__.partition(".")[0] not in ("specviz", "__main__")
     for name, value in list(vars(module).items())
     for held in (value, *(vars(value).values() if isinstance(value, type) and not of_ours(value) else ()))
-    if of_ours(held) or of_ours(getattr(held, "__func__", None))
+    if of_ours(held)
 ]
 assert not replaced, replaced
 assert not [finder for finder in sys.meta_path if of_ours(finder) or of_ours(type(finder))]

@@ -285,9 +285,7 @@ def test_the_verifier_alone_is_the_harness_s_own_transformers_model(tmp_path: Pa
     assert ours.loglikelihood_rolling(asks) == pytest.approx(values)
     wanted = {"until": ["\n", "o"], "max_gen_toks": 12}
     asks = asked("generate_until", ("The quick brown", wanted), ("print(", wanted), (long, wanted))
-    texts = theirs.generate_until(asks, disable_tqdm=True)
-    # Characters that the last tokens only begin stand there as marks; with us they are left out.
-    assert ours.generate_until(asks) == [text.rstrip("\ufffd") for text in texts]
+    assert ours.generate_until(asks) == theirs.generate_until(asks, disable_tqdm=True)
 
 
 # ---- tasks -----------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ Turns what a client sends into requests and what comes of them into dicts; what 
 
 import contextlib
 import inspect
+import json
 import math
 import os
 import secrets
@@ -22,6 +23,7 @@ import gradio as gr
 
 from specviz.analysis.metrics import Sentence, table
 from specviz.app.running import session_of, streaming
+from specviz.compat.gradio import is_tool_call
 from specviz.core.method import Method
 from specviz.core.methods import METHODS
 from specviz.engine.events import Waiting
@@ -132,15 +134,20 @@ def compare(
     yield {"panes": last} | _queued(None)
 
 
-def methods() -> list[dict]:
+def methods(request: gr.Request | None = None) -> list[dict]:
     """List the methods, what each does, and the range of its lenience."""
-    return [_method(method) for method in METHODS.values()]
+    return _answer([_method(method) for method in METHODS.values()], request)
 
 
-def pairs() -> list[dict]:
+def pairs(request: gr.Request | None = None) -> list[dict]:
     """List the pairs of models that can be asked for, and whether each can be used now."""
     with _asking:  # who asks meanwhile gets the same answer
-        return _pairs(int(monotonic() // PAIRS_SECONDS))
+        return _answer(_pairs(int(monotonic() // PAIRS_SECONDS)), request)
+
+
+def _answer(answer: Any, request: gr.Request | None) -> Any:
+    """The answer as it is; over MCP its JSON, because gradio sends an assistant the `str` of what an endpoint returns."""
+    return json.dumps(answer, ensure_ascii=False) if is_tool_call(request) else answer
 
 
 def _pane(number: int, pane: dict[str, Any]) -> dict[str, Any]:
@@ -176,7 +183,7 @@ def _follow(
 
 def _visitor(request: gr.Request | None) -> str:
     """Who asks. Gradio asks in the name of all MCP clients: there each call is somebody else's."""
-    if request is None or request.headers.get("x-gradio-user") == "mcp":
+    if request is None or is_tool_call(request):
         return secrets.token_hex()
     return session_of(request)
 
@@ -273,7 +280,9 @@ def _make_endpoint(
         request = asked.pop("request")
         for each in parameters:
             _check_kind(each, asked[each.name])
-        yield from serve(service, request, **asked)
+        with contextlib.closing(cast(Any, serve(service, request, **asked))) as answers:
+            for answer in answers:
+                yield _answer(answer, request)
 
     words, _, returns = (serve.__doc__ or "").partition("Returns:")
     arguments = "".join(f"\n    {each.name}: {each.help}" for each in parameters)

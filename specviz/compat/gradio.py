@@ -85,6 +85,22 @@ class UploadButton(gr.UploadButton):
         return super().get_config(cls or gr.UploadButton)
 
 
+# ---- tools of assistants (6.30)
+
+
+def is_tool_call(request: Any) -> bool:
+    """Whether an event was called over MCP, given its request.
+
+    Gradio sends a queued event to itself in this header's name, and hands any other event the assistant's own request.
+    """
+    if request is None:
+        return False
+    address = getattr(request, "url", None)
+    return request.headers.get("x-gradio-user") == "mcp" or f"{API_PREFIX}/mcp" in getattr(
+        address, "path", ""
+    )
+
+
 # ---- events (6.0)
 # Two methods of `gr.Blocks` are to be overridden where an event is to fail in a sentence of one's own, each awaited with the
 # event first: `process_api` serves an event, and within it `preprocess_data` reads its values.

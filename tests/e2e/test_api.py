@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import json
 import re
@@ -263,9 +262,41 @@ def test_mcp_gives_what_a_client_gets(service: Listening, address: str, client: 
     text = client.predict(**asked, api_name="/generate")["text"]
     for result in mcp(address, twice):
         assert not result.isError
-        assert ast.literal_eval(result.content[0].text)["text"] == text
+        assert json.loads(result.content[0].text)["text"] == text
     own, one, other = service.visitors[-3:]
     assert len({own, one, other}) == 3
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("generate", {"prompt": "Hi", "max_new_tokens": 4, "trace": True}),
+        ("compare", {"prompt": "Hi", "panes": [{}, {"method": "speed"}], "max_new_tokens": 4}),
+        ("methods", {}),
+        ("pairs", {}),
+    ],
+)
+@pytest.mark.parametrize("told", [False, True], ids=["silent", "with progress"])
+def test_mcp_answers_in_json(
+    address: str, client: Client, tool: str, arguments: dict[str, Any], told: bool
+) -> None:
+    """A tool's text is the JSON of the object that a client gets, whether the assistant is told of progress or not."""
+
+    async def progress(*_: Any) -> None:
+        pass
+
+    result = mcp(
+        address,
+        lambda session: session.call_tool(tool, arguments, progress_callback=progress if told else None),
+    )
+    (content,) = result.content
+    answer = json.loads(content.text)
+    expected = client.predict(**arguments, api_name=f"/{tool}")
+    assert type(answer) is type(expected)
+    if isinstance(expected, dict):
+        assert answer.keys() == expected.keys()
+    else:
+        assert answer == expected
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -314,6 +316,26 @@ def test_a_session_is_one_visitor_and_every_mcp_call_another(service: Script, en
     assert third
     assert fourth
     assert "b" not in (third, fourth)
+
+
+@pytest.mark.parametrize("name", ["generate", "compare", "methods", "pairs"])
+def test_answers_are_json_over_mcp_and_objects_elsewhere(
+    service: Script, endpoint: Callable, run: Run, name: str
+) -> None:
+    """Gradio sends an assistant the `str` of what an endpoint returns: of an object, that is Python and not JSON."""
+    service.script = [Started(0, run), Finished(0, run)]
+    function = endpoint(name)
+    given = {"prompt": "Hi", "panes": [{}, {}]}
+
+    def answers(asker: gr.Request) -> list[Any]:
+        parameters = inspect.signature(function).parameters.values()
+        values = [given.get(each.name, each.default) for each in parameters if each.name != "request"]
+        answer = function(*values, asker)
+        return list(answer) if inspect.isgenerator(answer) else [answer]
+
+    objects, texts = answers(asker("a")), answers(asker("b", **{"x-gradio-user": "mcp"}))
+    assert not any(isinstance(answer, str) for answer in objects)
+    assert [json.loads(text) for text in texts] == objects
 
 
 @pytest.mark.parametrize(

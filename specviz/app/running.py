@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +123,11 @@ def wire_run(
     ) -> Iterator[Any]:
         check(*values)
 
+        # Downloads report from threads of their own, and gradio takes the run from the context of whoever calls.
+        context = copy_context()
+
         def report(fraction: float, text: str) -> None:
-            progress(fraction, desc=text)
+            context.copy().run(progress, fraction, desc=text)
 
         yield from run(stops.flag(request), report, session_of(request), *values)
 

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 # Re-exported, public in its module and in no documented one:
 # - CacheLayerMixin: the interface of a cache's layer. `Cache` takes layers of one's own, and only of this kind.
 
-DOWNLOAD_BAR = "tqdm_class"
-"""The option of `from_pretrained` that names the class of the progress bar of downloads. Undocumented there, handed on
-to huggingface_hub's documented one; without it a download could not say how far it is."""
-
 
 def attention_of(model: PreTrainedModel) -> str | None:
     """The name of the attention that a model runs: "sdpa", "eager", …

@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -120,11 +121,11 @@ def load_verifier(
     return _load(alone, name, device, dtype, prepack, read)
 
 
-def read_tokenizer(location: str, *, online: bool = False) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or repository; the hub is asked only if `online`."""
+def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder."""
     from transformers import AutoTokenizer  # as in `read_config`
 
-    return AutoTokenizer.from_pretrained(location, local_files_only=not online, trust_remote_code=False)
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def release_memory() -> None:
@@ -251,44 +252,39 @@ class _Loader:
                 if not source.path.is_dir():  # transformers would look for it on the hub
                     raise PairError(f"{name} is missing from this installation: get SpecViz with its assets.")
                 report(0.0, f"Loading {name}")
-                return self._model(str(source.path), name, report), None
+                return self._model(source.path, name, report), None
             assert isinstance(source, HubSource)
             report(0.0, f"Loading {name}")
             folder = hub.folder_of(source.repository, name, report, self.online)
             check_folder(folder, name)
-            return self._model(str(folder), name, report), read_tokenizer(str(folder))
+            return self._model(folder, name, report), read_tokenizer(folder)
         except Exception as error:
             raise explain(error, name) from error
 
     def _embedded(self, name: str, report: Progress) -> tuple[Model, PreTrainedTokenizerBase]:
         """The embedded verifier."""
-        directory = str(smollm2.verifier_directory(part(report, 0.0, 0.8)))
+        directory = smollm2.verifier_directory(part(report, 0.0, 0.8))
         report(0.8, f"Loading {name}")
         model = self._model(directory, name, part(report, 0.8, 1.0))
         # The class that AutoTokenizer finds, by way of a config's class, which takes seconds to import.
         return model, PreTrainedTokenizerFast.from_pretrained(directory, local_files_only=True)
 
-    def _model(self, location: str, name: str, report: Progress, online: bool = False) -> Model:
-        """The model of a folder or repository, on its device; raises whatever reading raises."""
-        if fused := self._fused(location, name, report, online):
+    def _model(self, folder: Path, name: str, report: Progress) -> Model:
+        """The model of a folder, on its device; raises whatever reading raises."""
+        if fused := self._fused(folder, name, report):
             return fused
         # Here and not above: it takes two seconds to import, and fused passes do without.
         from specviz.models.modules import load_module
         from specviz.runtime.model_runner import TorchModel
 
-        return TorchModel(
-            load_module(location, name, self.placement, report, prepack=self.prepack, online=online)
-        )
+        return TorchModel(load_module(folder, name, self.placement, prepack=self.prepack))
 
-    def _fused(self, location: str, name: str, report: Progress, online: bool) -> Model | None:
+    def _fused(self, folder: Path, name: str, report: Progress) -> Model | None:
         """The model for fused passes on the CPU; None where there are none for it."""
         if not self.may_fuse:
             return None
-        config = read_config(location, online=online)
-        if not is_possible(config):
-            return None
-        folder = hub.folder_of(location, name, report, online)
-        if not has_safetensors(folder):
+        config = read_config(str(folder))
+        if not is_possible(config) or not has_safetensors(folder):
             return None
         report(0.9, f"Arranging the weights of {name} (the first time, compiling for this processor)")
 
@@ -296,7 +292,7 @@ class _Loader:
             from specviz.models.modules import load_module  # as in `_model`
 
             with quiet_transformers:
-                module = load_module(str(folder), name, self.placement, silent, prepack=False, online=False)
+                module = load_module(folder, name, self.placement, prepack=False)
             return module.eval().requires_grad_(False)
 
         return fused_model(

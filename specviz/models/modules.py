@@ -11,43 +11,36 @@ from typing import Any
 
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from specviz.compat.transformers import DOWNLOAD_BAR
 from specviz.errors import NoRoomError
-from specviz.models import hub
 from specviz.models.checkpoint import Checkpoint, is_quantised
 from specviz.models.failures import DAMAGED
 from specviz.models.placement import WEIGHTS_SHARE, Placement, free_gpu_memory
 from specviz.models.small_vocabulary import SmallVocabulary
-from specviz.progress import Progress
 from specviz.runtime.attention import group
 from specviz.runtime.cpu.packing import pack
 from specviz.runtime.cpu.threads import choose
 from specviz.runtime.cuda.decoder import fuse
 
 
-def load_module(
-    location: str, name: str, placement: Placement, report: Progress, *, prepack: bool, online: bool
-) -> PreTrainedModel:
-    """The model of a folder or repository.
+def load_module(folder: Path, name: str, placement: Placement, *, prepack: bool) -> PreTrainedModel:
+    """The model of a folder.
 
     Args:
-        location: of a folder, or "owner/name" of a repository.
         name: what sentences call it.
         prepack: whether it is tuned.
-        online: whether the hub may be asked.
 
     Raises:
         PairError: it does not fit, or has not all its weights; and whatever reading raises.
     """
-    if is_quantised(Path(location)):
-        model = Checkpoint.read(Path(location)).module(placement.dtype, **_device_options(placement))
+    if is_quantised(folder):
+        model = Checkpoint.read(folder).module(placement.dtype, **_device_options(placement))
     else:
-        model = _published(location, name, placement, report, online)
+        model = _published(folder, name, placement)
     if placement.sharded and {"cpu", "disk"} & set(map(str, getattr(model, "hf_device_map", {}).values())):
         raise NoRoomError(
             f"{name} does not fit into the memory of the GPUs here: choose a smaller pair or dtype."
         )
-    if vocabulary := SmallVocabulary.load(Path(location)):
+    if vocabulary := SmallVocabulary.load(folder):
         vocabulary.widen(model)
     if prepack:
         tune(model)
@@ -62,19 +55,16 @@ def tune(model: PreTrainedModel) -> None:
     fuse(model)
 
 
-def _published(
-    location: str, name: str, placement: Placement, report: Progress, online: bool
-) -> PreTrainedModel:
-    """The model of a folder or repository as transformers reads it."""
+def _published(folder: Path, name: str, placement: Placement) -> PreTrainedModel:
+    """The model of a folder as transformers reads it."""
     # A repository without safetensors (OPT) is read from its .bin file, unpickled as bare tensors and no more.
     loaded: Any = AutoModelForCausalLM.from_pretrained(
-        location,
+        folder,
         dtype=placement.dtype,
-        local_files_only=not online,
+        local_files_only=True,
         trust_remote_code=False,
         output_loading_info=True,
         **_device_options(placement),
-        **({DOWNLOAD_BAR: hub.download_bar(name, report)} if online else {}),
     )
     model, found = loaded
     if found["missing_keys"]:  # transformers would fill them with random numbers

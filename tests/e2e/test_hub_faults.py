@@ -89,7 +89,6 @@ FAULTS: dict[str, tuple[Callable[[StandInHub], AbstractContextManager[None]], st
         lambda hub: hub.plays(Answer(503), files="generation_config.json"),
         "is out of order",
     ),
-    "broken off": (lambda hub: hub.plays(BreakOff(0.0), files="pytorch_model.bin"), "broke off"),
 }
 
 
@@ -107,6 +106,19 @@ def test_a_repository_that_is_missing(visitor: Visitor) -> None:
     with visitor.hub.plays(Answer(404), "facebook/*"):
         assert "opt-125m" in visitor.refusal("opt")
     assert visitor.write("opt")
+
+
+@pytest.mark.parametrize(
+    ("pair", "file"),
+    [("opt", "pytorch_model.bin"), ("qwen2.5", "model-00002-of-00004.safetensors")],
+    ids=["pickled", "shard"],
+)
+def test_a_download_that_stays_broken_off_leaves_no_half_file(visitor: Visitor, pair: str, file: str) -> None:
+    """It breaks off in the middle of a file, and whenever the rest is asked for; files that are whole may stay."""
+    with visitor.hub.plays(BreakOff(0.5), files=file, times=1), visitor.hub.plays(BreakOff(0.0), files=file):
+        assert "broke off" in visitor.refusal(pair)
+    assert visitor.write(pair)
+    assert not visitor.unfinished()
 
 
 def test_a_download_that_breaks_off_is_resumed(visitor: Visitor) -> None:

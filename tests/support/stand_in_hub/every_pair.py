@@ -54,6 +54,8 @@ def by_python(key: str) -> dict[str, Any]:
         "text": greedy.text,
         "accepted": greedy.acceptance_rate,
         "sampled": sampled.text,
+        "sampled_accepted": sampled.acceptance_rate,
+        "sampled_ended": sampled.stop_reason == "eos" or len(sampled.token_ids) == TOKENS,
         "told": told,
     }
 

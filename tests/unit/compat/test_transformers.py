@@ -7,24 +7,16 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+from transformers import GenerationConfig
 
 from tests.support.tiny import tiny_model
 
 HERE = f"transformers {transformers.__version__}"
-TINY = {
-    "vocab_size": 16,
-    "hidden_size": 16,
-    "intermediate_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-}
 
 RE_EXPORTED = [
     ("transformers.cache_utils", "CacheLayerMixin", "the KV cache's layers cannot be made"),
@@ -114,25 +106,4 @@ def test_the_arguments_of_generate_can_be_read_from_within(model: Any) -> None:
     assert given.items() <= arguments.items()
     assert not {"cache", "past_key_values"} & set(arguments), (
         f"{HERE}: `generate` has a variable for its cache: cascade_generate takes it for one that the caller gave."
-    )
-
-
-def test_from_pretrained_hands_the_bars_class_to_the_hub(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    class Bar: ...
-
-    seen: list[Any] = []
-
-    def download(*_: Any, **options: Any) -> str:
-        seen.append(options.get("tqdm_class"))
-        raise OSError("nothing is downloaded here")
-
-    monkeypatch.setattr("transformers.utils.hub.hf_hub_download", download)
-    options: dict[str, Any] = {compat().DOWNLOAD_BAR: Bar, "cache_dir": tmp_path}
-    with pytest.raises(OSError, match=r"."):
-        LlamaForCausalLM.from_pretrained("nobody/nothing", config=LlamaConfig(**TINY), **options)
-    assert Bar in seen, (
-        f"{HERE} no longer hands from_pretrained's {compat().DOWNLOAD_BAR} to huggingface_hub: downloads of pairs would "
-        "not say how far they are."
     )

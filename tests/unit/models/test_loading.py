@@ -129,10 +129,10 @@ def test_running_out_of_memory_is_said_and_frees_what_was_loaded(
 ) -> None:
     real, loaded = AutoModelForCausalLM.from_pretrained, []
 
-    def second_fails(location: str, **options: Any) -> Any:
-        if location.endswith("verifier"):
+    def second_fails(folder: Path, **options: Any) -> Any:
+        if folder.name == "verifier":
             raise error
-        model, info = real(location, **options)
+        model, info = real(folder, **options)
         loaded.append(weakref.ref(model))
         return model, info
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +15,9 @@ import pytest
 from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Finished
 from specviz.errors import BusyError, NoRoomError, PairError, RequestError, SpecvizError
+from specviz.models.availability import PairStatus
 from specviz.models.pair import ModelPair
-from specviz.models.registry import PairSpec
+from specviz.models.registry import PAIRS, PairSpec
 from specviz.schema.settings import Request
 from specviz.schema.trace import parse_trace
 from specviz.serving.limits import Limits
@@ -209,6 +210,37 @@ def test_what_is_longer_than_a_visitor_may_ask_is_refused_before_anything_loads(
         texts(service, "../../etc/passwd")
     assert loads.keys == []
     assert service.status() == []
+
+
+def test_pairs_that_cannot_be_had_say_why_and_load_nothing(
+    service: Service, loads: Loads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pair in memory can be had, whatever the hub says; an answer holds for some seconds, and is then asked for anew."""
+    usable, asked = {FIRST: True, SECOND: False, THIRD: False}, []
+
+    def describe(pairs: Iterable[PairSpec], held: Iterable[PairSpec]) -> list[PairStatus]:
+        asked.append([spec.key for spec in held])
+        return [PairStatus(spec, 0.0, False, usable.get(spec.key, True), "the hub is down") for spec in pairs]
+
+    monkeypatch.setattr("specviz.models.availability.describe_pairs", describe)
+    monkeypatch.setattr("specviz.serving.offer.missing_pairs", lambda: {"pythia": "too large for a CPU"})
+    monkeypatch.setattr("specviz.serving.offer.offered_pairs", lambda: {key: PAIRS[key] for key in usable})
+    service.check_pair(SECOND)  # nobody has asked yet
+    texts(service, THIRD)
+    expected = {"pythia": "too large for a CPU", SECOND: "the hub is down"}
+    assert service.obstacles() == service.obstacles() == expected
+    assert asked == [[THIRD]]
+    with pytest.raises(PairError, match=r" cannot be had now: the hub is down\.$"):
+        service.check_pair(SECOND)
+    with pytest.raises(PairError, match=r"^Pythia .* too large for a CPU\.$"):
+        texts(service, "pythia")
+    service.check_pair(FIRST)
+    service.check_pair(THIRD)
+    assert loads.keys == [THIRD]
+    usable[SECOND] = True
+    monkeypatch.setattr("specviz.serving.service._OBSTACLES_SECONDS", 0.0)
+    service.check_pair(SECOND)
+    assert service.obstacles() == {"pythia": "too large for a CPU"}
 
 
 def test_lines_are_the_trace_of_the_run(service: Service, tiny: ModelPair) -> None:

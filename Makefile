@@ -53,12 +53,12 @@ $(UV_READY):
 	touch $@
 
 test-lowest: $(UV_READY)
-	$(VENV)-uv/bin/uv venv --quiet --clear --python 3.10 $(VENV)-lowest
+	$(VENV)-uv/bin/uv venv --quiet --clear --seed --python 3.10 $(VENV)-lowest
 	$(VENV)-uv/bin/uv pip install --quiet --python $(VENV)-lowest --resolution lowest-direct --editable '.[test]'
 	$(VENV)-lowest/bin/python -m pytest $(BOUNDS_TESTS)
 
 test-highest: $(UV_READY)
-	$(VENV)-uv/bin/uv venv --quiet --clear --python 3.13 $(VENV)-highest
+	$(VENV)-uv/bin/uv venv --quiet --clear --seed --python 3.13 $(VENV)-highest
 	$(VENV)-uv/bin/uv pip install --quiet --python $(VENV)-highest --resolution highest --editable '.[test]'
 	$(VENV)-highest/bin/python -m pytest $(BOUNDS_TESTS)
 

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from packaging.version import Version
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from transformers.utils.import_utils import is_torch_cuda_available
@@ -44,6 +45,12 @@ _TWO_DEVICES = (
     "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
 )
 _installed: list[PretendGpu] = []
+
+takes_torch_s_attention = pytest.mark.skipif(
+    Version(torch.__version__) < Version("2.9"),
+    reason="the attention of torch 2.8, which transformers' own passes run, makes tensors where the pretended GPU does not see it",
+)
+"""For tests of what other libraries run on the pretended GPU. SpecViz's own passes have their own attention."""
 
 
 @dataclasses.dataclass(frozen=True)

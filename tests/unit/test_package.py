@@ -40,10 +40,14 @@ def metadata(wheel: Path) -> Message:
 
 
 def requirements(metadata: Message, extra: str = "") -> dict[str, Requirement]:
-    """What the wheel requires, by canonical name: always, or for an extra alone."""
+    """What the wheel requires, by canonical name: always, or for an extra alone, on a Python for which all of an extra has releases."""
     found = [Requirement(line) for line in metadata.get_all("Requires-Dist", [])]
     if extra:
-        found = [one for one in found if one.marker and one.marker.evaluate({"extra": extra})]
+        found = [
+            one
+            for one in found
+            if one.marker and one.marker.evaluate({"extra": extra, "python_version": "3.12"})
+        ]
     else:
         found = [one for one in found if not one.marker]
     return {canonicalize_name(one.name): one for one in found}

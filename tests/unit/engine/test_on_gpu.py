@@ -51,7 +51,7 @@ from specviz.tools.distill.evaluation import drafter_cost
 from specviz.tools.distill.prompts import held_out_prompts
 from specviz.tools.distill.settings import DistillationSettings, Shape
 from specviz.tools.distill.student import make_student
-from tests.support.pretend_gpu import PretendGpu, on_gpu
+from tests.support.pretend_gpu import PretendGpu, on_gpu, takes_torch_s_attention
 from tests.support.tiny import Pairs, tiny_model, tiny_tokenizer
 
 PROMPT = "The quick brown fox"
@@ -249,6 +249,7 @@ def beds(pairs: Pairs) -> tuple[Bed, Bed]:
     return tuple(Bed(*them, threads=1, draft_length=2) for them in (here, there))  # type: ignore[return-value]
 
 
+@takes_torch_s_attention
 def test_contenders_write_what_they_write_on_the_cpu(gpu: PretendGpu, pairs: Pairs) -> None:
     keys = ("verifier_only", "speed-fixed", "cascade_tokenV3", "generate", "assisted-constant")
     here, there = (contenders.contenders(bed, keys, (2,)) for bed in beds(pairs))
@@ -263,6 +264,7 @@ def test_contenders_write_what_they_write_on_the_cpu(gpu: PretendGpu, pairs: Pai
 
 
 @pytest.mark.usefixtures("small_reads")
+@takes_torch_s_attention
 def test_a_whole_benchmark_runs_and_measures_all(
     gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +296,7 @@ def test_a_whole_benchmark_runs_and_measures_all(
         assert found.agreement(party.name, contenders.GENERATE) == (1, 1, 1.0) or not party.lossless
 
 
+@takes_torch_s_attention
 def test_what_a_contender_keeps_counts_in_every_run(gpu: PretendGpu, pairs: Pairs) -> None:
     """Buffers that outlive a run are no less memory than those that are made anew for each."""
     _, bed = beds(pairs)
@@ -329,6 +332,7 @@ def test_captures_are_no_part_of_a_bare_round(gpu: PretendGpu, pairs: Pairs) -> 
     assert len(gpu.notes) == 4 * 2, str(gpu)  # the two waits that are timed between
 
 
+@takes_torch_s_attention
 def test_pairs_of_shapes_share_weights_and_ours_has_our_attention(
     gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,6 +361,7 @@ def test_pairs_of_shapes_share_weights_and_ours_has_our_attention(
 # ---- distillation ------------------------------------------------------------------------------------------
 
 
+@takes_torch_s_attention
 def test_a_distillation_is_that_of_the_cpu_but_for_its_training(
     gpu: PretendGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

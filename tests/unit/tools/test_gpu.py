@@ -18,7 +18,7 @@ from specviz.tools.gpu import correctness, drafter, job, own_tests, review, roun
 from specviz.tools.gpu.job import TINY, Job, environment
 from specviz.tools.gpu.passes import Passes
 from specviz.tools.gpu.record import Record
-from tests.support.pretend_gpu import PretendGpu
+from tests.support.pretend_gpu import PretendGpu, takes_torch_s_attention
 
 
 @pytest.fixture
@@ -99,6 +99,7 @@ def test_right_numbers_are_right_and_wrong_ones_are_not(tiny: Job, monkeypatch: 
     assert not found["right"]
 
 
+@takes_torch_s_attention
 def test_half_precision_on_a_gpu_is_compared_with_float64_on_the_cpu(gpu: PretendGpu, tiny: Job) -> None:
     there = Job.of(tiny.out, "cuda", tiny=True)
     plain, tuned = there.of_shapes(TINY[1])

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import os
 import socket
+import sys
 import threading
 import time
 from collections import Counter
@@ -314,7 +315,18 @@ class _Listening(Client):
         pass
 
 
-@pytest.mark.parametrize("abruptly", [False, True])
+@pytest.mark.parametrize(
+    "abruptly",
+    [
+        False,
+        pytest.param(
+            True,
+            marks=pytest.mark.skipif(
+                sys.version_info < (3, 11), reason="asyncio of Python 3.10 ends a connection before its reset"
+            ),
+        ),
+    ],
+)
 def test_a_tab_is_left_without_a_word_and_a_killed_one_by_a_reset(abruptly: bool) -> None:
     """A closed client ends its connections in order, a killed one resets them."""
 

@@ -29,10 +29,7 @@ lint: $(TEST_READY)
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# What passes and rounds need is compiled while the rest is installed, of which pip keeps one core busy.
 $(RUN_READY): requirements.txt | $(VENV)/bin/python
-	$(VENV)/bin/python -m pip install --quiet --constraint requirements.txt numba filelock
-	$(VENV)/bin/python -c "from specviz.core import compiling; compiling.begin()"
 	$(VENV)/bin/python -m pip install --quiet -r requirements.txt
 	touch $@
 

@@ -17,10 +17,11 @@ class RequestError(SpecvizError, ValueError):
 
 
 class RuleError(RequestError):
-    """An expression that is no rule; `text` is the expression and `position` the character where it goes wrong, from 0."""
+    """An expression that is no rule; `sentence` says why, `text` is the expression and `position` the character where it goes wrong, from 0."""
 
     def __init__(self, sentence: str, text: str, position: int) -> None:
         super().__init__(f"{sentence} (Character {position + 1} of the rule.)")
+        self.sentence = sentence
         self.text = "".join(each if each.isprintable() else "\ufffd" for each in text)
         self.position = position
 

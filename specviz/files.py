@@ -4,6 +4,7 @@ where what SpecViz derives is cached. Knows no format."""
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from hashlib import sha256
@@ -66,6 +67,20 @@ def cache_directory() -> Path:
     if base := os.environ.get("XDG_CACHE_HOME"):
         return Path(base) / "specviz"
     return Path.home() / ".cache" / "specviz"
+
+
+def private_directory(path: Path) -> Path | None:
+    """`path`, made where it is missing, as a folder that its owner alone can write; None if it is another's, or others can write to it too."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = path.lstat()
+    except OSError:
+        return None
+    others_write = hasattr(os, "getuid") and (
+        found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )
+    return path if stat.S_ISDIR(found.st_mode) and not others_write else None
 
 
 def read_intact(path: Path) -> bytes | None:

@@ -107,7 +107,7 @@ def fidelity(run: Run, pair: ModelPair) -> Fidelity:
     distance = 0.0
     if drafter is not None:
         distributions = Distributions(drafter, verifier, *Warp(*run.warp).computable())
-        pi = Target.of(method, distributions, bounded(run.lenience or 0.0)).pi()
+        pi = Target.of(method, distributions, bounded(run.lenience)).pi()
         distance = float(total_variation(pi, distributions.p).double().sum())
     likely = float(_log_likelihoods(verifier, tokens).sum())
     return Fidelity(distance, likely, int((verifier.argmax(-1) == tokens).sum()))

@@ -14,6 +14,7 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from time import monotonic
@@ -23,13 +24,14 @@ import gradio as gr
 
 from specviz.analysis.metrics import Sentence, table
 from specviz.app.running import session_of, streaming
+from specviz.app.settings import CONTROLS
 from specviz.compat.gradio import is_tool_call
 from specviz.core.method import Method
 from specviz.core.methods import METHODS
 from specviz.engine.events import Waiting
 from specviz.errors import PairError, RequestError, has_half_characters
 from specviz.models.availability import describe_pairs
-from specviz.schema.settings import SETTINGS, Request, Setting, arguments
+from specviz.schema.settings import SETTINGS, Request, arguments
 from specviz.schema.trace import Run
 from specviz.serving import zerogpu
 from specviz.serving.offer import default_pair, offered_pairs
@@ -67,24 +69,35 @@ def offers_mcp() -> bool:
     return os.environ.get("SPECVIZ_MCP") != "0" and find_spec("mcp") is not None
 
 
-PANE = {name: each for name, each in SETTINGS.items() if "pane" in each.endpoints}
+@dataclass(frozen=True)
+class Parameter:
+    """One argument of an endpoint; `help` is a sentence for clients."""
+
+    name: str
+    kind: Any
+    default: Any
+    help: str
+
+
+_SETTINGS = {
+    name: Parameter(name, each.kind, each.default, CONTROLS[name].help) for name, each in SETTINGS.items()
+}
+PANE = {name: _SETTINGS[name] for name, each in SETTINGS.items() if "pane" in each.endpoints}
 """What a pane of `compare` may say."""
 
 
-def _parameters(endpoint: str) -> list[Setting]:
+def _parameters(endpoint: str) -> list[Parameter]:
     panes = 'Two or more of {"method": text, "lenience": number, "draft_length": 1 to 16 or "auto", "rule": text}.'
     trace = "The last answer carries the trace: JSON lines, one a round."
-    others = {
-        "prompt": (str, "What the models should answer or continue.", inspect.Parameter.empty),
-        "panes": (list[dict], panes, inspect.Parameter.empty),
-        "pair": (str, "One of those that `pairs` lists.", default_pair()),
-        "trace": (bool, trace, False),
-    }
-    own = {
-        name: Setting(words, name=name, kind=kind, default=default)
-        for name, (kind, words, default) in others.items()
-    }
-    return [(own | SETTINGS)[name] for name in arguments(endpoint)]
+    needed = inspect.Parameter.empty
+    own = [
+        Parameter("prompt", str, needed, "What the models should answer or continue."),
+        Parameter("panes", list[dict], needed, panes),
+        Parameter("pair", str, default_pair(), "One of those that `pairs` lists."),
+        Parameter("trace", bool, False, trace),
+    ]
+    known = {each.name: each for each in own} | _SETTINGS
+    return [known[name] for name in arguments(endpoint)]
 
 
 def wire_api(service: Service) -> None:
@@ -193,13 +206,12 @@ def _queued(position: int | None) -> dict[str, Any]:
 
 
 def _so_far(run: Run | None) -> dict[str, Any]:
-    tokens = run.tokens if run else []
-    accepted = sum(token.accepted for token in tokens)
+    accepted = run.accepted if run else []
     return {
-        "text": "".join(token.text for token in tokens) + (run.tail if run else ""),
-        "tokens": len(tokens),
-        "accepted": accepted,
-        "resampled": len(tokens) - accepted,
+        "text": run.text if run else "",
+        "tokens": len(accepted),
+        "accepted": sum(accepted),
+        "resampled": len(accepted) - sum(accepted),
         "stop_reason": run.stop_reason if run else "",
     }
 
@@ -249,7 +261,7 @@ def _pairs(period: int) -> list[dict]:
 # ---- an endpoint
 
 
-def _check_kind(parameter: Setting, value: object, where: str = "") -> None:
+def _check_kind(parameter: Parameter, value: object, where: str = "") -> None:
     """Raises RequestError where `value` is of another kind. The sentence leaves the value out: it may be long."""
     kind = parameter.kind
     kinds = (kind,) if get_origin(kind) is list else get_args(kind) or (kind,)
@@ -259,7 +271,7 @@ def _check_kind(parameter: Setting, value: object, where: str = "") -> None:
 
 
 def _make_endpoint(
-    serve: Callable[..., Iterator[dict]], service: Any, parameters: Sequence[Setting]
+    serve: Callable[..., Iterator[dict]], service: Any, parameters: Sequence[Parameter]
 ) -> Callable[..., Iterator[dict]]:
     """What gradio takes for an endpoint: a function of `parameters`, which checks what came before it serves.
 

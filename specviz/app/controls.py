@@ -20,10 +20,10 @@ from specviz.app.components.rule_field import RuleField
 from specviz.app.components.scripted_html import module_address
 from specviz.app.link import DRAFT_LENGTHS, NAMES, ranged
 from specviz.app.running import QUIET, page_script
+from specviz.app.settings import CONTROLS, MAX_SEED, Control
 from specviz.core.methods import METHODS, OWN_RULE, get_method
 from specviz.errors import SpecvizError
 from specviz.models.registry import PAIRS
-from specviz.schema.settings import MAX_SEED, SETTINGS, Setting
 from specviz.serving.limits import Limits
 from specviz.serving.offer import default_pair, missing_pairs, offered_pairs
 from specviz.serving.service import Service
@@ -83,7 +83,7 @@ def run_buttons(prefix: str = "") -> tuple[gr.Button, gr.Button]:
 def method_dropdown(name: str, elem_id: str, **more: Any) -> gr.Dropdown:
     """All methods by what they do, group by group; `name` is chosen."""
     labels = [(method.label, key) for key, method in METHODS.items()]
-    return gr.Dropdown(labels, value=name, elem_id=elem_id, **{"label": SETTINGS["method"].title} | more)
+    return gr.Dropdown(labels, value=name, elem_id=elem_id, **{"label": CONTROLS["method"].title} | more)
 
 
 def describe_method(name: str) -> str:
@@ -132,7 +132,7 @@ def lenience_track(
     method: gr.Dropdown, elem_id: str, value: float | None = None, prefix: str = ""
 ) -> LenienceTrack:
     """The lenience of what `method` is, on a scale for the pair and the temperature of the tab that `prefix` begins the ids of."""
-    around = {"pair": default_pair(), "temperature": SETTINGS["temperature"].default}
+    around = {"pair": default_pair(), "temperature": CONTROLS["temperature"].default}
     track = LenienceTrack(lenience_value(method.value, value), group=prefix, around=around, elem_id=elem_id)
     # Not `change`: a method that comes with its lenience, as from a link, must keep it.
     method.input(None, [method, track], track, js=page_script("set_lenience"), **QUIET)
@@ -154,7 +154,7 @@ def draft_length_dropdown(elem_id: str, info: str | None = None) -> gr.Dropdown:
     return gr.Dropdown(
         choices,
         value=automatic,
-        label=SETTINGS["draft_length"].title,
+        label=CONTROLS["draft_length"].title,
         info=info,
         filterable=False,
         elem_id=elem_id,
@@ -229,21 +229,21 @@ def sampling_controls(limits: Limits, prefix: str = "", tokens: int | None = Non
     return controls
 
 
-def _number_control(setting: Setting, prefix: str) -> Component:
+def _number_control(control: Control, prefix: str) -> Component:
     """A slider where the setting has a step, else a box for a whole number; or for text, where it may be left empty: gradio shows 0
     in an empty box for a number.
     """
     shown: dict[str, Any] = {
-        "value": setting.default,
-        "label": setting.title,
-        "info": f"{setting.hint[0].upper()}{setting.hint[1:]}." if setting.hint else None,
-        "elem_id": f"{prefix}{setting.name.replace('_', '-')}",
+        "value": control.default,
+        "label": control.title,
+        "info": f"{control.hint[0].upper()}{control.hint[1:]}." if control.hint else None,
+        "elem_id": f"{prefix}{control.name.replace('_', '-')}",
     }
-    if setting.step is None:
-        if setting.default is None:
+    if control.step is None:
+        if control.default is None:
             return gr.Textbox(**shown | _of_pair(default_pair()))
         return gr.Number(precision=0, **shown)
-    return gr.Slider(*setting.offered, step=setting.step, **shown)
+    return gr.Slider(*control.offered, step=control.step, **shown)
 
 
 def _of_pair(key: str) -> dict[str, Any]:

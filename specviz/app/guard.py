@@ -45,7 +45,7 @@ failed_status: ContextVar[dict[str, int] | None] = ContextVar("failed_status", d
 """Where the HTTP status for a failed event's answer is put, under "status"; the guard around the app sets it."""
 UNFIT = "This server cannot make sense of the request; nothing was done."
 
-_OWN_ADDRESSES = ("healthz", "metrics", "lessons", "class(/(now|invite))?")
+_OWN_ADDRESSES = ("healthz", "metrics", "lessons", "rule", "class(/(now|invite))?")
 _ANSWERED = re.compile(
     rf"/({'|'.join(['', *compat.PAGE_ADDRESSES, *_OWN_ADDRESSES])}|{compat.API_PREFIX.strip('/')}/({'|'.join(compat.API_ADDRESSES)}))/?",
     re.DOTALL,

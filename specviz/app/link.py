@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from specviz.analysis.recorded_runs import read_recorded_runs
+from specviz.app.settings import CONTROLS, Control
 from specviz.core.methods import METHODS, OWN_RULE, get_method
 from specviz.errors import RuleError
-from specviz.schema.settings import AUTO, DEFAULT_METHOD, MAX_DRAFT_LENGTH, SETTINGS, Setting
+from specviz.schema.settings import AUTO, DEFAULT_METHOD, MAX_DRAFT_LENGTH
 from specviz.serving.offer import offered_pairs
 
 TABS = ("idea", "generate", "compare", "tradeoff", "learn")
@@ -24,7 +25,7 @@ OLD_TABS = {"replay": "generate", "playground": "learn", "tour": "learn", "lesso
 LEARN_TABS = {"tour": "lessons", "lessons": "lessons", "playground": "playground"}
 """What the tab Learn has, by what links name as a tab."""
 NAMES = {"pair": "pair", "prompt": "prompt", "run": "run"} | {
-    each.query: each.name for each in SETTINGS.values() if each.query
+    each.query: each.name for each in CONTROLS.values() if each.query
 }
 """The names in a query, and what they set ("run" is the key of a recorded run); beside them `tab`, `lesson` (whose
 `step` and `language` the browser reads), and `pane` as often as there are panes."""
@@ -65,9 +66,9 @@ class Link:
         return self.tab == "compare" or bool(self.panes)
 
 
-def ranged(most_tokens: int | None = None) -> dict[str, Setting]:
+def ranged(most_tokens: int | None = None) -> dict[str, Control]:
     """The settings that controls and links range over, where a text may have so many tokens; in the order of the controls."""
-    found = {name: each for name, each in SETTINGS.items() if each.offered}
+    found = {name: each for name, each in CONTROLS.items() if each.offered}
     found["seed"] = found.pop("seed")  # last, beside its button
     if most_tokens is not None:
         tokens = found["max_new_tokens"]
@@ -118,7 +119,7 @@ def _read(
     name: str,
     values: list[str],
     method: str | None,
-    offered: Mapping[str, Setting],
+    offered: Mapping[str, Control],
     lessons: Collection[str],
 ) -> Any:
     if name == "pane":
@@ -173,9 +174,9 @@ def _prompt(value: str) -> str:
     return value
 
 
-def _number(setting: Setting, value: str) -> float:
-    low, high = setting.offered
-    whole = setting.is_whole
+def _number(control: Control, value: str) -> float:
+    low, high = control.offered
+    whole = control.setting.is_whole
     if not _NUMBER.fullmatch(value) or not low <= float(value) <= high or (whole and "." in value):
         raise _UnfitError(f"it must be a {'whole number' if whole else 'number'} from {low:g} to {high:.10g}")
     return int(value) if whole else float(value)

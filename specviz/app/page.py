@@ -22,6 +22,7 @@ from specviz.app.guard import GuardedBlocks, guarded
 from specviz.app.health import health_routes
 from specviz.app.look import CSS, ICON, TITLE, head, theme
 from specviz.app.opening import wire_opening
+from specviz.app.rules import rule_route
 from specviz.app.tabs.compare import compare_tab
 from specviz.app.tabs.generate import generate_tab
 from specviz.app.tabs.idea import idea_tab, wire_idea
@@ -87,7 +88,7 @@ def launch(
     overrides options of gradio's `launch`.
     """
     usual = "0.0.0.0" if classroom else "127.0.0.1"
-    routes = [lesson_route(), *(health_routes(service) if service else [])]
+    routes = [lesson_route(), rule_route(), *(health_routes(service) if service else [])]
     if classroom and service:
         routes += class_routes(classroom, service)
     busy = service.limits.max_sequences + service.limits.queue if service else 0

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from specviz.core import compiling
 from specviz.errors import SpecvizError
 from specviz.models.registry import DEFAULT_PAIR
 from specviz.progress import TerminalProgress
@@ -43,8 +42,6 @@ def build(for_class: bool = False) -> tuple[gr.Blocks, Service, Classroom | None
     # a core, and a page always does. Only before torch is imported; another value that was set is kept.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     zerogpu.start()  # must come before torch, too; does nothing elsewhere
-    if not zerogpu.active():
-        compiling.begin()  # beside the imports, which take seconds
     for_class = for_class or os.environ.get("SPECVIZ_CLASS") == "1"
     if for_class:
         # Before it is first asked, which is once.

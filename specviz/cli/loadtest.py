@@ -41,10 +41,10 @@ def loadtest(
     markdown: Markdown = None,
 ) -> int:
     """Many visitors at once on a running server; is every text still the right one?"""
-    from specviz.runtime.machine import describe_machine  # slow to import, as is what follows
     from specviz.tools.loadtest import report
     from specviz.tools.loadtest.load_test import LoadTest
     from specviz.tools.loadtest.scenario import Scenario
+    from specviz.tools.machine import describe_machine  # slow to import, as is what follows
 
     asked = choices(context.params, Scenario)
     plan = Scenario(**asked)

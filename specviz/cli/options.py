@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
+from specviz.app.settings import CONTROLS
 from specviz.files import check_output
 from specviz.schema.settings import SETTINGS, Setting
 
@@ -48,10 +49,27 @@ UnsafeCode = Annotated[
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_OPTIONS = {"forbidden_tokens": "--forbid", "echo": ""}
+"""Options that are not called by their setting's name; "" is none."""
+_METAVARS = {"draft_length": "K", "forbidden_tokens": "TOKEN", "rule": "RULE"}
+
+
+def read_draft_length(text: str) -> int | str:
+    """A draft length as it is typed: a whole number where it is one; anything else is left to the request's check."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def option_of(name: str) -> str:
+    """The option for a setting; "" where the shell has none."""
+    return _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+
 
 def with_settings(names: Collection[str] = SETTINGS.keys()) -> Callable[[F], F]:
     """Give a command that takes `**settings` an option for each setting of these names, behind its first argument."""
-    chosen = [each for name, each in SETTINGS.items() if name in names and each.option]
+    chosen = [each for name, each in SETTINGS.items() if name in names and option_of(name)]
 
     def give(command: F) -> F:
         signature = inspect.signature(command, eval_str=True)
@@ -65,11 +83,15 @@ def with_settings(names: Collection[str] = SETTINGS.keys()) -> Callable[[F], F]:
 
 
 def _parameter(setting: Setting) -> inspect.Parameter:
-    option = typer.Option(setting.option, help=setting.help, metavar=setting.metavar, parser=setting.parse)
+    name = setting.name
+    parse = read_draft_length if name == "draft_length" else None
+    option = typer.Option(
+        option_of(name), help=CONTROLS[name].help, metavar=_METAVARS.get(name), parser=parse
+    )
     default = list(setting.default) if isinstance(setting.default, tuple) else setting.default
-    annotation: Any = Annotated[str if setting.parse else setting.kind, option]
+    annotation: Any = Annotated[str if parse else setting.kind, option]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return inspect.Parameter(setting.name, kind, default=default, annotation=annotation)
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
 class ListsCommand(TyperCommand):

@@ -30,7 +30,7 @@ from specviz.files import write_output
 from specviz.models import loading
 from specviz.progress import TerminalProgress, silent
 from specviz.runtime.cpu.threads import set_budget
-from specviz.runtime.machine import describe_machine, describe_processor, versions
+from specviz.tools.machine import describe_machine, describe_processor, versions
 from specviz.tools.sweep.report import Picture
 from specviz.tools.sweep.report import markdown as sweep_report
 

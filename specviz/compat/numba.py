@@ -8,14 +8,17 @@ tests/unit/compat/test_numba.py, which says what is lost when a later version ch
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import llvmlite
 import llvmlite.binding as llvm
 import numba
 from numba.core import types
@@ -29,7 +32,9 @@ from numba.core.serialize import dumps
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-from specviz.files import read_intact, write_intact
+from specviz.files import cache_directory, private_directory, read_intact, write_intact
+
+log = logging.getLogger(__name__)
 
 _config: Any = numba.config  # its names are made as it is read
 
@@ -48,7 +53,8 @@ def target_name() -> str:
 
 def _target() -> str:
     """What machine code depends on beside its source."""
-    return f"{numba.__version__} {llvm.llvm_version_info} {target_name()} {sorted(target_features())}"
+    versions = numba.__version__, llvmlite.__version__, llvm.llvm_version_info
+    return f"{versions} {target_name()} {sorted(target_features())}"
 
 
 def _view(context: Any, builder: Any, kind: Any, data: Any, size: Any) -> Any:
@@ -90,6 +96,11 @@ array_part: Any = intrinsic(_part)
 """
 
 
+def digest(*sources: Path) -> str:
+    """Of the text of some source files, which compiled functions are made of."""
+    return sha256(b"".join(sha256(each.read_bytes()).digest() for each in sources)).hexdigest()
+
+
 class CompiledFunction:
     """A function as machine code.
 
@@ -99,54 +110,51 @@ class CompiledFunction:
     """
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        arguments: int,
-        *,
-        returns: bool,
-        name: str,
-        source: str,
-        folder: Path | None,
+        self, function: Callable[..., Any], arguments: int, *, returns: bool, name: str, sources: str
     ) -> None:
-        """Compile `function`, or read it from `folder` (None for no cache), where it is kept under its name.
+        """Compile `function`, or read it from the cache, where it has this name.
 
         Args:
-            source: stands for all code that it is made of.
+            sources: the `digest` of all code that it is made of.
         """
         result = types.int64 if returns else types.void
         self._compiled: Any = CFunc(function, ((types.int64,) * arguments, result), {}, {})
-        with _cached_as(self._compiled, name, source, folder):
+        with _cached_as(self._compiled, name, sources):
             self._compiled.compile()
         self.address: int = self._compiled.address or 0
-        self.was_cached: bool = bool(folder and self._compiled.cache_hits)
+        self.was_cached: bool = bool(self._compiled.cache_hits)
 
 
 def compiled_for_python(
-    function: Callable[..., Any],
-    signature: str,
-    *,
-    name: str,
-    source: str,
-    folder: Path | None,
-    **options: Any,
+    function: Callable[..., Any], signature: str, *, name: str, sources: str, **options: Any
 ) -> Any:
     """`function` for Python's callers, compiled for one signature with numba's `options`; arguments as of `CompiledFunction`."""
     compiled: Any = numba.njit(**options)(function)
-    with _cached_as(compiled, name, source, folder):
+    with _cached_as(compiled, name, sources):
         compiled.compile(signature)
     compiled.disable_compile()
     return compiled
 
 
+@cache
+def _folder(path: Path) -> Path | None:
+    """The cache of compiled code; None, and a warning, where others could write to it."""
+    if (folder := private_directory(path)) is None:
+        log.warning(
+            "%s is not a folder that its owner alone can write: code is compiled anew at every start", path
+        )
+    return folder
+
+
 @contextmanager
-def _cached_as(compiled: Any, name: str, source: str, folder: Path | None) -> Iterator[None]:
-    """Have what is compiled in here read from the cache, or kept there, and number the functions that it is made of by its key.
+def _cached_as(compiled: Any, name: str, sources: str) -> Iterator[None]:
+    """Have what is compiled in here read from the cache, or written to it, and number the functions that it is made of by its key.
 
     The number is what tells functions made by one function apart, and it counts from 1 in each process: of two that were compiled by
     different processes, and are read by a third, the one would be called in place of the other.
     """
-    key = sha256(f"{name} {source} {_target()}".encode()).hexdigest()[:16]
-    if folder:
+    key = sha256(f"{name} {sources} {_OWN_SOURCE} {_target()}".encode()).hexdigest()[:16]
+    if folder := _folder(cache_directory() / "machine-code"):
         compiled._cache = _Cache(folder / f"{name}-{key}.bin")
     with global_compiler_lock:
         usual = FunctionIdentity._unique_ids
@@ -155,6 +163,9 @@ def _cached_as(compiled: Any, name: str, source: str, folder: Path | None) -> It
             yield
         finally:
             FunctionIdentity._unique_ids = usual
+
+
+_OWN_SOURCE = digest(Path(__file__))
 
 
 class _Cache(NullCache):

@@ -34,6 +34,12 @@ def attention_of(model: PreTrainedModel) -> str | None:
     return model.config._attn_implementation
 
 
+def cache_argument(kind: type) -> str:
+    """The argument of a model class's `forward` that takes a cache: `cache` since transformers 5.24."""
+    names = inspect.signature(kind.forward).parameters  # type: ignore[attr-defined]
+    return "cache" if "cache" in names else "past_key_values"
+
+
 def padding_id(config: GenerationConfig) -> int | None:
     """The id that `generate` pads with. In a config it has prepared, only private tensors hold what it has settled on."""
     padding = config._pad_token_tensor

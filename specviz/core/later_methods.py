@@ -8,57 +8,10 @@ their law is what comes of that.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from specviz.core.method import Method
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from specviz.core.distributions import Distributions
-
 SINCE = "Since the paper"
-
-
-def _whole(b: Distributions, name: str, of: str = "", count: int = 0) -> Tensor:
-    return b.quantity(name, of, count).squeeze(-1).double()
-
-
-# At which lenience a score passes, or a coin accepts: the rules solved for a, float64 [...] each. As in `methods`, without torch.
-
-
-def _typical(b: Distributions, score: Tensor) -> Tensor:
-    """min(x², x·e^(−H)) = score, where x = 1 − a."""
-    spread = score * _whole(b, "H", "p").exp()
-    return (1 - score.clamp_min(0).sqrt().maximum(spread)).masked_fill(score < 0, math.inf)
-
-
-def _relaxed(b: Distributions, score: Tensor) -> Tensor:
-    among = score >= _whole(b, "top", "p1", _TOP)
-    return (_whole(b, "max", "p1") - score).where(among, math.inf)
-
-
-def _fuzzy(b: Distributions, score: Tensor) -> Tensor:
-    return _whole(b, "JS")
-
-
-def _mixed_from(b: Distributions, q: Tensor, p: Tensor, coin: Tensor) -> Tensor:
-    """coin·q < (1 − a)·p + a·q."""
-    return ((coin * q - p) / (q - p)).where(p < q, -math.inf)
-
-
-def _raised_from(b: Distributions, q: Tensor, p: Tensor, coin: Tensor) -> Tensor:
-    """coin·q < p + √(2a·p(1 − p))."""
-    lack, spread = coin * q - p, 2 * p * (1 - p)
-    return (lack.square() / spread).where(spread > 0, math.inf).masked_fill(lack < 0, -math.inf)
-
-
-def _eased_from(b: Distributions, q: Tensor, p: Tensor, coin: Tensor) -> Tensor:
-    """coin·q < p + a·(1 − max p)·q."""
-    lack, ease = coin * q - p, (1 - _whole(b, "max", "p")) * q
-    return (lack / ease).where(ease > 0, math.inf).masked_fill(lack < 0, -math.inf)
-
-
 _TOP = 10
 
 LATER = (
@@ -68,14 +21,13 @@ LATER = (
         label="Newer rule Static mixture: write with both models at once",
         group=SINCE,
         formula="π = (1 − α)·p + α·q",
-        weight="(1 - a) * p(v) + a * q(v)",
+        ratio="((1 - a) * p(v) + a * q(v)) / q(v)",
         sentence="Decodes losslessly towards a fixed mixture of the two models: of all targets, the one that accepts most at its distance from the verifier.",
         lenience_range=(0.0, 1.0),
         offered_range=(0.0, 1.0),
         default_lenience=0.3,
         strict_end="0: lossless",
         drafter_end="1: accept everything",
-        accepts_from=_mixed_from,
         source="DIVERSED, its static ensemble with w = 1 − α (Wang et al., AISTATS 2026, arXiv 2604.07622); Transformers: `assistant_ensemble_weight`",
     ),
     Method(
@@ -84,7 +36,7 @@ LATER = (
         label="Newer rule Cactus: raise the proposal within a budget of divergence",
         group=SINCE,
         formula="accept with min(1, h(v) / q(v)), h = min(1, p + √(2α·p·(1 − p)))",
-        weight="min(1, p(v) + sqrt(2 * a * p(v) * (1 - p(v))))",
+        ratio="min(1, p(v) + sqrt(2 * a * p(v) * (1 - p(v)))) / q(v)",
         share="max(1e-30, (1 - min(1, p(v) + sqrt(2 * a * p(v) * (1 - p(v))))) / max(1e-30, 1 - p(v)))",
         sentence="Raises the verifier's probability of whatever is proposed as far as a divergence of α allows, and lowers all others to make room: the target depends on the proposal.",
         lenience_range=(0.0, math.inf),
@@ -92,7 +44,6 @@ LATER = (
         default_lenience=0.5,
         strict_end="0: lossless",
         drafter_end="2: accept most of what the verifier finds possible",
-        accepts_from=_raised_from,
         source="Hao and Mou, ICLR 2026, arXiv 2604.04987; the authors' sampler for vLLM (MANGA-UOFA/Cactus)",
     ),
     Method(
@@ -108,7 +59,6 @@ LATER = (
         default_lenience=0.7,
         strict_end="0: trust only what is likelier than typical",
         drafter_end="1: always trust",
-        lenience_at=_typical,
         source="Medusa (Cai et al., ICML 2024, arXiv 2401.10774), with its recommended δ = √ε; Medusa, TensorRT-LLM, vLLM until 0.8",
     ),
     Method(
@@ -123,7 +73,6 @@ LATER = (
         default_lenience=0.6,
         strict_end="0: trust only the verifier's favourite",
         drafter_end="1: trust any of the ten",
-        lenience_at=_relaxed,
         source="TensorRT-LLM's relaxed acceptance, `relaxed_topk` = 10 and `relaxed_delta` = α",
     ),
     Method(
@@ -138,7 +87,6 @@ LATER = (
         default_lenience=0.1,
         strict_end="0: trust only perfect agreement",
         drafter_end="0.7: always trust, since ln 2 is the most",
-        lenience_at=_fuzzy,
         source="Holsman et al., ACL Findings 2025, arXiv 2502.20704, with the Jensen–Shannon divergence; the authors' code (maxholsman/fsd)",
     ),
     Method(
@@ -146,15 +94,13 @@ LATER = (
         title="Relaxed coin",
         label="Newer rule Relaxed coin: ease the coin where the verifier is unsure",
         group=SINCE,
-        formula="accept with min(1, p(v) / q(v) + α·(1 − max p))",
-        weight="p(v) + a * (1 - max p) * q(v)",
+        ratio="p(v) / q(v) + a * (1 - max p)",
         sentence="Speculative decoding whose coin is eased by the verifier's own doubt: where its best token is unlikely, more is accepted; the residual stays.",
         lenience_range=(0.0, 1.0),
         offered_range=(0.0, 1.0),
         default_lenience=0.3,
         strict_end="0: lossless",
         drafter_end="1: ease by all of the doubt",
-        accepts_from=_eased_from,
         source="EARS (Sun et al. 2025, arXiv 2512.13194); the authors' sampler for vLLM on Ascend",
     ),
 )

@@ -26,9 +26,11 @@ Rule: TypeAlias = "Callable[[Distributions, Number], tuple[Tensor, Tensor]]"
 """A deferral test: (distributions, a) -> score, threshold. Trust where score >= threshold.
 
 The score is [..., 1] where the drafter is trusted as a whole, [..., V] where each token is judged."""
-Weight: TypeAlias = "Callable[[Distributions, Number, Tensor | None], Tensor]"
+Ratio: TypeAlias = "Callable[[Distributions, Number, Tensor | None], Tensor]"
 """(distributions, a, tokens [..., m]) -> a number of each of these tokens [..., m], or of all [..., V]."""
 
+LOSSLESS = "speed"
+"""Speculative decoding, the method that others are compared with."""
 OWN = "Your own"
 """The group of methods that are no part of SpecViz."""
 
@@ -37,12 +39,12 @@ OWN = "Your own"
 class Method:
     """One method of the registry.
 
-    It has one of these, in the language of `core.expression`, or none where a model runs alone:
+    It has one of these, in the language of `core.expression`, or none where one model runs alone:
 
     - `expression`, a deferral test: pi follows from it, and acceptance and residual from pi. `function` is the same as a `Rule`,
       for what the language does not say.
-    - `weight`: accept v with min(1, weight / q(v)), draw what replaces it from the residual max(0, share·p - q). `share` may speak
-      of the rejected token; 1 where it is left out.
+    - `ratio`: accept v with min(1, ratio), draw what replaces it from the residual max(0, share·p - q). `share` may depend on
+      the rejected token; 1 where it is left out.
 
     Attributes:
         title: short, for tables and figures.
@@ -51,9 +53,6 @@ class Method:
         formula: as it is shown; that of the expression where it is left out.
         lenience_range, offered_range: bounds of what is valid and of what a slider offers, from the strict end to the
             drafter's. Methods with no lenience have equal ends.
-        lenience_at: (distributions, score [...]) -> the lenience [...] from which on that score passes the test.
-        accepts_from: (distributions, q(v), p(v), coin, [...] each) -> the lenience [...] from which on v is accepted, where that
-            needs no test. Without either what-if does not say at which lenience a verdict turns.
         source: where it is published, and which systems serve it.
     """
 
@@ -64,7 +63,7 @@ class Method:
     sentence: str = ""
     formula: str = ""
     expression: str = ""
-    weight: str = ""
+    ratio: str = ""
     share: str = ""
     function: Rule | None = None
     lenience_range: tuple[float, float] = (0.0, 0.0)
@@ -72,8 +71,6 @@ class Method:
     default_lenience: float = 0.0
     strict_end: str = ""
     drafter_end: str = ""
-    lenience_at: Callable[[Distributions, Tensor], Tensor] | None = None
-    accepts_from: Callable[[Distributions, Tensor, Tensor, Tensor], Tensor] | None = None
     source: str = ""
     drafts: bool = True
     verifies: bool = True
@@ -83,11 +80,28 @@ class Method:
             object.__setattr__(self, "label", self.title)
         if self.test is not None and not self.formula:
             object.__setattr__(self, "formula", typeset(self.test))
+        if self.ratio and not self.formula:
+            formula = f"accept with min(1, {typeset(self.trees['ratio'])})"
+            object.__setattr__(self, "formula", formula)
 
     @cached_property
     def test(self) -> Node | None:
         """The expression's tree; None without one."""
         return parse(self.expression) if self.expression else None
+
+    @cached_property
+    def trees(self) -> dict[str, Node]:
+        """The trees by name: "test" and, where it has two sides, its "score" and "threshold"; "ratio" and "share"."""
+        trees = {"ratio": self.ratio, "share": self.share}
+        found = {name: parse_number(text) for name, text in trees.items() if text}
+        if self.test is None:
+            return found
+        sides = compared(self.test)
+        return (
+            found
+            | {"test": self.test}
+            | (dict(zip(("score", "threshold"), sides, strict=True)) if sides else {})
+        )
 
     @cached_property
     def rule(self) -> Rule | None:
@@ -99,54 +113,77 @@ class Method:
         return compile_rule(self.test)
 
     @cached_property
-    def weigh(self) -> Weight | None:
-        """What a proposal is accepted in proportion to; None where a rule, or one model alone, decides."""
-        return _weight(self.weight) if self.weight else None
+    def ratio_of(self) -> Ratio | None:
+        """The acceptance ratio, not yet clamped to 1; 0 where it is not a number, as where p = q = 0. None without one."""
+        if not self.ratio:
+            return None
+        compute = self._compiled("ratio")
+        return lambda b, a, tokens: compute(b, a, tokens).nan_to_num(0.0, math.inf, -math.inf)
 
     @cached_property
-    def scale(self) -> Weight | None:
+    def share_of(self) -> Ratio | None:
         """The factor of p in the residual, by the rejected token; None where it is 1."""
-        return _weight(self.share) if self.share else None
+        return self._compiled("share") if self.share else None
+
+    def _compiled(self, name: str) -> Ratio:
+        from specviz.core.expression.tensors import compile_number
+
+        return compile_number(self.trees[name])
+
+    @cached_property
+    def critical_lenience(self) -> Callable[[Distributions, Tensor], Tensor] | None:
+        """(distributions, score float64 [...]) -> the smallest lenience [...] at which that score passes the test.
+
+        None without a test, or where its tree cannot be solved for the lenience.
+        """
+        if self.test is None:
+            return None
+        from specviz.core.expression.solve import solve_test
+
+        return solve_test(self.test, self.lenience_range)
+
+    @cached_property
+    def critical_lenience_of_coin(self) -> Callable[[Distributions, Tensor, Tensor, Tensor], Tensor] | None:
+        """(distributions, q(v), p(v), coin, float64 [...] each) -> the smallest lenience [...] at which coin < ratio.
+
+        None without a ratio, or where its tree cannot be solved for the lenience.
+        """
+        if not self.ratio:
+            return None
+        from specviz.core.expression.solve import solve_ratio
+
+        return solve_ratio(self.trees["ratio"], self.lenience_range)
 
     @property
     def score_label(self) -> str | None:
         """The greater side of the test; the whole test where it is no single comparison, None without one."""
-        return self._labels[0]
+        shown = self.trees.get("score", self.test)
+        return typeset(shown) if shown else None
 
     @property
     def threshold_label(self) -> str | None:
         """The lesser side of the test; None where it has not two sides."""
-        return self._labels[1]
-
-    @cached_property
-    def _labels(self) -> tuple[str | None, str | None]:
-        if self.test is None:
-            return None, None
-        sides = compared(self.test)
-        if sides is None:
-            return typeset(self.test), None
-        greater, lesser = map(typeset, sides)
-        return greater, lesser
+        return typeset(self.trees["threshold"]) if "threshold" in self.trees else None
 
     @property
     def solves(self) -> bool:
-        """Whether it is known at which lenience a verdict turns."""
+        """Whether critical leniences are known."""
         alone = not (self.drafts and self.verifies)
-        return alone or not self.has_lenience or bool(self.lenience_at or self.accepts_from)
+        return (
+            alone or not self.has_lenience or bool(self.critical_lenience or self.critical_lenience_of_coin)
+        )
 
     @property
     def has_rule(self) -> bool:
         """Whether it has a rule of its own: neither a model alone nor speculative decoding, which others are compared with."""
-        return bool(self.function or self.expression or self.weight)
+        return self.name != LOSSLESS and bool(self.function or self.expression or self.ratio)
 
     @cached_property
     def reads(self) -> frozenset[str]:
-        """Of q, p, q1 and p1, those that its test or its weights read; all where a function tests."""
+        """Of q, p, q1 and p1, those that its test or its ratio reads; all where a function tests."""
         if self.function:
             return frozenset(DISTRIBUTIONS)
-        trees = [self.test] if self.test else []
-        trees += [parse_number(each) for each in (self.weight, self.share) if each]
-        return frozenset[str]().union(*(tree.reads for tree in trees))
+        return frozenset[str]().union(*(tree.reads for tree in self.trees.values()))
 
     @property
     def has_lenience(self) -> bool:
@@ -177,9 +214,3 @@ class Method:
         else:
             right = "takes any finite number"
         raise RequestError(f"Lenience {quoted(lenience)} does not fit {self.name}, which {right}.")
-
-
-def _weight(expression: str) -> Weight:
-    from specviz.core.expression.tensors import compile_number
-
-    return compile_number(parse_number(expression))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -21,49 +20,10 @@ from specviz.core.method import OWN, Method
 from specviz.errors import RequestError, quoted
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from specviz.core.distributions import Distributions
     from specviz.core.expression.syntax import Node
 
-FLOOR = 1e-10
-"""Smallest denominator of `speed`'s acceptance ratio, as in the paper's published notebook."""
 OWN_RULE = "own_rule"
 """The method whose rule is given with the request."""
-
-
-# At which lenience a score passes: the rules' tests solved for a, float64 [...] each. By what tensors can do themselves: to read the
-# registry takes no torch.
-
-
-def _best(b: Distributions) -> Tensor:
-    return b.max_p1.squeeze(-1).double()
-
-
-def _below_one(b: Distributions, score: Tensor) -> Tensor:
-    return 1 - score
-
-
-def _below_best(b: Distributions, score: Tensor) -> Tensor:
-    return _best(b) - score
-
-
-def _below_best_by_distance(b: Distributions, score: Tensor) -> Tensor:
-    distance, lack = b.total_variation.squeeze(-1).double(), _best(b) - score
-    # Where q = p lenience changes nothing.
-    flat = lack.new_full(lack.shape, -math.inf).masked_fill(lack > 0, math.inf)
-    return (lack / distance).where(distance > 0, flat)
-
-
-def _below_best_by_share(b: Distributions, score: Tensor) -> Tensor:
-    return 1 - score / _best(b)
-
-
-def _lossy_from(b: Distributions, q: Tensor, p: Tensor, coin: Tensor) -> Tensor:
-    """`speed` accepts where coin < p / ((1 - a) q), and its denominator is floored."""
-    strict = 1 - p / (coin * q).clamp_min(sys.float_info.min)
-    return strict.where(p > coin * FLOOR, math.inf)
-
 
 _BASELINES, _SPECULATIVE = "Baselines", "Speculative decoding"
 _DEFERRAL, _TOKEN = "Deferral rules, for the drafter as a whole", "Token rules, for each token by itself"
@@ -83,7 +43,6 @@ _CASCADES = (
         default_lenience=0.5,
         strict_end="0: trust only certainty",
         drafter_end="1: always trust",
-        lenience_at=_below_one,
         source="equation 2",
     ),
     Method(
@@ -98,7 +57,6 @@ _CASCADES = (
         default_lenience=0.1,
         strict_end="−1: never trust",
         drafter_end="1: always trust",
-        lenience_at=_below_best,
         source="equation 5",
     ),
     Method(
@@ -113,7 +71,6 @@ _CASCADES = (
         default_lenience=0.3,
         strict_end="−5: hardly ever trust",
         drafter_end="5: nearly always trust",
-        lenience_at=_below_best_by_distance,
         source="equation 10",
     ),
     Method(
@@ -128,7 +85,6 @@ _CASCADES = (
         default_lenience=0.3,
         strict_end="−1: never trust",
         drafter_end="1: always trust",
-        lenience_at=_below_best,
         source="equation 13",
     ),
     Method(
@@ -143,7 +99,6 @@ _CASCADES = (
         default_lenience=0.2,
         strict_end="−1: never trust",
         drafter_end="1: always trust",
-        lenience_at=_below_best,
         source="equation 14",
     ),
     Method(
@@ -158,7 +113,6 @@ _CASCADES = (
         default_lenience=0.8,
         strict_end="0: trust only the verifier's favourite",
         drafter_end="1: always trust",
-        lenience_at=_below_best_by_share,
         source="equation 15",
     ),
 )
@@ -188,13 +142,13 @@ _PAPER = (
         label="Speculative decoding (lossless at α = 0)",
         group=_SPECULATIVE,
         formula="accept with min(1, p(v) / ((1 − α)·q(v)))",
+        ratio="p(v) / max(1e-10, (1 - a) * q(v))",  # the smallest denominator is that of the paper's published notebook
         sentence="At α = 0 lossless: the text has exactly the verifier's distribution, in fewer calls of the verifier, and at temperature 0 it is the verifier's very text. Above 0 it accepts more and drifts towards the drafter.",
         lenience_range=(0.0, 1.0),
         offered_range=(0.0, 1.0),
         default_lenience=0.0,
         strict_end="0: lossless",
         drafter_end="1: accept nearly everything",
-        accepts_from=_lossy_from,
         source="lossy decoding: Leviathan et al. 2023, A.5",
     ),
     *_CASCADES,
@@ -246,7 +200,7 @@ def _own(rule: str) -> Method:
     method = replace(_OWN_RULE, expression=rule, formula="")
     assert method.test is not None
     _probe(method.test, rule)
-    if any(node.name == "a" for node in method.test.walk()):
+    if method.test.has_lenience:
         return method
     return replace(method, offered_range=(0.0, 0.0), default_lenience=0.0)
 
@@ -263,7 +217,7 @@ def register_method(method: Method) -> Method:
 
     Raises:
         RequestError: its name is taken or is no name, its default is out of its range, or it has not exactly one of
-            expression, function and weight.
+            expression, function and ratio.
         RuleError: its expression is no rule.
     """
     if not _NAME.fullmatch(method.name):
@@ -272,12 +226,12 @@ def register_method(method: Method) -> Method:
         )
     if method.name in METHODS:
         raise RequestError(f"There is a method {method.name} already: give yours another name.")
-    if sum(map(bool, (method.expression, method.function, method.weight))) != 1:
-        raise RequestError("A method has exactly one of expression, function and weight.")
+    if sum(map(bool, (method.expression, method.function, method.ratio))) != 1:
+        raise RequestError("A method has exactly one of expression, function and ratio.")
     low, high = method.offered_range
     if not low <= method.default_lenience <= high:
         raise RequestError(f"The default lenience of {method.name} is outside the range that it offers.")
-    _ = method.rule, method.weigh, method.scale  # which reads them
+    _ = method.rule, method.ratio_of, method.share_of  # which reads them
     if method.test is not None:
         _probe(method.test, method.expression)
     _METHODS[method.name] = method

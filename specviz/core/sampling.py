@@ -1,14 +1,13 @@
 """From logits to tokens: distributions, seeded uniforms, inverse-CDF draws.
 
 Every draw in SpecViz is the inverse CDF at a uniform that belongs to the request's seed and to one absolute
-position, so a text depends on its seed alone: not on the draft length, not on neighbours in the batch, not on
-which method ran beside it. Knows no method, no model and no request.
+position, so a text depends on its seed alone: not on the draft length, not on the batch, not on which method
+ran beside it. Knows no method, no model and no request.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,15 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.core import kernels
+from specviz.core.backend import TORCH, Backend, total
 
 Number = float | Tensor
 """A setting: one number for the whole batch, or a tensor [...] with one value for each distribution [..., V]."""
 
 _LEADING = 256
 """Most probable tokens to try before the whole vocabulary is sorted for top-k or top-p."""
-_BLOCK = 512
-"""Tokens whose probabilities are summed first, where a draw takes two steps (the trial "draws")."""
 
 LARGEST = 1e30
 """Settings are at most so large in a computation: float32 holds their products with logits and probabilities, and their inverse."""
@@ -108,19 +105,6 @@ def at(values: Tensor, tokens: Tensor) -> Tensor:
     return values.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
 
-def total(values: Tensor) -> Tensor:
-    """Batch-invariant sum of `values` [..., V] over the vocabulary: [..., 1]."""
-    if values.shape[:-1].numel() == 1:
-        # torch splits a single sum among threads and so changes its order; with two sums each thread takes one.
-        return values.expand(2, *values.shape).sum(-1, keepdim=True)[0]
-    return values.sum(-1, keepdim=True)
-
-
-def indicator(comparison: Callable[..., Tensor], left: Tensor, right: Tensor) -> Tensor:
-    """1 where the comparison holds, else 0, in the dtype of `left`: multiplies several times faster than booleans."""
-    return comparison(left, right, out=left.new_empty(0))
-
-
 def distribution(
     logits: Tensor,
     temperature: Number = 1.0,
@@ -128,6 +112,7 @@ def distribution(
     top_p: Number = 1.0,
     min_p: Number = 0.0,
     out: Tensor | None = None,
+    backend: Backend = TORCH,
 ) -> Tensor:
     """Probabilities of `logits` [..., V] at a temperature, truncated to top-k, then top-p, then min-p.
 
@@ -142,16 +127,7 @@ def distribution(
     """
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
-    if kernels.serve(logits):
-        probabilities = kernels.softmax(logits, temperature, out)
-    elif isinstance(temperature, Tensor):
-        heat = temperature.to(logits.dtype).unsqueeze(-1)
-        scaled = torch.softmax(logits / torch.where(heat > 0, heat, 1.0), dim=-1)
-        probabilities = torch.where(heat > 0, scaled, _one_hot_argmax(logits))
-    elif temperature == 0:
-        probabilities = _one_hot_argmax(logits)
-    else:
-        probabilities = torch.softmax(logits if temperature == 1 else logits / temperature, dim=-1)
+    probabilities = backend.softmax(logits, temperature, out)
     if isinstance(top_k, Tensor) or isinstance(top_p, Tensor) or top_k > 0 or top_p < 1:
         probabilities = _truncate(probabilities, top_k, top_p)
     if isinstance(min_p, Tensor) or min_p > 0:
@@ -185,10 +161,6 @@ def penalise(logits: Tensor, penalty: Penalty | None, drafts: Tensor, before: in
     ids = torch.cat([seen.expand(shape), drafted.expand(shape)], -1)
     values = logits.gather(-1, ids)
     return logits.scatter_(-1, ids, torch.where(values < 0, values * strength, values / strength))
-
-
-def _one_hot_argmax(logits: Tensor) -> Tensor:
-    return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
 
 
 def _truncate(probabilities: Tensor, top_k: Number, top_p: Number) -> Tensor:
@@ -245,17 +217,6 @@ def _kept(flat: Tensor, ids: Tensor, limit: Tensor, bound: Tensor) -> tuple[Tens
     return kept, complete.squeeze(-1)
 
 
-def leading(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` most probable tokens of `probabilities` [..., V], most probable first: these [..., count], and ids.
-
-    What has no probability may come as any token.
-    """
-    if kernels.serve(probabilities):
-        return kernels.leading(probabilities, count)
-    top = probabilities.topk(count, dim=-1)
-    return top.values, top.indices
-
-
 def uniforms(seed: int, start: int, stop: int) -> Tensor:
     """The uniforms of positions start..stop-1 for a seed: float64 [stop - start, 3] in [0, 1).
 
@@ -265,56 +226,20 @@ def uniforms(seed: int, start: int, stop: int) -> Tensor:
     return torch.from_numpy(generator.random((stop, 3))[start:])
 
 
-def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
-    """Inverse-CDF draw: the first token whose cumulative probability exceeds the uniform.
-
-    Args:
-        probabilities: [..., V], need not sum to exactly one (they are scaled to their own total, which must be > 0).
-        uniform: [...], in [0, 1).
-
-    Returns:
-        Token ids [...], int64; never a token of probability zero.
-    """
-    if kernels.serve(probabilities):
-        return kernels.draw(probabilities, uniform)
-    if probabilities.is_cuda and probabilities.shape[-1] > _BLOCK:
-        return draw_in_two_steps(probabilities, uniform)
-    cumulative = probabilities.double().cumsum(-1)
-    found = _first_beyond(cumulative, uniform.double().unsqueeze(-1) * cumulative[..., -1:]).squeeze(-1)
-    return found.clamp_max(
-        probabilities.shape[-1] - 1
-    )  # only NaN gets that far; it is reported after the round
+def draw(weights: Tensor, uniform: Tensor, backend: Backend = TORCH) -> Tensor:
+    """Inverse-CDF draws [...] by weights [..., V], which need not sum to 1, at uniforms [...]; never a token of weight 0."""
+    return backend.draw(weights, uniform)
 
 
-def _first_beyond(cumulative: Tensor, threshold: Tensor) -> Tensor:
-    """Index [..., 1] of the first of `cumulative` [..., n] that exceeds `threshold` [..., 1]."""
-    total = cumulative[..., -1:]
-    # Rounding of the threshold must not reach the total itself: nothing lies beyond it.
-    threshold = torch.minimum(threshold, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, threshold, right=True)
-
-
-def draw_in_two_steps(probabilities: Tensor, uniform: Tensor) -> Tensor:
-    """`draw` by blocks of tokens first, then within the block found: a GPU sums blocks side by side, a whole row one by one."""
-    size = probabilities.shape[-1]
-    blocks = torch.constant_pad_nd(probabilities, (0, -size % _BLOCK)).unflatten(-1, (-1, _BLOCK))
-    sums = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
-    threshold = uniform.double().unsqueeze(-1) * sums[..., -1:]
-    block = _first_beyond(sums, threshold).clamp_max(blocks.shape[-2] - 1)
-    before = torch.where(block > 0, sums.gather(-1, (block - 1).clamp_min(0)), 0.0)
-    index = block.unsqueeze(-1).expand(*block.shape, _BLOCK)
-    inside = blocks.gather(-2, index).squeeze(-2).double().cumsum(-1)
-    found = block * _BLOCK + _first_beyond(inside, threshold - before)
-    return found.squeeze(-1).clamp_max(size - 1)
-
-
-def confidence(logits: Tensor, temperature: Number, q: Tensor, tokens: Tensor) -> Tensor:
-    """How sure a model is of tokens [B, 1] that were drawn from its q [B, 1, V], in [0, 1]: q(v), and q1(v) at temperature 0, where
-    q says nothing. [B].
+def confidence(
+    logits: Tensor, temperature: Number, q: Tensor, tokens: Tensor, backend: Backend = TORCH
+) -> Tensor:
+    """The confidence [B], in [0, 1], of a model in tokens [B, 1] drawn from its q [B, 1, V]: q(v); at temperature 0, where q is one-hot,
+    q1(v).
     """
     own = at(q, tokens)
     if isinstance(temperature, Tensor):
-        own = torch.where(temperature > 0, own, at(distribution(logits), tokens))
+        own = torch.where(temperature > 0, own, at(distribution(logits, backend=backend), tokens))
     elif temperature == 0:
-        own = at(distribution(logits), tokens)
+        own = at(distribution(logits, backend=backend), tokens)
     return own[:, 0]

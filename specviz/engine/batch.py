@@ -12,23 +12,16 @@ from collections.abc import Iterator
 
 import torch
 
-from specviz.engine.draft_length import (
-    AdaptiveDraftLength,
-    DraftingStatistics,
-    Kind,
-    OneDraftToken,
-    OwnDraftLengths,
-)
-from specviz.engine.plan import Choice, RoundPlan, group_key, plan_round
+from specviz.engine.draft_length import best_draft_length
+from specviz.engine.plan import group_key, plan_round
+from specviz.engine.prefill import PREFILL_CHUNK, prefill
 from specviz.engine.record import Outcome
 from specviz.engine.round import run_round
 from specviz.engine.sequence import Sequence
 from specviz.models.pair import ModelPair
 from specviz.runtime.cpu.threads import budget, limited_to
-from specviz.runtime.kv_cache import power
 from specviz.runtime.memory import give_back_memory, spare_memory, synchronize
-from specviz.runtime.prefix_cache import LONGEST, SHORTEST, PrefixCache, common_length
-from specviz.runtime.runner import Runner
+from specviz.runtime.prefix_cache import LONGEST, PrefixCache
 from specviz.schema.settings import AUTO, MAX_DRAFT_LENGTH
 
 log = logging.getLogger(__name__)
@@ -45,8 +38,6 @@ _ROUND_BYTES, _ROUND_BYTES_MORE = 48, 96
 are sorted or inspected."""
 _MANY_NUMBERS = 1 << 22
 """Numbers in a round's distributions from which on deciding takes more than one thread."""
-PREFILL_CHUNK = 512
-"""Prompt tokens read in one forward pass: bounds memory, and the time until an abort is noticed."""
 
 PrefixCaches = tuple[PrefixCache, PrefixCache]
 """Of drafter and verifier."""
@@ -57,24 +48,15 @@ class Batch:
 
     sequences: list[Sequence]
 
-    def __init__(
-        self,
-        pair: ModelPair,
-        statistics: DraftingStatistics,
-        prefixes: PrefixCaches | None = None,
-        *,
-        apart: bool = False,
-    ) -> None:
+    def __init__(self, pair: ModelPair, prefixes: PrefixCaches | None = None, *, apart: bool = False) -> None:
         """An empty batch.
 
         Args:
             pair: whose models it runs.
-            statistics: of drafting, read and updated.
             prefixes: prefix caches, read and updated; None for none.
             apart: a short-lived batch beside another one, whose workspaces it leaves alone.
         """
         self.pair = pair
-        self._statistics = statistics
         self._prefixes = prefixes
         self._gpu = None if apart else pair.verifier_model.gpu
         self.sequences = []
@@ -131,13 +113,15 @@ class Batch:
 
     # ---- prefill -------------------------------------------------------------------------------------------
 
-    def read(self, sequences: list[Sequence], chunk: int | None = None) -> Iterator[None]:
+    def read(self, sequences: list[Sequence], chunk: int = PREFILL_CHUNK) -> Iterator[None]:
         """Prefill: admit sequences and read their prompts but the last token, `chunk` tokens a pass.
 
         Yields after every pass but the last, so that other work can be done in between.
         """
+        if any(each.chooses_draft_length for each in sequences):
+            self.pair.pass_times  # noqa: B018  # measured before slots are taken
         self.sequences += sequences
-        passes = self._prefill(sequences, chunk or PREFILL_CHUNK)
+        passes = self._prefill(sequences, chunk)
         more = True
         while more:
             begin = time.perf_counter()
@@ -154,38 +138,19 @@ class Batch:
         """Yields True after each pass."""
         of_drafter, of_verifier = self._prefixes or (None, None)
         drafting = [sequence for sequence in sequences if sequence.method.drafts]
-        yield from self._prefill_one(self._drafter, drafting, chunk, of_drafter)
+        yield from prefill(self._drafter, drafting, self.longest, chunk, of_drafter)
         verifying = [sequence for sequence in sequences if sequence.method.verifies]
-        yield from self._prefill_one(self._verifier, verifying, chunk, of_verifier)
-
-    def _prefill_one(
-        self, model: Runner, sequences: list[Sequence], chunk: int, prefixes: PrefixCache | None
-    ) -> Iterator[bool]:
-        """Read the prompts with one model: their common beginning once, from the prefix cache if it is there."""
-        if not sequences:
-            return
-        slots = model.admit(list(sequences), self.longest)
-        counts = [sequence.prompt_length - 1 for sequence in sequences]
-        prompts = [sequence.ids[:count] for sequence, count in zip(sequences, counts, strict=True)]
-        shared = common_length(min(prompts), max(prompts))
-        first, beginning = slots.start, prompts[0][:shared]
-        prefix, start = prefixes.find(beginning) if prefixes else (None, 0)
-        if prefix:
-            model.restore(first, prefix.saved, start)
-        if len(sequences) > 1 and shared >= SHORTEST:
-            yield from _read(model, sequences[:1], slice(first, first + 1), start, [shared], chunk)
-            start = shared
-        if len(sequences) > 1 and start:
-            model.broadcast(slots, start)
-        yield from _read(model, sequences, slots, start, counts, chunk)
-        if prefixes and prefixes.wants(beginning):
-            kept = beginning[:LONGEST]
-            prefixes.keep(kept, model.save(first, len(kept)))
+        yield from prefill(self._verifier, verifying, self.longest, chunk, of_verifier)
 
     @torch.inference_mode()
     def warm_up(self) -> Iterator[None]:
-        """On a GPU, capture ahead the passes that one short text needs; yields after each. Only while the batch is empty."""
-        if self.sequences or self._gpu is None:
+        """Measure the pair's pass times, and on a GPU capture ahead the passes that one short text needs; yields after each. Only while the
+        batch is empty.
+        """
+        if self.sequences:
+            return
+        self.pair.pass_times  # noqa: B018  # measured while no slot is taken
+        if self._gpu is None:
             return
         models, most = (self._drafter, self._verifier), _AHEAD_SHARE * spare_memory(self._gpu)
         for slots in _AHEAD_SLOTS:
@@ -217,7 +182,7 @@ class Batch:
         """Move each sequence into a batch of its own; this one is empty then."""
         alone = []
         for sequence in self.sequences:
-            batch = Batch(self.pair, self._statistics, apart=True)
+            batch = Batch(self.pair, apart=True)
             batch.sequences = [sequence]
             batch._drafter.copy(sequence, self._drafter)
             batch._verifier.copy(sequence, self._verifier)
@@ -256,87 +221,33 @@ class Batch:
 
         A forward pass that fails raises its error and changes no sequence, so the step can be tried again.
         """
-        kind = (
-            power(len(self._drafter.owners)),
-            power(len(self._verifier.owners)),
-            any(each.method.has_rule for each in self.sequences),
-            any(each.request.inspect for each in self.sequences),
-        )
-
-        def choose(sequences: list[Sequence], holds_back: bool, own: bool) -> Choice:
-            if short:
-                return OneDraftToken()
-            histories = [each.acceptance_history for each in sequences]
-            known = [self._statistics.acceptance[each.acceptance_key] for each in sequences]
-            if not own:
-                return AdaptiveDraftLength(self._statistics.costs[kind], histories, known, holds_back)
-            chooses = [each.chooses_draft_length for each in self._drafter.owners]
-            others = len(self.sequences) - len(sequences), len(self._verifier.owners) - len(sequences)
-            return OwnDraftLengths(self._statistics.batch_costs[kind], chooses, histories, known, others)
-
+        choosing = sum(each.chooses_draft_length for each in self.sequences)
+        length = best_draft_length(self.pair.pass_times, choosing) if choosing and not short else 1
         if len(self.sequences) > 2:  # two are in order, whatever their order is
             for model in (self._drafter, self._verifier):
                 model.arrange(lambda each: (*group_key(each), id(each)))
-        plan = plan_round(self.sequences, self._drafter, self._verifier, choose)
+        plan = plan_round(self.sequences, self._drafter, self._verifier, length, self.pair.backend)
         numbers = len(self.sequences) * plan.width * self.pair.vocabulary_size
         # Waking threads takes longer than arithmetic on a few vocabularies.
         with limited_to(1 if numbers < _MANY_NUMBERS else budget()):
-            outcomes = self._run(plan, None if short else kind)
+            outcomes, seconds = run_round(plan, self._drafter, self._verifier)
         for outcome in outcomes:
-            self._update(outcome)
+            self._update(outcome, seconds.total)
         return sorted(outcomes, key=lambda outcome: outcome.sequence.index)
 
-    def _run(self, plan: RoundPlan, kind: Kind | None) -> list[Outcome]:
-        """Run a round; what it cost is kept as that of its kind."""
-        uncaptured = self._drafter.uncaptured + self._verifier.uncaptured
-        result = run_round(plan, self._drafter, self._verifier)
-        captured = uncaptured == self._drafter.uncaptured + self._verifier.uncaptured
-        if kind and result.width and result.passes and captured:
-            drafting, total = result.seconds.drafter, result.seconds.total
-            if plan.has_own_lengths:
-                self._statistics.batch_costs[kind].update(
-                    len(self.sequences), result.tokens, result.passes, total
-                )
-            else:
-                self._statistics.costs[kind].update(result.width, result.passes, drafting, total - drafting)
-        for outcome in result.outcomes:
-            outcome.sequence.run.seconds += result.seconds.total if outcome.error is None else 0.0
-        return result.outcomes
-
-    def _update(self, outcome: Outcome) -> None:
-        """Append a round's tokens to its sequence and its record to the run."""
+    def _update(self, outcome: Outcome, seconds: float) -> None:
+        """Append the tokens of a round of so many seconds to its sequence, and its record to the run."""
         sequence, run = outcome.sequence, outcome.sequence.run
         if outcome.error is not None:
             self.remove(sequence, failed=True)
             return
+        run.seconds += seconds
         if outcome.round is not None:
             run.rounds.append(outcome.round)
         run.verifier_calls += sequence.method.verifies
         run.drafter_calls += outcome.drafted
-        sequence.acceptance_history.update(outcome.examined, outcome.accepted)
-        if outcome.confidences:
-            known = self._statistics.acceptance[sequence.acceptance_key]
-            known.update(outcome.confidences[: outcome.examined], outcome.accepted)
         if sequence.append(outcome.token_ids):
             self.remove(sequence)
-
-
-def _read(
-    model: Runner, sequences: list[Sequence], slots: slice, start: int, counts: list[int], chunk: int
-) -> Iterator[bool]:
-    """Read the sequences' tokens from `start` on, up to `counts` of each, `chunk` a pass; yields True after each pass."""
-    for first in range(start, max(counts), chunk):
-        last = min(first + chunk, max(counts))
-        rows = [
-            sequence.ids[first : min(last, count)] for sequence, count in zip(sequences, counts, strict=True)
-        ]
-        tokens = torch.tensor([ids + [0] * (last - first - len(ids)) for ids in rows], device=model.device)
-        positions = torch.arange(first, last, device=model.device).expand(len(sequences), -1)
-        valid = None
-        if min(counts) < last:
-            valid = positions < torch.tensor(counts, device=model.device)[:, None]
-        model.read(tokens, positions, visible=last, valid=valid, slots=slots)
-        yield True
 
 
 def _round_bytes(sequence: Sequence) -> int:

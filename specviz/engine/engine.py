@@ -13,7 +13,6 @@ from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, TypeVar
 
 from specviz.engine.batch import Batch
-from specviz.engine.draft_length import DraftingStatistics
 from specviz.engine.events import Decided, Event, Finished, Started, Stream, Waiting, finished
 from specviz.engine.record import Outcome
 from specviz.engine.scheduler import Scheduler, SequenceGroup
@@ -81,7 +80,6 @@ class Engine(BaseEngine):
         self.max_sequences = max_sequences
         self._records = records
         self._labels = TokenLabels(pair.tokenizer)
-        self._statistics = DraftingStatistics()
 
     def stream(
         self,
@@ -104,7 +102,7 @@ class Engine(BaseEngine):
         return function()
 
     def _serve(self, group: SequenceGroup[Sequence]) -> Iterator[Event]:
-        batch = Batch(self.pair, self._statistics)
+        batch = Batch(self.pair)
         scheduler: Scheduler[Sequence] = Scheduler(self.max_sequences)
         scheduler.submit(group)
         try:

@@ -7,7 +7,7 @@ sequences and their settings; runs no model and decides nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -16,17 +16,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from specviz.core.backend import Backend
 from specviz.core.method import Method
 from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, Penalty, Warp
-from specviz.engine.draft_length import UNVERIFIED, AdaptiveDraftLength, OneDraftToken, OwnDraftLengths
+from specviz.engine.draft_length import THRESHOLD, UNVERIFIED
 from specviz.engine.sequence import Sequence
 from specviz.engine.transfer import Array, upload
 from specviz.runtime.runner import Runner
-from specviz.schema.settings import AUTO, MAX_DRAFT_LENGTH
-
-Choice = AdaptiveDraftLength | OwnDraftLengths | OneDraftToken
-Chooser = Callable[[list[Sequence], bool, bool], Choice]
-"""Chooses draft lengths for these sequences; the flags: `AdaptiveDraftLength`'s `holds_back`, and whether each has its own."""
+from specviz.schema.settings import AUTO
 
 
 @dataclass(frozen=True)
@@ -35,29 +32,28 @@ class DraftInputs:
 
     Attributes:
         sequences: the one in each slot.
-        draft_lengths: K of each; its upper bound where K is chosen while drafting.
-        holds_back: the K-th draft token waits for the verifier (see `draft_last`): where that pays, and it may not be needed.
+        draft_lengths: K of each.
         first_positions: the position of each sequence's last token, on the host.
-        line: that token, and room for K draft tokens after it, [D, 1 + K]; 0 so far.
-        positions: that token's, [D, 1].
-        counts: draft tokens before the verifier pass, [D].
+        tokens: the token buffer: that token, and 0 for each of K draft tokens, [D, 1 + K].
+        positions: the last token's, [D, 1].
+        counts: K of each, [D].
         coins: uniforms of the next K draws, float64 [D, K].
         penalty: repetition penalties; None where there are none.
         banned: (slot, token id) of each banned token, [n, 2]; None where there are none.
         temperature: one number, or [D, 1].
         truncating, warp: the slots [t] whose distributions are truncated, and how; None where there are none.
-        keeps_logits: they are asked for, or q1 may be made of them.
-        in_one_go: the drafter draws by itself.
-        adaptive: chooses K while drafting; None where K is fixed before.
+        keeps_logits: the drafter's logits are asked for, or q1 may be made of them.
+        is_fused: the drafter runs its passes and draws in one call.
+        thresholds: of each slot, the confidence below which a draft token ends the draft; None where none does.
+        backend: passes over the vocabulary.
     """
 
     __uploads__ = True
 
     sequences: tuple[Sequence, ...]
     draft_lengths: tuple[int, ...]
-    holds_back: bool
     first_positions: tuple[int, ...]
-    line: Array
+    tokens: Array
     positions: Array
     counts: Array
     coins: Array
@@ -67,12 +63,9 @@ class DraftInputs:
     truncating: Array
     warp: Warp | None
     keeps_logits: bool
-    in_one_go: bool
-    adaptive: Choice | None
-
-    def before_verifier(self, draft_length: int) -> int:
-        """Draft tokens that a sequence of that K drafts before the verifier pass: at least one."""
-        return _before_verifier(draft_length, self.holds_back)
+    is_fused: bool
+    thresholds: tuple[float, ...] | None
+    backend: Backend
 
 
 @dataclass(frozen=True)
@@ -84,7 +77,7 @@ class VerifyInputs:
         first_positions: the position of each sequence's last token, on the host.
         tokens: that token, [V, 1].
         positions: its and those after it, [V, K].
-        counts: tokens read of each sequence, [V, 1]; at most, where K is chosen while drafting.
+        counts: tokens read of each sequence, [V, 1]; at most, where a confidence may end a draft.
         drafted: drafter slots of the sequences that draft, in the verifier's order; None where that is all in order.
         drafting: their slots at the verifier; None where that is all of them.
         penalty, banned: as in `DraftInputs`.
@@ -120,9 +113,8 @@ class AcceptInputs:
         drafted, verified: their slots at drafter and verifier, for `select`; None where that is all in order.
         accept_coins, resample_coins: uniforms of the next K positions, float64 [B, K].
         records: whether any of them keeps a record.
-        inspected: how many most probable tokens are recorded, [B, 1].
         warp, lenience: one number each, or [B, 1].
-        is_plain: temperature 1 and no truncation everywhere, so that q is q1.
+        backend: passes over the vocabulary.
     """
 
     __uploads__ = True
@@ -135,10 +127,9 @@ class AcceptInputs:
     accept_coins: Array
     resample_coins: Array
     records: bool
-    inspected: Array
     warp: Warp
     lenience: Array
-    is_plain: bool
+    backend: Backend
 
     @property
     def explains(self) -> bool:
@@ -153,7 +144,6 @@ class RoundPlan:
     Attributes:
         draft, verify, groups: inputs of the three stages; None where that model does not run.
         width: the largest K.
-        has_own_lengths: each sequence drafts for itself, whatever others do.
         began: when planning began, on the clock of `time.perf_counter`: it is part of the round.
     """
 
@@ -163,48 +153,27 @@ class RoundPlan:
     verify: VerifyInputs | None
     groups: list[AcceptInputs]
     width: int
-    has_own_lengths: bool
     began: float
 
 
-_FEW = 2
-"""Sequences whose K-th draft tokens wait for the verifier: of more one nearly always needs it, and all of its method would be judged twice."""
-
-
-def may_hold_back(drafter: Runner, verifier: Runner) -> bool:
-    """Whether K-th draft tokens may wait for the verifier: on a CPU, since asking a GPU which are needed is a wait; and where the drafter
-    does not draw by itself, since to call it once more takes longer then than one pass more in one go.
-    """
-    return not drafter.draws and _asks_freely(drafter, verifier)
-
-
-def _asks_freely(drafter: Runner, verifier: Runner) -> bool:
-    """Whether what the models found can be read without a wait."""
-    return drafter.device.type == verifier.device.type == "cpu"
-
-
 def plan_round(
-    sequences: Iterable[Sequence], drafter: Runner, verifier: Runner, choose: Chooser
+    sequences: Iterable[Sequence], drafter: Runner, verifier: Runner, automatic: int, backend: Backend
 ) -> RoundPlan:
-    """Plan the next round of all `sequences`, which sit in slots of the two models; uploads its numbers."""
+    """Plan the next round of all `sequences`, which sit in slots of the two models; uploads its numbers.
+
+    `automatic` is K where it is left to the engine.
+    """
     began = time.perf_counter()
     sequences = list(sequences)
-    holds_back = (
-        may_hold_back(drafter, verifier)
-        and len(drafter.owners) <= _FEW
-        and any(each.method.verifies for each in drafter.owners)
-    )
-    asks = _asks_freely(drafter, verifier)
-    in_one_go = _draws_in_one_go(drafter)
-    own = in_one_go and asks and len(drafter.owners) > 1
-    lengths, adaptive = _draft_lengths(sequences, drafter, choose, asks, holds_back, own)
-    groups = _groups(sequences, lengths, drafter, verifier)
+    lengths = _draft_lengths(sequences, automatic)
+    ends_early = (
+        drafter.device.type == verifier.device.type == "cpu"
+    )  # elsewhere to read a confidence is a wait
     plan = RoundPlan(
-        draft=_draft_inputs(drafter, lengths, adaptive, holds_back, in_one_go) if drafter.owners else None,
+        draft=_draft_inputs(drafter, lengths, ends_early, backend) if drafter.owners else None,
         verify=_verify_inputs(verifier, drafter, lengths) if verifier.owners else None,
-        groups=groups,
-        width=adaptive.length if adaptive else max(lengths.values()),
-        has_own_lengths=own,
+        groups=_groups(sequences, lengths, drafter, verifier, backend),
+        width=max(lengths.values()),
         began=began,
     )
     if drafter.device == verifier.device:
@@ -217,61 +186,35 @@ def plan_round(
 Lengths = dict[Sequence, int]
 
 
-def _draws_in_one_go(drafter: Runner) -> bool:
-    return drafter.draws and not any(
-        each.banned or each.warp.truncates or each.repetition_penalty != 1 for each in drafter.owners
-    )
+def _draft_lengths(sequences: list[Sequence], automatic: int) -> Lengths:
+    """K of each sequence. Those that are not verified draft as many tokens as the others: the longest draft sets the passes of all."""
 
+    def length(sequence: Sequence, automatic: int) -> int:
+        asked = sequence.request.draft_length
+        return min(automatic if asked == AUTO else asked, sequence.tokens_left)
 
-def _draft_lengths(
-    sequences: list[Sequence], drafter: Runner, choose: Chooser, asks: bool, holds_back: bool, own: bool
-) -> tuple[Lengths, Choice | None]:
-    """K of each sequence, and what changes it while drafting, where anything does.
-
-    Unless each has its `own`, the longest draft sets the passes of all: sequences that are not verified draft as many tokens as the others.
-    """
     verified = [each for each in sequences if each.method.verifies]
-    automatic = [each for each in drafter.owners if each.chooses_draft_length]
-    choice = choose(automatic, holds_back, own) if automatic else None
-    # While drafting a K that all share can change only if it does for all, and if reading confidences costs no wait.
-    adaptive = choice if own or (asks and len(automatic) == len(drafter.owners)) else None
-    length = MAX_DRAFT_LENGTH if adaptive else choice.length if choice else 1
-    lengths = {each: _at_most_left(each, length) for each in verified}
-    longest = max(
-        (lengths[each] for each in verified if each.method.drafts), default=1 if verified else UNVERIFIED
-    )
-    unverified = UNVERIFIED if own else longest
-    lengths |= {each: _at_most_left(each, unverified) for each in sequences if not each.method.verifies}
-    return lengths, adaptive
+    lengths = {each: length(each, automatic) for each in verified}
+    longest = max((lengths[each] for each in verified if each.method.drafts), default=1)
+    unverified = longest if verified else UNVERIFIED
+    return lengths | {each: length(each, unverified) for each in sequences if not each.method.verifies}
 
 
-def _before_verifier(draft_length: int, holds_back: bool) -> int:
-    return max(1, draft_length - 1) if holds_back else draft_length
-
-
-def _at_most_left(sequence: Sequence, automatic: int) -> int:
-    """The sequence's own K, `automatic` where it is left to the engine; never past its end."""
-    asked = sequence.request.draft_length
-    return min(automatic if asked == AUTO else asked, sequence.tokens_left)
-
-
-def _draft_inputs(
-    drafter: Runner, lengths: Lengths, adaptive: Choice | None, holds_back: bool, in_one_go: bool
-) -> DraftInputs:
+def _draft_inputs(drafter: Runner, lengths: Lengths, ends_early: bool, backend: Backend) -> DraftInputs:
     sequences: list[Sequence] = drafter.owners
     draft_lengths = [lengths[each] for each in sequences]
     truncating = [slot for slot, each in enumerate(sequences) if each.warp.truncates]
-    is_plain = _is_plain(sequences)
-    line = np.zeros((len(sequences), 1 + max(draft_lengths)), np.int64)
-    line[:, 0] = [each.ids[-1] for each in sequences]
+    is_plain = all(each.warp == Warp() for each in sequences)
+    tokens = np.zeros((len(sequences), 1 + max(draft_lengths)), np.int64)
+    tokens[:, 0] = [each.ids[-1] for each in sequences]
+    thresholds = tuple(THRESHOLD if each.chooses_draft_length else 0.0 for each in sequences)
     return DraftInputs(
         sequences=tuple(sequences),
         draft_lengths=tuple(draft_lengths),
-        holds_back=holds_back,
         first_positions=tuple(each.position for each in sequences),
-        line=line,
+        tokens=tokens,
         positions=_column(each.position for each in sequences),
-        counts=np.array([_before_verifier(length, holds_back) for length in draft_lengths]),
+        counts=np.array(draft_lengths),
         coins=_coins(sequences, max(draft_lengths), DRAFT),
         penalty=_penalty(sequences),
         banned=_banned(sequences),
@@ -283,8 +226,10 @@ def _draft_inputs(
             or (not is_plain and ("q1" in each.method.reads or each.request.inspect))
             for each in sequences
         ),
-        in_one_go=in_one_go,
-        adaptive=adaptive,
+        is_fused=drafter.is_fused
+        and not any(each.banned or each.warp.truncates or each.repetition_penalty != 1 for each in sequences),
+        thresholds=thresholds if ends_early and any(thresholds) and max(draft_lengths) > 1 else None,
+        backend=backend,
     )
 
 
@@ -312,13 +257,13 @@ def group_key(sequence: Sequence) -> tuple[str, str, bool]:
 
 
 def _groups(
-    sequences: list[Sequence], lengths: Lengths, drafter: Runner, verifier: Runner
+    sequences: list[Sequence], lengths: Lengths, drafter: Runner, verifier: Runner, backend: Backend
 ) -> list[AcceptInputs]:
     """Sequences by method and rule, and by whether their distributions are truncated; in the order of their slots, so that nothing
     need be copied to bring them together.
     """
-    places = {each: place for place, each in enumerate([*drafter.owners, *verifier.owners])}
-    in_order = sorted(sequences, key=places.__getitem__)
+    slots = {each: slot for slot, each in enumerate([*drafter.owners, *verifier.owners])}
+    in_order = sorted(sequences, key=slots.__getitem__)
     groups = []
     for _, members in groupby(sorted(in_order, key=group_key), key=group_key):
         group = list(members)
@@ -334,10 +279,9 @@ def _groups(
                 accept_coins=_coins(group, length, ACCEPT) if method.verifies else None,
                 resample_coins=_coins(group, length, RESAMPLE) if method.verifies else None,
                 records=any(each.records for each in group),
-                inspected=_column(each.request.inspect for each in group),
                 warp=_warp(group),
                 lenience=_shared([each.lenience for each in group]),
-                is_plain=_is_plain(group),
+                backend=backend,
             )
         )
     return groups
@@ -357,8 +301,8 @@ def _selection(wanted: list[Sequence], order: list[Sequence]) -> np.ndarray | sl
     """Indices of `wanted` in `order`, for `select`."""
     if wanted == order:
         return None
-    place = {each: number for number, each in enumerate(order)}
-    indices = [place[each] for each in wanted]
+    index = {each: number for number, each in enumerate(order)}
+    indices = [index[each] for each in wanted]
     if indices and indices == list(range(indices[0], indices[-1] + 1)):
         return slice(indices[0], indices[-1] + 1)
     return np.array(indices, np.int64)
@@ -371,10 +315,6 @@ def _column(values: Iterable[int]) -> np.ndarray:
 def _shared(values: list[Any]) -> Any:
     """One number where all sequences agree, which is faster; else one each, [B, 1]."""
     return values[0] if len(set(values)) == 1 else np.array(values, np.float64)[:, None]
-
-
-def _is_plain(sequences: list[Sequence]) -> bool:
-    return all(each.warp == Warp() for each in sequences)
 
 
 def _warp(sequences: list[Sequence]) -> Warp:

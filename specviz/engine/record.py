@@ -7,19 +7,15 @@ record get their token ids alone. Knows decisions and traces; runs no model.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from specviz.core.counterfactual import alternatives, counterfactuals, same_residual
-from specviz.core.distributions import places
-from specviz.core.examined import Examined, leading_of_three
-from specviz.core.sampling import ACCEPT, leading, steps
-from specviz.core.target import Values
+from specviz.core.distributions import Positions
+from specviz.core.sampling import ACCEPT, steps
 from specviz.engine.accept import Decision
 from specviz.engine.plan import first
 from specviz.engine.sequence import Sequence
@@ -43,7 +39,6 @@ class Outcome:
     Attributes:
         token_ids: emitted, in order.
         drafted, examined, accepted: counts of draft tokens; examined are those up to the first rejection.
-        confidences: of its draft tokens, where K was chosen while drafting.
         round: the record; None where the sequence keeps none.
         error: why the sequence cannot go on; nothing was emitted then.
     """
@@ -53,99 +48,75 @@ class Outcome:
     drafted: int = 0
     examined: int = 0
     accepted: int = 0
-    confidences: tuple[float, ...] = ()
     round: Round | None = None
     error: Exception | None = None
 
 
-def tensors(decisions: SequenceOf[Decision]) -> list[dict[str, Values]]:
-    """What is read back of each decision of a round, by name: [B, ...] each.
+def tensors(decision: Decision) -> dict[str, Tensor]:
+    """What is read back of a decision, by name: [B, ...] each.
 
-    What explains draft tokens is of examined ones alone, [n, ...]; `explained` [B] says where each sequence's begin.
+    What explains positions is of the examined ones alone, [n, ...]; `explained` [B] is the index of each sequence's first.
     """
-    found = [_decided(decision) for decision in decisions]
-    own = [index for index, decision in enumerate(decisions) if _inspects(decision)]
-    parts, begins = zip(*(_examined(decisions[index]) for index in own), strict=True) if own else ((), ())
-    count = max((_most(decisions[index]) for index in own), default=0)
-    each = zip(own, begins, leading_of_three(parts, count), counterfactuals(parts), strict=True)
-    for index, begin, (most, tokens), (others, flips) in each:
-        found[index] |= {"explained": begin, "others": others, "flips": flips}
-        found[index] |= {f"top_{name}": most[at] for at, name in enumerate(("q", "p", "pi"))}
-        found[index] |= {f"top_{name}_ids": tokens[at] for at, name in enumerate(("q", "p", "pi"))}
+    inputs, target, tokens, verdict = decision.inputs, decision.target, decision.drafted, decision.verdict
+    found = dict[str, Tensor]()
+    emitted = list[Tensor]()  # at each step: the draft token, and what is resampled
+    if tokens is not None:
+        found["draft"] = tokens
+        emitted.append(tokens)
+    if decision.resampled is not None:
+        found["resampled"] = decision.resampled
+        emitted.append(
+            decision.resampled[:, None] if tokens is None else decision.resampled[:, None].expand_as(tokens)
+        )
+    if verdict is not None and decision.counts is not None:
+        found |= {"drafted": decision.counts, "accepted": verdict.accepted, "acceptance": verdict.acceptance}
+    some = torch.stack(emitted, -1)
+    if inputs.method.drafts:
+        found["q"] = target.distributions.q.gather(-1, some)
+    if inputs.method.verifies:
+        found["p"] = target.distributions.p.gather(-1, some)
+    if inputs.records:
+        found["pi"] = target.pi(some)
+        if tokens is not None and (test := target.deferral_test(tokens)) is not None:
+            found["score"], found["threshold"] = test
+        if inputs.explains:
+            found |= _explained(decision)
     return found
 
 
-def _inspects(decision: Decision) -> bool:
-    """Whether its examined draft tokens are to be explained."""
-    return decision.accepted is not None and decision.inputs.explains
-
-
-def _most(decision: Decision) -> int:
-    """How many most probable tokens are asked for, at most."""
-    return max(sequence.request.inspect for sequence in decision.inputs.sequences)
-
-
-def _decided(decision: Decision) -> dict[str, Values]:
-    accepted, drafted, resampled = decision.accepted, decision.drafted, decision.resampled
-    found: dict[str, Values] = {}
-    if drafted is not None and decision.q is not None:
-        found["draft"] = drafted
-        if accepted is None:
-            found["q"] = decision.q.gather(-1, drafted[..., None])
-    if accepted is not None:
-        found |= {
-            "drafted": accepted.drafted,
-            "accepted": accepted.verdict.accepted,
-            "acceptance": accepted.verdict.acceptance,
-        }
-    if resampled is not None:
-        found["resampled"] = resampled
-        if accepted is None and decision.verified is not None:
-            assert decision.verified.p is not None
-            found["p"] = decision.verified.p.gather(-1, torch.as_tensor(resampled)[:, None, None])
-    if decision.inputs.records:
-        found |= _recorded(decision, found)
-    return found
-
-
-def _recorded(decision: Decision, known: dict[str, Values]) -> dict[str, Values]:
-    """What only a record needs, beside what is known; q, p and pi of the draft tokens and of what was resampled: [B, K, m]."""
-    q, accepted, resampled = decision.q, decision.accepted, decision.resampled
-    if accepted is None:
-        count = _most(decision)
-        if decision.verified is not None and resampled is not None:
-            p = decision.verified.p
-            assert p is not None
-            return {"pi": known["p"]} | _most_likely(count, p, "p", "pi")
-        assert q is not None
-        return {"pi": known["q"]} | _most_likely(count, q, "q", "pi")
-    target, verdict = accepted.target, accepted.verdict
-    assert verdict.probabilities is not None
-    found = dict(zip(("q", "p", "pi"), verdict.probabilities, strict=True))
-    if verdict.test is not None:
-        found["score"], found["threshold"] = verdict.test
-    if _inspects(decision):
-        assert target is not None
-        if (same := same_residual(target, torch.as_tensor(verdict.last))) is not None:
+def _explained(decision: Decision) -> dict[str, Tensor]:
+    """The most probable tokens at the examined positions of inspected sequences, and what other methods would have decided there."""
+    inputs, target, tokens, verdict = decision.inputs, decision.target, decision.drafted, decision.verdict
+    where, begins = _examined(decision)
+    part, found = target.select(where), {"explained": begins}
+    each = {"q": part.distributions.q} if inputs.method.drafts else {}
+    each |= {"p": part.distributions.p} if inputs.method.verifies else {}
+    count = max(sequence.request.inspect for sequence in inputs.sequences)
+    known: dict[int, tuple[Tensor, Tensor]] = {}  # pi may be q or p itself
+    for name, values in (each | {"pi": part.pi()}).items():
+        if id(values) not in known:
+            known[id(values)] = inputs.backend.leading(values, min(count, values.shape[-1]))
+        found[f"top_{name}"], found[f"top_{name}_ids"] = known[id(values)]
+    if tokens is not None and verdict is not None and decision.counts is not None:
+        coins = first(inputs.accept_coins, tokens.shape[1]).flatten()[where]
+        found["others"], found["flips"] = counterfactuals(part, tokens.flatten()[where], coins)
+        rejects = not reads_freely(tokens) or bool((verdict.accepted < decision.counts).any())
+        if rejects and (same := same_residual(target.at_steps(verdict.last))) is not None:
             found["same_residual"] = same
     return found
 
 
-def _examined(decision: Decision) -> tuple[Examined, Values]:
-    """The examined draft tokens of inspected sequences, and at which of them each sequence's begin, [B]."""
-    accepted, tokens, inputs = decision.accepted, decision.drafted, decision.inputs
-    assert accepted is not None
-    assert accepted.target is not None
-    assert tokens is not None
-    count = tokens.shape[1]
-    own = accepted.target, tokens, first(inputs.accept_coins, count)
-    if not reads_freely(tokens):
-        return Examined(*own, slice(0, tokens.numel())), steps(len(tokens), tokens.device) * count
-    each, found = np.arange(count) <= np.asarray(accepted.verdict.last)[:, None], accepted.verdict.examined
-    if not all(sequence.request.inspect for sequence in inputs.sequences):
-        each, found = each & (inputs.inspected.numpy() > 0), None
-    numbers = each.sum(1)
-    return Examined(*own, places(np.flatnonzero(each)), found), numbers.cumsum() - numbers
+def _examined(decision: Decision) -> tuple[Positions, Tensor]:
+    """The examined positions of inspected sequences, and the index of each sequence's first among them, [B]."""
+    tokens, verdict = decision.drafted, decision.verdict
+    rows, count = len(decision.inputs.sequences), 1 if tokens is None else tokens.shape[1]
+    if tokens is None or verdict is None or not reads_freely(tokens):  # all positions
+        return slice(0, rows * count), steps(rows, decision.device) * count
+    inspected = torch.tensor([each.request.inspect > 0 for each in decision.inputs.sequences])
+    examined = (steps(count, tokens.device) <= verdict.last[:, None]) & inspected[:, None]
+    numbers, where = examined.sum(1), examined.flatten().nonzero()[:, 0]
+    run = slice(int(where[0]), int(where[0]) + len(where))  # is selected without a copy
+    return run if len(where) == 1 + int(where[-1]) - run.start else where, numbers.cumsum(0) - numbers
 
 
 def reads_freely(values: Tensor) -> bool:
@@ -153,38 +124,17 @@ def reads_freely(values: Tensor) -> bool:
     return values.is_cpu
 
 
-def _most_likely(count: int, distribution: Tensor, *names: str) -> dict[str, Values]:
-    """The `count` most probable tokens of a distribution [B, K, V] that goes by some names, in the form of what explains draft tokens."""
-    if not count:
-        return {}
-    most, tokens = leading(distribution, min(count, distribution.shape[-1]))
-    found: dict[str, Values] = {
-        "explained": steps(len(distribution), distribution.device) * distribution.shape[1]
-    }
-    for name in names:
-        found |= {f"top_{name}": most.flatten(0, 1), f"top_{name}_ids": tokens.flatten(0, 1)}
-    return found
-
-
-@dataclass(frozen=True)
-class DraftChoice:
-    """How far a sequence drafted: K, and how sure the drafter was of its tokens where K was chosen while drafting."""
-
-    draft_length: int = 0
-    confidences: tuple[float, ...] = ()
-
-
 def outcomes(
     decision: Decision,
     values: dict[str, Any],
-    choices: dict[Sequence, DraftChoice],
+    draft_lengths: dict[Sequence, int],
     seconds: Seconds,
 ) -> list[Outcome]:
     """The outcome of each sequence of a decision, from the values of `tensors` that were read back."""
     found = []
     for row, sequence in enumerate(decision.inputs.sequences):
         try:
-            readout = _Readout(decision, values, row, choices.get(sequence, DraftChoice()))
+            readout = _Readout(decision, values, row, draft_lengths.get(sequence, 0))
             found.append(readout.outcome(seconds))
         except Exception as error:  # this sequence fails alone
             found.append(Outcome(sequence, [], error=error))
@@ -194,17 +144,17 @@ def outcomes(
 class _Readout:
     """One sequence's part of what was read back."""
 
-    def __init__(self, decision: Decision, values: dict[str, Any], row: int, choice: DraftChoice) -> None:
-        self._decision, self._values, self._row, self._choice = decision, values, row, choice
+    def __init__(self, decision: Decision, values: dict[str, Any], row: int, draft_length: int) -> None:
+        self._decision, self._values, self._row, self._draft_length = decision, values, row, draft_length
         self._sequence: Sequence = decision.inputs.sequences[row]
-        self._examines = decision.accepted is not None
+        self._examines = decision.verdict is not None
         self._drafted = self._accepted = 0
-        if decision.accepted is not None:
+        if self._examines:
             self._drafted, self._accepted = int(self._number("drafted")), int(self._number("accepted"))
-            if decision.accepted.is_ahead:  # a K-th draft token that is not examined does not count
-                self._drafted = min(self._drafted, max(self._accepted + 1, self._drafted - 1))
+            # A K-th draft token that is not examined does not count.
+            self._drafted = min(self._drafted, max(self._accepted + 1, self._drafted - 1))
         elif decision.drafted is not None:
-            self._drafted = self._accepted = choice.draft_length
+            self._drafted = self._accepted = draft_length
 
     def outcome(self, seconds: Seconds) -> Outcome:
         """Token ids, counts and, where the sequence keeps one, the record.
@@ -218,10 +168,8 @@ class _Readout:
             ids.append(
                 int(self._number("draft", step) if step < self._accepted else self._number("resampled"))
             )
-            if self._examines:
-                self._number("acceptance", step)
-            else:
-                self._number("q" if self._drafted else "p", step, 0)
+            for name in ("q", "p"):  # which checks that they are finite
+                self._optional(name, step, 0)
             if ids[-1] in sequence.eos_token_ids:
                 break
         outcome = Outcome(
@@ -230,7 +178,6 @@ class _Readout:
             drafted=self._drafted,
             examined=len(ids) if self._examines else 0,
             accepted=min(self._accepted, len(ids)),
-            confidences=self._choice.confidences if self._examines else (),
         )
         if sequence.records:
             outcome = replace(outcome, round=self._round(outcome, seconds))
@@ -247,7 +194,7 @@ class _Readout:
         ]
         return Round(
             index=index,
-            draft_length=self._choice.draft_length,
+            draft_length=self._draft_length,
             proposals=[Proposal(token, sequence.labels(token), q) for token, q in drafted],
             examined=outcome.examined,
             accepted=outcome.accepted,
@@ -321,10 +268,8 @@ class _Readout:
 
     def _keep_logits(self, count: int) -> None:
         decision = self._decision
-        for name, logits in (
-            ("drafter", decision.drafter_logits),
-            ("verifier", None if decision.verified is None else decision.verified.logits),
-        ):
+        both = {"drafter": decision.drafter_logits, "verifier": decision.verifier_logits}
+        for name, logits in both.items():
             if logits is not None:
                 self._sequence.logits[name].append(logits[self._row, :count].to("cpu", copy=True))
 

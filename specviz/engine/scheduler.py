@@ -1,7 +1,7 @@
 """Which requests are admitted, wait and leave: fairness, queue positions, deadlines, aborts and refusals.
 
-Pure bookkeeping: no thread, no lock, no clock (times are passed in), no model. Sequences are opaque and hashable; of
-the batch it sees only how many sequences there is room for. The engine carries out what it decides.
+Pure bookkeeping: no thread, no clock (times are passed in), no model. Sequences are opaque and hashable; of the batch it sees only
+how many sequences there is memory for. The engine carries out what it decides.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from specviz.errors import BusyError
 
@@ -25,6 +25,8 @@ class SequenceGroup(Generic[S]):
     visitor: str = ""
     stopped: Callable[[], bool] = lambda: False
     """Asked before every step; True aborts the whole group."""
+    publish: Callable[[Any], object] = lambda _: None
+    """Where its events go."""
     arrival: float = 0.0
     """Seconds on the clock of the engine."""
     seconds: float = math.inf
@@ -32,7 +34,7 @@ class SequenceGroup(Generic[S]):
     admitted: bool = False
     """Whether any of its sequences ever was."""
     queue_position: int = 0
-    """As last reported; 0 where no sequence waits."""
+    """As last reported; 0 if no sequence waits."""
     waiting: list[S] = field(init=False)
     unfinished: list[S] = field(init=False)
     _aborts: dict[S, str] = field(default_factory=dict)
@@ -42,16 +44,16 @@ class SequenceGroup(Generic[S]):
 
     @property
     def deadline(self) -> float:
-        """When its sequences are ended, finished or not."""
+        """When its sequences end, finished or not."""
         return self.arrival + self.seconds
 
     def abort(self, index: int | None = None, reason: str = "cancelled") -> None:
-        """Let a sequence, or all, leave before the next step. Only notes it: safe in any thread and in finalizers."""
+        """Let a sequence, or all, leave before the next step."""
         for sequence in self.sequences if index is None else [self.sequences[index]]:
             self._aborts.setdefault(sequence, reason)
 
     def reason_to_end(self, sequence: S, now: float) -> str:
-        """The stop reason of a sequence that must leave now; "" where it may go on.
+        """The stop reason of a sequence that must leave now; "" if it may go on.
 
         Past the deadline it is "time" once any of the group was admitted; see `Scheduler.unserved` for the others.
         """
@@ -62,11 +64,33 @@ class SequenceGroup(Generic[S]):
         return "time" if self.admitted and now > self.deadline else ""
 
 
+@dataclass(frozen=True)
+class Load:
+    """How full a scheduler is. Immutable: other threads may read it."""
+
+    slots: int
+    queue: float
+    """Sequences that may wait beyond those that free slots will take at once."""
+    running: int = 0
+    """Slots taken."""
+    waiting: int = 0
+    """Sequences that have no slot yet."""
+
+    def check_capacity(self, count: int) -> None:
+        """Whether `count` more sequences may be submitted. If nobody waits, any number may.
+
+        Raises:
+            BusyError: the queue is full.
+        """
+        if self.waiting and self.waiting + count > self.slots - self.running + self.queue:
+            raise BusyError("SpecViz is busy and its queue is full: try again in a minute.")
+
+
 class Scheduler(Generic[S]):
-    """Gives `slots` slots to sequences: those of visitors who have fewest first, then those who came first."""
+    """Gives slots to sequences: first to visitors who have fewest, then by arrival."""
 
     def __init__(self, slots: int, queue: float = math.inf) -> None:
-        """`queue` is how many sequences may wait beyond those that free slots will take at once."""
+        """As the fields of `Load`."""
         self.slots, self.queue = slots, queue
         self.groups: list[SequenceGroup[S]] = []
         """With unfinished sequences, by arrival."""
@@ -76,38 +100,24 @@ class Scheduler(Generic[S]):
         self._group_of: dict[S, SequenceGroup[S]] = {}
 
     @property
-    def waiting(self) -> int:
-        """Sequences that have no slot yet."""
-        return sum(len(group.waiting) for group in self.groups)
+    def load(self) -> Load:
+        """How full it is now."""
+        running = len(self.prefilling) + len(self.decoding)
+        return Load(self.slots, self.queue, running, sum(len(group.waiting) for group in self.groups))
 
-    @property
-    def running(self) -> int:
-        """Slots taken."""
-        return len(self.prefilling) + len(self.decoding)
-
-    def group_of(self, sequence: S) -> SequenceGroup[S] | None:
-        """The group of an unfinished sequence; None once it is finished."""
-        return self._group_of.get(sequence)
+    def group_of(self, sequence: S) -> SequenceGroup[S]:
+        """The group of an unfinished sequence."""
+        return self._group_of[sequence]
 
     # ---- arriving --------------------------------------------------------------------------------------------
 
-    def check_capacity(self, count: int) -> None:
-        """Whether `count` more sequences may be submitted; where nobody waits, any number may.
-
-        Raises:
-            BusyError: the queue is full.
-        """
-        waiting = self.waiting
-        if waiting and waiting + count > self.slots - self.running + self.queue:
-            raise BusyError("SpecViz is busy and its queue is full: try again in a minute.")
-
     def submit(self, group: SequenceGroup[S], now: float = 0.0, seconds: float = math.inf) -> None:
-        """Queue a group, to be ended `seconds` after `now`. An empty one is done already.
+        """Queue a group, whose deadline is `seconds` after `now`. An empty one is done already.
 
         Raises:
-            BusyError: as `check_capacity`; nothing was queued then.
+            BusyError: the queue is full; nothing was queued.
         """
-        self.check_capacity(len(group.sequences))
+        self.load.check_capacity(len(group.sequences))
         group.arrival, group.seconds = now, seconds
         if group.sequences:
             self.groups.append(group)
@@ -118,7 +128,7 @@ class Scheduler(Generic[S]):
     def leaving(self, now: float) -> list[tuple[S, str]]:
         """Sequences that must be finished now, each with its stop reason.
 
-        Prompts that are read together are read to the end while any of their sequences goes on.
+        Sequences that prefill together leave together: a prefill goes on while any of them does.
         """
         found = [
             (sequence, reason)
@@ -144,7 +154,7 @@ class Scheduler(Generic[S]):
         ]
 
     def finish(self, sequence: S) -> SequenceGroup[S]:
-        """A sequence is over, whatever it was doing: frees its slot. Returns its group."""
+        """Free the slot of a sequence that is over. Returns its group."""
         group = self._group_of.pop(sequence)
         group.unfinished.remove(sequence)
         for each in (group.waiting, self.prefilling, self.decoding):
@@ -157,14 +167,14 @@ class Scheduler(Generic[S]):
     # ---- being served ----------------------------------------------------------------------------------------
 
     def admit(self, room_for: Callable[[list[S]], int]) -> list[S]:
-        """Sequences of one group to prefill next; none while others are prefilling, or while no slot is free.
+        """Sequences of one group to prefill next; none while others prefill, or while no slot is free.
 
         No visitor is given more than an equal share of all slots while others are being served or wait.
 
         Args:
             room_for: how many of some sequences, the first ones, memory has room for.
         """
-        if self.prefilling or not self.waiting:
+        if self.prefilling or not self.load.waiting:
             return []
         free = self.slots - len(self.decoding)
         taken = self._taken()
@@ -180,12 +190,12 @@ class Scheduler(Generic[S]):
         return list(self.prefilling)
 
     def prefilled(self) -> None:
-        """The prompts that were being read have been: their sequences decode from now on."""
+        """The prefill is over: its sequences decode from now on."""
         self.decoding += self.prefilling
         self.prefilling = []
 
     def queue_positions(self) -> list[tuple[SequenceGroup[S], int]]:
-        """Groups of which nothing was admitted yet, where their first sequence's position has changed since last time.
+        """Groups of which nothing was admitted yet, if the position of their first sequence has changed since the last call.
 
         Position 1 is admitted next.
         """
@@ -205,7 +215,7 @@ class Scheduler(Generic[S]):
         return Counter(self._group_of[sequence].visitor for sequence in [*self.prefilling, *self.decoding])
 
     def _order(self) -> list[tuple[SequenceGroup[S], S]]:
-        """The queue: each sequence counts as many as its visitor will have before it; equals go by arrival."""
+        """The queue, sorted by the slots that its visitor will have before each sequence, then by arrival."""
         taken = self._taken()
         ranked = []
         for arrival, group in enumerate(self.groups):

@@ -14,7 +14,6 @@ from specviz.core.counterfactual import leniences
 from specviz.core.method import Method
 from specviz.core.methods import get_method
 from specviz.core.sampling import Warp, bounded, uniforms
-from specviz.engine.draft_length import AcceptanceHistory
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair
 from specviz.models.tokenizer import Detokenizer, TokenLabels, encode_prompt, forbidden_ids
@@ -34,7 +33,6 @@ class Sequence:
         warp: temperature and truncation of its distributions, as they are computed.
         lenience: as it is computed; 0 of a method that has none.
         repetition_penalty: the request's, or the pair's own.
-        acceptance_key: method and settings that acceptance depends on most, coarsely, so that texts learn from each other.
         records: whether rounds and tokens are recorded in `run`; False keeps the token ids alone.
     """
 
@@ -67,7 +65,6 @@ class Sequence:
         if len(self.banned) == pair.vocabulary_size:
             raise RequestError("All tokens are forbidden: leave at least one to write with.")
         self.logits: dict[str, list[Tensor]] = {"drafter": [], "verifier": []}
-        self.acceptance_history = AcceptanceHistory()
         continues = self._continues()
         prompt = continues.prompt if continues else request.prompt
         if prompt is None:
@@ -86,7 +83,6 @@ class Sequence:
             alternatives=self._alternatives(),
             continues=continues,
         )
-        self.acceptance_key = self._acceptance_key()
 
     def _continues(self) -> Continuation | None:
         """What the request goes on from, with its text as these tokens have it; tells the detokenizer what was kept."""
@@ -102,7 +98,7 @@ class Sequence:
     def _alternatives(self) -> list[Alternative]:
         if not (self.request.inspect and self.method.drafts and self.method.verifies):
             return []
-        asked = leniences(self.method, float(self.request.lenience or 0.0))
+        asked = leniences(self.method, self.lenience)
         return [Alternative(name, lenience) for name, lenience in asked.items()]
 
     @property
@@ -125,15 +121,9 @@ class Sequence:
         """Tokens it may still emit."""
         return self.length_limit - len(self.ids)
 
-    def _acceptance_key(self) -> tuple[str, float, float, bool]:
-        low, high = self.method.offered_range
-        # Any number may be asked for: there are not to be as many keys.
-        lenience = min(max(self.run.lenience or 0.0, low), high)
-        return self.method.name, round(lenience, 1), round(self.request.temperature, 1), self.warp.truncates
-
     @property
     def chooses_draft_length(self) -> bool:
-        """Whether its draft length is chosen round by round."""
+        """Whether its draft length is left to the engine."""
         return self.request.draft_length == AUTO and self.method.drafts and self.method.verifies
 
     def append(self, token_ids: list[int]) -> bool:

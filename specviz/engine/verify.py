@@ -25,7 +25,7 @@ def verify(inputs: VerifyInputs, verifier: Runner, drafted: Drafted | None) -> T
     width = max(lengths)
     tokens = inputs.tokens
     if width > 1 and drafted is not None:
-        tokens = select(drafted.line, inputs.drafted)[:, :width]
+        tokens = select(drafted.tokens, inputs.drafted)[:, :width]
         if inputs.drafting is not None:
             tokens = inputs.tokens.repeat(1, width).index_copy_(0, inputs.drafting, tokens)
     needed = None

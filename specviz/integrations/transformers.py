@@ -48,7 +48,7 @@ from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Event, Finished, Stream
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair, context_length
-from specviz.runtime.model_runner import TorchModel
+from specviz.models.servable import torch_model
 from specviz.schema.settings import AUTO, Request
 from specviz.schema.trace import Run
 
@@ -199,7 +199,7 @@ def cascade_generate(
     template = Request(
         token_ids=[0],
         method=method,
-        lenience=lenience,
+        lenience=lenience,  # type: ignore[arg-type]  # None is the method's default
         draft_length=draft_length,
         seed=seed,
         max_new_tokens=generation_config.max_length - input_ids.shape[1],
@@ -483,7 +483,7 @@ def _pair(drafter: PreTrainedModel | None, verifier: PreTrainedModel, config: Ge
     if drafter.device.type != verifier.device.type:
         raise RequestError("Drafter and verifier are on different devices: put both on one.")
     drafter_name, verifier_name = (type(model).__name__ for model in models.values())
-    ran = [TorchModel(model) for model in models.values()]
+    ran = [torch_model(model) for model in models.values()]
     return ModelPair(
         key="custom",
         title=f"{drafter_name} → {verifier_name}",

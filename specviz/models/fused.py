@@ -194,7 +194,7 @@ def fused_model(
         fast: with activations of one byte, as llama.cpp does; otherwise exact.
     """
     from specviz.runtime.cpu.fused.decoder import Decoder, DecoderShape
-    from specviz.runtime.cpu.fused.processor import dot_products, has_tiles, reading
+    from specviz.runtime.cpu.fused.processor import dot_products, reading
     from specviz.runtime.cpu.fused.products import Arithmetic, Precision
     from specviz.runtime.cpu.fused.runner import FusedModel
 
@@ -223,7 +223,7 @@ def fused_model(
         _log.info("%s: this model runs on torch", error)
         return None
     size = sum(each.nbytes for each in checkpoint.tensors.values())
-    arithmetic = Arithmetic(dots, Precision.FAST if fast else Precision.EXACT, has_tiles(), reading(size))
+    arithmetic = Arithmetic(dots, Precision.FAST if fast else Precision.EXACT, reading(size))
     norm = parts.vector("model.norm.weight")
     decoder = Decoder(shape, layers, embedding, norm, head, arithmetic)
     decoder.choose_threads()

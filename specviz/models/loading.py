@@ -19,7 +19,7 @@ import torch
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from specviz.compat.transformers import quiet_transformers
-from specviz.core import compiling, kernels
+from specviz.core.compiled import compiled_backend
 from specviz.errors import PairError
 from specviz.models import hub, smollm2
 from specviz.models.checkpoint import Checkpoint, has_safetensors, read_config
@@ -37,12 +37,12 @@ from specviz.models.registry import (
     Source,
     find_pair,
 )
+from specviz.models.servable import check_config, torch_model
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import Progress, part, silent
 from specviz.runtime.cpu.threads import choose
 from specviz.runtime.memory import give_back_memory
 from specviz.runtime.runner import Model
-from specviz.runtime.servable import check_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -167,11 +167,9 @@ def _may_ask_hub(spec: PairSpec) -> bool:
 
 
 def _assemble(spec: PairSpec, loader: _Loader, report: Progress, kind: type[P]) -> P:
-    """Load both models and their tokenizers, and make the pair; meanwhile rounds get their compiled loops."""
+    """Load both models and their tokenizers, and make the pair."""
     loader.check(spec.drafter, spec.drafter_name)
     loader.check(spec.verifier, spec.verifier_name)
-    if loader.may_fuse:
-        compiling.begin()
     if isinstance(spec.drafter, SkipSource):
         verifier, tokenizer = loader.load(spec.verifier, spec.verifier_name, report)
         drafter, drafter_tokenizer = _without_layers(verifier, spec.drafter.layers, loader.prepack), None
@@ -182,7 +180,7 @@ def _assemble(spec: PairSpec, loader: _Loader, report: Progress, kind: type[P]) 
         verifier, tokenizer = loader.load(spec.verifier, spec.verifier_name, part(report, 0.3, 1.0))
     if loader.may_fuse:
         report(0.99, "Reading the compiled loops of a round (the first time, compiling them)")
-        if kernels.loops() is not None:
+        if compiled_backend() is not None:
             drafter.prepare_drafting()
     report(1.0, f"{spec.title} is ready")
     return make_pair(
@@ -275,9 +273,8 @@ class _Loader:
             return fused
         # Here and not above: it takes two seconds to import, and fused passes do without.
         from specviz.models.modules import load_module
-        from specviz.runtime.model_runner import TorchModel
 
-        return TorchModel(load_module(folder, name, self.placement, prepack=self.prepack))
+        return torch_model(load_module(folder, name, self.placement, prepack=self.prepack))
 
     def _fused(self, folder: Path, name: str, report: Progress) -> Model | None:
         """The model for fused passes on the CPU; None where there are none for it."""

@@ -6,6 +6,7 @@ Knows models and tokenizers in memory. It knows neither where they came from nor
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import TypeVar  # with a default, which `typing` has since Python 3.13 only
@@ -16,6 +17,8 @@ if TYPE_CHECKING:  # they take seconds, and an unknown pair is refused without t
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from specviz.core.backend import Backend
+    from specviz.runtime.pass_times import PassTimes
     from specviz.runtime.runner import Model, Runner
 
 
@@ -47,6 +50,24 @@ class ModelPair:
     is_chat: bool
     suppressed_ids: frozenset[int] = frozenset()
 
+    @cached_property
+    def backend(self) -> Backend:
+        """What passes over the vocabulary: chosen by where and in which precision the models compute, when first asked for."""
+        from specviz.core.compiled import backend_for  # brings torch
+
+        return backend_for(self.device, self.drafter_model.dtype, self.verifier_model.dtype)
+
+    @cached_property
+    def pass_times(self) -> PassTimes:
+        """How long forward passes take: measured when first asked for. Nothing else may run on the models meanwhile."""
+        from specviz.runtime.pass_times import ASSUMED, measure  # brings torch
+
+        times = measure(*self.runners())
+        if times is ASSUMED:  # memory ran out
+            for model in (self.drafter_model, self.verifier_model):
+                model.free_memory()
+        return times
+
     @property
     def drafter(self) -> PreTrainedModel:
         """The drafter as one of transformers' models, in eval mode and without gradients; loaded when first asked for."""
@@ -65,7 +86,7 @@ class ModelPair:
     @property
     def limit(self) -> str:
         """Why the context ends before the models' own, in brackets; "" where it does not."""
-        from specviz.runtime.servable import exact_length  # brings torch
+        from specviz.models.servable import exact_length  # brings torch
 
         lengths = (
             exact_length(each.config.get_text_config()) for each in (self.drafter_model, self.verifier_model)
@@ -133,7 +154,7 @@ def pair_from_models(
         PairError: tokenizers that differ or that are written in Python, models on different kinds of device, a config without a
             context length, or a generation config that cannot be followed.
     """
-    from specviz.runtime.model_runner import TorchModel
+    from specviz.models.servable import torch_model
 
     for model in (drafter, verifier):
         model.eval()
@@ -142,8 +163,8 @@ def pair_from_models(
         if getattr(model.config.get_text_config(), "attn_logit_softcapping", None):
             model.set_attn_implementation("eager")
     return make_pair(
-        TorchModel(drafter),
-        TorchModel(verifier),
+        torch_model(drafter),
+        torch_model(verifier),
         tokenizer,
         drafter_tokenizer=drafter_tokenizer,
         key=key,
@@ -233,7 +254,7 @@ def context_length(config: Any, name: str) -> int:
     Raises:
         PairError: its config does not say; the sentence calls the model `name`.
     """
-    from specviz.runtime.servable import exact_length  # brings torch
+    from specviz.models.servable import exact_length  # brings torch
 
     config = config.get_text_config()
     for attribute in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):

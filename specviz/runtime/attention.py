@@ -18,8 +18,9 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 
 from specviz.compat.transformers import ProcessSwitch, attention_of
 from specviz.compat.transformers_attention import sdpa_attention_forward, sdpa_mask
-from specviz.runtime.servable import GROUPED_ATTENTION
 
+GROUPED_ATTENTION = "specviz_grouped"
+"""The name under which transformers knows `grouped_attention`."""
 _LEAST = 4
 """With fewer rows the CPU kernel sums in another order."""
 
@@ -48,24 +49,22 @@ def grouped_attention(
 
     A mask from `grouped_mask` is added to the scores; with any other mask, or none, this is transformers' own function.
     """
-    without_cudnn = _without_cudnn if query.is_cuda else nullcontext()
-    if attention_mask is None or not attention_mask.is_floating_point():
-        with without_cudnn:
+    with _without_cudnn if query.is_cuda else nullcontext():
+        if attention_mask is None or not attention_mask.is_floating_point():
             return sdpa_attention_forward(
                 module, query, key, value, attention_mask, scaling=scaling, **options
             )
-    batch, heads, tokens, size = query.shape
-    rows = heads // key.shape[1] * tokens
-    query = query.reshape(batch, key.shape[1], rows, size)
-    if rows < _LEAST:
-        query = functional.pad(query, (0, 0, 0, _LEAST - rows))
-    with without_cudnn:
+        batch, heads, tokens, size = query.shape
+        rows = heads // key.shape[1] * tokens
+        query = query.reshape(batch, key.shape[1], rows, size)
+        if rows < _LEAST:
+            query = functional.pad(query, (0, 0, 0, _LEAST - rows))
         mixed = functional.scaled_dot_product_attention(query, key, value, attention_mask, scale=scaling)
-    return mixed[:, :, :rows].reshape(batch, heads, tokens, -1).transpose(1, 2).contiguous(), None
+        return mixed[:, :, :rows].reshape(batch, heads, tokens, -1).transpose(1, 2).contiguous(), None
 
 
 def _disable_cudnn() -> Callable[[], None]:
-    """cuDNN plans anew, for tens of milliseconds, at every new number of rows and keys, which vary all the time here."""
+    """cuDNN plans for tens of milliseconds at every new number of rows and keys, and these vary all the time here."""
     before = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(False)
     return lambda: torch.backends.cuda.enable_cudnn_sdp(before)
@@ -81,6 +80,13 @@ def mask_band(length: int, window: int | None, dtype: torch.dtype, device: torch
     bias = torch.full((2 * length,), -torch.inf, dtype=dtype, device=device)
     bias[max(0, length - (window or length)) : length] = 0.0
     return bias
+
+
+def layer_configs(config: Any) -> list[Any]:
+    """The config of each layer: all the same one, unless layers differ (Gemma 4's heads)."""
+    if getattr(config, "is_heterogeneous", False):
+        return list(config.per_layer_config)
+    return [config] * config.num_hidden_layers
 
 
 def key_heads(config: Any) -> int:

@@ -1,6 +1,6 @@
-"""A KV cache in which every slot stands at its own position.
+"""A KV cache in which every slot has its own position.
 
-Keys and values live in fixed [slots, heads, length + 1, size] buffers. A forward pass writes each token at its own absolute
+Keys and values are in fixed [slots, heads, length + 1, size] buffers. A forward pass writes each token at its own absolute
 position and attends to positions at or before it, so rollback is free: the next write overwrites rejected tokens, and the
 mask hides them until then. Padding goes to the scratch position behind the last one, which no mask shows. Knows no model, no
 method, no request and no randomness.
@@ -8,7 +8,7 @@ method, no request and no randomness.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -21,6 +21,8 @@ from specviz.compat.transformers import CacheLayerMixin
 
 GRAIN = 64
 """Buffers grow, and passes see them, in steps of this many positions."""
+_CAPTURED_GRAIN = 512
+"""As `GRAIN`, for buffers that captured passes read."""
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integer dtypes by their bytes."""
 
@@ -53,18 +55,18 @@ class KVCacheLayer(CacheLayerMixin):
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Allocate zeros for the whole capacity (not garbage: a masked NaN would still spoil its slot)."""
-        self.keys, self.values = self._zeros(key_states), self._zeros(value_states)
+        if self.is_initialized:
+            return
+        slots, length = self._state.slots, self._state.length + 1
+        self.keys, self.values = (
+            like.new_zeros(slots, like.shape[1], length, like.shape[3]) for like in (key_states, value_states)
+        )
         self.dtype, self.device = key_states.dtype, key_states.device
         self.is_initialized = True
 
-    def _zeros(self, like: Tensor) -> Tensor:
-        _, heads, _, size = like.shape
-        return like.new_zeros(self._state.slots, heads, self._state.length + 1, size)
-
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Write [B, H, n, D] states where `KVCache.write_to` said; return all visible ones."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
+        self.lazy_initialization(key_states, value_states)
         state = self._state
         index = state.index.to(key_states.device)[:, None, :, None]
         result = []
@@ -78,41 +80,13 @@ class KVCacheLayer(CacheLayerMixin):
 
     def resize(self, slots: int, length: int) -> None:
         """Move into larger buffers; the old scratch position is left behind."""
-        if not self.is_initialized:
-            return
-        for name in ("keys", "values"):
+        for name in ("keys", "values") if self.is_initialized else ():
             old = getattr(self, name)
             # Larger already where memory ran out while the other layers were moved.
-            new = old.new_zeros(
-                max(slots, old.shape[0]), old.shape[1], max(length + 1, old.shape[2]), old.shape[3]
-            )
+            slots, positions = max(slots, old.shape[0]), max(length + 1, old.shape[2])
+            new = old.new_zeros(slots, old.shape[1], positions, old.shape[3])
             new[: old.shape[0], :, : old.shape[2] - 1] = old[:, :, :-1]
             setattr(self, name, new)
-
-    def move(self, source: int, target: int) -> None:
-        """Copy one slot over another."""
-        if self.is_initialized:
-            self.keys[target], self.values[target] = self.keys[source], self.values[source]
-
-    def zero(self, slot: int) -> None:
-        """Overwrite one slot with zeros."""
-        if self.is_initialized:
-            self.keys[slot], self.values[slot] = 0, 0
-
-    def copy(self, source: KVCacheLayer, slots: slice, start: int, length: int) -> None:
-        """Copy slots of another cache's layer to slot `start` and following, their first `length` positions."""
-        if not source.is_initialized:
-            return
-        if not self.is_initialized:
-            self.lazy_initialization(source.keys, source.values)
-        self.keys[start : start + slots.stop - slots.start, :, :length] = source.keys[slots, :, :length]
-        self.values[start : start + slots.stop - slots.start, :, :length] = source.values[slots, :, :length]
-
-    def broadcast(self, slots: slice, length: int) -> None:
-        """Copy the first `length` positions of the first of these slots to all of them."""
-        if self.is_initialized:
-            for buffer in (self.keys, self.values):
-                buffer[slots, :, :length] = buffer[slots.start, :, :length].clone()
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Visible length and offset; transformers asks, but the model runner makes the masks."""
@@ -132,21 +106,18 @@ class KVCache(Cache):
 
     layers: list[KVCacheLayer]  # type: ignore[assignment]
 
-    def __init__(
-        self, grain: int = GRAIN, doubles: bool = False, on_move: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, on_move: Callable[[], None] | None = None) -> None:
         """No buffers yet.
 
         Args:
-            grain: positions by which buffers grow.
-            doubles: whether slots grow to the next power of two.
-            on_move: called before buffers are replaced or freed.
+            on_move: called before buffers are replaced or freed, where captured passes read them: then they grow in large
+                steps, slots to the next power of two.
         """
         self._state = _State()
         super().__init__(
             layer_class_to_replicate=cast("type[KVCacheLayer]", partial(KVCacheLayer, self._state))
         )
-        self._grain, self._doubles, self._on_move = grain, doubles, on_move
+        self._on_move = on_move
         self.mask_bands: dict[tuple[int, int | None], Tensor] = {}
         """What masks are cut from, by length and window; lives as long as the buffers, since captured passes read it."""
 
@@ -161,39 +132,39 @@ class KVCache(Cache):
         return self._state.length
 
     def reserve(self, slots: int, length: int, fresh: bool = False) -> None:
-        """Make room for `slots` slots of `length` positions each; `fresh` if their contents need not be kept."""
+        """Make the buffers hold `slots` slots of `length` positions; `fresh` if their contents are not needed any more."""
         slots, length = self._capacity(slots, length, fresh)
         if slots < self.slots or length < self.length:
             self.free()
         if (slots, length) != (self.slots, self.length):
-            self._on_move()
+            self._before_move()
             for layer in self.layers:
                 layer.resize(slots, length)
             self._state.slots, self._state.length = slots, length
 
-    def allocate(self, layers: int, like: Tensor) -> None:
-        """Allocate the buffers of that many layers, where they are not: heads, size, dtype and device of `like` [_, H, _, D]."""
-        self._grow_to(layers)
-        for layer in self.layers:
-            if not layer.is_initialized:
-                layer.lazy_initialization(like, like)
-
     def growth(self, slots: int, length: int, fresh: bool = False) -> int:
-        """Positions, of all slots together, by which the buffers would grow to make that room."""
+        """Positions, of all slots together, by which `reserve` would make the buffers grow."""
         slots, length = self._capacity(slots, length, fresh)
         return slots * (length + 1) - self.slots * (self.length + 1)
 
     def _capacity(self, slots: int, length: int, fresh: bool) -> tuple[int, int]:
-        """The size buffers get; smaller than now only if nothing is kept and less than half would be needed."""
-        slots, length = power(slots) if self._doubles else slots, -(-length // self._grain) * self._grain
+        """The size that buffers get; smaller than now only if `fresh` and less than half is needed."""
+        grain = GRAIN
+        if self._on_move is not None:
+            slots, grain = power(slots), _CAPTURED_GRAIN
+        length = -(-length // grain) * grain
         grown = max(slots, self.slots), max(length, self.length)
         if fresh and grown != (self.slots, self.length) and grown[0] * grown[1] > 2 * slots * length:
             return slots, length
         return grown
 
+    def _before_move(self) -> None:
+        if self._on_move is not None:
+            self._on_move()
+
     def free(self) -> None:
         """Free the buffers."""
-        self._on_move()
+        self._before_move()
         self.layers.clear()
         self.mask_bands.clear()
         self._state.slots = self._state.length = 0
@@ -201,6 +172,24 @@ class KVCache(Cache):
     def write_to(self, slots: slice, index: Tensor, visible: int) -> None:
         """Let the next forward pass run on `slots`, write at positions `index` [B, n], and see `visible` positions."""
         self._state.target, self._state.index, self._state.visible = slots, index, visible
+
+    def allocate(self, layers: int, like: Tensor) -> None:
+        """Allocate the buffers of that many layers, where they are not: heads, size, dtype and device of `like` [_, H, _, D]."""
+        for number in range(layers):
+            self._layer(number, like, like)
+
+    def _layer(self, number: int, keys: Tensor, values: Tensor) -> KVCacheLayer:
+        """A layer whose buffers are allocated: for keys and values like these [_, H, _, D], where they were not."""
+        while len(self.layers) <= number:
+            self.layers.append(KVCacheLayer(self._state))
+        self.layers[number].lazy_initialization(keys, values)
+        return self.layers[number]
+
+    def _buffers(self) -> Iterator[Tensor]:
+        """Keys and values of every layer, one after another."""
+        for layer in self.layers:
+            if layer.is_initialized:
+                yield from (layer.keys, layer.values)
 
     def save(self, slot: int, length: int) -> KeyValues:
         """A copy of the first `length` positions of a slot."""
@@ -211,39 +200,34 @@ class KVCache(Cache):
 
     def restore(self, slot: int, saved: KeyValues, length: int) -> None:
         """Write the first `length` positions of what `save` returned into a slot."""
-        self._grow_to(len(saved))
-        for layer, (keys, values) in zip(self.layers, saved, strict=True):
-            if not layer.is_initialized:
-                layer.lazy_initialization(keys[None], values[None])
-            layer.keys[slot, :, :length], layer.values[slot, :, :length] = (
-                keys[:, :length],
-                values[:, :length],
-            )
-
-    def _grow_to(self, layers: int) -> None:
-        while len(self.layers) < layers:
-            self.layers.append(KVCacheLayer(self._state))
+        for number, (keys, values) in enumerate(saved):
+            layer = self._layer(number, keys[None], values[None])
+            layer.keys[slot, :, :length] = keys[:, :length]
+            layer.values[slot, :, :length] = values[:, :length]
 
     def copy(self, other: KVCache, slots: slice, start: int) -> None:
         """Copy slots of another cache, no longer than this one, to slot `start` and following."""
-        self._grow_to(len(other.layers))
-        for layer, source in zip(self.layers, other.layers, strict=False):
-            layer.copy(source, slots, start, other.length)
+        target, length = slice(start, start + slots.stop - slots.start), other.length
+        for number, source in enumerate(other.layers):
+            if source.is_initialized:
+                layer = self._layer(number, source.keys, source.values)
+                layer.keys[target, :, :length] = source.keys[slots, :, :length]
+                layer.values[target, :, :length] = source.values[slots, :, :length]
 
     def move(self, source: int, target: int) -> None:
-        """Copy slot `source` over slot `target` in all layers."""
-        for layer in self.layers:
-            layer.move(source, target)
+        """Copy slot `source` over slot `target`."""
+        for buffer in self._buffers():
+            buffer[target] = buffer[source]
 
     def zero(self, slot: int) -> None:
-        """Overwrite one slot with zeros in all layers."""
-        for layer in self.layers:
-            layer.zero(slot)
+        """Overwrite one slot with zeros."""
+        for buffer in self._buffers():
+            buffer[slot] = 0
 
     def broadcast(self, slots: slice, length: int) -> None:
-        """Copy the first `length` positions of the first of these slots to all of them, in all layers."""
-        for layer in self.layers:
-            layer.broadcast(slots, length)
+        """Copy the first `length` positions of the first of these slots to all of them."""
+        for buffer in self._buffers():
+            buffer[slots, :, :length] = buffer[slots.start, :, :length].clone()
 
 
 def power(count: int) -> int:

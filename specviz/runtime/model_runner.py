@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from specviz.compat.transformers import attention_of
+from specviz.compat.transformers import attention_of, cache_argument
 from specviz.runtime import attention
 from specviz.runtime.cpu.threads import chosen, limited_to
 from specviz.runtime.cuda.decoder import decoder_of
@@ -23,8 +23,9 @@ from specviz.runtime.cuda.graphs import PLAIN, Graphs
 from specviz.runtime.cuda.workspace import Workspace, single_gpu, workspace
 from specviz.runtime.kv_cache import GRAIN, KVCache, power
 from specviz.runtime.runner import Runner
-from specviz.runtime.servable import GROUPED_ATTENTION, cache_argument, check, layer_configs
 
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+"""Types of layers, as configs name them."""
 _SHORTEST = 256
 """Positions that a captured pass sees at least: fewer shapes to capture, hardly more to read."""
 _WIDEST, _LARGEST = 16, 128
@@ -39,73 +40,102 @@ class ModelRunner(Runner):
 
         With a `workspace` that is not in use, its buffers are used and passes are captured.
         """
-        config = model.config.get_text_config()
-        layer_types = set(getattr(config, "layer_types", None) or ())
-        self._model = model
+        super().__init__()
+        self._model, self._config = model, model.config.get_text_config()
         self.vocabulary_size = vocabulary_size
         self._scored, self._read_ids = min(vocabulary_size, output_size(model)), input_size(model)
-        self._window = getattr(config, "sliding_window", None)
-        if not getattr(config, "use_sliding_window", True):
-            self._window = None
-        self._mixed = "sliding_attention" in layer_types
-        self._always_sliding = self._window is not None and not layer_types
-        self._config = config
         self._attention = attention_of(model)
-        layers = layer_configs(config)
+        layer_types = getattr(self._config, "layer_types", None) or []
+        window = getattr(self._config, "sliding_window", None)
+        if not getattr(self._config, "use_sliding_window", True):
+            window = None
+        if window is None or layer_types:
+            kinds = [_FULL] if window is None or _SLIDING not in layer_types else [_FULL, _SLIDING]
+        else:
+            kinds = [_SLIDING]
+        self._windows = {kind: window if kind == _SLIDING else None for kind in kinds}
         self._layer_configs = dict(
-            zip(getattr(config, "layer_types", None) or ["full_attention"], layers, strict=False)
+            zip(layer_types or [_FULL], attention.layer_configs(self._config), strict=False)
         )
-        super().__init__()
         self._workspace = workspace
         self._held: Workspace | None = None
         self._threads = chosen(model)
         self.device = model.get_input_embeddings().weight.device
-        self.dtype = model.dtype
+        self._dtype = model.dtype
         self.position_bytes = position_bytes(model)
         self._cache_argument = {each: cache_argument(type(each)) for each in (model, model.base_model)}
         self._decoder = decoder_of(model)
 
+    # ---- slots
+
     def _new_cache(self) -> KVCache:
         return KVCache()
 
-    @property
-    def _may_take_buffers(self) -> bool:  # type: ignore[override]
-        return self._workspace is None
+    def admit(self, owners: list[Any], length: int) -> slice:
+        """See `Runner.admit`."""
+        first = len(self.owners)
+        if not first:
+            self._acquire()
+        # May run out of memory: before owners change.
+        self._cache.reserve(first + len(owners), length, not first)
+        self.owners += owners
+        return slice(first, len(self.owners))
 
-    def reserve(self, slots: int, length: int) -> None:
-        """Allocate buffers ahead, where they outlive their owners (in a workspace). Only while there are no owners."""
-        self._acquire()
+    def release(self, owner: Any, *, spoilt: bool = False) -> None:
+        """See `Runner.release`. A `spoilt` slot is zeroed: a NaN would spoil its next owner, since masked times NaN is NaN."""
+        if owner not in self.owners:
+            return
+        gap, last = self.owners.index(owner), len(self.owners) - 1
+        if gap != last:
+            self._cache.move(last, gap)
+            self.owners[gap] = self.owners[last]
+        elif spoilt:
+            self._cache.zero(gap)
+        self.owners.pop()
+        if not self.owners:
+            self.clear()
+
+    def clear(self) -> None:
+        """Free all slots, and the buffers, or return these to the workspace."""
         if self._held is not None:
-            self._cache.reserve(slots, length, fresh=True)
-        self._release_cache()
+            self._held.release()
+            self._held = None
+        super().clear()
+
+    def _copy(self, other: Runner, slots: slice) -> None:
+        own = self.admit(other.owners[slots], other._cache.length)
+        self._cache.copy(other._cache, slots, own.start)
 
     def growth(self, more: int, length: int) -> int:
-        """Bytes that admitting `more` owners would take, if the longest of all needs `length` positions."""
+        """See `Runner.growth`."""
         cache = self._cache
         if self._workspace is not None and self._workspace.is_free_for(self):
             cache = self._workspace.cache
         return cache.growth(len(self.owners) + more, length, not self.owners) * self.position_bytes
-
-    def reading_bytes(self, visible: int) -> int:
-        """Bytes a prefill pass takes for each token: the widest layer's activations, and its mask."""
-        if self._decoder is not None:
-            return self._decoder.reading_bytes(visible)
-        config = self._config
-        inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-        widest = max(inner) if isinstance(inner, list) else inner
-        sharing = max(attention.sharing(each) for each in self._layer_configs.values())
-        return int((4 * widest + sharing * visible) * self.dtype.itemsize)
 
     def _acquire(self) -> None:
         """Use the workspace, if there is one and it is free."""
         if self._workspace is not None and self._workspace.acquire(self):
             self._cache, self._held = self._workspace.cache, self._workspace
 
-    def _release_cache(self) -> None:
-        """Free the buffers, or return them to the workspace."""
+    def reserve(self, slots: int, length: int) -> None:
+        """See `Runner.reserve`: buffers of a workspace."""
+        self._acquire()
         if self._held is not None:
-            self._held.release()
-        self._cache, self._held = KVCache(), None
+            self._cache.reserve(slots, length, fresh=True)
+        self.clear()
+
+    def reading_bytes(self, visible: int) -> int:
+        """See `Runner.reading_bytes`: the widest layer's activations, and its mask."""
+        if self._decoder is not None:
+            return self._decoder.reading_bytes(visible)
+        config = self._config
+        inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+        widest = max(inner) if isinstance(inner, list) else inner
+        sharing = max(attention.sharing(each) for each in self._layer_configs.values())
+        return int((4 * widest + sharing * visible) * self._dtype.itemsize)
+
+    # ---- passes
 
     def forward(
         self,
@@ -118,100 +148,10 @@ class ModelRunner(Runner):
         transient: bool = False,
     ) -> Tensor:
         """See `Runner.forward`."""
-        tokens = self._readable(tokens)
-        if (
-            self._held is not None
-            and slots is None
-            and _is_small(*tokens.shape)
-            and self._held.graphs.enabled
-        ):
-            return self._replay(self._held.graphs, tokens, positions, visible, valid)
-        if self._decoder is not None:
-            scored = partial(self._decoder.logits, vocabulary_size=self._scored)
-            return self._of_the_pair(self._decode(scored, tokens, positions, visible, valid, slots))
-        output = self._run(self._model, tokens, positions, visible, valid, slots)
-        return self._of_the_pair(output.logits)
-
-    def _readable(self, tokens: Tensor) -> Tensor:
-        """Tokens as the model reads them: one that it lacks as its last one."""
-        return tokens.clamp(max=self._read_ids - 1) if self._read_ids < self.vocabulary_size else tokens
-
-    def _of_the_pair(self, logits: Tensor) -> Tensor:
-        """Logits of the pair's tokens: without padding, and −inf for tokens that the model lacks."""
-        logits = logits[..., : self._scored]
-        lacking = self.vocabulary_size - self._scored
-        return functional.pad(logits, (0, lacking), value=-torch.inf) if lacking else logits
-
-    def _decode(
-        self,
-        decode: Callable[..., Tensor],
-        tokens: Tensor,
-        positions: Tensor,
-        visible: int,
-        valid: Tensor | None,
-        slots: slice | None,
-    ) -> Tensor:
-        """A pass of the decoder that is not captured."""
-        assert self._decoder is not None
-        self._decoder.prepare(self._cache)
-        index, positions = self._write_index(positions, valid)
-        self.calls += 1
-        slots = slice(0, len(self.owners)) if slots is None else slots
-        return decode(tokens, positions, index, self._cache, slots, visible)
-
-    @property
-    def uncaptured(self) -> int:
-        """Passes so far of shapes that are still to be captured: slower than the same will be."""
-        return self._workspace.graphs.uncaptured if self._workspace is not None else 0
-
-    def _replay(
-        self, graphs: Graphs, tokens: Tensor, positions: Tensor, visible: int, valid: Tensor | None
-    ) -> Tensor:
-        """`forward` for all slots, as a captured pass over the next powers of two of slots and tokens."""
-        scratch = self._cache.length
-        index, positions = self._write_index(positions, valid)
-        count, width = tokens.shape
-        rows, columns = power(count), power(width)
-        seen = min(max(_SHORTEST, power(visible)), scratch)
-        margin = (0, columns - width, 0, rows - count)
-        inputs = [
-            functional.pad(values, margin, value=value)
-            for values, value in ((tokens, 0), (positions, 0), (index, scratch))
-        ]
-        self.calls += 1
-        shape = rows, columns, seen, self.vocabulary_size
-        logits = graphs.run(shape, partial(self._pass, visible=seen), inputs)
-        return logits[:count, :width]
-
-    def warm_up(self, slots: int, length: int, widths: Sequence[int]) -> Iterator[None]:
-        """Capture the passes over so many slots, `widths` tokens each and up to `length` positions; yields after each.
-
-        Only while there are no owners; does nothing where passes are not captured.
-        """
-        owners: list[Any] = list(range(slots))
-        self.admit(owners, length)
-        try:
-            for width, visible in product(widths, _views(length)) if self._held is not None else ():
-                tokens = torch.zeros(slots, width, dtype=torch.long, device=self.device)
-                positions = (visible - width + torch.arange(width, device=self.device)).expand(slots, -1)
-                for _ in range(PLAIN + 1):
-                    self.forward(tokens, positions, visible=visible)
-                yield
-        finally:
-            for owner in owners:
-                self.release(owner)
-
-    def _pass(self, tokens: Tensor, positions: Tensor, index: Tensor, visible: int) -> Tensor:
-        """Logits of a pass over the first slots, reading its inputs on the device alone, so that it can be captured."""
-        slots = slice(0, len(tokens))
-        if self._decoder is not None:
-            self._decoder.prepare(self._cache)
-            size = self._scored
-            found = self._decoder.logits(tokens, positions, index, self._cache, slots, visible, size)
-            return self._of_the_pair(found)
-        self._cache.write_to(slots, index, visible)
-        output = self._call(self._model, tokens, positions, visible)
-        return self._of_the_pair(output.logits)
+        inputs = self._inputs(tokens, positions, valid)
+        if slots is None and self._held is not None and self._held.graphs.enabled and _is_small(tokens):
+            return self._replay(self._held.graphs, inputs, visible)
+        return self._logits(*inputs, slots=slots, visible=visible)
 
     def read(
         self,
@@ -223,59 +163,101 @@ class ModelRunner(Runner):
         slots: slice | None = None,
     ) -> None:
         """See `Runner.read`."""
-        tokens = self._readable(tokens)
-        if self._decoder is not None:
-            self._decode(self._decoder.read, tokens, positions, visible, valid, slots)
-        else:
-            self._run(self._model.base_model, tokens, positions, visible, valid, slots)
+        self._run(*self._inputs(tokens, positions, valid), slots=slots, visible=visible, scores=False)
+
+    def _inputs(
+        self, tokens: Tensor, positions: Tensor, valid: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """A pass's tokens, positions, and where it writes, [B, n] each: a token that the model lacks is read as its last
+        one; padding is written to the scratch position, and counts as position 0.
+        """
+        if self._read_ids < self.vocabulary_size:
+            tokens = tokens.clamp(max=self._read_ids - 1)
+        if valid is None:
+            return tokens, positions, positions
+        index = torch.where(valid, positions, self._cache.length)
+        return tokens, torch.where(valid, positions, 0), index
+
+    def _logits(
+        self, tokens: Tensor, positions: Tensor, index: Tensor, *, slots: slice | None, visible: int
+    ) -> Tensor:
+        """The pair's logits of a pass: without padding, and −inf for tokens that the model lacks."""
+        logits = self._run(tokens, positions, index, slots=slots, visible=visible, scores=True)
+        lacking = self.vocabulary_size - self._scored
+        return functional.pad(logits, (0, lacking), value=-torch.inf) if lacking else logits
 
     def _run(
         self,
-        model: Any,
         tokens: Tensor,
         positions: Tensor,
-        visible: int,
-        valid: Tensor | None,
+        index: Tensor,
+        *,
         slots: slice | None,
+        visible: int,
+        scores: bool,
     ) -> Any:
+        """A pass over `slots`, all by default; returns the logits that the model has where it `scores`.
+
+        Reads its inputs on the device alone, so that it can be captured.
+        """
+        slots = slice(0, len(tokens)) if slots is None else slots
+        if self._decoder is not None:
+            self._decoder.prepare(self._cache)
+            own = tokens, positions, index, self._cache, slots, visible
+            return self._decoder.logits(*own, self._scored) if scores else self._decoder.read(*own)
         visible = -(-visible // GRAIN) * GRAIN
-        index, positions = self._write_index(positions, valid)
-        self._cache.write_to(slice(0, len(self.owners)) if slots is None else slots, index, visible)
-        self.calls += 1
+        self._cache.write_to(slots, index, visible)
+        model = self._model if scores else self._model.base_model
         with limited_to(self._threads.of(tokens.numel())) if self._threads else nullcontext():
-            return self._call(model, tokens, positions, visible)
+            output = model(
+                input_ids=tokens,
+                position_ids=positions,
+                attention_mask=self._mask(positions, visible),
+                use_cache=True,
+                **{self._cache_argument[model]: self._cache},
+            )
+        return output.logits[..., : self._scored] if scores else None
 
-    def _write_index(self, positions: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Where a pass writes, and its positions: padding goes to the scratch position, and counts as position 0."""
-        if valid is None:
-            return positions, positions
-        return torch.where(valid, positions, self._cache.length), torch.where(valid, positions, 0)
+    def _replay(self, graphs: Graphs, inputs: tuple[Tensor, Tensor, Tensor], visible: int) -> Tensor:
+        """A pass over all slots, captured for the next powers of two of slots and tokens."""
+        scratch = self._cache.length
+        count, width = inputs[0].shape
+        rows, columns = power(count), power(width)
+        seen = min(max(_SHORTEST, power(visible)), scratch)
+        padded = [
+            functional.pad(values, (0, columns - width, 0, rows - count), value=value)
+            for values, value in zip(inputs, (0, 0, scratch), strict=True)
+        ]
+        shape = rows, columns, seen, self.vocabulary_size
+        logits = graphs.run(shape, partial(self._logits, slots=None, visible=seen), padded)
+        return logits[:count, :width]
 
-    def _call(self, model: Any, tokens: Tensor, positions: Tensor, visible: int) -> Any:
-        return model(
-            input_ids=tokens,
-            position_ids=positions,
-            attention_mask=self._mask(positions, visible),
-            use_cache=True,
-            **{self._cache_argument[model]: self._cache},
-        )
+    def warm_up(self, slots: int, length: int, widths: Sequence[int]) -> Iterator[None]:
+        """See `Runner.warm_up`."""
+        owners: list[Any] = list(range(slots))
+        self.admit(owners, length)
+        try:
+            for width, visible in product(widths, _views(length)) if self._held is not None else ():
+                tokens = torch.zeros(slots, width, dtype=torch.long, device=self.device)
+                positions = (visible - width + torch.arange(width, device=self.device)).expand(slots, -1)
+                for _ in range(PLAIN + 1):
+                    self.forward(tokens, positions, visible=visible)
+                yield
+        finally:
+            self.clear()
 
     def _mask(self, positions: Tensor, visible: int) -> Tensor | dict[str, Tensor]:
-        """4-D mask(s): a query sees positions at or before its own, in sliding layers within the window."""
-        if self._window is None or not (self._mixed or self._always_sliding):
-            return self._one_mask(positions, visible, None, "full_attention")
-        sliding = self._one_mask(positions, visible, self._window, "sliding_attention")
-        if self._always_sliding:
-            return sliding
-        full = self._one_mask(positions, visible, None, "full_attention")
-        return {"full_attention": full, "sliding_attention": sliding}
+        """4-D masks, by type of layer where there are two: a query sees positions at or before its own, within a window."""
+        masks = {kind: self._mask_of(kind, positions, visible) for kind in self._windows}
+        return masks if len(masks) > 1 else masks.popitem()[1]
 
-    def _one_mask(self, positions: Tensor, visible: int, window: int | None, layer_type: str) -> Tensor:
-        if self._attention == GROUPED_ATTENTION:
+    def _mask_of(self, kind: str, positions: Tensor, visible: int) -> Tensor:
+        window = self._windows[kind]
+        if self._attention == attention.GROUPED_ATTENTION:
             key = self._cache.length, window
             if key not in self._cache.mask_bands:
-                self._cache.mask_bands[key] = attention.mask_band(*key, self.dtype, positions.device)
-            config = self._layer_configs.get(layer_type, self._config)
+                self._cache.mask_bands[key] = attention.mask_band(*key, self._dtype, positions.device)
+            config = self._layer_configs.get(kind, self._config)
             return attention.grouped_mask(self._cache.mask_bands[key], positions, visible, config)
         seen, query = torch.arange(visible, device=positions.device), positions[:, None, :, None]
         mask = seen <= query
@@ -283,8 +265,8 @@ class ModelRunner(Runner):
             mask &= seen > query - window
         if self._attention != "eager":
             return mask
-        return torch.zeros(mask.shape, dtype=self.dtype, device=mask.device).masked_fill_(
-            ~mask, torch.finfo(self.dtype).min
+        return torch.zeros(mask.shape, dtype=self._dtype, device=mask.device).masked_fill_(
+            ~mask, torch.finfo(self._dtype).min
         )
 
 
@@ -292,14 +274,9 @@ class TorchModel:
     """A transformers model as what a pair consists of; see `runner.Model`."""
 
     def __init__(self, module: Any) -> None:
-        """Wrap a model that is ready to run.
-
-        Raises:
-            PairError: the runner does not serve it; see `servable.check`.
-        """
+        """Wrap a model that is ready to run and that the runner serves: see `models.servable`."""
         self._module = module
         self.config, self.generation_config = module.config, module.generation_config
-        check(module, lambda: ModelRunner(module, self.output_size))
 
     @property
     def output_size(self) -> int:
@@ -351,9 +328,9 @@ class TorchModel:
         """Nothing is compiled."""
 
     def free_memory(self) -> bool:
-        """Free captured passes and the buffers they hold; returns True if any were freed."""
-        kept = workspace(self._module)
-        return kept is not None and kept.free_memory()
+        """Free captured passes and the buffers they read; returns True if any were freed."""
+        shared = workspace(self._module)
+        return shared is not None and shared.free_memory()
 
 
 def output_size(model: Any) -> int:
@@ -371,14 +348,15 @@ def input_size(model: Any) -> int:
 def position_bytes(model: Any) -> int:
     """Bytes of keys and values of one position, in all layers of a causal language model."""
     numbers = 0
-    for config in layer_configs(model.config.get_text_config()):
+    for config in attention.layer_configs(model.config.get_text_config()):
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         numbers += attention.key_heads(config) * size
     return int(2 * numbers * model.dtype.itemsize)
 
 
-def _is_small(slots: int, width: int) -> bool:
-    """Whether a pass is so small that launching its kernels takes about as long as running them."""
+def _is_small(tokens: Tensor) -> bool:
+    """Whether a pass over tokens [B, n] is so small that launching its kernels takes about as long as running them."""
+    slots, width = tokens.shape
     return width <= _WIDEST and power(slots) * power(width) <= _LARGEST
 
 

@@ -1,8 +1,8 @@
-"""The prefix cache of one model: keys and values of recent prompts' beginnings, so that a shared one (such as a chat
-template's) is prefilled once, and of recent texts', so that a fork of one begins at once.
+"""The prefix cache of one model: keys and values of recent prefixes, so that a shared one (a chat template's, or a text's that
+is forked) is prefilled once.
 
-Knows token ids, keys and values; knows no request and no text. On the CPU a restored position has the bits that prefilling it
-again would give (law 3).
+Knows token ids, keys and values; knows no request. On the CPU a restored position has the bits that prefilling it again
+would give (law 3).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from specviz.runtime.runner import KeyValues
 
 TOKENS = 1024
-"""Kept of all prefixes together: a token of the embedded verifier takes 46 KB."""
+"""Tokens cached of all prefixes together: a token of the embedded verifier takes 46 KB."""
 LONGEST = 256
-"""Tokens kept of each."""
+"""Tokens cached of each."""
 SHORTEST = 16
 """Shorter prefixes are prefilled again sooner than restored."""
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """The beginning of a prompt and its text, and its keys and values."""
+    """The first tokens of a sequence, and their keys and values."""
 
     ids: list[int]
     saved: KeyValues
@@ -33,11 +33,11 @@ class PrefixCache:
     """Prefixes that one model has read, the latest first."""
 
     def __init__(self) -> None:
-        self._kept: deque[Prefix] = deque()
+        self._prefixes: deque[Prefix] = deque()
 
     def find(self, ids: Sequence[int]) -> tuple[Prefix | None, int]:
         """The prefix that shares most with the beginning of `ids`, and how many tokens; None and 0 below `SHORTEST`."""
-        best = max(self._kept, key=lambda prefix: common_length(prefix.ids, ids), default=None)
+        best = max(self._prefixes, key=lambda prefix: common_length(prefix.ids, ids), default=None)
         length = common_length(best.ids, ids) if best else 0
         return (best, length) if length >= SHORTEST else (None, 0)
 
@@ -48,16 +48,16 @@ class PrefixCache:
 
     def keep(self, ids: Sequence[int], saved: KeyValues) -> None:
         """Add a prefix, in place of those that it begins with; the oldest ones are dropped when the cache is full."""
-        others = [prefix for prefix in self._kept if common_length(prefix.ids, ids) < len(prefix.ids)]
-        self._kept = deque([Prefix(list(ids), saved), *others])
-        while len(self._kept) > 1 and sum(len(prefix.ids) for prefix in self._kept) > TOKENS:
-            self._kept.pop()
+        others = [prefix for prefix in self._prefixes if common_length(prefix.ids, ids) < len(prefix.ids)]
+        self._prefixes = deque([Prefix(list(ids), saved), *others])
+        while len(self._prefixes) > 1 and sum(len(prefix.ids) for prefix in self._prefixes) > TOKENS:
+            self._prefixes.pop()
 
     def clear(self) -> bool:
         """Free all prefixes; returns True if there were any."""
-        found = bool(self._kept)
-        self._kept.clear()
-        return found
+        had_prefixes = bool(self._prefixes)
+        self._prefixes.clear()
+        return had_prefixes
 
 
 def common_length(one: Sequence[int], other: Sequence[int]) -> int:

@@ -1,7 +1,6 @@
 """A runner: the forward passes of one language model for many sequences, each in a slot of one KV cache.
 
-What all runners share: which owner holds which slot, and moving slots about. Knows owners as any objects; knows no method, no
-request and no randomness.
+Knows the owners of slots as any objects; knows no method, no request and no randomness.
 """
 
 from __future__ import annotations
@@ -14,46 +13,9 @@ import torch
 from torch import Tensor
 
 from specviz.core.sampling import Number
-from specviz.runtime.stopping import Stopping
 
 KeyValues = Any
 """Keys and values of one sequence, as a cache saves and restores them."""
-
-
-class SlotCache(Protocol):
-    """Keys and values of slots, in buffers that grow."""
-
-    @property
-    def slots(self) -> int:
-        """Slots the buffers hold now."""
-
-    @property
-    def length(self) -> int:
-        """Positions of a slot that the buffers hold now."""
-
-    def reserve(self, slots: int, length: int, fresh: bool = False) -> None:
-        """Make room for so many slots of so many positions; `fresh` if their contents need not be kept."""
-
-    def growth(self, slots: int, length: int, fresh: bool = False) -> int:
-        """Positions, of all slots together, by which the buffers would grow to make that room."""
-
-    def save(self, slot: int, length: int) -> KeyValues:
-        """A copy of the first `length` positions of a slot."""
-
-    def restore(self, slot: int, saved: KeyValues, length: int) -> None:
-        """Write the first `length` positions of what `save` returned into a slot."""
-
-    def copy(self, other: Any, slots: slice, start: int) -> None:
-        """Copy slots of another cache of the same kind, no longer than this one, to slot `start` and following."""
-
-    def move(self, source: int, target: int) -> None:
-        """Copy one slot over another."""
-
-    def zero(self, slot: int) -> None:
-        """Overwrite one slot with zeros."""
-
-    def broadcast(self, slots: slice, length: int) -> None:
-        """Copy the first `length` positions of the first of these slots to all of them."""
 
 
 class Runner(ABC):
@@ -61,28 +23,24 @@ class Runner(ABC):
 
     Attributes:
         owners: of the slots, in their order.
-        calls: forward passes so far.
-        vocabulary_size: tokens that it scores.
+        vocabulary_size: number of logits of a position.
         device: of token ids.
-        dtype: of hidden states.
-        position_bytes: of keys and values of one position.
-        is_invariant: a position has the same bits, whatever else a pass reads.
+        position_bytes: bytes of keys and values of one position.
+        is_invariant: batch invariance: a position has the same bits, whatever else a pass reads.
     """
 
     vocabulary_size: int
     device: torch.device
-    dtype: torch.dtype
     position_bytes: int
     is_invariant = False
 
     def __init__(self) -> None:
         self.owners: list[Any] = []
-        self.calls = 0
         self._cache = self._new_cache()
 
     @abstractmethod
     def _new_cache(self) -> Any:
-        """A cache with no buffers yet."""
+        """A cache with no buffers yet; it can `save`, `restore` and `broadcast`."""
 
     @abstractmethod
     def forward(
@@ -105,45 +63,43 @@ class Runner(ABC):
             transient: the logits need not outlast the next such pass of this runner.
 
         Returns:
-            Logits [B, n, vocabulary_size]; of padding what is not to be read.
+            Logits [B, n, vocabulary_size]; those of padding are uninitialised.
         """
 
-    def room(self, name: str, *shape: int) -> Tensor:
+    def buffer(self, name: str, *shape: int) -> Tensor:
         """float32 of that shape, not set; it need not outlast the next call with that name."""
         return torch.empty(shape)
 
     @property
-    def draws(self) -> bool:
+    def is_fused(self) -> bool:
         """Whether `draft` serves."""
         return False
 
     def draft(
         self,
-        line: Tensor,
-        room: Tensor,
-        stops: Sequence[int],
+        tokens: Tensor,
+        q: Tensor,
+        lengths: Sequence[int],
         positions: Sequence[int],
         temperature: Number,
         uniforms: Tensor,
         *,
-        kept: Tensor | None = None,
-        sure: Tensor | None = None,
-        stopping: Stopping | None = None,
+        logits: Tensor | None = None,
+        thresholds: Sequence[float] | None = None,
     ) -> list[int]:
-        """Draw several draft tokens of each slot [D], one pass each, without coming back between: where `draws` holds.
+        """Draw the draft tokens of each slot [D] in one call, one pass each: where `is_fused` holds.
 
-        Returns how many of each slot: the largest is the number of passes.
+        Returns the number of draft tokens of each slot; the largest is the number of passes.
 
         Args:
-            line: int64 [D, 1 + K], the token before the first draft token, and these; read and written.
-            room: float32 [D, K, V]; their distributions are written there.
-            stops: how many draft tokens are to be drawn of each slot, at most.
-            positions: of each slot's first token in `line`.
+            tokens: the token buffer, int64 [D, 1 + K]: the token before the first draft token, and the draft tokens, which are written.
+            q: float32 [D, K, V], written: the distributions that they are drawn from.
+            lengths: draft tokens of each slot, at most K.
+            positions: of each slot's first token in `tokens`.
             temperature: a number, or [D, 1].
-            uniforms: float64 [D, K], what they are drawn with.
-            kept: as `room`, for their logits.
-            sure: float32 [D, K], for their `confidence`; 0 so far.
-            stopping: where slots stop before `stops`; needs `sure`.
+            uniforms: float64 [D, K].
+            logits: as `q`, written.
+            thresholds: a slot's draft ends after a draft token whose `confidence` is below the slot's threshold; 0 never ends one.
         """
         raise NotImplementedError
 
@@ -159,32 +115,33 @@ class Runner(ABC):
     ) -> None:
         """Prefill: as `forward`, but only writes the KV cache and gives no logits."""
 
+    @abstractmethod
     def admit(self, owners: list[Any], length: int) -> slice:
-        """Give each owner a slot with room for `length` positions; returns their slots."""
-        first = len(self.owners)
-        if not first:
-            self._acquire()
-        # May run out of memory: before owners change.
-        self._cache.reserve(first + len(owners), length, not first)
-        self.owners += owners
-        return slice(first, len(self.owners))
+        """Give each owner a slot of `length` positions; returns their slots."""
 
+    @abstractmethod
     def release(self, owner: Any, *, spoilt: bool = False) -> None:
-        """Free an owner's slot; the last slot moves into the gap.
+        """Free an owner's slot, if it has one; the last slot moves into the gap. A `spoilt` slot may hold NaN."""
 
-        A `spoilt` slot leaves nothing behind: a NaN in it would spoil whoever sits there next, since masked times NaN is NaN.
-        """
-        if owner not in self.owners:
-            return
-        gap, last = self.owners.index(owner), len(self.owners) - 1
-        if gap != last:
-            self._cache.move(last, gap)
-            self.owners[gap] = self.owners[last]
-        elif spoilt:
-            self._cache.zero(gap)
-        self.owners.pop()
-        if not self.owners:
-            self._release_cache()
+    @abstractmethod
+    def growth(self, more: int, length: int) -> int:
+        """Bytes by which buffers grow if `more` owners are admitted and the longest of all needs `length` positions."""
+
+    @abstractmethod
+    def _copy(self, other: Runner, slots: slice) -> None:
+        """Admit the owners of these slots of another runner of the same model, with their slots or copies."""
+
+    def merge(self, other: Runner) -> None:
+        """Take over all owners of another runner of the same model with their slots; the other is empty then."""
+        if other.owners:
+            self._copy(other, slice(0, len(other.owners)))
+            other.clear()
+
+    def copy(self, owner: Any, other: Runner) -> None:
+        """Admit an owner of another runner of the same model, if it is one, with its slot or a copy: the other must not use it again."""
+        if owner in other.owners:
+            slot = other.owners.index(owner)
+            self._copy(other, slice(slot, slot + 1))
 
     def arrange(self, key: Callable[[Any], Any]) -> None:  # noqa: B027  # where moving a slot is copying it
         """Sort slots by a key of their owners, where that costs nothing."""
@@ -192,11 +149,7 @@ class Runner(ABC):
     def clear(self) -> None:
         """Free all slots."""
         self.owners = []
-        self._release_cache()
-
-    def growth(self, more: int, length: int) -> int:
-        """Bytes that admitting `more` owners would take, if the longest of all needs `length` positions."""
-        return self._cache.growth(len(self.owners) + more, length, not self.owners) * self.position_bytes
+        self._cache = self._new_cache()
 
     def broadcast(self, slots: slice, length: int) -> None:
         """Copy the first `length` positions of the first of these slots to all of them."""
@@ -210,48 +163,13 @@ class Runner(ABC):
         """Write the first `length` positions of what `save` returned into a slot, which then need not be prefilled."""
         self._cache.restore(slot, saved, length)
 
-    def merge(self, other: Runner) -> None:
-        """Take over all owners of another runner of the same model with their slots; the other is empty then."""
-        if not other.owners:
-            return
-        if self.owners or not self._may_take_buffers:
-            self._copy(other, slice(0, len(other.owners)))
-        else:
-            self.owners, self._cache = other.owners, other._cache
-        other.clear()
-
-    def copy(self, owner: Any, other: Runner) -> None:
-        """Admit an owner of another runner of the same model, if it is one, with its slot or a copy: the other must not use it again."""
-        if owner in other.owners:
-            slot = other.owners.index(owner)
-            self._copy(other, slice(slot, slot + 1))
-
-    def _copy(self, other: Runner, slots: slice) -> None:
-        own = self.admit(other.owners[slots], other._cache.length)
-        self._cache.copy(other._cache, slots, own.start)
-
-    # ---- what only some runners have: buffers that outlive their owners, and passes captured over them ------------
-
-    _may_take_buffers = True
-    """Whether another runner's buffers may take the place of its own."""
-
-    def _acquire(self) -> None:  # noqa: B027  # most have none
-        """Begin to use buffers that outlive their owners, if there are any."""
-
-    def _release_cache(self) -> None:
-        """Free the buffers, or return them."""
-        self._cache = self._new_cache()
+    # ---- on a GPU: buffers that outlive their owners, and passes captured over them --------------------------------
 
     def reserve(self, slots: int, length: int) -> None:  # noqa: B027  # most have none
         """Allocate buffers ahead, where they outlive their owners. Only while there are no owners."""
 
     def reading_bytes(self, visible: int) -> int:
         """Bytes a prefill pass takes for each token, beside the KV cache."""
-        return 0
-
-    @property
-    def uncaptured(self) -> int:
-        """Passes so far of shapes that are still to be captured: slower than the same will be."""
         return 0
 
     def warm_up(self, slots: int, length: int, widths: Sequence[int]) -> Iterator[None]:
@@ -274,7 +192,7 @@ class Model(Protocol):
 
     @property
     def output_size(self) -> int:
-        """Number of logits it gives, padding included."""
+        """Number of logits of a position, padding included."""
 
     @property
     def precision(self) -> str:

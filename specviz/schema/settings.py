@@ -1,73 +1,43 @@
-"""What a request may ask for: one model of its settings, checked here, once, in sentences.
+"""What a request may ask for: its fields, their defaults and their bounds, written once and checked here, in sentences.
 
-The shell's options, the endpoints' parameters, the page's controls, links and traces take names, types, defaults, bounds and
-words from `Settings`. Knows no model: whether a prompt fits a context is checked by the engine.
+The shell's options, the endpoints' parameters, the page's controls, links and traces are made of `SETTINGS`; `specviz.app.settings` has
+their words. Knows no model: whether a prompt fits a context is checked by the engine.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 from typing import Any, Literal, get_args, get_type_hints
 
 from specviz.errors import RequestError, has_half_characters, quoted
 
 AUTO: Literal["auto"] = "auto"
-"""The draft length that is chosen round by round."""
+"""The draft length that the engine chooses."""
 MAX_DRAFT_LENGTH = 16
 MAX_INSPECT = 100
-MAX_SEED = 2**31 - 1
-"""The largest seed that the page offers; a request takes any."""
 DEFAULT_METHOD = "cascade_tokenV3"
-
-
-def read_draft_length(text: str) -> int | str:
-    """A draft length as it is typed: a whole number where it is one; anything else is left to the request's check."""
-    try:
-        return int(text)
-    except ValueError:
-        return text
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How one setting is named, explained, bounded and shown.
+    """One setting of a request: its type, its default, and which values are valid.
 
     Attributes:
-        help: one sentence, for shell and endpoints.
-        label: what it is called in sentences, where that is not its name.
-        low, high: the smallest and the largest number that is valid; None is no bound. Only numbers have `low`.
+        low, high: the smallest and the largest valid number; None is no bound. Only numbers have `low`.
         excludes_low: `low` itself is not valid.
         word: a value that is valid beside the numbers.
-        hint: what a value means that is worth knowing.
-        title: the label of its control, where that is not `label`.
-        offered: the smallest and the largest number that control and link range over; empty where it has another control.
-        step: of its slider; without one the control is a box for a number.
-        query: its name in a link, where that is not its own; None keeps it out of links.
-        option: the shell's option, where that is not made of its name; None keeps it out of the shell.
-        metavar: how the shell calls its value.
-        parse: reads it from the shell's word.
         endpoints: which take it; "pane" stands for each pane of `compare`.
-        warps: it makes distributions of logits, as the field of that name of `specviz.core.sampling.Warp` does.
+        warps: a sampling parameter: `specviz.core.sampling.Warp` has a field of that name.
         added: after traces of version 4, so that older ones lack it and mean its default.
         name, kind, default: of its field; `kind` is the type in which clients give it, where that is not the field's.
     """
 
-    help: str
-    label: str = ""
     low: float | None = None
     high: float | None = None
     excludes_low: bool = False
     word: str | None = None
-    hint: str = ""
-    title: str = ""
-    offered: tuple[float, ...] = ()
-    step: float | None = None
-    query: str | None = ""
-    option: str | None = ""
-    metavar: str | None = None
-    parse: Callable[[str], Any] | None = None
     endpoints: tuple[str, ...] = ("generate", "compare")
     warps: bool = False
     added: bool = False
@@ -82,7 +52,7 @@ class Setting:
 
     @property
     def bounds(self) -> str:
-        """The numbers that are valid, in words."""
+        """The valid numbers, in words."""
         if self.high is None:
             return f"of at least {self.low:g}"
         if self.excludes_low:
@@ -93,11 +63,12 @@ class Setting:
         """Raises RequestError where `value` is out of range, with a sentence that says what is right."""
         if self.low is None or (self.word and value == self.word) or self._holds(value):
             return
-        if value is self.default is None:  # what it is then is known later
+        if value is self.default is None:  # known once the pair is
             return
         number = "a whole number" if self.is_whole else "a number"
-        hint = f" ({self.hint})" if self.hint else ""
-        raise RequestError(f"{self.label} is {quoted(value)}; it must be {number} {self.bounds}{hint}.")
+        words = f' or "{self.word}"' if self.word else ""
+        named = self.name.replace("_", " ").capitalize()
+        raise RequestError(f"{named} is {quoted(value)}; it must be {number} {self.bounds}{words}.")
 
     def _holds(self, value: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, int if self.is_whole else int | float):
@@ -108,145 +79,34 @@ class Setting:
         return finite and above and (self.high is None or value <= self.high)
 
 
-def _setting(default: Any, help_: str, **more: Any) -> Any:
-    return field(default=default, metadata={"setting": Setting(help_, **more)})
+def _setting(default: Any, **bounds: Any) -> Any:
+    return field(default=default, metadata={"setting": Setting(**bounds)})
 
 
 @dataclass
 class Settings:
     """How to continue a prompt. Fields are in the order in which they may be given; new ones are added at the end."""
 
-    method: str = _setting(
-        DEFAULT_METHOD, "One of those that `methods` lists.", label="Method", endpoints=("generate", "pane")
-    )
-    lenience: float | None = _setting(
-        None,
-        "How far the drafter is trusted, within the method's range; by default the method's own.",
-        label="Lenience",
-        title="Lenience α",
-        endpoints=("generate", "pane"),
-    )
+    method: str = _setting(DEFAULT_METHOD, endpoints=("generate", "pane"))
+    lenience: float = _setting(None, kind=float | None, endpoints=("generate", "pane"))
     draft_length: int | Literal["auto"] = _setting(
-        AUTO,
-        'Draft tokens in a round, 1 to 16 or "auto"; changes the speed, never the text.',
-        label="Draft length",
-        low=1,
-        high=MAX_DRAFT_LENGTH,
-        word=AUTO,
-        title="Draft length K",
-        hint=f'or "{AUTO}", which chooses it for each round',
-        query="k",
-        metavar="K",
-        kind=int | str,
-        parse=read_draft_length,
-        endpoints=("generate", "pane"),
+        AUTO, low=1, high=MAX_DRAFT_LENGTH, word=AUTO, kind=int | str, endpoints=("generate", "pane")
     )
-    temperature: float = _setting(
-        0.7,
-        "From 0; 0 is greedy.",
-        label="Temperature",
-        low=0,
-        hint="0 is greedy",
-        offered=(0, 2),
-        step=0.05,
-        warps=True,
-    )
-    top_k: int = _setting(
-        0,
-        "Keep the k most probable tokens; 0 keeps all.",
-        low=0,
-        hint="0 keeps all tokens",
-        title="top-k",
-        offered=(0, 1_000_000),
-        warps=True,
-    )
-    top_p: float = _setting(
-        1.0,
-        "Keep the most probable tokens up to this probability together, above 0; 1 keeps all.",
-        low=0,
-        high=1,
-        excludes_low=True,
-        hint="1 keeps all tokens",
-        title="top-p",
-        offered=(0.05, 1),
-        step=0.05,
-        warps=True,
-    )
-    seed: int = _setting(
-        0,
-        "From 0; the same seed and the same settings give the same text.",
-        label="Seed",
-        low=0,
-        hint="same seed, same text",
-        offered=(0, MAX_SEED),
-    )
-    max_new_tokens: int = _setting(
-        128,
-        "Most tokens to write, from 1.",
-        low=1,
-        title="Most tokens to write",
-        offered=(8, 512),
-        step=8,
-        query="tokens",
-    )
-    forbidden_tokens: Sequence[str | int] = _setting(
-        (),
-        "A token never to write; repeatable.",
-        query=None,
-        option="--forbid",
-        metavar="TOKEN",
-        kind=list[str],
-        endpoints=(),
-    )
-    echo: bool = _setting(False, "The text begins with the prompt.", query=None, option=None, endpoints=())
-    inspect: int = _setting(
-        0,
-        "So many of the most probable tokens are recorded at every token of the trace, 0 to 100.",
-        low=0,
-        high=MAX_INSPECT,
-        query=None,
-        metavar="N",
-        endpoints=("generate",),
-    )
-
-    min_p: float = _setting(
-        0.0,
-        "Keep tokens at least so many times as probable as the most probable one; 0 keeps all.",
-        low=0,
-        high=1,
-        hint="0 keeps all tokens",
-        title="min-p",
-        offered=(0, 1),
-        step=0.05,
-        warps=True,
-        added=True,
-    )
-
-    rule: str = _setting(
-        "",
-        "When a token is trusted, for the method own_rule: a comparison such as p1(v) >= (1 - a) * max p1.",
-        label="Rule",
-        title="Your own rule",
-        metavar="RULE",
-        endpoints=("generate", "pane"),
-        added=True,
-    )
-
-    repetition_penalty: float | None = _setting(
-        None,
-        "Above 1 makes tokens of the prompt and of the text so far less likely; 1 is off. By default the pair's own.",
-        low=0.01,
-        high=100,
-        hint="1 is off",
-        title="Repetition penalty",
-        offered=(0.01, 100),
-        metavar="FLOAT",
-        added=True,
-    )
+    temperature: float = _setting(0.7, low=0, warps=True)
+    top_k: int = _setting(0, low=0, warps=True)
+    top_p: float = _setting(1.0, low=0, high=1, excludes_low=True, warps=True)
+    seed: int = _setting(0, low=0)
+    max_new_tokens: int = _setting(128, low=1)
+    forbidden_tokens: Sequence[str | int] = _setting((), kind=list[str], endpoints=())
+    echo: bool = _setting(False, endpoints=())
+    inspect: int = _setting(0, low=0, high=MAX_INSPECT, endpoints=("generate",))
+    min_p: float = _setting(0.0, low=0, high=1, warps=True, added=True)
+    rule: str = _setting("", endpoints=("generate", "pane"), added=True)
+    repetition_penalty: float | None = _setting(None, low=0.01, high=100, added=True)
 
     @property
     def warp(self) -> tuple[Any, ...]:
-        """What makes distributions of logits, in the order of `specviz.core.sampling.Warp`."""
+        """The sampling parameters, in the order of `specviz.core.sampling.Warp`."""
         return tuple(getattr(self, name) for name in _WARPS)
 
 
@@ -254,11 +114,9 @@ def _registered() -> dict[str, Setting]:
     hints = get_type_hints(Settings)
     found = {}
     for each in fields(Settings):
-        name, own = each.name, each.metadata["setting"]
-        label = own.label or name
-        words = {"label": label, "title": own.title or label, "query": name if own.query == "" else own.query}
-        words["option"] = f"--{name.replace('_', '-')}" if own.option == "" else own.option
-        found[name] = replace(own, name=name, kind=own.kind or hints[name], default=each.default, **words)
+        bounds = each.metadata["setting"]
+        kind = bounds.kind or hints[each.name]
+        found[each.name] = replace(bounds, name=each.name, kind=kind, default=each.default)
     return found
 
 
@@ -373,14 +231,13 @@ class Request(Settings, Prompt):
         token_ids: the exact ids to continue: a list, or a tensor or an array of one dimension; kept as a tuple of ints.
         raw: take `prompt` as it is, without the chat template.
         method: one of `specviz.core.methods.METHODS`.
-        lenience: within the method's range; None takes the method's default.
-        draft_length: K, draft tokens per round, 1 to 16; or "auto", which chooses it for each round. Never changes
-            the text, only the speed.
+        lenience: within the method's range; where None is given, it is the method's default from here on.
+        draft_length: K, draft tokens per round, 1 to 16; or "auto", which leaves it to the engine. Never changes the text, only the speed.
         temperature: >= 0; 0 is greedy.
         top_k: keep the k most probable tokens; 0 keeps all.
         top_p: in (0, 1]; 1 keeps all.
         min_p: in [0, 1]; keeps tokens at least so many times as probable as the most probable one; 0 keeps all.
-        rule: an expression that says when a token is trusted; the method is then own_rule, and need not be given.
+        rule: an expression that says when a token is trusted, for the method own_rule.
         repetition_penalty: from 0.01 to 100; the logits of both models at tokens of the prompt and of the text so far are divided by
             it where they are positive, and multiplied by it where they are negative. 1 is off; None takes that of the verifier's
             generation config.
@@ -401,10 +258,8 @@ class Request(Settings, Prompt):
 
     def __post_init__(self) -> None:
         # Brings torch, which the shell's --help can do without.
-        from specviz.core.methods import OWN_RULE, get_method
+        from specviz.core.methods import get_method
 
-        if self.rule and self.method == DEFAULT_METHOD:
-            object.__setattr__(self, "method", OWN_RULE)
         method = get_method(self.method, self.rule)
         lenience = method.default_lenience if self.lenience is None else self.lenience
         object.__setattr__(self, "lenience", method.check_lenience(lenience))

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from specviz.errors import BusyError, NoRoomError, PairError, SpecvizError
@@ -24,6 +23,7 @@ from specviz.progress import Progress
 from specviz.schema.settings import Request
 from specviz.serving import offer
 from specviz.serving.limits import Limits
+from specviz.serving.lines import trace_lines
 from specviz.serving.statistics import EngineStatistics
 
 if TYPE_CHECKING:
@@ -160,15 +160,9 @@ class Service:
         *,
         visitor: str = "",
     ) -> Iterator[str]:
-        """Serve one request; yields its trace line by line, as rounds are decided. Arguments and errors as for `events`.
-
-        While it is queued, {"type": "waiting", "queue_position"} comes and an empty line, which asks to show it, as after the first round.
-        """
+        """Serve one request; yields the lines of `specviz.serving.lines`. Arguments and errors as for `events`."""
         events = self.events(key, [request], stop, progress, visitor=visitor)
-        first = list(islice(events, 1))  # the pair is loaded: see `_importing`
-        from specviz.analysis.comparison import trace_lines
-
-        yield from (line for _, line in trace_lines(chain(first, events), {}))
+        yield from (line for _, line in trace_lines(events, {}))
 
     def compare_lines(
         self,
@@ -180,13 +174,13 @@ class Service:
         measure_alone: bool = True,
         visitor: str = "",
     ) -> Iterator[str]:
-        """Serve several requests as one group and say how they compare; yields the lines of `specviz.analysis.comparison`.
+        """Serve several requests as one group and say how they compare; yields the lines of `specviz.serving.comparison`.
 
         Arguments and errors as for `events`.
         """
         self.limits.check_panes(requests)
         with self._visit(visitor, requests), self.engine(key, progress) as engine:
-            from specviz.analysis.comparison import compare  # here: see `_importing`
+            from specviz.serving.comparison import compare  # here: see `_importing`
 
             yield from compare(engine, requests, stop, measure_alone=measure_alone, visitor=visitor)
 

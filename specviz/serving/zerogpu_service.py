@@ -130,7 +130,7 @@ class ZeroGpuService(Service):
         **__: Any,
     ) -> Iterator[str]:
         """As `Service.compare_lines`, without measuring anything alone: a visitor's time on the GPU is short."""
-        from specviz.analysis.comparison import side_by_side  # slow to import
+        from specviz.serving.comparison import side_by_side  # slow to import
 
         self.limits.check_panes(requests)
         yield from side_by_side(self.events(key, requests, stop, visitor=visitor), len(requests))

@@ -27,9 +27,9 @@ from specviz.engine.engine import Engine
 from specviz.errors import EngineError, TraceError
 from specviz.files import write_whole
 from specviz.models.pair import ModelPair
-from specviz.runtime.machine import describe_machine
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
+from specviz.tools.machine import describe_machine
 from specviz.tools.race import RacePlan, record_race
 
 BASELINE = "verifier-only"

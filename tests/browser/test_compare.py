@@ -11,7 +11,6 @@ import gradio as gr
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from specviz.analysis.comparison import doing, record, tagged
 from specviz.analysis.metrics import table
 from specviz.app.page import build_page
 from specviz.app.tabs.compare import PRESETS
@@ -19,6 +18,8 @@ from specviz.core.methods import METHODS
 from specviz.errors import EngineError
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
+from specviz.serving.comparison import doing, tagged
+from specviz.serving.lines import record
 from specviz.serving.service import Service
 from tests.browser.driving import MINUTES, choose, open_app, run, set_number, unfold, watch
 from tests.support.traces import line, make_trace, round_entry, run_entry, token_entry

@@ -17,23 +17,21 @@ from playwright.sync_api import Locator, Page, expect
 
 from specviz.app.components.lessons import Playground
 from specviz.app.components.scripted_html import method_words
+from specviz.app.rules import read_rule
 from specviz.core.distributions import Distributions, total_variation
-from specviz.core.expression.syntax import parse, typeset
 from specviz.core.methods import METHODS, OWN_RULE, PAPER, get_method
 from specviz.core.target import Target, target_distribution
-from specviz.errors import RuleError
 from tests.browser.bare import open_bare, scripts
-from tests.support.rules import BAD_RULES, GOOD_RULES, hostile_rules
+from tests.support.rules import GOOD_RULES, random_rules
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "methods.json").read_text())
 WORDS = ["Canberra", "Sydney", "Melbourne", "Perth", "a", "the"]
 
 RULE = """
 ([cases, rows]) => cases.map(({method, rule, lenience, temperature, drafter, verifier}) => {
-  const row = rule ? {...rows[method], expression: rule} : rows[method];
-  const {acceptance, residual, target, acceptanceRate} =
-    SpecViz.ruling(method, SpecViz.distributions(drafter, verifier, temperature), lenience, row);
-  return {acceptance, residual, target, acceptanceRate};
+  const {trusted, acceptance, residual, target, acceptanceRate} =
+    SpecViz.ruling(method, SpecViz.distributions(drafter, verifier, temperature), lenience, {...rows[method], ...rule});
+  return {trusted, acceptance, residual, target, acceptanceRate};
 })
 """
 
@@ -72,44 +70,27 @@ def test_all_golden_cases_agree_to_1e_6(rules: Callable[[list[Any]], list[dict[s
 
 
 def test_rules_of_one_s_own_agree_with_python(rules: Callable[[list[Any]], list[dict[str, Any]]]) -> None:
-    """To 1e-9: acceptance, residual and pi of what a visitor writes."""
+    """To 1e-9, from the trees that the server sends: trust, acceptance, residual and pi of what a visitor writes."""
     dice = random.Random(3)
+    written = [*GOOD_RULES, *random_rules(50)]
     cases = [
-        {"method": OWN_RULE, "rule": rule, "lenience": lenience, "temperature": temperature}
+        {"method": OWN_RULE, "rule": read_rule(rule), "lenience": lenience, "temperature": temperature}
         | {who: [dice.gauss(0, 2) for _ in WORDS] for who in ("drafter", "verifier")}
-        for rule in GOOD_RULES
-        for lenience in (0.1, 0.63)
-        for temperature in (0.55, 1)
+        for rule in written
+        for lenience, temperature in ((0.1, 0.55), (0.63, 1))
     ]
-    for case, ruling in zip(cases, rules(cases), strict=True):
+    found = rules(cases)
+    assert {any(ruling["trusted"]) for ruling in found} == {True, False}
+    for case, ruling in zip(cases, found, strict=True):
         logits = (torch.tensor(case[who], dtype=torch.float64) for who in ("drafter", "verifier"))
-        target = Target.of(
-            get_method(OWN_RULE, case["rule"]), Distributions(*logits, case["temperature"]), case["lenience"]
-        )
+        method = get_method(OWN_RULE, case["rule"]["expression"])
+        target = Target.of(method, Distributions(*logits, case["temperature"]), case["lenience"])
+        trusted = (target.score >= target.threshold).expand(len(WORDS))
         acceptance = [float(target.acceptance(torch.tensor(word))) for word in range(len(WORDS))]
+        assert list(map(bool, ruling["trusted"])) == trusted.tolist(), case
         assert ruling["acceptance"] == pytest.approx(acceptance, abs=1e-9), case
         assert ruling["residual"] == pytest.approx(target.residual().tolist(), abs=1e-9), case
         assert ruling["target"] == pytest.approx(target.pi().tolist(), abs=1e-9), case
-
-
-def plain(text: str) -> str:
-    """Without what Python writes otherwise of a small number: 1e-06 is 0.000001."""
-    return text.replace("1e-06", "0.000001")
-
-
-def test_the_browser_reads_rules_as_python_does(page: Page) -> None:
-    """Good, bad and hostile ones: the same type, or the same sentence at the same place."""
-    texts = [*GOOD_RULES, *(text for text, _, _ in BAD_RULES), *hostile_rules(200)]
-    open_bare(page, None, "shared/expression")
-    read = """(texts) => texts.map((text) => {
-      try { return [SpecViz.typeset(SpecViz.parse(text))]; } catch (error) { return [error.message, error.position]; }
-    })"""
-    for text, found in zip(texts, page.evaluate(read, texts), strict=True):
-        try:
-            expected = [typeset(parse(text))]
-        except RuleError as error:
-            expected = [str(error).rpartition(" (Character")[0], error.position]
-        assert plain(str(found)) == plain(str(expected)), text
 
 
 def test_six_words_agree_with_python_wherever_the_sliders_stand(
@@ -370,6 +351,23 @@ def test_on_a_phone_the_figures_stay_in_sight_above_the_bars(page: Page, address
     page.mouse.wheel(0, 300)
     page.wait_for_function("scrollY > 200")
     expect(page.get_by_test_id("figures")).to_be_in_viewport(ratio=1)
+
+
+def test_a_rule_is_read_by_the_server_as_it_is_typed(page: Page, host: Locator) -> None:
+    """A good one moves the playground; a bad one gets its sentence, with the caret under the place."""
+    control(host, "method").select_option(OWN_RULE)
+    field, shown = control(host, "rule"), host.get_by_test_id("rule-shown")
+    expect(shown).to_contain_text(METHODS[OWN_RULE].formula)
+    for text in ("q1(v) >= (1 - a) * max p1", "🌈", "p1(v) >= <b>a</b>", "H(p1) < 0.1"):
+        field.fill(text)
+        found = read_rule(text)
+        expect(shown).to_contain_text(found.get("formula") or found["sentence"])
+        if "formula" in found:
+            expect(host.get_by_test_id("rule-pointed")).to_be_hidden()
+            expect(host.get_by_test_id("rule")).to_contain_text(found["score_label"])
+        else:
+            expect(host.get_by_test_id("rule-pointed")).to_have_text(f"{text}\n{' ' * found['position']}^")
+            expect(field).to_have_attribute("aria-invalid", "true")
 
 
 def test_scripts_and_styles_keep_to_the_house_rules() -> None:

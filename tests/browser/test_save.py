@@ -43,6 +43,9 @@ def hostile_trace() -> Trace:
 
 
 WHOLE = make_trace(method="cascade_tokenV3", seed=3)
+OWN = WHOLE.value.replace('"rule": ""', '"rule": "q1(v) >= a * max p1"', 1).replace(
+    "cascade_tokenV3", "own_rule", 1
+)
 YARDSTICK = line({"type": "yardstick", "seconds_per_token": 0.05, "machine": "2 CPU cores"})
 
 
@@ -50,6 +53,7 @@ YARDSTICK = line({"type": "yardstick", "seconds_per_token": 0.05, "machine": "2 
 def address(serve: Callable[[gr.Blocks], str]) -> str:
     with gr.Blocks() as app:
         TraceView(WHOLE.value + YARDSTICK, methods=WORDS, elem_id="whole")
+        TraceView(OWN, elem_id="own")
         TraceView(hostile_trace().value, methods=WORDS, elem_id="hostile")
         TraceView(make_trace(stop_reason=None).value, methods=WORDS, elem_id="unfinished")
     return serve(app)
@@ -78,6 +82,7 @@ def test_a_run_is_saved_as_trace_and_as_a_page_that_replays_from_disk(
     whole = save(page, "whole", "save-page", tmp_path)
     assert whole.name == "specviz-cascade_tokenV3-seed0.html"
     hostile = save(page, "hostile", "save-page", tmp_path)
+    own = save(page, "own", "save-page", tmp_path)
     page.evaluate("() => { window.fetch = () => Promise.reject(new TypeError()); }")
     page.locator("#whole").get_by_test_id("save-page").click()
     expect(page.locator("#whole .sv-saved")).to_contain_text("could not be saved")
@@ -90,6 +95,10 @@ def test_a_run_is_saved_as_trace_and_as_a_page_that_replays_from_disk(
     saved.on("request", lambda each: each.url.startswith("file:") or problems.append(each.url))
     check_whole(saved, whole)
     check_hostile(saved, hostile)
+    saved.goto(own.as_uri())
+    saved.get_by_test_id("token").nth(2).click()
+    unfold_all(saved)
+    expect(saved.get_by_test_id("inspector")).to_contain_text("q₁(v) ≥ α·max p₁")
     context.close()
     assert not problems, problems
 

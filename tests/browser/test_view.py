@@ -214,6 +214,52 @@ def test_a_longer_value_keeps_the_nodes_that_are_there_and_another_run_replaces_
     expect(figure(page, "tokens")).to_contain_text("–")
 
 
+def test_each_line_is_parsed_once_however_often_the_value_grows(
+    page: Page, alone: Callable[..., None]
+) -> None:
+    """An update reads what is new: what came before is neither parsed nor searched again."""
+    alone()
+    parsed = page.evaluate(
+        """(values) => {
+            const parse = JSON.parse;
+            let lines = 0;
+            JSON.parse = (...given) => { lines += 1; return parse(...given); };
+            for (const value of values) view.update(value);
+            JSON.parse = parse;
+            return lines;
+        }""",
+        WHOLE.prefixes(),
+    )
+    assert parsed == len(WHOLE.lines)
+    expect(page.get_by_test_id("token")).to_have_count(len(WHOLE.tokens))
+
+
+def test_a_value_that_takes_another_s_place_is_read_from_its_beginning(
+    page: Page, alone: Callable[..., None]
+) -> None:
+    """Also one that begins with the same line, is as long, or stops short of what was read."""
+    first, other = (
+        [
+            run_entry(),
+            *(round_entry([token_entry(text)], index=index) for index, text in enumerate(texts)),
+            end_entry(3, "cascade_chow", "eos"),
+        ]
+        for texts in (("one", "two", "six"), ("ten", "two", "six"))
+    )
+    other = [entry | {"seconds": 0.125} if "seconds" in entry else entry for entry in other]
+    alone("".join(map(line, first)))
+    for entries, text in (
+        (other, "tentwosix"),
+        (other[:3], "tentwo"),
+        (first[:2], "one"),
+        ([run_entry(seed=1), first[3]], "six"),
+        (first, "onetwosix"),
+    ):
+        update(page, "".join(map(line, entries)))
+        assert shown_text(page) == text
+        assert page.get_by_test_id("token").count() == len(entries) - 1 - (entries[-1]["type"] == "end")
+
+
 def test_clicking_a_token_or_its_brick_selects_it_and_tells_python(page: Page, address: str) -> None:
     open_with(page, address, "whole", len(WHOLE.tokens))
     page.get_by_test_id("token").nth(3).click()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+
+import pytest
 
 from specviz.core.methods import PAPER
 from specviz.engine.engine import Engine
+from specviz.runtime.prefix_cache import Prefix, PrefixCache
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 from specviz.serving.shared_engine import SharedEngine
@@ -55,7 +59,9 @@ def test_a_dozen_requests_that_join_and_leave_get_the_texts_they_get_alone(engin
     assert max(run.neighbours for run in found.values()) >= 4
 
 
-def test_forks_of_runs_write_what_the_whole_runs_wrote(engine: Engine) -> None:
+def test_forks_of_runs_write_what_the_whole_runs_wrote(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Laws 2 and 3: nine methods at three temperatures, forked at three places; the latest texts come from the prefix cache."""
     shared = SharedEngine(engine.pair)
     asked = [
@@ -64,8 +70,18 @@ def test_forks_of_runs_write_what_the_whole_runs_wrote(engine: Engine) -> None:
         for temperature in (0.0, 0.7, 1.0)
     ]
     runs = shared.generate(asked)
-    for cache in shared._prefix_caches:  # the method that comes last uses both models
-        assert cache.find([*runs[-1].prompt_ids, *runs[-1].token_ids])[1] >= len(runs[-1].prompt_ids) + 20
+    cached: list[int] = []
+    find = PrefixCache.find
+
+    def note(self: PrefixCache, ids: Sequence[int]) -> tuple[Prefix | None, int]:
+        cached.append(find(self, ids)[1])
+        return find(self, ids)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PrefixCache, "find", note)
+        shared.generate(runs[-1].fork(21))
+    # The method that comes last uses both models; the last token of a prompt is never cached.
+    assert sum(length >= len(runs[-1].prompt_ids) + 20 for length in cached) >= 2
     places = [(run, len(run.tokens) * part // 3) for run in reversed(runs) for part in range(3)]
     forks = shared.generate([run.fork(place) for run, place in places])
     shared.close()

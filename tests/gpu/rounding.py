@@ -45,11 +45,11 @@ def margin(engine: Engine, request: Request, index: int) -> float:
     margins = []
     if ruling.method.drafts:
         margins.append(_to_boundary(ruling.distributions.q, u[DRAFT]))
+    token = run.tokens[index]
+    proposal = torch.tensor(token.draft.id if token.draft else token.id)
     if ruling.method.verifies:
-        margins.append(_to_boundary(ruling.residual(), u[RESAMPLE]))
+        margins.append(_to_boundary(ruling.residual(proposal), u[RESAMPLE]))
     if ruling.method.drafts and ruling.method.verifies:
-        token = run.tokens[index]
-        proposal = torch.tensor(token.draft.id if token.draft else token.id)
         margins.append(float((ruling.acceptance(proposal) - u[ACCEPT]).abs()))
     if ruling.score is not None:
         margins.append(float((ruling.score - ruling.threshold).abs().min()))

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
+
+from specviz.core.methods import OWN_RULE, get_method
+from specviz.errors import RuleError
 
 GOOD_RULES = [
     "max q1 >= 1 - a",
@@ -113,6 +117,17 @@ def hostile_rules(count: int) -> list[str]:
     while len(found) < count:  # well-formed and long
         found.append(f"{_number(luck, 4)} {luck.choice(['>=', '>', '<', '<='])} {_number(luck, 4)}")
     return found[:count]
+
+
+def random_rules(count: int) -> list[str]:
+    """Rules that are none of anybody's, every one of which is a rule; the same ones every time."""
+    luck, found = random.Random(1), []
+    while len(found) < count:
+        text = f"{_number(luck, 3)} {luck.choice(['>=', '>', '<', '<='])} {_number(luck, 3)}"
+        with suppress(RuleError):
+            get_method(OWN_RULE, text)
+            found.append(text)
+    return found
 
 
 def _number(luck: random.Random, depth: int) -> str:

@@ -1,7 +1,7 @@
 """What a token costs by arithmetic: from the acceptance rate, the draft length and the costs of both models' passes.
 
-In units of a verifier pass over one token, a round of K draft tokens takes K − 1 drafter passes of c each, one verification
-of v(K) = 1 + s·(K − 1), and one drafter pass more if all but the last were accepted. With acceptance rate a, the
+In units of a verifier pass over one token, a round of draft length K takes c for each draft token that is counted and one verification
+of v(K) = 1 + s·(K − 1). The K-th draft token counts only where it is examined, since all others were accepted. With acceptance rate a, the
 same at every position, that has probability a^(K−1), and the round emits 1 + a + … + a^(K−1) tokens. Knows no model.
 """
 
@@ -16,7 +16,7 @@ from specviz.analysis.statistics import rounded
 from specviz.analysis.sweep.grid import Setting
 from specviz.analysis.sweep.sample import Timing
 from specviz.core.methods import get_method
-from specviz.engine.draft_length import expected_passes, expected_tokens
+from specviz.engine.draft_length import expected_tokens
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class CostModel:
     """The costs of a pair on a machine, in units of one verifier pass over one token.
 
     Attributes:
-        drafter: c, one drafter pass.
+        drafter: c, drafting per draft token that is counted.
         per_token: s, what one more token adds to a verification.
         draft_length: K.
     """
@@ -41,7 +41,7 @@ class CostModel:
         if not rules.verifies:
             return self.drafter
         k = self.draft_length
-        drafting = expected_passes(acceptance_rate, k) * self.drafter
+        drafting = (k - 1 + acceptance_rate ** (k - 1)) * self.drafter
         return (drafting + 1 + self.per_token * (k - 1)) / expected_tokens(acceptance_rate, k)
 
 

@@ -19,8 +19,8 @@ import gradio as gr
 
 from specviz.analysis.sweep.scale import EVEN, FLAT, recorded_scales
 from specviz.app.components.scripted_html import ScriptedHTML, style, template
+from specviz.app.settings import CONTROLS
 from specviz.core.methods import METHODS, get_method
-from specviz.schema.settings import SETTINGS
 
 UNFIT = "The lenience must be a number."
 _DIGITS = 6
@@ -58,7 +58,7 @@ class LenienceTrack(ScriptedHTML):
         """
         super().__init__(
             value,
-            title=SETTINGS["lenience"].title,
+            title=CONTROLS["lenience"].title,
             methods=_method_words(),
             sweep=_sweep(),
             group=group,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from specviz.app.components.scripted_html import ScriptedHTML, style
+from specviz.app.rules import rule_words
 from specviz.core.methods import METHODS, OWN_RULE
 
 
@@ -20,4 +21,5 @@ class RuleField(ScriptedHTML):
 
     def __init__(self, **kwargs: Any) -> None:
         """Make one; `kwargs` as for `ScriptedHTML`."""
-        super().__init__(METHODS[OWN_RULE].expression, **kwargs)
+        own = METHODS[OWN_RULE]
+        super().__init__(own.expression, known=[rule_words(own)], **kwargs)

@@ -1,7 +1,7 @@
 """What the page's own components have in common: a `gr.HTML` whose DOM its script owns, made of files in `static/`.
 
 `static/<component>/` has the files of one component, `static/shared/` those of several; scripts are ES modules, served as
-they are. Knows where the files are, how gradio mounts them, and the methods' words; does not know what a value means nor
+they are. Knows where the files are, how gradio mounts them, and the methods' words and trees; does not know what a value means nor
 what a module draws.
 """
 
@@ -16,6 +16,7 @@ import gradio as gr
 import plotly
 
 from specviz.app.marks import method_symbol, method_token
+from specviz.app.rules import rule_words
 from specviz.compat.gradio import UNPADDED, own_events, served_address
 from specviz.core.methods import METHODS, OWN_RULE
 
@@ -56,20 +57,17 @@ def plotly_address() -> str:
 
 
 def method_words() -> dict[str, dict[str, Any]]:
-    """What the browser shows of each method, by its name: its words, its symbol, the range of its lenience, the names of its two ends."""
+    """What the browser shows of each method, by its name: its words, its rule, its symbol, the range of its lenience, the names of its two ends."""
     words = (
         "title",
         "group",
-        "formula",
         "sentence",
         "source",
-        "score_label",
-        "threshold_label",
         "default_lenience",
     )
-    rule = ("expression", "weight", "share")
     return {
-        name: {word: getattr(method, word) for word in (*words, *rule)}
+        name: {word: getattr(method, word) for word in words}
+        | rule_words(method)
         | {"range": list(method.offered_range), "ends": [method.strict_end, method.drafter_end]}
         | {"symbol": method_symbol(name)[1], "colour": method_token(name), "takes_rule": name == OWN_RULE}
         for name, method in METHODS.items()

@@ -88,7 +88,7 @@ class TraceView(ScriptedHTML):
 class CompareView(ScriptedHTML):
     """Shows several runs, live or whole: panes, each a view of one, and a table of them all.
 
-    The value is the lines of `specviz.analysis.comparison`; one that begins with the one before it is appended to what is shown.
+    The value is the lines of `specviz.serving.comparison`; one that begins with the one before it is appended to what is shown.
     """
 
     TEMPLATE = template("compare_view/compare_view").replace("<!-- view -->", TraceView.TEMPLATE)

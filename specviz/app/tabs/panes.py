@@ -11,7 +11,7 @@ from gradio.components import Component
 from specviz.app.components.lenience_track import lenience_value
 from specviz.app.controls import EXAMPLES, draft_length_dropdown, lenience_track, method_dropdown
 from specviz.app.link import PANES, Pane
-from specviz.schema.settings import SETTINGS
+from specviz.app.settings import CONTROLS
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Preset:
 
     title: str
     panes: tuple[Pane, ...]
-    temperature: float = SETTINGS["temperature"].default
+    temperature: float = CONTROLS["temperature"].default
     prompt: str | None = None
 
 

@@ -12,9 +12,10 @@ from specviz.analysis.sweep.cost_model import CostModel
 from specviz.analysis.sweep.grid import SweepGrid
 from specviz.analysis.sweep.results import Results
 from specviz.app.controls import pair_dropdown, run_buttons
+from specviz.app.settings import CONTROLS
 from specviz.core.methods import METHODS
 from specviz.errors import RequestError
-from specviz.schema.settings import MAX_DRAFT_LENGTH, SETTINGS
+from specviz.schema.settings import MAX_DRAFT_LENGTH
 from specviz.serving.offer import offered_pairs
 
 OWN = "Your own"
@@ -82,7 +83,7 @@ and others wait."""
 def sweep_controls(prefix: str) -> tuple[tuple[gr.Button, gr.Button], list[Component]]:
     """Run and Stop; and the pair, then the arguments of `plan_of`."""
     offered = [(method.title, name) for name, method in METHODS.items() if method.has_lenience]
-    heat = SETTINGS["temperature"]
+    heat = CONTROLS["temperature"]
     low, high = heat.offered
     with gr.Row():
         with gr.Column(min_width=280):

@@ -10,13 +10,12 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 import plotly
 
-import specviz
+from specviz import __version__
 from specviz.analysis.sweep.cost_model import CostModel
 from specviz.analysis.sweep.folder import Recorded
 from specviz.analysis.sweep.results import Results
@@ -37,7 +36,8 @@ from specviz.serving.service import Service
 
 UPDATE_SECONDS = 1.0
 """Least time between two drawings of a sweep that runs."""
-_CODE = Path(specviz.__file__).parent
+FIGURE_VERSION = "1"
+"""Of what the first figure shows and says of a sweep: raise it where that changes, so that none from before is shown."""
 NOTHING_RECORDED = "There is no recorded sweep in this copy of SpecViz; below you can make one yourself."
 
 
@@ -95,12 +95,13 @@ class TradeoffEvents:
         )
 
     def first(self) -> str:
-        """`drawn` to begin with: kept, by all that it is made of, since drawing takes a third of a second of every start."""
+        """`drawn` to begin with: cached, since drawing takes half a second of a start; see `FIGURE_VERSION`."""
         recorded = self._recorded
         if recorded is None or recorded.folder is None:
             return self.drawn(self.start)
-        files = [*sorted(_CODE.rglob("*.py")), *sorted(recorded.folder.folder.glob("*.json*"))]
-        made_of = (plotly.__version__.encode(), *(file.read_bytes() for file in files))
+        files = sorted(recorded.folder.folder.glob("*.json*"))
+        versions = (FIGURE_VERSION, __version__, plotly.__version__)
+        made_of = (*(each.encode() for each in versions), *(file.read_bytes() for file in files))
         return kept("sweep-figure.json", made_of, lambda: self.drawn(self.start))
 
     # ---- what is drawn

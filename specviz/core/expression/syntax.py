@@ -5,15 +5,16 @@ A rule speaks of one position. `q(v)`, `p(v)` are probabilities of the draft tok
 they are those at temperature 1. `TV` is the total variation of q and p, `JS` the Jensen-Shannon divergence of q1 and p1 in nats, `a`
 the lenience. Numbers come of these by + - * / and min max sqrt log exp; truths by comparing numbers, and by and, or, not.
 
-Knows no tensor: what a tree means is `tensors`. `static/shared/expression.js` reads the same language; tests compare the two.
+Knows no tensor: what a tree means is `tensors`. The page gets trees as data, and `static/shared/expression.js` evaluates them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any, NamedTuple
 
 from specviz.errors import RuleError
 
@@ -40,7 +41,7 @@ _SLOW = {"exp": 6, "log": 6, "sqrt": 2, "/": 2}
 _PLAIN = str.maketrans({"α": "a", "−": "-", "–": "-", "·": "*", "×": "*", "₁": "1"})
 _SPACE = " \t\r\n"
 _WORD = re.compile(
-    r"[ \t\r\n]*(?:([0-9]+[.]?[0-9]*(?:[eE][+-]?[0-9]+)?|[.][0-9]+)|([A-Za-z][A-Za-z0-9]*)|(>=|<=|[-+*/(),<>≥≤]))"
+    r"[ \t\r\n]*(?:(?P<number>[0-9]+[.]?[0-9]*(?:[eE][+-]?[0-9]+)?|[.][0-9]+)|(?P<name>[A-Za-z][A-Za-z0-9]*)|(?P<sign>>=|<=|[-+*/(),<>≥≤]))"
 )
 
 
@@ -58,14 +59,14 @@ class Node:
 
     Attributes:
         name: an operator, a function, "number", "a", "TV", "JS", or "(v)", "max", "H", "top" of a distribution.
-        position: where in the text its name begins.
+        position: where in the text its name begins; equal parts may stand anywhere.
         parts: what it is made of.
         of: the distribution it speaks of.
         value: of a number; the k of `top`.
     """
 
     name: str
-    position: int
+    position: int = field(compare=False)
     parts: tuple[Node, ...] = ()
     of: str = ""
     value: float = 0.0
@@ -81,6 +82,11 @@ class Node:
         return not self.parts and self.level > Level.SETTING
 
     @property
+    def has_lenience(self) -> bool:
+        """Whether the lenience is part of it."""
+        return self.name == "a" or any(part.has_lenience for part in self.parts)
+
+    @property
     def level(self) -> Level:
         """Of what there is one."""
         if self.name in ("number", "a"):
@@ -88,6 +94,12 @@ class Node:
         if self.of or self.name in _PAIRS:
             return Level.TOKEN if self.name == "(v)" else Level.WHOLE
         return max(part.level for part in self.parts)
+
+    def as_json(self) -> dict[str, Any]:
+        """The tree as data; what is empty is left out."""
+        fields = {"of": self.of, "parts": [part.as_json() for part in self.parts]}
+        value = {"value": self.value} if self.name in ("number", "top") else {}
+        return {"name": self.name} | value | {name: each for name, each in fields.items() if each}
 
     def walk(self) -> Iterator[Node]:
         """All its parts, and itself, innermost first."""
@@ -160,51 +172,55 @@ def compared(rule: Node) -> tuple[Node, Node] | None:
     return (greater, lesser) if plain and lesser.level < Level.TOKEN else None
 
 
+class _Word(NamedTuple):
+    """A word of a text: its kind is "number", "name", "sign" or "end"."""
+
+    kind: str
+    text: str
+    position: int
+
+
 class _Parser:
     """One reading of one text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._words = list(self._split(text.translate(_PLAIN)))
-        self._next = self._depth = 0
+        self._words = iter(
+            list(self._split(text.translate(_PLAIN)))
+        )  # a wrong character comes before other faults
+        self._now = next(self._words)
+        self._depth = 0
 
-    def _split(self, text: str) -> Iterator[tuple[str, str, int]]:
-        """(kind, word, position) of each word, and of the end."""
+    def _split(self, text: str) -> Iterator[_Word]:
+        """The words, and the end."""
         at, end = 0, len(text.rstrip(_SPACE))
         while at < end:
             if not (found := _WORD.match(text, at)):
                 at += len(text[at:]) - len(text[at:].lstrip(_SPACE))
                 raise RuleError("A rule has no such character.", text, at)
-            kind = ("number", "name", "sign")[found.lastindex - 1 if found.lastindex else 0]
-            word = found[found.lastindex or 0]
-            yield kind, {"≥": ">=", "≤": "<="}.get(word, word), found.end() - len(word)
+            kind, word = next((kind, word) for kind, word in found.groupdict().items() if word)
+            yield _Word(kind, {"≥": ">=", "≤": "<="}.get(word, word), found.end() - len(word))
             at = found.end()
-        yield "end", "", end
+        yield _Word("end", "", end)
 
     def rule(self) -> Node:
         node = self._any()
-        if self._kind != "end":
+        if self._now.kind != "end":
             raise self._error("Here something is missing between two parts: an operator, or “and”.")
         return node
 
     # ---- words
 
-    @property
-    def _kind(self) -> str:
-        return self._words[self._next][0]
-
-    @property
-    def _word(self) -> str:
-        return self._words[self._next][1]
-
-    @property
-    def _position(self) -> int:
-        return self._words[self._next][2]
+    def _read(self) -> _Word:
+        read = self._now
+        self._now = next(self._words, read)
+        return read
 
     def _take(self, *words: str) -> bool:
         """Whether the next word is one of these; then it is read."""
-        found = self._kind in ("name", "sign") and self._word in words
-        self._next += found
+        found = self._now.kind in ("name", "sign") and self._now.text in words
+        if found:
+            self._read()
         return found
 
     def _need(self, word: str, sentence: str) -> None:
@@ -212,7 +228,7 @@ class _Parser:
             raise self._error(sentence)
 
     def _error(self, sentence: str, position: int | None = None) -> RuleError:
-        return RuleError(sentence, self._text, self._position if position is None else position)
+        return RuleError(sentence, self._text, self._now.position if position is None else position)
 
     def _nested(self, read: Callable[[], Node]) -> Node:
         self._depth += 1
@@ -229,25 +245,24 @@ class _Parser:
 
     def _joined(self, word: str, read: Callable[[], Node]) -> Node:
         left = read()
-        while self._word == word and self._kind == "name":
-            position = self._position
-            self._next += 1
+        while self._now.text == word and self._now.kind == "name":
+            position = self._read().position
             left = Node(word, position, (self._truth(left, word), self._truth(read(), word)))
         return left
 
     def _not(self) -> Node:
-        position = self._position
+        position = self._now.position
         if self._take("not"):
             return Node("not", position, (self._truth(self._nested(self._not), "not"),))
         return self._comparison()
 
     def _comparison(self) -> Node:
         left = self._sum()
-        position, word = self._position, self._word
+        position, word = self._now.position, self._now.text
         if not self._take(*COMPARISONS):
             return left
         node = Node(word, position, (self._number(left), self._number(self._sum())))
-        if self._word in COMPARISONS and self._kind == "sign":
+        if self._now.text in COMPARISONS and self._now.kind == "sign":
             raise self._error("Compare two numbers at a time, and join comparisons with “and”.")
         return node
 
@@ -256,20 +271,19 @@ class _Parser:
 
     def _chain(self, signs: tuple[str, ...], read: Callable[[], Node]) -> Node:
         left = read()
-        while self._kind == "sign" and self._word in signs:
-            position, sign = self._position, self._word
-            self._next += 1
+        while self._now.kind == "sign" and self._now.text in signs:
+            _, sign, position = self._read()
             left = Node(sign, position, (self._number(left), self._number(read())))
         return left
 
     def _factor(self) -> Node:
-        position = self._position
+        position = self._now.position
         if self._take("-"):
             return Node("negative", position, (self._number(self._nested(self._factor)),))
         return self._atom()
 
     def _atom(self) -> Node:
-        kind, word, position = self._words[self._next]
+        kind, word, position = self._now
         if kind == "end":
             raise self._error("The rule ends too early: a number or a name is missing here.")
         if self._take("("):
@@ -278,7 +292,7 @@ class _Parser:
             return node
         if kind == "sign":
             raise self._error("A number or a name is missing here.")
-        self._next += 1
+        self._read()
         if kind == "number":
             if float(word) > MAX_NUMBER:
                 raise self._error(f"This number is too large: up to {MAX_NUMBER:,.0f} may be.", position)
@@ -287,7 +301,7 @@ class _Parser:
             return Node(word, position)
         if word in DISTRIBUTIONS:
             return self._probability(word, position)
-        if word == "max" and self._word in DISTRIBUTIONS:
+        if word == "max" and self._now.text in DISTRIBUTIONS:
             return Node("max", position, of=self._distribution())
         if word in ("H", "top"):
             return self._of_distribution(word, position)
@@ -303,7 +317,7 @@ class _Parser:
         return Node("(v)", position, of=name)
 
     def _distribution(self) -> str:
-        name = self._word
+        name = self._now.text
         if not self._take(*DISTRIBUTIONS):
             raise self._error(f"Here a distribution must be named: {', '.join(DISTRIBUTIONS)}.")
         return name
@@ -313,10 +327,10 @@ class _Parser:
         self._need("(", f"{name} is written {example}.")
         count = 0.0
         if name == "top":
-            count = float(self._word) if self._kind == "number" else 0.0
+            count = float(self._now.text) if self._now.kind == "number" else 0.0
             if not (count.is_integer() and 1 <= count <= MAX_TOP):
                 raise self._error(f"top takes a whole number from 1 to {MAX_TOP} first.")
-            self._next += 1
+            self._read()
             self._need(",", f"{name} is written {example}.")
         found = self._distribution()
         self._need(")", f"{name} is written {example}.")

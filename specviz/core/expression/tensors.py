@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial, reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from specviz.core.backend import indicator
 from specviz.core.distributions import Distributions
 from specviz.core.expression.syntax import Level, Node, compared
-from specviz.core.sampling import Number, indicator, tensor
+from specviz.core.sampling import Number, tensor
 
 Value = Any  # float | Tensor: a setting stays a number until it meets a tensor
 Context = tuple[Distributions, Number, Tensor | None]
@@ -25,7 +27,7 @@ Compiled = Callable[[Context], Value]
 
 def compile_number(node: Node) -> Callable[[Distributions, Number, Tensor | None], Tensor]:
     """The function of a tree that is a number: (distributions, lenience, tokens) -> [..., V], or [..., m] of `tokens` alone."""
-    compute = _compile(node)
+    compute = compile_value(node)
 
     def number(b: Distributions, a: Number, tokens: Tensor | None) -> Tensor:
         found = as_tensor(compute((b, a, tokens)), b.q)
@@ -42,24 +44,21 @@ def compile_rule(node: Node) -> Callable[[Distributions, Number], tuple[Tensor, 
     """
     sides = compared(node)
     if sides is None:
-        compute = _compile(node)
+        compute = compile_value(node)
 
         def rule(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:
             holds = as_tensor(compute((b, a, None)), b.q)
             return _whole(holds, b), as_tensor(0.5, b.q)
 
         return rule
-    greater, lesser = map(_compile, sides)
-    names = [each.name for each in node.walk()]
-    careful = not set(names).isdisjoint(_RISKY) or names.count("*") > (1 if "a" in names else _FACTORS)
+    greater, lesser = map(compile_value, sides)
 
     def comparison(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:
         context = (b, a, None)
         score, threshold = as_tensor(greater(context), b.q), as_tensor(lesser(context), b.q)
-        if careful:  # what is not a number is neither large enough nor small enough
-            score = _without_nan(score, -math.inf) if score.shape[-1:] != b.q.shape[-1:] else score
-            threshold = _without_nan(threshold, math.inf)
-        return _whole(score, b), threshold
+        if score.shape[-1:] != b.q.shape[-1:]:  # probabilities of tokens are numbers
+            score = _without_nan(score, -math.inf)
+        return _whole(score, b), _without_nan(threshold, math.inf)
 
     return comparison
 
@@ -101,11 +100,6 @@ def _least(left: float, right: float) -> float:
     return math.nan if left != left or right != right else min(left, right)
 
 
-_RISKY = ("/", "sqrt", "log", "exp")
-_FACTORS = 5
-"""Where infinity can come out, and so what is not a number: of these, and of more factors than a float32 holds millions of, or a lenience
-without bounds and more than one.
-"""
 _ON_NUMBERS: dict[str, Callable[..., float]] = {
     "+": lambda left, right: left + right,
     "-": lambda left, right: left - right,
@@ -146,7 +140,10 @@ _ON_TENSORS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def _apply(name: str, *values: Value) -> Value:
+def apply(name: str, *values: Value) -> Value:
+    """An operator or a function of numbers or tensors; of more than two one after the other."""
+    if len(values) > 2:
+        return reduce(partial(apply, name), values)
     if not any(isinstance(value, Tensor) for value in values):
         return _ON_NUMBERS[name](*values)
     like = next(value for value in values if isinstance(value, Tensor))
@@ -156,7 +153,8 @@ def _apply(name: str, *values: Value) -> Value:
 # ---- trees
 
 
-def _compile(node: Node) -> Compiled:
+def compile_value(node: Node) -> Compiled:
+    """The function of any tree: a number where all of it is settings, a tensor elsewhere."""
     if node.name == "number":
         return lambda context: node.value
     if node.name == "a":
@@ -165,23 +163,14 @@ def _compile(node: Node) -> Compiled:
         return lambda context: _probabilities(context, node.of)
     if node.is_quantity:
         return lambda context: context[0].quantity(node.name, node.of, int(node.value))
-    parts = [_compile(part) for part in node.parts]
-    if len(parts) == 1:
-        [own] = parts
-        return lambda context: _apply(node.name, own(context))
-    # The part that needs most room goes first: then few vocabularies are ever held at once.
-    order = sorted(range(len(parts)), key=lambda at: -_room(node.parts[at]))
-    settings = [part.level is Level.SETTING < node.level for part in node.parts]
+    parts = [(compile_value(part), part.level is Level.SETTING < node.level) for part in node.parts]
 
     def compute(context: Context) -> Value:
-        values: list[Value] = [None] * len(parts)
-        for at in order:
-            values[at] = parts[at](context)
-            if settings[at]:
-                values[at] = as_tensor(values[at], context[0].q)
-        while len(values) > 1:
-            values[:2] = [_apply(node.name, *values[:2])]
-        return values[0]
+        like = context[0]
+        values = ((part(context), is_setting) for part, is_setting in parts)
+        return apply(
+            node.name, *(as_tensor(value, like.q) if is_setting else value for value, is_setting in values)
+        )
 
     return compute
 
@@ -190,11 +179,3 @@ def _probabilities(context: Context, of: str) -> Tensor:
     b, _, tokens = context
     values: Tensor = getattr(b, of)
     return values if tokens is None else values.gather(-1, tokens)
-
-
-def _room(node: Node) -> int:
-    """How many vocabularies are held at once while a part is computed, its result among them."""
-    if node.level < Level.TOKEN or node.is_quantity:
-        return 0
-    needed = sorted(map(_room, node.parts), reverse=True)
-    return max(len(needed) + 1, *(need + before for before, need in enumerate(needed)))

@@ -84,7 +84,7 @@ class HarnessModel(TemplateLM):
         self._request = Request(
             token_ids=[0],
             method=method,
-            lenience=lenience,
+            lenience=lenience,  # type: ignore[arg-type]  # None is the method's default
             temperature=temperature,
             draft_length=draft_length,
             seed=seed,
@@ -245,7 +245,7 @@ class HarnessModel(TemplateLM):
                 method.name,
                 logits[0],
                 logits[-1].to(logits[0].device),
-                lenience=self._request.lenience or 0.0,
+                lenience=self._request.lenience,
                 temperature=self._request.temperature or 1.0,
                 rule=self._request.rule,
             )

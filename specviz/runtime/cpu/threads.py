@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch
@@ -67,13 +68,14 @@ def choose(model: nn.Module) -> None:
     """Measure what is best for a language model on the CPU, and remember it; leave any other device alone."""
     if {parameter.device.type for parameter in model.parameters()} != {"cpu"}:
         return
-    counts = worth_trying(_budget)
 
     @torch.inference_mode()
-    def run(tokens: int) -> None:
-        model(torch.zeros(1, tokens, dtype=torch.long), use_cache=False)
+    def run(tokens: int, count: int) -> None:
+        with limited_to(count):
+            model(torch.zeros(1, tokens, dtype=torch.long), use_cache=False)
 
-    _chosen[model] = Threads(_best(run, _SMALL, counts), _best(run, _LARGE, counts), _budget)
+    few, more = (quickest(partial(run, tokens), worth_trying(_budget)) for tokens in (_SMALL, _LARGE))
+    _chosen[model] = Threads(few, more, _budget)
 
 
 def chosen(model: nn.Module) -> Threads | None:
@@ -81,23 +83,20 @@ def chosen(model: nn.Module) -> Threads | None:
     return _chosen.get(model)
 
 
-def _best(run: Callable[[int], object], tokens: int, counts: list[int]) -> int:
-    best, least = counts[0], _seconds(run, tokens, counts[0])
+def quickest(run: Callable[[int], object], counts: list[int]) -> int:
+    """The number of threads with which `run` takes the least time; a larger one only if it saves a tenth."""
+
+    def seconds(count: int) -> float:
+        begin = time.perf_counter()
+        run(count)
+        return time.perf_counter() - begin
+
+    best = counts[0]
+    taken = {count: min(seconds(count) for _ in range(_REPETITIONS)) for count in counts}
     for count in counts[1:]:
-        if (seconds := _seconds(run, tokens, count)) < _WORTHWHILE * least:
-            best, least = count, seconds
+        if taken[count] < _WORTHWHILE * taken[best]:
+            best = count
     return best
-
-
-def _seconds(run: Callable[[int], object], tokens: int, count: int) -> float:
-    """The quickest of a few passes."""
-    taken = []
-    with limited_to(count):
-        for _ in range(_REPETITIONS):
-            begin = time.perf_counter()
-            run(tokens)
-            taken.append(time.perf_counter() - begin)
-    return min(taken)
 
 
 @contextmanager

@@ -149,7 +149,7 @@ class Decoder:
         self._size, self._scale = attention.head_dim, attention.scaling
         self._heads, self._key_heads = config.num_attention_heads, config.num_key_value_heads
         self._epsilon = config.rms_norm_eps
-        self._turns: list[tuple[Tensor, Tensor]] = []
+        self._rotary: list[tuple[Tensor, Tensor]] = []
         """Cosines and sines by position; all that were made, since captured passes may read them."""
 
     def reading_bytes(self, visible: int) -> int:
@@ -162,12 +162,12 @@ class Decoder:
         """Allocate a cache's buffers, and what belongs to its positions, which captured passes may not."""
         weight = self._layers[0].heads[0]
         cache.allocate(len(self._layers), weight.new_empty(0, self._key_heads, 0, self._size))
-        if not self._turns or len(self._turns[-1][0]) <= cache.length:
+        if not self._rotary or len(self._rotary[-1][0]) <= cache.length:
             positions = torch.arange(power(cache.length + 1), device=weight.device)[None]
             like = torch.empty(0, dtype=torch.float32, device=weight.device)
             cosines, sines = self._core.rotary_emb(like, positions)
             half = self._size // 2
-            self._turns.append((cosines[0, :, :half].contiguous(), sines[0, :, :half].contiguous()))
+            self._rotary.append((cosines[0, :, :half].contiguous(), sines[0, :, :half].contiguous()))
 
     @torch.inference_mode()
     def is_right(self, model: Any) -> bool:
@@ -179,11 +179,12 @@ class Decoder:
         positions = torch.arange(_TRIED, device=device)[None]
         tokens = (positions * 37 + 5) % model.config.get_text_config().vocab_size
         size = model.get_output_embeddings().out_features
-        found = self.logits(tokens, positions, positions, cache, slice(0, 1), _TRIED, size)
-        own = model(tokens).logits.float()
-        known = own.isfinite()
-        apart = torch.where(known, found - own, 0).square().mean().sqrt()
-        return bool(apart <= _APART * own[known].std()) and torch.equal(found.isfinite(), known)
+        logits = self.logits(tokens, positions, positions, cache, slice(0, 1), _TRIED, size)
+        expected = model(tokens).logits.float()
+        finite = expected.isfinite()
+        difference = torch.where(finite, logits - expected, 0).square().mean().sqrt()
+        is_near = bool(difference <= _APART * expected[finite].std())
+        return is_near and torch.equal(logits.isfinite(), finite)
 
     def logits(
         self,
@@ -238,7 +239,7 @@ class Decoder:
             kernels.project_heads[
                 (self._heads + 2 * self._key_heads) * (self._size // 2 // half), _blocks(count, tiles["BT"])
             ](
-                *(self._normalized(hidden, layer.norm), *layer.heads, *biases, *norms, *self._turns[-1]),
+                *(self._normalized(hidden, layer.norm), *layer.heads, *biases, *norms, *self._rotary[-1]),
                 *(positions, index, queries, keys, values, count, columns, self._epsilon, *steps),
                 **shape,
                 WIDTH=self._hidden,
@@ -261,15 +262,9 @@ class Decoder:
             self._product(mixed, layer.out, hidden, adds=True)
             block = 32 if count <= _FEW else 64
             tiles = _tiles(block, count)
+            normalized = self._normalized(hidden, layer.inner_norm)
             kernels.gated_product[_blocks(self._inner, block), _blocks(count, tiles["BT"])](
-                *(
-                    self._normalized(hidden, layer.inner_norm),
-                    layer.gate,
-                    layer.up,
-                    inner,
-                    count,
-                    self._inner,
-                ),
+                *(normalized, layer.gate, layer.up, inner, count, self._inner),
                 WIDTH=self._hidden,
                 BN=block,
                 **tiles,

@@ -2,7 +2,7 @@
 
 A shape is captured at its third pass; the first two run kernel by kernel, which a capture needs as warm-up anyway. A
 capture is used only if its first replay agrees with the plain pass. One that fails is logged and tried again later; after
-three failures in a row no more are made, and what is captured is still used. Knows tensors and shapes; knows no model, no sequence and no cache.
+three failures in a row no more are made, and those made are still used. Knows tensors and shapes; knows no model, no sequence and no cache.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,11 +30,11 @@ Shape = tuple[int, ...]
 PLAIN = 2
 """Passes of a shape before it is captured: most shapes never come back."""
 STRIKES = 3
-"""Failed captures in a row, other than for want of memory, after which no more are made: what several may not do, none may."""
+"""Failed captures in a row, other than for want of memory, after which no more are made."""
 MOST = 128
 """Shapes captured at once. Each takes some megabytes of its own, for a thousand kernels' arguments."""
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
-"""How far a replay may lie from the plain pass, as a share of the largest number; half precisions: 0.05."""
+"""How far a replay may be from the plain pass, as a share of the largest number; half precisions: 0.05."""
 
 
 def capturing_allowed() -> bool:
@@ -45,16 +46,17 @@ class Graphs:
     """The captured passes of one model over one set of buffers, which must stay where they are until `clear`."""
 
     def __init__(self) -> None:
-        self.uncaptured = 0
-        """Passes so far of shapes that were still to be captured."""
-        self._plain: dict[Shape, int] = {}
+        self._stream: Any = None
+        self._suspended = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._plain: Counter[Shape] = Counter()
         self._captured: dict[Shape, _Captured | None] = {}
         self._failed: list[Any] = []
         self._pool: Any = None
-        self._stream: Any = None
         self._outputs: dict[tuple[int, torch.dtype], Tensor] = {}
         self._strikes = 0
-        self._suspended = False
 
     def __len__(self) -> int:
         """How many shapes are captured."""
@@ -77,22 +79,20 @@ class Graphs:
             forward: only launches kernels: no wait for the device, no branch on a value.
             inputs: on one CUDA device.
         """
-        if shape in self._captured:
-            captured = self._captured[shape]
-            return forward(*inputs) if captured is None else captured.replay(inputs)
-        self.uncaptured += self._may_capture
+        if captured := self._captured.get(shape):
+            return captured.replay(inputs)
         result = forward(*inputs)
-        self._plain[shape] = self._plain.get(shape, 0) + 1
-        if self._plain[shape] > PLAIN and self._may_capture:
-            self._capture(shape, forward, inputs, result)
+        if shape not in self._captured:
+            self._plain[shape] += 1
+            if self._plain[shape] > PLAIN and self._may_capture:
+                self._capture(shape, forward, inputs, result)
         return result
 
     def _capture(
         self, shape: Shape, forward: Callable[..., Tensor], inputs: Sequence[Tensor], expected: Tensor
     ) -> None:
-        """Capture a shape, or remember why not: None in its place where it is not to be tried again."""
-        own = [tensor.clone() for tensor in inputs]
-        graph = torch.cuda.CUDAGraph()
+        """Capture a shape; None instead of a capture where it is not to be tried again."""
+        own, graph = [tensor.clone() for tensor in inputs], torch.cuda.CUDAGraph()
         try:
             captured = _Captured(graph, own, self._output(expected))
             self._record(captured, forward, expected.device)
@@ -119,7 +119,7 @@ class Graphs:
         )
 
     def _output(self, like: Tensor) -> Tensor:
-        """Room for a result, which captures of about that size share: results are copied from there."""
+        """The buffer for a result, which captures of about that size share: results are copied from there."""
         size = 1 << (like.numel() - 1).bit_length(), like.dtype
         if size not in self._outputs:
             self._outputs[size] = like.new_empty(size[0])
@@ -144,19 +144,17 @@ class Graphs:
         All at once: freeing a graph frees the stream's cuBLAS workspace, which the others use (torch 2.12 and later). The
         pool goes with them: torch refuses a capture into a pool whose graphs are all gone.
         """
-        for captured in self._captured.values():
-            if captured:
-                with contextlib.suppress(RuntimeError, AssertionError):  # the device may be gone
-                    torch.cuda.current_stream(captured.output.device).synchronize()
-        self._plain, self._captured, self._failed, self._pool = {}, {}, [], None
-        self._strikes, self._outputs = 0, {}
+        for device in {each.output.device for each in self._captured.values() if each}:
+            with contextlib.suppress(RuntimeError, AssertionError):  # the device may be gone
+                torch.cuda.current_stream(device).synchronize()
+        self._reset()
 
     def suspend(self) -> bool:
         """Free all captures and make none until `resume`, because memory is short; returns True if any were freed."""
-        found = len(self) > 0
+        had_captures = len(self) > 0
         self.clear()
         self._suspended = True
-        return found
+        return had_captures
 
     def resume(self) -> None:
         """Allow captures again."""
@@ -181,8 +179,6 @@ class _Captured:
 
 def _alike(one: Tensor, other: Tensor) -> bool:
     """Whether two results differ by rounding alone; infinities and NaN must agree."""
-    finite = other.isfinite()
-    scale = torch.where(finite, other, 0).abs().amax()
-    near = (one - other).abs() <= _TOLERANCE.get(other.dtype, 0.05) * scale
-    same = (one == other) | (one.isnan() & other.isnan())
-    return bool(torch.where(finite, near, same).all())
+    scale = torch.where(other.isfinite(), other, 0).abs().amax()
+    tolerance = _TOLERANCE.get(other.dtype, 0.05) * float(scale)
+    return bool(torch.isclose(one, other, rtol=0, atol=tolerance, equal_nan=True).all())

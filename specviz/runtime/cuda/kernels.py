@@ -30,15 +30,15 @@ def _columns(x, t, tokens, k, width):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _rows(weight, rows, kept, k, width):  # type: ignore[no-untyped-def]
+def _rows(weight, rows, valid, k, width):  # type: ignore[no-untyped-def]
     """A tile [BN, BK] of a weight [N, width]; zeros beside it."""
-    seen = kept[:, None] & (k < width)[None, :]
+    seen = valid[:, None] & (k < width)[None, :]
     return tl.load(weight + rows.to(tl.int64)[:, None] * width + k[None, :], mask=seen, other=0.0)
 
 
 @triton.jit
 def _two_products(  # type: ignore[no-untyped-def]
-    x, t, tokens, one, rows, other, other_rows, kept,
+    x, t, tokens, one, rows, other, other_rows, valid,
     WIDTH: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
     """Rows of two weights times the same tokens x [T, WIDTH], float32 [BN, BT] each."""
@@ -47,8 +47,8 @@ def _two_products(  # type: ignore[no-untyped-def]
     for start in range(0, WIDTH, BK):
         k = start + tl.arange(0, BK)
         tile = _columns(x, t, tokens, k, WIDTH)
-        first = tl.dot(_rows(one, rows, kept, k, WIDTH), tile, first)
-        second = tl.dot(_rows(other, other_rows, kept, k, WIDTH), tile, second)
+        first = tl.dot(_rows(one, rows, valid, k, WIDTH), tile, first)
+        second = tl.dot(_rows(other, other_rows, valid, k, WIDTH), tile, second)
     return first, second
 
 
@@ -190,13 +190,13 @@ def product(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """out [T, outputs] = x [T, WIDTH] times weight [outputs, WIDTH], or += where ADDS."""
     rows = tl.program_id(0) * BN + tl.arange(0, BN)
-    kept = rows < outputs
+    valid = rows < outputs
     t = tl.program_id(1) * BT + tl.arange(0, BT)
     total = tl.zeros([BN, BT], tl.float32)
     for start in range(0, WIDTH, BK):
         k = start + tl.arange(0, BK)
-        total = tl.dot(_rows(weight, rows, kept, k, WIDTH), _columns(x, t, tokens, k, WIDTH), total)
-    written = kept[:, None] & (t < tokens)[None, :]
+        total = tl.dot(_rows(weight, rows, valid, k, WIDTH), _columns(x, t, tokens, k, WIDTH), total)
+    written = valid[:, None] & (t < tokens)[None, :]
     target = out + t.to(tl.int64)[None, :] * outputs + rows[:, None]
     if ADDS:
         total += tl.load(target, mask=written, other=0.0).to(tl.float32)
@@ -210,9 +210,9 @@ def gated_product(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """out [T, inner] = silu(x gate) · (x up), of normalized tokens x [T, WIDTH] (SwiGLU, Shazeer 2020)."""
     rows = tl.program_id(0) * BN + tl.arange(0, BN)
-    kept = rows < inner
+    valid = rows < inner
     t = tl.program_id(1) * BT + tl.arange(0, BT)
-    first, second = _two_products(x, t, tokens, gate, rows, up, rows, kept, WIDTH, BN, BK, BT)
+    first, second = _two_products(x, t, tokens, gate, rows, up, rows, valid, WIDTH, BN, BK, BT)
     result = first / (1 + tl.exp(-first)) * second
     target = out + t.to(tl.int64)[None, :] * inner + rows[:, None]
-    tl.store(target, result.to(out.dtype.element_ty), mask=kept[:, None] & (t < tokens)[None, :])
+    tl.store(target, result.to(out.dtype.element_ty), mask=valid[:, None] & (t < tokens)[None, :])

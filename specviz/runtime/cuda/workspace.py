@@ -7,6 +7,7 @@ model's workspace; others allocate buffers of their own. Knows models and buffer
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,41 +20,42 @@ from specviz.compat.transformers import attention_of
 from specviz.runtime.cuda.graphs import Graphs, capturing_allowed
 from specviz.runtime.kv_cache import KVCache
 
-_GRAIN = 512
-"""Positions by which captured buffers grow."""
-
 
 class Workspace:
     """KV cache and captured passes of one model."""
 
     def __init__(self) -> None:
         self.graphs = Graphs()
-        self.cache = KVCache(grain=_GRAIN, doubles=True, on_move=self.graphs.clear)
-        self._holder: Any = None
+        self.cache = KVCache(on_move=self.graphs.clear)
+        self._holder: Callable[[], Any] = _nobody
 
     def acquire(self, holder: object) -> bool:
         """Reserve it for `holder` until `release` or until that is collected; returns False if another holds it."""
-        if not self.is_free_for(holder):
-            return False
-        self._holder = weakref.ref(holder)
-        return True
+        if self.is_free_for(holder):
+            self._holder = weakref.ref(holder)
+            return True
+        return False
 
     def is_free_for(self, holder: object) -> bool:
         """Whether `holder` holds it or could acquire it."""
-        return self._holder is None or self._holder() in (None, holder)
+        return self._holder() in (None, holder)
 
     def release(self) -> None:
         """End the holder's use; passes may be captured again."""
-        self._holder = None
+        self._holder = _nobody
         self.graphs.resume()
 
     def free_memory(self) -> bool:
         """Free captured passes, and the buffers if they are not in use; returns True if any were freed."""
-        found = self.graphs.suspend()
-        if self._holder is None or self._holder() is None:
-            found = self.cache.slots > 0 or found
+        freed = self.graphs.suspend()
+        if self._holder() is None:
+            freed = self.cache.slots > 0 or freed
             self.cache.free()
-        return found
+        return freed
+
+
+def _nobody() -> None:
+    """The holder of a workspace that is not in use."""
 
 
 def single_gpu(model: nn.Module) -> torch.device | None:
@@ -72,18 +74,13 @@ def workspace(model: nn.Module) -> Workspace | None:
     """
     if single_gpu(model) is None or not capturing_allowed():
         return None
-    signature = _signature(model)
-    before, kept = _workspaces.get(model, (None, None))
-    if kept is None or before != signature:
-        if kept is not None:
-            kept.free_memory()
-        kept = Workspace()
-        _workspaces[model] = signature, kept
-        weakref.finalize(model, kept.cache.free).atexit = False
-    return kept
-
-
-def _signature(model: nn.Module) -> object:
-    """What captured passes of a model depend on."""
     attention = attention_of(model) if isinstance(model, PreTrainedModel) else None
-    return attention, tuple(tensor.data_ptr() for tensor in chain(model.parameters(), model.buffers()))
+    signature = attention, tuple(tensor.data_ptr() for tensor in chain(model.parameters(), model.buffers()))
+    before, shared = _workspaces.get(model, (None, None))
+    if shared is None or before != signature:
+        if shared is not None:
+            shared.free_memory()
+        shared = Workspace()
+        _workspaces[model] = signature, shared
+        weakref.finalize(model, shared.cache.free).atexit = False
+    return shared

@@ -27,15 +27,15 @@ from specviz.models.placement import dtype_name, find_device
 from specviz.models.tokenizer import encode_prompt
 from specviz.progress import Progress
 from specviz.runtime.cpu.threads import budget, set_budget, worth_trying
-from specviz.runtime.machine import describe_machine, describe_processor, versions
-from specviz.runtime.memory import PeakMemory, bandwidth
 from specviz.schema.settings import Request
 from specviz.tools.bench.contender import Bed, Contender, Ours
 from specviz.tools.bench.contenders import LENIENCE, SPEED, VERIFIER_ONLY, contenders
 from specviz.tools.bench.measurements import Measured, Measurements, Participant, Sample
+from specviz.tools.bench.memory import PeakMemory, bandwidth
 from specviz.tools.bench.options import BenchmarkOptions, choose_prompts
 from specviz.tools.bench.probes import measure_forwards, measure_overhead, measure_together
 from specviz.tools.bench.shapes import find_temperature, shape_pair, tuned_twin
+from specviz.tools.machine import describe_machine, describe_processor, versions
 
 _WARM_UP_TOKENS = 8
 _TRIALS = 2

@@ -12,19 +12,18 @@ from itertools import takewhile
 from typing import Any
 
 from specviz.analysis.statistics import Quartiles, quartiles
-from specviz.engine.draft_length import expected_passes, expected_tokens
+from specviz.engine.draft_length import expected_tokens
 from specviz.errors import RequestError
 
 
 def bound(acceptance: float, drafter_seconds: float, verifier_seconds: Sequence[float]) -> tuple[float, int]:
     """The largest possible speed-up over the verifier alone, by bare forward passes; and the K that reaches it.
 
-    A round of K draft tokens runs the verifier once over K tokens, `verifier_seconds[K - 1]`, and the drafter K times, but
-    the last time only if all before were accepted. K = 0 is not to draft, with a speed-up of 1.
+    A round of K draft tokens runs the verifier once over K tokens, `verifier_seconds[K - 1]`, and the drafter K times. K = 0 is not to draft, with a speed-up of 1.
     """
     gains = [(1.0, 0)]
     for k, seconds in enumerate(verifier_seconds, 1):
-        round_seconds = expected_passes(acceptance, k) * drafter_seconds + seconds
+        round_seconds = k * drafter_seconds + seconds
         gains.append((expected_tokens(acceptance, k) * verifier_seconds[0] / round_seconds, k))
     return max(gains)
 

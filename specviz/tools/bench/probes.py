@@ -14,11 +14,10 @@ from typing import Any
 import torch
 
 from specviz.engine.events import Decided
-from specviz.engine.plan import may_hold_back
-from specviz.runtime.memory import MemoryReader
 from specviz.schema.settings import Request
 from specviz.tools.bench.contender import Bed, Ours, timed
 from specviz.tools.bench.measurements import Forwards, Overhead, Together
+from specviz.tools.bench.memory import MemoryReader
 
 _TRIES, _PAIRS = 9, 25
 _OVERHEAD_RUNS = 2
@@ -65,25 +64,20 @@ class _Bare:
         return tokens, positions, first + count
 
     @property
-    def draws(self) -> bool:
-        """Whether the drafter draws in one go."""
-        return self._models["drafter"].draws
-
-    @property
-    def holds_back(self) -> bool:
-        """Whether rounds leave out a K-th draft token that is not needed."""
-        return may_hold_back(self._models["drafter"], self._models["verifier"])
+    def is_fused(self) -> bool:
+        """Whether the drafter runs its passes and draws in one call."""
+        return self._models["drafter"].is_fused
 
     @torch.inference_mode()
     def draft(self, count: int) -> float:
-        """Seconds of drawing so many draft tokens in one go, at T = 1."""
+        """Seconds of fused drafting of so many draft tokens, at T = 1."""
         drafter = self._models["drafter"]
-        line = torch.full((1, 1 + count), self._token)
+        ids = torch.full((1, 1 + count), self._token)
         uniforms = torch.linspace(0, 0.9, count, dtype=torch.float64)[None]
 
         def work() -> None:
-            room = torch.empty(1, count, drafter.vocabulary_size)
-            drafter.draft(line, room, [count], [self.start], 1.0, uniforms)
+            q = torch.empty(1, count, drafter.vocabulary_size)
+            drafter.draft(ids, q, [count], [self.start], 1.0, uniforms)
 
         return timed(self.device, work)[1]
 
@@ -109,7 +103,7 @@ def measure_forwards(
         for model, runner in zip(models, bed.ours.runners(apart=True), strict=True)
     )
     draws: list[float] = []
-    for attempt in range(_TRIES + 1 if bare.draws else 0):
+    for attempt in range(_TRIES + 1 if bare.is_fused else 0):
         bare.round(0, 1)  # in a round the drafter's passes come after the verifier's, too
         seconds = bare.draft(bed.draft_length)
         if attempt:
@@ -147,10 +141,9 @@ def measure_overhead(contender: Ours, prompt: Sequence[int], tokens: int, inspec
             seconds = time.perf_counter() - begin
             if isinstance(event, Decided) and event.round.draft_length == length:
                 bare.start = len(prompt) + len(event.run.token_ids) - len(event.round.tokens)
-                drafted = len(event.round.proposals) if bare.holds_back else length
-                taken = bare.round(drafted, length or 1)
+                taken = bare.round(length, length or 1)
                 if event.round.index:  # the first pass of a shape pays for its set-up
-                    found.passes.append(drafted)
+                    found.passes.append(length)
                     found.round_seconds.append(seconds)
                     found.bare_seconds.append(taken)
             begin = time.perf_counter()

@@ -33,7 +33,6 @@ from specviz.models.placement import dtype_name
 from specviz.models.registry import AssetSource, find_pair
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import Progress
-from specviz.runtime.machine import describe_machine
 from specviz.tools.distill import evaluation
 from specviz.tools.distill.curve import CurvePoint, expectations
 from specviz.tools.distill.prompts import held_out_prompts
@@ -41,6 +40,7 @@ from specviz.tools.distill.settings import DistillationSettings, raise_if_stoppe
 from specviz.tools.distill.student import make_student
 from specviz.tools.distill.texts import Texts, write_texts
 from specviz.tools.distill.training import Training, TrainingBatches
+from specviz.tools.machine import describe_machine
 from specviz.tools.templates import Templates
 
 

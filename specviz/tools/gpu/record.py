@@ -16,7 +16,7 @@ from typing import Any
 from specviz.files import write_whole
 from specviz.models.loading import release_memory
 from specviz.progress import Progress
-from specviz.runtime.machine import describe_machine, describe_processor, versions
+from specviz.tools.machine import describe_machine, describe_processor, versions
 
 Found = dict[str, Any]
 """What a step found: numbers, words and lists of them, by name. With `error`, it broke off, and is tried again."""

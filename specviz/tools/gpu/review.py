@@ -19,10 +19,10 @@ from specviz.engine.engine import Engine
 from specviz.models.modules import tune
 from specviz.models.pair import ModelPair
 from specviz.progress import silent
-from specviz.runtime.memory import bandwidth
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 from specviz.tools.bench.contender import timed
+from specviz.tools.bench.memory import bandwidth
 from specviz.tools.bench.shapes import find_temperature, tuned_twin
 from specviz.tools.gpu.job import Job, environment
 from specviz.tools.gpu.passes import Passes

@@ -11,13 +11,12 @@ from dataclasses import replace
 from functools import cache, partial
 
 from specviz.engine.batch import Batch
-from specviz.engine.draft_length import DraftingStatistics
 from specviz.engine.sequence import Sequence
 from specviz.models.pair import ModelPair
 from specviz.models.tokenizer import TokenLabels
-from specviz.runtime.memory import bandwidth
 from specviz.schema.settings import Request
 from specviz.tools.bench.contender import timed
+from specviz.tools.bench.memory import bandwidth
 from specviz.tools.gpu.job import Job, environment
 from specviz.tools.gpu.record import Found, Record
 from specviz.tools.templates import Rows
@@ -67,7 +66,7 @@ def _rounds(job: Job, load: Callable[[], ModelPair], rows: int, bytes_a_second: 
     """Median milliseconds of a round of lossless decoding at K = 4 over `rows` sequences, and its floor."""
     tokens, prompt = (24, 16) if job.tiny else (160, _PROMPT)
     pair = replace(load(), eos_token_ids=frozenset())
-    batch = Batch(pair, DraftingStatistics())
+    batch = Batch(pair)
     labels = TokenLabels(pair.tokenizer)
     requests = [
         Request(

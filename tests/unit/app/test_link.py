@@ -56,7 +56,7 @@ def test_a_link_asks_for_no_longer_text_than_the_server_writes() -> None:
         "The link’s “tokens” was left out: it must be a whole number from 8 to 200.",
     )
     five = ranged(5)["max_new_tokens"]
-    assert (five.offered, five.default, five.step, five.is_whole) == ((5, 5), 5, 8, True)
+    assert (five.offered, five.default, five.step, five.setting.is_whole) == ((5, 5), 5, 8, True)
 
 
 def test_panes_come_in_order() -> None:

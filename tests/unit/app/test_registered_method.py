@@ -11,6 +11,7 @@ import torch
 from specviz.analysis.sweep.grid import SweepGrid
 from specviz.app.api import methods as listed
 from specviz.app.components.lenience_track import LenienceTrack
+from specviz.app.components.lessons import Playground
 from specviz.app.components.scripted_html import method_words
 from specviz.app.controls import describe_method, method_dropdown
 from specviz.app.link import parse_link
@@ -22,21 +23,26 @@ from specviz.engine.engine import Engine
 from specviz.schema.settings import Request
 from tests.support.tiny import tiny_pair
 
+RULES = {
+    "expression": "q1(v) >= (1 - a) * max p1",
+    "ratio": "p(v) / q(v) + a",
+}
 
-@pytest.fixture
-def mine() -> Iterator[Method]:
+
+@pytest.fixture(params=list(RULES))
+def mine(request: pytest.FixtureRequest) -> Iterator[Method]:
+    """One line that is a deferral test, and one that is an acceptance ratio."""
     method = register_method(
         Method(
             name="mine",
             title="Mine",
-            expression="q1(v) >= (1 - a) * max p1",
+            **{request.param: RULES[request.param]},
             sentence="Trusts what the drafter finds nearly as likely as the verifier its favourite.",
             lenience_range=(0, 1),
             offered_range=(0, 1),
             default_lenience=0.5,
             strict_end="0: seldom trust",
             drafter_end="1: always trust",
-            lenience_at=lambda b, score: 1 - score / b.max_p1.squeeze(-1).double(),
         )
     )
     yield method
@@ -46,10 +52,15 @@ def mine() -> Iterator[Method]:
 def test_it_stands_wherever_methods_are_listed(mine: Method) -> None:
     assert list(METHODS)[-1] == "mine"
     assert ("Mine", "mine") in method_dropdown("speed", "method").choices
-    assert "q₁(v) ≥ (1 − α)·max p₁" in describe_method("mine")
+    formula = "q₁(v) ≥ (1 − α)·max p₁" if mine.expression else "accept with min(1, p(v) / q(v) + α)"
+    assert formula in describe_method("mine")
     words = method_words()["mine"]
     assert (words["group"], words["expression"], words["range"]) == ("Your own", mine.expression, [0, 1])
-    assert (words["score_label"], words["threshold_label"]) == ("q₁(v)", "(1 − α)·max p₁")
+    labels = ("q₁(v)", "(1 − α)·max p₁") if mine.expression else (None, None)
+    assert (words["score_label"], words["threshold_label"]) == labels
+    # What the playground computes from.
+    assert words["tree"].keys() == ({"test", "score", "threshold"} if mine.expression else {"ratio"})
+    assert Playground().props["methods"]["mine"] == words
     assert "mine" in LenienceTrack().props["methods"]
     assert listed()[-1]["formula"] == mine.formula
     assert parse_link([("method", "mine"), ("lenience", "0.25")]).settings == {
@@ -71,8 +82,12 @@ def test_it_runs_and_is_inspected(mine: Method, tmp_path: Path) -> None:
     for run in runs:
         assert run.alternatives[-1].method == "mine"
         for token in run.tokens:
-            assert token.rule.trusted == (token.rule.score >= token.rule.threshold)
+            if mine.expression:
+                assert token.rule.trusted == (token.rule.score >= token.rule.threshold)
             assert token.what_if.flips[-1] is not None
+    assert any(token.what_if.flips[-1] for run in runs for token in run.tokens)
+    if not mine.expression:
+        return
 
     def rule(b: Distributions, a: float) -> tuple[torch.Tensor, torch.Tensor]:
         return b.q1, (1 - a) * b.max_p1

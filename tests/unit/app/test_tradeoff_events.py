@@ -1,4 +1,4 @@
-"""What the tab Speed or quality begins with is drawn once, for all starts of the same copy."""
+"""What the tab Speed or quality begins with is drawn once for each version of the figure and of its sweep."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specviz.app.tabs.tradeoff_controls import cost_presets
 from specviz.app.tabs.tradeoff_events import TradeoffEvents
 
 
-def test_the_first_figure_is_kept_until_its_sweep_changes(
+def test_the_first_figure_is_cached_until_its_sweep_or_its_version_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
@@ -24,6 +24,9 @@ def test_the_first_figure_is_kept_until_its_sweep_changes(
     assert events.first() == drawn
     monkeypatch.setattr(TradeoffEvents, "drawn", lambda *_: "drawn anew")
     assert events.first() == drawn
+    with monkeypatch.context() as now:
+        now.setattr("specviz.app.tabs.tradeoff_events.FIGURE_VERSION", "another")
+        assert events.first() == "drawn anew"
     other = shutil.copytree(SHELF, tmp_path / "sweep")
     with (other / "timings.jsonl").open("a") as file:
         file.write("\n")

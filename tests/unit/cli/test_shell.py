@@ -18,13 +18,13 @@ import pytest
 import typer
 
 from specviz import __version__
+from specviz.app.settings import CONTROLS
 from specviz.cli import main as shell
 from specviz.cli.generate import write_token
-from specviz.cli.options import ListsCommand
+from specviz.cli.options import ListsCommand, option_of
 from specviz.core.methods import METHODS
 from specviz.models.pair import ModelPair
 from specviz.models.registry import PAIRS
-from specviz.schema.settings import SETTINGS
 from specviz.schema.trace import Run
 from tests.support.tiny import tiny_pair
 
@@ -107,7 +107,7 @@ def test_the_prompt_may_come_through_a_pipe(
         (["--draft-length", "0"], "from 1 to 16"),
         (
             ["--draft-length", "many"],
-            "Draft length is 'many'; it must be a whole number from 1 to 16 (or \"auto\"",
+            "Draft length is 'many'; it must be a whole number from 1 to 16 or \"auto\"",
         ),
         (["--forbid", "two words"], "each must be exactly one"),
     ],
@@ -162,10 +162,10 @@ def test_every_setting_is_an_option_with_its_default(capsys: pytest.CaptureFixtu
     """The shell asks for what Python, page and endpoints ask for, in the same words."""
     assert shell.main(["generate", "--help"]) == 0
     words = " ".join(capsys.readouterr().out.split())
-    for setting in SETTINGS.values():
-        if setting.option:
-            assert setting.option in words
-            assert setting.help in words
+    for name, control in CONTROLS.items():
+        if option := option_of(name):
+            assert option in words
+            assert control.help in words
 
 
 def test_options_take_several_values_or_are_repeated() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numba
 import numpy as np
+import pytest
 from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
@@ -17,6 +20,7 @@ from numba.core.compiler import CompileResult
 from numba.core.dispatcher import Dispatcher
 from numba.extending import register_jitable
 
+from specviz.compat import numba as compat
 from specviz.compat.numba import CompiledFunction, array_at, array_part, target_features
 
 
@@ -41,8 +45,63 @@ def test_the_names_are_there() -> None:
     )
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
+    return tmp_path / "machine-code"
+
+
+def was_cached(sources: str = "") -> bool:
+    """Compile a small function, or read it; whether it was read."""
+    made = CompiledFunction(lambda x: x + 1, 1, returns=True, name="next", sources=sources)
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(made.address)(6) == 7
+    return made.was_cached
+
+
+def test_compiled_code_is_cached_and_a_damaged_file_is_made_anew(own_cache: Path) -> None:
+    assert [was_cached(), was_cached()] == [False, True]
+    (path,) = own_cache.glob("*.bin")
+    for damage in (path.read_bytes()[:-7], b"", b"\0" * 200):
+        path.write_bytes(damage)
+        assert [was_cached(), was_cached()] == [False, True]
+
+
+def test_code_of_other_sources_or_for_another_processor_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not was_cached()
+    assert not was_cached("changed")
+    monkeypatch.setattr(compat, "target_name", lambda: "another")
+    assert not was_cached()
+    monkeypatch.undo()
+
+
+def test_the_cache_is_a_folder_that_its_owner_alone_can_write(own_cache: Path) -> None:
+    was_cached()
+    assert own_cache.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("damage", ["group", "all", "link", "file"])
+def test_nothing_is_read_from_a_cache_that_others_can_write(
+    damage: str, own_cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All is compiled anew, which is told once."""
+    assert not was_cached()
+    if damage in ("group", "all"):
+        own_cache.chmod(0o770 if damage == "group" else 0o707)
+    else:
+        own_cache.rename(own_cache.with_name("elsewhere"))
+        if damage == "link":
+            own_cache.symlink_to("elsewhere")
+        else:
+            own_cache.touch()
+    compat._folder.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        assert [was_cached(), was_cached()] == [False, False]
+    assert len(caplog.records) == 1
+    compat._folder.cache_clear()
+
+
 def test_a_compiled_function_runs() -> None:
-    made = CompiledFunction(lambda x, y: x * y, 2, returns=True, name="product", source="", folder=None)
+    made = CompiledFunction(lambda x, y: x * y, 2, returns=True, name="product", sources="")
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     assert kind(made.address)(6, 7) == 42
     assert not made.was_cached
@@ -75,8 +134,8 @@ def test_reading_what_was_compiled_loads_no_registries(tmp_path: Path) -> None:
 
 
 READER = """
-import sys
-from pathlib import Path
+import os, sys
+os.environ["SPECVIZ_CACHE"] = sys.argv[1]
 import numba, numpy as np
 from specviz.compat.numba import compiled_for_python
 
@@ -86,7 +145,7 @@ def total(values, more):
         found += value
     return found
 
-loop = compiled_for_python(total, "f8(f8[::1], i8)", name="total", source="", folder=Path(sys.argv[1]), nogil=True)
+loop = compiled_for_python(total, "f8(f8[::1], i8)", name="total", sources="", nogil=True)
 print(bool(loop.stats.cache_hits), "numba.np.linalg" in sys.modules)
 print(loop(np.array([1.0, 2.0]), 4), numba.njit(lambda values: np.sum(values))(np.arange(5.0)))
 """
@@ -124,5 +183,5 @@ def counted(start: int, folder: str) -> CompiledFunction:
     def whole(x):  # type: ignore[no-untyped-def]
         return count(x, 1) + count(x, 2) + count(x, 3) + count(x, 4) + count(x, 5)
 
-    name = f"from-{start}"
-    return CompiledFunction(whole, 1, returns=True, name=name, source="", folder=Path(folder))
+    os.environ["SPECVIZ_CACHE"] = folder
+    return CompiledFunction(whole, 1, returns=True, name=f"from-{start}", sources="")

@@ -149,7 +149,7 @@ def test_no_rule_takes_more_than_its_share() -> None:
         with _Held(size) as held:
             score, threshold = method.rule(b, 0.3)
             assert not threshold.isnan().any()
-        assert held.most <= 10, rule
+        assert held.most <= 16, rule
         assert held.passes <= 4 * MAX_WORK, rule
         assert score.shape[-1] in (1, size)
     assert 50 <= refused <= 150

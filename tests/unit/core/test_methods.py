@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from specviz.core.backend import TORCH, Backend
+from specviz.core.compiled import compiled_backend
 from specviz.core.distributions import Distributions
 from specviz.core.later_methods import SINCE
 from specviz.core.methods import GROUPS, METHODS, PAPER, get_method
@@ -189,9 +191,9 @@ def test_what_is_asked_of_tokens_and_of_places_is_what_the_whole_says(name: str)
         chosen = torch.tensor([4, 0])
         taken = ruling.select(chosen)
         some = tokens.flatten()[chosen]
-        assert torch.equal(ruling.pi(tokens), ruling.pi().gather(-1, tokens[..., None])[..., 0])
+        assert torch.equal(ruling.pi(tokens[..., None]), ruling.pi().gather(-1, tokens[..., None]))
         assert torch.equal(taken.acceptance(some), ruling.acceptance(tokens).flatten()[chosen])
-        for whole, part in ((ruling.pi(), taken.pi()), (ruling.residual(), taken.residual())):
+        for whole, part in ((ruling.pi(), taken.pi()), (ruling.residual(tokens), taken.residual(some))):
             assert torch.equal(whole.flatten(0, 1)[chosen], part)
         for whole, part in zip(
             ruling.deferral_test(tokens) or (), taken.deferral_test(some) or (), strict=True
@@ -199,8 +201,9 @@ def test_what_is_asked_of_tokens_and_of_places_is_what_the_whole_says(name: str)
             assert torch.equal(whole.flatten()[chosen], part)
 
 
+@pytest.mark.parametrize("backend", [TORCH, compiled_backend() or TORCH], ids=["torch", "compiled"])
 @pytest.mark.parametrize("name", METHODS)
-def test_a_decision_has_the_same_bits_whatever_is_beside_it(name: str) -> None:
+def test_a_decision_has_the_same_bits_whatever_is_beside_it(name: str, backend: Backend) -> None:
     """Laws 2 and 3: other places, other rows and other threads: in float32, over a vocabulary large enough to be split up."""
     generator = torch.Generator().manual_seed(5)
     drafter = 3 * torch.randn(4, 49152, generator=generator)
@@ -214,13 +217,15 @@ def test_a_decision_has_the_same_bits_whatever_is_beside_it(name: str) -> None:
             for shape in ((1, 1), (1, 2), (1, 4), (2, 2)):
                 count = shape[0] * shape[1]
                 sides = (side[:count].view(*shape, -1) for side in (drafter, verifier))
-                ruling = Target.of(METHODS[name], Distributions(*sides), METHODS[name].default_lenience)
+                both = Distributions(*sides, backend=backend)
+                ruling = Target.of(METHODS[name], both, METHODS[name].default_lenience)
                 mine = tokens[:count].view(shape)
                 numbers = [
                     ruling.acceptance(mine),
-                    ruling.pi(mine),
+                    ruling.pi(mine[..., None]),
                     ruling.pi(),
-                    ruling.replacement(),
+                    ruling.residual(mine),
+                    ruling.draw_replacement(mine, torch.full(shape, 0.4, dtype=torch.float64)),
                 ]
                 found.append([number[0, 0] for number in [*numbers, *(ruling.deferral_test(mine) or ())]])
     finally:
@@ -302,7 +307,7 @@ def test_a_rule_says_which_distributions_it_reads(rule: str, read: set[str]) -> 
 
 
 def test_what_a_function_reads_is_not_known() -> None:
-    assert replace(METHODS["cactus"], weight="", share="", function=lambda both, a: both.max_p1).reads == {
+    assert replace(METHODS["cactus"], ratio="", share="", function=lambda both, a: both.max_p1).reads == {
         "q",
         "p",
         "q1",

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from specviz.core.sampling import Warp, distribution, draw, draw_in_two_steps, total, uniforms
+from specviz.core.backend import TORCH, Backend, draw_in_two_steps, total
+from specviz.core.compiled import compiled_backend
+from specviz.core.sampling import Warp, distribution, draw, uniforms
 
 THREADS = (1, 2)
 """So many threads at least, for whatever is summed differently by more than one."""
@@ -129,18 +131,26 @@ def test_ties_at_the_edge_fall_as_in_transformers(size: int, dtype: torch.dtype)
     assert distribution(few, 1.0, 0, 0.5)[0].nonzero().flatten().tolist() == [4, 5]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("dtype", "backend"),
+    [(torch.float32, compiled_backend() or TORCH), (torch.float32, TORCH), (torch.float64, TORCH)],
+)
 @pytest.mark.parametrize("temperature", [1e-300, 1e-40, 1e-21, 1e-19, 1e29, 1e40, 1e300])
-def test_temperatures_at_their_limits_are_greedy_or_uniform(temperature: float, dtype: torch.dtype) -> None:
-    """By compiled loops and by torch, also beside other temperatures, and with forbidden tokens."""
+def test_temperatures_at_their_limits_are_greedy_or_uniform(
+    temperature: float, dtype: torch.dtype, backend: Backend
+) -> None:
+    """By both backends, also beside other temperatures, and with forbidden tokens."""
     logits = torch.randn(2, 1, 300, generator=torch.Generator().manual_seed(4)).to(dtype)
     logits[..., 7] = -torch.inf
     heat = Warp(temperature).computable().temperature
     right = torch.ones_like(logits).index_fill(-1, torch.tensor(7), 0) / 299
     if temperature < 1:
-        right = distribution(logits, 0.0)
+        right = distribution(logits, 0.0, backend=backend)
     mixed = torch.tensor([[heat], [1.0]], dtype=torch.float64)
-    for found in (distribution(logits, heat), distribution(logits, mixed)[:1]):
+    for found in (
+        distribution(logits, heat, backend=backend),
+        distribution(logits, mixed, backend=backend)[:1],
+    ):
         assert (found - right[: len(found)]).abs().max() < 1e-6
 
 
@@ -170,9 +180,10 @@ def test_truncation_by_the_leading_tokens_is_the_one_by_sorting_all(
     assert torch.equal(quick, distribution(logits, **settings))
 
 
+@pytest.mark.parametrize("backend", [TORCH, compiled_backend() or TORCH], ids=["torch", "compiled"])
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0.7}, {"top_p": 0.9}, {"top_k": 40, "top_p": 0.9}])
-def test_a_distribution_has_the_same_bits_whatever_is_beside_it(settings: dict) -> None:
-    """Laws 2 and 3: the block does not show; neighbours do not show."""
+def test_a_distribution_has_the_same_bits_whatever_is_beside_it(settings: dict, backend: Backend) -> None:
+    """Laws 2 and 3: draft-length invariance and batch invariance."""
     logits = 3 * torch.randn(4, VOCABULARY, generator=torch.Generator().manual_seed(3))
     found = []
     before = torch.get_num_threads()
@@ -180,8 +191,9 @@ def test_a_distribution_has_the_same_bits_whatever_is_beside_it(settings: dict) 
         for threads in THREADS:
             torch.set_num_threads(threads)
             for count in (1, 2, 4):
-                probabilities = distribution(logits[None, :count], **settings)
-                token = draw(probabilities, torch.full((1, count), 0.4, dtype=torch.float64))
+                probabilities = distribution(logits[None, :count], **settings, backend=backend)
+                coins = torch.full((1, count), 0.4, dtype=torch.float64)
+                token = draw(probabilities, coins, backend)
                 found.append((probabilities[0, 0], total(probabilities)[0, 0], token[0, 0]))
     finally:
         torch.set_num_threads(before)

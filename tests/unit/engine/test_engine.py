@@ -17,6 +17,7 @@ from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Finished, Started
 from specviz.errors import EngineError, RequestError
 from specviz.models.pair import ModelPair
+from specviz.runtime.pass_times import PassTimes
 from specviz.runtime.prefix_cache import SHORTEST
 from specviz.schema.settings import MAX_DRAFT_LENGTH, Request
 from specviz.schema.trace import Run
@@ -120,27 +121,23 @@ def test_the_block_does_not_show(engine: Engine, method: str) -> None:
         assert len({tuple(run.accepted) for run in runs}) == 1
 
 
+@pytest.mark.parametrize("threshold", [0.0, 0.004])
 @pytest.mark.parametrize("method", PAPER)
 def test_whatever_lengths_are_chosen_the_text_is_one(
-    engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, method: str, threshold: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Law 2 for draft_length="auto": by its own choice, and at lengths thrown by dice."""
+    """Law 2 for draft_length="auto": by its own choice, and at lengths thrown by dice, with and without an early end."""
+    monkeypatch.setattr("specviz.engine.plan.THRESHOLD", threshold)
     requests = [Request(prompt=PROMPT, method=method, seed=seed, max_new_tokens=40) for seed in (0, 1)]
     fixed = engine.generate([dataclasses.replace(request, draft_length=5) for request in requests])
     chosen = engine.generate(requests)
     dice = random.Random(0)
 
-    class Thrown:
-        def __init__(self, *_: object) -> None:
-            self.length = dice.randint(1, MAX_DRAFT_LENGTH)
+    def thrown_length(times: PassTimes, sequences: int) -> int:
+        assert sequences <= len(requests)
+        return dice.randint(1, MAX_DRAFT_LENGTH)
 
-        def stop(self, confidences: list[list[float]]) -> int | None:
-            drafted = len(confidences[0])
-            assert len(confidences) <= len(requests)
-            assert {len(own) for own in confidences} == {drafted}
-            return dice.choice([None, None, drafted + 1, 1 if drafted == 1 else None])
-
-    monkeypatch.setattr("specviz.engine.batch.AdaptiveDraftLength", Thrown)
+    monkeypatch.setattr("specviz.engine.batch.best_draft_length", thrown_length)
     thrown = engine.generate(requests)
     for run, own, wild in zip(fixed, chosen, thrown, strict=True):
         assert own.draft_length is None
@@ -259,7 +256,7 @@ def test_calls_are_rounds_not_tokens(pair: ModelPair, engine: Engine, method: st
             hook.remove()
     rule, rounds = METHODS[method], len(run.rounds)
     assert counts["verifier"] == (rounds + 1 if rule.verifies else 0)
-    assert counts["drafter"] == (sum(len(r.proposals) for r in run.rounds) + 1 if rule.drafts else 0)
+    assert counts["drafter"] == (sum(r.draft_length for r in run.rounds) + 1 if rule.drafts else 0)
     assert run.verifier_calls == (rounds if rule.verifies else 0)
     assert run.drafter_calls == sum(len(r.proposals) for r in run.rounds)
     if method == "cascade_tokenV3":

@@ -102,7 +102,7 @@ def test_another_method_comes_with_its_own_lenience(engine: Engine) -> None:
     assert run.fork(3, method="cascade_chow").lenience == METHODS["cascade_chow"].default_lenience
     assert run.fork(3, method="cascade_chow", lenience=0.75).lenience == 0.75
     assert run.fork(3).draft_length == "auto"
-    own = one(engine, rule="q1(v) >= 0.2")
+    own = one(engine, method=OWN_RULE, rule="q1(v) >= 0.2")
     assert own.fork(3).rule == own.rule
     assert own.fork(3, method="cascade_chow").rule == ""
 

@@ -64,7 +64,7 @@ def test_the_paper_s_rules_written_as_expressions_write_the_same_texts(engine: E
     ]
     own = [
         asked(
-            "cascade_tokenV3",
+            OWN_RULE,
             each.seed,
             each.temperature,
             rule=PAPER_RULES[each.method],

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from transformers import StoppingCriteria, StopStringCriteria
 
 import specviz
-from specviz.analysis.comparison import compare
 from specviz.analysis.quality import log_probabilities, read_logits
 from specviz.analysis.sweep.grid import SweepGrid as SweepPlan
 from specviz.analysis.sweep.items import Item, Items
@@ -31,15 +30,15 @@ from specviz.errors import EngineError
 from specviz.integrations.lm_eval import HarnessModel
 from specviz.models.pair import ModelPair, pair_from_models
 from specviz.models.registry import PAIRS, AssetSource, HubSource, PairSpec
-from specviz.runtime import memory
 from specviz.runtime.cuda.workspace import workspace
 from specviz.schema.settings import Request
 from specviz.serving import zerogpu_service
+from specviz.serving.comparison import compare
 from specviz.serving.limits import Limits
 from specviz.serving.service import Service
 from specviz.serving.shared_engine import SharedEngine
 from specviz.serving.zerogpu_service import ZeroGpuService
-from specviz.tools.bench import benchmark, contenders, probes, shapes
+from specviz.tools.bench import benchmark, contenders, memory, probes, shapes
 from specviz.tools.bench.benchmark import Benchmark as BenchJob
 from specviz.tools.bench.benchmark import load_bed
 from specviz.tools.bench.contenders import Bed

@@ -13,14 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.core import sampling
+from specviz.core import backend
 from specviz.core.methods import PAPER
-from specviz.engine.accept import Accepted
-from specviz.engine.accept import accept as judge
 from specviz.engine.batch import Batch
-from specviz.engine.draft_length import DraftingStatistics
 from specviz.engine.engine import Engine
-from specviz.engine.plan import AcceptInputs
 from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError, PairError
 from specviz.models.loading import load_pair
@@ -341,16 +337,8 @@ def check_alike(ours: Any, theirs: Any, tolerance: float = 1e-9) -> None:
 def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lengths left to the engine depend on the clock; not here, so that rounds are comparable one by one."""
 
-    class Six:
-        length = 6
-
-        def __init__(self, *_: object) -> None:
-            pass
-
-        def stop(self, confidences: SequenceOf[SequenceOf[float]]) -> int | None:
-            return 6 if len(confidences[0]) == 5 else None
-
-    monkeypatch.setattr("specviz.engine.batch.AdaptiveDraftLength", Six)
+    monkeypatch.setattr("specviz.engine.batch.best_draft_length", lambda times, sequences: 6)
+    monkeypatch.setattr("specviz.engine.plan.THRESHOLD", 0.0)
 
 
 def check_on_gpu(pair: ModelPair, requests: SequenceOf[Request], there: ModelPair | None = None) -> list[Run]:
@@ -413,7 +401,7 @@ def test_draws_in_wider_steps_are_those_of_the_cpu(
     gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The vocabulary here is of a few blocks."""
-    monkeypatch.setattr(sampling, "_BLOCK", 128)
+    monkeypatch.setattr(backend, "_BLOCK", 128)
     check_on_gpu(pairs("llama"), mixed())
 
 
@@ -430,7 +418,7 @@ def test_memory_that_runs_out_is_a_sentence(gpu: PretendGpu, pairs: Pairs) -> No
 def seated(pair: ModelPair, requests: SequenceOf[Request], known: Any = None) -> Batch:
     """A batch whose prompts are read."""
     labels = TokenLabels(pair.tokenizer)
-    batch = Batch(pair, DraftingStatistics(), known)
+    batch = Batch(pair, known)
     for _ in batch.read([Sequence(number, request, pair, labels) for number, request in enumerate(requests)]):
         pass
     return batch
@@ -472,26 +460,10 @@ def test_a_text_alone_waits_once_a_round(gpu: PretendGpu, pairs: Pairs, method: 
         assert (gpu.reads, gpu.uploads) in ((1, 1), (1, 1 if number else 2)), str(gpu)
 
 
-def test_draft_tokens_are_judged_once_a_round(
-    gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The last one is drafted in any case, so that nobody need ask first whether it is wanted."""
-    calls: list[int] = []
-
-    def accept(inputs: AcceptInputs, *given: Any) -> Accepted:
-        calls.append(len(inputs.sequences))
-        return judge(inputs, *given)
-
-    monkeypatch.setattr("specviz.engine.round.accept", accept)
-    request = Request(prompt=PROMPT, method="speed", temperature=0.8, draft_length=4, max_new_tokens=16)
-    [run] = Engine(on_gpu(pairs("llama"))).generate(request)
-    assert len(calls) == len(run.rounds)
-    assert {len(each.proposals) for each in run.rounds} >= {3, 4}
-
-
 def test_a_prompt_is_sent_and_waited_for_once_a_pass(gpu: PretendGpu, pairs: Pairs) -> None:
     """Two models of one pass each, and the end."""
     there = on_gpu(pairs("llama"))
+    assert there.pass_times  # measured by passes of its own
     gpu.clear()
     seated(there, [Request(prompt=PROMPT)])
     assert (gpu.reads, gpu.uploads) == (3, 2), str(gpu)

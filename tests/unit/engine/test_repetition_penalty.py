@@ -248,7 +248,7 @@ def test_a_pair_s_own_penalty_that_is_none_is_refused_with_a_sentence(
 ) -> None:
     own_default(pair, -2.0, monkeypatch)
     with pytest.raises(
-        RequestError, match=r"repetition_penalty is -2\.0; it must be a number from 0\.01 to 100"
+        RequestError, match=r"Repetition penalty is -2\.0; it must be a number from 0\.01 to 100"
     ):
         engine.generate(Request(prompt=PROMPT))
     assert engine.generate(Request(prompt=PROMPT, repetition_penalty=1, max_new_tokens=1))

@@ -55,7 +55,7 @@ def test_an_own_batch_is_filled_in_the_order_of_the_requests() -> None:
     made.finish("a2")
     made.finish("a0")
     assert admit(made) == ["a4", "a5"]
-    assert (made.waiting, made.running, made.decoding) == (0, 4, ["a1", "a3", "a4", "a5"])
+    assert (made.load.waiting, made.load.running, made.decoding) == (0, 4, ["a1", "a3", "a4", "a5"])
 
 
 def test_nobody_joins_while_others_are_prefilling() -> None:
@@ -63,7 +63,7 @@ def test_nobody_joins_while_others_are_prefilling() -> None:
     made = scheduler(group("a"), group("b"))
     assert made.admit(everything) == ["a0"]
     assert made.admit(everything) == []
-    assert (made.prefilling, made.running, made.waiting) == (["a0"], 1, 1)
+    assert (made.prefilling, made.load.running, made.load.waiting) == (["a0"], 1, 1)
     made.prefilled()
     assert (made.prefilling, made.decoding) == ([], ["a0"])
     assert made.admit(everything) == ["b0"]
@@ -112,7 +112,7 @@ def test_memory_bounds_how_many_join() -> None:
     assert admit(made, room) == ["a0", "a1"]
     assert admit(made, room) == []
     assert asked == [["a0", "a1", "a2"], ["a2"]]
-    assert made.waiting == 1
+    assert made.load.waiting == 1
 
 
 def test_memory_is_not_asked_about_where_no_slot_is_free() -> None:
@@ -163,10 +163,10 @@ def test_a_full_queue_refuses_and_keeps_nothing() -> None:
     assert [each.visitor for each in made.groups] == ["a"]
     for index in range(2, 7):
         made.finish(f"a{index}")
-    assert made.waiting == 2
+    assert made.load.waiting == 2
     made.submit(group("c"))
     with pytest.raises(BusyError):
-        made.check_capacity(1)
+        made.load.check_capacity(1)
 
 
 def test_free_slots_count_as_room_in_the_queue() -> None:
@@ -200,7 +200,7 @@ def test_an_aborted_group_leaves_whatever_it_is_doing(state: str) -> None:
     for sequence, _ in made.leaving(0):
         assert made.finish(sequence) is aborted
     assert made.groups == [other]
-    assert made.group_of("a0") is None
+    assert aborted.unfinished == []
     made.prefilled()
     admit_all(made)
     assert made.decoding == ["b0", "b1"]
@@ -355,7 +355,7 @@ def test_whatever_happens_the_books_agree(
                     made.finish(sequence)
                     over.append(sequence)
         waiting = [sequence for each in made.groups for sequence in each.waiting]
-        assert made.running <= slots
+        assert made.load.running <= slots
         everyone = [*waiting, *made.prefilling, *made.decoding, *over]
         assert Counter(everyone) == Counter(sequence for each in submitted for sequence in each.sequences)
         positions = {position for _, position in made.queue_positions()}

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from specviz.runtime.attention import (
+    GROUPED_ATTENTION,
     group,
     grouped_attention,
     grouped_mask,
     mask_band,
 )
 from specviz.runtime.model_runner import ModelRunner
-from specviz.runtime.servable import GROUPED_ATTENTION
 from tests.support.tiny import FAMILIES, tiny_model
 
 HEADS, GROUPS, SIZE = 6, 2, 64

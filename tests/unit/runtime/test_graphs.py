@@ -18,7 +18,6 @@ from specviz.core.methods import PAPER
 from specviz.engine import batch
 from specviz.engine.engine import Engine
 from specviz.engine.events import Started
-from specviz.engine.round import RoundResult
 from specviz.errors import EngineError
 from specviz.models.pair import ModelPair
 from specviz.runtime.cuda import graphs as module
@@ -157,7 +156,7 @@ def test_what_fails_in_passing_costs_no_capture(gpu: PretendGpu, caplog: pytest.
     assert (gpu.replays - before, len(graphs), graphs.enabled) == (1, 3, True)
 
 
-def test_a_shape_without_room_runs_plainly_and_others_are_captured(gpu: PretendGpu) -> None:
+def test_a_shape_that_runs_out_of_memory_runs_plainly_and_others_are_captured(gpu: PretendGpu) -> None:
     graphs = Graphs()
 
     def hungry(values: Tensor) -> Tensor:
@@ -201,7 +200,6 @@ def test_captures_are_bounded(gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch) 
             values = torch.ones(width, device="cuda")
             assert graphs.run((width,), double, [values]).tolist() == [2.0] * width
     assert (len(graphs), graphs.enabled) == (2, True)
-    assert graphs.uncaptured == 2 * (PLAIN + 1)  # what is never captured is as fast as it will be
 
 
 def test_what_only_captures_may_use_is_not_spare(gpu: PretendGpu) -> None:
@@ -270,7 +268,7 @@ def test_larger_buffers_make_captures_anew(gpu: PretendGpu, pairs: Pairs) -> Non
         assert captures(there) > 0
 
 
-def test_two_engines_at_once_do_not_meet(gpu: PretendGpu, pairs: Pairs) -> None:
+def test_two_engines_at_once_share_no_workspace(gpu: PretendGpu, pairs: Pairs) -> None:
     """One has the workspace; the other makes do, and gets it when the first is done."""
     there, asked = on_gpu(pairs("llama")), request(2, draft_length=3, max_new_tokens=30)
     expected = ids(Engine(pairs("llama")), [asked])
@@ -303,7 +301,9 @@ def test_where_captures_fail_texts_do_not(
     with caplog.at_level(logging.WARNING):
         assert ids(Engine(there), requests) == ids(Engine(pairs("llama")), requests)
     assert captures(there) == 0
-    assert 1 <= len(caplog.records) <= 2 * STRIKES  # of each model
+    assert (
+        1 <= len(caplog.records) <= 4 * STRIKES
+    )  # of each model, while its passes are timed and while it decodes
 
 
 def test_numbers_that_are_not_finite_stay_with_the_run_that_made_them(gpu: PretendGpu, pairs: Pairs) -> None:
@@ -341,8 +341,10 @@ def test_a_warm_engine_captures_nothing_more_for_a_short_text(gpu: PretendGpu, p
     assert passes == []
 
 
-def test_company_costs_no_captures_where_there_was_room_ahead(gpu: PretendGpu, pairs: Pairs) -> None:
-    """Captures of one row over buffers of eight stay sound when others join."""
+def test_concurrent_sequences_cost_no_captures_where_buffers_were_reserved(
+    gpu: PretendGpu, pairs: Pairs
+) -> None:
+    """Captures of one slot over buffers of eight stay valid when others join."""
     there = on_gpu(pairs("llama"))
     engine = SharedEngine(there)
     requests = [request(n, draft_length=3, max_new_tokens=60) for n in (2, 3, 4, 2)]
@@ -353,16 +355,6 @@ def test_company_costs_no_captures_where_there_was_room_ahead(gpu: PretendGpu, p
     finally:
         engine.close()
     assert captures(there) >= before
-
-
-def test_what_a_pass_takes_before_it_is_captured_teaches_no_pace(gpu: PretendGpu, pairs: Pairs) -> None:
-    engine = Engine(on_gpu(pairs("llama")))
-    [run] = engine.generate(request(2, draft_length=3, max_new_tokens=100))
-    [costs] = engine._statistics.costs.values()
-    assert 0 < costs.rounds_seen < len(run.rounds) - PLAIN
-    before = costs.rounds_seen
-    [run] = engine.generate(request(2, draft_length=3, max_new_tokens=100))
-    assert costs.rounds_seen - before >= len(run.rounds) - PLAIN
 
 
 def test_pairs_of_one_model_with_other_vocabularies_share_no_capture(gpu: PretendGpu, pairs: Pairs) -> None:
@@ -383,7 +375,7 @@ def test_a_round_that_fails_leaves_the_workspace_free(
     engine = SharedEngine(there)
     run_round, failures = batch.run_round, [RuntimeError("a cable was loose")]
 
-    def fail_once(*arguments: Any) -> RoundResult:
+    def fail_once(*arguments: Any) -> Any:
         if failures:
             raise failures.pop()
         return run_round(*arguments)
@@ -427,7 +419,7 @@ def test_many_texts_leave_memory_where_it_was(gpu: PretendGpu, pairs: Pairs) -> 
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_who_has_no_room_waits_and_nobody_fails(
+def test_sequences_wait_for_memory_and_none_fails(
     gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch, shared: bool
 ) -> None:
     """Memory for a few rows: the others come when there is room, and every text is as if there had always been."""
@@ -526,7 +518,7 @@ def test_a_model_that_goes_takes_its_buffers_and_captures_along(gpu: PretendGpu,
     assert gpu.allocated == before
 
 
-def test_a_workspace_is_lent_to_one(gpu: PretendGpu) -> None:
+def test_a_workspace_has_one_holder(gpu: PretendGpu) -> None:
     class Holder:
         pass
 

@@ -17,7 +17,8 @@ import torch
 
 from specviz.engine.batch import Batch
 from specviz.engine.engine import BaseEngine, Engine
-from specviz.engine.events import Decided, Finished, Started, Waiting
+from specviz.engine.events import Decided, Event, Finished, Started, Stream, Waiting, finished
+from specviz.engine.scheduler import Scheduler
 from specviz.engine.sequence import Sequence
 from specviz.errors import BusyError, EngineError, RequestError
 from specviz.models.pair import ModelPair
@@ -27,7 +28,8 @@ from specviz.runtime.model_runner import ModelRunner
 from specviz.runtime.prefix_cache import PrefixCache
 from specviz.schema.settings import AUTO, Request
 from specviz.schema.trace import Run
-from specviz.serving.shared_engine import SharedEngine, reading_seconds
+from specviz.serving.policy import Policy
+from specviz.serving.shared_engine import SharedEngine
 from tests.support.tiny import tiny_pair
 
 METHODS = ("speed", "cascade_tokenV3", "verifier_only", "cascade_opt", "drafter_only")
@@ -38,6 +40,16 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
     """Texts end where they were asked to, or after thousands of tokens."""
     pair = tiny_pair("llama", tmp_path_factory.mktemp("shared"))
     return dataclasses.replace(pair, eos_token_ids=frozenset(), context_length=8000)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadsFor(Policy):
+    """Prompts are read for a fixed time between two steps."""
+
+    seconds: float = 0.0
+
+    def reading_seconds(self, step_seconds: float) -> float:
+        return self.seconds
 
 
 @pytest.fixture
@@ -62,6 +74,25 @@ def asked(number: int, **more: Any) -> Request:
 def endless(**more: Any) -> Request:
     """A request that goes on until it is stopped."""
     return asked(3, max_new_tokens=8000, **more)
+
+
+def decoding(engine: SharedEngine, **more: Any) -> Stream[Event | Waiting]:
+    """A stream of a request that decodes and goes on until the stream is closed."""
+    stream = engine.stream(endless(), **more)
+    while not isinstance(next(stream), Decided):
+        pass
+    return stream
+
+
+def wait_until_idle(engine: SharedEngine) -> None:
+    """Until all that was sent has been received, and nothing is served nor waits."""
+    for _ in range(3000):
+        engine.call(lambda: None)
+        engine.call(lambda: None)  # a turn lies between two calls of one thread
+        if not (engine.statistics.running or engine.statistics.waiting):
+            return
+        time.sleep(0.01)
+    raise AssertionError("something is still being served")
 
 
 def in_threads(functions: list[Callable[[], None]]) -> None:
@@ -95,109 +126,90 @@ def test_requests_that_join_at_any_time_get_the_texts_they_get_alone(
     assert max(run.neighbours for run in found.values()) > 0
     assert shared.statistics.finished["length"] + shared.statistics.finished["eos"] == 30
     assert shared.statistics.tokens == sum(len(run.tokens) for run in found.values())
-    while not shared.is_idle or shared.statistics.running:
-        time.sleep(0.01)
+    wait_until_idle(shared)
 
 
-def test_long_prompts_are_read_between_the_rounds_of_others(
-    pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Law 3: A prompt of many chunks does not stall those that decode; law 3 holds for both."""
-    monkeypatch.setattr("specviz.serving.shared_engine.CHUNK", 5)
-    # Rounds that take no time leave none for a second chunk.
-    no_time = property(lambda _: 0.0, lambda _self, _seconds: None)
-    monkeypatch.setattr(SharedEngine, "_step_seconds", no_time, raising=False)
+def test_long_prompts_are_read_between_the_rounds_of_others(pair: ModelPair) -> None:
+    """Law 3: a prompt of many chunks does not stall those that decode."""
+    engine = SharedEngine(pair, policy=ReadsFor(chunk=5))
     long = asked(1, token_ids=[5 + position % 50 for position in range(90)])
-    done: list[str] = []
-    running = shared.stream(endless())
-    while not isinstance(next(running), Decided):
-        pass
-
-    def read() -> None:
-        [run] = shared.generate(long)
-        done.append("read")
-        assert run.token_ids == alone(pair, long)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    between = 0
-    while not done:
-        between += isinstance(next(running), Decided)
-    reader.join()
+    running = decoding(engine)
+    begin = engine.statistics.rounds
+    for event in engine.stream(long):
+        if isinstance(event, Started):
+            assert engine.statistics.rounds - begin > 90 / 5
+        if isinstance(event, Finished):
+            assert event.run.token_ids == alone(pair, long)
     running.close()
-    assert between > 90 / 5
+    engine.close()
 
 
-def test_those_who_wait_join_between_two_rounds_for_as_long_as_a_round_takes(shared: SharedEngine) -> None:
+def test_those_who_wait_join_between_two_rounds(pair: ModelPair) -> None:
     """Nobody waits for a round of others just because somebody else was admitted before it."""
-    release, requests = threading.Event(), [asked(number, draft_length=3) for number in range(4)]
-    runs: list[Run] = []
-    held = threading.Thread(target=shared.call, args=(release.wait,))
+    engine = SharedEngine(pair, policy=ReadsFor(seconds=60.0))
+    begun, release, runs = threading.Event(), threading.Event(), []
+    held = threading.Thread(target=engine.call, args=(lambda: (begun.set(), release.wait()),))
     held.start()
-    asking = [
-        threading.Thread(target=lambda each=each: runs.extend(shared.generate(each))) for each in requests
-    ]
-    for each in asking:
-        each.start()
-    while shared.statistics.waiting < len(requests):
-        time.sleep(0.01)
-    shared._step_seconds = 60.0  # as if rounds took that long
+    begun.wait()
+    streams = [engine.stream(asked(number, draft_length=3)) for number in range(4)]
+    # When the thread is silent, `next` returns `Waiting` after a second: all are submitted then.
+    in_threads([lambda each=each: next(each) for each in streams])
     release.set()
-    for each in [held, *asking]:
-        each.join(60)
-    assert shared.statistics.rounds == max(len(run.rounds) for run in runs)
-    assert all(run.neighbours == len(requests) - 1 for run in runs)
+    for stream in streams:
+        runs += finished(stream)
+    assert engine.statistics.rounds == max(len(run.rounds) for run in runs)
+    assert all(run.neighbours == 3 for run in runs)
+    held.join()
+    engine.close()
 
 
-def test_where_steps_are_long_a_text_that_joins_does_not_wait_for_one(
-    pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
+def test_if_steps_are_long_a_sequence_that_joins_does_not_wait_for_one(
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Law 3: it has a first step of its own, of one draft token where K is left to the engine, and the text it gets alone."""
-    monkeypatch.setattr("specviz.serving.shared_engine._LONG_STEP", -1.0)
+    """Law 3: it has a first step of its own, of one draft token if K is automatic, and the text it gets alone."""
     monkeypatch.setattr(Batch, "is_invariant", True)
-    running = shared.stream(endless())
-    while not isinstance(next(running), Decided):
-        pass
-    requests = [asked(number, draft_length=AUTO) for number in range(10)]
-    for request in requests:
-        before = shared.statistics.rounds
-        [run] = shared.generate(request)
+    engine = SharedEngine(pair, max_sequences=6, policy=Policy(long_step=-1.0))
+    running = decoding(engine)
+    for number in range(10):
+        request = asked(number, draft_length=AUTO)
+        [run] = engine.generate(request)
         assert run.token_ids == alone(pair, request)
-        assert len(run.rounds) < shared.statistics.rounds - before + 1
         if run.method not in ("verifier_only", "drafter_only"):
             assert run.rounds[0].draft_length == 1
-    at_once = shared.generate([asked(number) for number in range(5)])
+    at_once = engine.generate([asked(number) for number in range(5)])
     assert [run.token_ids for run in at_once] == [alone(pair, asked(number)) for number in range(5)]
     short = asked(2, max_new_tokens=1)  # over with its first step
-    assert shared.generate(short)[0].token_ids == alone(pair, short)
+    assert engine.generate(short)[0].token_ids == alone(pair, short)
     running.close()
+    engine.close()
 
 
 def test_a_first_step_that_fails_is_tried_again_with_all(
-    pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specviz.serving.shared_engine._LONG_STEP", -1.0)
     monkeypatch.setattr(Batch, "is_invariant", True)
-    step = Batch.step
+    engine = SharedEngine(pair, policy=Policy(long_step=-1.0))
+    running = decoding(engine)
+    step, threw = Batch.step, []
 
-    def failing(self: Batch, *, short: bool = False) -> Any:
-        if short:
+    def failing(self: Batch, **more: Any) -> Any:
+        if more.get("short"):
+            threw.append(1)
             raise RuntimeError("a fault that passes")
-        return step(self)
+        return step(self, **more)
 
     monkeypatch.setattr(Batch, "step", failing)
-    running = shared.stream(endless())
-    while not isinstance(next(running), Decided):
-        pass
-    assert shared.generate(asked(1))[0].token_ids == alone(pair, asked(1))
+    assert engine.generate(asked(1))[0].token_ids == alone(pair, asked(1))
+    assert threw == [1]
     running.close()
+    engine.close()
 
 
 @pytest.mark.parametrize(("step", "reading"), [(0.0, 0.0), (0.1, 0.3), (0.5, 1.0), (2.0, 2.0)])
 def test_prompts_are_read_for_longer_than_a_round_but_do_not_hold_texts_up(
     step: float, reading: float
 ) -> None:
-    assert reading_seconds(step) == pytest.approx(reading)
+    assert Policy().reading_seconds(step) == pytest.approx(reading)
 
 
 def test_prompts_that_begin_alike_are_read_once_and_no_text_changes(
@@ -257,6 +269,7 @@ def test_queued_requests_see_their_position_and_a_full_queue_refuses(pair: Model
     assert next(streams[2]) == Waiting(0, 2)
     with pytest.raises(BusyError, match="queue is full"):
         engine.stream(endless(), visitor="late")
+    engine.call(lambda: None)
     assert engine.statistics.refused == 1
     stops[0].set()
     assert [event.run.stop_reason for event in streams[0] if isinstance(event, Finished)] == ["cancelled"]
@@ -439,10 +452,17 @@ def test_a_fault_while_a_round_is_recorded_ends_only_its_own_sequence(
     requests = [asked(number, method="speed", max_new_tokens=20) for number in range(3)]
     expected = [alone(pair, request) for request in requests]
     push, struck = Detokenizer.push, []
+    made: dict[int, Sequence] = {}
+    built = Sequence.__init__
+
+    def note(self: Sequence, index: int, request: Request, *args: Any, **more: Any) -> None:
+        built(self, index, request, *args, **more)
+        made[requests.index(request)] = self
+
+    monkeypatch.setattr(Sequence, "__init__", note)
 
     def breaks(self: Detokenizer, token: int) -> str:
-        sequence = next(each for each in shared._batch.sequences if each.detokenizer is self)
-        if sequence.request == requests[1] and len(sequence.ids) > sequence.prompt_length + 4:
+        if self is made[1].detokenizer and made[1].emitted > 4:
             struck.append(token)
             raise KeyError("a label")
         return push(self, token)
@@ -466,16 +486,32 @@ def test_a_fault_in_the_engine_itself_is_a_sentence_and_it_starts_anew(
     pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(shared, "_admit", lambda: 1 / 0)
+        patch.setattr(Scheduler, "admit", lambda *_: 1 / 0)
         with pytest.raises(EngineError, match="Something broke"):
             shared.generate(asked(0))
     assert shared.generate(asked(0))[0].token_ids == alone(pair, asked(0))
 
 
+def test_when_the_thread_ends_by_a_fault_every_caller_is_told(
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits, and whoever asks later."""
+    engine = SharedEngine(pair)
+    running = decoding(engine)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr(Scheduler, "leaving", lambda *_: exit())
+    with pytest.raises(EngineError, match="being stopped"):
+        list(running)
+    with pytest.raises(EngineError, match="being stopped"):
+        engine.call(lambda: 1)
+    engine.close()
+    assert not engine.is_alive
+
+
 def test_what_does_not_fit_is_refused_at_once(shared: SharedEngine) -> None:
     with pytest.raises(RequestError, match="no id of this pair"):
         shared.stream(Request(token_ids=[10**6]))
-    assert shared.is_idle
+    assert shared.statistics.waiting == shared.statistics.finished.total() == 0
 
 
 def test_a_closed_stream_holds_no_slot(shared: SharedEngine) -> None:
@@ -490,10 +526,7 @@ def test_a_closed_stream_holds_no_slot(shared: SharedEngine) -> None:
         if isinstance(event, Decided) and shared.statistics.running == 1 and not shared.statistics.waiting:
             break
     stays.close()
-    while not shared.is_idle:
-        time.sleep(0.01)
-    assert shared._batch.sequences == []
-    assert shared._queues == {}
+    wait_until_idle(shared)
     assert shared.statistics.finished["cancelled"] == 21
 
 
@@ -512,22 +545,28 @@ def test_closing_ends_all_runs_and_the_thread(pair: ModelPair) -> None:
     assert threading.active_count() == before
 
 
+def test_an_engine_that_is_dropped_leaves_no_thread(pair: ModelPair) -> None:
+    """Not before its last stream: that goes on until it ends."""
+    before = threading.active_count()
+    stream = SharedEngine(pair).stream(asked(0))
+    assert finished(stream)[0].token_ids == alone(pair, asked(0))
+    assert threading.active_count() == before + 1
+    del stream
+    for _ in range(1000):
+        if threading.active_count() == before:
+            return
+        time.sleep(0.01)
+    raise AssertionError("the thread goes on")
+
+
 def test_other_work_on_the_models_is_done_between_rounds(shared: SharedEngine) -> None:
     running = shared.stream(endless())
     next(running)
-    assert shared.call(threading.current_thread) is shared._thread
+    assert shared.call(threading.current_thread) not in (None, threading.current_thread())
     with pytest.raises(ZeroDivisionError):
         shared.call(lambda: 1 / 0)
     assert any(isinstance(next(running), Decided) for _ in range(50))
     running.close()
-
-
-def wait_until_idle(engine: SharedEngine) -> None:
-    for _ in range(3000):
-        if engine.is_idle:
-            return
-        time.sleep(0.01)
-    raise AssertionError("something is still being served")
 
 
 @pytest.mark.parametrize("kind", ["own", "shared"])
@@ -613,49 +652,39 @@ def test_a_stream_that_another_thread_closes_ends(shared: SharedEngine) -> None:
     assert shared.statistics.finished == {"cancelled": 2}
 
 
-def test_where_memory_is_short_the_prefix_cache_goes_before_anybodys_text(
+def test_when_memory_is_short_the_prefix_cache_goes_before_anybodys_text(
     pair: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The order is: prefix caches, captured passes, the longest sequence; each step is tried again before the next."""
     engine = SharedEngine(pair, max_sequences=4)
-    engine.generate(asked(1, token_ids=list(range(5, 45))))
-    caches = engine._prefix_caches
-    assert all(cache._kept for cache in caches)
     freed: list[str] = []
     captured = ["some"]
+    clear = PrefixCache.clear
 
-    def free_memory() -> bool:
+    def clear_prefixes(self: PrefixCache) -> bool:
+        cleared = clear(self)
+        freed.extend(["prefixes"] if cleared else [])
+        return cleared
+
+    def free_captures(self: Batch) -> bool:
         freed.append("captures")
-        assert not any(cache._kept for cache in caches)
         return bool(captured and captured.pop())
 
-    monkeypatch.setattr(engine._batch, "free_memory", free_memory)
-    clear = PrefixCache.clear
-    monkeypatch.setattr(PrefixCache, "clear", lambda self: (freed.append("prefixes"), clear(self))[1])
+    monkeypatch.setattr(PrefixCache, "clear", clear_prefixes)
+    monkeypatch.setattr(Batch, "free_memory", free_captures)
     short, long = asked(0, max_new_tokens=20), asked(3, max_new_tokens=60)
     expected = [alone(pair, short), alone(pair, long)]
-    failures = iter([True])
+    engine.generate(asked(1, token_ids=list(range(5, 45))))  # its prompt is cached
+    error, failures = torch.OutOfMemoryError("CUDA out of memory"), iter([True])
     with monkeypatch.context() as patch:
-        failing(
-            pair.verifier,
-            patch,
-            lambda ids: ids.shape[0] > 1 and next(failures, False),
-            torch.OutOfMemoryError("CUDA out of memory"),
-        )
+        failing(pair.verifier, patch, lambda ids: ids.shape[0] > 1 and next(failures, False), error)
         assert [run.token_ids for run in engine.generate([short, long])] == expected
     assert freed == ["prefixes"] * 2  # both models' caches; nobody's text, and no capture
+    beside = decoding(engine, visitor="beside")
     freed.clear()
-    beside = engine.stream(long, visitor="beside")
-    while not isinstance(next(beside), Decided):
-        pass
-    failing(
-        pair.verifier,
-        monkeypatch,
-        lambda ids: ids.shape[0] > 1,
-        torch.OutOfMemoryError("CUDA out of memory"),
-    )
+    failing(pair.verifier, monkeypatch, lambda ids: ids.shape[0] > 1, error)
     assert engine.generate(short)[0].token_ids == expected[0]
-    assert freed[-3:] == ["prefixes", "prefixes", "captures"]
+    assert [each for each in freed if each == "captures"] == ["captures"] * 2
     with pytest.raises(EngineError, match="Memory ran out with 2 request"):
         list(beside)
     engine.close()
@@ -705,9 +734,8 @@ def test_with_garbage_collection_switched_off_nothing_of_a_run_survives_it(
 
     monkeypatch.setattr(Sequence, "__init__", note)
     monkeypatch.setattr(KVCacheLayer, "__init__", note_layer)
-    monkeypatch.setattr(
-        logging.getLogger("specviz.serving.shared_engine"), "disabled", True
-    )  # pytest keeps records
+    for name in ("engine_loop", "recovery"):  # pytest keeps records, and these have errors
+        monkeypatch.setattr(logging.getLogger(f"specviz.serving.{name}"), "disabled", True)
     if end == "failed":
         failing(pair.verifier, monkeypatch, lambda ids: True, RuntimeError("kernel fault"))
     gc.collect()

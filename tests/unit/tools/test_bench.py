@@ -146,10 +146,10 @@ def test_agreement_counts_greedy_texts_that_are_the_same_to_the_end() -> None:
 
 
 def test_the_bound_is_what_acceptance_and_bare_passes_allow() -> None:
-    """Three proposals at a = 1/2 give 1.75 tokens, for 2.25 drafter passes and 4.4 instead of 4 a token; not to draft gains 1."""
+    """Three proposals at a = 1/2 give 1.75 tokens, for 3 drafter passes and 4.4 instead of 4 a token; not to draft gains 1."""
     gain, k = bound(0.5, 0.1, [4.0, 4.2, 4.4])
     assert k == 3
-    assert gain == pytest.approx(1.75 * 4 / (2.25 * 0.1 + 4.4))
+    assert gain == pytest.approx(1.75 * 4 / (3 * 0.1 + 4.4))
     assert bound(0.1, 3.0, [4.0, 5.0]) == (1.0, 0)
 
 

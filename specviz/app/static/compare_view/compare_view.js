@@ -1,7 +1,7 @@
 /**
  * Several runs side by side: one trace view a pane, the tokens at which their texts diverge, and one table.
  *
- * Draws the lines of `specviz/analysis/comparison.py` and computes no figure. All text in them is untrusted, so nodes
+ * Draws the lines of `specviz/serving/comparison.py` and computes no figure. All text in them is untrusted, so nodes
  * are only ever built from text, never from markup.
  *
  * createCompareView(root, {methods, sources}) -> {update(value)}
@@ -49,6 +49,9 @@ function madeWith(run) {
   return [el("q", "", short), " · " + [models, ...set, ...tokens].join(" · ")];
 }
 
+/** A pane's trace, for saving. */
+const linesOf = (entries) => entries.map((entry) => JSON.stringify(entry) + "\n").join("");
+
 /** A sentence of words and tokens, as nodes. */
 const sentence = (parts) => list(parts).map((part) => (typeof part === "string" ? part : quoted(part)));
 
@@ -73,7 +76,7 @@ function createCompareView(root, { methods = {}, sources = null } = {}) {
     const { anew, entries } = read(string(value));
     if (anew) reset();
     for (const entry of entries) if (entry) show(entry);
-    for (const pane of panes) pane.view.update(pane.trace);
+    for (const pane of panes) pane.view.take(pane.fresh.splice(0), () => linesOf(pane.entries));
     if (rows.length > 0) mark();
     else if (panes.some((pane) => pane.name)) write(panes.map((pane) => ({ name: pane.name })));
     find(".sc-common").hidden = panes.length === 0;
@@ -102,7 +105,7 @@ function createCompareView(root, { methods = {}, sources = null } = {}) {
       node.dataset.pane = String(at);
       grid.append(node);
       hideDrafts(node);
-      const pane = { node, title, note, trace: "", done: false, marked: null, method: "", name: "" };
+      const pane = { node, title, note, entries: [], fresh: [], done: false, marked: null, method: "", name: "" };
       pane.view = createTraceView(node, { methods, sources, latest: false, onSelect: (index) => follow(at, index) });
       panes.push(pane);
     }
@@ -113,7 +116,8 @@ function createCompareView(root, { methods = {}, sources = null } = {}) {
   }
 
   function add(pane, entry) {
-    pane.trace += JSON.stringify(entry) + "\n";
+    pane.entries.push(entry);
+    pane.fresh.push(entry);
     pane.done ||= entry.type === "end";
     if (entry.type !== "run") return;
     const method = Object.hasOwn(methods, entry.method) ? methods[entry.method] : {};

@@ -3,7 +3,7 @@
  * page and no language.
  */
 
-import { PRESETS, START, WORDS, ruled } from "../playground/cases.js";
+import { PRESETS, START, WORDS, ruled, turnsAt } from "../playground/cases.js";
 import { ROUNDING, blockEfficiency, coinsOf, largest, simulate, totalVariation } from "../playground/methods.js";
 
 export const THROWS = 1000;
@@ -38,8 +38,8 @@ export function figuresOf(state) {
     max_q: sureQ,
     max_p: sureP,
     gap: sureP - sureQ,
-    chow_turns: 1 - sureQ,
-    opt_turns: apart > 0 ? (sureP - sureQ) / apart : NaN,
+    chow_turns: turnsAt("cascade_chow", view),
+    opt_turns: turnsAt("cascade_opt", view),
     score: Array.isArray(view.score) ? NaN : view.score ?? NaN,
     threshold: view.threshold ?? NaN,
     q_of_verifier_word: q[wanted],

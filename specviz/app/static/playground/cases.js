@@ -2,17 +2,16 @@
  * Cases for the playground and for lessons: six words, distributions over them, and what a method makes of a case. Draws nothing.
  */
 
-import { withRule } from "../shared/expression.js";
-import { distributions, ruling } from "./methods.js";
+import { distributions, ruling, turningLenience } from "./methods.js";
 
 let rows = {}; // the methods' rows, as the server gave them
 export const setRows = (methods) => {
   rows = methods;
 };
-/** A method's row, with the case's own rule where it has one. */
-export const rowOf = ({ method, rule }) => (method === OWN_RULE ? withRule(rows[method], rule) : rows[method]);
+/** A method's row, with the case's own rule, as the server read it, where it has one. */
+export const rowOf = ({ method, rule }) => (method === OWN_RULE ? { ...rows[method], ...rule } : rows[method]);
 /** Whether a row says all that is needed to compute it here. */
-export const isComputed = (name, row) => Boolean(row.expression || row.weight) || ["drafter_only", "verifier_only", "speed"].includes(name);
+export const isComputed = (name, row) => Boolean(row.tree.test || row.tree.ratio) || ["drafter_only", "verifier_only"].includes(name);
 export const OWN_RULE = "own_rule";
 
 export const WORDS = ["Canberra", "Sydney", "Melbourne", "Perth", "a", "the"];
@@ -29,3 +28,6 @@ export const START = { ...PRESETS["confident and wrong"], method: "cascade_token
 /** What a method makes of a case. */
 export const ruled = (state) =>
   ruling(state.method, distributions(state.q1.map(Math.log), state.p1.map(Math.log), state.temperature), state.lenience, rowOf(state));
+
+/** From which lenience on a method trusts the drafter in both models' distributions. */
+export const turnsAt = (method, b) => turningLenience(rows[method], b);

@@ -4,10 +4,11 @@
  * page, and no random number but those it is given.
  */
 
-import { TOKEN, evaluate, parse, parseNumber, sides } from "../shared/expression.js";
+import { evaluate } from "../shared/expression.js";
 
-const FLOOR = 1e-10; // smallest denominator of speed's acceptance ratio
 const TINY = 2.2250738585072014e-308;
+const FAR = 1e4; // no lenience of interest is farther out
+const HALVINGS = 70;
 export const ROUNDING = 1e-12; // people set round numbers, and 1 − 0.7 should count as 0.3
 
 export const total = (values) => values.reduce((sum, value) => sum + value, 0);
@@ -42,43 +43,48 @@ function guideOf(method, { q, p }, trusted) {
   return p.map((mass, word) => (trusted[word] ? q[word] : 0) + mass * deferred);
 }
 
-/** Probability that a proposal of this word is accepted. */
-function acceptanceOf(method, guide, q, a) {
-  if (method === "drafter_only") return 1;
-  if (method === "verifier_only") return 0;
-  const proposed = method === "speed" ? Math.max((1 - a) * q, FLOOR) : Math.max(q, TINY);
-  return Math.min(1, guide / proposed);
-}
-
 /**
- * One method's view of one position, by its row {expression, weight, share}: the distributions, {score, threshold} (null unless
+ * One method's view of one position, by the trees of its row, {test, score, threshold, ratio, share}: the distributions, {score, threshold} (null unless
  * the test has two sides) and trusted by word (null without a test), {acceptance, residual, target} by word, the expected
  * acceptanceRate, and residualOf(word), what a rejection of that word draws from; `residual` is the average over all rejections.
  */
-export function ruling(method, b, a, row) {
+export function ruling(method, b, a, { tree }) {
   const { q, p } = b;
   const each = (tree) => q.map((_, word) => evaluate(tree, b, a, word));
-  const test = row.expression ? parse(row.expression) : null;
-  const [score, threshold] = (test && sides(test))?.map((side) => (side.level === TOKEN ? each(side) : evaluate(side, b, a, 0))) ?? [null, null];
-  const trusted = test && each(test);
+  const side = (part) => (part ? (part.name === "(v)" ? each(part) : evaluate(part, b, a, 0)) : null);
+  const [score, threshold] = [side(tree.score), side(tree.threshold)];
+  const trusted = tree.test ? each(tree.test) : null;
   const guide = guideOf(method, b, trusted);
-  const weights = row.weight ? each(parseNumber(row.weight)) : null;
-  const acceptance = q.map((mass, word) =>
-    (weights ? Math.min(1, weights[word] / Math.max(mass, TINY)) : acceptanceOf(method, guide[word], mass, a)));
+  const alone = { drafter_only: 1, verifier_only: 0 }[method];
+  const ratio = tree.ratio ? each(tree.ratio) : q.map((mass, word) => guide[word] / Math.max(mass, TINY));
+  const acceptance = ratio.map((value) => alone ?? (Math.min(1, value) || 0)); // 0 / 0 is 0
   const acceptanceRate = total(q.map((mass, word) => mass * acceptance[word]));
-  const shares = row.share ? each(parseNumber(row.share)) : null;
+  const shares = tree.share ? each(tree.share) : null;
   const after = (share) => scaled(guide.map((mass, word) => Math.max(0, share * mass - q[word])));
-  const alone = method === "drafter_only" ? q : method === "verifier_only" ? p : shares ? null : after(1);
-  const residualOf = (word) => alone ?? after(shares[word]);
+  const same = method === "drafter_only" ? q : method === "verifier_only" ? p : shares ? null : after(1);
+  const residualOf = (word) => same ?? after(shares[word]);
   const rejected = q.map((mass, word) => mass * (1 - acceptance[word]));
   const redrawn = () => p.map((_, word) => total(rejected.map((mass, from) => (mass > 0 ? mass * residualOf(from)[word] : 0))));
-  const residual = alone ?? scaled(redrawn());
+  const residual = same ?? scaled(redrawn());
   const emitted = () => {
     const again = shares ? redrawn() : residual.map((mass) => (1 - acceptanceRate) * mass);
     return q.map((mass, word) => mass * acceptance[word] + again[word]);
   };
-  const target = method === "speed" || weights ? emitted() : guide;
+  const target = tree.ratio ? emitted() : guide;
   return { ...b, method, lenience: a, score, threshold, trusted, acceptance, acceptanceRate, residual, residualOf, target };
+}
+
+/** The lenience from which on a test of the whole position holds; NaN where there is none. */
+export function turningLenience({ tree }, b) {
+  const holds = (a) => evaluate(tree.test, b, a, 0);
+  let [low, high] = [-FAR, FAR];
+  if (holds(low) || !holds(high)) return NaN;
+  for (let step = 0; step < HALVINGS; step += 1) {
+    const middle = (low + high) / 2;
+    if (holds(middle)) high = middle;
+    else low = middle;
+  }
+  return high;
 }
 
 /** Tokens a verifier call yields on average, if every proposal is accepted with the same probability. */

@@ -1,12 +1,13 @@
 /**
  * The playground: six words, two distributions to set by hand, and what a method makes of them, at every move.
- * Computes with methods.js in the browser; knows no model, no trace and no server.
+ * Computes with methods.js in the browser; knows no model and no trace.
  *
  * createPlayground(host, {methods})
- *   methods   name -> {title, formula, sentence, score_label, threshold_label, range, default_lenience, ends}
+ *   methods   name -> {title, formula, sentence, score_label, threshold_label, tree, range, default_lenience, ends}
  */
 
 import { el } from "../shared/dom.js";
+import { keepRules } from "../shared/rules.js";
 import { followTheme } from "../shared/theme.js";
 import { OWN_RULE, PRESETS, START, STEP, isComputed, rowOf, ruled, setRows } from "./cases.js";
 import { choice, distributionsControl, methodSelect, rangeControl, ruleControl } from "./controls.js";
@@ -14,6 +15,7 @@ import { figures, outcomeTable, ruleBox, throwsPanel } from "./displays.js";
 
 export function createPlayground(host, { methods }) {
   setRows(methods);
+  keepRules(methods[OWN_RULE] ? [methods[OWN_RULE]] : []);
   const offered = Object.keys(methods).filter((name) => isComputed(name, methods[name]));
   const state = { ...START };
   const change = (news) => {

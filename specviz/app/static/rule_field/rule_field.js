@@ -1,10 +1,12 @@
 /** The field for a rule on a tab: its value is the text as it is typed, a rule or not. Mounts `shared/rule_field.js`. */
 
 import { ruleField } from "../shared/rule_field.js";
+import { keepRules } from "../shared/rules.js";
 import { followTheme } from "../shared/theme.js";
 
 /** Mount the component in gradio’s element. */
 export function mount(element, { props, watch }) {
+  keepRules(props.known || []);
   const host = element.querySelector(".specviz");
   const field = ruleField(props.value || "", () => {});
   field.input.addEventListener("input", () => (props.value = field.input.value));

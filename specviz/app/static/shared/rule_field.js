@@ -1,15 +1,16 @@
 /**
  * A field for a rule: what is typed, the rule as it is set in type, and under a mistake a caret with a sentence. Text only: what is
- * typed never becomes markup. Knows the language; knows no method and computes nothing.
+ * typed never becomes markup. The server reads the rule; knows no method and computes nothing.
  */
 
 import { attributes, el } from "./dom.js";
-import { RuleError, parse, typeset } from "./expression.js";
+import { knownRule, readRule } from "./rules.js";
 
 const HELP = "q(v) p(v) q1(v) p1(v) · max, H, top(k, …) of q p q1 p1 · TV JS a · + - * / min max sqrt log exp · >= > <= < and or not";
 const PROMISE = "Trusts a token where it holds. Whatever it says, acceptance and residual follow from π, so decoding towards that π is lossless.";
+const PAUSE = 150; // milliseconds without a key before the server is asked
 
-/** A field that begins with a rule; `onRule` hears of each text that is one. {node, set, input}. */
+/** A field that begins with a rule; `onRule` hears of each rule that is typed, as the server reads it. {node, set, input}. */
 export function ruleField(rule, onRule) {
   const input = attributes(el("textarea", "sr-input"), { rows: 1, spellcheck: "false", autocapitalize: "off", autocomplete: "off",
     maxlength: 400, "aria-label": "Your own rule", "data-control": "rule" });
@@ -17,32 +18,39 @@ export function ruleField(rule, onRule) {
   const pointed = attributes(el("pre", "sr-pointed"), { "data-testid": "rule-pointed", "aria-hidden": "true" });
   const help = el("p", "sv-caption sr-help", HELP);
   const node = el("div", "sr-field", input, pointed, shown, help);
+  let timer = 0;
 
-  /** Says what the text means, or where it goes wrong; true where it is a rule. */
-  function check() {
-    const text = input.value;
-    try {
-      shown.replaceChildren(el("b", "", typeset(parse(text))), el("span", "sv-caption", PROMISE));
-      pointed.hidden = true;
-      input.removeAttribute("aria-invalid");
-      return true;
-    } catch (error) {
-      if (!(error instanceof RuleError)) throw error;
-      shown.textContent = error.message;
-      pointed.textContent = text.replace(/\s/g, " ") + "\n" + " ".repeat(error.position) + "^";
-      pointed.hidden = false;
-      input.setAttribute("aria-invalid", "true");
-      return false;
-    }
+  /** Say what the rule means, or where it goes wrong. */
+  function show(found) {
+    const wrong = found !== undefined && !found.tree;
+    pointed.hidden = !wrong;
+    if (wrong) input.setAttribute("aria-invalid", "true");
+    else input.removeAttribute("aria-invalid");
+    if (!found) return shown.replaceChildren();
+    if (!wrong) return shown.replaceChildren(el("b", "", found.formula), el("span", "sv-caption", PROMISE));
+    shown.textContent = found.sentence;
+    pointed.textContent = found.expression.replace(/\s/g, " ") + "\n" + " ".repeat(found.position) + "^";
   }
 
-  input.addEventListener("input", () => check() && onRule(input.value));
+  async function check(typed) {
+    const text = input.value;
+    const found = await readRule(text);
+    if (text !== input.value) return; // more was typed meanwhile
+    show(found);
+    if (typed && found?.tree) onRule(found);
+  }
+
+  input.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => check(true), knownRule(input.value) ? 0 : PAUSE);
+  });
   const set = (text) => {
     if (text === input.value) return;
+    clearTimeout(timer);
     input.value = text;
-    check();
+    check(false);
   };
   input.value = rule;
-  check();
+  check(false);
   return { node, set, input };
 }

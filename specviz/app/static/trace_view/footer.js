@@ -10,7 +10,7 @@ export function createFooter(section, { methods, sources, yardstick, shareCard }
   let run, rounds, value;
 
   function reset() {
-    [run, rounds, value] = [{}, 0, ""];
+    [run, rounds, value] = [{}, 0, () => ""];
     section.hidden = true;
   }
 
@@ -21,6 +21,7 @@ export function createFooter(section, { methods, sources, yardstick, shareCard }
     else if (entry?.type === "end") section.hidden = rounds === 0;
   }
 
+  /** Remember how to get the whole trace. */
   function keep(whole) {
     value = whole;
   }
@@ -37,8 +38,8 @@ export function createFooter(section, { methods, sources, yardstick, shareCard }
 
   button("share-card").hidden = shareCard === null;
   button("share-card").addEventListener("click", () => save(shareCard));
-  button("save-trace").addEventListener("click", () => save(() => saveTrace(run, value)));
+  button("save-trace").addEventListener("click", () => save(() => saveTrace(run, value())));
   button("save-page").hidden = sources === null;
-  button("save-page").addEventListener("click", () => save(() => savePage(run, value, yardstick(), methods, sources)));
+  button("save-page").addEventListener("click", () => save(() => savePage(run, value(), yardstick(), methods, sources)));
   return { reset, add, keep };
 }

@@ -6,7 +6,7 @@
 import { finite, list, string, waitingWords } from "../shared/dom.js";
 import { MOST_KEPT, createBranches } from "./branches.js";
 import { createForkBar } from "./fork_bar.js";
-import { parse } from "./reader.js";
+import { createReader, parse } from "./reader.js";
 import { lenienceText } from "./what_if.js";
 
 const MOVED = "specviz-fork-moved"; // from this mark on "specviz-fork" measures how long a branch takes to show
@@ -39,7 +39,9 @@ export function createForks(host, { text, methods, ask, stop, onWhole, onItem })
   let run, rounds, recorded, ended;
   let unloaded; // whether the server has said that it has no models to write with
   let number = 0; // of forks that were asked for
-  let writing = null; // what the server writes: {id, tokens, from, wish, branch, consumed}
+  let writing = null; // what the server writes: {id, tokens, from, wish, branch}
+  const read = createReader(); // of the server's answers
+  let answered = null; // the fork that they are about
   let timer = null;
   let pending = null; // what is to be done once the hand rests
 
@@ -168,18 +170,17 @@ export function createForks(host, { text, methods, ask, stop, onWhole, onItem })
   function request(wanted, source, about) {
     if (isFull()) return;
     number += 1;
-    writing = { ...about, id: number, branch: null, consumed: 0 };
+    writing = { ...about, id: number, branch: null };
     ask({ id: number, trace: beginning(source.run, source.rounds, wanted.tokens), ...wanted });
   }
 
   /** Take in what the server has answered so far: its first line says to which request. */
   function answer(value) {
-    const whole = string(value).slice(0, string(value).lastIndexOf("\n") + 1);
-    const opening = parse(whole.slice(0, whole.indexOf("\n")));
-    if (writing === null || opening?.type !== "fork" || opening.id !== writing.id) return;
-    const entries = whole.slice(writing.consumed).split("\n").filter(Boolean).map(parse);
+    const { anew, entries } = read(string(value));
+    if (anew) answered = null;
+    if (answered === null && entries[0]?.type === "fork") answered = entries.shift().id;
+    if (writing === null || answered !== writing.id) return;
     const begins = writing.branch === null;
-    writing.consumed = whole.length;
     for (const entry of entries) {
       if (writing.branch) branches.take(writing.branch, entry);
       else if (entry?.type === "run") {
@@ -220,5 +221,5 @@ export function createForks(host, { text, methods, ask, stop, onWhole, onItem })
   }
 
   reset();
-  return { reset, add, take: ask === null ? null : take, answer, back, ready: (items) => bar.ready(ended ? items : []) };
+  return { reset, add, take: ask === null ? null : take, answer, back, ready: (items) => ended && bar.ready(items) };
 }

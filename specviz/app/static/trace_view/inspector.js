@@ -4,7 +4,7 @@
  */
 
 import { DASH, chip, compared, el, finite, isExamined, list, nameOf, number, percent, percents, quoted } from "../shared/dom.js";
-import { withRule } from "../shared/expression.js";
+import { withRule } from "../shared/rules.js";
 import { picture } from "./picture.js";
 import { flipSentence, tellsWhatIf, whatIfNodes } from "./what_if.js";
 
@@ -41,10 +41,10 @@ function ruleSentence(token, run, method) {
   if (run.method === "drafter_only") return "Nothing was examined: every draft token is kept and the verifier never runs.";
   if (run.method === "verifier_only") return "Nothing was examined: the verifier writes every token itself.";
   if (run.method === "speed") return "No deferral rule: the two probabilities of the draft token decide.";
-  if (method.weight) return "No deferral rule: the coin is held against a chance of keeping that is the method’s own.";
+  if (method.tree?.ratio) return "No deferral rule: the coin is held against a chance of keeping that is the method’s own.";
   const rule = token.rule;
   if (!rule || !Number.isFinite(rule.score) || !Number.isFinite(rule.threshold)) return "The rule left no numbers here.";
-  if (method.expression && !method.threshold_label) return (rule.trusted ? "Trusted: the rule holds" : "Not trusted: the rule does not hold") + " for this token.";
+  if (method.tree?.test && !method.threshold_label) return (rule.trusted ? "Trusted: the rule holds" : "Not trusted: the rule does not hold") + " for this token.";
   const [score, threshold] = compared(rule.score, rule.threshold);
   return (rule.trusted ? "Trusted: " : "Not trusted: ") + (method.score_label || "score") + " = " + score +
     (rule.trusted ? " ≥ " : " < ") + (method.threshold_label || "threshold") + " = " + threshold + ".";
@@ -52,7 +52,7 @@ function ruleSentence(token, run, method) {
 
 /** How the acceptance probability came about, with the numbers of the draft token that was examined. */
 function acceptanceSentence(token, run, method) {
-  if (method.weight) return "Chance of keeping = " + number(token.acceptance) + "; coin " + number(token.coin) + ".";
+  if (method.tree?.ratio && run.method !== "speed") return "Chance of keeping = " + number(token.acceptance) + "; coin " + number(token.coin) + ".";
   const draft = token.draft || token;
   const strict = run.method === "speed";
   const formula = strict ? "min(1, p / ((1 − α) q))" : "min(1, π / q)";
@@ -161,7 +161,7 @@ export function inspectorNodes(item, run, methods, opened, take = null) {
   return [
     el("p", "sv-caption sv-where", "Token " + (finite(run.continues?.tokens) + index + 1) + " · round " + (finite(round.index) + 1)),
     el("h3", "sv-verdict", ...verdict(item, run)),
-    examined && picture(token, run),
+    examined && picture(token, run, { ratio: method.tree?.ratio }),
     el("p", "sv-sentence", ...sentence(item, run)),
     flip && el("p", "sv-flip", flip),
     fold("rule", "The rule and its numbers", opened, () => [

@@ -4,6 +4,7 @@
  */
 
 import { el, finite, percent, percents } from "../shared/dom.js";
+import { evaluate } from "../shared/expression.js";
 
 /** Its words; `written` is how a probability is written, `pair` how two that are compared are. */
 const ENGLISH = {
@@ -34,13 +35,14 @@ function bar(className, name, share, { written }) {
 
 /**
  * The picture of an examined token, {q, p, pi} those of its draft token. The target has a bar where it is not the verifier's
- * own distribution: where a rule changed it. A coin that is not `thrown` yet is not told.
+ * own distribution: where a rule changed it, or where `ratio`, the tree of speculative decoding, is eased. A coin that is not `thrown` yet is not told.
  */
-export function picture(token, run, { words = ENGLISH, thrown = true } = {}) {
+export function picture(token, run, { ratio = null, words = ENGLISH, thrown = true } = {}) {
   const draft = token.draft || token;
   const strict = run.method === "speed";
-  const eased = strict ? finite(draft.p) / Math.max(1e-9, 1 - finite(run.lenience)) : null;
-  const changed = strict ? run.lenience > 0 : Number.isFinite(draft.pi) && Math.abs(draft.pi - draft.p) > 1e-9;
+  const ease = () => draft.q * evaluate(ratio, { q: [draft.q], p: [draft.p] }, finite(run.lenience), 0);
+  const eased = strict && ratio ? ease() : null;
+  const changed = strict ? eased !== null && run.lenience > 0 : Number.isFinite(draft.pi) && Math.abs(draft.pi - draft.p) > 1e-9;
   const kept = Math.min(1, Math.max(0, finite(token.acceptance)));
   const passed = token.coin < token.acceptance;
   const [coin, chance] = words.pair(token.coin, token.acceptance);

@@ -1,5 +1,5 @@
 /**
- * Reads a "specviz-trace" (JSON lines) as it grows. Knows lines and entries; draws nothing.
+ * Reads JSON lines as they grow: each update reads what is new. Knows lines and entries; draws nothing.
  */
 
 const isToken = (token) => token !== null && typeof token === "object" && typeof token.text === "string";
@@ -16,15 +16,25 @@ export function parse(line) {
   }
 }
 
-/** A reader that remembers what it has read: read(value) gives the new entries and whether to start anew. */
+/**
+ * A reader of a value that grows: read(value) gives the entries of new lines, and whether to start anew because this is another
+ * value. The same value begins with the same first line, and has the line that was read last in the same place: rounds have
+ * times, so two runs do not share it.
+ */
 export function createReader() {
-  let consumed = "";
+  let first = "";
+  let last = "";
+  let next = 0; // where the first unread line begins
   return (value) => {
-    const anew = !value.startsWith(consumed);
-    const start = anew ? 0 : consumed.length;
-    const end = value.lastIndexOf("\n") + 1;
-    const lines = value.slice(start, Math.max(start, end)).split("\n").filter((line) => line.trim() !== "");
-    consumed = value.slice(0, end);
-    return { anew, entries: lines.map(parse) };
+    const anew = !(value.startsWith(first) && value.startsWith(last, next - last.length));
+    if (anew) [first, last, next] = ["", "", 0];
+    const entries = [];
+    for (let end = value.indexOf("\n", next); end >= 0; end = value.indexOf("\n", next)) {
+      last = value.slice(next, end + 1);
+      first ||= last;
+      next = end + 1;
+      if (last.trim() !== "") entries.push(parse(last));
+    }
+    return { anew, entries };
   };
 }

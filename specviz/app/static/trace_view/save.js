@@ -4,6 +4,7 @@
  */
 
 import { download } from "../shared/download.js";
+import { knownRule } from "../shared/rules.js";
 import { parse } from "./reader.js";
 
 /** The lines of a value that belong to the trace itself. */
@@ -58,10 +59,10 @@ const SAVED_STYLE = "body { margin: 0; padding: 16px; max-width: 1280px; margin-
   "@media (prefers-color-scheme: dark) { body { background: #0f1114; color: #f1f3f5; } }";
 const savedGlue = (entry) => 'import { createTraceView } from "' + entry + '";\n' +
   'const data = JSON.parse(document.getElementById("data").textContent);\n' +
-  'createTraceView(document.getElementById("page"), { methods: data.methods }).update(data.trace);';
+  'createTraceView(document.getElementById("page"), { methods: data.methods, rules: data.rules }).update(data.trace);';
 
 /** One self-contained page with this run; `sources` says where the app keeps the view's own files. */
-async function savedPage(trace, methods, sources) {
+async function savedPage(trace, methods, rules, sources) {
   const [template, styles, { entry, imports }] = await Promise.all([source(sources.template), Promise.all(sources.styles.map(source)), importMap(sources.module)]);
   // The policy shuts the network off for good, whatever the trace holds.
   return ["<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n",
@@ -70,7 +71,7 @@ async function savedPage(trace, methods, sources) {
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n",
     "<title>SpecViz: a saved run</title>\n<style>", SAVED_STYLE, "\n#page {\n", ...styles, "\n}</style>\n</head>\n<body>\n",
     "<h1>SpecViz: a saved run</h1>\n<div id=\"page\">", template, "</div>\n",
-    "<script type=\"application/json\" id=\"data\">", asData({ methods, trace }), "</script>\n",
+    "<script type=\"application/json\" id=\"data\">", asData({ methods, rules, trace }), "</script>\n",
     "<script type=\"importmap\">", asData({ imports }), "</script>\n",
     "<script type=\"module\">", savedGlue(entry), "</script>\n</body>\n</html>\n"].join("");
 }
@@ -78,5 +79,5 @@ async function savedPage(trace, methods, sources) {
 /** `yardstick` is the speed of the verifier alone, if the page knows it. */
 export async function savePage(run, value, yardstick, methods, sources) {
   const trace = value + (yardstick ? JSON.stringify(yardstick) + "\n" : "");
-  download(fileName(run, ".html"), "text/html", await savedPage(trace, methods, sources));
+  download(fileName(run, ".html"), "text/html", await savedPage(trace, methods, [knownRule(run.rule)].filter(Boolean), sources));
 }

@@ -5,10 +5,11 @@
  * It knows the trace format and the DOM; it knows no model, no server and no page around it. All text in a trace is
  * untrusted, so nodes are only ever built from text, never from markup.
  *
- * createTraceView(root, {methods, onSelect, sources, latest, onEnd, ask, stop}) -> {update(value), answer(value), pin(index), mark(index, badge, words)}
+ * createTraceView(root, {methods, rules, onSelect, sources, latest, onEnd, ask, stop}) -> {update(value), answer(value), pin(index), mark(index, badge, words)}
  *   root      the element holding trace_view.html
  *   methods   method name -> {title, formula, sentence, score_label, threshold_label, range}; range is what the
  *             what-if slider offers, [strict end, drafter's end]
+ *   rules     rules of people's own that runs may have, as the server read them; others it is asked for
  *   onSelect  called with (index, text) whenever a token is pinned
  *   latest    whether the inspector shows the latest token while none is chosen
  *   onEnd     called with the whole value once a run has ended
@@ -20,11 +21,13 @@
  *             itself; {"type": "yardstick", "seconds_per_token", "machine"}, the verifier's own speed;
  *             {"type": "branches", "leniences": [{"lenience", "trace"}]}, forks at other leniences, whose trace is "" where the text
  *             stays the same; and {"type": "show", "index"}, a token to begin with
+ *   take      in place of update, also returned: draws entries that somebody else has read; whole() gives the trace so far, for saving
  */
 
 import { el, string } from "../shared/dom.js";
 import { saveShareCard } from "../share_card/share_card.js";
 import { followTheme } from "../shared/theme.js";
+import { keepRules, readRule } from "../shared/rules.js";
 import { createFigures } from "./figures.js";
 import { createFooter } from "./footer.js";
 import { createForks } from "./forks.js";
@@ -42,9 +45,10 @@ const HINTS = [
 const KEPT = "specviz-run"; // the name under which a page keeps its last run
 
 export function createTraceView(root, options = {}) {
-  const { methods = {}, onSelect = () => {}, sources = null, latest = true, onEnd = () => {}, ask = null, stop = () => {} } = options;
+  const { methods = {}, onSelect = () => {}, rules = [], sources = null, latest = true, onEnd = () => {}, ask = null, stop = () => {} } = options;
   const host = root.matches(".specviz") ? root : root.querySelector(".specviz");
   const find = (selector) => host.querySelector(selector);
+  keepRules(rules);
   const read = createReader();
   const panel = find(".sv-inspector");
   const opened = new Set(); // folds of the inspector
@@ -56,6 +60,7 @@ export function createTraceView(root, options = {}) {
   const footer = createFooter(find(".sv-footer"), { methods, sources, yardstick: replay.yardstick, shareCard });
   const forks = createForks(host, { text, methods, ask, stop, onWhole: () => replay.finish(), onItem: inspectBranch });
   let run, rounds;
+  let inspected = null; // what the inspector shows: arguments of show
   let pinning = text; // the text whose token is pinned, if one is
 
   function shareCard() {
@@ -75,6 +80,12 @@ export function createTraceView(root, options = {}) {
   function update(value) {
     const { anew, entries } = read(string(value));
     if (anew) reset();
+    take(entries, () => string(value));
+  }
+
+  function take(entries, whole) {
+    footer.keep(whole);
+    if (entries.length === 0) return;
     const begins = text.items().length === 0;
     for (const entry of entries) {
       figures.add(entry);
@@ -87,8 +98,6 @@ export function createTraceView(root, options = {}) {
         timeline.add(text.add(entry), entry, run);
       } else if (entry?.type === "end") text.end(string(entry.tail));
     }
-    footer.keep(string(value));
-    if (entries.length === 0) return;
     if (entries.some((entry) => entry?.type !== "waiting")) find(".sv-empty").hidden = true;
     text.flush();
     figures.show();
@@ -98,11 +107,12 @@ export function createTraceView(root, options = {}) {
     const first = entries.find((entry) => entry?.type === "show");
     if (first) text.pin(first.index);
     if (entries.some((entry) => entry?.type === "recorded" && entry.plays === true)) replay.start();
-    if (entries.some((entry) => entry?.type === "end")) onEnd(value);
+    if (entries.some((entry) => entry?.type === "end")) onEnd(whole());
   }
 
   function start(entry) {
     run = entry;
+    if (string(entry.rule)) readRule(entry.rule).then(() => inspected && show(...inspected));
     const prompt = string(entry.prompt);
     find(".sv-prompt").hidden = prompt === "";
     find(".sv-prompt-short").textContent = prompt.slice(0, 300);
@@ -137,7 +147,10 @@ export function createTraceView(root, options = {}) {
 
   function inspect(item, pinned) {
     const box = find(".sv-inspected");
-    if (!item) return box.replaceChildren(...HINTS.map((hint) => el("p", "sv-hint", hint)));
+    if (!item) {
+      inspected = null;
+      return box.replaceChildren(...HINTS.map((hint) => el("p", "sv-hint", hint)));
+    }
     if (isTaken(text, pinned)) show(item, pinned, run, null);
   }
 
@@ -157,6 +170,7 @@ export function createTraceView(root, options = {}) {
   }
 
   function show(item, pinned, of, branch) {
+    inspected = [item, pinned, of, branch];
     const box = find(".sv-inspected");
     panel.classList.toggle("is-pinned", pinned);
     const take = forks.take && ((token) => {
@@ -182,7 +196,7 @@ export function createTraceView(root, options = {}) {
   });
   reset();
   followTheme(host);
-  return { update, answer: forks.answer, pin: choose, mark: text.mark };
+  return { update, take, answer: forks.answer, pin: choose, mark: text.mark };
 }
 
 /** Mount the component in gradio’s element; with `keeps` a page that is loaded again still has the run it made last. */

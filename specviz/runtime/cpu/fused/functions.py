@@ -1,244 +1,137 @@
-"""The compiled functions that a fused pass is made of: made, or read from the cache, when first asked for. Knows no model."""
+"""The compiled functions of a pass, made or read from the cache when first asked for; each returns an address. Knows no model."""
 
 from __future__ import annotations
 
-import gc
-import itertools
-import os
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba.extending import register_jitable
 
-from specviz.compat.numba import CompiledFunction
-from specviz.core import compiling, loops
-from specviz.runtime.cpu.fused import decoder_pass, layers, teamwork, tiles
+from specviz.compat.numba import CompiledFunction, digest
+from specviz.core import loops
+from specviz.runtime.cpu.fused import decoder_pass, layers, workers
 from specviz.runtime.cpu.fused.layers import POSITIONS
-from specviz.runtime.cpu.fused.memory import number, set_number
-from specviz.runtime.cpu.fused.processor import dot_products, has_tiles, reading
-from specviz.runtime.cpu.fused.products import (
-    PANEL_ROWS,
-    Arithmetic,
-    Format,
-    Precision,
-    panel_places,
-    product,
-    quantiser,
-    unpacker,
-)
+from specviz.runtime.cpu.fused.memory import CACHE_LINE, FLOAT_BYTES, set_number
+from specviz.runtime.cpu.fused.products import PANEL_ROWS, Format, Kernel, packer, product, unpacker
+from specviz.runtime.cpu.fused.tables import matrix_at
 from specviz.runtime.cpu.fused.vectors import LANES
 
-_source = compiling.sources()
+_SOURCES = digest(*sorted(Path(__file__).parent.glob("*.py")), Path(loops.__file__))
 _alive: list[CompiledFunction] = []
 
 
 def _compile(name: str, function: Callable[..., Any], arguments: int, *, returns: bool = False) -> int:
-    """Address of a function of int64 arguments."""
-    folder = compiling.compiled_directory()
-    with compiling.alone(name):
-        made = CompiledFunction(
-            function, arguments, returns=returns, name=name, source=_source, folder=folder
-        )
+    made = CompiledFunction(function, arguments, returns=returns, name=name, sources=_SOURCES)
     _alive.append(made)
     return made.address
 
 
 @cache
-def multiply(weights: Format, arithmetic: Arithmetic) -> int:
-    """Of a product with any number of rows: (w, x, ldx, start, ld_start, out, ld_out, first, last, blocks, rows), where ldx is the bytes
-    from a panel to the next; of floats from a row to the next.
+def multiply(kernel: Kernel) -> int:
+    """(matrix, panels, out, out_bytes, rows, first, last): outputs of a matrix in groups of 16 from `first` to `last` − 1.
 
-    Made for the groups of 16 outputs from `first` to `last` − 1. Rows are taken a few at a time, while the weights of a group
-    are in the processor's nearest cache.
+    Rows are taken a few at a time, as many as registers hold sums of, while the weights of a group are in the nearest cache: with many
+    registers two to six rows with two groups at once, and one, seven or eight with one.
     """
-    reading = arithmetic.reading
-    kind = f"{arithmetic.dots.name}-{arithmetic.precision.name}" if weights.is_quantised else "floats"
-    kind = f"{kind}-{reading.groups}-{reading.nearness}"
-    if not arithmetic.has_many_registers:
-        function = _group_by_group(weights, arithmetic, 4)
-    elif reading.groups == 1:
-        function = _group_by_group(weights, arithmetic, 8)
-    else:
-        function = _in_pairs(weights, arithmetic)
-    if weights.is_quantised and arithmetic.has_tiles:
-        kind, function = f"{kind}-tiles", _in_sixteens(weights, arithmetic, register_jitable(function))
-    return _compile(f"multiply-{weights.value}-{kind}".lower(), function, 11)
+    size, row_bytes, block_bytes = kernel.weights.block_bytes, kernel.row_bytes, kernel.block_bytes
+    most, groups = (8 if kernel.has_many_registers else 4), 1
+    if kernel.has_many_registers and kernel.arithmetic.reading.groups == 2:
+        groups = 2
+    single = product(kernel, (1, 7, 8) if groups == 2 else range(1, most + 1))
+    pair = product(kernel, range(2, 7), 2) if groups == 2 else single
 
-
-def _places(weights: Format, arithmetic: Arithmetic) -> Callable[..., tuple[int, int]]:
-    """numba function (x, ldx, row) -> (x, side) of `products.product`, for the rows from one on that share its panel."""
-    if not weights.is_quantised:
-        return register_jitable(lambda x, ldx, row: (x + row * ldx, ldx))
-    size = arithmetic.block_bytes
-    return register_jitable(lambda x, ldx, row: panel_places(x, ldx, size, row))
-
-
-def _group_by_group(weights: Format, arithmetic: Arithmetic, most: int) -> Callable[..., None]:
-    """Up to `most` rows at once: as many sums as registers hold."""
-    size, some = weights.block_bytes, product(weights, arithmetic, range(1, most + 1))
-    places = _places(weights, arithmetic)
-
-    def multiply(w, x, ldx, start, ld_start, out, ld_out, first, last, blocks, rows):  # type: ignore[no-untyped-def]
-        for group in range(first, last):
-            own, column = w + group * blocks * size, group * 4 * LANES
+    def multiply(matrix, panels, out, out_bytes, rows, first, last):  # type: ignore[no-untyped-def]
+        m = matrix_at(matrix)
+        blocks, start = m.blocks, m.start
+        group_bytes = blocks * size
+        for group in range(first, last, groups):
+            w, until = m.weights + group * group_bytes, min(group + groups, last)
+            if start != 0:
+                for row in range(rows):
+                    for own in range(group, until):
+                        layers.copy(start + own * CACHE_LINE, out + row * out_bytes + own * CACHE_LINE)
             row = 0
             while row < rows:
-                (x_at, side_at), taken = places(x, ldx, row), min(most, rows - row)
-                start_at, out_at = start + row * ld_start + column, out + row * ld_out + column
-                some(own, x_at, side_at, start_at, ld_start, out_at, ld_out, blocks, taken)
-                row += taken
-
-    return multiply
-
-
-def _in_pairs(weights: Format, arithmetic: Arithmetic) -> Callable[..., None]:
-    """Two to six rows with two groups at once, one, seven or eight with a group after the other: as many sums as registers hold."""
-    size = weights.block_bytes
-    pair, one = product(weights, arithmetic, range(2, 7), 2), product(weights, arithmetic, (1, 7, 8))
-    places = _places(weights, arithmetic)
-
-    def multiply(w, x, ldx, start, ld_start, out, ld_out, first, last, blocks, rows):  # type: ignore[no-untyped-def]
-        for group in range(first, last, 2):
-            own, column = w + group * blocks * size, group * 4 * LANES
-            row = 0
-            while row < rows:
-                left, (x_at, side_at) = rows - row, places(x, ldx, row)
-                start_at, out_at = start + row * ld_start + column, out + row * ld_out + column
-                if left == 1 or left >= 7 or group + 1 == last:
-                    taken = min(8, left) if left >= 7 else 1
-                    for each in range(min(2, last - group)):
-                        w_at, by = own + each * blocks * size, each * 4 * LANES
-                        one(w_at, x_at, side_at, start_at + by, ld_start, out_at + by, ld_out, blocks, taken)
+                left = rows - row
+                x = panels + row // PANEL_ROWS * blocks * block_bytes + row % PANEL_ROWS * row_bytes
+                to = out + row * out_bytes + group * CACHE_LINE
+                if groups == 2 and 1 < left < 7 and until - group == 2:
+                    taken = left
+                    pair(w, x, to, out_bytes, blocks, taken)
                 else:
-                    taken = min(6, left)
-                    pair(own, x_at, side_at, start_at, ld_start, out_at, ld_out, blocks, taken)
+                    taken = min(most, left) if groups == 1 or left >= 7 else 1
+                    for own in range(until - group):
+                        single(w + own * group_bytes, x, to + own * CACHE_LINE, out_bytes, blocks, taken)
                 row += taken
 
-    return multiply
-
-
-def _in_sixteens(weights: Format, arithmetic: Arithmetic, rest: Callable[..., None]) -> Callable[..., None]:
-    """Thirteen to sixteen rows by tiles, and what is left of more by `rest`. Some groups at a time, which stay in a near cache."""
-    size, least, begin, end = weights.block_bytes, tiles.LEAST, tiles.begin, tiles.end
-    sixteen, places = tiles.product(weights, arithmetic), _places(weights, arithmetic)
-
-    def multiply(w, x, ldx, start, ld_start, out, ld_out, first, last, blocks, rows):  # type: ignore[no-untyped-def]
-        row, some = 0, first
-        if rows >= least:
-            begin()
-            while some < last:
-                row, until = 0, min(some + _GROUPS, last)
-                while rows - row >= least:
-                    x_at, side_at = places(x, ldx, row)
-                    start_at, out_at = start + row * ld_start, out + row * ld_out
-                    for group in range(some, until):
-                        own, column = w + group * blocks * size, group * 4 * LANES
-                        begun, to = start_at + column, out_at + column
-                        sixteen(own, x_at, side_at, begun, ld_start, to, ld_out, blocks, rows - row)
-                    row += min(PANEL_ROWS, rows - row)
-                some = until
-            end()
-        if row < rows:
-            x, start, out = x + row // PANEL_ROWS * ldx, start + row * ld_start, out + row * ld_out
-            rest(w, x, ldx, start, ld_start, out, ld_out, first, last, blocks, rows - row)
-
-    return multiply
-
-
-_GROUPS = 32
-"""Groups that all rows are multiplied with before the next."""
+    return _compile(f"multiply-{kernel.name}", multiply, 7)
 
 
 @cache
-def quantise(arithmetic: Arithmetic) -> int:
-    """Of (x, integers, side, blocks): see `products.quantiser`."""
-    write = quantiser(arithmetic)
+def pack(kernel: Kernel) -> int:
+    """(x, at, blocks): see `products.packer`."""
+    write = packer(kernel)
 
-    def quantise(x, integers, side, blocks):  # type: ignore[no-untyped-def]
-        write(x, integers, side, blocks)
+    def pack(x, at, blocks):  # type: ignore[no-untyped-def]
+        write(x, at, blocks)
 
-    return _compile(f"quantise-{arithmetic.dots.name}-{arithmetic.precision.name}".lower(), quantise, 4)
+    return _compile(f"pack-{kernel.name}", pack, 3)
 
 
 @cache
 def embed(weights: Format) -> int:
-    """Of (w, token, out, blocks): a token's row of an embedding, as float32."""
+    """(w, token, out, blocks): a token's row of an embedding, as float32."""
     unpack, size = unpacker(weights), weights.block_bytes
 
     def embed(w, token, out, blocks):  # type: ignore[no-untyped-def]
         unpack(w + token // LANES * blocks * size, token % LANES, out, blocks)
 
-    return _compile(f"embed-{weights.value}".lower(), embed, 4)
+    return _compile(f"embed-{weights.name}".lower(), embed, 4)
 
 
 @cache
 def attend(heads: int, size: int) -> int:
-    """Of (query, keys, values, out, scores, length, seen, size, scale at): attention of up to four heads with the same keys."""
-    vectors = 4 if size % (4 * LANES) == 0 else 1
-    score, mix = layers.scores(heads), layers.mixture(heads, vectors)
+    """(query, keys, values, out, scores, seen): attention of heads with the same keys over the first positions."""
+    score, mix = layers.scores(heads, size), layers.mixture(heads, size)
 
-    def attend(query, keys, values, out, scores, length, seen, size, scale_at):  # type: ignore[no-untyped-def]
+    def attend(query, keys, values, out, scores, seen):  # type: ignore[no-untyped-def]
         blocks = (seen + POSITIONS - 1) // POSITIONS
-        stride, width = length * 4, blocks * (POSITIONS // LANES)
-        score(query, keys, scores, stride, blocks, size, number(scale_at, 0))
+        stride, vectors = blocks * POSITIONS * FLOAT_BYTES, blocks * POSITIONS // LANES
+        score(query, keys, scores, stride, blocks)
         for head in range(heads):
             own = scores + head * stride
             for position in range(seen, blocks * POSITIONS):
                 set_number(own, position, np.float32(-1e30))
-            total = layers.exponentials(own, width, layers.largest(own, width))
-            layers.multiply(own, width, np.float32(1.0) / total)
-        for part in range(size // (LANES * vectors)):
-            mix(scores, stride, values, out, seen, size, part)
+            total = layers.exponentials(own, vectors, layers.largest(own, vectors))
+            layers.multiply(own, vectors, np.float32(1.0) / total)
+        mix(scores, stride, values, out, seen)
 
-    return _compile(f"attend-{heads}-{vectors}", attend, 9)
+    return _compile(f"attend-{heads}-{size}", attend, 6)
 
 
 @cache
-def stage() -> int:
-    """Of `decoder_pass.run_stage`."""
-    return _compile("stage", decoder_pass.run_stage, 6)
+def run() -> int:
+    """See `decoder_pass.run`; called by address, since it takes most of the time to compile."""
+    return _compile("run", decoder_pass.run, 5)
 
 
 @cache
 def lead() -> int:
-    """Of `teamwork.lead`."""
-    return _compile("lead", teamwork.lead, 3, returns=True)
+    """See `workers.lead`."""
+    return _compile("lead", workers.lead, 3, returns=True)
 
 
 @cache
-def follow() -> int:
-    """Of `teamwork.follow`."""
-    return _compile("follow", teamwork.follow, 2)
+def work() -> int:
+    """See `workers.work`."""
+    return _compile("work", workers.work, 2)
 
 
 @cache
 def draft() -> int:
-    """Of `draft_pass.draft`."""
+    """See `draft_pass.draft`."""
     from specviz.runtime.cpu.fused import draft_pass  # which compiles two loops over a vocabulary
 
     return _compile("draft", draft_pass.draft, 3, returns=True)
-
-
-def compile_all() -> None:
-    """Compile what passes and rounds need, whatever the model, then what the embedded pair's need, and then the rest of the loops: in a
-    process of its own.
-    """
-    gc.disable()
-    for make in (stage, lead, follow, draft):
-        make()
-    for name in loops.FIRST:
-        getattr(loops, name)
-    if hasattr(os, "nice"):
-        os.nice(10)  # texts are being written by now
-    if dots := dot_products():
-        for weights, size in itertools.product((Format.Q4_1, Format.Q8_0), (1 << 20, 1 << 30)):
-            arithmetic = Arithmetic(dots, Precision.EXACT, has_tiles(), reading(size)).meeting(weights)
-            multiply(weights, arithmetic)
-            quantise(arithmetic)
-            embed(weights)
-        attend(3, 4 * LANES)
-    for name in loops.ALL:
-        getattr(loops, name)
-    compiling.is_done()

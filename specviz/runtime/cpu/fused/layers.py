@@ -1,14 +1,15 @@
 """What a decoder layer does beside its products: norms, rotary positions, gated activation, attention.
 
 Attention reads a slot's keys transposed, in blocks of 32 positions (each [head size, 32]), so that positions are lanes, and its
-values as [positions, head size]. Query heads that share a key-value head are done together, up to four of them. Sums run in one
-fixed order. Knows addresses and sizes; knows no model.
+values as [positions, head size]. Query heads that share a key-value head are done together. Sums run in one fixed order. Knows
+addresses and sizes; knows no model.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import types
 
 from specviz.runtime.cpu.fused.vectors import (
@@ -26,7 +27,6 @@ from specviz.runtime.cpu.fused.vectors import (
     larger,
     load,
     offset,
-    prefetch,
     reduce,
     shuffle,
     splat,
@@ -62,11 +62,14 @@ def _rotate(b: Builder, x: Value, cosines: Value, sines: Value, vectors: Value) 
     loop.close()
 
 
-def _gate(b: Builder, gate_and_up: Value, out: Value) -> None:
-    """out = silu(gate) · up for 16 outputs, whose gates come before their ups."""
-    gate, up = load(b, gate_and_up, FLOATS), load(b, gate_and_up, FLOATS, 64)
+def _gate(b: Builder, gate_and_up: Value, out: Value, vectors: Value) -> None:
+    """out = silu(gate) · up; 16 gates and their 16 ups alternate."""
+    loop = Loop(b, vectors)
+    own = offset(b, gate_and_up, b.mul(loop.index, I64(128)))
+    gate, up = load(b, own, FLOATS), load(b, own, FLOATS, 64)
     activated = b.fdiv(gate, b.fadd(floats(1.0), exponential(b, b.fsub(floats(0.0), gate))))
-    store(b, b.fmul(activated, up), out)
+    store(b, b.fmul(activated, up), offset(b, out, b.mul(loop.index, I64(64))))
+    loop.close()
 
 
 def _largest(b: Builder, x: Value, vectors: Value) -> Value:
@@ -99,92 +102,78 @@ def _clear(b: Builder, x: Value, vectors: Value) -> None:
     loop.close()
 
 
-def _fetch(b: Builder, address: Value, lines: Value) -> None:
-    """Have so many cache lines read into the second cache."""
-    loop = Loop(b, lines)
-    prefetch(b, offset(b, address, b.mul(loop.index, I64(64))), 2)
-    loop.close()
+def _copy(b: Builder, x: Value, out: Value) -> None:
+    """out = x, 16 numbers."""
+    store(b, load(b, x, FLOATS), out)
 
 
 sum_of_squares = instruction(_sum_of_squares, 2, result=types.float32)
 scale = instruction(_scale, 4, 1)
 multiply = instruction(_multiply, 2, 1)
 clear = instruction(_clear, 2)
-fetch = instruction(_fetch, 2)
+copy = instruction(_copy, 2)
 rotate = instruction(_rotate, 4)
-gate = instruction(_gate, 2)
+gate = instruction(_gate, 3)
 largest = instruction(_largest, 2, result=types.float32)
 exponentials = instruction(_exponentials, 2, 1, result=types.float32)
 
 
-def scores(heads: int) -> Any:
-    """numba function (query, keys, scores, ld_scores, blocks, size, scale) -> None: scale · query · key at all positions of
-    blocks, for `heads` queries that share keys. Queries lie one after another, ld_scores apart are their scores.
+def _by_fours(heads: int) -> list[range]:
+    """Heads that are done together: as many sums as registers hold."""
+    return [range(first, min(first + 4, heads)) for first in range(0, heads, 4)]
+
+
+def scores(heads: int, size: int) -> Any:
+    """numba function (query, keys, scores, ld_scores, blocks) -> None: query · key / √size at all positions of blocks, for `heads`
+    queries that share keys. Queries lie one after another, ld_scores apart are their scores.
     """
 
-    def score(
-        b: Builder,
-        query: Value,
-        keys: Value,
-        out: Value,
-        ld_out: Value,
-        blocks: Value,
-        size: Value,
-        factor: Value,
-    ) -> None:
-        factors = splat(b, factor)
-        loop = Loop(b, blocks)
-        block = offset(b, keys, b.mul(b.mul(loop.index, size), I64(4 * POSITIONS)))
-        inner = Loop(b, b.sdiv(size, I64(4)), [floats(0.0)] * (heads * _VECTORS))
-        sums = list(inner.values)
-        for step in range(4):
-            at = offset(b, block, b.mul(b.add(b.mul(inner.index, I64(4)), I64(step)), I64(4 * POSITIONS)))
-            columns = [load(b, at, FLOATS, 64 * vector) for vector in range(_VECTORS)]
-            for head in range(heads):
-                own = offset(b, query, b.mul(size, I64(4 * head)) if head else 0)
-                value = splat(b, load(b, offset(b, own, b.mul(inner.index, I64(16))), F32, 4 * step))
-                for vector, column in enumerate(columns):
-                    index = head * _VECTORS + vector
-                    sums[index] = fma(b, value, column, sums[index])
-        sums = inner.close(sums)
-        at = offset(b, out, b.mul(loop.index, I64(4 * POSITIONS)))
-        for head in range(heads):
-            own = offset(b, at, b.mul(ld_out, I64(head)) if head else 0)
-            for vector in range(_VECTORS):
-                store(b, b.fmul(factors, sums[head * _VECTORS + vector]), own, 64 * vector)
-        loop.close()
+    def score(b: Builder, query: Value, keys: Value, out: Value, ld_out: Value, blocks: Value) -> None:
+        factor = floats(float(np.float32(size**-0.5)))
+        for some in _by_fours(heads):
+            loop = Loop(b, blocks)
+            block = offset(b, keys, b.mul(loop.index, I64(4 * size * POSITIONS)))
+            inner = Loop(b, I64(size // 4), [floats(0.0)] * (len(some) * _VECTORS))
+            sums = list(inner.values)
+            for step in range(4):
+                at = offset(b, block, b.mul(b.add(b.mul(inner.index, I64(4)), I64(step)), I64(4 * POSITIONS)))
+                columns = [load(b, at, FLOATS, 64 * vector) for vector in range(_VECTORS)]
+                for number, head in enumerate(some):
+                    own = offset(b, query, b.mul(inner.index, I64(16)))
+                    value = splat(b, load(b, own, F32, 4 * (head * size + step)))
+                    for vector, column in enumerate(columns):
+                        index = number * _VECTORS + vector
+                        sums[index] = fma(b, value, column, sums[index])
+            sums = inner.close(sums)
+            at = offset(b, out, b.mul(loop.index, I64(4 * POSITIONS)))
+            for number, head in enumerate(some):
+                own = offset(b, at, b.mul(ld_out, I64(head)))
+                for vector in range(_VECTORS):
+                    store(b, b.fmul(factor, sums[number * _VECTORS + vector]), own, 64 * vector)
+            loop.close()
 
-    return instruction(score, 6, 1)
+    return instruction(score, 5)
 
 
-def mixture(heads: int, vectors: int) -> Any:
-    """numba function (weights, ld_weights, values, out, positions, size, part) -> None: Σ weight · value over positions, for `heads`
-    heads that share values: the numbers of each head in one part of 16 · `vectors`.
+def mixture(heads: int, size: int) -> Any:
+    """numba function (weights, ld_weights, values, out, positions) -> None: Σ weight · value over positions, for `heads` heads that
+    share values.
     """
+    vectors = 4 if size % (4 * LANES) == 0 else 1
 
-    def mix(
-        b: Builder,
-        weights: Value,
-        ld: Value,
-        values: Value,
-        out: Value,
-        positions: Value,
-        size: Value,
-        part: Value,
-    ) -> None:
-        first = b.mul(part, I64(4 * LANES * vectors))
-        loop = Loop(b, positions, [floats(0.0)] * (heads * vectors))
-        own = offset(b, offset(b, values, first), b.mul(b.mul(loop.index, size), I64(4)))
-        columns = [load(b, own, FLOATS, 64 * each) for each in range(vectors)]
-        at, following = offset(b, weights, b.mul(loop.index, I64(4))), []
-        for head in range(heads):
-            weight = splat(b, load(b, offset(b, at, b.mul(ld, I64(head)) if head else 0), F32))
-            for each, column in enumerate(columns):
-                following.append(fma(b, weight, column, loop.values[head * vectors + each]))
-        sums = loop.close(following)
-        for head in range(heads):
-            target = offset(b, offset(b, out, first), b.mul(size, I64(4 * head)) if head else 0)
-            for each in range(vectors):
-                store(b, sums[head * vectors + each], target, 64 * each)
+    def mix(b: Builder, weights: Value, ld: Value, values: Value, out: Value, positions: Value) -> None:
+        for some in _by_fours(heads):
+            for first in range(0, 4 * size, 4 * LANES * vectors):
+                loop = Loop(b, positions, [floats(0.0)] * (len(some) * vectors))
+                own = offset(b, values, b.mul(loop.index, I64(4 * size)))
+                columns = [load(b, own, FLOATS, first + 64 * each) for each in range(vectors)]
+                at, following = offset(b, weights, b.mul(loop.index, I64(4))), []
+                for number, head in enumerate(some):
+                    weight = splat(b, load(b, offset(b, at, b.mul(ld, I64(head))), F32))
+                    for each, column in enumerate(columns):
+                        following.append(fma(b, weight, column, loop.values[number * vectors + each]))
+                for index, total in enumerate(loop.close(following)):
+                    number, each = divmod(index, vectors)
+                    store(b, total, out, 4 * size * some[number] + first + 64 * each)
 
-    return instruction(mix, 7)
+    return instruction(mix, 5)

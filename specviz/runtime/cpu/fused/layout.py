@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from specviz.runtime.cpu.fused.memory import CACHE_LINE
 from specviz.runtime.cpu.fused.products import BLOCK, Format
 from specviz.runtime.cpu.fused.vectors import LANES
 
@@ -89,18 +90,14 @@ class Room:
 
     def __init__(self, size: int) -> None:
         """Room for `size` bytes, what is lost between parts included."""
-        self._bytes = np.empty(size + LINE, np.uint8)
-        self._used = -self._bytes.ctypes.data % LINE
+        self._bytes = np.empty(size + CACHE_LINE, np.uint8)
+        self._used = -self._bytes.ctypes.data % CACHE_LINE
 
     def take(self, size: int) -> np.ndarray:
         """The next `size` bytes, uint8."""
         part = self._bytes[self._used : self._used + size]
-        self._used += -(-size // LINE) * LINE
+        self._used += -(-size // CACHE_LINE) * CACHE_LINE
         return part
-
-
-LINE = 64
-"""Bytes of a cache line."""
 
 
 def arranged_bytes(outputs: int, inputs: int, kind: Format) -> int:

@@ -1,33 +1,39 @@
-"""Memory as numba code of the fused pass sees it: addresses in bytes, atomics, the cycle counter, functions by address."""
+"""Memory as compiled code of the fused pass sees it: addresses in bytes, records, atomics, the cycle counter, functions by address."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import from_dtype, types
+from numba.extending import intrinsic, register_jitable
 
 from specviz.runtime.cpu.fused.vectors import F32, I64, Builder, Value, call, instruction, load, store
 
+FLOAT_BYTES, WORD_BYTES, CACHE_LINE = 4, 8, 64
+jitable: Any = register_jitable(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""For what compiled functions alone call."""
+
 
 def _word(b: Builder, address: Value, index: Value) -> Value:
-    return load(b, b.add(address, b.mul(index, I64(8))), I64, align=8)
+    return load(b, b.add(address, b.mul(index, I64(WORD_BYTES))), I64, align=8)
 
 
 def _set_word(b: Builder, address: Value, index: Value, value: Value) -> None:
-    store(b, value, b.add(address, b.mul(index, I64(8))))
+    store(b, value, b.add(address, b.mul(index, I64(WORD_BYTES))))
 
 
 def _number(b: Builder, address: Value, index: Value) -> Value:
-    return load(b, b.add(address, b.mul(index, I64(4))), F32)
+    return load(b, b.add(address, b.mul(index, I64(FLOAT_BYTES))), F32)
 
 
 def _double(b: Builder, address: Value, index: Value) -> Value:
-    return load(b, b.add(address, b.mul(index, I64(8))), ir.DoubleType(), align=8)
+    return load(b, b.add(address, b.mul(index, I64(WORD_BYTES))), ir.DoubleType(), align=8)
 
 
 def _set_number(b: Builder, address: Value, index: Value, value: Value) -> None:
-    store(b, value, b.add(address, b.mul(index, I64(4))))
+    store(b, value, b.add(address, b.mul(index, I64(FLOAT_BYTES))))
 
 
 def _pointer(b: Builder, address: Value) -> Value:
@@ -42,9 +48,8 @@ def _write_shared(b: Builder, address: Value, value: Value) -> None:
     b.store_atomic(value, _pointer(b, address), "seq_cst", 8)
 
 
-def _exchange(b: Builder, address: Value, expected: Value, value: Value) -> Value:
-    found = b.cmpxchg(_pointer(b, address), expected, value, "seq_cst", "seq_cst")
-    return b.zext(b.extract_value(found, 1), I64)
+def _add_shared(b: Builder, address: Value, value: Value) -> None:
+    b.atomic_rmw("add", _pointer(b, address), value, "seq_cst")
 
 
 def _pause(b: Builder) -> None:
@@ -62,19 +67,40 @@ double = instruction(_double, 2, result=types.float64)
 set_number = instruction(_set_number, 2, 1)
 read_shared = instruction(_read_shared, 1, result=types.int64)
 write_shared = instruction(_write_shared, 2)
-exchange = instruction(_exchange, 3, result=types.int64)
-"""(address, expected, value) -> 1 if the expected value was there and has been replaced."""
+add_shared = instruction(_add_shared, 2)
 pause = instruction(_pause, 0)
 cycles = instruction(_cycles, 0, result=types.int64)
 
 
 def caller(arguments: int, result: Any = types.void) -> Any:
-    """numba function (address, *arguments) -> result: calls a function of so many int64 arguments by its address, which returns
-    nothing or an int64.
-    """
+    """numba function (address, *arguments) -> result: calls a function of so many int64 arguments, which returns nothing or an int64."""
 
     def call_address(b: Builder, address: Value, *given: Value) -> Value:
         kind = ir.FunctionType(ir.VoidType() if result is types.void else I64, [I64] * arguments)
         return b.call(b.inttoptr(address, kind.as_pointer()), given)
 
     return instruction(call_address, 1 + arguments, result=result)
+
+
+def record_at(dtype: np.dtype) -> Any:
+    """numba function (address) -> the record of that type there; what is set of it is set there."""
+    kind = from_dtype(dtype)
+
+    def view(_: Any, address: Any) -> Any:
+        def generate(context: Any, b: Builder, __: Any, values: Any) -> Value:
+            return b.inttoptr(values[0], context.get_value_type(kind))
+
+        return kind(types.int64), generate
+
+    return intrinsic(view)
+
+
+def _address_of(_: Any, record: Any) -> Any:
+    def generate(context: Any, b: Builder, __: Any, values: Any) -> Value:
+        return b.ptrtoint(values[0], I64)
+
+    return types.int64(record), generate
+
+
+address_of: Any = intrinsic(_address_of)
+"""numba function (record) -> its address."""

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
-from functools import cache
 
 from specviz.compat.numba import target_features, target_name
-
-_ARCH_PRCTL, _REQUEST_PERMISSION, _TILES = 158, 0x1023, 18
-"""Linux's numbers, on x86-64: its call, what to ask it for, and of what."""
 
 
 class DotProducts(Enum):
@@ -19,13 +13,11 @@ class DotProducts(Enum):
 
     VNNI_512, VNNI_256: one instruction of AVX-512-VNNI or AVX-VNNI, for 16 or 8 lanes.
     PAIRS: multiplication of 16-bit numbers and addition in pairs, which LLVM finds on any processor.
-    NIBBLES: AVX2's own of bytes, in half the time. Its sums have 16 bits, which only weights of 4 bits leave room in.
     """
 
     VNNI_512 = "AVX-512-VNNI"
     VNNI_256 = "AVX-VNNI"
     PAIRS = "AVX2"
-    NIBBLES = "AVX2, 4-bit weights"
 
 
 def dot_products() -> DotProducts | None:
@@ -51,25 +43,19 @@ class Reading:
 
     Attributes:
         groups: of 16 outputs at once, for two to six rows: 2 makes one activation do for 32 outputs.
-        ahead: bytes that are prefetched beyond those multiplied, for each group at once.
-        nearness: of the cache that they are prefetched to, as LLVM counts: 3 the nearest, 2 the next, 0 past all of them.
+        nearness: of the cache that weights are prefetched to, as LLVM counts: 3 the nearest, 2 the next, 0 past all of them.
     """
 
     groups: int
-    ahead: int
     nearness: int
 
 
-USUAL = Reading(groups=2, ahead=8192, nearness=2)
-"""As it was found on Intel processors and on Zen 4. The distance is an Intel one's (Cascade Lake): with 16 KB, more is read past the end of a
-thread's share.
-"""
-ZEN_5 = Reading(groups=1, ahead=8192, nearness=3)
-"""Weights that are prefetched to the second cache only make passes of two to four rows take a quarter longer there."""
-ZEN_5_PAST = replace(ZEN_5, nearness=0)
-"""Of weights that no cache keeps from pass to pass: read past the last one, they leave it to the drafter's, and to all that a round needs
-beside weights.
-"""
+USUAL = Reading(groups=2, nearness=2)
+"""Fastest on Intel processors and on Zen 4."""
+ZEN_5 = Reading(groups=1, nearness=3)
+"""There weights that are prefetched to the second cache make passes of two to four rows take a quarter longer."""
+ZEN_5_PAST = Reading(groups=1, nearness=0)
+"""Of weights that no cache holds from pass to pass: read past it, they leave it to the drafter's."""
 _FITS = 32 << 20
 """Bytes of weights that a last-level cache may keep."""
 
@@ -79,13 +65,3 @@ def reading(size: int) -> Reading:
     if target_name() != "znver5":
         return USUAL
     return ZEN_5 if size <= _FITS else ZEN_5_PAST
-
-
-@cache
-def has_tiles() -> bool:
-    """Whether there is a matrix unit for bytes, and this process may use it: Linux has to be asked once, for all threads."""
-    if dot_products() is not DotProducts.VNNI_512 or not {"amx-tile", "amx-int8"} <= target_features():
-        return False
-    if sys.platform != "linux":
-        return False
-    return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILES) == 0

@@ -15,15 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.core import kernels
+from specviz.core.compiled import compiled_backend
 from specviz.core.sampling import Number
 from specviz.runtime.cpu.fused import functions
 from specviz.runtime.cpu.fused.cache import FusedCache
-from specviz.runtime.cpu.fused.decoder import MOST_ROWS, Decoder
-from specviz.runtime.cpu.fused.drafting import Drafting
+from specviz.runtime.cpu.fused.decoder import Decoder
+from specviz.runtime.cpu.fused.tables import DRAFTING, MOST_ROWS
 from specviz.runtime.cpu.fused.vectors import LANES
 from specviz.runtime.runner import Runner
-from specviz.runtime.stopping import Stopping
 
 
 @dataclass(eq=False)
@@ -114,7 +113,7 @@ class FusedRunner(Runner):
         self.device, self.dtype = model.device, model.dtype
         self._width = -(-self._decoder.vocabulary // LANES) * LANES
         self._known, self._reads = model.vocabulary(vocabulary_size)
-        self._numbers, self._rooms = _Numbers(), dict[str, Tensor]()
+        self._buffers = dict[str, Tensor]()
         shape = self._decoder.shape
         self.position_bytes = 8 * self._decoder.layers * shape.key_heads * shape.head_size
         super().__init__()
@@ -137,12 +136,12 @@ class FusedRunner(Runner):
                 self.owners[slot] = last
             self._cache.drop(slot)
             if not self.owners:
-                self._rooms.clear()
+                self._buffers.clear()
 
     def clear(self) -> None:
         """See `Runner.clear`."""
         super().clear()
-        self._rooms.clear()
+        self._buffers.clear()
 
     def arrange(self, key: Callable[[Any], Any]) -> None:
         """See `Runner.arrange`."""
@@ -172,9 +171,9 @@ class FusedRunner(Runner):
         transient: bool = False,
     ) -> Tensor:
         """See `Runner.forward`."""
-        room = self.room if transient else super().room
+        buffer = self.buffer if transient else super().buffer
         shape = tokens.shape if valid is None else (int(valid.sum()),)
-        values = room("read", *shape, self._width)
+        values = buffer("read", *shape, self._width)
         self._run(tokens, positions, visible, valid, slots, values.data_ptr())
         if self._known is not None:
             values = _spread(values, self._known, self.vocabulary_size)
@@ -182,89 +181,68 @@ class FusedRunner(Runner):
             values = values[..., : self.vocabulary_size]
         if valid is None:
             return values
-        padded = room("padded", *tokens.shape, values.shape[-1])
+        padded = buffer("padded", *tokens.shape, values.shape[-1])
         places = torch.from_numpy(np.flatnonzero(valid.numpy()))
         padded.flatten(0, 1).index_copy_(0, places, values)
         return padded
 
-    def room(self, name: str, *shape: int) -> Tensor:
-        """See `Runner.room`: the same memory as long as it has any slots, since what the system gives anew takes as long to touch as to
-        fill.
-        """
-        size, kept = math.prod(shape), self._rooms.get(name)
-        if kept is None or kept.numel() < size:
-            kept = self._rooms[name] = torch.empty(size)
-        return kept[:size].view(shape)
+    def buffer(self, name: str, *shape: int) -> Tensor:
+        """See `Runner.buffer`. It is reused while there are slots: page faults on fresh memory cost as much as the write."""
+        size, found = math.prod(shape), self._buffers.get(name)
+        if found is None or found.numel() < size:
+            found = self._buffers[name] = torch.empty(size)
+        return found[:size].view(shape)
 
     @cached_property
     def _drafting(self) -> np.ndarray:
-        """A `Drafting` with what stays as it is."""
-        table, reads, known = np.zeros(Drafting.END, np.int64), self._reads, self._known
-        table[Drafting.PASS], table[Drafting.LEAD] = self._decoder.address, functions.lead()
-        table[Drafting.SIZE] = self.vocabulary_size
+        """A `DRAFTING` with the fields that never change."""
+        table, reads, known = np.zeros((), DRAFTING), self._reads, self._known
+        table["pass_"], table["lead"] = self._decoder.address, functions.lead()
+        table["size"] = self.vocabulary_size
         if reads is not None:
-            table[Drafting.READS] = reads.ctypes.data
+            table["reads"] = reads.ctypes.data
         if known is not None:
-            table[Drafting.KNOWN], table[Drafting.KNOWN_COUNT] = known.data_ptr(), len(known)
+            table["known"], table["known_count"] = known.data_ptr(), len(known)
         return table
 
     @property
-    def draws(self) -> bool:
-        """See `Runner.draws`."""
-        return kernels.loops() is not None
+    def is_fused(self) -> bool:
+        """See `Runner.is_fused`."""
+        return compiled_backend() is not None
 
     def draft(
         self,
-        line: Tensor,
-        room: Tensor,
-        stops: Sequence[int],
+        tokens: Tensor,
+        q: Tensor,
+        lengths: Sequence[int],
         positions: Sequence[int],
         temperature: Number,
         uniforms: Tensor,
         *,
-        kept: Tensor | None = None,
-        sure: Tensor | None = None,
-        stopping: Stopping | None = None,
+        logits: Tensor | None = None,
+        thresholds: Sequence[float] | None = None,
     ) -> list[int]:
         """See `Runner.draft`."""
-        slots, table = len(stops), self._drafting
-        last = [position + stop - 1 for position, stop in zip(positions, stops, strict=True)]
+        slots, table = len(lengths), self._drafting
+        last = [position + length - 1 for position, length in zip(positions, lengths, strict=True)]
         if max(last) >= self._cache.table.shortest:
             self._cache.stretch(np.arange(slots), np.array(last))
-        numbers: list[float] = (
-            temperature[:, 0].tolist() if isinstance(temperature, Tensor) else [temperature] * slots
-        )
-        integers = [*stops, *positions]
-        if stopping is not None:
-            integers += stopping.chooses
-            numbers += [*stopping.needed, stopping.needed_together]
-            numbers += [share for each in stopping.accepted for share in each]
-        at = self._numbers.write(integers, numbers)
-        heats = at + 8 * len(integers)
-        needed = heats + 8 * slots
-        table[Drafting.SLOTS : Drafting.END] = [
-            slots,
-            at,
-            at + 8 * slots,
-            line.data_ptr(),
-            line.shape[1],
-            room.data_ptr(),
-            room.shape[1],
-            0 if kept is None else kept.data_ptr(),
-            0 if sure is None else sure.data_ptr(),
-            heats,
-            uniforms.data_ptr(),
-            uniforms.shape[1],
-            at + 16 * slots,
-            0 if stopping is None else needed,
-            0 if stopping is None else len(stopping.accepted[0]),
-            0 if stopping is None else needed + 8 * len(stopping.needed),
-            0 if stopping is None else needed + 8 * len(stopping.needed) + 8,
-            0,
-        ]
+        integers, numbers = np.empty((2, slots), np.int64), np.empty((2, slots))
+        integers[:] = lengths, positions
+        numbers[0] = temperature[:, 0] if isinstance(temperature, Tensor) else temperature
+        numbers[1] = 0.0 if thresholds is None else thresholds
+        table["slots"] = slots
+        table["lengths"], table["positions"] = _rows(integers)
+        table["tokens"], table["token_words"] = tokens.data_ptr(), tokens.shape[1]
+        table["q"], table["steps"] = q.data_ptr(), q.shape[1]
+        table["logits"] = 0 if logits is None else logits.data_ptr()
+        table["uniforms"], table["uniform_words"] = uniforms.data_ptr(), uniforms.shape[1]
+        table["temperatures"], table["thresholds"] = _rows(numbers)
+        if thresholds is None:
+            table["thresholds"] = 0
         self._decoder.draft(table, self._cache.table)
-        self.calls += int(table[Drafting.TURNS])
-        return self._numbers.read(slots)
+        drawn: list[int] = integers[0].tolist()
+        return drawn
 
     def read(
         self,
@@ -295,7 +273,6 @@ class FusedRunner(Runner):
             indices, ids, at = indices[needed], ids[needed], at[needed]
         if self._reads is not None:
             ids = self._reads[ids]
-        self.calls += 1
         if visible > self._cache.table.shortest:
             self._cache.stretch(indices, at)
         row_bytes = 4 * self._width
@@ -306,36 +283,14 @@ class FusedRunner(Runner):
 
 def _spread(logits: Tensor, known: Tensor, size: int) -> Tensor:
     """Logits [..., m or more] of the `known` tokens [m] as logits of all `size`: −inf elsewhere."""
-    if kernels.serve(logits):
-        return kernels.spread(logits, known, size)
     whole = logits.new_full((*logits.shape[:-1], size), -math.inf)
     return whole.index_copy_(-1, known, logits[..., : len(known)])
 
 
-class _Numbers:
-    """Whole numbers and others after them, of eight bytes each, for compiled code to read: a place that is written again and again, since
-    asking an array where it lies takes as long as filling it.
-    """
-
-    def __init__(self) -> None:
-        self._make_room(128)
-
-    def _make_room(self, count: int) -> None:
-        self._integers = np.zeros(count, np.int64)
-        self._floats, self._address = self._integers.view(np.float64), int(self._integers.ctypes.data)
-
-    def write(self, integers: Sequence[int], floats: Sequence[float]) -> int:
-        """Returns their address, which holds until the next call."""
-        first, count = len(integers), len(integers) + len(floats)
-        if count > len(self._integers):
-            self._make_room(2 * count)
-        self._integers[:first], self._floats[first:count] = integers, floats
-        return self._address
-
-    def read(self, count: int) -> list[int]:
-        """The first whole numbers."""
-        found: list[int] = self._integers[:count].tolist()
-        return found
+def _rows(array: np.ndarray) -> tuple[int, int]:
+    """Addresses of the two rows of an array [2, n] of words."""
+    address = array.ctypes.data
+    return address, address + array.strides[0]
 
 
 @lru_cache

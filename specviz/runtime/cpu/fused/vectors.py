@@ -122,11 +122,6 @@ def exponential(b: Builder, x: Value) -> Value:
     return b.fmul(result, b.bitcast(exponent, FLOATS))
 
 
-def opaque(b: Builder, number: int) -> Value:
-    """A number that LLVM does not know: a loop of so many turns stays one."""
-    return b.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [I64(number)], False)
-
-
 def settle(b: Builder, vectors: Sequence[Value], *, whole: bool = False) -> list[Value]:
     """The same vectors, all of them made before anything is made of any: LLVM goes on with some as far as it can, and then has no registers
     for what the others need.

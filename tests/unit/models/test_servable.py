@@ -10,7 +10,7 @@ from transformers import BartConfig, FalconConfig, PretrainedConfig, Qwen3Config
 from specviz.errors import PairError
 from specviz.models.loading import load_pair
 from specviz.models.registry import HubSource, PairSpec
-from specviz.runtime.servable import check_config
+from specviz.models.servable import check_config
 
 
 @pytest.mark.parametrize(

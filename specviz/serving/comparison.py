@@ -1,14 +1,12 @@
 """Several requests side by side: one batch, then each alone, as lines of JSON.
 
-The lines are objects: {"type": "compare", "panes"} first; every line of a pane's trace with its "pane"; {"type":
-"doing", "text"} before something is measured, and an empty line, which asks to show what has come so far; {"type": "said",
-"text"} where that could not be measured; {"type": "waiting", "queue_position"} and an empty line while the requests are queued;
-{"type": "table", "rows"} whenever more is known, each replacing the one before. Knows engines and metrics; knows no page.
+Beside the lines of `specviz.serving.lines`: {"type": "compare", "panes"} first; every line of a pane's trace with its "pane";
+{"type": "doing", "text"} before something is measured, and {"type": "said", "text"} where that could not be measured; {"type":
+"table", "rows"} whenever more is known, each replacing the one before. Knows engines and metrics; knows no page.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -18,11 +16,11 @@ from typing import Any
 from specviz.analysis.metrics import BASELINE, table
 from specviz.analysis.quality import mean_log_probability
 from specviz.engine.engine import BaseEngine
-from specviz.engine.events import Decided, Event, Finished, Waiting
+from specviz.engine.events import Event, Finished, Waiting
 from specviz.errors import EngineError, is_out_of_memory
 from specviz.schema.settings import Request
 from specviz.schema.trace import CUT, Run
-from specviz.schema.trace_file import end_line, header_line, round_line
+from specviz.serving.lines import record, trace_lines
 
 _SHARED = "Others’ texts are being written too: what each pane takes alone cannot be measured just now."
 
@@ -68,28 +66,6 @@ def compare(
         if pane is not None:
             alone[pane] = run
         yield record("table", rows=table(runs, alone, baseline, quality))
-
-
-def trace_lines(events: Iterable[Event | Waiting], runs: dict[int, Run]) -> Iterator[tuple[int | None, str]]:
-    """The lines of runs' traces as they are written, each with its run's index; None with lines of the queue.
-
-    Runs are put into `runs` as they begin. After a run's first round comes an empty line, which asks to show it at once.
-    """
-    shown: set[int] = set()
-    for event in events:
-        if isinstance(event, Waiting):
-            yield from ((None, line) for line in ([""] if runs else waiting(event.queue_position)))
-            continue
-        if event.index not in runs:  # also after a stop before the start
-            runs[event.index] = event.run
-            yield event.index, header_line(event.run)
-        if isinstance(event, Decided):
-            yield event.index, round_line(event.round)
-            if event.index not in shown:
-                shown.add(event.index)
-                yield None, ""
-        elif isinstance(event, Finished):
-            yield event.index, end_line(event.run)
 
 
 def side_by_side(events: Iterable[Event | Waiting], count: int) -> Generator[str, None, list[Run]]:
@@ -148,18 +124,7 @@ def tagged(pane: int, line: str) -> str:
     return f'{{"pane":{pane},{line[1:]}'
 
 
-def waiting(queue_position: int) -> Iterator[str]:
-    """The requests are queued at this position."""
-    yield record("waiting", queue_position=queue_position)
-    yield ""
-
-
 def doing(text: str) -> Iterator[str]:
     """What is being done until the next table."""
     yield record("doing", text=text)
     yield ""
-
-
-def record(kind: str, **values: Any) -> str:
-    """One line."""
-    return json.dumps({"type": kind} | values, ensure_ascii=False, allow_nan=False) + "\n"

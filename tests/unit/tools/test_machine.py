@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specviz.runtime.machine import describe_processor
+from specviz.tools.machine import describe_processor
 
 _RENTED = """processor\t: 0
 cpu family\t: {family}

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.analysis.comparison import compare, side_by_side
 from specviz.analysis.metrics import table
 from specviz.analysis.quality import log_probabilities, mean_log_probability
 from specviz.engine.engine import Engine
@@ -21,6 +20,7 @@ from specviz.errors import EngineError
 from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
+from specviz.serving.comparison import compare, side_by_side
 from tests.support.tiny import FAMILIES, tiny_pair
 
 PROMPT = "The quick brown fox"
@@ -154,7 +154,7 @@ def test_scoring_that_runs_out_of_memory_is_one_sentence(
     def full(*_: object) -> float:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr("specviz.analysis.comparison.mean_log_probability", full)
+    monkeypatch.setattr("specviz.serving.comparison.mean_log_probability", full)
     with pytest.raises(EngineError, match="Memory ran out"):
         parsed(compare(Engine(pair), requests("speed", "verifier_only"), threading.Event()))
 

@@ -1,0 +1,45 @@
+"""Rules for the browser: parsed here, sent as trees of JSON that the page's scripts evaluate.
+
+`/rule?text=…` reads a rule that somebody types. Knows no run and no page.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from specviz.core.expression.syntax import parse
+from specviz.core.method import Method
+from specviz.core.methods import OWN_RULE, get_method
+from specviz.errors import RuleError
+
+ADDRESS = "rule"
+
+
+def rule_words(method: Method) -> dict[str, Any]:
+    """A method's rule: as it is written and shown, and its trees."""
+    words = ("expression", "formula", "score_label", "threshold_label")
+    return {name: getattr(method, name) for name in words} | {
+        "tree": {name: tree.as_json() for name, tree in method.trees.items()}
+    }
+
+
+def read_rule(text: str) -> dict[str, Any]:
+    """A rule's words; for a text that is no rule, the sentence that says why and the position of the fault."""
+    try:
+        parse(text)  # an empty text too, which asks `get_method` for no rule
+        return rule_words(get_method(OWN_RULE, text))
+    except RuleError as error:
+        return {"expression": text, "sentence": error.sentence, "position": error.position}
+
+
+def rule_route() -> Route:
+    """The route that reads what is typed."""
+
+    def answer(request: Request) -> Response:
+        return JSONResponse(read_rule(request.query_params.get("text", "")))
+
+    return Route(f"/{ADDRESS}", answer)

@@ -1,0 +1,165 @@
+"""The backend for float32 on a CPU: compiled loops that read tensors where they lie.
+
+The one module that turns tensors into addresses. A verb checks device, dtype and strides of what it is given, and holds its arguments
+while a loop reads them. numba is imported when the backend is first asked for. Knows no method and no model.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specviz.core.backend import TORCH, Backend
+
+log = logging.getLogger(__name__)
+
+
+@cache
+def compiled_backend() -> Backend | None:
+    """The compiled backend; None where numba is missing, broken or off. The first call compiles or loads what rounds need."""
+    try:
+        import numba
+
+        if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+            return None
+        from specviz.core import loops
+
+        for name in loops.FIRST:
+            getattr(loops, name)
+    except Exception as error:
+        log.warning("numba cannot be used (%s): rounds take a millisecond or two more on a CPU", error)
+        return None
+    return CompiledBackend(loops)
+
+
+def backend_for(device: torch.device, *dtypes: torch.dtype) -> Backend:
+    """The backend for models on a device whose logits have these dtypes; half precision is computed in float32."""
+    if device.type != "cpu" or torch.float64 in dtypes:
+        return TORCH
+    return compiled_backend() or TORCH
+
+
+class CompiledBackend(Backend):
+    """`Backend` for float32 rows on a CPU; the same draws, sums in float64."""
+
+    def __init__(self, loops: Any) -> None:
+        """Of the module `loops`."""
+        self._loops = loops
+
+    def softmax(self, logits: Tensor, temperature: float | Tensor, out: Tensor | None = None) -> Tensor:
+        """See `Backend.softmax`."""
+        if out is None or not out.is_contiguous():
+            out = torch.empty(logits.shape)
+        rows, heat = _rows(logits), _numbers(temperature, logits.shape[:-1], np.float64)
+        self._loops.softmax(rows, heat, _array(out, logits.shape, torch.float32).reshape(len(rows), -1))
+        return out
+
+    def draw(self, weights: Tensor, uniform: Tensor) -> Tensor:
+        """See `Backend.draw`."""
+        tokens = np.empty(weights.shape[:-1], np.int64)
+        coins = _numbers(uniform, tokens.shape, np.float64)
+        self._loops.draw(_rows(weights), weights.shape[-1], coins, tokens.reshape(-1))
+        return torch.from_numpy(tokens)
+
+    def draw_residual(
+        self,
+        q: Tensor,
+        p: Tensor,
+        score: Tensor,
+        threshold: Tensor,
+        share: Tensor,
+        uniform: Tensor,
+        step: Tensor | None = None,
+    ) -> Tensor:
+        """See `Backend.draw_residual`."""
+        lead = q.shape[:-1]
+        rows = np.stack([_rows(each, q.shape) for each in (q, p, score)], 1)
+        sides = [_numbers(each.squeeze(-1), lead) for each in (threshold, share)]
+        if step is not None:
+            where = np.arange(lead[0]) * lead[1] + step.numpy()
+            rows, sides, lead = rows[where], [each[where] for each in sides], lead[:1]
+        tokens, coins = np.empty(lead, np.int64), _numbers(uniform, lead, np.float64)
+        self._loops.draw_residual(rows, q.shape[-1], *sides, coins, tokens.reshape(-1))
+        return torch.from_numpy(tokens)
+
+    def largest(self, values: Tensor) -> Tensor:
+        """See `Backend.largest`."""
+        out = np.empty((*values.shape[:-1], 1), np.float32)
+        self._loops.largest(_rows(values), values.shape[-1], out.reshape(-1))
+        return torch.from_numpy(out)
+
+    def leading(self, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """See `Backend.leading`; of equal values the first token comes first."""
+        rows, shape = _rows(values), (*values.shape[:-1], count)
+        most, tokens = np.empty(shape, np.float32), np.empty(shape, np.int64)
+        self._loops.leading(rows, values.shape[-1], most.reshape(-1, count), tokens.reshape(-1, count))
+        return torch.from_numpy(most), torch.from_numpy(tokens)
+
+    def mass_below(self, score: Tensor, threshold: Tensor, weights: Tensor) -> Tensor:
+        """See `Backend.mass_below`."""
+        out, rows = np.empty((*weights.shape[:-1], 1), np.float32), _rows(weights)
+        limits = _numbers(threshold.squeeze(-1), weights.shape[:-1])
+        self._loops.mass_below(_rows(score, weights.shape), limits, rows, weights.shape[-1], out.reshape(-1))
+        return torch.from_numpy(out)
+
+    def excess(self, left: Tensor, right: Tensor) -> Tensor:
+        """See `Backend.excess`."""
+        out = np.empty((*left.shape[:-1], 1), np.float32)
+        self._loops.excess(_rows(left), _rows(right, left.shape), left.shape[-1], out.reshape(-1))
+        return torch.from_numpy(out)
+
+    def crossing(self, score: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Tensor:
+        """See `Backend.crossing`."""
+        out, lead = np.empty(weights.shape[:-1]), weights.shape[:-1]
+        sides = _numbers(share, lead, np.float64), _numbers(own, lead)
+        rows = _rows(score, weights.shape), _rows(weights)
+        self._loops.crossing(*rows, weights.shape[-1], *sides, out.reshape(-1))
+        return torch.from_numpy(out)
+
+
+def _rows(values: Tensor, shape: torch.Size | None = None) -> np.ndarray:
+    """Addresses [n] of the rows of values [..., V], wherever they lie; valid as long as the values live.
+
+    Raises:
+        TypeError: they are not float32 on a CPU.
+        ValueError: they have not that shape, or the numbers of a row do not lie side by side.
+    """
+    if values.dtype is not torch.float32 or not values.is_cpu:
+        raise TypeError(f"compiled loops read float32 on a CPU, not {values.dtype} on {values.device}")
+    *lead, size = values.shape
+    if shape is not None and values.shape != shape:
+        raise ValueError(f"rows of shape {tuple(values.shape)} stand beside rows of shape {tuple(shape)}")
+    if size != 1 and values.stride(-1) != 1:
+        raise ValueError(f"the numbers of a row lie {values.stride(-1)} apart: make the tensor contiguous")
+    return values.data_ptr() + _offsets(tuple(lead), values.stride()[:-1])
+
+
+@lru_cache
+def _offsets(lead: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """Bytes from the first row to each of them, [n]."""
+    axes = zip(np.indices(lead), strides, strict=True)
+    return sum((index * (4 * stride) for index, stride in axes), np.zeros(lead, np.int64)).reshape(-1)
+
+
+def _array(values: Tensor, shape: torch.Size, dtype: torch.dtype) -> np.ndarray:
+    """A tensor's own memory, contiguous."""
+    if values.dtype is not dtype or values.shape != shape or not values.is_contiguous():
+        raise ValueError(
+            f"{tuple(shape)} of {dtype} is to be written, not {tuple(values.shape)} of {values.dtype}"
+        )
+    array: np.ndarray = values.numpy()
+    return array
+
+
+def _numbers(
+    setting: float | Tensor, lead: tuple[int, ...], dtype: type[np.floating] = np.float32
+) -> np.ndarray:
+    """A number, or what broadcasts to [*lead], as one number a row: [n]."""
+    each: np.ndarray = np.empty(lead, dtype)
+    each[...] = setting.numpy() if isinstance(setting, Tensor) else setting
+    return each.reshape(-1)

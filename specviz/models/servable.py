@@ -1,0 +1,207 @@
+"""Which transformers models the torch runner serves: an allow-list by config and class, and a probe where these do not tell.
+
+The runner serves a model if its state is keys and values alone, its positions come from `position_ids`, and a 4-D mask says what
+a token sees. Imports no modelling code until a model's class is asked for.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from specviz.compat.transformers import attention_of, cache_argument
+from specviz.errors import PairError, is_out_of_memory
+from specviz.runtime.runner import Runner
+
+if TYPE_CHECKING:
+    from specviz.runtime.model_runner import TorchModel
+
+_log = logging.getLogger(__name__)
+
+SERVED = (
+    "SpecViz serves decoder-only models whose layers are full or sliding-window attention, such as Llama, Qwen3, "
+    "Gemma and GPT-2"
+)
+_LAYERS = {"full_attention", "sliding_attention"}
+_ROTARY = {"default", "linear", "dynamic", "llama3", "longrope", "proportional", "yarn"}
+_PROVEN = {
+    *("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3"),
+    *("gpt2", "gpt_neox", "opt"),
+}
+"""Model types that need no probe: those of the registry, and their closest relatives."""
+_PROBED = 12
+"""Tokens of the probe, beyond a sliding window if that is no longer than `_SHORT_WINDOW`."""
+_SHORT_WINDOW = 64
+_EXACT, _ROUNDED = 0.01, 0.2
+"""How much logits may differ, in standard deviations: in single precision or better, and in half precision."""
+
+_verdicts: WeakKeyDictionary[Any, dict[str | None, str]] = WeakKeyDictionary()
+"""By model and attention, why it is not served; "" if it is."""
+
+
+def rotary_parameters(config: Any) -> list[dict[str, Any]]:
+    """The rotary parameters of a config: one, or one for each type of layer; none without rotary positions."""
+    given = getattr(config, "rope_parameters", None) or {}
+    by_layer = [each for each in given.values() if isinstance(each, dict) and "rope_type" in each]
+    return by_layer or ([given] if given else [])
+
+
+def exact_length(config: Any) -> int | None:
+    """Positions up to which cached keys stay right, where that is fewer than the model reads.
+
+    LongRoPE (Phi-3, Phi-4-mini) changes all frequencies where a text passes the original length: transformers then reads the whole
+    text again.
+    """
+    lengths = [
+        int(each.get("original_max_position_embeddings") or config.original_max_position_embeddings)
+        for each in rotary_parameters(config)
+        if each.get("rope_type") == "longrope"
+    ]
+    return min(lengths, default=None)
+
+
+def check_config(config: Any) -> None:
+    """Refuse a model by its config and its class, before any weights are read.
+
+    Raises:
+        PairError: the runner does not serve it; the sentence names the model type.
+    """
+    reason = _config_has(config)
+    if not reason and config.model_type not in _PROVEN:
+        # Here and not above: it brings the model's modelling code.
+        from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+        kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+        if isinstance(kind, type):
+            reason = _class_has(kind, config.get_text_config(decoder=True))
+    _raise_if(reason, config)
+
+
+def torch_model(module: Any) -> TorchModel:
+    """A transformers model as what a pair consists of.
+
+    It is refused by its config, its class and, unless its type is proven, by a probe: a few passes over a dozen tokens. The
+    probe runs once per model and attention. A model in training mode is not probed: dropout changes its logits.
+
+    Raises:
+        PairError: the runner does not serve it; the sentence names the model type.
+    """
+    # Here and not above: they bring modelling code. Where there is a model, it is imported already.
+    from specviz.runtime.attention import GROUPED_ATTENTION
+    from specviz.runtime.model_runner import TorchModel
+
+    model = TorchModel(module)
+    attention = attention_of(module)
+    reasons = _verdicts.setdefault(module, {})
+    if attention not in reasons:
+        text = module.config.get_text_config(decoder=True)
+        reason = _config_has(module.config) or _class_has(type(module), text)
+        # A batch of sequences at different positions needs custom masks.
+        if not reason and attention not in ("eager", "sdpa", GROUPED_ATTENTION):
+            reason = (
+                f"with {attention} attention cannot read sequences that stand at different positions (load them with "
+                'attn_implementation="sdpa" or "eager")'
+            )
+        is_proven = text.model_type in _PROVEN and type(module).__module__.startswith("transformers.")
+        if not reason and not is_proven:
+            if module.training:
+                return model
+            reason = _probe(module, lambda: model.runner(model.output_size, apart=True))
+        reasons[attention] = reason
+    _raise_if(reasons[attention], module.config)
+    return model
+
+
+def _raise_if(reason: str, config: Any) -> None:
+    if reason:
+        raise PairError(f"Models of the type {config.model_type} {reason}: {SERVED}.")
+
+
+def _config_has(config: Any) -> str:
+    """What a config has that the runner does not serve, as the rest of a sentence about models; "" if nothing."""
+    if getattr(config, "is_encoder_decoder", False):
+        return "have an encoder"
+    text = config.get_text_config(decoder=True)
+    for name in ("layer_types", "layers_block_type"):
+        if foreign := sorted(set(getattr(text, name, None) or ()) - _LAYERS):
+            return f"have layers of the type {foreign[0]}"
+    types = {each.get("rope_type", "default") for each in rotary_parameters(text)}
+    if types - _ROTARY:
+        return f"have rotary positions of the type {sorted(types - _ROTARY)[0]}"
+    if getattr(text, "alibi", False):
+        return "make positions of their attention mask (ALiBi)"
+    return ""
+
+
+def _class_has(kind: type, config: Any) -> str:
+    """What a model's class has that the runner does not serve; as `_config_has`."""
+    if getattr(kind, "_is_stateful", False):
+        return "keep a state from which rejected draft tokens cannot be taken back"
+    accepted = inspect.signature(kind.forward).parameters  # type: ignore[attr-defined]
+    if cache_argument(kind) not in accepted:
+        return "take no cache of keys and values"
+    # MPT adds a bias by each key's index, which is its position here too.
+    by_index = getattr(getattr(config, "attn_config", None), "alibi", False)
+    if "position_ids" not in accepted and not by_index:
+        return "take no position_ids, but make positions of a cache or a mask"
+    return ""
+
+
+def _probe(model: Any, make_runner: Callable[[], Runner]) -> str:
+    """How a model's passes over the runner's cache differ from its own pass without one; as `_config_has`."""
+    try:
+        differences = _differences(model, make_runner())
+    except Exception as error:  # whatever a model raises that is called in a way it does not know
+        if is_out_of_memory(error):
+            raise
+        _log.info("a model of the type %s is refused", model.config.model_type, exc_info=error)
+        return "cannot read blocks of tokens over SpecViz's cache of keys and values"
+    # In half precision rounding may send a token to another expert: most tokens count there, not the worst.
+    is_half = torch.finfo(model.dtype).bits < 32
+    if (differences.median() <= _ROUNDED) if is_half else (differences.max() <= _EXACT):
+        return ""
+    return "read a block of tokens otherwise than the same tokens one by one"
+
+
+@torch.no_grad()
+def _differences(model: Any, runner: Runner) -> Tensor:
+    """Differences of the runner's logits from the model's own, in standard deviations, for some tokens.
+
+    Two sequences of different lengths: a prompt, a wrong block that is overwritten, a block, two tokens one by one.
+    """
+    config, device = model.config.get_text_config(decoder=True), runner.device
+    window = getattr(config, "sliding_window", None) or 0
+    count = _PROBED + (window if window <= _SHORT_WINDOW else 0)
+    generator = torch.Generator().manual_seed(0)
+    tokens, wrong = torch.randint(config.vocab_size, (2, 2, count), generator=generator).to(device)
+    positions = torch.arange(count, device=device).expand(2, -1)
+    takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+    given = {"position_ids": positions} if takes_positions else {}
+    expected = model(
+        input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False, **given
+    ).logits
+    expected = expected[..., : runner.vocabulary_size].double()
+
+    longest = count - 6
+    lengths = torch.tensor([[longest], [longest - 2]], device=device)
+    prompt = positions[:, :longest]
+    runner.admit([0, 1], count)
+    try:
+        runner.read(tokens[:, :longest], prompt, visible=longest, valid=prompt < lengths)
+        result = []
+        for ids, start, width in ((wrong, 0, 4), (tokens, 0, 4), (tokens, 4, 1), (tokens, 5, 1)):
+            at = lengths + start + torch.arange(width, device=device)
+            logits = runner.forward(ids.gather(1, at), at, visible=longest + start + width)
+            if ids is tokens:
+                own = expected.gather(1, at[..., None].expand(-1, -1, expected.shape[-1]))
+                difference = (logits.double() - own).abs().amax(-1) / own.std(-1)
+                result.append(difference.nan_to_num(nan=torch.inf))
+    finally:
+        runner.clear()
+    return torch.cat(result, 1)

@@ -1,0 +1,86 @@
+"""What a fused pass computes, in plain numpy: one text, all of its positions at once. Tests hold the fused pass to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from specviz.runtime.cpu.fused.decoder import DecoderShape, LayerWeights, Weights
+from specviz.runtime.cpu.fused.products import BLOCK, Format, Precision
+
+Array = np.ndarray
+
+
+def logits(
+    shape: DecoderShape,
+    layers: Sequence[LayerWeights],
+    embedding: Weights,
+    final_norm: Array,
+    head: Weights | None,
+    precision: Precision,
+    tokens: Array,
+) -> Array:
+    """Logits [n, V] of a text [n]; the first five arguments are those of `Decoder`."""
+
+    def norm(x: Array, weight: Array | None) -> Array:
+        return x if weight is None else x / np.sqrt((x**2).mean(-1, keepdims=True) + shape.epsilon) * weight
+
+    def rotate(x: Array) -> Array:
+        """Rotary positions of [n, heads, size]: adjacent pairs turn."""
+        angles = np.arange(len(x))[:, None, None] * shape.frequencies
+        turned = (x[..., ::2] + 1j * x[..., 1::2]) * np.exp(1j * angles) * shape.rotary_scale
+        return np.stack([turned.real, turned.imag], -1).reshape(x.shape)
+
+    def attention(queries: Array, keys: Array, values: Array) -> Array:
+        """Each position's queries over the keys up to it; heads of queries share a head of keys and values."""
+        keys, values = (np.repeat(each, shape.heads // shape.key_heads, 1) for each in (keys, values))
+        scores = np.einsum("ihd,jhd->hij", queries, keys) / np.sqrt(shape.head_size)
+        weights = np.exp(np.where(np.tri(len(queries)), scores, -np.inf))
+        return np.einsum("hij,jhd->ihd", weights / weights.sum(-1, keepdims=True), values)
+
+    states = _numbers(embedding)[tokens]
+    for layer in layers:
+        heads = product(norm(states, layer.attention_norm), layer.inputs, precision)
+        heads = heads if layer.input_bias is None else heads + layer.input_bias
+        heads = heads.reshape(len(tokens), -1, shape.head_size)
+        queries, keys, values = np.split(heads, [shape.heads, shape.heads + shape.key_heads], 1)
+        queries, keys = rotate(norm(queries, layer.query_norm)), rotate(norm(keys, layer.key_norm))
+        mixed = attention(queries, keys, values).reshape(len(tokens), -1)
+        states = states + product(mixed, layer.output, precision)
+        gate, up = np.split(product(norm(states, layer.mlp_norm), layer.gate_and_up, precision), 2, 1)
+        states = states + product(gate / (1 + np.exp(-gate)) * up, layer.down, precision)
+    return product(norm(states, final_norm), head or embedding, precision)
+
+
+def product(x: Array, weights: Weights, precision: Precision) -> Array:
+    """x [n, inputs] · weights [outputs, inputs]; where weights are quantised, of activations rounded to integers by blocks."""
+    if not weights.format.is_quantised:
+        return x @ _numbers(weights).T
+    levels, scales, minima = _quantised(weights)
+    blocks = x.reshape(len(x), -1, BLOCK)
+    unit = np.abs(blocks).max(-1) / precision.value + 1e-30
+    integers = np.rint(blocks / unit[..., None])
+    sums = np.einsum("nbi,obi->nob", integers, levels)  # exact: float64 holds these integers
+    return (sums * unit[:, None] * scales).sum(-1) + (unit * integers.sum(-1)) @ minima.T
+
+
+def _quantised(weights: Weights) -> tuple[Array, Array, Array]:
+    """Integers [outputs, blocks, 32], and scales and minima [outputs, blocks], as in GGUF."""
+    if weights.format is Format.Q8_0:
+        parts = weights.rows.reshape(len(weights.rows), -1, 34)
+        scales = parts[..., :2].copy().view(np.float16)[..., 0].astype(float)
+        return parts[..., 2:].view(np.int8).astype(float), scales, np.zeros_like(scales)
+    parts = weights.rows.reshape(len(weights.rows), -1, 20)
+    sides, nibbles = parts[..., :4].copy().view(np.float16).astype(float), parts[..., 4:]
+    return np.concatenate([nibbles & 15, nibbles >> 4], -1).astype(float), sides[..., 0], sides[..., 1]
+
+
+def _numbers(weights: Weights) -> Array:
+    """Weights [outputs, inputs] as numbers."""
+    if weights.format.is_quantised:
+        levels, scales, minima = _quantised(weights)
+        return (levels * scales[..., None] + minima[..., None]).reshape(len(levels), -1)
+    if weights.format is Format.BF16:
+        return (weights.rows.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(float)
+    return weights.rows.view(np.float16 if weights.format is Format.F16 else np.float32).astype(float)

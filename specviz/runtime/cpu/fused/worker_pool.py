@@ -1,0 +1,103 @@
+"""The worker pool: the threads of this process that run passes together. Knows passes by address; knows no model."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from specviz.runtime.cpu.fused import functions
+from specviz.runtime.cpu.fused.layout import Room
+from specviz.runtime.cpu.fused.workers import MOST_THREADS, POOL, WAITED, WORKER
+from specviz.runtime.cpu.threads import budget
+
+_WAITS = 2
+"""Passes in a row that waited too long, after which another process seems to want a core."""
+_PAUSE = 0.25
+"""Seconds for which passes run on one thread then."""
+
+
+class WorkerPool:
+    """The workers of this process; they start with the first pass that wants them."""
+
+    def __init__(self) -> None:
+        self._lead = _function(functions.lead(), 3)
+        self._draft: Callable[..., int] | None = None
+        self._lock = threading.Lock()
+        size = POOL.itemsize + MOST_THREADS * WORKER.itemsize
+        table = Room(size).take(size)
+        table[:] = 0
+        self._pool, self._alone = table[: POOL.itemsize].view(POOL), np.zeros(1, POOL)
+        self._workers = table[POOL.itemsize :].view(WORKER)
+        self._semaphores = np.zeros((MOST_THREADS, 8), np.int64)
+        self._address, self._running = int(table.ctypes.data), 1
+        self._waits, self._alone_until = 0, 0.0
+        self._pool["run"] = self._alone["run"] = functions.run()
+
+    def run(self, pass_: int, threads: int) -> None:
+        """Run a pass, given by its table's address, on so many threads; on one while others use the pool or cores are missed."""
+        self._run(self._lead, pass_, threads)
+
+    def draft(self, drafting: int, threads: int) -> None:
+        """Run the passes of a `Drafting`, given by its address, as `run` does."""
+        if self._draft is None:
+            self._draft = _function(functions.draft(), 3)
+        self._run(self._draft, drafting, threads)
+
+    def _run(self, function: Callable[..., int], table: int, threads: int) -> None:
+        together = threads > 1 and time.monotonic() >= self._alone_until
+        if not (together and self._lock.acquire(blocking=False)):
+            function(int(self._alone.ctypes.data), table, 1)
+            return
+        try:
+            while self._running < threads:
+                self._start_worker()
+            self._waits = self._waits + 1 if function(self._address, table, threads) == WAITED else 0
+            if self._waits == _WAITS:
+                self._waits, self._alone_until = 0, time.monotonic() + _PAUSE
+        finally:
+            self._lock.release()
+
+    def _start_worker(self) -> None:
+        library, number = ctypes.CDLL(None), self._running
+        semaphore = self._semaphores[number].ctypes.data
+        library.sem_init(ctypes.c_void_p(semaphore), 0, 0)
+        for field, name in (("give_way", "sched_yield"), ("post", "sem_post"), ("wait", "sem_wait")):
+            self._pool[field] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+        self._workers["semaphore"][number] = semaphore
+        _read_by_workers.append((self._pool, self._semaphores))
+        life, name = _function(functions.work(), 2), f"fused pass {number}"
+        threading.Thread(target=life, args=(self._address, number), name=name, daemon=True).start()
+        self._running += 1
+
+
+_read_by_workers: list[tuple[np.ndarray, ...]] = []
+"""A worker lives as long as its process, whatever becomes of its pool."""
+
+
+def _function(address: int, arguments: int) -> Callable[..., int]:
+    """A compiled function, which Python calls without its global lock."""
+    return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * arguments)(address)
+
+
+@cache
+def worker_pool() -> WorkerPool:
+    """This process's pool."""
+    return WorkerPool()
+
+
+def most_threads() -> int:
+    """Threads that a pass may take here. Workers sleep on POSIX semaphores, as Linux has them."""
+    if sys.platform != "linux":
+        return 1
+    return min(MOST_THREADS, len(os.sched_getaffinity(0)), budget())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=worker_pool.cache_clear)  # workers do not live on in a forked process

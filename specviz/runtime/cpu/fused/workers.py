@@ -1,0 +1,104 @@
+"""The compiled side of the worker pool: how its threads begin a pass together and wait for each other in it.
+
+The caller of a pass is thread 0; workers are 1, 2, … Between passes a worker spins for as long as a round takes and then sleeps on a
+semaphore. Knows passes by address.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from specviz.runtime.cpu.fused.memory import (
+    CACHE_LINE,
+    add_shared,
+    caller,
+    cycles,
+    jitable,
+    pause,
+    read_shared,
+    record_at,
+    write_shared,
+)
+
+MOST_THREADS = 8
+"""More wait longer for each other than they save in passes of a few rows."""
+WAITED = 1
+"""What `lead` returns if waiting took more than `_MOST_WAITED` percent of a pass: two threads that wait half of it are as slow as one."""
+_MOST_WAITED = 40
+_MICROSECOND = 2500
+"""Cycles, about."""
+_SPIN, _SPIN_ALONE, _PATIENCE = 2000 * _MICROSECOND, 50 * _MICROSECOND, 1000 * _MICROSECOND
+"""How long a worker looks out for the next pass (up to 2 ms lie between two, and to be woken takes 100 µs); after how long it gives way
+to whoever else wants its core; and after how long a thread at a barrier does.
+"""
+_APART = 2 * CACHE_LINE
+"""Bytes between words that different threads write: processors fetch cache lines in pairs."""
+_NAMES = ("pass_", "threads", "begun", "waited", "job", "run", "post", "wait", "give_way")
+POOL = np.dtype([("arrived", "i8", _APART // 8), *((name, "i8") for name in _NAMES), ("", "i8", 7)])
+"""The pool: how often threads have arrived at barriers, in the first word; of the pass under way, its table, its threads, the arrivals
+before it, and the cycles that its caller has waited; how many passes there were; and functions: `decoder_pass.run` and the system's.
+"""
+WORKER = np.dtype([("job", "i8"), ("sleeps", "i8"), ("semaphore", "i8"), ("", "i8", _APART // 8 - 3)])
+"""A worker: the number of the pass it is to take part in, whether it sleeps, and its semaphore. They follow the pool, from thread 0 on."""
+_JOB, _SLEEPS, _FIRST_WORKER = 0, 8, POOL.itemsize
+"""Where these are in a worker, and the workers after the pool."""
+
+_pool_at, _worker_at = record_at(POOL), record_at(WORKER)
+_run, _semaphore, _give_way = caller(5), caller(1), caller(0)
+
+
+@jitable
+def wait_for_all(pool, thread, threads, target):  # type: ignore[no-untyped-def]
+    """Wait until all threads of a pass have arrived here. `target` counts arrivals up to the last barrier; returns it for this one."""
+    if threads == 1:
+        return target
+    target += threads
+    add_shared(pool, 1)
+    begun = cycles()
+    while read_shared(pool) < target:
+        pause()
+        if cycles() - begun > _PATIENCE:
+            _give_way(_pool_at(pool).give_way)
+    if thread == 0:
+        _pool_at(pool).waited += cycles() - begun
+    return target
+
+
+@jitable
+def _worker(pool, thread):  # type: ignore[no-untyped-def]
+    return pool + _FIRST_WORKER + thread * _APART
+
+
+def lead(address, pass_, threads):  # type: ignore[no-untyped-def]
+    """Run a pass as thread 0 of so many. Returns `WAITED`, or 0."""
+    pool, started = _pool_at(address), cycles()
+    pool.pass_, pool.threads, pool.begun, pool.waited = pass_, threads, read_shared(address), 0
+    pool.job += 1
+    for thread in range(1, threads):
+        worker = _worker(address, thread)
+        write_shared(worker + _JOB, pool.job)
+        if read_shared(worker + _SLEEPS) == 1:
+            _semaphore(pool.post, _worker_at(worker).semaphore)
+    _run(pool.run, pass_, address, 0, threads, pool.begun)
+    return WAITED if pool.waited * 100 > _MOST_WAITED * (cycles() - started) else 0
+
+
+def work(address, thread):  # type: ignore[no-untyped-def]
+    """A worker's whole life."""
+    pool, own, done = _pool_at(address), _worker(address, thread), 0
+    while True:
+        begun = cycles()
+        while read_shared(own + _JOB) == done and cycles() - begun < _SPIN:
+            pause()
+            if cycles() - begun > _SPIN_ALONE:
+                _give_way(pool.give_way)
+        if read_shared(own + _JOB) == done:
+            write_shared(own + _SLEEPS, 1)
+            if (
+                read_shared(own + _JOB) == done
+            ):  # whoever begins a pass from here on sees that this thread sleeps
+                _semaphore(pool.wait, _worker_at(own).semaphore)
+            write_shared(own + _SLEEPS, 0)
+            continue
+        done = read_shared(own + _JOB)
+        _run(pool.run, pool.pass_, address, thread, pool.threads, pool.begun)

@@ -1,0 +1,105 @@
+"""How long the forward passes of a pair take, by the number of tokens they read. Knows runners; knows no method and no request."""
+
+from __future__ import annotations
+
+import math
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from specviz.errors import is_out_of_memory
+from specviz.runtime.memory import synchronize
+from specviz.runtime.runner import Runner
+
+_DRAFTER_COUNTS, _VERIFIER_COUNTS = (1, 8), (1, 8, 2, 4, 16, 32)
+"""Tokens of the passes that are timed. On a slow pair only the first two are, twice."""
+_TRIES, _SECONDS = 6, 0.4
+"""Passes of a kind, of which the fastest counts: others were held up. Seconds after which no further pass is begun."""
+
+Curve = tuple[tuple[int, float], ...]
+"""Seconds of a pass by the tokens it reads, ascending."""
+
+
+@dataclass(frozen=True)
+class PassTimes:
+    """Seconds of forward passes.
+
+    Attributes:
+        drafter, verifier: as measured.
+    """
+
+    drafter: Curve
+    verifier: Curve
+
+    def draft(self, tokens: int) -> float:
+        """Of the drafter over so many tokens."""
+        return _interpolated(self.drafter, tokens)
+
+    def verify(self, tokens: int) -> float:
+        """Of the verifier over so many tokens."""
+        return _interpolated(self.verifier, tokens)
+
+
+ASSUMED = PassTimes(drafter=((1, 0.2), (8, 0.3)), verifier=((1, 1.0), (8, 1.5)))
+"""In no unit: only their ratios count."""
+
+
+@torch.inference_mode()
+def measure(drafter: Runner, verifier: Runner) -> PassTimes:
+    """Time a few passes of two runners without slots; `ASSUMED` where memory runs out."""
+    # On a GPU a drafter's pass over a few tokens takes as long as over one.
+    drafts = _DRAFTER_COUNTS if drafter.device.type == "cpu" else _DRAFTER_COUNTS[:1]
+    try:
+        return PassTimes(_curve(drafter, drafts), _curve(verifier, _VERIFIER_COUNTS))
+    except Exception as error:
+        if is_out_of_memory(error):
+            return ASSUMED
+        raise
+
+
+def _curve(runner: Runner, counts: Sequence[int]) -> Curve:
+    most, fastest = max(counts), dict[int, float]()
+    for _ in runner.warm_up(1, most, counts):
+        pass
+    tokens, positions = torch.zeros(2, 1, most, dtype=torch.long, device=runner.device)
+    positions[0] = torch.arange(most, device=runner.device)
+
+    def seconds(count: int) -> float:
+        begin = time.perf_counter()
+        runner.forward(tokens[:, :count], positions[:, :count], visible=count, transient=True)
+        synchronize(runner.device)
+        return time.perf_counter() - begin
+
+    owner = object()
+    runner.admit([owner], most)
+    try:
+        seconds(counts[-1])  # the first pass of all reads weights from the disk
+        begin = time.perf_counter()
+        for count in [*counts[:2], *[*counts] * _TRIES]:
+            if len(fastest) < min(2, len(counts)) or time.perf_counter() - begin < _SECONDS:
+                fastest[count] = min(seconds(count), fastest.get(count, math.inf))
+    finally:
+        runner.release(owner)
+    return _monotone(sorted(fastest.items()))
+
+
+def _monotone(measured: Sequence[tuple[int, float]]) -> Curve:
+    """Without what only a disturbance explains: a pass over more tokens is no faster, and no slower than several over fewer."""
+    curve = [measured[0]]
+    for count, seconds in measured[1:]:
+        fewer, before = curve[-1]
+        curve.append((count, min(max(seconds, before), before * count / fewer)))
+    return tuple(curve)
+
+
+def _interpolated(curve: Curve, tokens: int) -> float:
+    """On the line through the two measurements around `tokens`, or through the last two beyond them."""
+    if len(curve) == 1:
+        return curve[0][1]
+    counts = [count for count, _ in curve]
+    right = min(max(1, bisect_left(counts, tokens)), len(curve) - 1)
+    (low, before), (high, after) = curve[right - 1 : right + 1]
+    return before + (after - before) * (tokens - low) / (high - low)

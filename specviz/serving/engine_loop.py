@@ -1,0 +1,286 @@
+"""The thread of a shared engine: the only one that knows its scheduler, its batches and its sequences.
+
+It takes messages, lets the scheduler decide who is admitted and who leaves, prefills, steps, and publishes events. Decides
+nothing about a text: it is the same alone or in company (law 3). Of a caller it knows the function that its group publishes to.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from specviz.engine.batch import Batch
+from specviz.engine.events import Decided, Finished, Started, Waiting
+from specviz.engine.prefill import PREFILL_CHUNK
+from specviz.engine.record import Outcome
+from specviz.engine.scheduler import Scheduler, SequenceGroup
+from specviz.engine.sequence import Sequence
+from specviz.errors import BROKEN, BusyError, EngineError, SpecvizError, is_out_of_memory
+from specviz.models.pair import ModelPair
+from specviz.progress import Progress
+from specviz.runtime.memory import give_back_memory
+from specviz.runtime.prefix_cache import PrefixCache
+from specviz.serving.inbox import STOPPED, Inbox
+from specviz.serving.policy import Policy
+from specviz.serving.recovery import explain, first_step, free_memory, step_or_recover
+from specviz.serving.statistics import EngineStatistics
+
+log = logging.getLogger(__name__)
+
+_IDLE = 2.0
+"""Seconds without work after which free memory is given back to the system."""
+
+
+class EngineLoop:
+    """What the thread runs. Other threads may read `load`; whatever else they want, they send to the inbox."""
+
+    def __init__(
+        self,
+        pair: ModelPair,
+        inbox: Inbox,
+        scheduler: Scheduler[Sequence],
+        policy: Policy,
+        statistics: EngineStatistics,
+    ) -> None:
+        self.load = scheduler.load
+        self._pair, self._inbox, self._policy, self._statistics = pair, inbox, policy, statistics
+        self._scheduler = scheduler
+        self._prefix_caches = (PrefixCache(), PrefixCache())
+        self._batch = self._new_batch(apart=False)
+        self._prefill: _Prefill | None = None
+        self._step_seconds = 0.0
+        self._is_closing, self._has_worked = False, False
+
+    def _new_batch(self, *, apart: bool = True, cached: bool = True) -> Batch:
+        caches = self._prefix_caches if cached else None
+        return Batch(self._pair, caches, apart=apart)
+
+    # ---- the loop --------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Serve until it is closed. However it ends, every caller gets an answer."""
+        try:
+            while not self._is_closing:
+                self._receive()
+                if self._scheduler.groups and not self._is_closing:
+                    self._turn()
+        finally:
+            try:
+                self._fail_all(STOPPED)
+            finally:
+                self._inbox.close()
+
+    def _receive(self) -> None:
+        """Call what other threads have sent; waits for that if there is nothing to serve."""
+        is_idle = not self._scheduler.groups
+        messages = self._inbox.receive(timeout=(_IDLE if self._has_worked else None) if is_idle else 0)
+        if is_idle and not messages:
+            give_back_memory()
+        self._has_worked = not is_idle or bool(messages)
+        for message in messages:
+            message.function()
+        self._publish_load()
+
+    def _turn(self) -> None:
+        begin = time.monotonic()
+        try:
+            self._leave()
+            self._read_prompts()
+            self._step()
+        except Exception as error:
+            log.error("the engine starts anew", exc_info=error)
+            self._fail_all(BROKEN)
+        self._statistics.busy_seconds += time.monotonic() - begin
+
+    # ---- messages: called by the thread, sent by others ------------------------------------------------------
+
+    def submit(self, group: SequenceGroup[Sequence], arrival: float, seconds: float) -> None:
+        """Queue a group that arrived at a time on the monotonic clock."""
+        try:
+            self._scheduler.submit(group, arrival, seconds)
+        except BusyError as error:
+            self.count_refused(len(group.sequences))
+            group.publish(error.with_traceback(None))
+
+    def count_refused(self, count: int) -> None:
+        """Sequences were refused before they were submitted."""
+        self._statistics.refused += count
+
+    def warm_up(self, progress: Progress) -> None:
+        """As `SharedEngine.warm_up`."""
+        for count, _ in enumerate(self._batch.warm_up(), 1):
+            progress(1.0, f"Getting the GPU ready: forward pass {count}")
+
+    def close(self) -> None:
+        """End the loop."""
+        self._is_closing = True
+
+    # ---- prefill ---------------------------------------------------------------------------------------------
+
+    def _read_prompts(self) -> None:
+        """Admit and prefill, a chunk at a time, for as long as the policy allows between two steps."""
+        end = time.monotonic() + self._policy.reading_seconds(self._step_seconds)
+        self._admit()
+        while self._prefill:
+            self._advance_prefill(self._prefill)
+            if time.monotonic() >= end:
+                return
+            self._admit()
+
+    def _admit(self) -> None:
+        """Begin to prefill what the scheduler admits, and publish queue positions."""
+        if admitted := self._scheduler.admit(self._batch.room_for):
+            arrival = self._scheduler.group_of(admitted[0]).arrival
+            self._statistics.waited_seconds += len(admitted) * (time.monotonic() - arrival)
+            self._begin_prefill(admitted)
+        self._publish_load()
+        for group, position in self._scheduler.queue_positions():
+            group.publish(Waiting(group.waiting[0].index, position))
+
+    def _begin_prefill(self, sequences: list[Sequence], *, cached: bool = True) -> None:
+        batch = self._new_batch(cached=cached)
+        chunk = self._policy.chunk if self._batch.sequences else PREFILL_CHUNK
+        self._prefill = _Prefill(sequences, batch, batch.read(sequences, chunk))
+
+    def _advance_prefill(self, prefill: _Prefill) -> None:
+        """Read one chunk of the prompts. When all are read, their sequences join the batch, perhaps after a first step of their own."""
+        try:
+            for _ in prefill.passes:
+                return
+            steps_first = self._policy.gives_first_step(
+                others_decode=bool(self._batch.sequences),
+                is_invariant=self._batch.is_invariant,
+                step_seconds=self._step_seconds,
+            )
+            if not steps_first:
+                self._batch.take(prefill.batch)
+        except Exception as error:
+            self._recover_prefill(prefill, error)
+            return
+        self._prefill = None
+        self._scheduler.prefilled()
+        for sequence in prefill.sequences:
+            self._scheduler.group_of(sequence).publish(Started(sequence.index, sequence.run))
+        if steps_first:
+            outcomes = first_step(prefill.batch)
+            self._batch.take(prefill.batch)
+            self._publish_outcomes(outcomes)
+
+    def _recover_prefill(self, prefill: _Prefill, error: Exception) -> None:
+        """Read the prompts again if memory could be freed; otherwise their group fails."""
+        self._prefill, longest = None, prefill.batch.longest
+        prefill.batch.clear()
+        if is_out_of_memory(error) and free_memory(self._batch, self._prefix_caches):
+            # Without the prefix caches: a second failure would free what this try has put there, and so on for ever.
+            self._begin_prefill(prefill.sequences, cached=False)
+        else:
+            group = self._scheduler.group_of(prefill.sequences[0])
+            self._fail(group, explain(error, len(prefill.sequences), longest))
+
+    # ---- decode ----------------------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        begin = time.monotonic()
+        if self._batch.sequences:
+            self._publish_outcomes(step_or_recover(self._batch, self._prefix_caches))
+        self._step_seconds = time.monotonic() - begin
+
+    def _publish_outcomes(self, outcomes: list[Outcome]) -> None:
+        """Publish what a step decided, and finish the sequences it ended."""
+        self._statistics.rounds += bool(outcomes)
+        groups = [self._scheduler.group_of(outcome.sequence) for outcome in outcomes]
+        sizes = Counter(groups)
+        for group, outcome in zip(groups, outcomes, strict=True):
+            sequence, run = outcome.sequence, outcome.sequence.run
+            if sequence not in group.unfinished:  # another of its group has just failed
+                continue
+            if outcome.error is not None:
+                self._fail(group, explain(outcome.error, 1, sequence.length_limit))
+                continue
+            run.neighbours = max(run.neighbours, len(outcomes) - sizes[group])
+            self._statistics.count(len(outcome.token_ids), outcome.examined, outcome.accepted)
+            group.publish(Decided(sequence.index, run, outcome.round, outcome.token_ids))
+            if run.stop_reason:
+                self._finish(sequence)
+
+    # ---- ends ------------------------------------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        """End sequences that were aborted, and those past their deadline."""
+        now = time.monotonic()
+        for sequence, reason in self._scheduler.leaving(now):
+            sequence.cut(reason)
+            self._finish(sequence)
+        for group, error in self._scheduler.unserved(now):
+            self._fail(group, error)
+
+    def _finish(self, sequence: Sequence) -> None:
+        """Publish that a run is over."""
+        self._remove(sequence).publish(Finished(sequence.index, sequence.run))
+
+    def _fail(self, group: SequenceGroup[Sequence], error: SpecvizError) -> None:
+        """End all sequences of a group with one error."""
+        for sequence in list(group.unfinished):
+            sequence.run.stop_reason = "failed"
+            self._remove(sequence)
+        group.publish(error)
+
+    def _remove(self, sequence: Sequence) -> SequenceGroup[Sequence]:
+        """Free the slot of a sequence that is over. Returns its group."""
+        if sequence in self._batch.sequences:
+            self._batch.remove(sequence)
+        if self._prefill and sequence in self._prefill.sequences:
+            self._prefill = None
+        group = self._scheduler.finish(sequence)
+        self._publish_load()
+        self._note_end(sequence, group)
+        return group
+
+    def _fail_all(self, sentence: str) -> None:
+        """End everything with an error and start anew: no caller may wait for what will not come."""
+        groups = self._scheduler.groups
+        self._scheduler = Scheduler(self._scheduler.slots, self._scheduler.queue)
+        self._publish_load()
+        for group in groups:
+            for sequence in group.unfinished:
+                sequence.run.stop_reason = "failed"
+                self._note_end(sequence, group)
+            group.publish(EngineError(sentence))
+        self._prefill = None
+        self._batch.clear()
+
+    def _note_end(self, sequence: Sequence, group: SequenceGroup[Sequence]) -> None:
+        """Count and log a run that is over."""
+        run = sequence.run
+        self._statistics.finished[run.stop_reason] += 1
+        fields = {
+            "pair": self._pair.key,
+            "method": run.method,
+            "lenience": run.lenience,
+            "temperature": run.temperature,
+            "stop_reason": run.stop_reason,
+            "prompt_tokens": sequence.prompt_length,
+            "tokens": sequence.emitted,
+            "rounds": len(run.rounds),
+            "acceptance_rate": run.acceptance_rate,
+            "seconds": round(time.monotonic() - group.arrival, 3),
+            "neighbours": run.neighbours,
+        }
+        log.info("text finished", extra={"fields": fields})
+
+    def _publish_load(self) -> None:
+        """What other threads see."""
+        self.load = self._scheduler.load
+        self._statistics.running, self._statistics.waiting = self.load.running, self.load.waiting
+
+
+@dataclass(eq=False)
+class _Prefill:
+    """Sequences of a group whose prompts are being read, in a batch apart: what fails here, fails alone."""
+
+    sequences: list[Sequence]
+    batch: Batch
+    passes: Iterator[None]

@@ -1,0 +1,80 @@
+"""What is done when a step fails, so that as few sequences as possible fail with it. Knows batches and caches; knows no caller.
+
+If memory runs out, the prefix caches go first, then the captured passes, then the longest sequence. After any other error, each
+sequence tries the step in a batch of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from specviz.engine.batch import Batch, PrefixCaches
+from specviz.engine.engine import out_of_memory, step
+from specviz.engine.record import Outcome
+from specviz.errors import EngineError, is_out_of_memory
+from specviz.runtime.memory import give_back_memory
+
+log = logging.getLogger(__name__)
+
+
+def step_or_recover(batch: Batch, caches: PrefixCaches) -> list[Outcome]:
+    """One step of a batch. A sequence that cannot go on has an outcome with an error.
+
+    If memory cannot be freed, this is the longest one's and the only outcome: without it, the next step may succeed.
+    """
+    try:
+        return step(batch, partial(free_memory, batch, caches))
+    except Exception as error:
+        if is_out_of_memory(error):
+            return [_end_longest(batch)]
+        log.error("a step failed; its sequences go on one by one", exc_info=error)
+        return _step_alone(batch)
+
+
+def first_step(batch: Batch) -> list[Outcome]:
+    """A short step of a batch that is about to join another. If it fails, no sequence has changed, and the joint step will tell why."""
+    try:
+        return batch.step(short=True)
+    except Exception as error:
+        log.error("a first step failed; it is tried again with all", exc_info=error)
+        return []
+
+
+def free_memory(batch: Batch, caches: PrefixCaches) -> bool:
+    """Free what only makes texts faster: prefix caches, then captured passes. Returns True if any was freed."""
+    cleared = [cache.clear() for cache in caches]
+    if any(cleared):
+        log.warning("memory ran out: prefix caches were cleared")
+        give_back_memory()
+        return True
+    return batch.free_memory()
+
+
+def explain(error: Exception, count: int, longest: int) -> EngineError:
+    """A new error for the caller of `count` sequences of up to `longest` tokens; holds no frame of the old one."""
+    if isinstance(error, EngineError):
+        return EngineError(str(error))
+    if is_out_of_memory(error):
+        return out_of_memory(count, longest)
+    log.error("a request failed", exc_info=error)
+    return EngineError(
+        "A model failed on this request and the run has ended; others are not affected. Try other settings."
+    )
+
+
+def _step_alone(batch: Batch) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    for alone in batch.split():
+        [sequence], longest = alone.sequences, alone.longest
+        try:
+            outcomes += alone.step()
+            batch.take(alone)
+        except Exception as error:
+            outcomes.append(Outcome(sequence, [], error=explain(error, 1, longest)))
+    return outcomes
+
+
+def _end_longest(batch: Batch) -> Outcome:
+    longest = max(batch.sequences, key=lambda sequence: (sequence.length_limit, sequence.index))
+    return Outcome(longest, [], error=out_of_memory(len(batch.sequences), batch.longest))

@@ -1,0 +1,276 @@
+"""The compiled backend against the definition in torch, verb by verb, at random and at adversarial rows."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.core import loops
+from specviz.core.backend import TORCH, Backend
+from specviz.core.compiled import CompiledBackend, backend_for, compiled_backend
+from specviz.core.distributions import Distributions
+from specviz.core.methods import METHODS
+from specviz.core.target import Target
+from specviz.engine.engine import Engine
+from specviz.schema.settings import Request
+from tests.support.tiny import tiny_pair
+
+VOCABULARIES = (7, 512, 1300, 49152)
+"""Less than a block, a whole one, several and a rest, and a real one."""
+COMPILED = compiled_backend() or TORCH
+
+pytestmark = pytest.mark.skipif(compiled_backend() is None, reason="needs numba")
+each_vocabulary = pytest.mark.parametrize("vocabulary", VOCABULARIES)
+
+
+def logits(vocabulary: int, *lead: int, seed: int = 0) -> Tensor:
+    """Random logits [*lead, V], a tenth of them of tokens that the model lacks."""
+    values = 3 * torch.randn(*lead, vocabulary, generator=torch.Generator().manual_seed(seed))
+    values[..., 3::10] = -torch.inf
+    return values
+
+
+def rows(vocabulary: int, *lead: int, seed: int = 0) -> Tensor:
+    """Distributions [*lead, V]: the first one-hot, the second flat with ties, others random, with zeros."""
+    values = logits(vocabulary, *lead, seed=seed).softmax(-1)
+    flat = values.view(-1, vocabulary)
+    flat[0], flat[0, vocabulary // 2] = 0, 1
+    flat[1] = 1 / vocabulary
+    return values
+
+
+def coins(*shape: int, seed: int = 0) -> Tensor:
+    """Uniforms, both ends among them."""
+    values = torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    values.view(-1)[0], values.view(-1)[-1] = 0.0, 1 - 2**-53
+    return values
+
+
+def near(found: Tensor, expected: Tensor) -> bool:
+    return torch.allclose(found, expected, rtol=2e-5, atol=2e-6)
+
+
+@each_vocabulary
+@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 2.0])
+def test_softmax(vocabulary: int, temperature: float) -> None:
+    values = logits(vocabulary, 3)
+    found = COMPILED.softmax(values, temperature)
+    assert near(found, TORCH.softmax(values, temperature))
+    assert not found[:, 3::10].any()
+    together = COMPILED.softmax(values, torch.tensor([temperature, 0.0, 0.7], dtype=torch.float64))
+    for row, heat in enumerate((temperature, 0.0, 0.7)):
+        assert torch.equal(together[row], COMPILED.softmax(values[row], heat))
+    out = torch.empty_like(values)
+    assert COMPILED.softmax(values, temperature, out) is out
+    assert torch.equal(out, found)
+
+
+def test_softmax_is_one_hot_at_the_first_of_equals() -> None:
+    """Law 5: greedy is greedy."""
+    values = torch.zeros(1, 1300)
+    values[0, [600, 601, 1200]] = 4
+    assert COMPILED.softmax(values, 0.0).argmax() == TORCH.softmax(values, 0.0).argmax() == 600
+
+
+def test_what_is_not_finite_shows() -> None:
+    """It is reported after the round, so it must not be lost on the way."""
+    values = logits(1300, 3)
+    values[0, 700], values[1, 5], values[2] = torch.nan, torch.inf, -torch.inf
+    found = COMPILED.softmax(values, 1.0)
+    assert found.isnan().all()
+    assert COMPILED.draw(found, coins(3)).tolist() == TORCH.draw(found, coins(3)).tolist() == [1299] * 3
+    share = torch.ones(3, 1)
+    assert COMPILED.draw_residual(found, found, found, share, share, coins(3)).tolist() == [1299] * 3
+
+
+@each_vocabulary
+def test_draw(vocabulary: int) -> None:
+    weights = 0.3 * rows(vocabulary, 400)
+    found = COMPILED.draw(weights, coins(400))
+    assert torch.equal(found, TORCH.draw(weights, coins(400)))
+    assert (weights.gather(1, found[:, None]) > 0).all()
+
+
+@each_vocabulary
+def test_draw_residual(vocabulary: int) -> None:
+    """Of token rules, of shares, and where nothing is left but the mixture."""
+    q, p = rows(vocabulary, 60), rows(vocabulary, 60, seed=1)
+    q[2:6] = p[2:6]
+    limit, share = p.amax(-1, keepdim=True) / 2, torch.linspace(0.2, 1, 60)[:, None]
+    for score, threshold in ((p, limit), (q, limit), (q, torch.full_like(limit, torch.inf))):
+        parts = q, p, score, threshold, share
+        found = COMPILED.draw_residual(*parts, coins(60))
+        assert torch.equal(found, TORCH.draw_residual(*parts, coins(60)))
+        blocks, step = [each.view(12, 5, -1) for each in parts], torch.arange(12) % 5
+        for backend in (COMPILED, TORCH):
+            some = backend.draw_residual(*blocks, coins(60)[torch.arange(12) * 5 + step], step)
+            assert torch.equal(some, found.view(12, 5)[torch.arange(12), step])
+
+
+@each_vocabulary
+def test_largest_and_leading(vocabulary: int) -> None:
+    values = rows(vocabulary, 2, 3)
+    assert torch.equal(COMPILED.largest(values), TORCH.largest(values))
+    found, expected = COMPILED.leading(values, 5), TORCH.leading(values, 5)
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1].view(6, 5)[2:], expected[1].view(6, 5)[2:])  # where nothing ties
+    assert found[1][0, 1].tolist() == [0, 1, 2, 3, 4]
+    assert COMPILED.leading(torch.zeros(1, vocabulary), 2)[0].tolist() == [[0, 0]]
+
+
+@each_vocabulary
+def test_sums_over_a_mask(vocabulary: int) -> None:
+    q, p = rows(vocabulary, 4, 2), rows(vocabulary, 4, 2, seed=1)
+    assert near(COMPILED.excess(q, p), TORCH.excess(q, p))
+    for threshold in (torch.zeros(()), p.amax(-1, keepdim=True), p.mean(-1, keepdim=True)):
+        limit = threshold.expand(4, 2, 1)
+        assert near(COMPILED.mass_below(p, limit, q), TORCH.mass_below(p, limit, q))
+    assert not COMPILED.mass_below(p, torch.zeros(4, 2, 1), q).any()
+
+
+@each_vocabulary
+def test_a_crossing_is_where_the_mass_below_passes_the_share(vocabulary: int) -> None:
+    """Also among ties, from above all scores, and where no share of all suffices."""
+    score, weights = rows(vocabulary, 40), rows(vocabulary, 40, seed=1)
+    share = torch.linspace(0, 1.1, 40, dtype=torch.float64)
+    for own in (torch.zeros(40), score.mean(-1), torch.ones(40)):
+        found = COMPILED.crossing(score, weights, share, own)
+        assert torch.equal(found, TORCH.crossing(score, weights, share, own))
+        real = found.isfinite()
+        below = TORCH.mass_below(score, found.float()[:, None], weights)[:, 0]
+        assert (below[real] <= share[real] + 1e-6).all()
+
+
+VERBS: dict[str, Callable[[Backend, Tensor, Tensor], Tensor]] = {
+    "softmax": lambda backend, q, p: backend.softmax(q, 0.7),
+    "draw": lambda backend, q, p: backend.draw(q, torch.tensor(0.4).double()),
+    "draw_residual": lambda backend, q, p: backend.draw_residual(
+        q, p, p, q[..., :1], torch.ones_like(q[..., :1]), torch.tensor(0.4).double()
+    ),
+    "largest": lambda backend, q, p: backend.largest(q),
+    "leading": lambda backend, q, p: backend.leading(q, 3)[1],
+    "mass_below": lambda backend, q, p: backend.mass_below(p, p[..., :1], q),
+    "excess": lambda backend, q, p: backend.excess(q, p),
+    "crossing": lambda backend, q, p: backend.crossing(p, q, torch.tensor(0.5).double(), p[..., 0]),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_rows_may_lie_anywhere_and_have_the_same_bits_beside_others(verb: str) -> None:
+    """Law 3: steps of a block, some sequences and one row for all give what their copies, and rows alone, give."""
+    q, p = rows(1300, 4, 3), rows(1300, 4, 3, seed=1)
+    for view in (
+        lambda x: x[:, 1:],
+        lambda x: x[::2, :2],
+        lambda x: x[1:2, :1].expand(4, 3, -1),
+        lambda x: x[0, 2],
+    ):
+        one, other = view(q), view(p)
+        found = VERBS[verb](COMPILED, one, other)
+        assert torch.equal(found, VERBS[verb](COMPILED, one.clone(), other.clone()))
+        row = VERBS[verb](COMPILED, one.reshape(-1, 1300)[-1:], other.reshape(-1, 1300)[-1:])
+        assert torch.equal(found.reshape(-1, *row.shape[1:])[-1:], row)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_compiled_code_cannot_read_is_refused(verb: str) -> None:
+    q = rows(1300, 2)
+    for kind in (torch.float64, torch.float16):
+        with pytest.raises(TypeError, match="float32"):
+            VERBS[verb](COMPILED, q.to(kind), q.to(kind))
+    apart = torch.stack((q, q), -1)[..., 0]
+    with pytest.raises(ValueError, match="contiguous"):
+        VERBS[verb](COMPILED, apart, apart)
+
+
+def test_rows_of_different_shapes_are_refused() -> None:
+    q = rows(1300, 2)
+    with pytest.raises(ValueError, match="beside"):
+        COMPILED.excess(q, q[:1])
+    with pytest.raises(ValueError, match="written"):
+        COMPILED.softmax(q, 1.0, torch.empty(2, 5))
+
+
+def address(values: Tensor | np.ndarray) -> int:
+    return values.data_ptr() if isinstance(values, Tensor) else values.ctypes.data
+
+
+@pytest.mark.parametrize("heat", [0.0, 0.7, 1.0])
+@each_vocabulary
+def test_what_fused_drafting_samples_is_a_draw_from_the_distribution(vocabulary: int, heat: float) -> None:
+    """Bit for bit, whether the drafter scores all tokens or some. The confidence is q(v), at temperature 0 q1(v)."""
+    known = torch.arange(0, vocabulary, 3)
+    some, whole = torch.randn(len(known) + 5), torch.full((1, vocabulary), torch.nan)
+    loops.spread(address(some), address(known), len(known), address(whole), vocabulary)
+    assert torch.equal(whole[0, known], some[: len(known)])
+    q, coin = COMPILED.softmax(whole, heat), torch.tensor([0.4]).double()
+    token = COMPILED.draw(q, coin).item()
+    confidence = (q if heat else COMPILED.softmax(whole, 1.0))[0, token].item()
+    for values, count in ((some, len(known)), (whole, 0)):
+        out = torch.full((vocabulary,), torch.nan)
+        found = loops.sample(
+            address(values), address(known), count, address(out), vocabulary, heat, 0.4, True
+        )
+        assert torch.equal(out, q[0])
+        assert found[0] == token
+        assert found[1] == pytest.approx(confidence, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name, each in METHODS.items() if each.drafts and each.verifies])
+def test_verdicts_are_those_of_torch(name: str) -> None:
+    """What is accepted and what replaces it, of sequences with different numbers of draft tokens."""
+    drafter, verifier = logits(1300, 6, 3), logits(1300, 6, 3, seed=1)
+    verifier = 0.8 * drafter.clamp_min(-20) + 0.3 * verifier
+    some = coins(6, 3, seed=2), coins(6, 3, seed=3)
+    counts, leniences = (
+        torch.tensor([3, 2, 1, 3, 3, 2]),
+        torch.linspace(0, 0.4, 6, dtype=torch.float64)[:, None],
+    )
+
+    def decided(backend: Backend) -> list[list[float]]:
+        target = Target.of(METHODS[name], Distributions(drafter, verifier, 0.8, backend=backend), leniences)
+        tokens = TORCH.draw(target.distributions.q, coins(6, 3, seed=4))
+        verdict = target.decide(tokens, counts, *some)
+        rejected = verdict.accepted < counts
+        return [verdict.accepted.tolist(), verdict.last.tolist(), verdict.resampled[rejected].tolist()]
+
+    assert decided(COMPILED) == decided(TORCH)
+
+
+@pytest.mark.parametrize("method", ["speed", "cascade_tokenV3", "cascade_opt", "verifier_only"])
+def test_texts_are_the_same_by_either_backend(method: str, tmp_path: Path) -> None:
+    pair = tiny_pair("llama", tmp_path, dtype=torch.float32)
+    requests = [
+        Request(prompt="The quick", method=method, temperature=heat, seed=seed, inspect=3, max_new_tokens=24)
+        for seed, heat in enumerate((0.0, 0.7, 1.0))
+    ]
+    assert isinstance(pair.backend, CompiledBackend)
+    compiled = Engine(pair).generate(requests)
+    pair.backend = TORCH
+    for one, other in zip(compiled, Engine(pair).generate(requests), strict=True):
+        assert one.token_ids == other.token_ids
+        assert one.accepted == other.accepted
+
+
+def test_a_pairs_backend_follows_device_and_precision() -> None:
+    cpu, half = torch.device("cpu"), torch.bfloat16
+    assert backend_for(cpu, torch.float32, half) is COMPILED
+    assert backend_for(cpu, torch.float32, torch.float64) is TORCH
+    assert backend_for(torch.device("cuda"), torch.float32) is TORCH
+
+
+def test_without_numba_torch_serves_and_a_sentence_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.setattr("specviz.core.compiled.compiled_backend", compiled_backend.__wrapped__)
+    with caplog.at_level(logging.WARNING):
+        assert backend_for(torch.device("cpu"), torch.float32) is TORCH
+    assert "numba cannot be used" in caplog.text

@@ -1,0 +1,121 @@
+"""Critical leniences: from a rule's tree, and where its test or its coin really turns."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from specviz.core.distributions import Distributions
+from specviz.core.method import Method
+from specviz.core.methods import METHODS, OWN_RULE, get_method
+
+SOLVED = [
+    "p1(v) >= (1 - a) * max p1",
+    "p1(v) >= exp(-a) * max p1",
+    "q1(v) >= 1 - (max p1 + a) / (1 + H(p1))",
+    "p1(v) >= max(top(3, p1), min(max p1 - a, 0.5 * max p1))",
+    "max q1 >= max p1 - TV * min(a, 1)",
+    "p1(v) >= max p1 - JS * exp(a)",
+    "p1(v) >= max p1 / max(1, 1 + a)",
+    "max q >= log(1 + exp(-a)) * max p",
+    "max q >= sqrt(max(0, 1 - a)) * max p",
+    "max q >= max p * (1 - TV) * (0 - a)",
+    "H(q1) <= H(p1) + a",
+    "a >= JS",
+    "max q + a >= max p - a * TV",
+    "max q >= 0.5",
+]
+UNSOLVED = [
+    "p1(v) >= max p1 - a * a * TV - 2 * a",
+    "p1(v) >= TV * min(1 - a, 0.5) - JS * exp(a)",
+    "p1(v) >= a * max p1",
+    "p1(v) >= (1 - a) * (1 - a) * max p1",
+    "p1(v) >= a * max q1 + (1 - a) * max p1",
+    "p1(v) / q1(v) >= 1 - a",
+    "p1(v) >= 1 - a and H(p1) > 0.5",
+    "p1(v) > 1 - a",
+    "max q >= sqrt(1 - a)",
+]
+LENIENCES = [-2e3, -7.0, -1.0, -0.3, 0.0, 0.1, 0.37, 0.5, 0.8, 1.0, 1.4, 3.0, 11.0, 2e3]
+
+
+def sides(temperature: float, alike: bool) -> Distributions:
+    logits = 2 * torch.randn(2, 40, 12, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    return Distributions(logits[0], logits[0] if alike else logits[1], temperature)
+
+
+@pytest.mark.parametrize("alike", [False, True])
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize(
+    "method",
+    [
+        *(method for method in METHODS.values() if method.rule and method.solves and method.name != OWN_RULE),
+        *(get_method(OWN_RULE, rule) for rule in SOLVED),
+    ],
+    ids=lambda method: method.expression,
+)
+def test_a_test_is_passed_from_the_critical_lenience_on(
+    method: Method, temperature: float, alike: bool
+) -> None:
+    b = sides(temperature, alike)
+    low, high = method.lenience_range
+    assert method.rule is not None
+    assert method.critical_lenience is not None
+    for lenience in (each for each in LENIENCES if low <= each <= high):
+        score, threshold = method.rule(b, lenience)
+        critical = method.critical_lenience(b, score[..., 0])
+        sure = (critical - lenience).abs() > 1e-9 * max(1.0, abs(lenience))
+        passes = (score[..., 0] >= threshold.expand(40, 1)[..., 0])[sure]
+        assert torch.equal(passes, (critical <= lenience)[sure]), lenience
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.ratio])
+def test_a_coin_is_below_the_ratio_from_the_critical_lenience_on(name: str, temperature: float) -> None:
+    method, b = METHODS[name], sides(temperature, False)
+    tokens = b.q.argmax(-1, keepdim=True)
+    coin = torch.rand(40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    q, p = (each.gather(-1, tokens)[:, 0] for each in (b.q, b.p))
+    assert method.ratio_of is not None
+    assert method.critical_lenience_of_coin is not None
+    critical = method.critical_lenience_of_coin(b, q, p, coin)
+    low, high = method.lenience_range
+    for lenience in (each for each in LENIENCES if low <= each <= high):
+        sure = (critical - lenience).abs() > 1e-9
+        accepted = coin < method.ratio_of(b, lenience, tokens)[:, 0]
+        assert torch.equal(accepted[sure], (critical <= lenience)[sure]), lenience
+
+
+@pytest.mark.parametrize("rule", UNSOLVED)
+def test_what_cannot_be_solved_is_known_to_be_unknown(rule: str) -> None:
+    """Among it what passes at some leniences only to fail at greater ones."""
+    assert not get_method(OWN_RULE, rule).solves
+
+
+def test_a_ratio_may_fall_only_above_every_coin() -> None:
+    """The mixture's ratio falls with the lenience where p > q, but not below 1."""
+
+    def mixture(other: str) -> Method:
+        ratio = f"((1 - a) * p(v) + a * {other}) / q(v)"
+        return Method(name="m", title="M", ratio=ratio, lenience_range=(0, 1), offered_range=(0, 1))
+
+    assert mixture("q(v)").solves
+    assert not mixture("0.5 * q(v)").solves
+
+
+def test_critical_leniences_at_the_edges() -> None:
+    b = sides(1.0, True)
+    never, always = (torch.full((40,), sign * math.inf, dtype=torch.float64) for sign in (-1, 1))
+    for name in ("cascade_chow", "cascade_opt", "cascade_tokenV3", "typical_acceptance", "relaxed_top_k"):
+        critical = METHODS[name].critical_lenience
+        assert critical is not None
+        low, high = METHODS[name].lenience_range
+        assert (critical(b, always) <= low).all()
+        assert (critical(b, never) > high).all() or name == "cascade_opt"
+    opt = METHODS["cascade_opt"].critical_lenience  # with TV = 0 lenience changes nothing
+    assert opt is not None
+    best = b.max_p1[:, 0]
+    assert (opt(b, best) == -math.inf).all()
+    assert (opt(b, best - 1e-3) == math.inf).all()

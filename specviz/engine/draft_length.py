@@ -26,13 +26,16 @@ UNVERIFIED = 8
 
 @lru_cache
 def best_draft_length(times: PassTimes, sequences: int) -> int:
-    """The K at which so many concurrent sequences emit the most tokens per second."""
+    """The K at which so many concurrent sequences emit the most tokens per second.
+
+    At least 2 for a single sequence, which gains nothing from one draft token a round: times that were measured on a busy machine may say 1.
+    """
 
     def speed(length: int) -> float:
         seconds = length * times.draft(sequences) + times.verify(sequences * length)
         return sequences * expected_tokens(ACCEPTANCE, length) / seconds
 
-    return max(range(1, MAX_DRAFT_LENGTH + 1), key=speed)
+    return max(range(2 if sequences == 1 else 1, MAX_DRAFT_LENGTH + 1), key=speed)
 
 
 def expected_tokens(acceptance: float, draft_length: int) -> float:

@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from specviz.core.distributions import Distributions, total_variation
+from specviz.core.compiled import backend_of
+from specviz.core.distributions import Distributions
 from specviz.core.methods import get_method
 from specviz.core.sampling import Warp, at, bounded
 from specviz.core.target import Target
@@ -106,9 +107,10 @@ def fidelity(run: Run, pair: ModelPair) -> Fidelity:
         return Fidelity(0.0, 0.0, 0)
     distance = 0.0
     if drafter is not None:
-        distributions = Distributions(drafter, verifier, *Warp(*run.warp).computable())
+        backend = backend_of(drafter, verifier)
+        distributions = Distributions(drafter, verifier, *Warp(*run.warp).computable(), backend=backend)
         pi = Target.of(method, distributions, bounded(run.lenience)).pi()
-        distance = float(total_variation(pi, distributions.p).double().sum())
+        distance = float(backend.excess(pi, distributions.p).double().sum())
     likely = float(_log_likelihoods(verifier, tokens).sum())
     return Fidelity(distance, likely, int((verifier.argmax(-1) == tokens).sum()))
 

@@ -44,6 +44,13 @@ def backend_for(device: torch.device, *dtypes: torch.dtype) -> Backend:
     return compiled_backend() or TORCH
 
 
+def backend_of(*logits: Tensor) -> Backend:
+    """The backend for some logits of one device; torch where a gradient is wanted."""
+    if any(each.requires_grad for each in logits):
+        return TORCH
+    return backend_for(logits[0].device, *(each.dtype for each in logits))
+
+
 class CompiledBackend(Backend):
     """`Backend` for float32 rows on a CPU; the same draws, sums in float64."""
 

@@ -131,11 +131,6 @@ def select(values: Tensor, where: Positions) -> Tensor:
     return values.reshape(-1, values.shape[-1])[where]
 
 
-def total_variation(q: Tensor, p: Tensor) -> Tensor:
-    """TV(q, p) = sum of max(0, q - p) over the vocabulary: [..., V], [..., V] -> [...]."""
-    return TORCH.excess(q, p).squeeze(-1)
-
-
 def entropy(values: Tensor) -> Tensor:
     """The entropy of distributions [..., V], in nats: [..., 1]."""
     return -total(values.clamp_min(torch.finfo(values.dtype).tiny).log_().mul_(values))

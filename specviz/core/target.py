@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from specviz.core.backend import indicator, mixture, total
+from specviz.core.compiled import backend_of
 from specviz.core.distributions import Distributions, Positions, select
 from specviz.core.expression.solve import at_lenience
 from specviz.core.expression.syntax import parse_number
-from specviz.core.method import Method
-from specviz.core.methods import get_method
+from specviz.core.method import LOSSLESS, Method
+from specviz.core.methods import METHODS, get_method
 from specviz.core.residuals import Residuals
 from specviz.core.sampling import Number, at, column, steps
 
@@ -132,21 +133,21 @@ class Target:
         return self._residuals.emitted(q, p)
 
     @cached_property
-    def _rejected(self) -> Tensor:
-        """How often each token is drafted and rejected, [..., V]."""
-        q = self.distributions.q
-        return (q - self._acceptance(None).mul_(q)).clamp_min_(0)
+    def _accepted(self) -> Tensor:
+        """How often each token is drafted and accepted, [..., V]."""
+        return self._acceptance(None).mul_(self.distributions.q)
 
     @cached_property
     def _rejected_per_residual(self) -> Tensor:
         """How often any token is rejected, over the mass of the residual max(0, p - q): [..., 1]."""
-        lack = self.distributions.backend.excess(self.distributions.p, self.distributions.q)
-        return total(self._rejected) / torch.where(lack > 0, lack, 1.0)
+        q, p, backend = self.distributions.q, self.distributions.p, self.distributions.backend
+        lack = backend.excess(p, q)
+        return backend.excess(q, self._accepted) / torch.where(lack > 0, lack, 1.0)
 
     @cached_property
     def _residuals(self) -> Residuals:
         q, p = self.distributions.q, self.distributions.p
-        return Residuals.of(q, p, self._rejected, self._share(None))
+        return Residuals.of(q, p, (q - self._accepted).clamp_min_(0), self._share(None))
 
     def _share(self, rejected: Tensor | None) -> Tensor:
         """The factor of p in the residual of each rejected token [..., m]."""
@@ -247,7 +248,7 @@ def _of(values: Tensor, tokens: Tensor | None) -> Tensor:
     return values if tokens is None else values.gather(-1, tokens)
 
 
-_LOSSLESS = tuple(map(parse_number, ("p(v) / q(v)", "p(v) / max(1e-10, q(v))")))
+_LOSSLESS = parse_number("p(v) / q(v)"), at_lenience(METHODS[LOSSLESS].trees["ratio"], 0)
 
 
 @lru_cache(1024)
@@ -282,7 +283,8 @@ def acceptance_and_residual(
     Raises:
         RequestError: unknown method; RuleError: an expression that is no rule.
     """
-    distributions = Distributions(drafter_logits, verifier_logits, temperature)
+    backend = backend_of(drafter_logits, verifier_logits)
+    distributions = Distributions(drafter_logits, verifier_logits, temperature, backend=backend)
     target = Target.of(get_method(method, rule), distributions, lenience)
     return target.acceptance(tokens), target.residual(tokens)
 
@@ -297,5 +299,6 @@ def target_distribution(
     rule: str = "",
 ) -> Tensor:
     """The distribution pi [..., V] that a method emits; arguments as for `acceptance_and_residual`."""
-    distributions = Distributions(drafter_logits, verifier_logits, temperature)
+    backend = backend_of(drafter_logits, verifier_logits)
+    distributions = Distributions(drafter_logits, verifier_logits, temperature, backend=backend)
     return Target.of(get_method(method, rule), distributions, lenience).pi()

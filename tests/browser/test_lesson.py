@@ -19,7 +19,8 @@ from specviz.analysis.sweep.folder import open_recorded
 from specviz.app.components.lessons import LessonPlayer
 from specviz.app.components.scripted_html import method_words
 from specviz.app.page import build_page
-from specviz.core.distributions import Distributions, total_variation
+from specviz.core.backend import TORCH
+from specviz.core.distributions import Distributions
 from specviz.core.methods import get_method
 from specviz.core.target import Target
 from specviz.lessons.lesson import Lesson, Step
@@ -269,13 +270,13 @@ def six_words(state: dict[str, Any], coins: Tensor) -> dict[str, Any]:
     pi = ruling.pi()
     rate = float((b.q * torch.stack([ruling.acceptance(word) for word in torch.arange(6)])).sum())
     drafted, wanted = int(b.q1.argmax()), int(b.p1.argmax())
-    gap, apart = float(b.p1.max() - b.q1.max()), float(total_variation(b.q, b.p))
+    gap, apart = float(b.p1.max() - b.q1.max()), float(TORCH.excess(b.q, b.p))
     found = {
         "lenience": state["lenience"],
         "acceptance_rate": rate,
         "rejection_rate": 1 - rate,
-        "distance": float(total_variation(pi, b.p)),
-        "drafter_distance": float(total_variation(pi, b.q)),
+        "distance": float(TORCH.excess(pi, b.p)),
+        "drafter_distance": float(TORCH.excess(pi, b.q)),
         "models_distance": apart,
         "max_q": float(b.q1.max()),
         "max_p": float(b.p1.max()),

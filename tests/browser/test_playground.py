@@ -18,7 +18,8 @@ from playwright.sync_api import Locator, Page, expect
 from specviz.app.components.lessons import Playground
 from specviz.app.components.scripted_html import method_words
 from specviz.app.rules import read_rule
-from specviz.core.distributions import Distributions, total_variation
+from specviz.core.backend import TORCH
+from specviz.core.distributions import Distributions
 from specviz.core.methods import METHODS, OWN_RULE, PAPER, get_method
 from specviz.core.target import Target, target_distribution
 from tests.browser.bare import open_bare, scripts
@@ -174,7 +175,7 @@ def check_against_python(host: Locator, lenience: float, temperature: float) -> 
     for key, expected in columns.items():
         assert exact(host, f"cell={key}") == pytest.approx(expected.tolist(), abs=1e-9), key
     figures = {"acceptance": rate, "rejection": 1 - rate}
-    figures |= {"tv_p": total_variation(target, p), "tv_q": total_variation(target, q)}
+    figures |= {"tv_p": TORCH.excess(target, p).squeeze(-1), "tv_q": TORCH.excess(target, q).squeeze(-1)}
     for key, expected in figures.items():
         assert exact(host, f"figure={key}") == [pytest.approx(float(expected), abs=1e-9)], key
         shown = host.locator(f"[data-figure={key}] dd").inner_text()

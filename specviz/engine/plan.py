@@ -166,9 +166,8 @@ def plan_round(
     began = time.perf_counter()
     sequences = list(sequences)
     lengths = _draft_lengths(sequences, automatic)
-    ends_early = (
-        drafter.device.type == verifier.device.type == "cpu"
-    )  # elsewhere to read a confidence is a wait
+    # Elsewhere the host would wait for a confidence.
+    ends_early = drafter.device.type == verifier.device.type == "cpu"
     plan = RoundPlan(
         draft=_draft_inputs(drafter, lengths, ends_early, backend) if drafter.owners else None,
         verify=_verify_inputs(verifier, drafter, lengths) if verifier.owners else None,

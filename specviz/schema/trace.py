@@ -168,7 +168,7 @@ class Models:
 class Run(Settings, Models):
     """One request, served: its settings and everything that was decided.
 
-    `draft_length` is None where it was chosen round by round: then the rounds have it.
+    `draft_length` is None where it was left to the engine: then the rounds have it.
     `stop_reason` is "eos", "length", "context" (the models' context is full), "cancelled" or "time" (a server's
     deadline passed); "" while it runs. `neighbours` is the most texts of others that a round was shared with.
     `alternatives` are what every token's `what_if` speaks of, this run's own method among them; empty without.

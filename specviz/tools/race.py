@@ -65,10 +65,10 @@ def record_race(pair: ModelPair, plan: RacePlan, on_start: Callable[[str], None]
     Raises:
         EngineError: their texts are not the same, token for token, or inspecting changed a decision.
     """
-    # One engine for all, because it learns what rounds cost; temperature 0, where lossless means the very same text.
     engine = Engine(pair)
 
     def serve(prompt: str, **settings: Any) -> Run:
+        # Temperature 0, where lossless means the very same text.
         settings |= {"temperature": 0.0, "max_new_tokens": plan.tokens}
         return engine.generate(Request(prompt=prompt, **settings))[0]
 

@@ -84,7 +84,7 @@ def check_same(engine: Engine, request: Request, runs: Sequence[Run], names: Seq
 
 
 def check_blocks(engine: Engine) -> None:
-    """Law 2: nine methods, two seeds: one and the same text for K = 1, 2, 3, 5, 8, 16, and where K is chosen as it goes."""
+    """Law 2: nine methods, two seeds: one and the same text for K = 1, 2, 3, 5, 8, 16, and the automatic K."""
     requests = [
         Request(prompt=PROMPTS[6], method=method, seed=seed, max_new_tokens=TOKENS)
         for method in PAPER

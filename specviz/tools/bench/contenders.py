@@ -52,7 +52,7 @@ def contenders(bed: Bed, keys: Sequence[str], draft_lengths: Sequence[int]) -> l
 
     every: dict[str, Sequence[Contender]] = {
         "verifier_only": [ours(VERIFIER_ONLY, "the verifier alone", "verifier_only", 1)],
-        "speed": [ours(SPEED, "lossless, K chosen round by round", "speed", AUTO)],
+        "speed": [ours(SPEED, "lossless, K automatic", "speed", AUTO)],
         "speed-fixed": [
             ours(speed_at(k), f"lossless, K = {k} in every round", "speed", k) for k in draft_lengths
         ],

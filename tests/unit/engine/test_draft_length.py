@@ -51,6 +51,12 @@ def test_free_drafts_are_as_long_as_they_may_be() -> None:
     assert best_draft_length(pair(0.0, 0.0), 1) == MAX_DRAFT_LENGTH
 
 
+def test_a_single_sequence_always_drafts_two_tokens_or_more() -> None:
+    """One a round brings it nothing, whatever was measured; of several each may."""
+    dear = pair(0.5, 1.0, level=0.0)
+    assert (best_draft_length(dear, 1), best_draft_length(dear, 2)) == (2, 1)
+
+
 def test_pass_times_follow_what_was_measured() -> None:
     times = PassTimes(((1, 0.5), (8, 1.2)), ((1, 6.0), (8, 13.0), (32, 61.0)))
     assert [times.verify(tokens) for tokens in (1, 8, 20, 32)] == pytest.approx([6.0, 13.0, 37.0, 61.0])

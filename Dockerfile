@@ -1,12 +1,10 @@
-# The page in a container, for a server of one's own. A Space does not use it: there README.md says "sdk: gradio".
-# docs/deploy.md says how it is built and run, and what a GPU takes.
+# The page in a container, for your own server (docs/deploy.md). A Space does not use this file.
 FROM python:3.12-slim-bookworm
 
-# Where torch comes from: its CPU build by default, a few gigabytes smaller. Empty is the Python package index, whose
-# build is for NVIDIA GPUs.
+# Index of torch: by default its CPU build, which is a few gigabytes smaller. Empty: the Python package index, for NVIDIA GPUs.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 
-# A number, so that a cluster can tell that it is not root. The cache is a volume: models outlive the container.
+# USER is a number below, so that a cluster can check that it is not root. /cache is a volume: models outlive the container.
 RUN useradd --uid 1000 --create-home specviz \
     && install --directory --owner=specviz /cache
 
@@ -27,7 +25,7 @@ ENV HOST=0.0.0.0 \
 USER 1000
 VOLUME /cache
 EXPOSE 7860
-# As the first process of a container Python passes over SIGTERM, but not over this.
+# As process 1 of a container, Python ignores SIGTERM but not SIGINT.
 STOPSIGNAL SIGINT
 HEALTHCHECK --interval=30s --timeout=5s --start-period=2m \
     CMD ["python", "-c", "import os, urllib.request as web; web.urlopen('http://127.0.0.1:' + os.environ['PORT'] + '/healthz', timeout=4)"]

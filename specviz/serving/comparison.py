@@ -1,8 +1,8 @@
-"""Several requests side by side: one batch, then each alone, as lines of JSON.
+"""A comparison of requests as lines of JSON: all in one batch, then each alone.
 
-Beside the lines of `specviz.serving.lines`: {"type": "compare", "panes"} first; every line of a pane's trace with its "pane";
-{"type": "doing", "text"} before something is measured, and {"type": "said", "text"} where that could not be measured; {"type":
-"table", "rows"} whenever more is known, each replacing the one before. Knows engines and metrics; knows no page.
+Lines as in `specviz.serving.lines`, those of a trace with their "pane". Besides: {"type": "compare", "panes"} first; {"type":
+"doing", "text"} before a measurement, {"type": "said", "text"} if it failed; {"type": "table", "rows"}, which replaces the table
+before.
 """
 
 from __future__ import annotations
@@ -33,16 +33,18 @@ def compare(
     measure_alone: bool = True,
     **more: Any,
 ) -> Iterator[str]:
-    """Serve all requests as one batch, then compare them; yields lines.
+    """Serve all requests as one batch, then compare them.
 
     Args:
-        engine: serves the batch, and then each request by itself.
-        requests: one a pane; they should differ in method, lenience and draft length only.
-        stop: ends the run, or the measuring, before the next round.
-        measure_alone: serve each request again by itself, and verifier_only unless it is among them: their speeds
-            are free of the other panes' load. What was measured before a stop is kept; a run that shared rounds
-            with others' is not counted.
+        engine: serves the batch, then each request alone.
+        requests: one a pane.
+        stop: ends the run, or the measurements, before the next round; what was measured is kept.
+        measure_alone: measure speeds without the other panes' load, and those of `verifier_only` in any case. A run
+            that shared its rounds with other visitors' sequences does not count.
         more: further arguments of `engine.stream`.
+
+    Yields:
+        Lines.
 
     Raises:
         RequestError, BusyError, EngineError: as `engine.stream` does.
@@ -57,7 +59,7 @@ def compare(
     yield record("table", rows=table(runs, alone, baseline, quality))
     for pane, request in _order(requests) if measure_alone else ():
         yield from doing(f"Measuring {'the verifier' if pane is None else f'pane {pane + 1}'} alone")
-        # Without inspection, which would cost time.
+        # inspection would cost time
         run = yield from _measure(engine.stream(replace(request, inspect=0), stop=stop, **more))
         if run is None:
             return
@@ -69,7 +71,7 @@ def compare(
 
 
 def side_by_side(events: Iterable[Event | Waiting], count: int) -> Generator[str, None, list[Run]]:
-    """The lines of `count` runs as they are written, then a first table; returns the runs."""
+    """Yields the lines of `count` runs and a first table; returns the runs."""
     runs: dict[int, Run] = {}
     opening = record("compare", panes=count)
     for index, line in trace_lines(events, runs):
@@ -85,7 +87,7 @@ def side_by_side(events: Iterable[Event | Waiting], count: int) -> Generator[str
 
 def _quality(engine: BaseEngine, runs: Sequence[Run]) -> list[float | None]:
     try:
-        # One at a time, so that others' rounds run in between.
+        # one call each, so that other sequences' steps come between
         scores = (partial(mean_log_probability, engine.pair, run.prompt_ids, run.token_ids) for run in runs)
         return [engine.call(each) for each in scores]
     except Exception as error:
@@ -95,10 +97,7 @@ def _quality(engine: BaseEngine, runs: Sequence[Run]) -> list[float | None]:
 
 
 def _order(requests: Sequence[Request]) -> list[tuple[int | None, Request]]:
-    """Panes and requests to be measured alone, the baseline first, so that every later row is complete.
-
-    Pane None is the baseline where no pane is.
-    """
+    """Panes and requests to measure alone, the baseline first. Its pane is None if no pane is the baseline."""
     panes = sorted(range(len(requests)), key=lambda pane: requests[pane].method != BASELINE)
     order: list[tuple[int | None, Request]] = [(pane, requests[pane]) for pane in panes]
     if requests[panes[0]].method != BASELINE:
@@ -107,7 +106,7 @@ def _order(requests: Sequence[Request]) -> list[tuple[int | None, Request]]:
 
 
 def _measure(events: Iterable[Event | Waiting]) -> Generator[str, None, Run | None]:
-    """A request served by itself; returns its run, None where it was stopped or shared rounds with others'."""
+    """The run of a request served alone; None if it was stopped or shared its rounds."""
     for event in events:
         if isinstance(event, Waiting):
             yield ""
@@ -120,11 +119,11 @@ def _measure(events: Iterable[Event | Waiting]) -> Generator[str, None, Run | No
 
 
 def tagged(pane: int, line: str) -> str:
-    """A line of a trace as a line of its pane."""
+    """A line of a trace with its pane."""
     return f'{{"pane":{pane},{line[1:]}'
 
 
 def doing(text: str) -> Iterator[str]:
-    """What is being done until the next table."""
+    """Lines that tell the work until the next table."""
     yield record("doing", text=text)
     yield ""

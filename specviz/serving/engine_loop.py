@@ -1,7 +1,7 @@
-"""The thread of a shared engine: the only one that knows its scheduler, its batches and its sequences.
+"""The thread of a shared engine, which alone owns its scheduler, batches and sequences.
 
-It takes messages, lets the scheduler decide who is admitted and who leaves, prefills, steps, and publishes events. Decides
-nothing about a text: it is the same alone or in company (law 3). Of a caller it knows the function that its group publishes to.
+It receives messages, admits and ends sequences as the scheduler decides, prefills, steps, and publishes events. Its decisions
+change no text (law 3).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _IDLE = 2.0
 
 
 class EngineLoop:
-    """What the thread runs. Other threads may read `load`; whatever else they want, they send to the inbox."""
+    """The thread's work. Other threads may read `load`; everything else they send to the inbox."""
 
     def __init__(
         self,
@@ -49,19 +49,15 @@ class EngineLoop:
         self._pair, self._inbox, self._policy, self._statistics = pair, inbox, policy, statistics
         self._scheduler = scheduler
         self._prefix_caches = (PrefixCache(), PrefixCache())
-        self._batch = self._new_batch(apart=False)
+        self._batch = Batch(pair, self._prefix_caches, apart=False)
         self._prefill: _Prefill | None = None
         self._step_seconds = 0.0
         self._is_closing, self._has_worked = False, False
 
-    def _new_batch(self, *, apart: bool = True, cached: bool = True) -> Batch:
-        caches = self._prefix_caches if cached else None
-        return Batch(self._pair, caches, apart=apart)
-
     # ---- the loop --------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Serve until it is closed. However it ends, every caller gets an answer."""
+        """Serve until closed. However it ends, every caller gets an answer."""
         try:
             while not self._is_closing:
                 self._receive()
@@ -74,7 +70,7 @@ class EngineLoop:
                 self._inbox.close()
 
     def _receive(self) -> None:
-        """Call what other threads have sent; waits for that if there is nothing to serve."""
+        """Call the functions that other threads have sent. Without sequences, waits for one."""
         is_idle = not self._scheduler.groups
         messages = self._inbox.receive(timeout=(_IDLE if self._has_worked else None) if is_idle else 0)
         if is_idle and not messages:
@@ -87,7 +83,7 @@ class EngineLoop:
     def _turn(self) -> None:
         begin = time.monotonic()
         try:
-            self._leave()
+            self._end_overdue()
             self._read_prompts()
             self._step()
         except Exception as error:
@@ -106,7 +102,7 @@ class EngineLoop:
             group.publish(error.with_traceback(None))
 
     def count_refused(self, count: int) -> None:
-        """Sequences were refused before they were submitted."""
+        """Count sequences that were refused."""
         self._statistics.refused += count
 
     def warm_up(self, progress: Progress) -> None:
@@ -121,7 +117,7 @@ class EngineLoop:
     # ---- prefill ---------------------------------------------------------------------------------------------
 
     def _read_prompts(self) -> None:
-        """Admit and prefill, a chunk at a time, for as long as the policy allows between two steps."""
+        """Admit and prefill, a chunk at a time, for as long as the policy allows."""
         end = time.monotonic() + self._policy.reading_seconds(self._step_seconds)
         self._admit()
         while self._prefill:
@@ -131,7 +127,7 @@ class EngineLoop:
             self._admit()
 
     def _admit(self) -> None:
-        """Begin to prefill what the scheduler admits, and publish queue positions."""
+        """Begin to prefill admitted sequences, and publish queue positions."""
         if admitted := self._scheduler.admit(self._batch.room_for):
             arrival = self._scheduler.group_of(admitted[0]).arrival
             self._statistics.waited_seconds += len(admitted) * (time.monotonic() - arrival)
@@ -141,12 +137,12 @@ class EngineLoop:
             group.publish(Waiting(group.waiting[0].index, position))
 
     def _begin_prefill(self, sequences: list[Sequence], *, cached: bool = True) -> None:
-        batch = self._new_batch(cached=cached)
+        batch = Batch(self._pair, self._prefix_caches if cached else None, apart=True)
         chunk = self._policy.chunk if self._batch.sequences else PREFILL_CHUNK
         self._prefill = _Prefill(sequences, batch, batch.read(sequences, chunk))
 
     def _advance_prefill(self, prefill: _Prefill) -> None:
-        """Read one chunk of the prompts. When all are read, their sequences join the batch, perhaps after a first step of their own."""
+        """Read one chunk of prompts. After the last one, the sequences join the batch, perhaps after a first step of their own."""
         try:
             for _ in prefill.passes:
                 return
@@ -174,7 +170,7 @@ class EngineLoop:
         self._prefill, longest = None, prefill.batch.longest
         prefill.batch.clear()
         if is_out_of_memory(error) and free_memory(self._batch, self._prefix_caches):
-            # Without the prefix caches: a second failure would free what this try has put there, and so on for ever.
+            # With prefix caches, each failure would free what the try before has cached, without end.
             self._begin_prefill(prefill.sequences, cached=False)
         else:
             group = self._scheduler.group_of(prefill.sequences[0])
@@ -189,7 +185,7 @@ class EngineLoop:
         self._step_seconds = time.monotonic() - begin
 
     def _publish_outcomes(self, outcomes: list[Outcome]) -> None:
-        """Publish what a step decided, and finish the sequences it ended."""
+        """Publish the decisions of a step, and finish the sequences that it ended."""
         self._statistics.rounds += bool(outcomes)
         groups = [self._scheduler.group_of(outcome.sequence) for outcome in outcomes]
         sizes = Counter(groups)
@@ -208,8 +204,8 @@ class EngineLoop:
 
     # ---- ends ------------------------------------------------------------------------------------------------
 
-    def _leave(self) -> None:
-        """End sequences that were aborted, and those past their deadline."""
+    def _end_overdue(self) -> None:
+        """End sequences that were aborted or are past their deadline."""
         now = time.monotonic()
         for sequence, reason in self._scheduler.leaving(now):
             sequence.cut(reason)
@@ -240,7 +236,7 @@ class EngineLoop:
         return group
 
     def _fail_all(self, sentence: str) -> None:
-        """End everything with an error and start anew: no caller may wait for what will not come."""
+        """End all sequences with an error and start anew."""
         groups = self._scheduler.groups
         self._scheduler = Scheduler(self._scheduler.slots, self._scheduler.queue)
         self._publish_load()
@@ -256,30 +252,25 @@ class EngineLoop:
         """Count and log a run that is over."""
         run = sequence.run
         self._statistics.finished[run.stop_reason] += 1
+        logged = ("method", "lenience", "temperature", "stop_reason", "acceptance_rate", "neighbours")
         fields = {
             "pair": self._pair.key,
-            "method": run.method,
-            "lenience": run.lenience,
-            "temperature": run.temperature,
-            "stop_reason": run.stop_reason,
             "prompt_tokens": sequence.prompt_length,
             "tokens": sequence.emitted,
             "rounds": len(run.rounds),
-            "acceptance_rate": run.acceptance_rate,
             "seconds": round(time.monotonic() - group.arrival, 3),
-            "neighbours": run.neighbours,
-        }
+        } | {name: getattr(run, name) for name in logged}
         log.info("text finished", extra={"fields": fields})
 
     def _publish_load(self) -> None:
-        """What other threads see."""
+        """Update what other threads see."""
         self.load = self._scheduler.load
         self._statistics.running, self._statistics.waiting = self.load.running, self.load.waiting
 
 
 @dataclass(eq=False)
 class _Prefill:
-    """Sequences of a group whose prompts are being read, in a batch apart: what fails here, fails alone."""
+    """Sequences of a group whose prompts are being read in a batch of their own, so that a failure ends no other sequence."""
 
     sequences: list[Sequence]
     batch: Batch

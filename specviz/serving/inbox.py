@@ -1,4 +1,4 @@
-"""The way to a shared engine's thread: functions that other threads want it to call. They share no other state and no lock with it."""
+"""Messages to a shared engine's thread: functions to call between two steps. Threads share nothing else with it, and no lock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STOPPED = "The server has ended this run because it is being stopped."
 
 
 class Message(NamedTuple):
-    """A function to be called between two steps; `refuse` gets the error if it never will be."""
+    """A function to call, and one that gets an error if the function will not be called."""
 
     function: Callable[[], object]
     refuse: Callable[[EngineError], object] | None = None
@@ -23,27 +23,22 @@ class Inbox:
 
     def __init__(self) -> None:
         self._messages: SimpleQueue[Message] = SimpleQueue()
-        self._is_closed = False
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the thread has ended."""
-        return self._is_closed
+        self.is_closed = False
+        """Whether the receiving thread has ended."""
 
     def tell(self, function: Callable[[], object]) -> None:
-        """Send what needs no answer and raises nothing. Safe in finalizers: a `SimpleQueue` may be put into at any moment."""
-        if not self._is_closed:
+        """Send a function that raises nothing and needs no answer. Safe in finalizers, as `SimpleQueue.put` is reentrant."""
+        if not self.is_closed:
             self._messages.put(Message(function))
 
     def ask(self, function: Callable[[], object], refuse: Callable[[EngineError], object]) -> None:
-        """Send what is certain to be called or refused."""
+        """Send a function that is certain to be called or refused."""
         self._messages.put(Message(function, refuse))
-        # If the inbox is closed only after this line, `close` refuses it.
-        if self._is_closed:
+        if self.is_closed:  # if it closes only after this line, `close` refuses the message
             self._refuse_all()
 
     def receive(self, timeout: float | None) -> list[Message]:
-        """All messages there are. Waits for the first up to `timeout` seconds, for ever if None; empty after that."""
+        """All messages. Waits up to `timeout` seconds for the first, without limit if None; then returns none."""
         messages: list[Message] = []
         try:
             messages.append(self._messages.get(timeout=timeout))
@@ -53,8 +48,8 @@ class Inbox:
             return messages
 
     def close(self) -> None:
-        """Refuse what has not been received, and whatever comes from now on."""
-        self._is_closed = True
+        """Refuse all messages that were not received, and later ones."""
+        self.is_closed = True
         self._refuse_all()
 
     def _refuse_all(self) -> None:

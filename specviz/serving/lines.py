@@ -1,7 +1,7 @@
-"""Events as lines of JSON: the one place that makes what a page reads of runs while they are served.
+"""Events as lines of JSON, which the page reads while runs are served.
 
-A run is its trace, line by line; beside it there are {"type": "waiting", "queue_position"} while requests are queued, and an empty
-line, which asks to show what has come so far. Knows events and the file format of traces; knows no engine and no page.
+A run is its trace, line by line. Besides, {"type": "waiting", "queue_position"} comes while requests are queued, and an empty
+line asks the page to show what has come so far.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from specviz.schema.trace_file import end_line, header_line, round_line
 
 
 def trace_lines(events: Iterable[Event | Waiting], runs: dict[int, Run]) -> Iterator[tuple[int | None, str]]:
-    """The lines of runs' traces as they are written, each with its run's index; None with lines of the queue.
+    """Lines of traces, each with its run's index; None with lines of the queue and empty lines.
 
     Runs are put into `runs` as they begin. After a run's first round comes an empty line.
     """
     shown: set[int] = set()
     for event in events:
         if isinstance(event, Waiting):
-            yield from ((None, line) for line in ([""] if runs else waiting(event.queue_position)))
+            if not runs:
+                yield None, record("waiting", queue_position=event.queue_position)
+            yield None, ""
             continue
         if event.index not in runs:  # also after a stop before the start
             runs[event.index] = event.run
@@ -35,12 +37,6 @@ def trace_lines(events: Iterable[Event | Waiting], runs: dict[int, Run]) -> Iter
                 yield None, ""
         elif isinstance(event, Finished):
             yield event.index, end_line(event.run)
-
-
-def waiting(queue_position: int) -> Iterator[str]:
-    """The requests are queued at this position."""
-    yield record("waiting", queue_position=queue_position)
-    yield ""
 
 
 def record(kind: str, **values: Any) -> str:

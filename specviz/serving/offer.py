@@ -1,7 +1,7 @@
-"""Which model pairs this server offers: those of the registry that fit its hardware, and its owner's own.
+"""The pairs that this server offers: those of the registry that fit its hardware, and the owner's own.
 
-Reads the environment and the size of memory once; asks no hub, loads no model and imports no torch. Visitors choose a
-pair by a key of `offered_pairs` only: repositories and folders are for the owner to name.
+Reads the environment and the size of memory once, without the hub, a model or torch. Visitors choose a key of
+`offered_pairs`; only the owner names repositories and folders.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ from specviz.serving import zerogpu
 OFFERED, OWN = "SPECVIZ_PAIRS_OFFERED", "SPECVIZ_OWN_PAIRS"
 
 CPU_PARAMETERS = 2_000_000_000
-"""Of the largest verifier that a CPU is asked to run. Every pass reads all weights: 8 GB of float32, about a second on
-a machine that reads 10 GB/s; slower than that is no use to a reader."""
+"""Limit of a verifier on a CPU. Each pass reads all weights: 8 GB of float32 take a second at 10 GB/s."""
 HOST_SHARE = 0.5
-"""Of the host's memory, for the weights of one pair: the rest is for a second pair, for texts and for the page."""
+"""Share of the host's memory for the weights of one pair. The rest is for a second pair, texts and the page."""
 GPU_SHARE = 0.9
-"""Of the memory of all GPUs, likewise; as much as loading takes at most."""
+"""The same for the memory of all GPUs."""
 ZERO_GPU_PAIRS = ("embedded", "embedded-skip", "smollm2")
-"""On ZeroGPU all pairs are loaded at the start, and all are moved to the GPU in every visitor's time: so only a few."""
+"""On ZeroGPU all pairs are moved to the GPU in every visitor's time, so only a few are offered."""
 
 _FLOAT32, _BFLOAT16 = 4, 2  # bytes of a parameter, on a CPU and on a GPU
 _KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
@@ -55,7 +54,7 @@ class Hardware:
 
 @cache
 def offered_pairs() -> dict[str, PairSpec]:
-    """The pairs that visitors may choose from, by key; looked up once for the life of the process.
+    """The pairs that visitors may choose, by key. Cached for the process.
 
     Raises:
         SpecvizError: SPECVIZ_PAIRS_OFFERED or SPECVIZ_OWN_PAIRS cannot be read.
@@ -65,7 +64,7 @@ def offered_pairs() -> dict[str, PairSpec]:
 
 @cache
 def missing_pairs() -> dict[str, str]:
-    """Why pairs of the registry are not offered, by key, in a few words: only where the hardware and not the owner has decided."""
+    """Why the hardware prevents pairs of the registry, by key, in a few words. Empty if the owner chose the pairs."""
     if _named(os.environ) or zerogpu.active():
         return {}
     hardware = find_hardware(os.environ)
@@ -73,17 +72,13 @@ def missing_pairs() -> dict[str, str]:
 
 
 def default_pair() -> str:
-    """The key of the pair that the page begins with: the embedded one, or the first of those offered."""
+    """The key of the pair that the page begins with: the embedded one, or the first offered."""
     offered = offered_pairs()
     return DEFAULT_PAIR if DEFAULT_PAIR in offered else next(iter(offered))
 
 
 def choose(environment: Mapping[str, str], hardware: Hardware) -> dict[str, PairSpec]:
-    """The pairs to offer on `hardware`; what `environment` sets overrides that.
-
-    Raises:
-        SpecvizError: as `offered_pairs`.
-    """
+    """The pairs to offer on `hardware`, unless `environment` names others. Raises SpecvizError as `offered_pairs`."""
     own = own_pairs(environment.get(OWN, ""))
     known = PAIRS | own
     asked = _named(environment)
@@ -99,12 +94,12 @@ def choose(environment: Mapping[str, str], hardware: Hardware) -> dict[str, Pair
 
 
 def _named(environment: Mapping[str, str]) -> list[str]:
-    """The keys that the owner has named."""
+    """Keys in SPECVIZ_PAIRS_OFFERED."""
     return [key for key in (part.strip() for part in environment.get(OFFERED, "").split(",")) if key]
 
 
 def _obstacle(spec: PairSpec, hardware: Hardware) -> str:
-    """Why a pair is not offered, as far as that is known without asking the hub; "" if it is."""
+    """Why a pair is not offered, as far as is known without the hub; "" if it is offered."""
     if hardware.zero_gpu:
         return "" if spec.key in ZERO_GPU_PAIRS else "too large to be lent a GPU for"
     if not spec.repositories:
@@ -128,18 +123,16 @@ def _obstacle(spec: PairSpec, hardware: Hardware) -> str:
 
 
 def own_pairs(text: str) -> dict[str, PairSpec]:
-    """The pairs that the owner adds: "name=drafter>verifier; …", each model a hub repository or a folder.
-
-    A folder begins with "/", "./", "../" or "~". Code that comes with a model is never run.
+    """The pairs of "name=drafter>verifier; …". A model is a hub repository, or a folder that begins with "/", "./", "../" or "~".
 
     Raises:
-        SpecvizError: the text is written otherwise, a name is taken, or a folder holds no model.
+        SpecvizError: the text cannot be read, a name is taken, or a folder holds no model.
     """
     found: dict[str, PairSpec] = {}
     for part in filter(None, (each.strip() for each in text.split(";"))):
-        key, is_named, models = (each.strip() for each in part.partition("="))
-        drafter, is_pair, verifier = (each.strip() for each in models.partition(">"))
-        if not (is_named and is_pair and drafter and verifier and _KEY.fullmatch(key)):
+        key, _, models = (each.strip() for each in part.partition("="))
+        drafter, _, verifier = (each.strip() for each in models.partition(">"))
+        if not (drafter and verifier and _KEY.fullmatch(key)):
             raise SpecvizError(
                 f"{OWN} cannot be read: write name=drafter>verifier, with a semicolon between pairs and names of "
                 "small letters, digits, dots and dashes."
@@ -168,7 +161,7 @@ def _own_pair(key: str, drafter: str, verifier: str) -> PairSpec:
 
 
 def _source(key: str, model: str) -> HubSource:
-    """A folder's source is its absolute path."""
+    """The source of a repository, or of a folder by its absolute path."""
     if model.startswith(("/", "./", "../", "~")):
         folder = Path(model).expanduser().resolve()
         if not (folder / "config.json").is_file():
@@ -182,7 +175,7 @@ def _source(key: str, model: str) -> HubSource:
 
 
 def _parameters(folder: Path) -> int:
-    """Parameters of the weights in a folder, from the files' size; 0 where that is unknown."""
+    """Parameters in a folder, by the size of its weight files; 0 if unknown."""
     if not folder.is_absolute():
         return 0
     try:
@@ -201,14 +194,14 @@ def _parameters(folder: Path) -> int:
 
 
 def find_hardware(environment: Mapping[str, str]) -> Hardware:
-    """The memory of this machine, or of the container it runs in."""
+    """The memory of this machine or container."""
     if zerogpu.active():
         return Hardware(host_bytes=0, zero_gpu=True)
     return Hardware(_host_bytes(), _gpu_bytes(environment))
 
 
 def _host_bytes() -> int:
-    """The machine's memory, or a container's where that is less."""
+    """The machine's memory, or the container's if it is less."""
     found = [int(psutil.virtual_memory().total)]
     for path in _CGROUP_LIMITS:
         with suppress(OSError, ValueError):  # not there, or "max"
@@ -217,7 +210,7 @@ def _host_bytes() -> int:
 
 
 def _gpu_bytes(environment: Mapping[str, str]) -> int:
-    """Memory of all the NVIDIA GPUs that torch would use; asking the driver's own tool spares loading torch."""
+    """Memory of all NVIDIA GPUs that torch would use. Asks the driver's tool, since importing torch takes seconds."""
     tool = shutil.which("nvidia-smi", path=environment.get("PATH"))
     try:
         if tool is None or "+cpu" in version("torch"):
@@ -230,7 +223,7 @@ def _gpu_bytes(environment: Mapping[str, str]) -> int:
 
 
 def read_gpus(listing: str, visible: str | None) -> int:
-    """Bytes of the GPUs in lines of "index, uuid, MiB"; `visible` is CUDA_VISIBLE_DEVICES, None where all are."""
+    """Bytes of the GPUs in lines of "index, uuid, MiB". `visible` is CUDA_VISIBLE_DEVICES, or None for all."""
     names = None if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
     total = 0
     for line in listing.splitlines():

@@ -1,4 +1,4 @@
-"""What is done when a step fails, so that as few sequences as possible fail with it. Knows batches and caches; knows no caller.
+"""Recovery from failed steps, so that as few sequences as possible fail.
 
 If memory runs out, the prefix caches go first, then the captured passes, then the longest sequence. After any other error, each
 sequence tries the step in a batch of its own.
@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 
 
 def step_or_recover(batch: Batch, caches: PrefixCaches) -> list[Outcome]:
-    """One step of a batch. A sequence that cannot go on has an outcome with an error.
+    """One step of a batch. A sequence that fails has an outcome with an error.
 
-    If memory cannot be freed, this is the longest one's and the only outcome: without it, the next step may succeed.
+    If memory cannot be freed, the longest sequence's error is the only outcome: without it, the next step may succeed.
     """
     try:
         return step(batch, partial(free_memory, batch, caches))
@@ -33,16 +33,16 @@ def step_or_recover(batch: Batch, caches: PrefixCaches) -> list[Outcome]:
 
 
 def first_step(batch: Batch) -> list[Outcome]:
-    """A short step of a batch that is about to join another. If it fails, no sequence has changed, and the joint step will tell why."""
+    """A short step of a batch that is about to join another. A failure changes no sequence; the joint step will tell the cause."""
     try:
         return batch.step(short=True)
     except Exception as error:
-        log.error("a first step failed; it is tried again with all", exc_info=error)
+        log.error("a first step failed; the joint step tries again", exc_info=error)
         return []
 
 
 def free_memory(batch: Batch, caches: PrefixCaches) -> bool:
-    """Free what only makes texts faster: prefix caches, then captured passes. Returns True if any was freed."""
+    """Free what only serves speed: prefix caches, or else captured passes. Returns whether any was freed."""
     cleared = [cache.clear() for cache in caches]
     if any(cleared):
         log.warning("memory ran out: prefix caches were cleared")
@@ -52,7 +52,7 @@ def free_memory(batch: Batch, caches: PrefixCaches) -> bool:
 
 
 def explain(error: Exception, count: int, longest: int) -> EngineError:
-    """A new error for the caller of `count` sequences of up to `longest` tokens; holds no frame of the old one."""
+    """The error for the caller of `count` sequences of up to `longest` tokens. A new one, since the old one holds frames."""
     if isinstance(error, EngineError):
         return EngineError(str(error))
     if is_out_of_memory(error):

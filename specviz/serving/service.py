@@ -1,7 +1,6 @@
-"""The loaded pairs, shared by all visitors: loads them on demand, and serves requests on them.
+"""The loaded pairs, shared by all visitors: loads pairs on demand and serves requests on them.
 
-The page's only door to models and engines. Knows limits and visitors (as opaque names); knows no page; imports torch
-only when there is work.
+The page reaches models and engines through this module only. It imports torch when there is work.
 """
 
 from __future__ import annotations
@@ -34,18 +33,17 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.2
 _OBSTACLES_SECONDS = 15.0
-"""How long an answer of `Service.obstacles` holds."""
+"""Seconds for which an answer of `Service.obstacles` is cached."""
 _importing = threading.Lock()
-"""Held while what loads and serves pairs is first imported, and transformers with it. As its import ends, transformers puts a lazy module
-in its own place: a thread that waited for that import gets the module from before, which has no names. Once transformers is there, threads
-may import its parts. What a request needs beyond that it imports once its pair is loaded.
+"""Held during the first import of torch and transformers: two threads that import transformers at once can get half a module.
+A request imports what else it needs once its pair is loaded.
 """
 
 log = logging.getLogger(__name__)
 
 
 class Service:
-    """Holds a few pairs in memory, an engine for each; the one not used for longest makes room for another."""
+    """Holds a few pairs in memory, an engine for each. The least recently used pair makes room for another."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         """Serve within `limits`, by default those of the environment."""
@@ -59,6 +57,8 @@ class Service:
         self._obstacles = offer.missing_pairs()
         self._asked = -math.inf
 
+    # ---- state -----------------------------------------------------------------------------------------------
+
     @property
     def healthy(self) -> bool:
         """Whether requests can be served: not closed, and every engine alive."""
@@ -66,7 +66,7 @@ class Service:
         return not self._closed and all(engine.is_alive for engine in engines if engine)
 
     def status(self) -> list[EngineStatistics]:
-        """A copy of the statistics of each pair that was ever asked for."""
+        """A copy of the statistics of each pair that was ever loaded."""
         return [replace(each, finished=Counter(each.finished)) for each in list(self._statistics.values())]
 
     def has_loaded(self, key: str) -> bool:
@@ -75,17 +75,14 @@ class Service:
         return entry is not None and entry.engine is not None and entry.engine.is_alive
 
     def obstacles(self) -> dict[str, str]:
-        """Why pairs cannot be had now, by key, in a few words; pairs that can are left out.
-
-        Asks the hub and the hardware where the last answer is older than some seconds, which may take as many.
-        """
+        """Why pairs cannot be had now, by key, in a few words. May ask the hub and the hardware, for some seconds."""
         with self._asking:
             if time.monotonic() >= self._asked + _OBSTACLES_SECONDS:
-                self._obstacles, self._asked = self._ask(), time.monotonic()
+                self._obstacles, self._asked = self._find_obstacles(), time.monotonic()
             found = self._obstacles
         return {key: words for key, words in found.items() if not self.has_loaded(key)}
 
-    def _ask(self) -> dict[str, str]:
+    def _find_obstacles(self) -> dict[str, str]:
         offered = offer.offered_pairs()
         with _importing:  # torch, by way of `placement`
             from specviz.models import placement as placement
@@ -95,34 +92,13 @@ class Service:
         return offer.missing_pairs() | {each.spec.key: each.note for each in states if not each.usable}
 
     def check_pair(self, key: str) -> None:
-        """Raises PairError where a pair is known not to be had now; asks anew only where it was."""
+        """Raises PairError if a pair is known not to be had now. Asks anew only about pairs that were not."""
         if key in self._obstacles and (words := self.obstacles().get(key)):
             raise PairError(
                 f"{find_pair(offer.offered_pairs().get(key, key)).title} cannot be had now: {words}."
             )
 
-    def close(self) -> None:
-        """End all runs and all engines, and free the models."""
-        with self._lock:
-            self._closed = True
-            entries, self._entries = list(self._entries.values()), {}
-        for entry in entries:
-            self._unload(entry)
-
-    def warm_up(self, key: str, progress: Progress | None = None) -> threading.Thread:
-        """Load a pair in the background. The first request raises what went wrong."""
-
-        def load() -> None:
-            try:
-                with self.engine(key, progress):
-                    pass
-            except SpecvizError as error:
-                if progress:
-                    progress(0.0, str(error))
-
-        thread = threading.Thread(target=load, name="specviz-warm-up", daemon=True)
-        thread.start()
-        return thread
+    # ---- requests --------------------------------------------------------------------------------------------
 
     def events(
         self,
@@ -133,20 +109,20 @@ class Service:
         *,
         visitor: str = "",
     ) -> Iterator[Event | Waiting]:
-        """Serve requests of one visitor as one group, loading their pair first if need be.
+        """Serve requests of one visitor as one group. Loads their pair if needed.
 
         Args:
             key: of the pair.
             requests: texts to write side by side.
             stop: ends them before the next round.
-            progress: called with how far loading is.
-            visitor: who asks, under any name; "" is nobody in particular, who may ask for any number.
+            progress: called while the pair is loaded.
+            visitor: any name; "" is nobody in particular, without a limit of runs.
 
         Yields:
-            Events as they happen, `Waiting` among them; closing the iterator ends all runs.
+            Events as they happen, `Waiting` among them. Closing the iterator ends all runs.
 
         Raises:
-            RequestError, BusyError, PairError, EngineError: it is too much or does not fit; loading or writing failed.
+            RequestError, BusyError, PairError, EngineError: too much was asked for; loading or writing failed.
         """
         with self._visit(visitor, requests), self.engine(key, progress) as engine:
             yield from engine.stream(requests, stop=stop, visitor=visitor)
@@ -160,7 +136,7 @@ class Service:
         *,
         visitor: str = "",
     ) -> Iterator[str]:
-        """Serve one request; yields the lines of `specviz.serving.lines`. Arguments and errors as for `events`."""
+        """Serve one request; yields lines of `specviz.serving.lines`. Arguments and errors as for `events`."""
         events = self.events(key, [request], stop, progress, visitor=visitor)
         yield from (line for _, line in trace_lines(events, {}))
 
@@ -174,10 +150,7 @@ class Service:
         measure_alone: bool = True,
         visitor: str = "",
     ) -> Iterator[str]:
-        """Serve several requests as one group and say how they compare; yields the lines of `specviz.serving.comparison`.
-
-        Arguments and errors as for `events`.
-        """
+        """Compare requests; yields lines of `specviz.serving.comparison`. Arguments and errors as for `events`."""
         self.limits.check_panes(requests)
         with self._visit(visitor, requests), self.engine(key, progress) as engine:
             from specviz.serving.comparison import compare  # here: see `_importing`
@@ -193,10 +166,7 @@ class Service:
         *,
         visitor: str = "",
     ) -> Iterator[Recorded]:
-        """Go through a small sweep; yields what is known after every item at every temperature.
-
-        Arguments and errors as for `events`.
-        """
+        """Run a small sweep; yields its results after every item at every temperature. Arguments and errors as for `events`."""
         with self._visit(visitor, ()), self.engine(key, progress) as engine:
             from specviz.analysis.sweep.folder import Recorded  # here: see `_importing`
             from specviz.analysis.sweep.items import load_items
@@ -215,6 +185,7 @@ class Service:
 
     @contextmanager
     def _visit(self, visitor: str, requests: Sequence[Request]) -> Iterator[None]:
+        """Check a visitor's limits, and count one more run meanwhile."""
         for request in requests:
             self.limits.check(request)
         with self._lock:
@@ -232,13 +203,30 @@ class Service:
                 if not self._visits[visitor]:
                     del self._visits[visitor]
 
+    # ---- pairs -----------------------------------------------------------------------------------------------
+
+    def warm_up(self, key: str, progress: Progress | None = None) -> threading.Thread:
+        """Load a pair in the background. If that fails, the first request raises the error."""
+
+        def load() -> None:
+            try:
+                with self.engine(key, progress):
+                    pass
+            except SpecvizError as error:
+                if progress:
+                    progress(0.0, str(error))
+
+        thread = threading.Thread(target=load, name="specviz-warm-up", daemon=True)
+        thread.start()
+        return thread
+
     @contextmanager
     def engine(self, key: str, progress: Progress | None = None) -> Iterator[SharedEngine]:
-        """The engine of a pair, which is not unloaded meanwhile; a pair is loaded while others go on.
+        """The engine of a pair, which stays loaded meanwhile. Loading a pair stops no other.
 
         Raises:
-            PairError: the pair cannot be had. The next call tries afresh.
-            BusyError: as many pairs are in use as may be in memory.
+            PairError: the pair cannot be had. The next call tries again.
+            BusyError: all pairs that fit in memory are in use.
         """
         entry = self._enter(key)
         try:
@@ -259,9 +247,9 @@ class Service:
                     del self._entries[key]
 
     def _enter(self, key: str) -> _Entry:
-        """The entry of a pair, with one more user; unloads another pair where too many would be in memory."""
+        """The entry of a pair, with one more user. Unloads the least recently used pair if too many would be in memory."""
         offered = offer.offered_pairs()
-        unloaded = None
+        unloaded = []
         if words := offer.missing_pairs().get(key):
             raise PairError(f"{find_pair(key).title} cannot be had here: {words}.")
         if key not in offered:
@@ -271,20 +259,18 @@ class Service:
                 raise PairError("The server is being stopped.")
             if key not in self._entries:
                 if len(self._entries) >= self.limits.pairs:
-                    idle = [each for each in self._entries.values() if not each.users]
+                    idle = self._idle()
                     if not idle:
                         titles = " and ".join(offered[each].title for each in self._entries)
                         raise BusyError(
                             f"SpecViz is busy: no other model pair can be loaded while {titles} are in use. "
                             "Choose one of these, or try again later."
                         )
-                    unloaded = min(idle, key=lambda each: each.used)
-                    del self._entries[unloaded.key]
+                    unloaded = [self._entries.pop(min(idle, key=lambda each: each.used).key)]
                 self._entries[key] = _Entry(key)
             entry = self._entries[key]
             entry.users += 1
-        if unloaded:
-            self._unload(unloaded)
+        self._unload(unloaded)
         return entry
 
     def _load(self, key: str, entry: _Entry, progress: Progress | None) -> SharedEngine:
@@ -298,14 +284,17 @@ class Service:
         if spec.origin == "embedded":
             smollm2.check_ahead()
         with _importing:
-            from specviz.models.loading import load_pair  # slow to import, as is the engine
+            from specviz.models.loading import load_pair
             from specviz.serving.shared_engine import SharedEngine
 
         try:
             pair = load_pair(spec, progress=report)
         except NoRoomError:
-            if not self._unload_idle():
+            with self._lock:
+                idle = [self._entries.pop(each.key) for each in self._idle()]
+            if not idle:
                 raise
+            self._unload(idle)
             pair = load_pair(spec, progress=report)
         limits = self.limits
         statistics = self._statistics.setdefault(key, EngineStatistics(key, limits.max_sequences))
@@ -319,35 +308,39 @@ class Service:
         )
         try:
             engine.warm_up(report)
-        except Exception as error:  # requests are served without that too, or raise what is wrong
-            fields = {"pair": key, "error": type(error).__name__}
-            log.warning("a pair was not made ready ahead", extra={"fields": fields})
+        except Exception as error:  # requests are served all the same, or raise the error
+            # by its type alone: the error itself holds memory
+            fields = {"pair": key, "failure": type(error).__name__}
+            log.warning("warm-up failed", extra={"fields": fields})
         return engine
 
-    def _unload_idle(self) -> bool:
-        """Unload every pair that nobody uses; returns True if any was."""
+    def _idle(self) -> list[_Entry]:
+        """Pairs that nobody uses. Call with the lock held."""
+        return [entry for entry in self._entries.values() if not entry.users]
+
+    def _unload(self, entries: Sequence[_Entry]) -> None:
+        for entry in entries:
+            with entry.lock:
+                if entry.engine:
+                    entry.engine.close()
+                    entry.engine.statistics.loaded = False
+                    entry.engine = None
+        if entries:
+            from specviz.models.loading import release_memory  # slow to import
+
+            release_memory()
+
+    def close(self) -> None:
+        """End all runs and all engines, and free the models."""
         with self._lock:
-            idle = [entry for entry in self._entries.values() if not entry.users]
-            for entry in idle:
-                del self._entries[entry.key]
-        for entry in idle:
-            self._unload(entry)
-        return bool(idle)
-
-    def _unload(self, entry: _Entry) -> None:
-        with entry.lock:
-            if entry.engine:
-                entry.engine.close()
-                entry.engine.statistics.loaded = False
-                entry.engine = None
-        from specviz.models.loading import release_memory  # slow to import
-
-        release_memory()
+            self._closed = True
+            entries, self._entries = list(self._entries.values()), {}
+        self._unload(entries)
 
 
 @dataclass(eq=False)
 class _Entry:
-    """One pair that is in memory, or on its way there."""
+    """A pair that is loaded or being loaded."""
 
     key: str
     engine: SharedEngine | None = None

@@ -1,8 +1,7 @@
-"""One engine for all callers: requests join and leave the batch of one pair between its steps.
+"""One engine for all callers: requests join and leave the batch of one pair between steps.
 
-An actor: one thread owns scheduler, batches and sequences (`engine_loop`). Callers send it messages (`inbox`), read what it
-publishes, and iterate over its events (`streams`). `policy` divides its time; `recovery` keeps a failure to the request that
-caused it.
+An actor: one thread owns scheduler, batches and sequences (`engine_loop`). Callers send it messages (`inbox`) and iterate over
+its events (`streams`).
 """
 
 from __future__ import annotations
@@ -25,11 +24,10 @@ from specviz.models.tokenizer import TokenLabels
 from specviz.progress import Progress
 from specviz.schema.settings import Request
 from specviz.serving.engine_loop import EngineLoop
-from specviz.serving.event_queue import EventQueue
 from specviz.serving.inbox import STOPPED, Inbox
 from specviz.serving.policy import Policy
 from specviz.serving.statistics import EngineStatistics
-from specviz.serving.streams import SharedStream
+from specviz.serving.streams import EventQueue, SharedStream
 
 T = TypeVar("T")
 
@@ -38,7 +36,7 @@ _encoding = threading.Lock()
 
 
 class SharedEngine(BaseEngine):
-    """Serves requests from many threads on one pair, until it is closed or nobody refers to it or its streams any more."""
+    """Serves requests of many threads on one pair, until it is closed or neither it nor a stream of it is referred to."""
 
     def __init__(
         self,
@@ -53,12 +51,12 @@ class SharedEngine(BaseEngine):
         """Start the thread.
 
         Args:
-            pair: what to serve on; nobody else may run its models at the same time.
+            pair: a pair whose models nobody else runs at the same time.
             max_sequences: concurrent sequences.
             queue: sequences that may wait beyond these.
-            seconds: from the start of a stream to its deadline; tokens emitted by then are kept.
-            statistics: where to count.
-            policy: when prompts are read.
+            seconds: from the start of a stream to its deadline; earlier tokens are kept.
+            statistics: counts runs.
+            policy: divides time between prefill and steps.
         """
         self.pair, self.seconds = pair, seconds
         self.statistics = statistics or EngineStatistics(pair.key, max_sequences)
@@ -76,7 +74,7 @@ class SharedEngine(BaseEngine):
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """End all runs as cancelled, and the thread; all memory but the models' is free then."""
+        """End all runs and the thread. All memory but the models' is free then."""
         self._inbox.tell(self._loop.close)
         self._thread.join()
 
@@ -87,16 +85,15 @@ class SharedEngine(BaseEngine):
         stop: threading.Event | None = None,
         visitor: str = "",
     ) -> SharedStream:
-        """As `BaseEngine.stream`, for one visitor of many.
+        """As `BaseEngine.stream`, for one of many visitors.
 
-        `Waiting` comes whenever the queue position changes, and at least once a second while nothing else does.
-        A deadline, counted from the first `next`, ends a run with stop_reason "time".
+        `Waiting` comes when the queue position changes, and after each second without another event. The deadline counts
+        from the first `next` and ends a run with stop_reason "time".
 
         Raises:
-            RequestError: at once, if a request does not fit the pair.
-            BusyError: at once or at the first `next`, if the queue is full; later, if the deadline passes before a slot was
-                free.
-            EngineError: memory ran out, a model failed on this very request, or the engine was closed.
+            RequestError: at once; a request does not fit the pair.
+            BusyError: at once or at the first `next`, the queue is full; later, no slot was free before the deadline.
+            EngineError: memory ran out, a model failed on this request, or the engine was closed.
         """
         requests = [requests] if isinstance(requests, Request) else list(requests)
         with _encoding:
@@ -113,7 +110,7 @@ class SharedEngine(BaseEngine):
         return SharedStream(group, events, self._submit, self._inbox)
 
     def call(self, function: Callable[[], T]) -> T:
-        """Returns `function()`, called by the thread between two steps.
+        """The result of `function`, called by the engine's thread between two steps.
 
         Raises:
             EngineError: the engine was closed.
@@ -126,7 +123,7 @@ class SharedEngine(BaseEngine):
             del future  # an exception's traceback refers to this frame: a reference cycle
 
     def warm_up(self, progress: Progress) -> None:
-        """Make the first text as fast as the next ones, where the device needs time for that: see `Batch.warm_up`."""
+        """Prepare the device so that the first text is as fast as later ones: see `Batch.warm_up`."""
         self.call(partial(self._loop.warm_up, progress))
 
     def _submit(self, group: SequenceGroup[Sequence]) -> float:

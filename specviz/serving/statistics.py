@@ -1,4 +1,4 @@
-"""What a shared engine has done and is doing, in numbers. Knows no text."""
+"""Numbers of a shared engine."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ from dataclasses import dataclass, field
 
 @dataclass
 class EngineStatistics:
-    """Of one pair since the server began. Counters only grow, also while the pair is unloaded and loaded again."""
+    """One pair's numbers since the server began. Counters never fall, also when the pair is unloaded and loaded again."""
 
     pair: str
     """Its key."""
     max_sequences: int
-    """Sequences that decode at once."""
+    """Slots."""
     loaded: bool = False
     running: int = 0
-    """Slots taken now."""
+    """Slots in use now."""
     waiting: int = 0
-    """Sequences that have no slot yet."""
+    """Sequences queued now."""
     finished: Counter[str] = field(default_factory=Counter)
     """Runs by stop reason, or "failed"."""
     refused: int = 0
-    """Requests refused: the queue was full."""
+    """Sequences refused because the queue was full."""
     tokens: int = 0
     examined: int = 0
-    """Draft tokens examined; `accepted` of them were accepted."""
+    """Draft tokens examined."""
     accepted: int = 0
+    """Examined draft tokens that were accepted."""
     rounds: int = 0
     """Steps of the whole batch."""
     busy_seconds: float = 0.0
-    """Spent in prefill and in steps."""
+    """In prefill and steps."""
     waited_seconds: float = 0.0
-    """Spent by sequences in the queue, all together."""
+    """In the queue, summed over sequences."""
 
     def count(self, tokens: int, examined: int, accepted: int) -> None:
         """Add one round of one sequence."""

@@ -1,33 +1,70 @@
-"""What a caller of a shared engine iterates over. Holds the caller's end of a group: its events, and the end of it when it is dropped.
+"""Streams of a shared engine: the caller's end of one group's events. Dropping a stream aborts the group.
 
-Knows the inbox and one group's events; knows nothing of batches.
+Waking the caller for every round would cost the engine a core in the middle of a pass. Starts and ends wake it at once; further
+rounds wait until it looks, a few times a second.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from queue import Empty
 
-from specviz.engine.events import Event, Finished, Stream, Waiting
+from specviz.engine.events import Decided, Event, Finished, Stream, Waiting
 from specviz.engine.scheduler import SequenceGroup
 from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError
-from specviz.serving.event_queue import EventQueue
 from specviz.serving.inbox import Inbox
 
 _BEAT = 1.0
-"""`Waiting` is repeated after so many seconds of silence, so that a caller notices that its client has gone."""
+"""Seconds without an event after which `Waiting` is repeated, so that a caller notices a client that has gone."""
 _GRACE = 60.0
 """Seconds past its deadline after which a stream gives up on the engine's thread."""
+_PATIENCE = 0.1
+"""Seconds for which rounds may stay unread. The page updates at most every 0.2 s."""
+
+Item = Event | Waiting | Exception
+
+
+class EventQueue:
+    """Events in order, for one reader."""
+
+    def __init__(self) -> None:
+        self._items: deque[Item] = deque()
+        self._urgent = threading.Event()
+        self._was_round = False
+
+    def put(self, item: Item) -> None:
+        """Add an event without waiting."""
+        self._items.append(item)
+        if not (isinstance(item, Decided) and self._was_round):
+            self._urgent.set()
+        self._was_round = isinstance(item, Decided)
+
+    def get(self, timeout: float) -> Item:
+        """The next event.
+
+        Raises:
+            queue.Empty: none came for `timeout` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while not self._items:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise Empty
+            if self._urgent.wait(min(left, _PATIENCE)):
+                self._urgent.clear()
+        return self._items.popleft()
 
 
 class SharedStream(Stream[Event | Waiting]):
-    """Events of one group: submits it on the first `next`; closing or dropping the stream aborts it.
+    """Events of one group. The first `next` submits it; closing or dropping the stream aborts it.
 
-    The engine's thread refers to the group and the event queue alone, never to the stream.
+    The engine's thread refers to the group and the event queue, never to the stream.
     """
 
     def __init__(
@@ -37,7 +74,7 @@ class SharedStream(Stream[Event | Waiting]):
         submit: Callable[[SequenceGroup[Sequence]], float],
         inbox: Inbox,
     ) -> None:
-        """A stream of what `group` publishes to `events`, once `submit` has queued it and returned its deadline."""
+        """A stream of the events that `group` publishes to `events`. `submit` queues the group and returns its deadline."""
         self._group, self._events, self._submit_group, self._inbox = group, events, submit, inbox
         self._unfinished = len(group.sequences)
         self._queue_position = 0
@@ -50,7 +87,9 @@ class SharedStream(Stream[Event | Waiting]):
             raise StopIteration
         try:
             if self._finalizer is None:
-                self._submit()
+                self._finalizer = weakref.finalize(self, self._inbox.tell, self._group.abort)
+                self._finalizer.atexit = False
+                self._deadline = self._submit_group(self._group)
             event = self._receive()
         except BaseException:
             self.close()
@@ -62,7 +101,7 @@ class SharedStream(Stream[Event | Waiting]):
             finally:
                 del event  # its traceback refers to this frame: a reference cycle
         self._queue_position = event.queue_position if isinstance(event, Waiting) else 0
-        # If another thread has closed the stream, the count is 0 already.
+        # 0 already if another thread has closed the stream
         self._unfinished = max(0, self._unfinished - isinstance(event, Finished))
         if not self._unfinished:
             self._end()
@@ -80,11 +119,6 @@ class SharedStream(Stream[Event | Waiting]):
             self._group.sequences[index]  # raises IndexError here, not in the engine's thread
         self._inbox.tell(partial(self._group.abort, index, reason))
 
-    def _submit(self) -> None:
-        self._finalizer = weakref.finalize(self, self._inbox.tell, self._group.abort)
-        self._finalizer.atexit = False
-        self._deadline = self._submit_group(self._group)
-
     def _receive(self) -> Event | Waiting | Exception:
         try:
             return self._events.get(timeout=_BEAT)
@@ -96,7 +130,7 @@ class SharedStream(Stream[Event | Waiting]):
             return Waiting(0, self._queue_position)
 
     def _end(self) -> None:
-        """Nothing is left to abort."""
+        """Leave nothing to abort."""
         self._unfinished = 0
         if self._finalizer:
             self._finalizer.detach()

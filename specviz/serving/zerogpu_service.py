@@ -1,16 +1,17 @@
-"""The service where ZeroGPU lends a GPU for the time of one call: each group of runs gets a worker and an engine.
+"""The service on ZeroGPU: each group of requests gets a GPU, a worker and an engine for one call. The queue is ZeroGPU's.
 
-The queue is ZeroGPU's; a worker's events come back one by one, as small as they can be pickled. Knows the service it
-stands in for, and engines; does not know what a worker is nor how it fails (`specviz.serving.zerogpu` does).
+`specviz.serving.zerogpu` knows workers and their failures. A worker's events come back one by one, as small as they can be
+pickled.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from specviz.errors import PairError, RequestError
+from specviz.errors import PairError, RequestError, SpecvizError
 from specviz.progress import Progress
 from specviz.schema.settings import Request
 from specviz.schema.trace import Round, Run
@@ -22,19 +23,20 @@ from specviz.serving.statistics import EngineStatistics
 
 if TYPE_CHECKING:
     from specviz.analysis.sweep.folder import Recorded
-    from specviz.analysis.sweep.grid import SweepGrid
     from specviz.engine.events import Event
     from specviz.models.pair import ModelPair
 
+log = logging.getLogger(__name__)
+
 _MARGIN = 5
-"""Seconds before a worker's time is over at which its runs end themselves: then their texts are kept."""
+"""Seconds before the end of a worker's time at which its runs end themselves, so that their texts are kept."""
 
 _held: dict[str, ModelPair] = {}
 """The pairs, loaded before any worker is forked."""
 
 
 def _serve(key: str, requests: Sequence[Request], seconds: int) -> Iterator[tuple[int, Any]]:
-    """In a worker: each run's index with the run as it begins, then its rounds, then how it ended."""
+    """In a worker: pairs of a run's index and the run as it begins, then each round, then the ending."""
     from specviz.engine.events import Decided, Finished, Started  # slow to import, as is the engine
     from specviz.serving.shared_engine import SharedEngine
 
@@ -57,14 +59,17 @@ _on_gpu = zerogpu.on_gpu(_serve, lambda key, requests, seconds: seconds)
 
 
 class ZeroGpuService(Service):
-    """Serves on GPUs that are lent; every pair that is offered is in memory from the start."""
+    """A service on GPUs that are lent. All offered pairs are in memory from the start."""
 
     def warm_up(self, key: str, progress: Progress | None = None) -> threading.Thread:
-        """Load all pairs, here and now: workers have what this thread has loaded before the page is served."""
+        """Load all pairs in this thread, for the workers forked later. Logs and omits pairs that cannot be loaded."""
         from specviz.models.loading import load_pair  # slow to import
 
-        offered = offered_pairs()
-        _held.update(zerogpu.load(offered, lambda each: load_pair(offered[each], "cuda", progress=progress)))
+        for name, spec in offered_pairs().items():
+            try:
+                _held[name] = load_pair(spec, "cuda", progress=progress)
+            except SpecvizError as error:
+                log.warning("pair not loaded", exc_info=error, extra={"fields": {"pair": name}})
         return threading.current_thread()
 
     def has_loaded(self, key: str) -> bool:
@@ -72,7 +77,7 @@ class ZeroGpuService(Service):
         return key in _held
 
     def obstacles(self) -> dict[str, str]:
-        """As `Service.obstacles`: all are in memory, and nothing can be asked of a GPU here."""
+        """As `Service.obstacles`: none, since all pairs are in memory."""
         return {}
 
     def events(
@@ -84,41 +89,38 @@ class ZeroGpuService(Service):
         visitor: str = "",
         **__: Any,
     ) -> Iterator[Event]:
-        """As `Service.events`; a stop takes effect with the next round."""
-        with self._visit(visitor, requests):
-            yield from self._lent(key, requests, stop)
-
-    def _lent(self, key: str, requests: Sequence[Request], stop: threading.Event) -> Iterator[Event]:
+        """As `Service.events`. A stop takes effect with the next round."""
         from specviz.engine.events import Decided, Finished, Started  # slow to import
 
-        if key not in _held:
-            raise PairError(f"There is no model pair of that name here: known are {', '.join(_held)}.")
-        seconds = zerogpu.seconds(requests, offered_pairs()[key].loaded_parameters)
-        statistics = self._statistics.setdefault(key, EngineStatistics(key, len(requests), loaded=True))
-        runs: dict[int, Run] = {}
-        items = _on_gpu(key, requests, seconds)
-        try:
-            for index, item in items:
-                if isinstance(item, Run):
-                    runs[index] = item
-                    yield Started(index, item)
-                elif isinstance(item, Round):
-                    runs[index].rounds.append(item)
-                    statistics.count(len(item.tokens), item.examined, item.accepted)
-                    yield Decided(index, runs[index], item)
-                else:
-                    vars(runs[index]).update(item)
-                    statistics.finished[runs[index].stop_reason] += 1
-                    yield Finished(index, runs[index])
-                if stop.is_set() and len(runs) == len(requests):
-                    break
-        finally:
-            items.close()  # type: ignore[attr-defined]
-        for index, run in runs.items():
-            if not run.stop_reason:
-                run.stop_reason = "cancelled"
-                statistics.finished["cancelled"] += 1
-                yield Finished(index, run)
+        with self._visit(visitor, requests):
+            if key not in _held:
+                raise PairError(f"There is no model pair of that name here: known are {', '.join(_held)}.")
+            seconds = zerogpu.seconds(requests, offered_pairs()[key].loaded_parameters)
+            statistics = self._statistics.setdefault(key, EngineStatistics(key, len(requests), loaded=True))
+            runs: dict[int, Run] = {}
+            items = _on_gpu(key, requests, seconds)
+            try:
+                for index, item in items:
+                    if isinstance(item, Run):
+                        runs[index] = item
+                        yield Started(index, item)
+                    elif isinstance(item, Round):
+                        runs[index].rounds.append(item)
+                        statistics.count(len(item.tokens), item.examined, item.accepted)
+                        yield Decided(index, runs[index], item)
+                    else:
+                        vars(runs[index]).update(item)
+                        statistics.finished[runs[index].stop_reason] += 1
+                        yield Finished(index, runs[index])
+                    if stop.is_set() and len(runs) == len(requests):
+                        break
+            finally:
+                items.close()  # type: ignore[attr-defined]
+            for index, run in runs.items():
+                if not run.stop_reason:
+                    run.stop_reason = "cancelled"
+                    statistics.finished["cancelled"] += 1
+                    yield Finished(index, run)
 
     def compare_lines(
         self,
@@ -129,14 +131,14 @@ class ZeroGpuService(Service):
         visitor: str = "",
         **__: Any,
     ) -> Iterator[str]:
-        """As `Service.compare_lines`, without measuring anything alone: a visitor's time on the GPU is short."""
+        """As `Service.compare_lines`, without measurements alone, which would use the visitor's time on the GPU."""
         from specviz.serving.comparison import side_by_side  # slow to import
 
         self.limits.check_panes(requests)
         yield from side_by_side(self.events(key, requests, stop, visitor=visitor), len(requests))
 
-    def sweep(self, key: str, plan: SweepGrid, *_: Any, **__: Any) -> Iterator[Recorded]:
-        """Raises RequestError: there is no time for one."""
+    def sweep(self, *_: Any, **__: Any) -> Iterator[Recorded]:
+        """Raises RequestError: a sweep takes too long."""
         raise RequestError(
             "A sweep takes longer than a GPU is lent here: make one with python -m specviz sweep, or choose a recorded one."
         )

@@ -1,4 +1,4 @@
-"""What a server offers: what its hardware carries, what its owner says, and nothing that a visitor could name."""
+"""The pairs that a server offers: by its hardware, or as its owner says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specviz.engine.pair import load_pair
 from specviz.errors import SpecvizError
 from specviz.models.registry import PAIRS, HubSource
 from specviz.serving import offer
-from specviz.serving.offer import Hardware, choose, own_pairs, read_gpus
+from specviz.serving.offer import Hardware, choose, own_pairs
 from tests.support.tiny import tiny_pair
 
 GB = 10**9
@@ -23,7 +23,7 @@ EMBEDDED = ["embedded", "embedded-skip"]
 
 @pytest.fixture(autouse=True)
 def hub_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hub counts as reachable, without a token; asking it over the network fails the test."""
+    """No token, nothing cached; asking the hub over the network fails the test."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     monkeypatch.setattr("specviz.models.hub.is_cached", lambda repository: False)
@@ -41,30 +41,26 @@ def offered(hardware: Hardware, **environment: str) -> list[str]:
         (Hardware(2 * GB), EMBEDDED, {"smollm2-360m", "opt", "smollm2", "qwen2.5"}),
         (Hardware(16 * GB), [*EMBEDDED, "smollm2", "smollm2-360m", "opt"], {"qwen2.5", "pythia", "gemma2"}),
         (Hardware(1000 * GB), [*EMBEDDED, "smollm2", "qwen2.5-1.5b"], {"qwen2.5", "pythia", "gemma2"}),
-        (Hardware(16 * GB, 16 * GB), [*EMBEDDED, "smollm2", "gpt2"], {"qwen2.5", "pythia", "gemma2"}),
         (Hardware(16 * GB, 24 * GB), [*EMBEDDED, "qwen2.5", "smollm2"], {"pythia", "gemma2"}),
         (Hardware(16 * GB, 80 * GB), [*EMBEDDED, "qwen2.5", "pythia"], {"gemma2"}),
     ],
-    ids=["2 GB", "16 GB", "1 TB", "16 GB GPU", "24 GB GPU", "80 GB GPU"],
+    ids=["2 GB", "16 GB", "1 TB", "24 GB GPU", "80 GB GPU"],
 )
 def test_what_fits_is_offered(hardware: Hardware, there: list[str], missing: set[str]) -> None:
-    """The embedded pairs always; others where their weights fit, and on a CPU only where a pass takes no second."""
+    """The embedded pairs always; others if their weights fit, and on a CPU if a pass takes less than a second."""
     found = offered(hardware)
     assert set(there) <= set(found)
     assert not missing & set(found)
     assert found == [key for key in PAIRS if key in found]  # in the registry's order
 
 
-def test_a_gated_pair_takes_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A licence cannot have been accepted by a server that logs in nowhere."""
+def test_offline_only_cached_pairs_and_gated_ones_with_a_token_are_offered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     large = Hardware(16 * GB, 80 * GB)
     assert "gemma2" not in offered(large)
     monkeypatch.setattr("huggingface_hub.get_token", lambda: "token")
     assert "gemma2" in offered(large)
-
-
-def test_offline_only_what_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that may not use the hub offers nothing that it would have to fetch."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert offered(Hardware(16 * GB)) == EMBEDDED
     monkeypatch.setattr(
@@ -73,38 +69,33 @@ def test_offline_only_what_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     assert offered(Hardware(16 * GB)) == [*EMBEDDED, "smollm2", "smollm2-360m"]
 
 
-def test_what_is_not_offered_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a few words, for the page; nothing where the owner has chosen."""
-    monkeypatch.setattr(offer, "find_hardware", lambda _: Hardware(16 * GB))
-    for name in (offer.OFFERED, offer.OWN):
-        monkeypatch.delenv(name, raising=False)
-    for each in (offer.offered_pairs, offer.missing_pairs):
-        each.cache_clear()
-    try:
-        missing = offer.missing_pairs()
-        assert {*missing, *offer.offered_pairs()} == {*PAIRS}
-        assert missing["pythia"] == "too large for a CPU"
-        monkeypatch.setattr(offer, "find_hardware", lambda _: Hardware(16 * GB, 24 * GB))
-        offer.missing_pairs.cache_clear()
+def test_pairs_that_are_not_offered_have_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None if the owner has chosen."""
+
+    def missing(hardware: Hardware) -> dict[str, str]:
+        monkeypatch.setattr(offer, "find_hardware", lambda _: hardware)
         offer.offered_pairs.cache_clear()
-        assert offer.missing_pairs()["gemma2"].startswith("needs 23.7 GB of GPU memory")
-        monkeypatch.setenv(offer.OFFERED, "embedded")
         offer.missing_pairs.cache_clear()
-        assert offer.missing_pairs() == {}
+        return offer.missing_pairs()
+
+    monkeypatch.delenv(offer.OFFERED, raising=False)
+    try:
+        assert missing(Hardware(16 * GB))["pythia"] == "too large for a CPU"
+        assert {*missing(Hardware(16 * GB)), *offer.offered_pairs()} == {*PAIRS}
+        found = missing(Hardware(16 * GB, 24 * GB))
+        assert found["gemma2"].startswith("needs 23.7 GB of GPU memory")
+        monkeypatch.setenv(offer.OFFERED, "embedded")
+        assert missing(Hardware(16 * GB)) == {}
     finally:
-        for each in (offer.offered_pairs, offer.missing_pairs):
-            each.cache_clear()
-
-
-def test_on_zerogpu_only_a_few() -> None:
-    """Every pair there is moved in each visitor's time; the owner may ask for more."""
-    assert tuple(offered(Hardware(0, zero_gpu=True))) == offer.ZERO_GPU_PAIRS
-    assert offered(Hardware(0, zero_gpu=True), PAIRS_OFFERED="qwen2.5") == ["qwen2.5"]
+        offer.offered_pairs.cache_clear()
+        offer.missing_pairs.cache_clear()
 
 
 def test_the_owner_has_the_last_word() -> None:
-    """Named pairs are offered whatever the hardware is, in the order named; "all" are all; nothing said is nothing."""
+    """Named pairs are offered on any hardware, in the order named; "all" offers all."""
     poor = Hardware(GB)
+    assert tuple(offered(Hardware(0, zero_gpu=True))) == offer.ZERO_GPU_PAIRS
+    assert offered(Hardware(0, zero_gpu=True), PAIRS_OFFERED="qwen2.5") == ["qwen2.5"]
     assert offered(poor, PAIRS_OFFERED="qwen2.5, embedded") == ["qwen2.5", "embedded"]
     assert offered(poor, PAIRS_OFFERED="all", OWN_PAIRS="mine=a/b>c/d") == [*PAIRS, "mine"]
     assert offered(poor, PAIRS_OFFERED=" , ") == EMBEDDED
@@ -125,7 +116,7 @@ def model_folder(path: Path, dtype: str = "bfloat16", size: int = 2000) -> Path:
 
 
 def test_own_pairs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model is a repository or a folder; a folder tells its size and shows no more than its last name."""
+    """Of a folder, its size is read and only its last name is shown."""
     monkeypatch.setenv("HOME", str(tmp_path))
     small = model_folder(tmp_path / "models" / "small")
     model_folder(tmp_path / "large", dtype="float32", size=8000)
@@ -135,10 +126,8 @@ def test_own_pairs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (mine.drafter_parameters, mine.verifier_parameters) == (1000, 2000)
     assert (hub.drafter, hub.verifier) == (HubSource("Qwen/Qwen2.5-0.5B"), HubSource("gpt2"))
     assert hub.loaded_parameters == 0
-    shown = [
-        (spec.key, spec.title, spec.drafter_name, spec.verifier_name, spec.about) for spec in found.values()
-    ]
-    assert shown[0][:4] == ("mine", "small → large", "small", "large")
+    shown = (mine.title, mine.drafter_name, mine.verifier_name, mine.about)
+    assert shown[:3] == ("small → large", "small", "large")
     assert str(tmp_path) not in str(shown)
 
 
@@ -146,35 +135,45 @@ def test_own_pairs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ("text", "wrong"),
     [
         ("a/b>c/d", "write name=drafter>verifier"),
-        ("mine=a/b", "write name=drafter>verifier"),
         ("mine=>c/d", "write name=drafter>verifier"),
         ("My Pair=a/b>c/d", "write name=drafter>verifier"),
         ("embedded=a/b>c/d", "'embedded' is taken"),
         ("all=a/b>c/d", "'all' is taken"),
         ("mine=a/b>c/d;mine=e/f>g/h", "'mine' is taken"),
-        ("mine=a/b/c>c/d", "neither owner/name"),
         ("mine=a/..>c/d", "neither owner/name"),
         ("mine=https://x/y>c/d", "neither owner/name"),
         ("mine=/nowhere/at/all>c/d", "no config.json"),
     ],
 )
 def test_own_pairs_that_cannot_be_read(text: str, wrong: str) -> None:
-    """One sentence that says what is wrong, and shows no path."""
+    """One sentence tells the mistake, without a path."""
     with pytest.raises(SpecvizError, match=wrong) as raised:
         own_pairs(text)
     assert "/nowhere" not in str(raised.value)
 
 
-def test_gpus_are_those_that_torch_sees() -> None:
-    """All of them together, or those of CUDA_VISIBLE_DEVICES by number or name; what cannot be read counts nothing."""
-    listing = "0, GPU-aaa1, 24576\n1, GPU-bbb2, 81920\n2, GPU-ccc3, [N/A]\n\nnonsense\n"
-    assert read_gpus(listing, None) == (24576 + 81920) * 2**20
-    assert read_gpus(listing, "1") == read_gpus(listing, "GPU-bbb") == 81920 * 2**20
-    assert read_gpus(listing, "") == read_gpus(listing, "-1") == read_gpus(listing, "2") == 0
+def test_gpus_are_those_that_torch_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of CUDA_VISIBLE_DEVICES, by number or name. None if the driver's tool fails or torch cannot use them."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(
+        "#!/bin/sh\necho '0, GPU-aaa1, 24576\n1, GPU-bbb2, 81920\n2, GPU-ccc3, [N/A]\n\nnonsense'\n"
+    )
+    tool.chmod(0o755)
+
+    def mebibytes(torch: str = "2.13.0", **visible: str) -> int:
+        monkeypatch.setattr(offer, "version", lambda _: torch)
+        return offer.find_hardware({"PATH": str(tmp_path)} | visible).gpu_bytes // 2**20
+
+    assert mebibytes() == 24576 + 81920
+    for name, found in (("1", 81920), ("GPU-bbb", 81920), ("", 0), ("-1", 0), ("2", 0)):
+        assert mebibytes(CUDA_VISIBLE_DEVICES=name) == found
+    assert mebibytes("2.13.0+cpu") == 0
+    tool.write_text("#!/bin/sh\nexit 9\n")
+    assert mebibytes() == offer.find_hardware({"PATH": ""}).gpu_bytes == 0
 
 
 def test_a_container_has_what_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory that counts is the least of the machine's and the limits of its control groups."""
+    """The least of the machine's memory and the limits of its control groups counts."""
     limits = [tmp_path / name for name in ("max", "small", "missing")]
     limits[0].write_text("max\n")
     limits[1].write_text("123456\n")
@@ -185,23 +184,8 @@ def test_a_container_has_what_it_was_given(tmp_path: Path, monkeypatch: pytest.M
     assert offer.find_hardware({}) == Hardware(123456)
 
 
-def test_a_driver_that_fails_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """GPUs are found by the driver's own tool; where that fails, or torch cannot use them, there are none."""
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho '0, GPU-a, 1000'\n")
-    tool.chmod(0o755)
-    monkeypatch.setattr(offer, "version", lambda name: "2.13.0")
-    assert offer.find_hardware({"PATH": str(tmp_path)}).gpu_bytes == 1000 * 2**20
-    monkeypatch.setattr(offer, "version", lambda name: "2.13.0+cpu")
-    assert offer.find_hardware({"PATH": str(tmp_path)}).gpu_bytes == 0
-    monkeypatch.setattr(offer, "version", lambda name: "2.13.0")
-    tool.write_text("#!/bin/sh\nexit 9\n")
-    assert offer.find_hardware({"PATH": str(tmp_path)}).gpu_bytes == 0
-    assert offer.find_hardware({"PATH": ""}).gpu_bytes == 0
-
-
 def test_asking_is_cheap_and_the_default_is_offered() -> None:
-    """Neither torch nor gradio is imported to know what is offered; the page begins with a pair that is."""
+    """Neither torch nor gradio is imported; the page begins with an offered pair."""
     code = (
         "import sys; from specviz.serving.offer import *; print(default_pair(), *offered_pairs());"
         "sys.exit(bool({'torch', 'gradio', 'spaces'} & set(sys.modules)))"
@@ -212,7 +196,7 @@ def test_asking_is_cheap_and_the_default_is_offered() -> None:
 
 
 def test_an_own_pair_of_folders_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the owner names is loaded from its folders and writes; nobody asks the hub, and no path is shown."""
+    """It is loaded without the hub, and no path is shown."""
     same = tiny_pair("llama", tmp_path).generate("The fox", seed=1, max_new_tokens=8)
     monkeypatch.setenv("SPECVIZ_OWN_PAIRS", f"mine={tmp_path}/drafter>{tmp_path}/verifier")
     offer.offered_pairs.cache_clear()

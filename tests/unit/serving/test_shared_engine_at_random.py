@@ -1,4 +1,4 @@
-"""The shared engine under thousands of random operations by many threads, on a batch that fails at random: nobody waits in vain."""
+"""The shared engine under thousands of random operations by many threads, on a batch that fails at random: every caller gets an end."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class FakeBatch:
     """As `specviz.engine.batch.Batch`, without models: emits token 7, and fails now and then in every way that a batch can."""
 
     random = random.Random(0)
+    failure_rate = 0.03
     is_invariant = True
     made: ClassVar[list[FakeBatch]] = []
 
@@ -48,7 +49,7 @@ class FakeBatch:
         return self.random.random() < 0.5
 
     def _may_fail(self) -> None:
-        if self.random.random() < 0.03:
+        if self.random.random() < self.failure_rate:
             raise self.random.choice((MemoryError("none left"), RuntimeError("kernel fault")))
 
     def read(self, sequences: list[Sequence], chunk: int | None = None) -> Iterator[None]:
@@ -79,7 +80,7 @@ class FakeBatch:
         self._may_fail()
         outcomes = []
         for sequence in list(self.sequences):
-            if self.random.random() < 0.01:
+            if self.random.random() < self.failure_rate / 3:
                 self.remove(sequence)
                 outcomes.append(Outcome(sequence, [], error=EngineError("not finite")))
                 continue
@@ -177,13 +178,14 @@ def test_at_random_every_caller_gets_one_end_and_nothing_is_left(
     assert (statistics.running, statistics.waiting) == (0, 0)
     assert all(not batch.sequences for batch in FakeBatch.made[:1])
     assert threading.active_count() == before
+    monkeypatch.setattr(FakeBatch, "failure_rate", 0.0)
     [run] = engine.generate(Request(token_ids=[5, 6], method="speed", max_new_tokens=1))
     assert run.stop_reason
     engine.close()
     assert threading.active_count() == before - 1
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_closing_at_any_moment_leaves_nobody_waiting(
     pair: ModelPair, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -1,17 +1,14 @@
-"""The command `loadtest`: its options, and what it prints and writes. Knows nothing of how anything is measured."""
+"""The command `loadtest`: its options."""
 
 from __future__ import annotations
 
-import sys
-from datetime import datetime, timezone
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from specviz.cli.options import Json, Markdown, asks, choices, command_line, flag
-from specviz.cli.terminal import interrupt, print_tables
-from specviz.files import write_output
-from specviz.progress import TerminalProgress
+from specviz.cli.options import Json, asks, choices, flag, writes
+from specviz.cli.terminal import interrupt
 
 
 def loadtest(
@@ -19,50 +16,23 @@ def loadtest(
     address: Annotated[
         str, typer.Argument(metavar="URL", help="Of a running server, such as http://127.0.0.1:7860.")
     ],
-    users: Annotated[int | None, asks("Visitors at once", 30)] = None,
-    seconds: Annotated[int | None, asks("Ask for so long", "300, or until there were --requests")] = None,
+    users: Annotated[int | None, asks("Simulated users", 30)] = None,
+    seconds: Annotated[int | None, asks("Ask for so long", 300)] = None,
     requests: Annotated[int | None, asks("Ask for so many in all")] = None,
-    think: Annotated[float | None, asks("Seconds between two requests of a visitor, on average", 5)] = None,
-    cancel: Annotated[float | None, asks("Share of the requests that are stopped midway", 0.1)] = None,
-    close: Annotated[float | None, asks("Share of the requests whose tab is closed midway", 0.1)] = None,
-    kill: Annotated[float | None, asks("Share of the requests whose connections are reset midway", 0)] = None,
-    seed: Annotated[int | None, asks("Of everything random", 0)] = None,
+    think: Annotated[float | None, asks("Mean seconds between two requests of a user", 5)] = None,
+    cancel: Annotated[float | None, asks("Share of the texts that are cancelled midway", 0.1)] = None,
+    close: Annotated[float | None, asks("Share of the texts whose connection is closed midway", 0.1)] = None,
+    seed: Annotated[int | None, asks("Seed of everything random", 0)] = None,
     distinct: Annotated[int | None, asks("Different requests", 24)] = None,
-    pid: Annotated[int | None, asks("The server's process, to watch its memory and threads")] = None,
-    through: Annotated[
-        str | None, asks("Ask as the page does, or by the endpoint generate", "page", "page|api")
-    ] = None,
     pair: Annotated[str | None, asks("Model pair", "embedded", "PAIR")] = None,
-    again: Annotated[
-        bool | None, flag("again", "Ask everything alone once more afterwards: has the machine changed?")
-    ] = None,
     anywhere: Annotated[bool | None, flag("anywhere", "Allow a server that is not on this machine.")] = None,
     json: Json = None,
-    markdown: Markdown = None,
+    html: Annotated[Path | None, writes("Write locust's report with its charts")] = None,
 ) -> int:
-    """Many visitors at once on a running server; is every text still the right one?"""
-    from specviz.tools.loadtest import report
-    from specviz.tools.loadtest.load_test import LoadTest
-    from specviz.tools.loadtest.scenario import Scenario
-    from specviz.tools.machine import describe_machine  # slow to import, as is what follows
+    """Put many simulated users on a running server and compare every text with the one written alone."""
+    from specviz.tools.loadtest.load_test import LoadTest  # slow to import
 
-    asked = choices(context.params, Scenario)
-    plan = Scenario(**asked)
-    with interrupt() as stop:
-        measured = LoadTest(plan, TerminalProgress(sys.stderr), stop).run()
-    print(*report.verdict(measured), sep="\n")
-    print_tables(report.tables(measured))
-    # What others need to ask for the same: this server and its process are no part of that.
-    same = {name: value for name, value in asked.items() if name not in ("address", "pid")}
-    about = {
-        "command": command_line("loadtest URL", same),
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "machine": describe_machine("cpu"),
-    }
-    if json:
-        write_output(json, report.to_json(measured, **about))
-    if markdown:
-        write_output(markdown, report.markdown(measured, **about))
-    if measured.failed:
-        return 1
-    return 0 if measured.complete else 130
+    plan = LoadTest(**choices(context.params, LoadTest))
+    with interrupt() as stop:  # locust ends by the same Ctrl-C and reports what there was
+        status = plan.run(json, html)
+    return 130 if stop.is_set() else status

@@ -19,7 +19,6 @@ from specviz.cli.bench import bench
 from specviz.cli.distill import distill
 from specviz.cli.eval import evaluate
 from specviz.cli.generate import generate
-from specviz.cli.gpu import gpu
 from specviz.cli.listings import methods, pairs
 from specviz.cli.loadtest import loadtest
 from specviz.cli.options import ListsCommand
@@ -46,10 +45,10 @@ app = typer.Typer(
 )
 _COMMANDS: tuple[Callable[..., int], ...] = (
     *(generate, serve, pairs, methods),
-    *(bench, sweep, evaluate, loadtest, distill, record, gpu),
+    *(bench, sweep, evaluate, loadtest, distill, record),
 )
 _NAMES: dict[Callable[..., int], str] = {evaluate: "eval"}
-_TAKE_LISTS = (bench, sweep, evaluate, distill, gpu)
+_TAKE_LISTS = (bench, sweep, evaluate, distill)
 for _command in _COMMANDS:
     app.command(_NAMES.get(_command), cls=ListsCommand if _command in _TAKE_LISTS else None)(_command)
 

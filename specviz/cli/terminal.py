@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
@@ -47,13 +47,6 @@ def print_table(rows: Sequence[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def print_tables(tables: Iterable[Any]) -> None:
-    """Print tables, each with its `title` over its `rows`."""
-    for table in tables:
-        print(f"\n{table.title}")
-        print_table(table.rows)
 
 
 @contextmanager

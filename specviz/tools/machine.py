@@ -1,4 +1,4 @@
-"""This machine and what is installed on it, in words. Imports torch only to name a GPU: the shell describes a CPU without it."""
+"""This machine and the installed versions, in words. Imports torch only to name a GPU."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def describe_machine(device: str) -> str:
 
 
 def describe_processor() -> str:
-    """The processor's own name, where the system tells it, what it multiplies with, and the memory beside it.
+    """The processor's name, family, model and widest vector instructions, and the size of the memory.
 
-    Rented machines often say no more than "AMD EPYC": family and model tell which generation.
+    The name alone does not tell generations apart: rented machines often say no more than "AMD EPYC".
     """
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
@@ -43,13 +43,13 @@ def describe_processor() -> str:
 
 _NUMBERS = (("cpu family", "family"), ("model", "model"))
 _VECTORS = (("amx_int8", "AMX"), ("avx512_vnni", "AVX-512-VNNI"), ("avx_vnni", "AVX-VNNI"), ("avx2", "AVX2"))
-"""Linux's names of what fused passes use, the fastest first."""
+"""Linux's names of the instructions that fused passes use, the fastest first."""
 
 
-def versions() -> dict[str, str]:
-    """What is installed of all that a measurement depends on."""
+def versions(*more: str) -> dict[str, str]:
+    """Installed versions of what measurements depend on, and of further distributions."""
     found = {"specviz": __version__, "python": platform.python_version()}
-    for name in ("torch", "transformers", "flashspec"):
+    for name in ("torch", "transformers", "flashspec", *more):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

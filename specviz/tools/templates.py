@@ -1,10 +1,9 @@
-"""Markdown from Jinja templates: one environment, and the filters that every report needs. Knows no report."""
+"""Markdown from Jinja templates, and tables."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,15 +13,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from specviz.wording import joined
 
 NONE = "–"
-"""What stands for a number that is not known."""
-
+"""Stands for an unknown number."""
 
 Rows = list[tuple[str, ...]]
-"""Of a table; the first names the columns."""
+"""Rows of a table; the first has the names of the columns."""
 
 
 def cell(text: str) -> str:
-    """Text as one cell of a table, whatever is in it."""
+    """Any text as one cell of a table."""
     return text.replace("|", "\\|").replace("\n", " ")
 
 
@@ -34,15 +32,6 @@ def row(cells: Sequence[str]) -> str:
 def table(rows: Rows) -> str:
     """Rows as a table."""
     return "\n".join(map(row, [rows[0], ("---",) * len(rows[0]), *rows[1:]]))
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows with a heading, for the terminal and for Markdown; `key` is what a template knows them by."""
-
-    title: str
-    rows: Rows
-    key: str = ""
 
 
 _FILTERS: dict[str, Callable[..., str]] = {
@@ -60,12 +49,12 @@ _FILTERS: dict[str, Callable[..., str]] = {
 
 
 class Templates:
-    """The templates of one folder, with filters of their own beside those of all reports."""
+    """The templates of one folder, with filters of their own and those of all reports."""
 
     def __init__(
         self, folder: Path, filters: Mapping[str, Callable[..., Any]] = MappingProxyType({})
     ) -> None:
-        # No autoescaping: what comes out is Markdown. Cells of tables are escaped by `cell`.
+        # No autoescaping: the output is Markdown. Cells of tables are escaped by `cell`.
         self._environment = Environment(
             loader=FileSystemLoader(folder), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )

@@ -19,12 +19,18 @@ from packaging.utils import canonicalize_name
 import specviz
 from tests.support.wheel import ROOT, build_wheel
 
-EXTRAS = {"eval": {"lm-eval"}, "bench": {"flashspec"}, "pictures": {"kaleido"}}
+EXTRAS = {
+    "bench": {"flashspec"},
+    "eval": {"lm-eval"},
+    "llama-cpp": {"llama-cpp-python"},
+    "loadtest": {"locust"},
+    "pictures": {"kaleido"},
+}
 NOT_IMPORTED = {
     "mcp": "gradio serves tools with it",
 }
-PLATFORM = {"spaces", "triton", "llama-cpp", "llama-cpp-python"}
-"""What a Space on ZeroGPU brings (a version of ours beside it would break that), torch for a GPU, and what takes a compiler to install."""
+PLATFORM = {"spaces", "triton", "llama-cpp"}
+"""What a Space on ZeroGPU brings (a version of ours beside it would break that), torch for a GPU, and the module of llama-cpp-python."""
 
 
 @pytest.fixture(scope="module")

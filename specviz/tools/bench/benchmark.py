@@ -1,284 +1,342 @@
-"""A benchmark at work: all contenders on the same weights, prompts, seeds and threads, in turn, many times.
+"""The benchmark: for every prompt, temperature and repetition all contenders run in turn, in an order that rotates.
 
-For every repetition, prompt and temperature all contenders run one after another, in an order that rotates, so that
-whatever else the machine does affects all alike. Knows whom to run and in which order; knows no layout of a report.
+Whatever else the machine does then slows all alike, and a ratio is taken between runs that share prompt, temperature and
+repetition.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
+import json
 import statistics
 import threading
-import time
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 import torch
 
+from specviz.analysis.statistics import quartiles
 from specviz.compat.transformers import quiet_transformers
-from specviz.errors import SpecvizError
+from specviz.errors import RequestError, SpecvizError, StoppedError
 from specviz.models.loading import load_pair
 from specviz.models.modules import tune
 from specviz.models.placement import dtype_name, find_device
 from specviz.models.tokenizer import encode_prompt
-from specviz.progress import Progress
-from specviz.runtime.cpu.threads import budget, set_budget, worth_trying
-from specviz.schema.settings import Request
-from specviz.tools.bench.contender import Bed, Contender, Ours
-from specviz.tools.bench.contenders import LENIENCE, SPEED, VERIFIER_ONLY, contenders
-from specviz.tools.bench.measurements import Measured, Measurements, Participant, Sample
-from specviz.tools.bench.memory import PeakMemory, bandwidth
-from specviz.tools.bench.options import BenchmarkOptions, choose_prompts
-from specviz.tools.bench.probes import measure_forwards, measure_overhead, measure_together
-from specviz.tools.bench.shapes import find_temperature, shape_pair, tuned_twin
+from specviz.progress import Progress, silent
+from specviz.runtime.cpu.threads import budget, worth_trying
+from specviz.schema.settings import MAX_DRAFT_LENGTH, Request
+from specviz.tools.bench.contenders import (
+    GENERATE,
+    VERIFIER_ALONE,
+    Bed,
+    Contender,
+    Measured,
+    contenders,
+    timed,
+)
+from specviz.tools.bench.shapes import shape_pair, tuned_twin
+from specviz.tools.distill.prompts import held_out_by_kind
 from specviz.tools.machine import describe_machine, describe_processor, versions
+from specviz.tools.templates import NONE, Rows, table
 
-_WARM_UP_TOKENS = 8
 _TRIALS = 2
-_TOGETHER, _TOGETHER_REPETITIONS = 8, 16
-"""Requests served at once, and how often: each of them alone twice, since how much drafting brings one alone differs from prompt to prompt."""
-_LONGEST_BLOCK = 8
-"""Bounds are searched up to this draft length."""
-_INSPECTED = 10
+_READ_BYTES, _READS = 1 << 28, 25
+"""Buffer size of the bandwidth probe, and how often it is read."""
 
 
-def load_bed(options: BenchmarkOptions, progress: Progress) -> Bed:
-    """Load the pair twice: as this project uses it, and as transformers does.
+@dataclass(frozen=True)
+class BenchmarkOptions:
+    """What to measure.
+
+    Attributes:
+        pair: a key of the registry; or `shape`, two names of `specviz.tools.bench.shapes`.
+        contenders: keys; empty for all.
+        tokens: new tokens of every run.
+        prompts: number of held-out prompts, their kinds in turn.
+        draft_length: K of all contenders that draft a fixed number of tokens.
+        sequences: concurrent sequences of the batch contenders.
 
     Raises:
-        PairError, RequestError: it cannot be loaded.
+        RequestError: a value is out of range.
     """
-    threads = options.threads or budget()
-    set_budget(threads)
-    if options.shape:
-        device = find_device(options.device)
-        plain = shape_pair(*options.shape, device, getattr(torch, dtype_name(options.dtype, device)))
-        ours = tuned_twin(plain, tune)
-    else:
-        target: dict[str, Any] = {"device": options.device, "dtype": options.dtype}
-        plain = load_pair(options.pair, **target, progress=progress, prepack=False)
-        ours = load_pair(options.pair, **target, progress=progress)
-    return Bed(ours, plain, threads, options.draft_length)
+
+    pair: str = "embedded"
+    shape: tuple[str, str] | None = None
+    contenders: tuple[str, ...] = ()
+    repetitions: int = 1
+    tokens: int = 40
+    temperatures: tuple[float, ...] = (0.0, 1.0)
+    prompts: int = 14
+    draft_length: int = 3
+    sequences: int = 8
+    device: str = "auto"
+    dtype: str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        most = {"tokens": 4096, "prompts": len(_held_out()), "draft_length": MAX_DRAFT_LENGTH}
+        for name, high in (most | {"repetitions": 1000, "sequences": 256}).items():
+            if not 1 <= (value := getattr(self, name)) <= high:
+                raise RequestError(f"{name}: {value} was asked for; from 1 to {high} can be.")
 
 
-class _Stopped(Exception):  # noqa: N818
-    """Asked to stop: what was measured is kept."""
+def _held_out() -> list[str]:
+    """Held-out prompts, their kinds in turn."""
+    return [text for texts in zip(*held_out_by_kind().values(), strict=False) for text in texts]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A contender's run: its title in tables, and what it shares with the runs that it is compared with."""
+
+    contender: str
+    prompt: int
+    temperature: float
+    repetition: int
+    measured: Measured
+
+    @property
+    def key(self) -> tuple[int, float, int]:
+        """What two runs must share to be compared."""
+        return self.prompt, self.temperature, self.repetition
+
+    @property
+    def speed(self) -> float:
+        """Tokens per second, prefill included."""
+        return self.measured.tokens / self.measured.seconds
 
 
 class Benchmark:
-    """One benchmark on one bed; `bench` always holds what was measured so far."""
+    """A benchmark; what it has measured is kept when it is stopped.
+
+    Attributes:
+        about: what was measured where, in words.
+        runs: all runs so far.
+        notes: sentences on contenders that were left out, and on one forward pass.
+        complete: whether it was not stopped.
+    """
 
     def __init__(
         self,
         options: BenchmarkOptions,
         bed: Bed,
-        progress: Progress,
+        progress: Progress = silent,
         stop: threading.Event | None = None,
         command: str = "python -m specviz bench",
     ) -> None:
-        self.options, self.bed = options, bed
-        self._progress, self._stop = progress, stop or threading.Event()
-        self._all = contenders(bed, options.contenders, options.draft_lengths)
-        chosen = choose_prompts(options.prompts)
-        self._kinds = [kind for kind, _ in chosen]
-        self._ids = [encode_prompt(bed.plain.tokenizer, Request(prompt=text)) for _, text in chosen]
-        self._temperatures = list(options.temperatures)
-        self._seconds: dict[str, list[float]] = {}  # of each contender's runs so far
-        self._kept: Counter[str] = Counter()  # bytes that their earlier runs still hold on a GPU
-        spin = os.environ.get("OMP_WAIT_POLICY", "not set")
-        self.bench = Measurements(
-            pair=bed.plain.title,
-            drafter=bed.plain.drafter_name,
-            verifier=bed.plain.verifier_name,
-            device=str(bed.device),
-            machine=describe_machine(str(bed.device)),
-            processor=describe_processor(),
-            versions=versions(),
-            date=datetime.now(timezone.utc).date().isoformat(),
-            command=command,
-            dtype=bed.ours.precision,
-            threads=bed.threads,
-            tokens=options.tokens,
-            repetitions=options.repetitions,
-            temperatures=self._temperatures,
-            draft_length=options.draft_length,
-            draft_lengths=list(options.draft_lengths),
-            seed=options.seed,
-            notes=[f"OMP_WAIT_POLICY is {spin}: whether threads that wait spin."],
-            prompts=[text for _, text in chosen],
-        )
+        """Choose the contenders.
 
-    def run(self) -> Measurements:
-        """Measure everything, or until asked to stop, or until this project's own side fails."""
-        begin = time.perf_counter()
-        try:
-            with quiet_transformers:
-                self._measure()
-            self.bench.complete = True
-        except _Stopped:
-            pass
-        except SpecvizError as error:
-            self.bench.notes.append(f"It broke off: {error}")
-        self.bench.seconds = time.perf_counter() - begin
-        if self.bench.complete:
-            self._progress(1.0, "Measured")
-        return self.bench
+        Raises:
+            RequestError: there is no such contender.
+        """
+        everyone = contenders(bed)
+        known = [each.key for each in everyone]
+        if unknown := set(options.contenders).difference(known):
+            raise RequestError(f"There is no contender {min(unknown)!r}: known are {', '.join(known)}.")
+        wanted = options.contenders or known
+        self._present = [each for each in everyone if each.key in wanted]
+        self.runs: list[Run] = []
+        self.notes: list[str] = []
+        self.complete = False
+        self._options, self._bed, self._progress = options, bed, progress
+        self._stop = stop or threading.Event()
+        texts = _held_out()[: options.prompts]
+        self._prompts = [encode_prompt(bed.plain.tokenizer, Request(prompt=text)) for text in texts]
+        self.about = {
+            "pair": bed.plain.title,
+            "models": f"{bed.plain.drafter_name} → {bed.plain.verifier_name}, {bed.ours.precision}",
+            "machine": f"{describe_machine(str(bed.device))} ({bed.device}); {describe_processor()}",
+            "versions": ", ".join(
+                f"{name} {version}" for name, version in versions("llama-cpp-python").items()
+            ),
+            "date": datetime.now(timezone.utc).date().isoformat(),
+            "command": command,
+            "runs": f"{options.prompts} prompts × {options.repetitions}, {options.tokens} new tokens each",
+            "threads": f"at most {bed.threads}",
+        }
 
-    def _measure(self) -> None:
-        if self.options.acceptance is not None:
-            found = find_temperature(self.bed.ours, self.options.acceptance, self._progress)
-            self._temperatures[:] = [found]
-            self.bench.notes.append(
-                f"Temperature {found:g} was sought so that about {self.options.acceptance:.0%} of the proposals of "
-                "two models with random weights are accepted."
-            )
-        self._progress(0.0, "Measuring the memory’s bandwidth")
-        torch.set_num_threads(self.bed.threads)
-        reads = bandwidth(self.bed.device)
-        present = self._warm_up()
-        self._interleave(present)
-        if ours := [each for each in present if isinstance(each, Ours)]:
-            self._probe(ours, reads)
+    # --- measuring
 
-    def _begin(self, fraction: float, stage: str) -> None:
-        """Begin the next piece of work, unless asked to stop."""
-        if self._stop.is_set():
-            raise _Stopped
-        self._progress(fraction, stage)
+    def measure(self) -> None:
+        """Run all contenders, or until asked to stop.
 
-    # --- warming up
+        Raises:
+            SpecvizError: one of this project's contenders failed.
+        """
+        with quiet_transformers, suppress(StoppedError):
+            for contender in list(self._present):
+                self._progress(0.0, f"Warming up: {contender.title}")
+                self._warm_up(contender)
+            self._take_turns()
+            if any(each.ours for each in self._present):
+                self.notes.append(_one_token(self._bed, self._prompts[0]))
+            self.complete = True
+        self._progress(1.0, "Measured" if self.complete else "Stopped")
 
-    def _warm_up(self) -> list[Contender]:
-        """Run each contender once at every temperature; returns those that can take part."""
-        participants, able = [], []
-        for number, each in enumerate(self._all):
-            self._begin(0.04 * number / len(self._all), f"Warming up: {each.name}")
-            absent = each.unavailable() or self._try(each)
-            participants.append(Participant(each.name, each.about, each.lossless, each.threads, absent))
-            if not absent:
-                able.append(each)
-        self.bench.parties = participants
-        return able
+    def _warm_up(self, contender: Contender) -> None:
+        """Run a contender once at each temperature. On a CPU, others get the number of threads that is fastest."""
+        longest = max(self._prompts, key=len)
+        for temperature in self._options.temperatures:
+            request = self._request(longest, temperature)
+            self._write(contender, request)
+        if contender.ours or self._bed.device.type != "cpu":
+            return  # this project chooses its threads when it loads a pair
+        seconds = dict[int, float]()
+        for contender.threads in worth_trying(self._bed.threads):
+            trials = [self._write(contender, request) for _ in range(_TRIALS)]
+            seconds[contender.threads] = min((each.seconds for each in trials if each), default=0.0)
+        contender.threads = min(seconds, key=lambda count: seconds[count])
 
-    def _try(self, contender: Contender) -> str:
-        """Run a contender for the first time; returns why it cannot take part, if so."""
-        longest = max(self._ids, key=len)
-        # A compiled contender must have seen the longest text before it is timed.
-        on_gpu = self.bed.device.type == "cuda"
-        tokens = self.options.tokens if on_gpu else min(_WARM_UP_TOKENS, self.options.tokens)
-        asked = Request(token_ids=longest, max_new_tokens=tokens, repetition_penalty=1.0)
-        for temperature in self._temperatures:
-            asked = replace(asked, temperature=temperature)
-            try:
-                measured, _ = self._once(contender, asked)
-            except Exception as error:
-                return _failure(contender, error)
-            self._seconds[contender.name] = [measured.seconds * self.options.tokens / tokens]
-        if not isinstance(contender, Ours) and self.bed.device.type == "cpu":
-            self._choose_threads(contender, replace(asked, max_new_tokens=self.options.tokens))
-        return ""
-
-    def _choose_threads(self, contender: Contender, request: Request) -> None:
-        """Others may use fewer threads than the budget, as this project does: the number that is fastest."""
-        seconds: dict[int, list[float]] = {count: [] for count in worth_trying(self.bed.threads)}
-        for _ in range(_TRIALS):
-            for contender.threads in seconds:
-                if self._stop.is_set():
-                    raise _Stopped
-                seconds[contender.threads].append(self._once(contender, request)[0].seconds)
-        contender.threads = min(seconds, key=lambda count: min(seconds[count]))
-
-    # --- whole runs
-
-    def _interleave(self, present: list[Contender]) -> None:
-        """All runs, in an order that rotates; a foreign contender that fails is removed from `present`."""
-        options, bench = self.options, self.bench
-        turns = list(
-            itertools.product(range(options.repetitions), range(options.prompts), self._temperatures)
-        )
+    def _take_turns(self) -> None:
+        counts = range(self._options.repetitions), range(self._options.prompts)
+        turns = list(itertools.product(*counts, self._options.temperatures))
         for done, (repetition, prompt, temperature) in enumerate(turns):
-            seed = options.seed + prompt + 1000 * repetition
-            asked = Request(
-                token_ids=self._ids[prompt],
-                seed=seed,
-                temperature=temperature,
-                max_new_tokens=options.tokens,
-                repetition_penalty=1.0,
+            seed = self._options.seed + prompt + 1000 * repetition
+            request = self._request(self._prompts[prompt], temperature, seed)
+            first = done % max(1, len(self._present))
+            for contender in [*self._present[first:], *self._present[:first]]:
+                self._progress(done / len(turns), f"Measuring: {contender.title}")
+                if measured := self._write(contender, request):
+                    self.runs.append(Run(contender.title, prompt, temperature, repetition, measured))
+
+    def _request(self, prompt: list[int], temperature: float, seed: int = 0) -> Request:
+        tokens = self._options.tokens
+        return Request(
+            token_ids=prompt,
+            temperature=temperature,
+            seed=seed,
+            max_new_tokens=tokens,
+            repetition_penalty=1.0,
+        )
+
+    def _write(self, contender: Contender, request: Request) -> Measured | None:
+        """One run; None if another project's contender broke off, which takes part no more."""
+        if self._stop.is_set():
+            raise StoppedError("Stopped.")
+        if contender not in self._present:
+            return None
+        torch.set_num_threads(contender.threads or self._bed.threads)
+        try:
+            return contender.write(request)
+        except Exception as error:
+            if contender.ours:
+                raise
+            self._present.remove(contender)
+            self.notes.append(f"Left out: {contender.title}. {_reason(error)}")
+            return None
+
+    # --- reporting
+
+    def rows(self) -> Rows:
+        """The table: a row for each temperature and contender; medians, and quartiles in brackets."""
+        head = ["temperature", "contender", "tokens/s", f"÷ {VERIFIER_ALONE}", f"÷ {GENERATE}"]
+        rows: Rows = [(*head, "accepted", "first token, ms", "greedy texts equal")]
+        temperatures, titles = (
+            dict.fromkeys(getattr(run, name) for run in self.runs) for name in ("temperature", "contender")
+        )
+        for temperature, title in itertools.product(temperatures, titles):
+            runs = [run for run in self.runs if (run.temperature, run.contender) == (temperature, title)]
+            measured = [run.measured for run in runs]
+            examined, accepted = (
+                sum(getattr(each, name) for each in measured) for name in ("examined", "accepted")
             )
-            first = done % max(1, len(present))
-            for contender in [*present[first:], *present[:first]]:
-                left = (len(turns) - done) * sum(
-                    statistics.mean(self._seconds[each.name]) for each in present
-                )
-                time_left = f"{left / 60:.0f} min" if left > 90 else f"{left:.0f} s"
-                stage = f"Measuring: {contender.name}, about {time_left} left"
-                self._begin(0.05 + 0.8 * done / len(turns), stage)
-                try:
-                    measured, memory = self._once(contender, asked)
-                except Exception as error:
-                    [party] = [each for each in bench.parties if each.name == contender.name]
-                    party.absent = _failure(contender, error)
-                    present.remove(contender)
-                    continue
-                self._seconds[contender.name].append(measured.seconds)
-                bench.ended += not set(measured.token_ids).isdisjoint(self.bed.plain.eos_token_ids)
-                bench.samples.append(
-                    Sample(
-                        **vars(measured),
-                        contender=contender.name,
-                        prompt=prompt,
-                        kind=self._kinds[prompt],
-                        temperature=temperature,
-                        repetition=repetition,
-                        memory=memory,
-                    )
-                )
+            first = [m.first_token_seconds for m in measured if m.first_token_seconds is not None]
+            speed = _spread([run.speed for run in runs], ".1f")
+            ratios = (
+                _spread([run.speed / other.speed for run, other in self._pairs(runs, divisor)])
+                for divisor in (VERIFIER_ALONE, GENERATE)
+            )
+            share = f"{accepted / examined:.2f}" if examined else NONE
+            milliseconds = f"{1000 * statistics.median(first):.0f}" if first else NONE
+            equal = self._equal_texts(runs) if temperature == 0 else NONE
+            rows.append((f"{temperature:g}", title, speed, *ratios, share, milliseconds, equal))
+        return rows
 
-    def _once(self, contender: Contender, request: Request) -> tuple[Measured, int | None]:
-        """One run, and its peak memory in bytes where that can be measured."""
-        torch.set_num_threads(contender.threads)
-        peak, before = PeakMemory(self.bed.device), self._allocated()
-        measured = contender.run(request)
-        most, owner = peak.read(), "ours" if isinstance(contender, Ours) else contender.name
-        kept, self._kept[owner] = self._kept[owner], self._kept[owner] + self._allocated() - before
-        return measured, None if most is None else max(0, most + kept)
+    def _pairs(self, runs: list[Run], other: str) -> list[tuple[Run, Run]]:
+        """Each run with the other contender's of the same prompt, temperature and repetition."""
+        others = {run.key: run for run in self.runs if run.contender == other}
+        return [(run, others[run.key]) for run in runs if run.key in others]
 
-    def _allocated(self) -> int:
-        """Bytes allocated on a GPU; 0 on other devices, where nothing is kept from run to run."""
-        return torch.cuda.memory_allocated(self.bed.device) if self.bed.device.type == "cuda" else 0
+    def _equal_texts(self, runs: list[Run]) -> str:
+        """How many texts are the verifier's own."""
+        pairs = [(one.measured, other.measured) for one, other in self._pairs(runs, VERIFIER_ALONE)]
+        equal = [one.token_ids == other.token_ids for one, other in pairs if one.token_ids is not None]
+        return f"{sum(equal)} of {len(equal)}" if equal else NONE
 
-    # --- what is measured beside them
+    def sentences(self) -> list[str]:
+        """What stands below the table."""
+        return self.notes if self.complete else ["Incomplete: stopped before the end.", *self.notes]
 
-    def _probe(self, ours: Sequence[Ours], reads: float) -> None:
-        """Bare passes, overheads and eight requests at once; `reads` is a bandwidth measured before, bytes a second."""
-        options, bed, bench = self.options, self.bed, self.bench
-        self._begin(0.86, "Measuring bare forward passes")
-        longest = max(_LONGEST_BLOCK, options.draft_length, *options.draft_lengths)
-        torch.set_num_threads(bed.threads)
-        reads = max(reads, bandwidth(bed.device))
-        bench.forwards = measure_forwards(bed, self._ids[0], options.tokens, longest, reads)
-        for method, lenience in (("verifier_only", 0.0), ("speed", 0.0), ("cascade_tokenV3", LENIENCE)):
-            settings = {"method": method, "lenience": lenience, "draft_length": options.draft_length}
-            for inspect in (0, _INSPECTED) if any(each.options["method"] == method for each in ours) else ():
-                self._begin(0.88, f"Measuring what a round adds to its forward passes: {method}")
-                probe = Ours(bed, method, "", **settings)
-                bench.overheads.append(measure_overhead(probe, self._ids[0], options.tokens, inspect))
-        prompts = [self._ids[i % len(self._ids)] for i in range(_TOGETHER)]
-        repetitions = 1 if options.quick else _TOGETHER_REPETITIONS
-        for name in (VERIFIER_ONLY, SPEED):
-            self._begin(0.93, f"Measuring eight requests at once: {name}")
-            for each in ours:
-                if each.name == name:
-                    bench.together.append(measure_together(each, prompts, options.tokens, repetitions))
+    def markdown(self) -> str:
+        """The report."""
+        about = "\n".join(f"- {name}: {value}" for name, value in self.about.items())
+        notes = "\n".join(f"- {sentence}" for sentence in self.sentences())
+        return "\n\n".join([f"# Benchmark of {self.about['pair']}", about, table(self.rows()), notes]) + "\n"
+
+    def to_json(self) -> str:
+        """All runs, and the table."""
+        content = {"about": self.about, "complete": self.complete, "notes": self.notes, "table": self.rows()}
+        return json.dumps(content | {"runs": [asdict(run) for run in self.runs]}, indent=1) + "\n"
 
 
-def _failure(contender: Contender, error: Exception) -> str:
-    """Why a foreign contender failed, in one line; our own errors are raised."""
-    if isinstance(contender, Ours) or isinstance(error, SpecvizError):
-        raise error
-    first = (str(error).strip().splitlines() or [""])[0][:160]
-    return f"It broke off: {type(error).__name__}{': ' if first else ''}{first}."
+def _reason(error: Exception) -> str:
+    """Why a contender was left out, as a sentence."""
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error.name} is not installed."
+    if isinstance(error, SpecvizError):
+        return str(error)
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:160]}"
+
+
+def _spread(values: list[float], form: str = ".2f") -> str:
+    found = quartiles(values)
+    return f"{found.median:{form}} ({found.low:{form}}–{found.high:{form}})" if found else NONE
+
+
+def load_bed(options: BenchmarkOptions, progress: Progress) -> Bed:
+    """Load the pair twice, as this project uses it and as transformers does.
+
+    Raises:
+        PairError, RequestError: it cannot be loaded.
+    """
+    if options.shape:
+        device = find_device(options.device)
+        plain = shape_pair(*options.shape, device, getattr(torch, dtype_name(options.dtype, device)))
+        ours = tuned_twin(plain, tune)
+    else:
+        target: dict[str, Any] = {"device": options.device, "dtype": options.dtype, "progress": progress}
+        plain, ours = load_pair(options.pair, **target, prepack=False), load_pair(options.pair, **target)
+    ids = [encode_prompt(plain.tokenizer, Request(prompt=text)) for text in _held_out()]
+    others = list(itertools.islice(itertools.cycle(ids[1:]), options.sequences - 1))
+    return Bed(ours, plain, budget(), options.draft_length, others)
+
+
+@torch.inference_mode()
+def _one_token(bed: Bed, prompt: list[int]) -> str:
+    """A sentence on the verifier's forward pass over one token, beside reads of a buffer larger than any cache."""
+    torch.set_num_threads(bed.threads)
+    device, model, count = bed.device, bed.ours.verifier_model, len(prompt)
+    runner: Any = model.runner(bed.ours.vocabulary_size, beside=True)
+    for _ in runner.warm_up(1, count + 32, [1]):
+        pass
+    runner.admit([runner], count + 32)
+    ids, positions = torch.tensor([prompt], device=device), torch.arange(count + 1, device=device)[None]
+    runner.read(ids, positions[:, :count], visible=count)
+    buffer = torch.ones(_READ_BYTES // (4 * 4096), 4096, device=device)  # of four bytes each
+    vector = torch.ones(4096, device=device)
+
+    def forward() -> None:
+        runner.forward(ids[:, -1:], positions[:, count:], visible=count + 1, transient=True)
+
+    passes, reads = list[float](), list[float]()
+    for _ in range(_READS):
+        passes.append(timed(device, forward)[1])
+        reads += [timed(device, read)[1] for read in (buffer.sum, lambda: buffer @ vector)]
+    size, seconds = model.weight_bytes + runner.position_bytes * count, statistics.median(passes)
+    rate, memory = size / seconds, _READ_BYTES / min(reads)
+    return (
+        f"The verifier's forward pass over one token takes {1000 * seconds:.2f} ms: it reads {size / 1e6:.0f} MB "
+        f"at {rate / 1e9:.1f} GB/s, {rate / memory:.0%} of the memory's {memory / 1e9:.1f} GB/s."
+    )

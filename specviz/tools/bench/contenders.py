@@ -1,279 +1,307 @@
-"""Who takes part in a benchmark: this project's methods, transformers' `generate` in its variants, flashspec, llama.cpp.
+"""Contenders of a benchmark: this project's methods, transformers' `generate`, flashspec and llama.cpp.
 
-Knows how each is called, by which key it is asked for, and its name in tables. flashspec and llama-cpp-python are optional and
-imported by their own contenders only.
+A contender continues token ids by as many new ones as asked for. None stops at the end-of-text token, so all write
+equally many. flashspec and llama-cpp-python are optional; only their own contenders import them.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import replace
-from importlib.util import find_spec
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any, cast
 
 import torch
 
 from specviz.core.methods import METHODS
+from specviz.engine.engine import Engine
+from specviz.engine.events import Decided
+from specviz.errors import SpecvizError
 from specviz.models import smollm2
+from specviz.models.pair import ModelPair
+from specviz.runtime.memory import synchronize
 from specviz.schema.settings import AUTO, Request
-from specviz.tools.bench.contender import Bed, Contender, Ours, timed
-from specviz.tools.bench.measurements import Measured
 
-KEYS = (
-    *("verifier_only", "speed", "speed-fixed", "cascade_tokenV3"),
-    *("generate", "generate-compiled", "assisted-constant", "assisted-heuristic", "flashspec", "llama.cpp"),
-)
-"""The keys that `contenders` knows, in the order of tables."""
-
+VERIFIER_ALONE, GENERATE = "verifier alone", "transformers generate"
+"""Titles of the contenders that all others are divided by."""
 LENIENCE = METHODS["cascade_tokenV3"].default_lenience
 """Of Token V3 in a benchmark."""
-VERIFIER_ONLY, SPEED = "verifier_only", "speed, auto"
-CASCADE = f"cascade_tokenV3 α = {LENIENCE:g}, auto"
-GENERATE, COMPILED = "transformers generate", "transformers generate, compiled"
-CONSTANT, HEURISTIC = "transformers assisted, constant", "transformers assisted, heuristic"
-FLASHSPEC = "flashspec"
-LLAMA_CPP = "llama.cpp"
+_LLAMA_CPP_POSITIONS = 2048
 
 
-def speed_at(draft_length: int) -> str:
-    """The name of lossless speculative decoding at a fixed draft length."""
-    return f"speed, K = {draft_length}"
+def timed(device: torch.device, call: Callable[[], Any]) -> tuple[Any, float]:
+    """What a call returns, and its seconds from one idle moment of the device to the next."""
+    synchronize(device)
+    begin = time.perf_counter()
+    found = call()
+    synchronize(device)
+    return found, time.perf_counter() - begin
 
 
-def contenders(bed: Bed, keys: Sequence[str], draft_lengths: Sequence[int]) -> list[Contender]:
-    """The contenders of these keys, in the order of `KEYS`, whether they are available or not."""
-    size = bed.draft_length
+@dataclass(frozen=True)
+class Measured:
+    """One run of a contender.
 
-    def ours(name: str, about: str, method: str, draft_length: Any, lenience: float = 0.0) -> Ours:
-        options = {"method": method, "lenience": lenience, "draft_length": draft_length}
-        return Ours(bed, name, f"this project, {about}", **options)
+    Attributes:
+        tokens: number of new tokens, of all sequences together.
+        seconds: from the call to its end, prefill included.
+        token_ids: the new ids of the request's own sequence; None where they are no text.
+        first_token_seconds: from the call to the first new id; None where nothing streams.
+        examined, accepted: draft tokens; 0 where a contender has none or does not tell.
+    """
 
-    every: dict[str, Sequence[Contender]] = {
-        "verifier_only": [ours(VERIFIER_ONLY, "the verifier alone", "verifier_only", 1)],
-        "speed": [ours(SPEED, "lossless, K automatic", "speed", AUTO)],
-        "speed-fixed": [
-            ours(speed_at(k), f"lossless, K = {k} in every round", "speed", k) for k in draft_lengths
-        ],
-        "cascade_tokenV3": [
-            ours(
-                CASCADE,
-                f"the cascade Token V3 at lenience {LENIENCE:g}: not lossless",
-                "cascade_tokenV3",
-                AUTO,
-                LENIENCE,
-            )
-        ],
-        "generate": [Generate(bed, GENERATE, "`generate` with its dynamic cache")],
-        "generate-compiled": [
-            Compiled(
-                bed,
-                COMPILED,
-                '`generate` with `cache_implementation="static"`, compiled by transformers',
-                cache_implementation="static",
-            )
-        ],
-        "assisted-constant": [
-            Assisted(
-                bed,
-                CONSTANT,
-                f"`assistant_model`, `num_assistant_tokens={size}`, schedule constant, no confidence threshold",
-                num_assistant_tokens_schedule="constant",
-                assistant_confidence_threshold=0.0,
-            )
-        ],
-        "assisted-heuristic": [
-            Assisted(
-                bed,
-                HEURISTIC,
-                f"`assistant_model`, schedule heuristic from {size} on, confidence threshold 0.4 (transformers’ own)",
-                num_assistant_tokens_schedule="heuristic",
-                assistant_confidence_threshold=0.4,
-            )
-        ],
-        "flashspec": [
-            Flashspec(
-                bed,
-                FLASHSPEC,
-                f'γ = {size}, `drafter_strategy="bandit"` with one arm, compiled where it can be',
-            )
-        ],
-        "llama.cpp": [
-            LlamaCpp(bed, LLAMA_CPP, "the verifier alone, from the same GGUF file, by llama-cpp-python")
-        ],
-    }
-    return [contender for key in KEYS if key in keys for contender in every[key]]
+    tokens: int
+    seconds: float
+    token_ids: list[int] | None
+    first_token_seconds: float | None = None
+    examined: int = 0
+    accepted: int = 0
+
+
+@dataclass
+class Contender:
+    """A way to generate.
+
+    Attributes:
+        key: its name on the command line.
+        title: its name in tables.
+        write: runs a request; raises ImportError or SpecvizError where it cannot be run here.
+        ours: whether it is this project's.
+        threads: on a CPU; None for all of the budget.
+    """
+
+    key: str
+    title: str
+    write: Callable[[Request], Measured]
+    ours: bool = False
+    threads: int | None = None
+
+
+@dataclass
+class Bed:
+    """The pair that all contenders run on: `ours` as this project loads it, `plain` as transformers does.
+
+    Attributes:
+        threads: the most that a contender may use.
+        draft_length: K of all contenders that draft a fixed number of tokens.
+        others: prompts of the further sequences that are written concurrently, each a list of token ids.
+    """
+
+    ours: ModelPair
+    plain: ModelPair
+    threads: int
+    draft_length: int
+    others: list[list[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        from transformers import GenerationConfig
+
+        self.ours = replace(self.ours, eos_token_ids=frozenset())
+        self.engine = Engine(self.ours)
+        for model in (self.plain.drafter, self.plain.verifier):
+            model.generation_config = GenerationConfig()  # a checkpoint's own may have a repetition penalty
+        weight: Any = self.plain.verifier.get_input_embeddings().weight
+        self.device: torch.device = weight.device
+        self.dtype = str(self.plain.dtype).removeprefix("torch.")
+
+    @cached_property
+    def flashspec_models(self) -> tuple[Any, Any]:
+        """flashspec's wrappers of drafter and verifier."""
+        from flashspec.engine.hf_drafter import HuggingFaceDrafter
+        from flashspec.engine.verifier import TargetModel
+
+        logging.getLogger("flashspec").setLevel(logging.ERROR)
+        plain, device = self.plain, self.device
+        return (
+            HuggingFaceDrafter(plain.drafter_name, device, plain.dtype, model=plain.drafter),
+            TargetModel(plain.verifier_name, device, plain.dtype, model=plain.verifier),
+        )
+
+    @cached_property
+    def llama(self) -> Any:
+        """llama.cpp's model, of the embedded verifier's GGUF file."""
+        import llama_cpp
+
+        return llama_cpp.Llama(str(smollm2.gguf_file()), n_ctx=_LLAMA_CPP_POSITIONS, verbose=False)
+
+
+def contenders(bed: Bed) -> list[Contender]:
+    """All contenders, in the order of tables."""
+    k, count = bed.draft_length, len(bed.others) + 1
+
+    def ours(key: str, title: str, method: str, **options: Any) -> Contender:
+        request = {"method": method, "draft_length": AUTO, "lenience": 0.0} | options
+        write = _batch if key.endswith("-batch") else _single
+        return Contender(key, title, partial(write, bed, request), ours=True)
+
+    def theirs(key: str, title: str, write: Callable[..., Measured]) -> Contender:
+        return Contender(key, title, partial(write, bed))
+
+    return [
+        ours("verifier_only", VERIFIER_ALONE, "verifier_only"),
+        ours("speed", "lossless", "speed"),
+        ours("speed-fixed", f"lossless, K = {k}", "speed", draft_length=k),
+        ours("cascade_tokenV3", f"Token V3, α = {LENIENCE:g}", "cascade_tokenV3", lenience=LENIENCE),
+        ours("verifier_only-batch", f"{VERIFIER_ALONE}, {count} sequences", "verifier_only"),
+        ours("speed-batch", f"lossless, {count} sequences", "speed"),
+        theirs("generate", GENERATE, _generate),
+        theirs("generate-compiled", f"{GENERATE}, compiled", _compiled),
+        theirs("assisted", f"transformers assisted, K = {k}", _assisted),
+        theirs("flashspec", f"flashspec, K = {k}", _flashspec),
+        theirs("llama.cpp", "llama.cpp, generate", _llama_cpp),
+        theirs("llama.cpp-eval", "llama.cpp, evaluation alone", _llama_cpp_evaluation),
+    ]
+
+
+# --- this project
+
+
+def _single(bed: Bed, options: dict[str, Any], request: Request) -> Measured:
+    """One sequence, by the engine's stream of events."""
+    synchronize(bed.device)
+    begin, first = time.perf_counter(), None
+    for event in bed.engine.stream(replace(request, **options)):
+        if first is None and isinstance(event, Decided):
+            first = time.perf_counter() - begin
+    synchronize(bed.device)
+    seconds, run = time.perf_counter() - begin, event.run
+    examined, accepted = (
+        sum(getattr(each, name) for each in run.rounds) for name in ("examined", "accepted")
+    )
+    return Measured(len(run.token_ids), seconds, run.token_ids, first, examined, accepted)
+
+
+def _batch(bed: Bed, options: dict[str, Any], request: Request) -> Measured:
+    """The request's sequence and the bed's others at once."""
+    first = replace(request, **options)
+    requests = [first, *(replace(first, token_ids=ids) for ids in bed.others)]
+    runs, seconds = timed(bed.device, lambda: bed.engine.generate(requests))
+    return Measured(sum(len(run.token_ids) for run in runs), seconds, runs[0].token_ids)
+
+
+# --- transformers
 
 
 class _Arrivals:
-    """A streamer of transformers: when ids come, and how many at a time; the prompt comes first."""
+    """A streamer of transformers that notes when ids come; the prompt comes first."""
 
     def __init__(self) -> None:
-        self.begin, self.times, self.sizes = time.perf_counter(), [], []  # type: ignore[var-annotated]
+        self.times: list[float] = []
 
-    def put(self, value: torch.Tensor) -> None:
-        self.times.append(time.perf_counter() - self.begin)
-        self.sizes.append(value.numel())
+    def put(self, _ids: torch.Tensor) -> None:
+        self.times.append(time.perf_counter())
 
     def end(self) -> None:
         """Nothing is buffered."""
 
 
-class Generate(Contender):
-    """transformers' `generate`; its options are further settings of its generation config."""
+def _generate(bed: Bed, request: Request, assistant: Any = None, cache: str | None = None) -> Measured:
+    """`generate`, perhaps with an assistant model or another kind of cache."""
+    from transformers import GenerationConfig
 
-    def run(self, request: Request) -> Measured:
-        """As `Contender.run`."""
-        return self._generate(request, **self.options)[0]
-
-    def _generate(
-        self, request: Request, assistant_model: Any = None, **options: Any
-    ) -> tuple[Measured, list[int]]:
-        """One call; also returns how many ids came at a time."""
-        from transformers import GenerationConfig
-
-        if request.temperature > 0:
-            options |= {"temperature": request.temperature, "top_k": 0, "top_p": 1.0}
-        config = GenerationConfig(
-            max_new_tokens=request.max_new_tokens,
-            do_sample=request.temperature > 0,
-            pad_token_id=0,
-            repetition_penalty=1.0,  # not the verifier's own: nobody else here has one
-            **options,
-        )
-        ids = torch.tensor([request.token_ids], device=self.bed.device)
-        model: Any = self.bed.plain.verifier
-
-        def generate() -> tuple[torch.Tensor, _Arrivals]:
-            mask, arrivals = torch.ones_like(ids), _Arrivals()
-            more = {"assistant_model": assistant_model} if assistant_model else {}
-            return model.generate(
-                ids, attention_mask=mask, generation_config=config, streamer=arrivals, **more
-            ), arrivals
-
-        torch.manual_seed(request.seed)
-        (written, arrivals), seconds = timed(self.bed.device, generate)
-        sizes = arrivals.sizes[1:]
-        return Measured(written[0, ids.shape[1] :].tolist(), seconds, arrivals.times[1], len(sizes)), sizes
+    sampled = request.temperature > 0
+    options = {"temperature": request.temperature, "top_k": 0, "top_p": 1.0} if sampled else {}
+    config = GenerationConfig(
+        max_new_tokens=request.max_new_tokens,
+        do_sample=sampled,
+        pad_token_id=0,
+        repetition_penalty=1.0,
+        cache_implementation=cache,
+        **options,
+    )
+    ids = torch.tensor([request.token_ids], device=bed.device)
+    inputs = {"inputs": ids, "attention_mask": torch.ones_like(ids)}
+    if assistant is not None:
+        inputs["assistant_model"] = assistant
+    model: Any = bed.plain.verifier
+    torch.manual_seed(request.seed)
+    arrivals, begin = _Arrivals(), time.perf_counter()
+    call = partial(model.generate, **inputs, generation_config=config, streamer=arrivals)
+    written, seconds = timed(bed.device, call)
+    new = written[0, ids.shape[1] :].tolist()
+    return Measured(len(new), seconds, new, arrivals.times[1] - begin)
 
 
-class Compiled(Generate):
-    """`generate` with a static cache, whose forward pass transformers compiles."""
-
-    def unavailable(self) -> str:
-        """transformers compiles on accelerators only."""
-        return "" if self.bed.device.type == "cuda" else "transformers compiles `generate` on a GPU only."
-
-
-class Assisted(Generate):
-    """`generate` with an assistant model, which is the pair's drafter; its options are settings of the draft."""
-
-    def unavailable(self) -> str:
-        """Assisted generation subtracts one model's probabilities from the other's, id by id."""
-        if self.bed.one_vocabulary:
-            return ""
-        return "transformers takes an assistant of another vocabulary size for one of another tokenizer."
-
-    def run(self, request: Request) -> Measured:
-        """As `Contender.run`. transformers reads the draft's settings from the assistant's own config only."""
-        drafter, size = self.bed.plain.drafter, self.bed.draft_length
-        for name, value in {"num_assistant_tokens": size, **self.options}.items():
-            setattr(drafter.generation_config, name, value)
-        measured, sizes = self._generate(request, assistant_model=drafter)
-        if self.options["num_assistant_tokens_schedule"] != "constant":
-            return measured
-        # The ids that came at a time are the accepted ones and one more; the last round drafts fewer and is not counted.
-        full = sizes[:-1]
-        return replace(
-            measured,
-            examined=sum(min(came, size) for came in full) or None,
-            accepted=sum(came - 1 for came in full) if full else None,
-        )
+def _compiled(bed: Bed, request: Request) -> Measured:
+    """`generate` with a static cache, whose forward passes transformers compiles."""
+    if bed.device.type != "cuda":
+        raise SpecvizError("transformers compiles generate on a GPU only.")
+    return _generate(bed, request, cache="static")
 
 
-class Flashspec(Contender):
-    """The package flashspec with one arm, the pair's drafter at a fixed draft length."""
-
-    _models: tuple[Any, Any] | None = None
-
-    def unavailable(self) -> str:
-        """It must be installed, know the dtype, and subtract probabilities id by id."""
-        if find_spec("flashspec") is None:
-            return "The package flashspec is not installed: pip install flashspec."
-        if self.bed.dtype not in ("float32", "bfloat16", "float16"):
-            return f"flashspec knows no {self.bed.dtype}."
-        return "" if self.bed.one_vocabulary else "flashspec needs two models of one vocabulary size."
-
-    def run(self, request: Request) -> Measured:
-        """As `Contender.run`; its set-up is not timed, and it does not stream."""
-        from flashspec import BanditConfig, FlashSpecConfig, SamplingConfig, SpeculativeEngine
-        from flashspec.engine.hf_drafter import HuggingFaceDrafter
-        from flashspec.engine.verifier import TargetModel
-
-        logging.getLogger("flashspec").setLevel(logging.ERROR)
-        device, plain = self.bed.device, self.bed.plain
-        if self._models is None:
-            self._models = (
-                HuggingFaceDrafter(plain.drafter_name, device, plain.dtype, model=plain.drafter),
-                TargetModel(plain.verifier_name, device, plain.dtype, model=plain.verifier),
-            )
-        drafter, target = self._models
-        drafter.set_temperature(request.temperature)
-        size, heat, dtype = self.bed.draft_length, request.temperature, cast("Any", self.bed.dtype)
-        config = FlashSpecConfig(
-            drafter_name=plain.drafter_name,
-            target_name=plain.verifier_name,
-            device=str(device),
-            dtype=dtype,
-            drafter_strategy="bandit",
-            bandit=BanditConfig(n_arms=1),
-            sampling=SamplingConfig(gamma=size, temperature=heat, seed=request.seed),
-        )
-        engine = SpeculativeEngine(config, [drafter], target)
-        ids = torch.tensor([request.token_ids], device=device)
-        result, seconds = timed(device, lambda: engine.generate(ids, max_new_tokens=request.max_new_tokens))
-        steps = result.arm_steps
-        # Its own acceptance rate is over all draft tokens; here as everywhere it is over the examined ones.
-        examined = sum(min(step.accepted + 1, step.proposed) for step in steps)
-        accepted = sum(step.accepted for step in steps)
-        return Measured(result.output_ids[0].tolist(), seconds, None, len(steps), examined, accepted)
+def _assisted(bed: Bed, request: Request) -> Measured:
+    """`generate` with the drafter as assistant model, K tokens a round."""
+    drafter = bed.plain.drafter
+    config: Any = drafter.generation_config  # of the assistant: transformers reads the draft's settings there
+    config.num_assistant_tokens = bed.draft_length
+    config.num_assistant_tokens_schedule = "constant"
+    config.assistant_confidence_threshold = 0.0
+    return _generate(bed, request, assistant=drafter)
 
 
-class LlamaCpp(Contender):
-    """The embedded verifier's GGUF file, run by llama.cpp."""
-
-    _model: Any = None
-
-    def unavailable(self) -> str:
-        """It must be installed, and the pair be one whose verifier is published as a GGUF file."""
-        if find_spec("llama_cpp") is None:
-            return "llama.cpp is not installed: pip install llama-cpp-python."
-        if self.bed.device.type != "cpu":
-            return "llama.cpp is measured on a CPU only."
-        embedded = self.bed.plain.verifier_name == smollm2.MODEL_NAME
-        return "" if embedded else f"{self.bed.plain.verifier_name} is not published as a GGUF file here."
-
-    def run(self, request: Request) -> Measured:
-        """As `Contender.run`; its set-up is not timed."""
-        import llama_cpp
-
-        if self._model is None:
-            path = smollm2.gguf_file()
-            self._model = llama_cpp.Llama(str(path), n_ctx=_LLAMA_CPP_POSITIONS, verbose=False)
-        model = self._model
-        llama_cpp.llama_set_n_threads(model.ctx, self.threads, self.threads)
-        model.set_seed(request.seed)
-        model.reset()
-        written: list[int] = []
-        begin, first = time.perf_counter(), None
-        options = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
-        for token in model.generate(request.token_ids, temp=request.temperature, reset=True, **options):
-            first = first or time.perf_counter() - begin
-            written.append(int(token))
-            if len(written) == request.max_new_tokens:
-                break
-        return Measured(written, time.perf_counter() - begin, first, len(written))
+# --- flashspec
 
 
-_LLAMA_CPP_POSITIONS = 2048
+def _flashspec(bed: Bed, request: Request) -> Measured:
+    """flashspec with the drafter as its only arm. Its set-up is not timed."""
+    from flashspec import BanditConfig, FlashSpecConfig, SamplingConfig, SpeculativeEngine
+
+    drafter, target = bed.flashspec_models
+    drafter.set_temperature(request.temperature)
+    config = FlashSpecConfig(
+        drafter_name=bed.plain.drafter_name,
+        target_name=bed.plain.verifier_name,
+        device=str(bed.device),
+        dtype=cast("Any", bed.dtype),
+        drafter_strategy="bandit",
+        bandit=BanditConfig(n_arms=1),
+        sampling=SamplingConfig(gamma=bed.draft_length, temperature=request.temperature, seed=request.seed),
+    )
+    engine = SpeculativeEngine(config, [drafter], target)
+    ids = torch.tensor([request.token_ids], device=bed.device)
+    result, seconds = timed(bed.device, lambda: engine.generate(ids, max_new_tokens=request.max_new_tokens))
+    new = result.output_ids[0].tolist()
+    return Measured(len(new), seconds, new)
+
+
+# --- llama.cpp
+
+
+def _llama_cpp(bed: Bed, request: Request) -> Measured:
+    """The verifier alone, by `Llama.generate`, the loop that its chat runs."""
+    model, begin = _ready_llama(bed), time.perf_counter()
+    model.set_seed(request.seed)
+    written: list[int] = []
+    first = None
+    options = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
+    for token in model.generate(request.token_ids, temp=request.temperature, reset=True, **options):
+        first = first or time.perf_counter() - begin
+        written.append(int(token))
+        if len(written) == request.max_new_tokens:
+            break
+    return Measured(len(written), time.perf_counter() - begin, written, first)
+
+
+def _llama_cpp_evaluation(bed: Bed, request: Request) -> Measured:
+    """Forward passes of the verifier alone, by `Llama.eval`: the prompt, then a token at a time, and no sampling."""
+    model, prompt, count = _ready_llama(bed), list(request.token_ids or ()), request.max_new_tokens
+    begin = time.perf_counter()
+    model.eval(prompt)
+    first = time.perf_counter() - begin
+    for _ in range(count - 1):
+        model.eval(prompt[-1:])
+    return Measured(count, time.perf_counter() - begin, None, first)
+
+
+def _ready_llama(bed: Bed) -> Any:
+    """llama.cpp's model with an empty cache, on as many threads as torch has now."""
+    import llama_cpp
+
+    if bed.device.type != "cpu" or bed.plain.verifier_name != smollm2.MODEL_NAME:
+        raise SpecvizError("llama.cpp is measured with the embedded pair's verifier, on a CPU.")
+    model, threads = bed.llama, torch.get_num_threads()
+    llama_cpp.llama_set_n_threads(model.ctx, threads, threads)
+    model.reset()
+    return model

@@ -1,1 +1,1 @@
-"""The load test: many visitors of a running server, each text compared with the same request asked alone."""
+"""The load test: simulated users of a running server, each text compared with the one that its request gets alone."""

@@ -30,7 +30,6 @@ from specviz.errors import EngineError
 from specviz.integrations.lm_eval import HarnessModel
 from specviz.models.pair import ModelPair, pair_from_models
 from specviz.models.registry import PAIRS, AssetSource, HubSource, PairSpec
-from specviz.runtime.cuda.workspace import workspace
 from specviz.schema.settings import Request
 from specviz.serving import zerogpu_service
 from specviz.serving.comparison import compare
@@ -38,11 +37,6 @@ from specviz.serving.limits import Limits
 from specviz.serving.service import Service
 from specviz.serving.shared_engine import SharedEngine
 from specviz.serving.zerogpu_service import ZeroGpuService
-from specviz.tools.bench import benchmark, contenders, memory, probes, shapes
-from specviz.tools.bench.benchmark import Benchmark as BenchJob
-from specviz.tools.bench.benchmark import load_bed
-from specviz.tools.bench.contenders import Bed
-from specviz.tools.bench.options import BenchmarkOptions as BenchPlan
 from specviz.tools.distill import distillation, evaluation
 from specviz.tools.distill.curve import CurvePoint
 from specviz.tools.distill.distillation import Distillation
@@ -230,131 +224,6 @@ def test_a_sweep_comes_to_what_it_comes_to_on_the_cpu(gpu: PretendGpu, pairs: Pa
     assert there.header == here.header
     [timing] = there.timings(there.timed()[:1], stop)
     assert timing.tokens > 0 < timing.seconds
-
-
-# ---- the benchmark -----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bandwidth is measured on little memory."""
-    monkeypatch.setattr(memory, "_READ", 1 << 16)
-
-
-def beds(pairs: Pairs) -> tuple[Bed, Bed]:
-    """On the CPU and on the GPU: one vocabulary, no padding, as assisted generation needs them."""
-    pair = pairs("llama", drafter_padding=0, verifier_padding=0)
-    here, there = (pair, pair), (on_gpu(pair), on_gpu(pair))
-    return tuple(Bed(*them, threads=1, draft_length=2) for them in (here, there))  # type: ignore[return-value]
-
-
-@takes_torch_s_attention
-def test_contenders_write_what_they_write_on_the_cpu(gpu: PretendGpu, pairs: Pairs) -> None:
-    keys = ("verifier_only", "speed-fixed", "cascade_tokenV3", "generate", "assisted-constant")
-    here, there = (contenders.contenders(bed, keys, (2,)) for bed in beds(pairs))
-    for one, other in zip(here, there, strict=True):
-        assert not other.unavailable()
-        for temperature in (0.0, 0.8):
-            asked = Request(token_ids=[5, 6, 7], seed=1, temperature=temperature, max_new_tokens=9)
-            ours, theirs = (each.run(asked) for each in (other, one))
-            assert ours.token_ids == theirs.token_ids, one.name
-            assert ours.examined == theirs.examined or "auto" in one.name
-            assert ours.seconds > 0
-
-
-@pytest.mark.usefixtures("small_reads")
-@takes_torch_s_attention
-def test_a_whole_benchmark_runs_and_measures_all(
-    gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Memory, bandwidth, bare passes, overheads and several at once."""
-    _, bed = beds(pairs)
-    keys = ("verifier_only", "speed", "generate")
-    for name, value in {"_TOGETHER": 3, "_TOGETHER_REPETITIONS": 1, "_LONGEST_BLOCK": 2}.items():
-        monkeypatch.setattr(benchmark, name, value)
-    monkeypatch.setattr(probes, "_TRIES", 2)
-    monkeypatch.setattr(probes, "_OVERHEAD_RUNS", 1)
-    plan = BenchPlan(
-        contenders=keys,
-        prompts=1,
-        tokens=8,
-        draft_lengths=(2,),
-        draft_length=2,
-        threads=1,
-        temperatures=(0.0,),
-    )
-    found = BenchJob(plan, bed, lambda _fraction, _text: None).run()
-    assert found.complete, found.notes
-    assert [party.absent for party in found.parties] == [""] * len(found.parties)
-    assert (found.device, found.machine) == ("cuda:0", "a pretend GPU")
-    assert found.forwards is not None
-    assert len(found.overheads) == 4
-    assert all(each.round_seconds for each in found.overheads)
-    assert [each.requests for each in found.together] == [3, 3]
-    for party in found.present:
-        assert found.agreement(party.name, contenders.GENERATE) == (1, 1, 1.0) or not party.lossless
-
-
-@takes_torch_s_attention
-def test_what_a_contender_keeps_counts_in_every_run(gpu: PretendGpu, pairs: Pairs) -> None:
-    """Buffers that outlive a run are no less memory than those that are made anew for each."""
-    _, bed = beds(pairs)
-    plan = BenchPlan(contenders=("verifier_only", "speed", "generate"), prompts=1, threads=1)
-    measuring = BenchJob(plan, bed, lambda _fraction, _text: None)
-    ours, other, theirs = measuring._all
-
-    def memory(contender: contenders.Contender) -> int:
-        _, found = measuring._once(contender, Request(token_ids=[5, 6, 7], temperature=0.0, max_new_tokens=8))
-        assert found is not None
-        return found
-
-    for each in (ours, theirs, other):
-        memory(each)
-    kept = sum(
-        buffer.numel() * buffer.element_size()
-        for layer in workspace(bed.ours.verifier).cache.layers  # type: ignore[union-attr]
-        for buffer in (layer.keys, layer.values)
-    )
-    assert memory(ours) > kept
-    assert memory(other) > kept
-    assert 0 < memory(theirs) < kept
-
-
-def test_captures_are_no_part_of_a_bare_round(gpu: PretendGpu, pairs: Pairs) -> None:
-    """What is set up once is set up before the first round that is timed; the engine's own captures stay."""
-    _, bed = beds(pairs)
-    bare = probes._Bare(bed, list(range(20, 40)), 12, 3)
-    gpu.clear()
-    for _ in range(4):
-        bare.round(3, 3)
-    assert gpu.replays == 4 * (3 + 1)
-    assert len(gpu.notes) == 4 * 2, str(gpu)  # the two waits that are timed between
-
-
-@takes_torch_s_attention
-def test_pairs_of_shapes_share_weights_and_ours_has_our_attention(
-    gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a real pair does where it is loaded twice; texts are those of the CPU."""
-    small = shapes._shape("llama", (32, 1, 4, 2, 64, 300), False)
-    monkeypatch.setitem(shapes.SHAPES, "small", small)
-    monkeypatch.setitem(shapes.SHAPES, "large", small | {"num_hidden_layers": 2})
-    plan = BenchPlan(shape=("small", "large"), dtype="float32", device="cuda", quick=True)
-    bed = load_bed(plan, lambda _fraction, _text: None)
-    assert bed.device.type == "cuda"
-    assert {
-        bed.ours.verifier.config._attn_implementation,
-        bed.plain.verifier.config._attn_implementation,
-    } == {
-        "specviz_grouped",
-        "sdpa",
-    }
-    weights = zip(bed.ours.verifier.parameters(), bed.plain.verifier.parameters(), strict=True)
-    assert all(one is other for one, other in weights)
-    one, other, *_ = contenders.contenders(bed, ("verifier_only", "generate"), ())
-    asked = Request(token_ids=[5, 6, 7], temperature=0.0, max_new_tokens=9)
-    assert one.run(asked).token_ids == other.run(asked).token_ids
-    assert shapes.find_temperature(bed.ours, 0.5, lambda _fraction, _text: None) > 0
 
 
 # ---- distillation ------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """SpecViz: speculative cascades, exact, fast, and visible token by token.
 
-What is named here is public. Each name is imported when it is first asked for, so that `import specviz` brings no torch.
+The names here are public. Each is imported on first use, so that `import specviz` does not import torch.
 """
 
 from importlib import import_module

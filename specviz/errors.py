@@ -1,11 +1,11 @@
-"""The errors people may see: each carries one sentence that says what was wrong and what would be right.
+"""The errors that users see: each is one sentence that says what was wrong and what would be right.
 
-Knows nothing of models, pages or files. Everything SpecViz raises on purpose is a `SpecvizError`; the page and
-the shell show its text as it is, so no error may carry a traceback, a path of the server, or a user's text.
+The page and the shell show the text of a `SpecvizError` as it is, so that it may contain no traceback, no path of the
+server, and no user's text.
 """
 
 BROKEN = "Something broke inside SpecViz and this run has ended; the next one should work."
-"""What is said of a run that was ended by whatever was not foreseen."""
+"""The message for an unforeseen error."""
 
 
 class SpecvizError(Exception):
@@ -13,11 +13,11 @@ class SpecvizError(Exception):
 
 
 class RequestError(SpecvizError, ValueError):
-    """A request that cannot be served as asked: a parameter out of range, an empty or overlong prompt."""
+    """A request that cannot be served: a parameter out of range, an empty or overlong prompt."""
 
 
 class RuleError(RequestError):
-    """An expression that is no rule; `sentence` says why, `text` is the expression and `position` the character where it goes wrong, from 0."""
+    """An expression that is no rule: `text` fails at character `position` (from 0), as `sentence` says."""
 
     def __init__(self, sentence: str, text: str, position: int) -> None:
         super().__init__(f"{sentence} (Character {position + 1} of the rule.)")
@@ -27,58 +27,58 @@ class RuleError(RequestError):
 
     @property
     def pointed(self) -> str:
-        """The expression, and a caret under the place: two lines, for what is set in one width."""
+        """The expression and a caret under the position: two lines, for a monospaced font."""
         return f"{self.text}\n{' ' * self.position}^"
 
 
 class BusyError(SpecvizError):
-    """Too much is asked for at once, by everybody or by one visitor: later it would be served."""
+    """Too many requests at once, by everybody or by one visitor; a later one would be served."""
 
 
 class PairError(SpecvizError):
-    """A model pair that cannot be had: unknown, unreachable, gated, damaged, mismatched, or too large."""
+    """A model pair that cannot be loaded: unknown, unreachable, gated, damaged, mismatched, or too large."""
 
 
 class NoRoomError(PairError):
-    """A pair that does not fit into the memory that is free."""
+    """A pair that does not fit into free memory."""
 
 
 class EngineError(SpecvizError, RuntimeError):
-    """A run that broke off: out of memory, or a fault inside a forward pass."""
+    """A run that failed: out of memory, or an error in a forward pass."""
 
 
 class TraceError(SpecvizError, ValueError):
-    """A trace file that is foreign, truncated, or of a schema this version does not read."""
+    """A trace file that is foreign, damaged, truncated, or of an unknown version."""
 
 
 class LessonError(SpecvizError, ValueError):
-    """A file of a lesson that cannot be shown as it is; says which, and in which line."""
+    """A lesson's file that cannot be shown, with its name and line."""
 
 
 class StoppedError(SpecvizError):
-    """A long job was asked to stop; what it has done is kept."""
+    """A long job that was stopped; its work so far is kept."""
 
 
 def quoted(value: object) -> str:
-    """A value as a sentence quotes it: short, whatever it is."""
+    """A value as a sentence quotes it: at most 60 characters."""
     try:
         text = repr(value)
-    except ValueError:  # Python does not write out a whole number of thousands of digits
+    except ValueError:  # Python refuses to print integers of thousands of digits
         return "a number of very many digits"
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def has_half_characters(text: str) -> bool:
-    """Whether there is a lone surrogate in a text: it cannot be written as UTF-8, nor sent."""
+    """Whether a text has a lone surrogate, which UTF-8 cannot encode."""
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 
 _OUT_OF_MEMORY = ("allocate memory", "not enough memory", "out of memory", "alloc_failed")
-"""How torch, CUDA and cuBLAS say it."""
+"""Words of torch, CUDA and cuBLAS."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory ran out, on the host or on an accelerator (without importing torch)."""
+    """Whether an error means that memory ran out, on the host or an accelerator. Does not import torch."""
     text = str(error).lower()
     return (
         isinstance(error, MemoryError)

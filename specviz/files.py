@@ -1,5 +1,4 @@
-"""Files that are written whole or not at all, those that a command was asked to write, and
-where what SpecViz derives is cached. Knows no format."""
+"""Files that are written whole or not at all, output files of commands, and the cache."""
 
 from __future__ import annotations
 
@@ -16,10 +15,10 @@ _HASH = sha256().digest_size
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write bytes, or text as UTF-8; a file of that name is replaced in one step, a device or a pipe written to.
+    """Write bytes, or text as UTF-8; a file is replaced in one step, a device or a pipe is written to.
 
     Raises:
-        OSError: it cannot be written. Nothing half-written is left then.
+        OSError: it cannot be written; no partial file is left.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
     if path.exists() and not path.is_file():
@@ -35,10 +34,10 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def check_output(option: str, path: Path | None) -> None:
-    """Make sure, before a long job begins, that the file which `option` names can be meant to be written.
+    """Check, before a long job begins, that the file named by `option` can be written.
 
     Raises:
-        RequestError: it is a folder, or lies in none, or in one that may not be written to.
+        RequestError: it is a folder, its folder is missing, or it is not writable.
     """
     if path is None:
         return
@@ -49,11 +48,7 @@ def check_output(option: str, path: Path | None) -> None:
 
 
 def write_output(path: Path, text: str) -> None:
-    """As `write_whole`.
-
-    Raises:
-        SpecvizError: it cannot be written; its sentence names no folder.
-    """
+    """As `write_whole`; raises SpecvizError if it cannot be written."""
     try:
         write_whole(path, text)
     except OSError as error:
@@ -61,7 +56,7 @@ def write_output(path: Path, text: str) -> None:
 
 
 def cache_directory() -> Path:
-    """Where SpecViz caches what it derives: `SPECVIZ_CACHE`, else `XDG_CACHE_HOME`/specviz or its default."""
+    """The folder of the cache: `SPECVIZ_CACHE`, else specviz in `XDG_CACHE_HOME` or its default."""
     if own := os.environ.get("SPECVIZ_CACHE"):
         return Path(own).expanduser()
     if base := os.environ.get("XDG_CACHE_HOME"):
@@ -70,7 +65,7 @@ def cache_directory() -> Path:
 
 
 def private_directory(path: Path) -> Path | None:
-    """`path`, made where it is missing, as a folder that its owner alone can write; None if it is another's, or others can write to it too."""
+    """`path`, made if missing, if it is a folder that only its owner, this user, can write; otherwise None."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
@@ -84,7 +79,7 @@ def private_directory(path: Path) -> Path | None:
 
 
 def read_intact(path: Path) -> bytes | None:
-    """What `write_intact` wrote; None if there is no such file, or it was damaged."""
+    """The content that `write_intact` wrote; None if the file is missing or damaged."""
     try:
         whole = path.read_bytes()
     except OSError:
@@ -93,14 +88,14 @@ def read_intact(path: Path) -> bytes | None:
 
 
 def write_intact(path: Path, content: bytes) -> None:
-    """Keep `content` behind its hash, in a folder that is made for it; nothing where it cannot be written."""
+    """Write `content` after its hash, and make its folder if necessary; failures are ignored."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, sha256(content).digest() + content)
 
 
 def kept(name: str, made_of: Iterable[bytes], make: Callable[[], str]) -> str:
-    """What `make` returns; from the cache, if it has that under its name, undamaged and made of the same. Not kept where it cannot be."""
+    """`make()`, cached under `name` for as long as it is made of the same bytes; not cached if that fails."""
     path, parts = cache_directory() / name, sha256()
     for part in made_of:
         parts.update(sha256(part).digest())

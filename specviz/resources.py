@@ -1,7 +1,4 @@
-"""Where the files shipped with the project lie: `assets/` of a checkout, or their copy inside an installed package.
-
-Knows one folder, and nothing of what is in it.
-"""
+"""The files shipped with the project: `assets/` of a checkout, or their copy inside an installed package."""
 
 from pathlib import Path
 
@@ -10,4 +7,4 @@ _PACKAGE = Path(__file__).resolve().parent
 ASSETS = next(
     (it for it in (_PACKAGE / "assets", _PACKAGE.parent / "assets") if it.is_dir()), _PACKAGE / "assets"
 )
-"""The drafter, recorded runs, sweep, tasks and prompts."""
+"""Folder of the drafter, recorded runs, sweep, tasks and prompts."""

@@ -1,4 +1,4 @@
-"""Words that sentences all over the project are put together with. Knows what no sentence is about."""
+"""Helpers for sentences."""
 
 from __future__ import annotations
 

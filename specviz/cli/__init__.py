@@ -1,1 +1,1 @@
-"""The shell: one module a command; the only place that composes tools with figures of the page."""
+"""The shell: one module for each command."""

@@ -1,10 +1,10 @@
-"""The command `distill`: its options, and what it prints. Knows nothing of how a drafter is made."""
+"""The command `distill`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,54 +15,40 @@ from specviz.progress import TerminalProgress
 
 def distill(
     context: typer.Context,
-    out: Annotated[Path, asks("Where everything goes", metavar="DIR")],
+    out: Annotated[Path, asks("Directory for everything that is written", metavar="DIR")],
     pair_verifier: Annotated[str, asks("The pair whose verifier teaches", metavar="PAIR")] = "embedded",
-    shape: Annotated[
-        str,
-        asks(
-            "layers:0,-2,-1 takes the verifier's first layer and its last two, narrow:4x256 is depth x width",
-            metavar="SHAPE",
-        ),
-    ] = "layers:0,-2,-1",
-    vocabulary: Annotated[int, asks("Tokens it knows; 0 for all")] = 12288,
-    start: Annotated[
-        str, asks("Go on from this drafter, instead of beginning with that shape", metavar="FOLDER")
-    ] = "",
+    layers: Annotated[
+        list[int] | None,
+        asks("Layers of the verifier to start from; -1 is the last one", "0 -2 -1", "N..."),
+    ] = None,
+    vocabulary: Annotated[int, asks("Size of the drafter's vocabulary; 0 is the verifier's")] = 12288,
+    start: Annotated[str, asks("Continue from this drafter instead", metavar="FOLDER")] = "",
     texts: Annotated[
         list[str] | None,
-        asks("Learn from the texts in these folders, which distill wrote (to DIR/texts)", None, "FOLDER..."),
+        asks("Train on the texts in these folders, which distill wrote (DIR/texts)", None, "FOLDER..."),
     ] = None,
     tokens: Annotated[
-        int, asks("Tokens to learn from; those that --texts lack the verifier writes")
+        int, asks("Tokens to train on; the verifier writes those that --texts lack")
     ] = 1_000_000,
-    passes: Annotated[int, asks("Times each is learned from")] = 8,
+    passes: Annotated[int, asks("Epochs")] = 8,
     rows: Annotated[int, asks("Answers written at once")] = 128,
-    answer_tokens: Annotated[int, asks("At most so many an answer")] = 224,
-    batch_tokens: Annotated[int, asks("Learned from in one step")] = 2048,
-    seed: Annotated[int, asks("Of everything random")] = 0,
-    learning_rate: Annotated[float, asks("At its height", metavar="X")] = 1e-3,
-    four_bits: Annotated[bool, asks("Learn with weights rounded to four bits")] = False,
+    answer_tokens: Annotated[int, asks("Maximum length of an answer")] = 224,
+    batch_tokens: Annotated[int, asks("Tokens of a training step")] = 2048,
+    seed: Annotated[int, asks("Seed of everything random")] = 0,
+    learning_rate: Annotated[float, asks("Peak learning rate", metavar="X")] = 1e-3,
+    four_bits: Annotated[bool, asks("Train and store with weights of four bits instead of eight")] = False,
     device: Device = "auto",
 ) -> int:
-    """Distil a drafter for a pair's verifier; goes on where it was broken off."""
+    """Train a drafter for a pair's verifier; the same command resumes it."""
     from specviz.tools.distill.distillation import Distillation  # slow to import
-    from specviz.tools.distill.settings import DistillationSettings, Shape
+    from specviz.tools.distill.settings import DistillationSettings
 
-    named = {"verifier": pair_verifier, "shape": Shape.parse(shape, vocabulary)}
-    plan = DistillationSettings(**choices(context.params, DistillationSettings) | named)
+    chosen = choices(context.params, DistillationSettings)
+    settings = DistillationSettings(pair_verifier, **chosen)
     with interrupt() as stop:
-        report = Distillation(
-            plan, out, device=device, progress=TerminalProgress(sys.stderr), stop=stop
-        ).run()
+        progress = TerminalProgress(sys.stderr)
+        report = Distillation(settings, out, device=device, progress=progress, stop=stop).run()
     for name, value in report["held_out"].items():
-        print(f"acceptance {value:.3f}  {name}" + _expected(report["expected"].get(name)))
-    print(f"cost {report['cost']:.3f} of a verifier forward")
+        print(f"acceptance {value:.3f}  {name}")
     print(f"the drafter is in {out / 'student'}")
     return 0
-
-
-def _expected(found: dict[str, Any] | None) -> str:
-    if not found:
-        return ""
-    more = ", ".join(f"{rate:.3f} from {times} times" for times, rate in found["acceptance"].items())
-    return f" (expected by the curve: {more} the tokens)"

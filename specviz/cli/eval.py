@@ -1,20 +1,20 @@
-"""The command `eval`: its options, and what it prints and writes. Knows nothing of how anything is scored."""
+"""The command `eval`."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from specviz.cli.options import Pair, UnsafeCode, asks, with_settings, writes
-from specviz.cli.terminal import interrupt, print_table
-from specviz.errors import RequestError
+from specviz.cli.terminal import interrupt
 from specviz.files import write_output
 from specviz.progress import TerminalProgress
+
+_WRITTEN = ("results", "groups", "n-shot", "n-samples", "versions")
 
 
 @with_settings(("method", "lenience", "draft_length", "seed", "repetition_penalty"))
@@ -24,8 +24,8 @@ def evaluate(
         float | None, asks("Of all texts and likelihoods", "each task's own, and 1 for likelihoods", "T")
     ] = None,
     pair: Pair = "embedded",
-    limit: Annotated[int | None, asks("Documents of each task", "all")] = None,
-    num_fewshot: Annotated[int | None, asks("Examples in a prompt", "each task's own")] = None,
+    limit: Annotated[int | None, asks("Documents of each task", "all", low=1)] = None,
+    num_fewshot: Annotated[int | None, asks("Examples in a prompt", "each task's own", low=0)] = None,
     include_path: Annotated[Path | None, asks("A folder with tasks of your own", metavar="DIR")] = None,
     chat: Annotated[
         bool | None,
@@ -35,14 +35,11 @@ def evaluate(
         ),
     ] = None,
     confirm_run_unsafe_code: UnsafeCode = False,
-    max_sequences: Annotated[int, asks("Served at once", None, "N", "--max-sequences", "--rows")] = 32,
+    max_sequences: Annotated[int, asks("Concurrent sequences", low=1)] = 32,
     as_json: Annotated[Path | None, writes("Write everything that was scored", "--json")] = None,
     **settings: Any,
 ) -> int:
     """Score a pair and a method on the tasks of lm-evaluation-harness."""
-    for name, value, low in (("--limit", limit, 1), ("--num-fewshot", num_fewshot, 0)):
-        if value is not None and value < low:
-            raise RequestError(f"{name} is {value}; it must be at least {low}.")
     from specviz.integrations.lm_eval import HarnessModel, load_tasks  # slow to import
 
     generation = None
@@ -65,6 +62,7 @@ def evaluate(
             runs_code=confirm_run_unsafe_code,
         )
         from lm_eval.evaluator import evaluate  # an optional package
+        from lm_eval.utils import make_table
 
         results = evaluate(
             model,
@@ -76,31 +74,9 @@ def evaluate(
             confirm_run_unsafe_code=confirm_run_unsafe_code,
         )
     assert results is not None  # it is None in the further processes of a distributed run only
-    print_table([("task", "filter", "metric", "value", "stderr"), *_rows(results["results"])])
+    print(make_table(results))
     if as_json:
-        record = {"model": model.get_model_info(), "limit": limit, **_kept(results)}
+        record = {"model": model.get_model_info(), "limit": limit}
+        record |= {name: results[name] for name in _WRITTEN if name in results}
         write_output(as_json, json.dumps(record, ensure_ascii=False, indent=1, default=str) + "\n")
     return 0
-
-
-def _rows(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    for task, found in results.items():
-        for name, value in found.items():
-            metric, comma, kind = name.partition(",")
-            if comma and not metric.endswith("_stderr"):
-                error = found.get(f"{metric}_stderr,{kind}")
-                rows.append((task, kind, metric, _number(value), _number(error)))
-    return rows
-
-
-def _number(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, int | float) else ""
-
-
-def _kept(results: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: results[name]
-        for name in ("results", "groups", "n-shot", "n-samples", "versions")
-        if name in results
-    }

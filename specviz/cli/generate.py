@@ -1,7 +1,4 @@
-"""The command `generate`: continues a prompt; the text streams, coloured in a terminal.
-
-Text goes to standard output, everything about it to standard error.
-"""
+"""The command `generate`: the text goes to standard output, everything about it to standard error."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ def generate(
 ) -> int:
     """Continue a prompt; the text streams, coloured in a terminal."""
     request = Request(prompt=_read_input() if prompt == "-" else prompt, raw=raw, **settings)
-    # Slow to import, and a request asked wrongly should hear of it at once.
+    # Slow to import, and a wrong request should be refused at once.
     from specviz.engine.engine import Engine
     from specviz.engine.events import Decided, Finished
     from specviz.models.loading import load_pair
@@ -75,7 +72,7 @@ def _read_input() -> str:
 
 
 def write_token(text: str, accepted: bool) -> None:
-    """Print a token's text; in a terminal coloured, and with control characters made visible."""
+    """Print a token's text; on a terminal in colour, and with control characters as escapes."""
     if sys.stdout.isatty():
         # Model text is untrusted: an escape sequence must not reach the terminal.
         text = "".join(c if c in "\n\t" or c.isprintable() else f"\\x{ord(c):02x}" for c in text)

@@ -1,4 +1,4 @@
-"""The commands `methods` and `pairs`: what there is to choose from."""
+"""The commands `methods` and `pairs`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from specviz.cli.terminal import print_table
 
 def methods() -> int:
     """List the methods, and what each does."""
-    from specviz.core.methods import METHODS  # brings torch
+    from specviz.core.methods import METHODS  # imports torch
 
     rows = [("method", "what it does", "trusts the drafter where", "lenience", "default")]
     for method in METHODS.values():
@@ -28,16 +28,7 @@ def pairs() -> int:
         models = f"{pair.spec.drafter_name} → {pair.spec.verifier_name}"
         cached = "yes" if pair.cached else "no"
         usable = ("yes" if pair.usable else "no") + (f": {pair.note}" if pair.note else "")
-        rows.append(
-            (
-                pair.spec.key,
-                models,
-                pair.parameters,
-                f"{pair.size_gb:.1f} GB",
-                pair.spec.origin,
-                cached,
-                usable,
-            )
-        )
+        size = f"{pair.size_gb:.1f} GB"
+        rows.append((pair.spec.key, models, pair.parameters, size, pair.spec.origin, cached, usable))
     print_table(rows)
     return 0

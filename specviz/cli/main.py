@@ -1,7 +1,7 @@
 """The shell: `specviz COMMAND`, or `python -m specviz COMMAND`.
 
-Puts the commands together and turns errors into a sentence and an exit status: 0 done, 1 could not be done, 2 asked wrongly,
-130 interrupted. Imports no torch, so that help comes at once.
+An error becomes a sentence and an exit status: 1 failed, 2 wrong request, 130 interrupted. Without torch, so that help is
+immediate.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from specviz.errors import RequestError, RuleError, SpecvizError, StoppedError
 
 
 def _exit(status: int, **_: Any) -> None:
-    """Commands return their exit status."""
+    """Exit with the status that a command returned."""
     raise typer.Exit(status)
 
 
@@ -70,15 +70,15 @@ def _options(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that do not spin: see specviz/app/server.py
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads do not spin: see specviz/app/server.py
     prepare_streams()
     try:
         try:
             app(arguments)
         finally:
-            sys.stdout.flush()  # here and not at Python's end, where a failure could not be told
+            sys.stdout.flush()  # at Python's end a failure could not be reported
     except SystemExit as end:
-        if isinstance(end.code, str):  # a sentence: the environment cannot be read
+        if isinstance(end.code, str):  # a sentence about the environment
             print(f"specviz: {end.code}", file=sys.stderr)
         return end.code if isinstance(end.code, int) else 1
     except SpecvizError as error:
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, RuleError):
             print(error.pointed, file=sys.stderr)
         return 2 if isinstance(error, RequestError) else 130 if isinstance(error, StoppedError) else 1
-    except BrokenPipeError:  # whoever read has seen enough
+    except BrokenPipeError:  # the reader has gone
         drop_output()
         return 1
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Options that several commands have, those of a request's settings above all. Knows no command."""
+"""Options that several commands share, above all those of a request's settings."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from specviz.files import check_output
 from specviz.schema.settings import SETTINGS, Setting
 
 
-def asks(about: str, default: object = None, metavar: str = "N", *names: str) -> Any:
-    """An option whose default belongs to what is asked for and is only documented here; it is None where it is not given."""
+def asks(about: str, default: object = None, metavar: str = "N", *names: str, low: int | None = None) -> Any:
+    """An option; `default` documents the value that its None stands for, `low` is the smallest valid number."""
     words = about if default is None else f"{about} (default: {default})"
-    return typer.Option(*names, metavar=metavar, help=f"{words}.".lstrip())
+    return typer.Option(*names, metavar=metavar, help=f"{words}.", min=low)
 
 
 def writes(about: str, *names: str) -> Any:
-    """An option for a file to be written at the end; that it can be is checked before anything is done."""
+    """An option for an output file, which is checked before the command begins."""
 
     def check(option: typer.CallbackParam, path: Path | None) -> Path | None:
         check_output(option.opts[0], path)
@@ -33,7 +33,7 @@ def writes(about: str, *names: str) -> Any:
 
 
 def flag(name: str, about: str) -> Any:
-    """An option without a value and without an opposite."""
+    """An option without a value."""
     return typer.Option(f"--{name}", help=about)
 
 
@@ -50,12 +50,12 @@ UnsafeCode = Annotated[
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = {"forbidden_tokens": "--forbid", "echo": ""}
-"""Options that are not called by their setting's name; "" is none."""
+"""Options that do not have their setting's name; "" is no option."""
 _METAVARS = {"draft_length": "K", "forbidden_tokens": "TOKEN", "rule": "RULE"}
 
 
 def read_draft_length(text: str) -> int | str:
-    """A draft length as it is typed: a whole number where it is one; anything else is left to the request's check."""
+    """A draft length from the command line; the request checks what is no number."""
     try:
         return int(text)
     except ValueError:
@@ -63,12 +63,12 @@ def read_draft_length(text: str) -> int | str:
 
 
 def option_of(name: str) -> str:
-    """The option for a setting; "" where the shell has none."""
+    """The option of a setting; "" if there is none."""
     return _OPTIONS.get(name, f"--{name.replace('_', '-')}")
 
 
 def with_settings(names: Collection[str] = SETTINGS.keys()) -> Callable[[F], F]:
-    """Give a command that takes `**settings` an option for each setting of these names, behind its first argument."""
+    """Give a command that takes `**settings` an option for each of these settings, after its first argument."""
     chosen = [each for name, each in SETTINGS.items() if name in names and option_of(name)]
 
     def give(command: F) -> F:
@@ -95,10 +95,10 @@ def _parameter(setting: Setting) -> inspect.Parameter:
 
 
 class ListsCommand(TyperCommand):
-    """A command whose repeatable options also take several values at once, as in `--temperatures 0 1`."""
+    """A command whose list options take several values, as in `--temperatures 0 1`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Repeat the option before each further value, as the parser knows it."""
+        """Repeat the option before each further value."""
         lists = {name for each in self.params if getattr(each, "multiple", False) for name in each.opts}
         repeated: list[str] = []
         option = ""
@@ -112,14 +112,14 @@ class ListsCommand(TyperCommand):
 
 
 def choices(given: Mapping[str, Any], asked: type) -> dict[str, Any]:
-    """What was given of the fields of `asked`, a dataclass that has the defaults; several values of one as a tuple."""
+    """The given values for fields of the dataclass `asked`, which has the defaults; lists become tuples."""
     found = {each.name: given.get(each.name) for each in fields(asked)}
     found = {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
     return {name: value for name, value in found.items() if value not in (None, ())}
 
 
 def command_line(command: str, asked: Mapping[str, Any]) -> str:
-    """What to type to ask `command` for the same again."""
+    """The command line for these options."""
     words = [f"python -m specviz {command}"]
     for name, value in asked.items():
         words.append(f"--{name.replace('_', '-')}")

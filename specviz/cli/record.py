@@ -12,17 +12,16 @@ from specviz.progress import TerminalProgress
 
 def record(
     pair: Pair = "embedded",
-    folder: Annotated[Path | None, asks("Where they are put", "the project’s own", "DIR")] = None,
+    folder: Annotated[Path | None, asks("Folder to write to", "the project’s own", "DIR")] = None,
 ) -> int:
-    """Make the recorded runs anew, and the race that the page opens with."""
+    """Record the page's runs again, and its opening race."""
     from specviz.analysis.recorded_runs import FOLDER  # slow to import, as is what follows
     from specviz.models.loading import load_pair
     from specviz.tools.record import record
 
     loaded = load_pair(pair, progress=TerminalProgress(sys.stderr))
-    shelf = record(loaded, folder or FOLDER, lambda title: print(title, file=sys.stderr))
-    alone = 1000 * shelf.verifier_only_seconds_per_token
-    print(
-        f"{len(shelf.runs)} runs · verifier alone {alone:.0f} ms a token on {shelf.machine}", file=sys.stderr
-    )
+    recorded = record(loaded, folder or FOLDER, lambda title: print(title, file=sys.stderr))
+    alone = 1000 * recorded.verifier_only_seconds_per_token
+    about = f"{len(recorded.runs)} runs · verifier alone {alone:.0f} ms a token on {recorded.machine}"
+    print(about, file=sys.stderr)
     return 0

@@ -1,7 +1,4 @@
-"""What commands have in common on a terminal: streams that take any text, tables, and Ctrl-C as a flag that a long job looks at.
-
-Knows no job.
-"""
+"""Output streams, tables and Ctrl-C for the commands."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from typing import Any, TextIO
 
 
 def prepare_streams() -> None:
-    """Let both output streams take any text: what their encoding lacks comes as an escape, such as \\u65e5. A closed one takes all."""
+    """Let both output streams accept any text: characters outside their encoding become escapes, such as \\u65e5."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -27,23 +24,23 @@ def prepare_streams() -> None:
 
 
 def drop_output() -> None:
-    """Drop what standard output has not taken, since Python would try once more at its end, and tell of it."""
+    """Drop what standard output has not accepted: Python would try again at its end, and complain."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def takes_unicode(stream: TextIO) -> bool:
-    """Whether a stream is UTF-8, which has every character."""
+    """Whether a stream is UTF-8."""
     return (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON, with \\u escapes where standard output is not UTF-8: other escapes would be no JSON."""
+    """Print a value as JSON, with \\u escapes if standard output is not UTF-8."""
     print(json.dumps(value, ensure_ascii=not takes_unicode(sys.stdout)))
 
 
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    """Print rows with every column as wide as its widest cell."""
+    """Print rows in aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -51,7 +48,7 @@ def print_table(rows: Sequence[tuple[str, ...]]) -> None:
 
 @contextmanager
 def interrupt() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets, so that the job ends well; a second one breaks off."""
+    """An event that the first Ctrl-C sets, so that the job ends in order; the second one interrupts it."""
     stop = threading.Event()
     before = signal.getsignal(signal.SIGINT)
 

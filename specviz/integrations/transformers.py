@@ -1,6 +1,6 @@
-"""`generate(custom_generate=cascade_generate)`: transformers' arguments become requests, tokens become its sequences.
+"""`generate(custom_generate=cascade_generate)`: speculative cascades inside transformers' `generate`.
 
-Knows transformers' generation and the engine; works on ids alone and knows no tokenizer, no text and no page.
+Its arguments become requests, and decided tokens become its sequences; there is no tokenizer and no text here.
 """
 
 from __future__ import annotations
@@ -59,69 +59,19 @@ _CACHES = ("cache", "past_key_values")
 """Names of the cache in arguments and outputs: the first from transformers 5.24 on, the second before."""
 _CACHE = next(it.name for it in fields(GenerateDecoderOnlyOutput) if it.name in _CACHES)
 
-SERVED = "served"
-"""Means what it means in `generate`."""
-PROCESSOR = "processor"
-"""Becomes a logits processor in `generate`: `_settings` serves or refuses the processor."""
-MODE = "mode"
-"""Selects another way of decoding in `generate`, which `_check_mode` refuses."""
-NO_EFFECT = "no effect"
-"""Changes no text in a greedy or sampling `generate`."""
-BY_TRANSFORMERS = "transformers"
-"""Needs a tokenizer, which `generate` does not take together with a function: it raises ValueError itself."""
-
-_FIELDS: dict[str, tuple[str, ...]] = {
-    SERVED: (
-        *("max_length", "max_new_tokens", "max_time", "do_sample", "num_return_sequences", "use_cache"),
-        *("pad_token_id", "eos_token_id", "output_scores", "output_logits", "return_dict_in_generate"),
-    ),
-    PROCESSOR: (
-        *("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "suppress_tokens", "bad_words_ids"),
-        *("renormalize_logits", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff", "sequence_bias"),
-        *("encoder_repetition_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"),
-        *("exponential_decay_length_penalty", "min_length", "min_new_tokens", "begin_suppress_tokens"),
-        *("forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values"),
-        *("guidance_scale", "watermarking_config"),
-    ),
-    MODE: (
-        *("num_beams", "penalty_alpha", "constraints", "force_words_ids", "dola_layers"),
-        *("use_mtp", "prompt_lookup_num_tokens", "assistant_early_exit"),
-    ),
-    NO_EFFECT: (
-        # Of beam search alone.
-        *("early_stopping", "length_penalty", "num_beam_groups", "diversity_penalty"),
-        # How transformers' own assisted generation drafts.
-        *("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold"),
-        *("max_matching_ngram_size", "assistant_lookbehind", "target_lookbehind"),
-        # How transformers runs passes and stores keys and values.
-        *("cache_implementation", "cache_config", "max_cache_len", "low_memory", "prefill_chunk_size"),
-        *("compile_config", "disable_compile", "continuous_batching_config"),
-        # Of a text without a prompt, of models with an encoder, of the config itself.
-        *("bos_token_id", "decoder_start_token_id", "transformers_version", "_from_model_config"),
-    ),
-    BY_TRANSFORMERS: ("stop_strings", "token_healing"),
-}
-FIELDS: dict[str, str] = {name: fate for fate, names in _FIELDS.items() for name in names} | {
+_REFUSED = {
     "assistant_ensemble_weight": 'ask for method="static_mixture" with lenience=1 - w instead of a weight w',
     "speculation_type": "leave it out and give a model as drafter=",
     "is_assistant": "leave it out, which is for assistants of transformers' own assisted generation",
     "output_attentions": "leave it out, since its passes return no attentions",
     "output_hidden_states": "leave it out, since its passes return no hidden states",
-}
-"""What becomes of each field of GenerationConfig. One that is none of the above is refused unless it is None or False, with this advice."""
-
-ARGUMENTS: dict[str, str] = {
-    **dict.fromkeys(("inputs", "generation_config", "custom_generate", "kwargs"), SERVED),
-    **dict.fromkeys(("stopping_criteria", "streamer"), SERVED),
-    **dict.fromkeys(("logits_processor", "prefix_allowed_tokens_fn"), PROCESSOR),
-    "assistant_model": MODE,
-    # Of guidance_scale, which is refused, and of what is not asked for.
-    **dict.fromkeys(("negative_prompt_ids", "negative_prompt_attention_mask"), NO_EFFECT),
-    **dict.fromkeys(("tokenizer", "trust_remote_code"), NO_EFFECT),
     "synced_gpus": "leave it out, since its processes do not wait for each other",
     "assistant_tokenizer": "leave it out and give a drafter with the verifier's own tokenizer",
 }
-"""What becomes of each argument of `generate`, in the same words."""
+"""Fields of GenerationConfig and arguments of `generate` that are refused unless None or False, with advice.
+
+Others that are not served become logits processors or another generation mode, which are refused as such.
+"""
 
 _WARPERS: dict[type[LogitsProcessor], str] = {
     RepetitionPenaltyLogitsProcessor: "penalty",
@@ -132,7 +82,7 @@ _WARPERS: dict[type[LogitsProcessor], str] = {
     TopPLogitsWarper: "top_p",
     MinPLogitsWarper: "min_p",
 }
-"""The processors that a request can express, each with the attribute that is read, in the order in which a request applies them."""
+"""The processors that a request can express, each with the attribute that holds its value, in the order of application."""
 _BANS = (NoBadWordsLogitsProcessor, SuppressTokensLogitsProcessor)
 
 
@@ -153,16 +103,15 @@ def cascade_generate(
 ) -> Tensor | GenerateDecoderOnlyOutput:
     """Decode by a speculative cascade: `verifier.generate(**inputs, custom_generate=cascade_generate, drafter=...)`.
 
-    transformers calls this with what it made of the arguments of `generate`. `FIELDS` and `ARGUMENTS` list what is served, refused
-    and without effect. What is served means what it means in `generate`; without do_sample the temperature is 0. Stop strings are
-    given as `stopping_criteria=[StopStringCriteria(tokenizer, [...])]`: for `stop_strings` transformers wants a tokenizer that
-    it does not take together with a function.
+    transformers calls this with the arguments of `generate` as it has prepared them. They mean what they mean in `generate`,
+    or raise an error; without do_sample the temperature is 0. Give stop strings as
+    `stopping_criteria=[StopStringCriteria(tokenizer, [...])]`: transformers does not pass a tokenizer for `stop_strings`.
 
-    Neither model is changed. The drafter must have the verifier's tokenizer, which cannot be checked here.
+    Neither model is changed. The drafter must have the verifier's tokenizer; this cannot be checked here.
 
     Args:
         verifier: the model whose `generate` was called.
-        input_ids: prompts, int64 [B, n], with padding on the left, where `attention_mask` in `model_kwargs` is 0.
+        input_ids: prompts, int64 [B, n], padded on the left, where `attention_mask` in `model_kwargs` is 0.
         logits_processor: repetition penalty, forbidden tokens, temperature, top-k, top-p, min-p and normalisation at most.
         stopping_criteria: called after each new column t with ids [B, n + t], as transformers does, and None for scores.
         generation_config: as prepared by `generate`.
@@ -170,21 +119,19 @@ def cascade_generate(
         method: one of `specviz.core.methods.METHODS`.
         lenience: within the method's range; None takes the method's default.
         draft_length: 1 to 16, or "auto"; never changes the text.
-        seed: sequence n has the coins of seed + n; None draws one from torch's generator if do_sample is set.
-        streamer: gets the tokens [B] of one position after another as soon as all sequences have them, then its end.
-        model_kwargs: attention_mask, and what `generate` itself adds. An empty cache that the caller gave is filled as `generate`
-            fills it, for which the verifier reads the sequences once more.
+        seed: sequence n has the uniforms of seed + n; None draws a seed from torch's generator if do_sample is set.
+        streamer: gets the tokens [B] of each position as soon as all sequences have them, then its end.
+        model_kwargs: attention_mask, and what `generate` adds. The verifier fills an empty cache that is given, by
+            reading the sequences once more.
 
     Returns:
         Prompts and new tokens, int64 [B, n + new], padded with pad_token_id after a sequence's end; or, with
         return_dict_in_generate, an output with these `sequences` and, unless use_cache is False, the filled cache.
-        `logits` and `scores`, float32 [B, V] for each new column, are the verifier's that the method decided with, raw and
-        processed. After a sequence's end they are 0: nothing is computed there.
+        `logits` and `scores`, float32 [B, V] for each new column, are the verifier's, raw and processed; 0 after a sequence's end.
 
     Raises:
         RequestError: an unsupported argument, a value out of range, or more tokens than the context length.
         PairError: a model that SpecViz does not serve, or one that does not state its context length.
-        EngineError: as the engine does.
     """
     arguments = generate_arguments()
     streamer = arguments.get("streamer") if streamer is None else streamer
@@ -235,13 +182,13 @@ def _columns(
     padding: int | None,
     streamer: BaseStreamer | None,
 ) -> tuple[Tensor, list[Run], list[int]]:
-    """`sequences` [B, n] and the decoded tokens, column by column, until the criteria have ended all of them.
+    """Append tokens to `sequences` [B, n], column by column, until the criteria have ended all of them.
 
-    Sequences advance independently; criteria and streamers see them in lockstep. One that has ended is padded with
-    `padding`, or goes on as long as others do if that is None, both as in transformers.
+    Sequences advance independently; criteria and streamers see them in lockstep. As in transformers, an ended sequence is
+    padded with `padding`, or continues while others do if that is None.
 
     Returns:
-        The sequences; each one's run, which may hold more tokens; and how many of its tokens each sequence has.
+        The sequences; their runs, which may hold more tokens; and how many tokens each sequence took.
     """
     batch = range(len(sequences))
     pending: list[deque[int]] = [deque() for _ in batch]
@@ -280,11 +227,9 @@ def _check_mode(config: GenerationConfig, arguments: Mapping[str, Any]) -> None:
             f"A speculative cascade samples or is greedy, and {mode.value.replace('_', ' ')} was asked for: leave "
             "num_beams at 1, and give the drafter as drafter=, with no other helper."
         )
-    for table, given in ((FIELDS, vars(config)), (ARGUMENTS, arguments)):
-        for name, advice in table.items():
-            value = given.get(name)
-            if advice not in _FIELDS and value is not None and value is not False:
-                raise RequestError(f"A speculative cascade does not serve {name}: {advice}.")
+    for name, advice in _REFUSED.items():
+        if any(given.get(name) not in (None, False) for given in (vars(config), arguments)):
+            raise RequestError(f"A speculative cascade does not serve {name}: {advice}.")
 
 
 def _returns_logits(config: GenerationConfig) -> bool:
@@ -292,7 +237,7 @@ def _returns_logits(config: GenerationConfig) -> bool:
 
 
 def _check_outputs(config: GenerationConfig, request: Request) -> None:
-    """Raise RequestError where the verifier's logits that are asked for are not there."""
+    """Raise RequestError if the verifier's logits are asked for and cannot be returned."""
     if request.return_logits and not get_method(request.method).verifies:
         raise RequestError(
             f"{request.method} runs no verifier, whose logits output_scores and output_logits are: leave them out."
@@ -306,10 +251,10 @@ def _check_outputs(config: GenerationConfig, request: Request) -> None:
 
 
 def _check_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> Cache | None:
-    """The empty cache among the model's inputs, if there is one.
+    """The empty cache among the model's inputs, if any.
 
     Raises:
-        RequestError: any model input other than ids at the positions from 0 on.
+        RequestError: there are model inputs other than ids at positions from 0.
     """
     given = {name: value for name, value in model_kwargs.items() if value is not None}
     if given.get("mm_encoder_outputs") == {}:  # a multimodal model, given text only
@@ -338,10 +283,10 @@ def _check_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> Cache |
 
 
 def _prompts(input_ids: Tensor, mask: Tensor | None) -> list[list[int]]:
-    """Each prompt's ids, without the padding on its left.
+    """The prompts' ids, without padding.
 
     Raises:
-        RequestError: a mask of another shape, with padding elsewhere, or of no token at all.
+        RequestError: the mask has another shape, padding elsewhere than on the left, or hides a whole prompt.
     """
     if mask is None:
         return input_ids.tolist()
@@ -365,8 +310,8 @@ def _unequal(name: str, given: Tensor, input_ids: Tensor) -> RequestError:
 
 
 def _settings(processors: LogitsProcessorList, samples: bool, padding: list[int]) -> dict[str, Any]:
-    """The settings of the request that is equivalent to these processors; `padding` counts each prompt's padding tokens."""
-    # Normalised logits have the same probabilities; their signs differ, which a penalty behind them would see.
+    """These processors as settings of a request; `padding` counts each prompt's padding tokens."""
+    # Normalisation changes no probability, but signs of logits, on which a later penalty depends.
     normalises = [isinstance(it, LogitNormalization) for it in processors]
     warpers = [it for it, is_norm in zip(processors, normalises, strict=True) if not is_norm]
     foreign = [type(it).__name__ for it in warpers if type(it) not in _WARPERS]
@@ -401,7 +346,7 @@ def _settings(processors: LogitsProcessorList, samples: bool, padding: list[int]
 
 
 def _check_warper(warper: LogitsProcessor, value: float) -> None:
-    """Raise RequestError where a warper differs from a default one of the same value in any other attribute."""
+    """Raise RequestError if a warper has an option other than `value`."""
     default = vars(type(warper)(value))  # type: ignore[call-arg]
     for name, own in vars(warper).items():
         if own != default[name]:
@@ -411,7 +356,7 @@ def _check_warper(warper: LogitsProcessor, value: float) -> None:
 
 
 def _check_penalty(penalty: RepetitionPenaltyLogitsProcessor, padding: list[int]) -> None:
-    """Raise RequestError unless the penalty is for all tokens but the padding."""
+    """Raise RequestError unless the penalty covers all tokens except padding."""
     ignored = 0 if penalty.prompt_ignore_length is None else penalty.prompt_ignore_length
     if (torch.tensor(padding) != torch.as_tensor(ignored).cpu()).any():
         raise RequestError(
@@ -421,7 +366,7 @@ def _check_penalty(penalty: RepetitionPenaltyLogitsProcessor, padding: list[int]
 
 
 def _banned(tokens: Tensor | Mapping[tuple[int, ...], float]) -> list[int]:
-    """Ids of suppressed tokens [n], or of the bad words that a bias of −inf forbids."""
+    """Ids of suppressed tokens [n], or of bad words, given with their bias of −inf."""
     if isinstance(tokens, Tensor):
         return tokens.tolist()
     if any(len(word) > 1 for word in tokens):
@@ -438,14 +383,14 @@ def _outputs(
     runs: list[Run],
     counts: list[int],
 ) -> tuple[Any, Any]:
-    """Scores and logits, [B, V] for each new column and 0 after a sequence's end; each None where it was not asked for."""
+    """Scores and logits, [B, V] for each new column and 0 after a sequence's end; None unless asked for."""
     if not _returns_logits(config):
         return None, None
     new, size = max(counts), runs[0].verifier_logits.shape[-1]
-    kept = torch.zeros(new, len(runs), size, device=sequences.device)
+    cached = torch.zeros(new, len(runs), size, device=sequences.device)
     for row, (run, count) in enumerate(zip(runs, counts, strict=True)):
-        kept[:count, row] = run.verifier_logits[:count].to(kept)
-    # What was kept has the penalty already.
+        cached[:count, row] = run.verifier_logits[:count].to(cached)
+    # The runs' logits include the penalty.
     after = LogitsProcessorList(
         it for it in processors if not isinstance(it, RepetitionPenaltyLogitsProcessor)
     )
@@ -456,13 +401,13 @@ def _outputs(
             after(cast(LongTensor, sequences[:, : begin + step]), logits.clone()).masked_fill(
                 has_ended[step, :, None].to(logits.device), 0.0
             )
-            for step, logits in enumerate(kept)
+            for step, logits in enumerate(cached)
         )
-    return scores, tuple(kept) if config.output_logits else None
+    return scores, tuple(cached) if config.output_logits else None
 
 
 def _fill(cache: Cache, verifier: PreTrainedModel, sequences: Tensor, mask: Tensor | None) -> None:
-    """Have the verifier read all tokens but the last into the cache, as after `generate`."""
+    """Let the verifier read all tokens but the last into the cache, as `generate` leaves it."""
     ids = sequences[:, :-1].to(verifier.device)
     inputs = dict[str, Any]()
     if mask is not None:
@@ -472,12 +417,12 @@ def _fill(cache: Cache, verifier: PreTrainedModel, sequences: Tensor, mask: Tens
 
 
 def _padding(config: GenerationConfig, criteria: StoppingCriteriaList) -> int | None:
-    """The id that fills ended sequences; transformers pads only where a criterion has EOS ids."""
+    """The id that pads ended sequences; transformers pads only if a criterion has EOS ids."""
     return padding_id(config) if any(hasattr(it, "eos_token_id") for it in criteria) else None
 
 
 def _pair(drafter: PreTrainedModel | None, verifier: PreTrainedModel, config: GenerationConfig) -> ModelPair:
-    """A pair of the two unchanged models, without a tokenizer."""
+    """A pair of the two models, without a tokenizer."""
     drafter = _unwrapped(drafter)
     models = {"drafter": drafter, "verifier": verifier}
     if drafter.device.type != verifier.device.type:
@@ -500,7 +445,7 @@ def _pair(drafter: PreTrainedModel | None, verifier: PreTrainedModel, config: Ge
 
 
 def _unwrapped(drafter: Any) -> PreTrainedModel:
-    """The drafter itself, out of `torch.compile` or of a container for several devices."""
+    """The drafter, taken out of `torch.compile` or of a container for several devices."""
     if isinstance(drafter, nn.Module) and not isinstance(drafter, PreTrainedModel):
         drafter = extract_model_from_parallel(drafter, keep_torch_compile=False)
     if isinstance(drafter, PreTrainedModel):
@@ -517,5 +462,5 @@ def _unwrapped(drafter: Any) -> PreTrainedModel:
 
 @cache
 def _no_tokenizer() -> PreTrainedTokenizerBase:
-    """A tokenizer that decodes every id to nothing: a pair has one, for the texts of traces, which nobody reads here."""
+    """A tokenizer that decodes every id to nothing: a pair needs one, for the texts of traces, which are unused here."""
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(BPE()))

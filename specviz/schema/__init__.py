@@ -1,1 +1,1 @@
-"""What can be asked for and what happened: request settings, traces and their file format. Plain data."""
+"""Request settings, traces and the trace file format. Plain data."""

@@ -1,7 +1,7 @@
-"""What a request may ask for: its fields, their defaults and their bounds, written once and checked here, in sentences.
+"""A request's settings: fields, defaults and bounds, written once.
 
-The shell's options, the endpoints' parameters, the page's controls, links and traces are made of `SETTINGS`; `specviz.app.settings` has
-their words. Knows no model: whether a prompt fits a context is checked by the engine.
+`SETTINGS` defines the shell's options, the endpoints' parameters, the page's controls, links and traces;
+`specviz.app.settings` has their words. The engine checks whether a prompt fits a model's context.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from specviz.errors import RequestError, has_half_characters, quoted
 
 AUTO: Literal["auto"] = "auto"
-"""The draft length that the engine chooses."""
+"""The draft length that leaves K to the engine."""
 MAX_DRAFT_LENGTH = 16
 MAX_INSPECT = 100
 DEFAULT_METHOD = "cascade_tokenV3"
@@ -22,16 +22,16 @@ DEFAULT_METHOD = "cascade_tokenV3"
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a request: its type, its default, and which values are valid.
+    """One setting of a request: its type, default and valid values.
 
     Attributes:
-        low, high: the smallest and the largest valid number; None is no bound. Only numbers have `low`.
+        low, high: smallest and largest valid number; None is no bound. Only numbers have `low`.
         excludes_low: `low` itself is not valid.
-        word: a value that is valid beside the numbers.
-        endpoints: which take it; "pane" stands for each pane of `compare`.
-        warps: a sampling parameter: `specviz.core.sampling.Warp` has a field of that name.
-        added: after traces of version 4, so that older ones lack it and mean its default.
-        name, kind, default: of its field; `kind` is the type in which clients give it, where that is not the field's.
+        word: a valid value that is no number.
+        endpoints: endpoints that take it; "pane" is each pane of `compare`.
+        warps: whether it is a sampling parameter, a field of `specviz.core.sampling.Warp`.
+        added: whether it is newer than version 4 of traces; a trace without it means its default.
+        name, kind, default: of its field; `kind` is the type for clients, if it differs from the field's.
     """
 
     low: float | None = None
@@ -60,10 +60,10 @@ class Setting:
         return f"from {self.low:g} to {self.high:g}"
 
     def check(self, value: object) -> None:
-        """Raises RequestError where `value` is out of range, with a sentence that says what is right."""
+        """Raise RequestError if `value` is not valid."""
         if self.low is None or (self.word and value == self.word) or self._holds(value):
             return
-        if value is self.default is None:  # known once the pair is
+        if value is self.default is None:  # the pair has the default
             return
         number = "a whole number" if self.is_whole else "a number"
         words = f' or "{self.word}"' if self.word else ""
@@ -85,7 +85,7 @@ def _setting(default: Any, **bounds: Any) -> Any:
 
 @dataclass
 class Settings:
-    """How to continue a prompt. Fields are in the order in which they may be given; new ones are added at the end."""
+    """How to continue a prompt. The order of the fields is public: new ones are added at the end."""
 
     method: str = _setting(DEFAULT_METHOD, endpoints=("generate", "pane"))
     lenience: float = _setting(None, kind=float | None, endpoints=("generate", "pane"))
@@ -106,7 +106,7 @@ class Settings:
 
     @property
     def warp(self) -> tuple[Any, ...]:
-        """The sampling parameters, in the order of `specviz.core.sampling.Warp`."""
+        """The sampling parameters, as fields of `specviz.core.sampling.Warp`."""
         return tuple(getattr(self, name) for name in _WARPS)
 
 
@@ -121,12 +121,12 @@ def _registered() -> dict[str, Setting]:
 
 
 SETTINGS: dict[str, Setting] = _registered()
-"""Every setting by its name, in the order of the fields."""
+"""Every setting by name, in the order of the fields."""
 _WARPS = tuple(name for name, each in SETTINGS.items() if each.warps)
 
 
 def arguments(endpoint: str) -> list[str]:
-    """The names of the arguments of the endpoint "generate" or "compare", in the order in which they may be given; a new setting comes last."""
+    """Names of the arguments of the endpoint "generate" or "compare", in their public order."""
     names = [name for name, each in SETTINGS.items() if endpoint in each.endpoints]
     if endpoint == "compare":
         return ["prompt", "panes", "pair", *names]
@@ -137,16 +137,16 @@ def arguments(endpoint: str) -> list[str]:
 
 @dataclass
 class Prompt:
-    """What is to be continued: exactly one of `prompt`, `messages`, `token_ids`."""
+    """What to continue: exactly one of `prompt`, `messages`, `token_ids`."""
 
     prompt: str | None = None
-    # Left out of the hash, which mappings have none of.
+    # Not part of the hash: mappings have none.
     messages: Sequence[Mapping[str, str]] | None = field(default=None, hash=False)
     token_ids: Sequence[int] | None = None
     raw: bool = False
 
     def check_prompt(self) -> None:
-        """Raises RequestError where there is nothing to continue, or more than one thing."""
+        """Raise RequestError unless there is exactly one valid thing to continue."""
         given = [name for name in ("prompt", "messages", "token_ids") if getattr(self, name) is not None]
         if len(given) != 1:
             raise RequestError(
@@ -171,11 +171,7 @@ class Prompt:
 
 
 def _whole_numbers(ids: Any) -> tuple[int, ...]:
-    """Ids as plain ints, from a list, a tuple, or one dimension of a tensor or an array.
-
-    Raises:
-        RequestError: they are anything else, or below 0.
-    """
+    """Ids as plain ints, from a list, a tuple, or a tensor or array of one dimension; RequestError for anything else."""
     try:
         found = ids.tolist() if hasattr(ids, "tolist") else ids  # of torch, of numpy
         if not isinstance(found, Sequence) or isinstance(found, str | bytes | bytearray):
@@ -204,14 +200,14 @@ def _is_conversation(messages: object) -> bool:
 
 @dataclass(frozen=True)
 class Continuation:
-    """What a request goes on from instead of beginning anew: the first tokens of another run. `Run.fork` makes it.
+    """The beginning of another run that a request continues; `Run.fork` makes it.
 
     Attributes:
         prompt: of that run.
-        text: its text up to there, without a chosen token's.
-        tokens: how many tokens of it are kept, chosen ones among them.
-        chosen: id of the token that somebody put in the next place, whatever the models would have written; None where nobody did.
-        chosen_text: what that token adds to the text; known once the engine has it.
+        text: its text up to the fork, without the chosen token's.
+        tokens: number of its tokens up to the fork, chosen ones included.
+        chosen: id of a token that was inserted at the fork; None without one.
+        chosen_text: what that token adds to the text; the engine sets it.
     """
 
     prompt: str
@@ -223,41 +219,40 @@ class Continuation:
 
 @dataclass(unsafe_hash=True)
 class Request(Settings, Prompt):
-    """One request to an engine. It cannot be changed; `dataclasses.replace` makes another.
+    """One immutable request to an engine; `dataclasses.replace` makes another.
 
     Attributes:
-        prompt: text; wrapped as a user's turn where the pair is a chat model, unless `raw`.
+        prompt: text; a user's turn if the pair is a chat model, unless `raw`.
         messages: a conversation, [{"role": ..., "content": ...}, ...], for chat models.
-        token_ids: the exact ids to continue: a list, or a tensor or an array of one dimension; kept as a tuple of ints.
-        raw: take `prompt` as it is, without the chat template.
+        token_ids: exact ids to continue: a list, or a tensor or array of one dimension; stored as a tuple of ints.
+        raw: `prompt` is used without the chat template.
         method: one of `specviz.core.methods.METHODS`.
-        lenience: within the method's range; where None is given, it is the method's default from here on.
-        draft_length: K, draft tokens per round, 1 to 16; or "auto", which leaves it to the engine. Never changes the text, only the speed.
+        lenience: within the method's range; None becomes the method's default.
+        draft_length: K, draft tokens per round, 1 to 16, or "auto". Changes the speed, never the text.
         temperature: >= 0; 0 is greedy.
         top_k: keep the k most probable tokens; 0 keeps all.
         top_p: in (0, 1]; 1 keeps all.
-        min_p: in [0, 1]; keeps tokens at least so many times as probable as the most probable one; 0 keeps all.
-        rule: an expression that says when a token is trusted, for the method own_rule.
-        repetition_penalty: from 0.01 to 100; the logits of both models at tokens of the prompt and of the text so far are divided by
-            it where they are positive, and multiplied by it where they are negative. 1 is off; None takes that of the verifier's
-            generation config.
-        seed: >= 0; the text depends on it alone.
+        min_p: in [0, 1]; keep tokens with probability >= min_p × the top token's; 0 keeps all.
+        rule: for the method own_rule: an expression that says when a token is trusted.
+        repetition_penalty: from 0.01 to 100; divides positive logits of tokens in prompt and text, multiplies negative ones, in
+            both models. 1 is off; None takes that of the verifier's generation config.
+        seed: >= 0; the only source of randomness.
         max_new_tokens: >= 1.
         forbidden_tokens: ids, or strings that are one token each; never drafted, never emitted.
         echo: the run's text begins with the prompt.
-        inspect: record this many of the most probable tokens of q, p and pi for every token.
-        return_logits: the run keeps both models' logits at every emitted position.
-        continues: the run that `token_ids` are the beginning of, where they are that of one.
+        inspect: number of most probable tokens of q, p and pi to record for every token.
+        return_logits: the run has both models' logits at every emitted position.
+        continues: the run that `token_ids` begin, for a fork.
 
     Raises:
-        RequestError: for any value out of its range, with a sentence that says what is right.
+        RequestError: a value is not valid.
     """
 
     return_logits: bool = False
     continues: Continuation | None = None
 
     def __post_init__(self) -> None:
-        # Brings torch, which the shell's --help can do without.
+        # Imports torch, which the shell's --help does without.
         from specviz.core.methods import get_method
 
         method = get_method(self.method, self.rule)
@@ -266,14 +261,14 @@ class Request(Settings, Prompt):
         for name, setting in SETTINGS.items():
             setting.check(getattr(self, name))
         self.check_prompt()
-        # Copies, which whoever gave them cannot change any more.
+        # Copies, so that the caller cannot change them.
         if isinstance(self.forbidden_tokens, list):
             object.__setattr__(self, "forbidden_tokens", tuple(self.forbidden_tokens))
         if self.messages is not None:
             object.__setattr__(self, "messages", tuple(dict(message) for message in self.messages))
 
     def __setattr__(self, name: str, value: object) -> None:
-        # Not `frozen=True`: a run has the same settings, can change in other ways, and could not inherit them then.
+        # Not `frozen=True`: a mutable run inherits the same settings.
         if name in self.__dict__:
             raise FrozenInstanceError(f"A request cannot be changed: {name!r} is set already.")
         super().__setattr__(name, value)

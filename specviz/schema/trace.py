@@ -1,7 +1,6 @@
 """What happened in a run: Run, Round, Token.
 
-Everything here comes from the decisions themselves; rates are derived from it and never stored. Knows no model, no tensor
-and no page; the file format is `specviz.schema.trace_file`.
+Decisions are stored; rates are derived from them. `specviz.schema.trace_file` has the file format.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from specviz.schema.trace_file import AT_END, AT_END_IF_ANY, IF_ANY, UNSAVED
 
 STOP_REASONS = ("eos", "length", "context", "cancelled", "time")
 CUT = ("", "cancelled", "time")
-"""Stop reasons of a text that would have gone on, and of one that still does."""
+"""Stop reasons of an unfinished text: still running, or interrupted."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Draft(Proposal):
-    """A rejected draft token: its probability under drafter, verifier and target."""
+    """A rejected draft token, and its probability under q, p and pi."""
 
     p: float
     pi: float
@@ -42,7 +41,7 @@ class Draft(Proposal):
 
 @dataclass(frozen=True)
 class RuleTest:
-    """The two sides of a deferral test for the examined draft token."""
+    """A deferral test of the examined draft token."""
 
     score: float
     threshold: float
@@ -60,7 +59,7 @@ class Likely:
 
 @dataclass(frozen=True)
 class Top:
-    """The most probable tokens of q, p and pi, most probable first; None where that model did not run."""
+    """The most probable tokens of q, p and pi, in descending order; None if that model did not run."""
 
     q: list[Likely] | None
     p: list[Likely] | None
@@ -69,7 +68,7 @@ class Top:
 
 @dataclass(frozen=True)
 class Alternative:
-    """A method, and the lenience at which every token is asked what it would have done."""
+    """A method and a lenience whose verdict is recorded for every token."""
 
     method: str
     lenience: float
@@ -80,11 +79,11 @@ class WhatIf:
     """What each of the run's alternatives would have done with the examined draft token, at the same coin.
 
     Attributes:
-        acceptance: in the order of the run's alternatives; accepted where coin < acceptance.
-        flips: of each alternative, the leniences from which on its verdict is the other one, ascending; at most two. None where
-            that is not known, as of a rule of your own.
-        kept: [from, to) the leniences between which this run's rule, having rejected, draws the same replacement;
-            None where that does not depend on lenience, or nothing was rejected.
+        acceptance: of each alternative: accepted where coin < acceptance.
+        flips: of each alternative: the critical leniences, at which its verdict changes, ascending, at most two. None if
+            unknown, as for a rule of your own.
+        kept: [from, to), the range of leniences in which this run's rule, having rejected, draws the same replacement;
+            None if that does not depend on lenience, or nothing was rejected.
     """
 
     acceptance: list[float]
@@ -97,18 +96,19 @@ class Token:
     """One emitted token.
 
     Attributes:
-        id, text, label: the id; the text it completes ("" for special tokens and where what it says may still change, as the
-            first bytes of a character; the last token has also what was unfinished until then); how to name it alone.
+        text: the text that it completes. "" for special tokens and for the first bytes of an unfinished character, which the
+            token that finishes it has; the last token also has what is still unfinished.
+        label: how to show it alone.
         position: absolute, prompt included.
         round: index of its round.
         accepted: drafted and accepted; otherwise drawn by the verifier.
         special: an end-of-text marker or the like.
         draft: the draft token that was rejected here.
-        q, p, pi: probability of this token under drafter, verifier, target; None where that model did not run.
-        acceptance, coin: of the examined draft token: accepted where coin < acceptance. None where none was examined.
+        q, p, pi: probability of this token under drafter, verifier, target; None if that model did not run.
+        acceptance, coin: of the examined draft token: accepted where coin < acceptance. None if none was examined.
         rule: the deferral test, for the cascades.
-        top: the most probable tokens, where inspection was asked for.
-        what_if: what other methods and leniences would have done, where inspection was asked for and both models ran.
+        top: the most probable tokens, with inspection.
+        what_if: what other methods and leniences would have done, with inspection and if both models ran.
     """
 
     id: int
@@ -131,15 +131,15 @@ class Token:
 
 @dataclass(frozen=True)
 class Round:
-    """One round: up to K draft tokens, one verifier pass, at most K tokens. Seconds are those of the whole batch's round.
+    """One round: up to K draft tokens, one verifier pass, at most K tokens. Seconds are the whole batch's.
 
     Attributes:
-        draft_length: K. The K-th draft token counts only where all before it were accepted, so there are K of them or one
-            less. 0 where the drafter does not run.
+        draft_length: K; 0 if the drafter does not run. There are K proposals or one less, since the K-th counts only if
+            all before it were accepted.
         proposals: the draft tokens.
         examined, accepted: how many of them were.
         drafter_seconds, verifier_seconds: of the forward passes, and of drawing the draft tokens.
-        tokens: what was emitted.
+        tokens: the emitted tokens.
     """
 
     index: int
@@ -166,28 +166,28 @@ class Models:
 
 @dataclass(kw_only=True)
 class Run(Settings, Models):
-    """One request, served: its settings and everything that was decided.
+    """A served request: its settings and everything that was decided.
 
-    `draft_length` is None where it was left to the engine: then the rounds have it.
-    `stop_reason` is "eos", "length", "context" (the models' context is full), "cancelled" or "time" (a server's
-    deadline passed); "" while it runs. `neighbours` is the most texts of others that a round was shared with.
-    `alternatives` are what every token's `what_if` speaks of, this run's own method among them; empty without.
-    `tail` is what was unfinished where a run was cut ("cancelled" or "time"), such as half a character, which reads U+FFFD.
-    `continues` says whose first tokens `prompt_ids` end with, where this is a fork of another run: its own tokens begin there.
-    `verifier_calls` and `drafter_calls` count forward passes in rounds, as far as this run had a use for them; prefill is
-    not among them.
-    `drafter_logits` and `verifier_logits` ([tokens, V], on request) are not part of a saved trace.
+    Attributes:
+        draft_length: None if it was left to the engine: then the rounds have it.
+        alternatives: what every token's `what_if` refers to, this run's method included; empty without inspection.
+        continues: the run whose first tokens end `prompt_ids`, for a fork; its own tokens begin there.
+        stop_reason: "eos", "length", "context" (the models' context is full), "cancelled", "time" (a server's deadline); "" while running.
+        verifier_calls, drafter_calls: forward passes in rounds that this run needed; prefill is not counted.
+        neighbours: maximum number of concurrent sequences of others.
+        tail: text left unfinished by "cancelled" or "time", such as half a character as U+FFFD.
+        drafter_logits, verifier_logits: [tokens, V], on request; not saved.
     """
 
     lenience: float = field()
-    draft_length: int | None = field()  # type: ignore[assignment]  # as it was used, not as it was asked for
+    draft_length: int | None = field()  # type: ignore[assignment]  # as used, not as requested
     forbidden_tokens: list[int] = field()
-    repetition_penalty: float = 1.0  # as it was used; older traces have none
+    repetition_penalty: float = 1.0  # as used; older traces have none
     prompt: str
     prompt_ids: list[int]
     alternatives: list[Alternative]
     continues: Continuation | None = field(default=None, metadata=IF_ANY)
-    rounds: list[Round] = field(default_factory=list, metadata=UNSAVED)  # each has a line of its own
+    rounds: list[Round] = field(default_factory=list, metadata=UNSAVED)  # each has its own line
     stop_reason: str = field(default="", metadata=AT_END)
     seconds: float = field(default=0.0, metadata=AT_END)
     prefill_seconds: float = field(default=0.0, metadata=AT_END)
@@ -202,9 +202,7 @@ class Run(Settings, Models):
     def for_request(
         request: Request, *, forbidden_tokens: list[int], repetition_penalty: float, **more: Any
     ) -> Run:
-        """The run of a request, before its first round: the request's settings, two of them as the pair takes them, and `more` fields
-        of a run.
-        """
+        """The run of a request before its first round; two settings are those of the pair, `more` are fields of the run."""
         settings = {name: getattr(request, name) for name in SETTINGS}
         settings["draft_length"] = None if request.draft_length == AUTO else request.draft_length
         settings |= {"forbidden_tokens": forbidden_tokens, "repetition_penalty": repetition_penalty}
@@ -212,19 +210,18 @@ class Run(Settings, Models):
         return Run(**settings | more)
 
     def fork(self, tokens: int, *, chosen: int | None = None, **changes: Any) -> Request:
-        """A request that keeps the first `tokens` tokens of this run and goes on from there, with the same seed and coins.
+        """A request that continues this run after its first `tokens` tokens, with the same seed and uniforms.
 
-        What it writes is what a whole run with these settings would have written from there on, had its text begun so (laws 2 and 3).
+        It writes what a whole run with these settings would have written from there (laws 2 and 3).
 
         Args:
-            tokens: 0 to as many as the run has; the end-of-text marker cannot be kept.
-            chosen: id of a token to put in the next place, whatever the models would have written.
-            changes: settings of the fork that differ from the run's. With another `method` the lenience is that method's own,
-                and there is no rule of one's own, unless given; `max_new_tokens` counts from the fork on, and is by default what the run had left.
+            tokens: 0 to the length of the run, without the end-of-text marker.
+            chosen: id of a token to insert at the fork.
+            changes: settings that differ from the run's. Another `method` comes with its default lenience and no rule of your
+                own, unless given. `max_new_tokens` counts from the fork; the default is what the run had left.
 
         Raises:
-            RequestError: for a number of tokens that the run does not have, where no token is left to write, and for settings out
-                of their ranges.
+            RequestError: the run has fewer tokens, none is left to write, or a setting is not valid.
         """
         ids = self.token_ids
         most = len(ids) - (self.stop_reason == "eos")
@@ -232,11 +229,11 @@ class Run(Settings, Models):
             raise RequestError(
                 f"tokens is {quoted(tokens)}; this run can be forked after 0 to {most} tokens."
             )
-        kept = ids[:tokens] + ([] if chosen is None else [chosen])
+        own = ids[:tokens] + ([] if chosen is None else [chosen])
         settings: dict[str, Any] = {name: getattr(self, name) for name in SETTINGS}
         settings |= {
             "draft_length": self.draft_length or AUTO,
-            "max_new_tokens": self.max_new_tokens - len(kept),
+            "max_new_tokens": self.max_new_tokens - len(own),
         }
         if changes.get("method", self.method) != self.method:
             settings |= {"lenience": None, "rule": ""}
@@ -245,8 +242,8 @@ class Run(Settings, Models):
             raise RequestError("Nothing is left to write here: the run was asked for no more tokens.")
         before = self.continues or Continuation(self.prompt, "", 0)
         text = before.text + before.chosen_text + "".join(token.text for token in self.tokens[:tokens])
-        continues = Continuation(before.prompt, text, before.tokens + len(kept), chosen)
-        return Request(token_ids=[*self.prompt_ids, *kept], continues=continues, **settings)
+        continues = Continuation(before.prompt, text, before.tokens + len(own), chosen)
+        return Request(token_ids=[*self.prompt_ids, *own], continues=continues, **settings)
 
     @property
     def tokens(self) -> list[Token]:
@@ -260,42 +257,42 @@ class Run(Settings, Models):
 
     @property
     def accepted(self) -> list[bool]:
-        """For each emitted token, whether it was drafted and accepted."""
+        """Whether each emitted token was drafted and accepted."""
         return [token.accepted for token in self.tokens]
 
     @property
     def text(self) -> str:
-        """What `tokenizer.decode(ids, skip_special_tokens=True)` makes of the new tokens; of those it kept too, for a fork.
+        """The new tokens as `tokenizer.decode(ids, skip_special_tokens=True)` has them; of a fork, the whole text.
 
-        Where `echo` was asked for, the prompt's text comes before it.
+        With `echo`, the prompt comes first.
         """
-        kept = self.continues.text + self.continues.chosen_text if self.continues else ""
-        told = "".join(token.text for token in self.tokens)
-        return (self.prompt if self.echo else "") + kept + told + self.tail
+        before = self.continues.text + self.continues.chosen_text if self.continues else ""
+        new = "".join(token.text for token in self.tokens)
+        return (self.prompt if self.echo else "") + before + new + self.tail
 
     @property
     def acceptance_rate(self) -> float | None:
-        """Accepted / examined draft tokens; None where nothing was examined."""
+        """Accepted / examined draft tokens; None if nothing was examined."""
         return _ratio(self._sum("accepted"), self._sum("examined"))
 
     @property
     def draft_utilisation(self) -> float | None:
-        """Accepted / drafted tokens; None where nothing was examined."""
+        """Accepted / drafted tokens; None if nothing was examined."""
         return _ratio(self._sum("accepted"), self._drafted if self._sum("examined") else 0)
 
     @property
     def mean_draft_length(self) -> float | None:
-        """Draft tokens in a round, on average; None where nothing was drafted."""
+        """Mean number of draft tokens in a round; None if nothing was drafted."""
         return _ratio(self._drafted, len(self.rounds)) or None
 
     @property
     def block_efficiency(self) -> float | None:
-        """Tokens emitted per verifier call; None where the verifier never ran."""
+        """Tokens emitted per verifier call; None if the verifier never ran."""
         return _ratio(len(self.tokens), self.verifier_calls)
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Tokens over the seconds of computing, reading the prompt included."""
+        """Tokens per second of computing, prefill included."""
         return _ratio(len(self.tokens), self.seconds)
 
     @property
@@ -306,13 +303,13 @@ class Run(Settings, Models):
         return sum(getattr(r, name) for r in self.rounds)
 
     def summary(self) -> dict[str, Any]:
-        """The run's public fields as one JSON-ready object: settings, text, figures, rounds."""
+        """Settings, text, figures and rounds as one JSON-ready object."""
         figures = {name: getattr(self, name) for name in _FIGURES} | trace_file.ending(self)
         figures = {name: value for name, value in figures.items() if name not in ("neighbours", "tail")}
         return trace_file.opening(self) | figures | {"rounds": [asdict(r) for r in self.rounds]}
 
     def lines(self) -> Iterator[str]:
-        """The trace, line by line, each ending in a newline."""
+        """The lines of the trace, each with its newline."""
         yield trace_file.header_line(self)
         for round_ in self.rounds:
             yield trace_file.round_line(round_)
@@ -320,11 +317,7 @@ class Run(Settings, Models):
             yield trace_file.end_line(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the trace as JSON lines; a file of that name is replaced whole or not at all.
-
-        Raises:
-            TraceError: the file cannot be written.
-        """
+        """Write the trace, whole or not at all; TraceError if it cannot be written."""
         try:
             write_whole(Path(path), "".join(self.lines()))
         except OSError as error:
@@ -335,7 +328,7 @@ class Run(Settings, Models):
         """Read a trace file.
 
         Raises:
-            TraceError: unreadable, foreign, truncated, damaged, or of a schema version this one does not know.
+            TraceError: the file is unreadable, foreign, truncated, damaged, or of an unknown version.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
@@ -358,10 +351,10 @@ def _ratio(part: float, whole: float) -> float | None:
 
 
 def parse_trace(lines: Iterable[str]) -> Run:
-    """Build a Run from the lines of a trace; they are taken as untrusted and checked field by field.
+    """A Run from the lines of a trace, which are untrusted.
 
     Raises:
-        TraceError: foreign, truncated, damaged, or of a schema version this one does not know.
+        TraceError: the trace is foreign, truncated, damaged, or of an unknown version.
     """
     run = trace_file.parse(lines, Run, Round)
     if run.stop_reason not in STOP_REASONS:

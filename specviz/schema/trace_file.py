@@ -1,7 +1,6 @@
-"""The file format of a trace: JSON lines, with a schema version.
+"""The file format of a trace: JSON lines, one for the run, one for each round, one for the end.
 
-One JSON object a line: the run, then every round, then the end. The fields are those of the classes that are read and
-written, with the marks below. Knows what differed in older versions; knows nothing of what a field means.
+The fields are those of the classes that are read and written, with the marks below.
 """
 
 from __future__ import annotations
@@ -23,16 +22,15 @@ from specviz.schema.settings import SETTINGS
 SCHEMA = "specviz-trace"
 VERSION = 4
 READABLE = (2, 3, 4)
-"""Versions that are read; up to 2 the draft length was always a number, up to 3 a round drafted all its K tokens."""
+"""Readable versions; in 2 the draft length was always a number, up to 3 a round drafted all its K tokens."""
 
 AT_END = {"line": "end"}
-"""Marks a run's field that the last line has; the first one has those without a mark."""
+"""Marks a field in the last line; fields without a mark are in the first one."""
 IF_ANY = {"optional": True}
-"""Marks one that the first line has only where there is something to say."""
+"""Marks a field that is left out if empty."""
 AT_END_IF_ANY = AT_END | IF_ANY
-"""Marks one that the last line has where it is not zero."""
 UNSAVED = {"line": ""}
-"""Marks one that neither has."""
+"""Marks a field in neither line."""
 
 R = TypeVar("R")
 
@@ -40,40 +38,40 @@ _FOREIGN = "This is not a SpecViz trace: its first line must be the run's own."
 
 
 def opening(run: Any) -> dict[str, Any]:
-    """What is known of a run when it begins, by the names of its fields."""
+    """Fields of a run that are known when it begins."""
     return _known(run, "run")
 
 
 def ending(run: Any) -> dict[str, Any]:
-    """What is known of a run only when it is over, by the names of its fields."""
+    """Fields of a run that are known when it is over."""
     return _known(run, "end")
 
 
 def header_line(run: Any) -> str:
-    """First line of a trace: what was asked of whom."""
+    """The first line of a trace."""
     head = {"type": "run", "schema": SCHEMA, "version": VERSION, "specviz": __version__}
     return _line(head | opening(run))
 
 
 def round_line(round_: Any) -> str:
-    """One round of a trace. A page asks for many of them a second, of dozens of tokens each with inspection."""
+    """The line of a round. By orjson, since a page asks for many of them a second."""
     record = {"type": "round"} | vars(round_)
     try:
         return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE).decode()
-    except orjson.JSONEncodeError:  # a whole number of more than 64 bits, in a trace that was read
+    except orjson.JSONEncodeError:  # an integer of more than 64 bits, in a trace that was read
         return _line(record)
 
 
 def end_line(run: Any) -> str:
-    """Last line of a trace: why it stopped and what it took."""
+    """The last line of a trace."""
     return _line({"type": "end"} | ending(run))
 
 
 def parse(lines: Iterable[str], run_type: type[R], round_type: type) -> R:
-    """A `run_type` with its `rounds`, from untrusted lines that are checked field by field.
+    """A `run_type` with its `rounds`, from untrusted lines, checked field by field.
 
     Raises:
-        TraceError: foreign, truncated, damaged, or of a schema version this one does not know.
+        TraceError: the trace is foreign, truncated, damaged, or of an unknown version.
     """
     header, *rounds, end = _records(lines)
     version = header["version"]
@@ -84,7 +82,7 @@ def parse(lines: Iterable[str], run_type: type[R], round_type: type) -> R:
     hints = get_type_hints(run_type) | ({"draft_length": int} if version == 2 else {})
     values: dict[str, Any] = {}
     for part, record, number in (("run", header, 1), ("end", end, len(rounds) + 2)):
-        # What an older trace cannot have is left out: it means its default.
+        # A field that an older trace cannot have means its default.
         known = [name for name in _names(run_type, part) if name in record or not _may_lack(run_type, name)]
         if missing := [name for name in known if name not in record]:
             raise TraceError(f"Line {number} of this trace is damaged: {missing[0]!r} is missing.")
@@ -94,7 +92,7 @@ def parse(lines: Iterable[str], run_type: type[R], round_type: type) -> R:
 
 
 def _known(run: Any, line: str) -> dict[str, Any]:
-    """What one of these lines says of a run, without what is optional and empty."""
+    """The fields of a line, without optional ones that are empty."""
     optional = _optional(type(run))
     found = {name: _plain(getattr(run, name)) for name in _names(type(run), line)}
     return {name: value for name, value in found.items() if value or name not in optional}
@@ -105,7 +103,7 @@ def _optional(run_type: type) -> set[str]:
 
 
 def _names(run_type: type, line: str) -> list[str]:
-    """The fields of a run that its first line ("run") or its last one ("end") has."""
+    """Names of the fields in the line "run" or "end"."""
     return [each.name for each in fields(run_type) if each.metadata.get("line", "run") == line]
 
 
@@ -114,7 +112,7 @@ def _may_lack(run_type: type, name: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: dataclasses as objects, those of a list too."""
+    """A value with its dataclasses as dictionaries."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
@@ -168,12 +166,12 @@ def _check_header(record: dict[str, Any]) -> None:
 
 @cache
 def _hints(kind: type) -> Mapping[str, Any]:
-    """The types of a dataclass's fields; to find them takes as long as to check a hundred values."""
+    """The types of a dataclass's fields, cached: finding them takes as long as checking a hundred values."""
     return get_type_hints(kind)
 
 
 def _build(kind: Any, value: Any, name: str, line: int) -> Any:
-    """`value` as a `kind` (a dataclass, list[...], X | None, int, float, str, bool), checked all the way down."""
+    """`value` as a `kind` (a dataclass, list[...], X | None, int, float, str, bool), checked recursively."""
     if get_origin(kind) is UnionType:
         return None if value is None else _build(get_args(kind)[0], value, name, line)
     if get_origin(kind) is list and isinstance(value, list):

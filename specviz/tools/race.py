@@ -1,7 +1,4 @@
-"""Records the race that the page opens with: one prompt, written by the verifier alone and by drafting and checking.
-
-Knows pairs, the engine and traces; knows no page and no file.
-"""
+"""Records the page's opening race: one text, written by the verifier alone and by speculative decoding."""
 
 from __future__ import annotations
 
@@ -35,13 +32,13 @@ _PROMPTS = (
 
 @dataclass(frozen=True)
 class RacePlan:
-    """What is tried, and how often what is kept is timed.
+    """The candidates of a race.
 
     Attributes:
-        prompts: the one whose text takes the fewest verifier calls for a token is raced.
-        draft_lengths: the one of the shortest median time is raced.
-        repetitions: times that each is timed.
-        tokens: most tokens of the text.
+        prompts: the one with the most tokens per verifier call is chosen.
+        draft_lengths: the one with the shortest median time is chosen.
+        repetitions: number of timed runs of each.
+        tokens: maximum length of the text.
     """
 
     prompts: tuple[str, ...] = _PROMPTS
@@ -53,22 +50,22 @@ class RacePlan:
 _TRIED_LENGTH = 8
 """The draft length at which prompts are compared."""
 _INSPECT = 5
-"""Most probable tokens recorded of each model, as in the other recorded runs."""
+"""Number of most probable tokens to record, as in the other recorded runs."""
 
 
 def record_race(pair: ModelPair, plan: RacePlan, on_start: Callable[[str], None]) -> tuple[Race, list[Run]]:
-    """Choose a prompt and a draft length, and time both contenders in turn, each alone on the machine.
+    """Choose a prompt and a draft length, then time both contenders in turn.
 
-    Of each the run of median time is kept: first the verifier's, then the drafted one. Third comes the drafted one once more,
-    inspected. `on_start` is called with what is done.
+    Returns the runs of median time, the verifier's first, and the drafted run once more with inspection. `on_start` is
+    called with each stage.
 
     Raises:
-        EngineError: their texts are not the same, token for token, or inspecting changed a decision.
+        EngineError: the texts differ, or inspection changed a decision.
     """
     engine = Engine(pair)
 
     def serve(prompt: str, **settings: Any) -> Run:
-        # Temperature 0, where lossless means the very same text.
+        # At temperature 0 lossless decoding writes the verifier's own text.
         settings |= {"temperature": 0.0, "max_new_tokens": plan.tokens}
         return engine.generate(Request(prompt=prompt, **settings))[0]
 
@@ -85,13 +82,13 @@ def record_race(pair: ModelPair, plan: RacePlan, on_start: Callable[[str], None]
     chosen = min(times, key=lambda length: statistics.median(times[length]))
     on_start("The race: timing it")
     both = [(serve(prompt, method="verifier_only"), drafted(prompt, chosen)) for _ in range(plan.repetitions)]
-    kept = [_median(list(runs)) for runs in zip(*both, strict=True)]
-    _check_same_text(*kept)
+    alone, raced = (_median(list(runs)) for runs in zip(*both, strict=True))
+    _check_same_text(alone, raced)
     inspected = drafted(prompt, chosen, inspect=_INSPECT)
-    # Whatever its rounds: the block does not show (law 2).
-    if _decisions(inspected) != _decisions(kept[1]):
+    # Law 2: with K automatic its rounds may differ, and its decisions do not.
+    if _decisions(inspected) != _decisions(raced):
         raise EngineError("The race is not recorded: with inspection its decisions are others.")
-    return Race(len(plan.prompts), len(plan.draft_lengths), plan.repetitions), [*kept, inspected]
+    return Race(len(plan.prompts), len(plan.draft_lengths), plan.repetitions), [alone, raced, inspected]
 
 
 def _decisions(run: Run) -> list[tuple[int, bool, int | None]]:
@@ -99,7 +96,7 @@ def _decisions(run: Run) -> list[tuple[int, bool, int | None]]:
 
 
 def _promise(run: Run, tokens: int) -> tuple[bool, float]:
-    """What makes a prompt the better one to show: long enough with something rejected, then tokens per verifier call."""
+    """How well a prompt suits the race: first whether it is long enough and has a rejection, then tokens per verifier call."""
     rejects = any(token.draft for token in run.tokens)
     return rejects and 2 * len(run.tokens) >= tokens, run.block_efficiency or 0.0
 

@@ -1,8 +1,4 @@
-"""Records the runs that the page offers, each of which shows one thing, their branches at other leniences, those that its lessons
-show, and the race that it opens with; kept as traces.
-
-Knows pairs, the engine and traces; knows no page.
-"""
+"""Records the page's runs, their branches at other leniences, the lessons' runs and the opening race, as traces."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ from specviz.tools.machine import describe_machine
 from specviz.tools.race import RacePlan, record_race
 
 BASELINE = "verifier-only"
-"""The recording whose time per token is the baseline of all others."""
+"""The recording whose time per token is the baseline of the others."""
 
 _STORY = "Write a short story about a lighthouse keeper who finds a message in a bottle."
 _FACT = "Why is the sky blue? Explain it to a curious child."
@@ -41,7 +37,7 @@ _CODE = "Write a Python function that checks whether a word is a palindrome."
 
 
 def _request(prompt: str, **options: Any) -> Request:
-    # With a fixed draft length the steps do not depend on the machine, so a story can describe them.
+    # A fixed draft length: the rounds do not depend on the machine, so that a story can describe them.
     settings = {"draft_length": 5, "temperature": 0.7, "seed": 1, "max_new_tokens": 56, "inspect": 5}
     return Request(prompt=prompt, **settings | options)
 
@@ -56,13 +52,13 @@ RECORDINGS = {
     BASELINE: _request(_STORY, method="verifier_only"),
     "drafter-only": _request(_STORY, method="drafter_only"),
 }
-"""The requests to record, in the order in which they are offered; titles and stories are the project's index's."""
+"""The requests of the page's runs, in order; their titles and stories are in the index of the recorded runs."""
 
 _SHORT = "Why is the sky blue?"
 _LENIENCES = (0.0, 0.3, 0.6, 0.9, 0.99, 1.0)
 
 LESSON_RECORDINGS = {
-    # At temperature 1 and with OPT's own numbers a trace tells what every rule compares.
+    # At temperature 1 and with the numbers of OPT, a trace has what every rule compares.
     "lesson-rules": _request(_FACT, method="cascade_opt", lenience=0.3, temperature=1.0),
     "lesson-strict": _request(_FACT, method="speed", lenience=0.0, temperature=1.0),
     **{
@@ -71,26 +67,24 @@ LESSON_RECORDINGS = {
         )
         for lenience in _LENIENCES
     },
-    # Without inspection, which takes time: these three are held against each other.
+    # Without inspection, since their times are compared.
     "lesson-story-alone": _request(_STORY, method="verifier_only", inspect=0),
     "lesson-story-five": _request(_STORY, method="speed", lenience=0.0, inspect=0),
     "lesson-story-sixteen": _request(_STORY, method="speed", lenience=0.0, draft_length=16, inspect=0),
 }
-"""The requests that lessons show beside those above, and that nobody is offered by themselves."""
+"""The requests of runs that only lessons show."""
 
 
 def record(
     pair: ModelPair,
     folder: Path = FOLDER,
     on_start: Callable[[str], None] = lambda title: None,
-    race: RacePlan | None = None,
 ) -> RecordedRuns:
-    """Make every recording with `pair`, one after another, and replace what is in `folder`.
+    """Make every recording with `pair`, and replace those in `folder` when all are made.
 
-    Nothing is written before all of them are made; `on_start` is called with each title. `race` is by default the
-    project's own.
+    `on_start` is called with each title.
     """
-    _serve(pair, Request(prompt=_FACT, max_new_tokens=8))  # the first run includes one-off costs
+    _serve(pair, Request(prompt=_FACT, max_new_tokens=8))  # the first run has one-off costs
     offered, runs = read_recorded_runs(FOLDER).runs, {}
     for each in offered:
         if each.key == INSPECTED:
@@ -105,7 +99,7 @@ def record(
     on_start("For the lessons")
     runs |= {key: _serve(pair, request) for key, request in LESSON_RECORDINGS.items()}
     seconds = [step.seconds / len(step.tokens) for step in runs[BASELINE].rounds]
-    raced, contenders = record_race(pair, race or RacePlan(), on_start)
+    raced, contenders = record_race(pair, RacePlan(), on_start)
     runs |= zip((*RACERS, INSPECTED), contenders, strict=True)
     recorded = RecordedRuns(
         folder=folder,
@@ -123,12 +117,12 @@ def record(
 
 
 def record_branches(pair: ModelPair, run: Run) -> dict[float, Run | None]:
-    """How the text of a run goes on at other leniences, those of a sweep, from where it parts on; None where it does not.
+    """The branches of a run at the other leniences of a sweep, from the first token that differs; None if none does.
 
-    Empty for a method without a lenience. Nothing is inspected in them: they are many, and to be small.
+    They are recorded without inspection, to be small. A method without lenience has none.
 
     Raises:
-        EngineError: a branch is not what a whole run with its settings writes.
+        EngineError: a branch differs from a whole run at its lenience.
     """
     branches: dict[float, Run | None] = {}
     for lenience in LENIENCES.get(run.method, ()):

@@ -25,7 +25,7 @@ def cell(text: str) -> str:
 
 
 def row(cells: Sequence[str]) -> str:
-    """One row of a table."""
+    """A row of a table."""
     return f"| {' | '.join(map(cell, cells))} |"
 
 
@@ -43,7 +43,7 @@ _FILTERS: dict[str, Callable[..., str]] = {
     "plural": lambda things, noun: f"{len(things)} {noun}{'' if len(things) == 1 else 's'}",
     "percent": lambda share: f"{share * 100:.0f} %",
     "g": lambda number: f"{number:g}",
-    # What follows an element of a loop that enumerates.
+    # Follows an element of an enumeration in a loop.
     "separator": lambda loop: "" if loop.last else " and " if loop.revindex == 2 else ", ",
 }
 
@@ -61,6 +61,6 @@ class Templates:
         self._environment.filters |= {**_FILTERS, **filters}
 
     def render(self, name: str, **values: Any) -> str:
-        """Render a template; several blank lines become one, so that blocks may stand apart in it."""
+        """Render a template; several blank lines become one."""
         text = self._environment.get_template(name).render(NONE=NONE, **values)
         return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"

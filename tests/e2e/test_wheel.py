@@ -1,4 +1,4 @@
-"""The wheel, installed where nothing of the checkout is in sight: the shell, the library and the page work from any folder."""
+"""The wheel, installed apart from the checkout: shell, library and page work from any folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _lend_compiled_loops(site: Path) -> None:
-    """Let numba find for the installed loops what it has compiled for the checkout's: it goes by a file's name, size and date."""
+    """Lend the checkout's compiled loops to the installed ones: numba compares a file's name, size and date."""
     here, there = (root / "specviz" / "core" / "loops.py" for root in (ROOT, site))
     assert here.read_bytes() == there.read_bytes()
     dates = here.stat()
@@ -37,7 +37,7 @@ def _lend_compiled_loops(site: Path) -> None:
 
 @pytest.fixture
 def run(site: Path, tmp_path: Path):
-    """Runs a command in an empty folder, with the wheel's files before all others; returns what it prints."""
+    """Runs a command in an empty folder with the installed wheel; returns its output."""
 
     def call(*command: str) -> str:
         done = subprocess.run(
@@ -55,7 +55,7 @@ def run(site: Path, tmp_path: Path):
 
 
 def test_the_command_lists_methods_from_any_folder(run, site: Path) -> None:
-    """The console script itself, which is what a shell finds."""
+    """By the console script."""
     printed = run(sys.executable, str(site / "bin" / "specviz"), "methods")
     assert all(name in printed for name in METHODS)
 
@@ -94,8 +94,8 @@ assert not strangers, strangers
 
 
 def test_shell_and_page_of_the_wheel_are_those_of_the_checkout(run, site: Path, engine: Engine) -> None:
-    """Law 2: the same seed, the same text, with the drafter that the wheel carries. The page has its files and fonts, the
-    recorded sweep, the recorded runs and the lessons; no module comes from the checkout."""
+    """Law 2: the same seed gives the same text, with the wheel's drafter. The page has its files, fonts, recordings and
+    lessons; no module comes from the checkout."""
     prompt = "Why is the sky blue?"
     arguments = ("--max-new-tokens", "16", "--seed", "1", "--device", "cpu", "--dtype", "float32")
     printed = run(sys.executable, "-c", _WORKS, str(site), str(ROOT), "generate", prompt, *arguments)

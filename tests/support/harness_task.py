@@ -1,4 +1,4 @@
-"""A task of lm-evaluation-harness, made of a test's own items, with nothing to fetch."""
+"""A task of lm-evaluation-harness made of given items, without a download."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def local_task(folder: Path, items: Sequence[Item], **changes: Any) -> Path:
     Args:
         folder: an empty one.
         items: prompts and answers.
-        changes: fields of the task that are to be otherwise.
+        changes: other values for fields of the task.
     """
     documents = [{"question": item.prompt, "answers": list(item.answers)} for item in items]
     data = folder / "items.json"
@@ -68,7 +68,7 @@ def local_task(folder: Path, items: Sequence[Item], **changes: Any) -> Path:
 
 
 def forbid_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let whoever looks for a host fail, so that a test shows that nobody does."""
+    """Let every connection fail."""
 
     def refuse(*_args: object, **_named: object) -> None:
         raise AssertionError("something looked for the network")

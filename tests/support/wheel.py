@@ -1,4 +1,4 @@
-"""The project as a wheel: built from the checkout, and put where nothing of the checkout is found."""
+"""The project as a wheel, built from the checkout and installed into a folder."""
 
 import subprocess
 import sys
@@ -8,14 +8,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build the wheel into a folder, by the build back end that is installed; nothing is fetched."""
+    """Build the wheel into a folder, without a download."""
     _pip("wheel", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT))
     [wheel] = folder.glob("specviz-*.whl")
     return wheel
 
 
 def install_wheel(wheel: Path, folder: Path) -> None:
-    """Install it without what it requires; with `folder` in PYTHONPATH it comes before any other installation."""
+    """Install the wheel without its requirements; with `folder` in PYTHONPATH it comes before other installations."""
     _pip("install", "--no-index", "--target", str(folder), str(wheel))
 
 

@@ -1,4 +1,4 @@
-"""What was derived is kept by all that it is made of."""
+"""The cache, and files that are written whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from specviz.files import kept, write_whole
 
 
-def test_what_was_made_is_read_until_what_it_is_made_of_changes(
+def test_a_cached_text_is_read_until_its_sources_change_or_it_is_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
@@ -30,9 +30,7 @@ def test_what_was_made_is_read_until_what_it_is_made_of_changes(
     assert len(made) == 8
 
 
-def test_where_nothing_can_be_kept_it_is_made_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_cache_a_text_is_made_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "file"))
     made: list[str] = []

@@ -1,7 +1,4 @@
-"""lm-evaluation-harness drives SpecViz: a pair and a method as one of its models, its tasks as the items of a sweep.
-
-Needs the package lm-eval, which is optional.
-"""
+"""lm-evaluation-harness: a pair and a method as one of its models, its tasks as the items of a sweep."""
 
 from specviz.errors import SpecvizError
 

@@ -1,13 +1,10 @@
-"""Tasks of lm-evaluation-harness: loaded, as the items of a sweep, their prompts and stop texts.
-
-Knows the harness; knows no engine and no setting.
-"""
+"""Tasks of lm-evaluation-harness: how they are loaded, and a task as the items of a sweep."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +17,9 @@ from specviz.models.pair import ModelPair
 from specviz.models.tokenizer import in_template
 
 SOURCE = "lm-eval:"
-"""The prefix of a task's name where the items of a sweep are asked for."""
+"""Prefix of a task's name where the items of a sweep are named."""
 _FEWSHOT_SEED = 1234
-"""The harness's own default, so that it chooses the same examples."""
+"""The harness's default, so that it chooses the same examples."""
 
 
 def load_tasks(
@@ -33,18 +30,18 @@ def load_tasks(
     generation: Mapping[str, Any] | None = None,
     runs_code: bool = False,
 ) -> dict[str, Any]:
-    """Load tasks and groups, ready to be evaluated: what `lm_eval.evaluator.evaluate` takes.
+    """Load tasks for `lm_eval.evaluator.evaluate`.
 
     Args:
         names: of tasks, groups or tags.
-        include_path: a folder with tasks of one's own.
+        include_path: a folder with tasks of your own.
         num_fewshot: examples in each prompt, except where a task says 0; None takes each task's own number.
         generation: generation arguments that override the tasks' own.
         runs_code: whether tasks may run code that a model wrote, on this machine.
 
     Raises:
-        RequestError: no such task or folder, or one that looks at pictures, or would run generated code unasked.
-        SpecvizError: a task cannot be loaded, for want of its data set or of a package.
+        RequestError: there is no such task or folder, or a task is multimodal, or would run code without consent.
+        SpecvizError: a task's data set or a package that it needs is missing.
     """
     if include_path is not None and not Path(include_path).is_dir():
         raise RequestError("The folder with tasks is not there: name one that exists.")
@@ -57,8 +54,7 @@ def load_tasks(
         if getattr(task, "MULTIMODAL", False):
             raise RequestError(f"{name} is about more than text: choose another task.")
         own = task.get_config("num_fewshot")
-        keeps_own = num_fewshot is None or own == 0
-        task.set_config("num_fewshot", (own or 0) if keeps_own else num_fewshot)
+        task.set_config("num_fewshot", (own or 0) if num_fewshot is None or own == 0 else num_fewshot)
         task.set_fewshot_seed(_FEWSHOT_SEED)
         if generation and task.OUTPUT_TYPE == "generate_until":
             task.set_config("generation_kwargs", dict(generation), update=True)
@@ -68,10 +64,10 @@ def load_tasks(
 def _load(names: Sequence[str], include_path: str | Path | None) -> dict[str, Any]:
     listed = ", ".join(names)
     try:
-        manager = TaskManager(include_path=include_path, include_defaults=False) if include_path else None
-        # Listing the harness's own tasks takes seconds: only if some are asked for.
-        if manager is None or not set(names) <= set(manager.all_subtasks):
-            manager = TaskManager(include_path=include_path) if include_path else _defaults()
+        manager = TaskManager(include_path=include_path, include_defaults=include_path is None)
+        # Listing the harness's own tasks takes seconds: only if they are asked for.
+        if include_path and not set(names) <= set(manager.all_subtasks):
+            manager = TaskManager(include_path=include_path)
         if unknown := [name for name in names if name not in manager.all_tasks]:
             raise RequestError(f"lm-evaluation-harness has no task {unknown[0]}: see lm_eval ls tasks.")
         return dict(manager.load(list(names)))
@@ -88,17 +84,12 @@ def _load(names: Sequence[str], include_path: str | Path | None) -> dict[str, An
         ) from error
 
 
-@cache
-def _defaults() -> TaskManager:
-    return TaskManager()
-
-
 class TaskItems(Items):
     """A task of the harness as the items of a sweep: its prompts, its examples, its scoring.
 
     Attributes:
         name: "lm-eval:TASK".
-        items: one for each document, with the whole prompt, chat template included, used as it is.
+        items: one for each document, with the whole prompt, chat template included.
     """
 
     def __init__(
@@ -113,15 +104,12 @@ class TaskItems(Items):
 
         Args:
             name: "lm-eval:" and the task's name in the harness, or in a file of `include_path`.
-            pair: the models to be asked.
-            limit: documents at most; 0 takes all.
-            include_path: a folder with tasks of one's own.
-            runs_code: whether a task may run code that a model wrote, on this machine.
+            limit: maximum number of documents; 0 takes all.
+            include_path, runs_code: as in `load_tasks`.
 
         Raises:
-            RequestError: a name that is written otherwise, no such task, or one whose answers are not texts that can
-                be scored one by one.
-            SpecvizError: it cannot be loaded: its data set or a package is missing.
+            RequestError: a malformed name, no such task, or one whose answers are not texts that can be scored one by one.
+            SpecvizError: its data set or a package is missing.
         """
         task = name.removeprefix(SOURCE)
         if not task or task == name:
@@ -148,50 +136,45 @@ class TaskItems(Items):
         self._instances: list[Instance] = self._task.instances
         super().__init__(name, tuple(self._item(task, pair, instance) for instance in self._instances))
         metric, value = self._measure(0, "")
-        if not _is_number(value) or self._task.higher_is_better().get(metric) is False:
+        if value is None or self._task.higher_is_better().get(metric) is False:
             raise RequestError(
                 f"{task} is scored by {metric}, which is not a number from 0 to 1 for each answer: choose another task."
             )
 
     def score(self, index: int, text: str) -> float:
-        """The task's first metric, after its first filter, for an answer to the item at `index`; from 0 to 1.
+        """The score of an answer to item `index`, from 0 to 1: the task's first metric, after its first filter.
 
         Raises:
             RequestError: the metric is not of that kind.
         """
         metric, value = self._measure(index, text)
-        if not _is_number(value) or not 0 <= value <= 1:
+        if value is None or not 0 <= value <= 1:
             raise RequestError(f"{self.name} is scored by {metric}, which is not a number from 0 to 1.")
-        return float(value)
+        return value
 
     def _item(self, task: str, pair: ModelPair, instance: Instance) -> Item:
         target = self._task.doc_to_target(instance.doc)
         answers = target if isinstance(target, list) else [target]
-        prompt = without_beginning(pair.tokenizer, instance.args[0])
+        prompt, marker = instance.args[0], pair.tokenizer.bos_token
+        # A tokenizer that adds the beginning-of-text token itself would double it.
+        if marker and pair.tokenizer("")["input_ids"][:1] == [pair.tokenizer.bos_token_id]:
+            prompt = prompt.removeprefix(marker)
         return Item(f"{task}-{instance.doc_id}", task, prompt, tuple(map(str, answers)), raw=True)
 
-    def _measure(self, index: int, text: str) -> tuple[str, Any]:
+    def _measure(self, index: int, text: str) -> tuple[str, float | None]:
+        """The name of the metric, and its value for an answer; None if it is no number."""
         instance = self._instances[index]
         answer = replace(instance, resps=[cut_at_stop(text, stop_texts(instance.args[1]))], filtered_resps={})
-        ensemble = _first_filter(self._task)
+        # A private attribute: the public `Task.apply_filters` filters the task's own instances.
+        ensemble = self._task._filters[0]
         try:
             ensemble.apply([answer])
             metrics = self._task.process_results(answer.doc, [answer.filtered_resps[ensemble.name]])
-            return next(iter(metrics.items()))
+            metric, value = next(iter(metrics.items()))
         except Exception as error:  # a task brings code of its own
             raise SpecvizError(f"{self.name} could not score an answer: choose another task.") from error
-
-
-def _is_number(value: object) -> bool:
-    return hasattr(value, "__float__") and not isinstance(value, str)
-
-
-def _first_filter(task: Any) -> Any:
-    """The task's first filter ensemble, a private attribute since lm-eval 0.4.0.
-
-    Its public counterpart, `Task.apply_filters`, filters the task's own instances by all of its filters.
-    """
-    return task._filters[0]
+        is_number = hasattr(value, "__float__") and not isinstance(value, str)
+        return metric, float(value) if is_number else None
 
 
 def chat_text(pair: ModelPair, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
@@ -210,14 +193,6 @@ def chat_text(pair: ModelPair, chat_history: list[dict[str, str]], add_generatio
         continue_final_message=not add_generation_prompt,
     )
     return str(text)
-
-
-def without_beginning(tokenizer: Any, text: str) -> str:
-    """The text without its beginning-of-text token, if the tokenizer adds one itself."""
-    marker = tokenizer.bos_token
-    if marker and text.startswith(marker) and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]:
-        return text[len(marker) :]
-    return text
 
 
 def stop_texts(wanted: Mapping[str, Any]) -> list[str]:

@@ -1,1 +1,1 @@
-"""Distilling a drafter from its verifier's own texts."""
+"""Distillation: a drafter is trained on texts that its verifier writes."""

@@ -1,6 +1,6 @@
-"""What is asked of a pair: prompts held out, for measuring, and prompts such as people write, made from templates.
+"""Prompts: those held out for measuring, and those made from templates to train on.
 
-Seven kinds: facts, stories, code, arithmetic, lists, rewriting, dialogue. Knows text; knows no model and no tokens.
+There are seven kinds: facts, stories, code, arithmetic, lists, rewriting, dialogue.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from specviz.resources import ASSETS
 _FILE = ASSETS / "prompts.json"
 _SLOT = re.compile(r"\{([^{}]+)\}")
 _REPEATED = ("name", "items")
-"""Slots that mean the same wherever they stand in a prompt; all others are filled with something else each time."""
+"""Slots that have one value throughout a prompt; every other occurrence gets a value of its own."""
 _NEAR = 0.75
-"""The share of words in common from which on a made prompt counts as one held out."""
+"""From this share of common words on, a made prompt is too near a held-out one."""
 _TRIES = 1000
-"""Prompts in a row that are not new, after which the templates have no more."""
+"""After so many tries without a new prompt the templates are exhausted."""
 
 
 def held_out_by_kind() -> dict[str, list[str]]:
-    """Prompts that no drafter learns from."""
+    """Prompts that no drafter is trained on, by kind."""
     return _read()["held_out"]
 
 
 def held_out_prompts() -> list[str]:
-    """The same, one kind after another."""
+    """Prompts that no drafter is trained on."""
     return [prompt for kind in held_out_by_kind().values() for prompt in kind]
 
 
 def made_prompts(draw: random.Random) -> Iterator[str]:
-    """Different prompts from templates, every kind equally often; none is near a held-out one or asks a built-in question."""
+    """Distinct prompts from templates, each kind equally often; none is near a held-out one or asks a built-in question."""
     made = _read()
     kinds = list(made["templates"].values())
     held_out = [_words(prompt) for prompt in held_out_prompts()]
@@ -47,7 +47,7 @@ def made_prompts(draw: random.Random) -> Iterator[str]:
         if prompt in seen or any(prompt.lower() in question for question in questions):
             continue
         words = _words(prompt)
-        if any(_is_near(words, other) for other in held_out):
+        if any(len(words & other) >= _NEAR * max(len(words), len(other)) for other in held_out):
             continue
         seen.add(prompt)
         tries = 0
@@ -55,13 +55,13 @@ def made_prompts(draw: random.Random) -> Iterator[str]:
 
 
 def _read() -> dict[str, dict[str, list[str]]]:
-    """Prompts held out and templates by kind, and words by slot."""
+    """Held-out prompts and templates by kind, and words by slot."""
     found: dict[str, dict[str, list[str]]] = json.loads(_FILE.read_text(encoding="utf-8"))
     return found
 
 
 def _fill(template: str, words: dict[str, list[str]], draw: random.Random) -> str:
-    """Fill the slots: {2..99} with a number, {a|b} with one of these, {topic} with one of its words."""
+    """Fill the slots: {2..99} with a number, {a|b} with a or b, {topic} with one of its words."""
     filled, used = dict[str, str](), set[str]()
 
     def fill(slot: re.Match[str]) -> str:
@@ -82,7 +82,3 @@ def _fill(template: str, words: dict[str, list[str]], draw: random.Random) -> st
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"[a-z0-9]+", text.lower()))
-
-
-def _is_near(words: frozenset[str], other: frozenset[str]) -> bool:
-    return len(words & other) >= _NEAR * max(len(words), len(other))

@@ -1,7 +1,6 @@
-"""Self-generated training texts: a verifier's answers to prompts made from templates and to user turns of its own.
+"""Training texts: a verifier's answers to prompts from templates, and to user turns that it writes itself.
 
-User turns are sampled after the chat template's user header, as in Magpie (Xu et al. 2024). Knows pairs and the
-engine; knows nothing of students and training.
+User turns are sampled after the chat template's user header, as in Magpie (Xu et al. 2024).
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 from specviz.tools.distill.prompts import made_prompts
 
-TEMPERATURES = (1.0, 1.0, 0.7, 0.0)
-"""Of the answers in turn: drafting must work at all of them, and sampling is hardest."""
-USER_TOKENS = 48
-"""A user turn that has not ended by then is discarded."""
+_TEMPERATURES = (1.0, 1.0, 0.7, 0.0)
+"""Temperatures of the answers, in turn."""
+_USER_TOKENS = 48
+"""A longer user turn is discarded."""
 _MARK = "\u2603"
 
 
@@ -49,13 +48,14 @@ class Texts:
         return Texts(self.sequences + other.sequences, self.starts + other.starts)
 
     def without(self, seen: set[tuple[int, ...]]) -> Texts:
-        """Those that are not among `seen`, which are added to it: at temperature 0 a prompt asked again is answered the same."""
-        fresh = list[tuple[list[int], int]]()
+        """The texts that are not in `seen`, to which they are added: the greedy answer to a repeated prompt is the same."""
+        fresh = Texts([], [])
         for sequence, start in zip(self.sequences, self.starts, strict=True):
-            if (own := tuple(sequence)) not in seen:
-                seen.add(own)
-                fresh.append((sequence, start))
-        return Texts([sequence for sequence, _ in fresh], [start for _, start in fresh])
+            if tuple(sequence) not in seen:
+                seen.add(tuple(sequence))
+                fresh.sequences.append(sequence)
+                fresh.starts.append(start)
+        return fresh
 
     def save(self, path: Path) -> None:
         """Write to a safetensors file, whole or not at all."""
@@ -75,26 +75,21 @@ class Texts:
 
     @staticmethod
     def read(folder: Path, known: int) -> Texts:
-        """All texts in a folder of files that `save` wrote; their ids must be below `known`.
+        """All texts in a folder of files that `save` wrote; ids must be below `known`.
 
         Raises:
-            RequestError: there are none, or a file is no such file, or other models' ids are in it.
+            RequestError: there are none, a file cannot be read, or it has another tokenizer's ids.
         """
         texts = Texts([], [])
-        for path in sorted(folder.glob("*.safetensors")):
-            try:
-                found = Texts.load(path)
-            except (OSError, SafetensorError, KeyError, RuntimeError) as error:
-                raise RequestError(
-                    f"{path} holds no texts: give folders of what distill wrote to texts/."
-                ) from error
-            if any(not 0 <= token < known for sequence in found.sequences for token in sequence):
-                raise RequestError(
-                    f"{path} has ids of another tokenizer: the verifier's are below {known:,}."
-                )
-            texts = texts + found
+        try:
+            for path in sorted(folder.glob("*.safetensors")):
+                texts += Texts.load(path)
+        except (OSError, SafetensorError, KeyError, RuntimeError) as error:
+            raise RequestError(f"{path} holds no texts: name folders that distill wrote.") from error
         if not texts.sequences:
-            raise RequestError(f"{folder} holds no texts: give folders of what distill wrote to texts/.")
+            raise RequestError(f"{folder} holds no texts: name folders that distill wrote.")
+        if any(not 0 <= token < known for sequence in texts.sequences for token in sequence):
+            raise RequestError(f"{folder} has ids of another tokenizer: the verifier's are below {known:,}.")
         return texts
 
 
@@ -105,40 +100,28 @@ def _user_header(tokenizer: Any) -> list[int]:
 
 
 def write_texts(
-    pair: ModelPair,
-    count: int,
-    seed: int,
-    *,
-    answer_tokens: int,
-    stop: threading.Event | None = None,
+    pair: ModelPair, count: int, seed: int, answer_tokens: int, stop: threading.Event | None = None
 ) -> Texts:
-    """Let the verifier write `count` answers in one batch: a quarter to its own user turns, the others to made prompts.
+    """Let the verifier write `count` answers in one batch: a quarter to its own user turns, the rest to made prompts.
 
-    A base model, which has no chat template, continues made prompts. A set `stop` aborts the texts.
+    A base model has no chat template and continues made prompts. `stop` aborts the batch.
     """
     engine = Engine(pair, max_sequences=count)
     draw = random.Random(seed)
 
     def write(prompts: list[dict[str, Any]], **options: Any) -> list[Run]:
-        requests = [
-            Request(
-                **each,
-                method="verifier_only",
-                repetition_penalty=1.0,  # a drafter learns the verifier's own distributions
-                seed=draw.getrandbits(32),
-                **options,
-            )
-            for each in prompts
-        ]
+        # Without a repetition penalty: a drafter learns the verifier's own distributions.
+        options |= {"method": "verifier_only", "repetition_penalty": 1.0}
+        requests = [Request(**each, seed=draw.getrandbits(32), **options) for each in prompts]
         return engine.generate(requests, stop=stop)
 
     asked: list[dict[str, Any]] = []
     if pair.is_chat:
-        header = _user_header(pair.tokenizer)
-        turns = write([{"token_ids": header}] * (count // 4), temperature=1.0, max_new_tokens=USER_TOKENS)
+        header = [{"token_ids": _user_header(pair.tokenizer)}] * (count // 4)
+        turns = write(header, temperature=1.0, max_new_tokens=_USER_TOKENS)
         asked = [{"prompt": turn.text} for turn in turns if turn.stop_reason == "eos" and turn.text.strip()]
     asked += [{"prompt": prompt} for prompt in islice(made_prompts(draw), count - len(asked))]
     for index, each in enumerate(asked):
-        each["temperature"] = TEMPERATURES[index % len(TEMPERATURES)]
+        each["temperature"] = _TEMPERATURES[index % len(_TEMPERATURES)]
     runs = write(asked, max_new_tokens=answer_tokens)
     return Texts([run.prompt_ids + run.token_ids for run in runs], [len(run.prompt_ids) for run in runs])

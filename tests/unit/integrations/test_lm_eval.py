@@ -1,22 +1,23 @@
-"""lm-evaluation-harness on tiny models: what it is told is what the engine writes and what pi gives."""
+"""lm-evaluation-harness on tiny models: its texts are the engine's, its likelihoods those of pi."""
 
 from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 import threading
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from datasets import Dataset, DatasetDict
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 from lm_eval.evaluator import evaluate
 from lm_eval.models.huggingface import HFLM
+from lm_eval.tasks import TaskManager
 
 from specviz.analysis.sweep.items import Item, Items
 from specviz.cli.main import main as shell
@@ -54,8 +55,8 @@ def generated(model: HarnessModel, *contexts: str, **wanted: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("method", ["verifier_only", "speed", "cascade_tokenV3", "drafter_only"])
-def test_texts_are_the_engine_s_own_whatever_is_batched(pair: ModelPair, method: str) -> None:
-    """Law 3: the request at place n has seed + n, the model's method and lenience, and is answered in its place."""
+def test_texts_are_the_engine_s_in_every_batch(pair: ModelPair, method: str) -> None:
+    """Law 3: request n has seed + n and the model's method and lenience."""
     model = HarnessModel(pair, method=method, temperature=0.8, seed=5, max_sequences=1)
     requests = [
         Request(prompt=context, raw=True, method=method, temperature=0.8, seed=5 + number, max_new_tokens=9)
@@ -63,52 +64,32 @@ def test_texts_are_the_engine_s_own_whatever_is_batched(pair: ModelPair, method:
     ]
     expected = [run.text for run in Engine(pair).generate(requests)]
     assert generated(model, *CONTEXTS, until=[], max_gen_toks=9) == expected
-    wide = HarnessModel(
-        pair, method=method, temperature=0.8, seed=5, rows=4, draft_length=2
-    )  # as it was called at first
+    wide = HarnessModel(pair, method=method, temperature=0.8, seed=5, max_sequences=4, draft_length=2)
     assert generated(wide, *CONTEXTS, until=[], max_gen_toks=9) == expected
 
 
-def test_greedy_texts_do_not_depend_on_their_order(pair: ModelPair) -> None:
-    """At temperature 0 no coin counts, so that requests in another order get the same texts, each its own."""
-    model = HarnessModel(pair, max_sequences=3)
-    texts = generated(model, *CONTEXTS, max_gen_toks=8)
-    assert generated(model, *CONTEXTS[::-1], max_gen_toks=8) == texts[::-1]
-    assert len(set(texts)) > 1
-
-
-def test_texts_are_cut_at_the_first_stop_text(pair: ModelPair) -> None:
-    """What a task calls `until` is no part of an answer, nor is what comes after it; one may be a plain string."""
-    model = HarnessModel(pair, method="verifier_only")
-    (whole,) = generated(model, CONTEXTS[0], max_gen_toks=20)
+def test_a_text_ends_at_its_first_stop_text(pair: ModelPair) -> None:
+    """The stop text is left out, and no further rounds are computed for that sequence; another one goes on."""
+    model = HarnessModel(pair, method="verifier_only", temperature=1.0)
+    [whole, other] = generated(model, *CONTEXTS[:2], until=[], max_gen_toks=60)
     early, late = whole[3:5], whole[8:10]
     assert generated(model, CONTEXTS[0], until=[late, early, ""], max_gen_toks=20) == [whole.split(early)[0]]
     assert generated(model, CONTEXTS[0], until=early, max_gen_toks=20) == [whole.split(early)[0]]
-
-
-def test_an_answer_that_has_come_to_its_stop_text_costs_no_further_rounds(pair: ModelPair) -> None:
-    """Beside one that goes on, which is not cut for it."""
-    model = HarnessModel(pair, method="verifier_only", temperature=1.0)
-    [whole, other] = generated(model, *CONTEXTS[:2], until=[], max_gen_toks=60)
-    early = whole[:3]
-    calls = []
+    calls: list[int] = []
     hook = pair.verifier.register_forward_hook(lambda *_: calls.append(1))
     try:
+        assert generated(model, CONTEXTS[0], until=[whole[:3]], max_gen_toks=60) == [""]
+        assert len(calls) < 10
         wanted = [
-            (CONTEXTS[0], {"until": [early], "max_gen_toks": 60}),
+            (CONTEXTS[0], {"until": [whole[:3]], "max_gen_toks": 60}),
             (CONTEXTS[1], {"until": [], "max_gen_toks": 60}),
         ]
         assert model.generate_until(asked("generate_until", *wanted)) == ["", other]
-        together = len(calls)
-        calls.clear()
-        assert generated(model, CONTEXTS[0], until=[early], max_gen_toks=60) == [""]
     finally:
         hook.remove()
-    assert len(calls) < 10 < together
 
 
-def test_what_a_task_says_of_sampling_counts(pair: ModelPair) -> None:
-    """do_sample false is greedy whatever the model's own temperature; true samples; a temperature is taken."""
+def test_a_task_s_sampling_arguments_override_the_model_s(pair: ModelPair) -> None:
     hot, cold = HarnessModel(pair, temperature=1.0, seed=3), HarnessModel(pair, seed=3)
     greedy = generated(cold, *CONTEXTS, max_new_tokens=8)
     sampled = generated(hot, *CONTEXTS, max_new_tokens=8)
@@ -119,8 +100,7 @@ def test_what_a_task_says_of_sampling_counts(pair: ModelPair) -> None:
     assert generated(hot, *CONTEXTS, max_gen_toks=8, top_k=1) == greedy
 
 
-def test_what_cannot_be_done_is_one_sentence(pair: ModelPair) -> None:
-    """Beams, an answer as long as the context, values out of range: said, not passed over."""
+def test_unsupported_requests_are_refused(pair: ModelPair) -> None:
     model = HarnessModel(pair)
     with pytest.raises(RequestError, match="num_beams"):
         generated(model, "a", num_beams=4)
@@ -128,12 +108,9 @@ def test_what_cannot_be_done_is_one_sentence(pair: ModelPair) -> None:
         generated(model, "a", max_gen_toks=512)
     with pytest.raises(RequestError, match="Temperature"):
         HarnessModel(pair, temperature=-1)
-    with pytest.raises(RequestError, match="max_sequences"):
-        HarnessModel(pair, max_sequences=0)
 
 
 def test_long_contexts_are_cut_from_the_left_and_empty_ones_are_one_token(pair: ModelPair) -> None:
-    """The end of a prompt is what is asked; room for the whole answer is left."""
     model = HarnessModel(pair, method="speed", temperature=1.0, seed=2)
     context = " ".join(CONTEXTS) * 30
     ids = model.tok_encode(context)
@@ -144,7 +121,7 @@ def test_long_contexts_are_cut_from_the_left_and_empty_ones_are_one_token(pair: 
 
 
 def test_chat_prompts_are_those_of_the_page(chat_pair: ModelPair) -> None:
-    """A question through the harness's use of the chat template comes to the ids that the engine starts from."""
+    """A question through the harness has the prompt ids of the engine."""
     model = HarnessModel(chat_pair)
     text = model.apply_chat_template([{"role": "user", "content": "Why?"}])
     run = Engine(chat_pair).generate(Request(prompt="Why?", max_new_tokens=1))[0]
@@ -155,7 +132,7 @@ def test_chat_prompts_are_those_of_the_page(chat_pair: ModelPair) -> None:
 
 
 def test_a_text_begins_once(pair: ModelPair, tmp_path: Path) -> None:
-    """Where the tokenizer marks the beginning of a text itself, a template's own mark does not make it two."""
+    """If tokenizer and template both add a beginning-of-text token, there is one."""
     from tokenizers.processors import TemplateProcessing
 
     marked = tiny_pair("llama", tmp_path, chat=True)
@@ -173,8 +150,7 @@ def test_a_text_begins_once(pair: ModelPair, tmp_path: Path) -> None:
     assert tokenizer(items.items[0].prompt)["input_ids"].count(begin) == 1
 
 
-def test_a_stop_ends_a_call_in_a_sentence(pair: ModelPair) -> None:
-    """Half an evaluation has no scores: it ends as stopped, in texts and in likelihoods."""
+def test_a_stopped_evaluation_has_no_scores(pair: ModelPair) -> None:
     stop = threading.Event()
 
     def after_one(_fraction: float, _text: str) -> None:
@@ -198,7 +174,7 @@ def by_hand(
     context: list[int],
     continuation: list[int],
 ) -> tuple[float, bool]:
-    """One plain forward pass of each model for every single token, with no cache."""
+    """One forward pass of each model for every token, without a cache."""
     total, best = 0.0, True
     for number, token in enumerate(continuation):
         ids = torch.tensor([[*context, *continuation[:number]]])
@@ -213,10 +189,14 @@ def by_hand(
 
 
 @pytest.mark.parametrize(
-    ("method", "lenience"),
-    [("verifier_only", 0.0), ("cascade_tokenV3", 0.9), ("speed", 0.4), ("drafter_only", 0.0)],
+    ("method", "lenience", "temperature"),
+    [
+        ("verifier_only", 0.0, 0.6),
+        ("cascade_tokenV3", 0.9, 0.0),
+        ("speed", 0.4, 0.6),
+        ("drafter_only", 0.0, 0.0),
+    ],
 )
-@pytest.mark.parametrize("temperature", [0.0, 0.6])
 def test_likelihoods_are_the_target_distribution_s(
     pair: ModelPair, method: str, lenience: float, temperature: float
 ) -> None:
@@ -232,40 +212,8 @@ def test_likelihoods_are_the_target_distribution_s(
         assert (total, best) == (pytest.approx(expected[0], abs=1e-8), expected[1])
 
 
-def test_greedy_is_said_of_the_most_probable_text_only(pair: ModelPair) -> None:
-    """The text that verifier_only writes greedily is its own favourite; with another last token it is not."""
-    run = Engine(pair).generate(
-        Request(prompt=CONTEXTS[0], raw=True, method="verifier_only", temperature=0, max_new_tokens=5)
-    )[0]
-    model = HarnessModel(pair, method="verifier_only")
-    other = [*run.token_ids[:-1], (run.token_ids[-1] + 1) % pair.vocabulary_size]
-    found = model._loglikelihood_tokens([(("", ""), run.prompt_ids, ids) for ids in (run.token_ids, other)])
-    assert [best for _, best in found] == [True, False]
-    assert found[0][0] > found[1][0]
-
-
-def test_rolling_likelihoods_predict_every_token_once(pair: ModelPair) -> None:
-    """A text that fits is read behind the end-of-text marker; a longer one in windows that miss and repeat nothing."""
-    model = HarnessModel(pair, method="speed", lenience=0.2)
-    text = "A small drafter proposes"
-    ids = model.tok_encode(text)
-    end = pair.tokenizer.eos_token_id
-    (found,) = model.loglikelihood_rolling(asked("loglikelihood_rolling", (text,)))
-    assert found == pytest.approx(by_hand(pair, "speed", 0.2, 1.0, [end], ids)[0], abs=1e-8)
-
-    long = "fox " * (pair.context_length // 2)
-    ids, size = model.tok_encode(long), pair.context_length
-    assert size < len(ids) < 2 * size + 1
-    (found,) = model.loglikelihood_rolling(asked("loglikelihood_rolling", (long,)))
-    rest = len(ids) - size
-    first = model._score([end], ids[:size])[0]
-    assert found == pytest.approx(first + model._score(ids[rest - 1 : size], ids[size:])[0], abs=1e-6)
-    with pytest.raises(RequestError, match="continuation"):
-        model._score([end], ids)
-
-
 def test_the_verifier_alone_is_the_harness_s_own_transformers_model(tmp_path: Path) -> None:
-    """With verifier_only every kind of request gets what HFLM says of the same model, cut contexts and windows too."""
+    """With verifier_only every kind of request has the result of HFLM, cut contexts and windows included."""
     pair = tiny_pair("llama", tmp_path)
     pair.verifier.resize_token_embeddings(pair.vocabulary_size)  # HFLM knows no padding
     theirs = HFLM(
@@ -296,10 +244,7 @@ SUMS = [
     Item("sum-3", "arithmetic", "How many legs do two dogs have?", ("8",)),
     Item("sum-4", "arithmetic", "What is 9 minus 9?", ("0",)),
 ]
-ANSWERS = (
-    "7", "It is 7.", "3 plus 4 is 7", "7-3", "7.5", "7.0", "-7", "minus 7", "07", "17", "x7", "seven", "",
-    "1,500", "1500", "It is 1,500!", "500", "8", "8 legs\n\n9", "0", "-0", "00", "9 minus 9 is 0", "８ 7",
-)  # fmt: skip
+ANSWERS = ("It is 7.", "7.5", "-7", "07", "", "It is 1,500!", "8 legs\n\n9", "-0")
 
 
 BLEU = [{"metric": "bleu", "aggregation": "bleu", "higher_is_better": True}]
@@ -318,7 +263,7 @@ def sampled(results: dict[str, Any]) -> list[float]:
 
 
 def test_answers_score_as_the_harness_and_the_sweep_score_them(pair: ModelPair, include: Path) -> None:
-    """One answer, three ways: TaskItems, the harness's own evaluation, and the sweep's rule for arithmetic."""
+    """TaskItems, the harness's evaluation and the sweep's rule for arithmetic agree."""
     ours, items = Items("sums", tuple(SUMS)), TaskItems(SOURCE + NAME, pair, include_path=include)
     assert [item.prompt for item in items.items] == [item.prompt for item in SUMS]
     assert all(item.raw for item in items.items)
@@ -342,7 +287,7 @@ def test_answers_score_as_the_harness_and_the_sweep_score_them(pair: ModelPair, 
 
 
 def test_a_task_s_items_are_asked_as_the_harness_asks_them(chat_pair: ModelPair, include: Path) -> None:
-    """With a chat pair the prompts are through the template, and the engine's texts are those of an evaluation."""
+    """The prompts are through the chat template, and the engine's texts are those of an evaluation."""
     items = TaskItems(SOURCE + NAME, chat_pair, 3, include)
     assert (items.name, len(items.items)) == (f"lm-eval:{NAME}", 3)
     assert [item.answers for item in items.items] == [item.answers for item in SUMS[:3]]
@@ -361,7 +306,7 @@ def test_a_task_s_items_are_asked_as_the_harness_asks_them(chat_pair: ModelPair,
 
 
 def test_examples_are_the_harness_s(pair: ModelPair, tmp_path: Path) -> None:
-    """A task's few-shot examples stand in the prompts, the ones the harness draws itself."""
+    """The prompts have the few-shot examples that the harness draws."""
     include = local_task(tmp_path, SUMS, num_fewshot=2, fewshot_split="test", doc_to_target="{{answers[0]}}")
     items = TaskItems(SOURCE + NAME, pair, include_path=include)
     results = evaluate(HarnessModel(pair), load_tasks([NAME], include_path=include), bootstrap_iters=0)
@@ -381,55 +326,12 @@ def test_examples_are_the_harness_s(pair: ModelPair, tmp_path: Path) -> None:
 def test_tasks_that_are_not_scored_answer_by_answer_are_refused(
     pair: ModelPair, tmp_path: Path, changes: dict[str, Any], match: str
 ) -> None:
-    """A sweep needs one number from 0 to 1 for every text."""
     include = local_task(tmp_path, SUMS, **changes)
     with pytest.raises(RequestError, match=match):
         TaskItems(SOURCE + NAME, pair, include_path=include)
 
 
-GSM8K = [
-    {
-        "question": f"Ann has {n} figs and eats 2. How many are left?",
-        "answer": f"She has {n} - 2.\n#### {n - 2}",
-    }
-    for n in range(10, 20)
-]
-SQUAD = [
-    {"text": f"The river {name} is long. A long river is the", "value": name} for name in ("Nile", "Rhine")
-]
-
-
-def test_the_harness_s_own_tasks_are_used_as_they_are(
-    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Prompts, few-shot examples and scoring of GSM8K and SQuAD are the harness's; only the documents are ours."""
-    forbid_network(monkeypatch)
-    stored = {
-        "openai/gsm8k": {"train": GSM8K[:6], "test": GSM8K[6:]},
-        "hazyresearch/based-squad": {"validation": SQUAD},
-    }
-
-    def load(path: str, *_: Any, **__: Any) -> DatasetDict:
-        return DatasetDict({name: Dataset.from_list(rows) for name, rows in stored[path].items()})
-
-    monkeypatch.setattr("datasets.load_dataset", load)
-    sums = TaskItems("lm-eval:gsm8k", pair, 2)
-    assert len(sums.items) == 2
-    prompt = sums.items[0].prompt
-    assert prompt.endswith("Question: Ann has 16 figs and eats 2. How many are left?\nAnswer:")
-    assert prompt.count("#### ") == 5
-    answers = ("16 - 2 = 14. #### 14", "#### 13", "It is 14.", "#### 14\nQuestion: #### 3")
-    assert [sums.score(0, answer) for answer in answers] == [1.0, 0.0, 0.0, 1.0]
-    squad = TaskItems("lm-eval:squad_completion", pair)
-    assert [item.prompt for item in squad.items] == [each["text"] for each in SQUAD]
-    assert [squad.score(1, text) for text in (" Rhine, of course", " Nile", " no\n\nRhine")] == [
-        1.0,
-        0.0,
-        0.0,
-    ]
-
-
-def test_code_of_a_model_is_run_only_where_that_was_said(
+def test_a_model_s_code_is_run_only_with_consent(
     pair: ModelPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forbid_network(monkeypatch)
@@ -441,13 +343,14 @@ def test_code_of_a_model_is_run_only_where_that_was_said(
     )
 
 
-def test_tasks_that_cannot_be_had_are_one_sentence(
+def test_tasks_that_cannot_be_loaded_are_one_sentence(
     pair: ModelPair, include: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An unknown name, a missing folder, a missing data set, a source that is none."""
-    monkeypatch.setattr(
-        "specviz.integrations.lm_eval.tasks.TaskManager", only_own(sys.modules["lm_eval.tasks"].TaskManager)
-    )
+    """An unknown name, a missing folder, a missing data set, a malformed source."""
+    own = partial(
+        TaskManager, include_defaults=False
+    )  # the harness's thousands of tasks take seconds to list
+    monkeypatch.setattr("specviz.integrations.lm_eval.tasks.TaskManager", own)
     with pytest.raises(RequestError, match="no task nonsense"):
         load_tasks(["nonsense"], include_path=include)
     with pytest.raises(RequestError, match="folder"):
@@ -460,20 +363,13 @@ def test_tasks_that_cannot_be_had_are_one_sentence(
     assert str(include) not in str(raised.value)
 
 
-def only_own(manager: type) -> Callable[..., Any]:
-    """A task manager that does not list the harness's own thousands of tasks."""
-    return lambda include_path=None, include_defaults=True: manager(
-        include_path=include_path, include_defaults=False
-    )
-
-
 # ---- the command -----------------------------------------------------------------------------------------------
 
 
 def test_the_command_prints_and_writes_what_was_scored(
     pair: ModelPair, include: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line for each metric of a task, and the same numbers in the file."""
+    """A table, and the same numbers in the file."""
     monkeypatch.setattr("specviz.integrations.lm_eval.model.load_pair", lambda *_, **__: pair)
     path = include / "out.json"
     arguments = (
@@ -481,12 +377,10 @@ def test_the_command_prints_and_writes_what_was_scored(
         "--temperature", "0.5", "--draft-length", "2",
     )  # fmt: skip
     assert shell(["eval", *arguments]) == 0
-    head, line = capsys.readouterr().out.splitlines()
-    assert head.split() == ["task", "filter", "metric", "value", "stderr"]
-    assert line.split()[:3] == [NAME, "last-number", "exact_match"]
+    printed = capsys.readouterr().out
     record = json.loads(path.read_text())
     found = record["results"][NAME]["exact_match,last-number"]
-    assert line.split()[3] == f"{found:.4f}"
+    assert re.search(rf"{NAME}.*last-number.*exact_match.*\| *{found:g}\|", printed)
     assert record["model"]["method"] == "speed"
     assert record["model"]["temperature"] == 0.5
     assert record["n-samples"][NAME]["effective"] == 2
@@ -496,10 +390,9 @@ def test_the_command_prints_and_writes_what_was_scored(
     "wrong",
     [("--limit", "0"), ("--num-fewshot", "-1"), ("--json", "/nowhere/at/all.json"), ("--draft-length", "x")],
 )
-def test_a_wrong_command_is_told_before_anything_is_loaded(
+def test_a_wrong_command_is_refused_before_anything_is_loaded(
     wrong: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Asked wrongly is said at once."""
     monkeypatch.setattr(
         "specviz.integrations.lm_eval.model.load_pair", lambda *_, **__: pytest.fail("a pair was loaded")
     )
@@ -507,7 +400,7 @@ def test_a_wrong_command_is_told_before_anything_is_loaded(
 
 
 def test_without_the_package_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody who lacks lm-evaluation-harness sees a traceback, and who has it finds the model by its name."""
+    """With it, the harness finds the model by its name."""
     assert get_model("specviz") is HarnessModel
     for name in [name for name in sys.modules if name.partition(".")[0] == "lm_eval"]:
         monkeypatch.delitem(sys.modules, name)
@@ -515,11 +408,3 @@ def test_without_the_package_there_is_one_sentence(monkeypatch: pytest.MonkeyPat
     monkeypatch.delitem(sys.modules, "specviz.integrations.lm_eval")
     with pytest.raises(SpecvizError, match="pip install lm-eval"):
         importlib.import_module("specviz.integrations.lm_eval")
-
-
-def test_a_task_has_the_filters_that_are_used_of_it(include: Path) -> None:
-    """The one private attribute of lm-evaluation-harness: a list of ensembles with a name and `apply`."""
-    (task,) = load_tasks([NAME], include_path=include)["tasks"].values()
-    first = getattr(task, "_filters", [None])[0]
-    assert hasattr(first, "apply"), "lm-eval no longer keeps filter ensembles in Task._filters: see items.py"
-    assert first.name == "last-number", "lm-eval's filter ensembles no longer have a name: see items.py"

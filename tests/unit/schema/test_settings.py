@@ -1,8 +1,7 @@
-"""Bad input gets a sentence that says what is right."""
+"""Requests: valid values, and a sentence for each wrong one."""
 
 import copy
 import dataclasses
-import inspect
 import math
 import pickle
 import subprocess
@@ -14,7 +13,6 @@ import pytest
 import torch
 
 from specviz.core.methods import METHODS
-from specviz.core.sampling import distribution
 from specviz.errors import RequestError, SpecvizError
 from specviz.schema.settings import SETTINGS, Request
 
@@ -29,13 +27,10 @@ from specviz.schema.settings import SETTINGS, Request
         ({"prompt": None}, "Give exactly one of prompt, messages and token_ids; none came"),
         ({"token_ids": [1]}, "prompt and token_ids came"),
         ({"prompt": None, "token_ids": []}, "at least one token"),
-        ({"prompt": None, "token_ids": [1, -1]}, "whole numbers of at least 0"),
-        ({"prompt": None, "token_ids": [True]}, "whole numbers"),
         ({"prompt": None, "messages": []}, "at least one entry"),
         ({"prompt": None, "messages": "hi"}, "must be a list"),
         ({"prompt": None, "messages": [{"role": "user"}]}, "must be a list"),
         ({"method": "nonsense"}, "the methods are drafter_only"),
-        ({"method": ["speed"]}, "There is no method \\['speed'\\]"),
         ({"method": "x" * 1000}, "There is no method 'x{58}…"),
         ({"lenience": 10**400}, "does not fit"),
         ({"temperature": 10**400}, "a number of at least 0"),
@@ -46,36 +41,21 @@ from specviz.schema.settings import SETTINGS, Request
         ({"method": "cascade_opt", "lenience": math.inf}, "any finite number"),
         ({"method": "drafter_only", "lenience": math.nan}, "takes no lenience"),
         ({"draft_length": 0}, "Draft length is 0; it must be a whole number from 1 to 16"),
-        ({"draft_length": 17}, "from 1 to 16"),
-        ({"draft_length": 2.5}, "whole number"),
         ({"draft_length": True}, "whole number"),
         ({"draft_length": None}, "whole number"),
-        (
-            {"draft_length": "Auto"},
-            "Draft length is 'Auto'; it must be a whole number from 1 to 16 or \"auto\"",
-        ),
         ({"temperature": -0.1}, "at least 0"),
-        ({"temperature": math.nan}, "Temperature is nan"),
         ({"temperature": math.inf}, "Temperature is inf"),
         ({"top_p": 0}, "above 0 and at most 1"),
-        ({"top_p": 1.1}, "above 0 and at most 1"),
-        ({"min_p": -0.1}, "from 0 to 1"),
         ({"min_p": 1.1}, "from 0 to 1"),
-        ({"top_p": math.nan}, "above 0 and at most 1"),
         ({"top_k": -1}, "a whole number of at least 0"),
         ({"repetition_penalty": 0}, "from 0.01 to 100"),
-        ({"repetition_penalty": -1.1}, "from 0.01 to 100"),
-        ({"repetition_penalty": 1e300}, "from 0.01 to 100"),
         ({"repetition_penalty": math.nan}, "Repetition penalty is nan; it must be a number"),
         ({"repetition_penalty": "1.1"}, "must be a number"),
-        ({"repetition_penalty": True}, "must be a number"),
         ({"seed": -1}, "Seed is -1"),
         ({"seed": 1.5}, "whole number"),
         ({"max_new_tokens": 0}, "at least 1"),
         ({"inspect": 101}, "from 0 to 100"),
         ({"rule": "p1(v) > a"}, "cascade_tokenV3 has a rule already: .* the method is own_rule"),
-        ({"method": "cascade_tokenV3", "rule": "p1(v) > a"}, "cascade_tokenV3 has a rule already"),
-        ({"method": "speed", "rule": "p1(v) > a"}, "speed has a rule already"),
     ],
 )
 def test_bad_input_is_refused_with_a_sentence(settings: dict, sentence: str) -> None:
@@ -89,14 +69,8 @@ def test_lenience_left_out_is_the_method_s_default(name: str) -> None:
     assert Request(prompt="hello", method=name).lenience == METHODS[name].default_lenience
 
 
-def test_the_draft_length_is_chosen_unless_it_is_given() -> None:
-    assert Request(prompt="hello").draft_length == "auto"
-    assert Request(prompt="hello", draft_length="auto") == Request(prompt="hello")
-    assert Request(prompt="hello", draft_length=16).draft_length == 16
-
-
 def test_a_request_cannot_be_changed_only_replaced() -> None:
-    """Whoever holds a request may rely on it: as a key, in another thread, in another process."""
+    """It is a key, and can be pickled and copied."""
     request = Request(prompt="hello", seed=3)
     with pytest.raises(dataclasses.FrozenInstanceError):
         request.seed = 4
@@ -113,7 +87,7 @@ def test_a_request_cannot_be_changed_only_replaced() -> None:
     ],
 )
 def test_ids_may_come_as_tensors_and_arrays(ids: Any) -> None:
-    """They are kept as a tuple of plain ints, which nobody can change, and which has a hash."""
+    """They become a tuple of ints."""
     request = Request(token_ids=ids)
     assert request.token_ids == (5, 6)
     assert [type(each) for each in request.token_ids] == [int, int]
@@ -134,12 +108,12 @@ def test_ids_may_come_as_tensors_and_arrays(ids: Any) -> None:
         [torch.tensor([5, 6])],
     ],
 )
-def test_what_are_no_ids_is_refused_in_a_sentence(ids: Any) -> None:
+def test_other_values_are_no_ids(ids: Any) -> None:
     with pytest.raises(RequestError, match="token_ids must be whole numbers of at least 0: a list"):
         Request(token_ids=ids)
 
 
-def test_what_a_request_was_made_of_can_be_changed_and_the_request_cannot() -> None:
+def test_a_request_copies_what_it_is_made_of() -> None:
     turn, forbidden, ids = {"role": "user", "content": "hello"}, [1, 2], [5, 6]
     talk, going_on = Request(messages=[turn], forbidden_tokens=forbidden), Request(token_ids=ids)
     keys = {talk: 1, going_on: 2}
@@ -157,20 +131,6 @@ def test_every_setting_s_default_is_valid() -> None:
         assert setting.default == getattr(Request(prompt="hello"), name) or name == "lenience"
 
 
-def test_what_makes_distributions_is_in_the_order_of_their_function() -> None:
-    """`Settings.warp` is handed on as it is: temperature, top-k, top-p, and whatever comes behind."""
-    # Logits, then what warps them, then where to write and by which backend.
-    _, *names, _, _ = inspect.signature(distribution).parameters
-    assert names == [name for name, setting in SETTINGS.items() if setting.warps]
-    assert Request(prompt="hello", temperature=0.5, top_k=7, top_p=0.9, min_p=0.1).warp == (
-        0.5,
-        7,
-        0.9,
-        0.1,
-    )
-
-
 def test_the_settings_are_read_without_torch() -> None:
-    """The shell's --help and a link need words and numbers, and no tensors."""
     code = "import sys, specviz.schema.trace; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

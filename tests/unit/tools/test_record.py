@@ -1,23 +1,24 @@
-"""Recorded runs: those of the project are valid and tell their stories, and can be recorded again in one go."""
+"""The recorded runs: the project's are as their requests ask, and one command records them again."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from specviz import __main__ as shell
 from specviz.analysis.recorded_runs import FOLDER, INSPECTED, RACERS, Race, branch_file, read_recorded_runs
 from specviz.analysis.sweep.grid import LENIENCES
-from specviz.errors import TraceError
+from specviz.engine.engine import Engine
+from specviz.errors import EngineError, TraceError
 from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 from specviz.tools import record as recording
-from specviz.tools.race import RacePlan
-from specviz.tools.record import BASELINE, LESSON_RECORDINGS, RECORDINGS
+from specviz.tools.race import RacePlan, record_race
+from specviz.tools.record import LESSON_RECORDINGS, RECORDINGS
 from tests.support.tiny import tiny_pair
 
 KEYS = [INSPECTED, *RECORDINGS]
@@ -39,7 +40,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelPair:
     return pair
 
 
-def test_every_recorded_run_is_valid_small_and_as_asked_for() -> None:
+def test_every_recorded_run_is_small_and_as_requested() -> None:
     recorded = read_recorded_runs()
     assert len(recorded.runs) >= 6
     assert [run.key for run in recorded.runs] == KEYS
@@ -61,8 +62,8 @@ def test_every_recorded_run_is_valid_small_and_as_asked_for() -> None:
         assert (FOLDER / f"{key}.jsonl").stat().st_size <= 150_000
 
 
-def test_the_branches_of_a_recorded_run_go_on_with_its_first_tokens_at_other_leniences() -> None:
-    """Seven leniences with the run's own; each branch is small, because it has only the tokens after the fork."""
+def test_branches_continue_a_recorded_run_at_other_leniences() -> None:
+    """A branch has only the tokens after the fork, so that it is small."""
     recorded, parted = read_recorded_runs(), 0
     for told in recorded.runs:
         run, branches = recorded.load(told.key), recorded.branches(told.key)
@@ -83,7 +84,7 @@ def test_the_branches_of_a_recorded_run_go_on_with_its_first_tokens_at_other_len
     assert parted >= 10
 
 
-def test_the_race_is_two_lossless_greedy_runs_of_one_text_in_which_something_is_rejected() -> None:
+def test_the_race_is_two_lossless_greedy_runs_of_one_text() -> None:
     recorded = read_recorded_runs()
     assert recorded.race
     assert recorded.race.repetitions >= 3
@@ -100,30 +101,7 @@ def test_the_race_is_two_lossless_greedy_runs_of_one_text_in_which_something_is_
         assert (one.id, one.accepted, one.draft) == (other.id, other.accepted, other.draft)
 
 
-def test_every_story_has_two_sentences_and_no_number_that_a_drafter_could_change() -> None:
-    for each in read_recorded_runs().runs:
-        assert len(re.findall(r"[.?!](?:\s|$)", each.story)) == 2, each.story
-        numbers = set(re.findall(r"\d+", each.story.replace("Token V3", "")))
-        assert numbers <= {"0", "1"}, each.story
-
-
-def test_the_lossless_runs_of_one_prompt_and_seed_share_their_text() -> None:
-    recorded = read_recorded_runs()
-    lossless, long_block, baseline = (recorded.load(key) for key in ("lossless", "long-block", BASELINE))
-    assert lossless.text == long_block.text
-    assert lossless.prompt == baseline.prompt
-
-
-def test_the_baseline_is_the_measured_median_of_the_verifiers_steps() -> None:
-    recorded = read_recorded_runs()
-    times = sorted(each.seconds for each in recorded.load(BASELINE).rounds)
-    assert times[0] <= recorded.verifier_only_seconds_per_token <= times[-1]
-    below = sum(each <= recorded.verifier_only_seconds_per_token + 1e-6 for each in times)
-    assert below >= len(times) / 2
-    assert re.fullmatch(r"\d+ CPU cores?|.*\D.*", recorded.machine)
-
-
-def test_the_command_makes_all_of_them_anew(
+def test_the_command_records_all_of_them(
     pair: ModelPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "runs"
@@ -145,17 +123,13 @@ def test_the_command_makes_all_of_them_anew(
     assert f"{len(KEYS)} runs" in capsys.readouterr().err
 
 
-def test_nothing_is_written_where_a_recording_fails(
+def test_nothing_is_written_if_a_recording_fails(
     pair: ModelPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = recording._serve
+    def fail(*_: object) -> None:
+        raise TraceError("no")
 
-    def fail_at_the_last(pair: ModelPair, request: Request) -> Run:
-        if request is list(RECORDINGS.values())[-1]:
-            raise TraceError("no")
-        return served(pair, request)
-
-    monkeypatch.setattr(recording, "_serve", fail_at_the_last)
+    monkeypatch.setattr(recording, "record_race", fail)
     with pytest.raises(TraceError):
         recording.record(pair, tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
@@ -166,3 +140,42 @@ def test_a_missing_folder_and_a_missing_run_are_sentences(tmp_path: Path) -> Non
         read_recorded_runs(tmp_path)
     with pytest.raises(TraceError, match="no recorded run of that name"):
         read_recorded_runs().load("../secret")
+
+
+def test_the_race_has_the_runs_of_median_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[Run] = []
+    generate = Engine.generate
+
+    def keep(self: Engine, *args: Any) -> list[Run]:
+        served.extend(made := generate(self, *args))
+        return made
+
+    monkeypatch.setattr(Engine, "generate", keep)
+    plan = RacePlan(prompts=("Once", "Twice"), draft_lengths=(2, "auto"), repetitions=3, tokens=12)
+    race, (alone, drafted, inspected) = record_race(tiny_pair("llama", tmp_path), plan, lambda _: None)
+    assert (race.prompts, race.draft_lengths, race.repetitions) == (2, 2, 3)
+    assert alone.token_ids == drafted.token_ids == inspected.token_ids
+    assert all(token.top for token in inspected.tokens)
+    assert {run.neighbours for run in served} == {0}
+    for run, last in ((alone, served[-7:-1:2]), (drafted, served[-6:-1:2])):
+        assert run.seconds == sorted(each.seconds for each in last)[1]
+
+
+@pytest.mark.parametrize(("cut", "words"), [(0, "part at token 12"), (3, "ends sooner")])
+def test_two_different_texts_are_no_race(
+    cut: int, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    generate = Engine.generate
+
+    def spoil(self: Engine, *args: Any) -> list[Run]:
+        (run,) = generate(self, *args)
+        if run.method == "speed":
+            *most, last = run.rounds
+            tokens = last.tokens[:-1] if cut else [*last.tokens[:-1], replace(last.tokens[-1], id=0)]
+            run.rounds = [*most, replace(last, tokens=tokens)]
+        return [run]
+
+    monkeypatch.setattr(Engine, "generate", spoil)
+    plan = RacePlan(prompts=("Once",), draft_lengths=(2,), repetitions=1, tokens=12)
+    with pytest.raises(EngineError, match=words):
+        record_race(tiny_pair("llama", tmp_path), plan, lambda _: None)

@@ -19,7 +19,7 @@ def templates(tmp_path: Path) -> Templates:
 
 
 def test_a_cell_holds_whatever_text_it_is_given(templates: Templates) -> None:
-    """Bars and line breaks would end a cell or a row; braces are no template, and Markdown is not HTML."""
+    """Bars and line breaks are escaped, braces are no template, and Markdown is not HTML."""
     text = templates.render("table.j2", head="a & b", rows=[["x | y", "{{ head }}\n| <b>"]])
     assert text == "# a & b\n\n| x \\| y | {{ head }} \\| <b> |\n"
 

@@ -1,6 +1,7 @@
-"""For all tests, before anything is imported: torch on one thread, since three processes share two cores, and all pairs on offer.
+"""For all tests: the environment, set before anything is imported; groups of tests; and the expensive fixtures they share.
 
-A folder of uploads for each process, since a server that ends empties its own; and the embedded pair, which is loaded once in a process.
+torch has one thread, because tests run in several processes. Each process has its own folder of uploads, because a
+server that ends empties it.
 """
 
 from __future__ import annotations
@@ -11,33 +12,74 @@ import os
 import shutil
 import sys
 import tempfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from specviz.engine.pair import Pair
+    from collections.abc import Iterator
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that do not spin, as in specviz/app/server.py
+    from specviz.engine.pair import Pair
+    from tests.support.hub_visitor import Visitor
+    from tests.support.stand_in_hub import StandInHub
+
+# Threads sleep while they wait, as in specviz/app/server.py.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("SPECVIZ_PAIRS_OFFERED", "all")
-if not os.path.exists(
-    "/dev/nvidiactl"
-):  # without a GPU its kernels are interpreted; Triton reads this when it is imported
-    os.environ["TRITON_INTERPRET"] = "1"
+if not os.path.exists("/dev/nvidiactl"):
+    os.environ["TRITON_INTERPRET"] = "1"  # without a GPU; Triton reads it when it is imported
 os.environ["GRADIO_TEMP_DIR"] = tempfile.mkdtemp(prefix="specviz-uploads-")
 atexit.register(shutil.rmtree, os.environ["GRADIO_TEMP_DIR"], ignore_errors=True)
 
 
+GROUPS = {
+    "tests/browser/test_every_pair.py": "hub",
+    "tests/browser/test_hub.py": "hub",
+    "tests/e2e/test_hub_faults.py": "hub",
+    "tests/browser/": "page",
+    "tests/e2e/": "embedded",
+}
+"""Tests that run in one process, by the beginning of their path: a group shares a server, a browser or a loaded pair.
+
+Other files are groups of their own.
+"""
+LONGEST = ("page", "hub", "embedded")
+
+
+def group_of(nodeid: str) -> str:
+    """The group of a test, by its node id."""
+    file = nodeid.partition("::")[0]
+    return next((name for start, name in GROUPS.items() if file.startswith(start)), file)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the long groups before the others."""
+    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(group_of(item.nodeid), len(ranks)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With several processes, send each group to one of them."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class GroupScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return GroupScheduling(config, log)
+
+
 def pytest_collection_finish() -> None:
-    """The modules that are imported by now stay: the collector, which many tests call, need not look at them again."""
+    """Exempt what is imported by now from garbage collection, which many tests ask for."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    """What a test draws depends neither on the tests before it nor on the day."""
+    """A test draws the same numbers whatever ran before it."""
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
     if "numpy" in sys.modules:
@@ -51,3 +93,30 @@ def embedded() -> Pair:
     from specviz.models.registry import DEFAULT_PAIR
 
     return load_pair(DEFAULT_PAIR, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
+    """A stand-in for the model hub; it makes a repository when one is first asked for."""
+    from tests.support.stand_in_hub import StandInHub
+
+    with StandInHub(tmp_path_factory.mktemp("hub")) as hub:
+        yield hub
+
+
+@pytest.fixture(scope="session")
+def visitor(hub: StandInHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visitor]:
+    """A visitor of a server on the stand-in hub, with an empty cache, that holds one pair at a time."""
+    from tests.support.hub_visitor import FIRST, Visitor
+    from tests.support.stand_in_hub.served import served
+
+    home = tmp_path_factory.mktemp("home")
+    more = {
+        "SPECVIZ_PAIRS": "1",
+        "SPECVIZ_PAIRS_OFFERED": f"{FIRST},distilgpt2,opt,qwen2.5,gemma2",
+        "STAND_IN_DISK": str(home / "room"),
+    }
+    with served(hub, home, **more) as address:
+        found = Visitor(hub, home, address)
+        found.write(FIRST, 1)  # the first pair is being loaded: no other can be meanwhile
+        yield found

@@ -1,4 +1,4 @@
-"""A page of its own for one component, without gradio: its markup and style, and its modules as the app serves them."""
+"""One component on a page without gradio: its markup and style, and its modules as the app serves them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Page, Route
 
-from specviz.app.components.scripted_html import STATIC, ScriptedHTML
+from specviz.app.components.scripted_html import STATIC, ScriptedHTML, method_words
+from specviz.app.components.trace_view import TraceView
 
-ADDRESS = "http://127.0.0.1:9"  # nobody is there: Playwright answers
+ADDRESS = "http://127.0.0.1:9"  # Playwright answers in place of a server
 
 
 def open_bare(page: Page, component: type[ScriptedHTML] | None = None, *modules: str) -> None:
@@ -31,6 +32,25 @@ def open_bare(page: Page, component: type[ScriptedHTML] | None = None, *modules:
         "async names => { window.SpecViz = Object.assign({}, ...await Promise.all(names.map(name => import(`/${name}.js`)))); }",
         list(modules),
     )
+
+
+def open_trace_view(page: Page, value: str = "") -> None:
+    """Open the view of a run as `window.view` and show it a trace; `window.selected` lists the tokens selected."""
+    open_bare(page, TraceView)
+    page.evaluate(
+        """([methods, value]) => {
+            window.selected = [];
+            window.view = SpecViz.createTraceView(document.querySelector(".host"), {
+                methods, onSelect: (...what) => window.selected.push(what) });
+            view.update(value);
+        }""",
+        [method_words(), value],
+    )
+
+
+def update(page: Page, value: str) -> None:
+    """Show the bare view another trace."""
+    page.evaluate("value => view.update(value)", value)
 
 
 def scripts(*modules: str) -> str:

@@ -1,14 +1,13 @@
-"""What tests in a real browser share: one Chromium, a page that must stay clean, and a way to serve an app.
+"""Shared by the tests in a real browser: one Chromium, one page, and two servers of the whole app.
 
-A page fails its test if it logs an error, throws, or asks any host but this machine for anything. Tests share one
-page, because opening one takes longer than most tests do; each finds it blank, wide and as good as new.
+A test fails if its page logs an error, throws, or sends a request to another host. Tests share one page, because
+opening a page takes longer than most tests do; each test gets it blank and 1280 pixels wide.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import socket
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Literal
@@ -19,17 +18,15 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
-from specviz.app.page import launch
+from specviz.app.page import build_page
 from specviz.engine.pair import Pair
-from specviz.models.registry import DEFAULT_PAIR
 from specviz.serving.service import Service
+from tests.browser.scripted import Recorder, Script
 from tests.support.memory import memory_given_back  # noqa: F401  # a fixture of all tests here
-from tests.support.serving import close
+from tests.support.serving import close, holding, start
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-expect.set_options(
-    timeout=20_000
-)  # nothing is timed here: whoever shares the processor with other tests may be late
+expect.set_options(timeout=20_000)  # no test measures time, and the machine may be busy
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
@@ -44,16 +41,16 @@ def _chromium() -> str | None:
 def browser() -> Iterator[Browser]:
     """One Chromium for all tests here; it cannot resolve any host but this machine.
 
-    It ends with them: as long as Playwright is there, nobody else can run an event loop in this thread.
+    Scope "package", because no other event loop can run in this thread while Playwright does.
     """
     flags = [
         "--disable-background-networking",
         "--disable-component-update",
         "--disable-sync",
         "--no-first-run",
-        "--disable-gpu",  # nothing here needs one, and pretending one takes a twentieth of the time
+        "--disable-gpu",  # emulating one takes a twentieth of the time
         "--disable-software-rasterizer",
-        "--disable-features=BackForwardCache",  # a page that is left is gone
+        "--disable-features=BackForwardCache",
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
     ]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
@@ -74,7 +71,7 @@ def _answers(page: Page, polling: Literal["raf"] | float) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failed test tells whether its page still answered: a browser that hangs looks like one that is late."""
+    """Report with a failure whether the page still answers: a browser that hangs looks like one that is late."""
     report = yield
     page = getattr(item, "funcargs", {}).get("page")
     if report.when == "call" and report.failed and isinstance(page, Page):
@@ -94,9 +91,9 @@ def _is_foreign(url: str) -> bool:
 
 @pytest.fixture(scope="package")
 def watched(browser: Browser) -> Iterator[tuple[Page, list[str]]]:
-    """The page that tests share, and what went wrong on it."""
+    """The page that tests share, and its errors."""
     context = browser.new_context()
-    context.set_default_timeout(120_000)  # a click too may be late: 30 s were not enough once
+    context.set_default_timeout(120_000)
     page = context.new_page()
     problems: list[str] = []
     page.on(
@@ -128,31 +125,50 @@ def page(watched: tuple[Page, list[str]]) -> Iterator[Page]:
 def loaded(embedded: Pair) -> Iterator[Service]:
     """The one service that has the embedded pair."""
     service = Service()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("specviz.models.loading.load_pair", lambda *_, **__: embedded)
-        service.warm_up(DEFAULT_PAIR).join()
-    yield service
-    service.close()
+    with holding(service, embedded):
+        yield service
 
 
 @pytest.fixture(scope="module")
 def serve() -> Iterator[Callable[[gr.Blocks], str]]:
-    """A function that serves an app in a thread, as the real one is served, on a free port; returns its address.
-
-    The apps of a module are closed with it: each takes tens of megabytes.
-    """
+    """A function that serves an app of the module's own; returns its address."""
     apps: list[gr.Blocks] = []
 
-    def start(app: gr.Blocks) -> str:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        _, url, _ = launch(
-            app, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True
-        )
+    def keep(app: gr.Blocks) -> str:
         apps.append(app)
-        return url
+        return start(app)
 
-    yield start
+    yield keep
     for app in apps:
         close(app)
+
+
+@pytest.fixture(scope="package")
+def scripted() -> Iterator[tuple[str, Script]]:
+    """The address of the whole page over a service without models, and that service; one for all tests here."""
+    service = Script()
+    page = build_page(service)
+    yield start(page), service
+    close(page)
+
+
+@pytest.fixture
+def script(scripted: tuple[str, Script]) -> Script:
+    """The service of the scripted page, as new."""
+    scripted[1].reset()
+    return scripted[1]
+
+
+@pytest.fixture
+def address(scripted: tuple[str, Script], script: Script) -> str:
+    """The address of the scripted page."""
+    return scripted[0]
+
+
+@pytest.fixture(scope="package")
+def real(loaded: Service) -> Iterator[tuple[str, Recorder]]:
+    """The address of the whole page over the embedded pair, and its service; one for all tests here."""
+    service = Recorder(loaded)
+    page = build_page(service)
+    yield start(page), service
+    close(page)

@@ -1,9 +1,10 @@
-"""Driving the page as a person would: pressing Run on a tab, and waiting until the run is over."""
+"""Driving the page as a person does: press Run, set a control, wait until a run is over."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import urlencode
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
@@ -39,15 +40,15 @@ def run(page: Page, minutes: float = 1, prefix: str = "") -> None:
 
 
 def unfold_all(page: Page) -> None:
-    """Open the inspector's folds, whose content is made then, and which stay open from token to token."""
+    """Open the inspector's folds; they stay open from token to token."""
     closed = page.get_by_test_id("inspector").locator("[data-fold]:not([open]) > summary")
     while closed.count():
         closed.first.click()
 
 
-def open_app(page: Page, address: str, tab: str = "generate") -> None:
+def open_app(page: Page, address: str, tab: str = "generate", **query: Any) -> None:
     """Open the page on One run ("generate") or Compare methods ("compare"), ready to run."""
-    page.goto(f"{address}?tab={tab}")
+    page.goto(f"{address}?{urlencode({'tab': tab, **query})}")
     expect(page.locator("#run" if tab == "generate" else "#compare-run")).to_be_enabled(timeout=MINUTES)
 
 
@@ -60,13 +61,13 @@ def open_settings(page: Page) -> None:
 
 
 def unfold(page: Page, words: str) -> None:
-    """Open an accordion and let its controls come to rest: gradio mounts them only now, each with its first value."""
+    """Open an accordion and wait until gradio has mounted its controls with their first values."""
     page.get_by_text(words, exact=True).click()
     page.wait_for_timeout(600)
 
 
 def violations(page: Page) -> list[tuple[Any, ...]]:
-    """What axe takes for serious: the rule, the element, and what is wrong with it."""
+    """Serious violations that axe finds: the rule, the element, and what is wrong with it."""
     found = Axe().run(page).response["violations"]
     return [
         (one["id"], node["target"], node["failureSummary"])
@@ -77,14 +78,14 @@ def violations(page: Page) -> list[tuple[Any, ...]]:
 
 
 def choose(page: Page, name: str, title: str) -> None:
-    """Choose from a dropdown; also a pair that cannot be had now, whose title goes on with the reason."""
+    """Choose from a dropdown; the title of a pair that cannot be had now is followed by the reason."""
     page.locator(f"#{name} input").click()
     named = re.compile(f"^{re.escape(title)}({re.escape(NOT_NOW)}.*)?$")
     page.get_by_role("option", name=named).click()
 
 
 def set_number(page: Page, name: str, value: float) -> None:
-    """Set a slider or number by its number field, until it holds: one just unfolded may take back what came too soon."""
+    """Set a slider or number by its number field; repeat, because a field just mounted may lose a value set too early."""
     field = page.locator(f"#{name} input[type=number]")
     for _ in range(5):
         field.fill(str(value))
@@ -96,9 +97,9 @@ def set_number(page: Page, name: str, value: float) -> None:
 
 
 def watch(page: Page, button: str) -> None:
-    """Let the page note in `window.early`, when the first tokens come, whether `button` waits and what moves for ever.
+    """Let the page record in `window.early`, at the first tokens, whether `button` is disabled and which animations are endless.
 
-    Asked from outside, a fast run might be over by then.
+    A fast run would be over before a question from outside came.
     """
     page.evaluate(
         """button => {

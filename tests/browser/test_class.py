@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from specviz.app.classroom import POLL_SECONDS, Classroom
-from specviz.app.page import build_page, launch
+from specviz.app.classroom import Classroom
+from specviz.app.page import build_page
 from specviz.serving.service import Service
 from tests.browser.driving import MINUTES, violations
-from tests.support.serving import close
+from tests.support.serving import close, free_port, start
 
-WITHIN = 1000 * (POLL_SECONDS + 5)
+POLL_SECONDS = 1.0
+"""How often pages ask for an invitation here."""
+WITHIN = 20_000
 
 
 @pytest.fixture(scope="module")
 def room() -> Iterator[Classroom]:
     """A class, served whole; no pair is loaded."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     service, room = Service(), Classroom(f"http://127.0.0.1:{port}")
-    page = build_page(service, room)
-    launch(
-        page, service, room, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True
-    )
-    yield room
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("components.invitation", "class_routes"):
+            patch.setattr(f"specviz.app.{module}.POLL_SECONDS", POLL_SECONDS)
+        page = build_page(service, room)
+        start(page, service, room, port=port)
+        yield room
     close(page)
     service.close()
 
@@ -63,7 +63,7 @@ def test_an_invitation_comes_to_an_open_page_and_leads_to_the_step(
     link.click()
     page.wait_for_url("**/?lesson=cascades&step=4*")
     expect(page.locator("#tabs")).to_be_attached(timeout=MINUTES)
-    page.wait_for_timeout(WITHIN)
+    page.wait_for_timeout(3000 * POLL_SECONDS)
     expect(page.get_by_test_id("invitation")).to_be_hidden()  # is there already
 
     teacher.get_by_label("Lesson", exact=True).fill("No such")

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
-import gradio as gr
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from specviz.app.components.scripted_html import method_words
 from specviz.app.components.trace_view import TraceView
 from specviz.app.forks import asked_fork
-from specviz.app.page import build_page
 from specviz.app.tabs.generate import INSPECT
 from specviz.engine.engine import Engine
 from specviz.models.registry import DEFAULT_PAIR
 from specviz.schema.settings import Continuation
 from specviz.schema.trace import parse_trace
-from specviz.serving.service import Service
 from tests.browser.bare import open_bare
-from tests.browser.driving import MINUTES, run, unfold_all, violations
+from tests.browser.driving import MINUTES, open_app, run, unfold_all, violations
+from tests.browser.scripted import Recorder
 from tests.support.traces import alternatives, end_entry, line, round_entry, run_entry, token_entry, what_if
 
 METHOD, LENIENCE = "cascade_tokenV2", 0.2
@@ -96,13 +93,17 @@ class Stage:
 
     def drag(self, lenience: float, count: int) -> dict[str, Any]:
         """Move to a lenience, and wait until so many forks were asked for in all; the last one."""
-        self.page.get_by_label("What-if lenience α, as a number").fill(str(lenience))
+        self.lenience.fill(str(lenience))
         self.page.wait_for_function("count => asked.length === count", arg=count)
         return self.asked[-1]
 
     def answer(self, wanted: dict[str, Any], lines: str) -> None:
         opening = json.dumps({"type": "fork", "id": wanted["id"]}) + "\n"
         self.page.evaluate("value => view.answer(value)", opening + lines)
+
+    @property
+    def lenience(self) -> Locator:
+        return self.page.get_by_label("What-if lenience α, as a number")
 
     @property
     def words(self) -> Locator:
@@ -121,7 +122,7 @@ def stage(page: Page) -> Stage:
 def test_dragging_asks_once_the_hand_rests_and_shows_both_texts_from_where_they_part(
     page: Page, stage: Stage
 ) -> None:
-    """The shared beginning stands there once; the token's own node is the run's still, and Escape puts it together again."""
+    """The shared beginning is shown once; Escape brings the text back. The server reads what is asked as a fork of the run."""
     stage.open(trace())
     text = page.get_by_test_id("text")
     before = text.inner_html()
@@ -133,11 +134,14 @@ def test_dragging_asks_once_the_hand_rests_and_shows_both_texts_from_where_they_
     page.wait_for_timeout(250)
     assert stage.asked == []
     wanted = stage.drag(0.6, 1)
-    assert {key: wanted[key] for key in ("tokens", "chosen", "changes")} == {
-        "tokens": 3,
-        "chosen": None,
-        "changes": {"lenience": 0.6, "draft_length": 5},
-    }
+    assert (wanted["tokens"], wanted["chosen"]) == (3, None)
+    assert wanted["changes"] == {"lenience": 0.6, "draft_length": 5}
+    pair, request = asked_fork(wanted, INSPECT)  # as the server reads it
+    assert pair == "embedded"
+    assert list(request.token_ids or ()) == [1, 2, 3, 100, 101, 102]
+    assert (request.method, request.lenience, request.draft_length) == (METHOD, 0.6, 5)
+    assert (request.max_new_tokens, request.inspect) == (3, INSPECT)
+    assert request.continues == Continuation(run_entry()["prompt"], "Once upon a", 3)
     stage.answer(wanted, branch(3, [" night", HOSTILE], end=False))
     expect(stage.branches).to_have_count(1)
     expect(page.locator(".sv-shared")).to_have_text("Once upon a")
@@ -160,42 +164,30 @@ def test_dragging_asks_once_the_hand_rests_and_shows_both_texts_from_where_they_
     assert abs(run_text["y"] - other["y"]) < 8
     assert run_text["x"] + run_text["width"] <= other["x"]
     assert page.evaluate("stops") == 0
-    page.get_by_label("What-if lenience α, as a number").press("Escape")
+    stage.lenience.press("Escape")
     expect(stage.branches).to_have_count(0)
     assert page.evaluate("stops") == 1  # it was not whole
     assert text.inner_html() == before
-    expect(page.get_by_label("What-if lenience α, as a number")).to_have_value("0.2")
+    expect(stage.lenience).to_have_value("0.2")
 
 
-def test_what_the_page_sends_is_a_fork_of_the_run(stage: Stage) -> None:
-    """The server's own parser reads it: the kept tokens follow the prompt, the settings are the run's but for what was changed."""
-    stage.open(trace())
-    pair, request = asked_fork(stage.drag(0.6, 1), INSPECT)
-    assert pair == "embedded"
-    assert list(request.token_ids or ()) == [1, 2, 3, 100, 101, 102]
-    assert (request.method, request.lenience, request.draft_length) == (METHOD, 0.6, 5)
-    assert (request.max_new_tokens, request.inspect) == (3, INSPECT)
-    assert request.continues == Continuation(run_entry()["prompt"], "Once upon a", 3)
-
-
-def test_dragging_on_replaces_a_branch_unless_it_is_kept_and_three_can_be(page: Page, stage: Stage) -> None:
+def test_a_later_branch_replaces_one_that_is_not_kept_and_three_can_be_kept(page: Page, stage: Stage) -> None:
     stage.open(trace())
     for count, lenience in enumerate((0.6, 0.7, 0.8), 1):
         wanted = stage.drag(lenience, count)
         if count == 2:
-            stage.answer({"id": 1}, branch(3, [" late"]))  # to what is asked no more
+            stage.answer({"id": 1}, branch(3, [" late"]))  # to an earlier question
         stage.answer(wanted, branch(3, [f" night{count}"], lenience=lenience))
         expect(stage.branches).to_have_count(1)
-    for count, lenience in enumerate((-0.5, 0.7, 0.9), 4):
+    for count, lenience in enumerate((-0.5, 0.7), 4):
         page.get_by_role("button", name="Keep this branch").last.click()
-        kept = 1 if lenience < 0 else 3
-        stage.answer(
-            stage.drag(lenience, count), branch(kept, [f" morning{count}"], lenience=lenience)
-        ) if count < 6 else None
+        wanted = stage.drag(lenience, count)
+        stage.answer(wanted, branch(1 if lenience < 0 else 3, [f" morning{count}"], lenience=lenience))
+    page.get_by_role("button", name="Keep this branch").last.click()
     expect(stage.branches).to_have_count(3)
     expect(page.locator(".sv-shared")).to_have_text("Once")
     expect(stage.branches.first.locator(".sb-body")).to_have_text("upon a night3")
-    stage.page.get_by_label("What-if lenience α, as a number").fill("0.9")
+    stage.lenience.fill("0.9")
     expect(stage.words).to_have_text("3 branches are kept: close one to make another.")
     page.get_by_role("button", name="Close this branch").nth(1).click()
     expect(stage.branches).to_have_count(2)
@@ -225,20 +217,19 @@ def test_other_methods_fork_and_a_draft_length_alone_does_not(page: Page, stage:
     expect(stage.branches).to_have_count(0)
 
 
-@pytest.mark.parametrize("said", ["error", "unloaded"])
-def test_a_fork_that_cannot_be_written_is_a_sentence(stage: Stage, said: str) -> None:
+def test_a_fork_that_cannot_be_written_is_a_sentence(stage: Stage) -> None:
     stage.open(trace())
-    stage.answer(
-        stage.drag(0.6, 1), json.dumps({"type": said, "message": "You keep <b>SpecViz</b> busy."}) + "\n"
-    )
-    sentence = (
-        "You keep <b>SpecViz</b> busy." if said == "error" else re.compile("are not loaded: press Run first")
-    )
-    expect(stage.words).to_have_text(sentence)
-    expect(stage.branches).to_have_count(0)
+    words = "You keep <b>SpecViz</b> busy."
+    for count, (said, sentence) in enumerate(
+        (("error", words), ("unloaded", re.compile("are not loaded: press Run first"))), 1
+    ):
+        answer = json.dumps({"type": said, "message": words}) + "\n"
+        stage.answer(stage.drag(0.5 + count / 10, count), answer)
+        expect(stage.words).to_have_text(sentence)
+        expect(stage.branches).to_have_count(0)
 
 
-def test_any_token_of_a_list_can_be_put_in_the_place_also_in_a_branch(page: Page, stage: Stage) -> None:
+def test_any_token_of_a_list_can_be_chosen_instead(page: Page, stage: Stage) -> None:
     """By keyboard alone; the chosen token is nobody's decision, and every name stays text."""
     stage.open(trace())
     page.get_by_test_id("token").nth(2).click()
@@ -273,7 +264,6 @@ def test_recorded_branches_appear_at_once_and_the_slider_comes_to_rest_at_them(
 ) -> None:
     """With nobody to ask, as in a saved page."""
     stage.open(with_recorded(), server=False)
-    field = page.get_by_label("What-if lenience α, as a number")
     for lenience, text, rest in ((0.55, "night", "0.6"), (0.8, "day", "0.9")):
         found = page.evaluate(
             """lenience => {
@@ -286,8 +276,8 @@ def test_recorded_branches_appear_at_once_and_the_slider_comes_to_rest_at_them(
         )
         assert found.strip() == text
         expect(stage.branches.locator(".sb-recorded")).to_have_text("recorded")
-        field.dispatch_event("change")
-        expect(field).to_have_value(rest)
+        stage.lenience.dispatch_event("change")
+        expect(stage.lenience).to_have_value(rest)
 
 
 def test_with_a_server_what_was_recorded_shows_until_the_branch_asked_for_comes(
@@ -300,61 +290,37 @@ def test_with_a_server_what_was_recorded_shows_until_the_branch_asked_for_comes(
     expect(stage.branches.locator(".sb-text")).to_have_text("evening")
     expect(stage.branches.locator(".sb-recorded")).to_have_count(0)
     # Nothing is asked for that was recorded; a server without models is asked once.
-    page.get_by_label("What-if lenience α, as a number").fill("0.9")
+    stage.lenience.fill("0.9")
     expect(stage.branches.locator(".sb-text")).to_have_text("day")
     page.wait_for_timeout(250)
     assert len(stage.asked) == 1
     stage.answer(stage.drag(0.8, 2), json.dumps({"type": "unloaded"}) + "\n")
-    expect(page.get_by_label("What-if lenience α, as a number")).to_have_value("0.9")
-    page.get_by_label("What-if lenience α, as a number").fill("0.7")
+    expect(stage.lenience).to_have_value("0.9")
+    stage.lenience.fill("0.7")
     page.keyboard.press("Tab")
-    expect(page.get_by_label("What-if lenience α, as a number")).to_have_value("0.6")
+    expect(stage.lenience).to_have_value("0.6")
     assert len(stage.asked) == 2
 
 
 def test_odd_answers_break_nothing(stage: Stage) -> None:
-    stage.open(
-        trace()
-        + line(
-            {"type": "branches", "leniences": [None, 3, {"lenience": "x"}, {"lenience": 0.6, "trace": "{"}]}
-        )
-    )
-    for odd in ("", "{", "null\n", '{"type": "fork"}\n', '{"type": "fork", "id": 99}\n{"type": "end"}\n'):
-        stage.page.evaluate("value => view.answer(value)", odd)
-    wanted = stage.drag(0.7, 1)
-    stage.answer(
-        wanted,
-        '{"type":"round","tokens":[]}\n{"x"\n'
-        + line(run_entry(METHOD, continues={"tokens": "x"}))
-        + '{"type":"round","tokens":[7]}\n',
-    )
+    odd = [None, 3, {"lenience": "x"}, {"lenience": 0.6, "trace": "{"}]
+    stage.open(trace() + line({"type": "branches", "leniences": odd}))
+    for answer in ("", "{", "null\n", '{"type": "fork"}\n', '{"type": "fork", "id": 99}\n{"type": "end"}\n'):
+        stage.page.evaluate("value => view.answer(value)", answer)
+    wrong = line(run_entry(METHOD, continues={"tokens": "x"})) + '{"type":"round","tokens":[7]}\n'
+    stage.answer(stage.drag(0.7, 1), '{"type":"round","tokens":[]}\n{"x"\n' + wrong)
     expect(stage.branches).to_have_count(0)
 
 
-class Loaded(Service):
-    """The real service over models that are loaded already."""
-
-    def __init__(self, loaded: Service) -> None:
-        super().__init__()
-        self.engine = loaded.engine  # type: ignore[method-assign]
-        self.has_loaded = loaded.has_loaded  # type: ignore[method-assign]
-
-
-@pytest.fixture(scope="module")
-def address(serve: Callable[[gr.Blocks], str], loaded: Service) -> str:
-    return serve(build_page(Loaded(loaded)))
-
-
 def test_a_finger_on_the_slider_writes_a_branch_that_a_whole_run_would_have_written(
-    browser: Browser, address: str, loaded: Service
+    browser: Browser, real: tuple[str, Recorder]
 ) -> None:
     """The page, the queue and the models: by touch, then by keyboard; no serious fault in the page; Escape goes back."""
     context = browser.new_context(
         has_touch=True, viewport={"width": 1280, "height": 800}, reduced_motion="reduce"
     )
-    page = context.new_page()
-    page.goto(f"{address}?tab=generate&tokens=40&temperature=1&method=cascade_tokenV3&lenience=0.5")
-    expect(page.locator("#run")).to_be_enabled(timeout=MINUTES)
+    page, (address, service) = context.new_page(), real
+    open_app(page, address, tokens=40, temperature=1, method="cascade_tokenV3", lenience=0.5)
     run(page)
     bar = page.locator("#view").get_by_test_id("what-if")
     slider = bar.get_by_role("slider")
@@ -373,13 +339,8 @@ def test_a_finger_on_the_slider_writes_a_branch_that_a_whole_run_would_have_writ
     shown = "".join(
         ["".join(part) for part in written] + branches.locator(".sv-token:visible").all_text_contents()
     )
-    kept = page.evaluate("JSON.parse(sessionStorage.getItem('specviz-run')).value")
-    ran = parse_trace(
-        each
-        for each in kept.split("\n")
-        if each.startswith(('{"type":"run"', '{"type":"round"', '{"type":"end"'))
-    )
-    with loaded.engine(DEFAULT_PAIR) as engine:
+    ran = next(found for found in map(parse_trace, service.runs[::-1]) if found.continues is None)
+    with service.engine(DEFAULT_PAIR) as engine:
         [whole] = Engine(engine.pair).generate(ran.fork(0, lenience=1.0))
     assert shown == whole.text
     assert page.evaluate("performance.getEntriesByName('specviz-fork').length") >= 2

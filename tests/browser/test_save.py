@@ -9,38 +9,12 @@ import gradio as gr
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from specviz.app.components.trace_view import TraceView, sources
+from specviz.app.components.scripted_html import method_words
+from specviz.app.components.trace_view import TraceView
 from specviz.schema.trace import Run
 from tests.browser.driving import unfold_all
-from tests.browser.test_replay import WORDS
-from tests.support.traces import Trace, end_entry, line, make_trace, round_entry, run_entry, token_entry
-
-HOSTILE = (
-    "<img src=x onerror=window.pwned=1>",
-    "</script><script>window.pwned=1</script>",
-    "<!--<script>",
-    "${window.pwned=1}{{window.pwned=1}}",
-    "$& $` \u2028 ]]>",
-)
-
-
-def hostile_trace() -> Trace:
-    """Markup wherever a run carries text, and a method that is a path."""
-    run = run_entry("speed", prompt=" ".join(HOSTILE), seed=7, drafter=HOSTILE[0])
-    tokens = [
-        token_entry(
-            text,
-            id=index,
-            accepted=False,
-            coin=0.9,
-            acceptance=0.1,
-            draft={"id": 9, "text": text, "q": 0.2, "p": 0.1, "pi": 0.1},
-        )
-        for index, text in enumerate(HOSTILE)
-    ]
-    rounds = [line(round_entry([token], index=index)) for index, token in enumerate(tokens)]
-    return Trace([line(run), *rounds, line(end_entry(len(rounds), "speed", "length"))], tokens)
-
+from tests.browser.scripted import HOSTILE, hostile_trace
+from tests.support.traces import line, make_trace
 
 WHOLE = make_trace(method="cascade_tokenV3", seed=3)
 OWN = WHOLE.value.replace('"rule": ""', '"rule": "q1(v) >= a * max p1"', 1).replace(
@@ -52,10 +26,10 @@ YARDSTICK = line({"type": "yardstick", "seconds_per_token": 0.05, "machine": "2 
 @pytest.fixture(scope="module")
 def address(serve: Callable[[gr.Blocks], str]) -> str:
     with gr.Blocks() as app:
-        TraceView(WHOLE.value + YARDSTICK, methods=WORDS, elem_id="whole")
+        TraceView(WHOLE.value + YARDSTICK, methods=method_words(), elem_id="whole")
         TraceView(OWN, elem_id="own")
-        TraceView(hostile_trace().value, methods=WORDS, elem_id="hostile")
-        TraceView(make_trace(stop_reason=None).value, methods=WORDS, elem_id="unfinished")
+        TraceView(hostile_trace().value, methods=method_words(), elem_id="hostile")
+        TraceView(make_trace(stop_reason=None).value, methods=method_words(), elem_id="unfinished")
     return serve(app)
 
 
@@ -130,12 +104,3 @@ def check_hostile(saved: Page, file: Path) -> None:
     assert saved.locator(".sv-prompt-full").text_content() == " ".join(HOSTILE)
     assert saved.evaluate("window.pwned") is None
     assert saved.locator(".specviz :is(img, script)").count() == 0
-
-
-def test_of_the_project_only_the_files_of_the_view_are_served(page: Page, address: str) -> None:
-    found = sources()
-    for file in (found["template"], *found["styles"], found["module"]):
-        assert page.request.get(f"{address}{file}").ok
-    folder = str(found["template"]).rsplit("/", 1)[0]
-    for beside in ("", "/../view.py", "/../../trace.py", "/../../../app.py"):
-        assert page.request.get(f"{address}{folder}{beside}").status in (403, 404)

@@ -76,22 +76,23 @@ def test_hostile_text_is_drawn_as_text(page: Page) -> None:
     assert page.title() != "pwned"
 
 
-@pytest.mark.parametrize(
-    "texts",
-    [[" word"] * 4000, ["x" * 5000], ["line\n"] * 300, [" many", "\n\n"] * 90, ["字" * 900], [""]],
-    ids=["words", "one long word", "lines", "paragraphs", "no spaces", "nothing"],
-)
-def test_a_long_text_is_cut_with_an_ellipsis(page: Page, texts: list[str]) -> None:
-    found = draw(
-        page, run_entry("speed", prompt="p " * 900), [round_entry([token_entry(text) for text in texts])]
-    )
-    body = [(text, left, y, right) for text, left, y, right, _ in found["drawn"] if 170 < y < 506]
-    assert ("…" in "".join(text for text, *_ in body)) == (texts != [""])
-    assert all(left >= 84 and right <= 1200 - 83 for _, left, _, right in body)
-    assert len({y for _, _, y, _ in body}) <= 9
+def test_a_long_text_is_cut_with_an_ellipsis(page: Page) -> None:
+    for texts in (
+        [" word"] * 4000,
+        ["x" * 5000],
+        ["line\n"] * 300,
+        [" many", "\n\n"] * 90,
+        ["字" * 900],
+        [""],
+    ):
+        run = run_entry("speed", prompt="p " * 900)
+        found = draw(page, run, [round_entry([token_entry(text) for text in texts])])
+        body = [(text, left, y, right) for text, left, y, right, _ in found["drawn"] if 170 < y < 506]
+        assert ("…" in "".join(text for text, *_ in body)) == (texts != [""])
+        assert all(left >= 84 and right <= 1200 - 83 for _, left, _, right in body)
+        assert len({y for _, _, y, _ in body}) <= 9
 
 
-def test_of_one_model_alone_nothing_is_called_kept(page: Page) -> None:
+def test_the_card_of_one_model_alone_names_the_writer(page: Page) -> None:
     found = draw(page, run_entry("verifier_only"), [round_entry([token_entry(" word", accepted=False)])])
     assert "written by the verifier" in said(found)
-    assert "kept" not in said(found)

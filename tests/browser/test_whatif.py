@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from specviz.app.components.scripted_html import method_words
-from specviz.app.components.trace_view import TraceView
 from specviz.core.methods import METHODS
-from tests.browser.bare import open_bare
+from tests.browser.bare import open_trace_view, update
 from tests.browser.driving import unfold_all
 from tests.support.traces import (
     alternatives,
@@ -54,14 +52,9 @@ def rejected(text: str, draft: str, *flips: float, same: tuple[float, float]) ->
 
 @pytest.fixture
 def show(page: Page) -> Callable[[str], None]:
-    """A function that puts the bare view on the page, once, and shows it a trace."""
-    open_bare(page, TraceView)
-    page.evaluate(
-        "methods => { window.view = SpecViz.createTraceView(document.querySelector('.host'), { methods }); }",
-        method_words(),
-    )
-
-    return lambda value: page.evaluate("value => view.update(value)", value)
+    """A function that shows the bare view a trace."""
+    open_trace_view(page)
+    return partial(update, page)
 
 
 def slide(page: Page, lenience: float) -> None:
@@ -129,18 +122,6 @@ def test_the_slider_changes_the_text_from_the_first_change_on_and_says_what_chan
     expect(page.get_by_label("What-if lenience α, as a number")).to_have_value("0.2")
     assert page.get_by_test_id("status").inner_text() == figures
     assert page.evaluate("requests") == 0
-    # The keyboard alone, a step at a time.
-    page.get_by_role("slider", name="What-if").focus()
-    for _ in range(5):
-        page.keyboard.press("ArrowRight")
-    expect(words(page)).to_contain_text("then “␣five” would have been rejected")
-    # What is greyed is no colour and no underline; what turned has an outline and the look of its new verdict.
-    style = "node => { const s = getComputedStyle(node); return [s.textDecorationLine, s.backgroundColor, s.outlineStyle]; }"
-    beyond, turned = page.get_by_test_id("token").nth(4), page.get_by_test_id("token").nth(3)
-    page.get_by_test_id("token").first.hover()  # so that neither is the one that is shown
-    assert beyond.evaluate(style) == ["none", "rgba(0, 0, 0, 0)", "none"]
-    assert turned.locator(".sv-ink").evaluate(style)[0] == "line-through"
-    assert turned.evaluate(style)[2] == "dashed"
     # Another run starts afresh; one that has not ended has no slider yet.
     growing = handmade(kept("A", 0.5), end=False)
     show(growing)
@@ -154,30 +135,22 @@ def test_the_slider_changes_the_text_from_the_first_change_on_and_says_what_chan
     expect(words(page)).to_contain_text("At α = 1 ")
 
 
-def test_hidden_drafts_show_where_one_would_have_been_kept(page: Page, show: Callable[[str], None]) -> None:
-    show(handmade(rejected(" three", " four", 0.55, same=(0.1, 0.7)), rejected(" a", " b", same=(0.1, 0.7))))
-    page.get_by_test_id("token").first.hover()
-    slide(page, 0.6)
-    expect(page.get_by_test_id("draft").first).to_have_class(re.compile("is-kept"))
-    expect(page.get_by_test_id("draft").first).to_be_visible()
-    expect(page.get_by_test_id("draft").last).to_be_hidden()
-
-
-@pytest.mark.parametrize("trace", [
-    make_trace(method="drafter_only"), make_trace(method="verifier_only"), make_trace(inspect=0),
-], ids=["drafter_only", "verifier_only", "no inspection"])  # fmt: skip
 def test_without_a_record_there_is_no_slider_and_the_inspector_says_why(
-    page: Page, show: Callable[[str], None], trace: Any
+    page: Page, show: Callable[[str], None]
 ) -> None:
-    show(trace.value)
-    expect(page.get_by_test_id("what-if")).to_be_hidden()
-    page.get_by_test_id("token").first.click()
-    unfold_all(page)
-    inspector = page.get_by_test_id("inspector")
-    expect(inspector.locator(".sw-table")).to_have_count(0)
-    inspected = '"inspect": 0' not in trace.lines[0]
-    reason = "only one of the two models ran" if inspected else "Inspection was off"
-    expect(inspector).to_contain_text(reason)
+    one_model = "only one of the two models ran"
+    for trace, reason in (
+        (make_trace(method="drafter_only"), one_model),
+        (make_trace(method="verifier_only"), one_model),
+        (make_trace(inspect=0), "Inspection was off"),
+    ):
+        show(trace.value)
+        expect(page.get_by_test_id("what-if")).to_be_hidden()
+        page.get_by_test_id("token").first.click()
+        unfold_all(page)
+        inspector = page.get_by_test_id("inspector")
+        expect(inspector.locator(".sw-table")).to_have_count(0)
+        expect(inspector).to_contain_text(reason)
 
 
 def test_the_strip_has_nine_rows_with_the_verdicts_of_the_record(

@@ -12,7 +12,7 @@ from tests.support.memory import memory_given_back  # noqa: F401  # a fixture of
 
 @pytest.fixture(scope="package")
 def engine(embedded: Pair) -> Iterator[Engine]:
-    """An engine on the default pair, in float32 on the CPU, its passes on two threads whatever was measured."""
+    """An engine on the default pair, in float32 on the CPU; passes use two threads whatever was measured."""
     models = (embedded.drafter_model, embedded.verifier_model)
     with pytest.MonkeyPatch.context() as patch:
         for model in models:

@@ -1,35 +1,31 @@
-"""The API as it is served, on the embedded pair: every example of docs/api.md, and how runs end and fail."""
+"""The API as it is served, on the embedded pair: every example of docs/api.md, HTTP, MCP, and how runs end and fail."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-import socket
 import subprocess
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any
 
-import gradio as gr
 import httpx
 import pytest
-from gradio.utils import get_function_description, get_function_params
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 from mcp import ClientSession
 from mcp.client.streamable_http import streamablehttp_client
 
-from specviz.app.api import WORDS
-from specviz.app.page import build_page, launch
+from specviz.app.page import build_page
 from specviz.engine.events import Event, Waiting
 from specviz.engine.pair import Pair
-from specviz.models.registry import DEFAULT_PAIR
 from specviz.schema.settings import Request
 from specviz.serving.service import Service
-from tests.support.serving import close
+from tests.support.serving import close, holding, start
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 ADDRESS = "http://127.0.0.1:7860"
@@ -64,28 +60,15 @@ class Listening(Service):
 def service(embedded: Pair) -> Iterator[Listening]:
     service = Listening()
     service.visitors = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("specviz.models.loading.load_pair", lambda *_, **__: embedded)
-        service.warm_up(DEFAULT_PAIR).join()
-    yield service
-    service.close()
+    with holding(service, embedded):
+        yield service
 
 
 @pytest.fixture(scope="module")
-def page(service: Listening) -> gr.Blocks:
-    return build_page(service)
-
-
-@pytest.fixture(scope="module")
-def address(page: gr.Blocks, service: Listening) -> Iterator[str]:
-    """Where the page is served, as it always is."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    _, url, _ = launch(
-        page, service, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True
-    )
-    yield url.rstrip("/")
+def address(service: Listening) -> Iterator[str]:
+    """Where the page is served."""
+    page = build_page(service)
+    yield start(page, service)
     close(page)
 
 
@@ -134,85 +117,56 @@ def test_the_documented_examples_run(
     assert service.ended("failed") == 0
 
 
-@pytest.mark.parametrize("name", ["generate", "compare"])
-def test_the_documented_arguments_are_those_of_the_code(page: gr.Blocks, name: str) -> None:
-    """Names, order, types, defaults and words: one table, and it is what gradio tells its clients."""
-    [function] = [fn.fn for fn in page.fns.values() if fn.api_name == name]
-    assert function
-    _, described, _ = get_function_description(function)
-    rows = [f"| `{name}` | type | default | what it is |", "|---|---|---|---|"]
-    for argument, optional, default, kind in get_function_params(function):
-        kinds = (kind,) if get_origin(kind) is list else get_args(kind) or (kind,)
-        words = " or ".join(WORDS[each] for each in kinds)
-        shown = f" `{json.dumps(default)}`" if optional else ""
-        rows.append(f"| `{argument}` | {words} |{shown} | {described[argument]} |")
-    assert "\n".join(rows) + "\n\n" in DOCUMENT
+ENDPOINTS = {"generate", "compare", "methods", "pairs"}
 
 
-def test_the_documented_answers_are_those_that_come(client: Client) -> None:
-    """Every field that comes is in the document, and the other way round."""
-    answer = client.predict("Hi", max_new_tokens=8, trace=True, api_name="/generate")
-    compared = client.predict("Hi", [{}, {"method": "speed"}], max_new_tokens=8, api_name="/compare")
-    documented = set(re.findall(r"^\| `(\w+)` \| [^|]+ \|$", DOCUMENT, re.MULTILINE))
-    listed = {"generate", "compare", "methods", "pairs"}
-    assert documented - listed == {*answer, *compared["panes"][0]}
-    assert compared.keys() == {"panes", "queue_position", "place"}
-    for name in ("methods", "pairs"):
-        [entry, *_] = client.predict(api_name=f"/{name}")
-        assert [field for field in entry if f"`{field}`" not in DOCUMENT] == []
-
-
-def test_nothing_else_is_offered(client: Client) -> None:
-    """What the page's own buttons do is no endpoint."""
+def test_client_and_assistant_are_offered_the_four_endpoints_and_no_others(
+    client: Client, address: str
+) -> None:
+    """What the page's own buttons do is no endpoint; an assistant gets words for every argument."""
     offered: Any = client.view_api(return_format="dict", print_info=False)
-    assert set(offered["named_endpoints"]) == {"/generate", "/compare", "/methods", "/pairs"}
+    assert set(offered["named_endpoints"]) == {f"/{name}" for name in ENDPOINTS}
     assert not offered["unnamed_endpoints"]
+    tools = mcp(address, lambda session: session.list_tools()).tools
+    assert {tool.name for tool in tools} == ENDPOINTS
+    assert all(tool.description for tool in tools)
+    assert all(each["description"] for tool in tools for each in tool.inputSchema["properties"].values())
 
 
 SENT = ["Hi", "speed", 0, "embedded", "auto", 0.7, 0, 1, 0, 8, 0, False]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"data": []},
-        {"data": SENT[:3]},
-        {"data": [{"secret": "quite"}, *SENT[1:]]},
-        {"data": [{"path": "quite/secret", "meta": {"_type": "gradio.FileData"}}, *SENT[1:]]},
-        {"data": ["quite secret" * 1000, *SENT[1:]]},
-        {"data": [*SENT[:9], 513, *SENT[10:]]},
-        {"data": [*SENT[:3], "quite/secret", *SENT[4:]]},
-    ],
-    ids=lambda body: repr(body)[:50],
-)
-def test_http_answers_what_is_wrong_in_a_sentence(address: str, body: dict[str, Any]) -> None:
+def test_http_answers_what_is_wrong_in_a_sentence(address: str) -> None:
     """Too few values or wrong ones: a sentence as the last event, without what was sent."""
-    asked = httpx.post(f"{address}/gradio_api/call/generate", json=body)
-    assert asked.status_code == 200
-    answer = httpx.get(f"{address}/gradio_api/call/generate/{asked.json()['event_id']}", timeout=SECONDS).text
-    assert re.search(r'^event: error\ndata: \{"error": ".{10,299}\."', answer, re.MULTILINE), answer
-    assert "secret" not in answer
-    assert "Traceback" not in answer
+    for data in (
+        [],
+        [{"path": "quite/secret", "meta": {"_type": "gradio.FileData"}}, *SENT[1:]],
+        ["quite secret" * 1000, *SENT[1:]],
+        [*SENT[:9], 513, *SENT[10:]],
+        [*SENT[:3], "quite/secret", *SENT[4:]],
+    ):
+        url = f"{address}/gradio_api/call/generate"
+        asked = httpx.post(url, json={"data": data})
+        assert asked.status_code == 200
+        answer = httpx.get(f"{url}/{asked.json()['event_id']}", timeout=SECONDS).text
+        assert re.search(r'^event: error\ndata: \{"error": ".{10,299}\."', answer, re.MULTILINE), answer
+        assert "secret" not in answer
+        assert "Traceback" not in answer
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("call/v2/generate", {}),
+def test_http_refuses_what_it_cannot_place(address: str) -> None:
+    """No endpoint, no such argument, no list of values, or around the queue: a status that blames the client."""
+    for path, body in (
         ("call/v2/generate", {"prompt": "secret", "nonsense": 1}),
-        ("call/v2/nothing", {}),
         ("call/nothing", {"data": []}),
         ("call/generate", {"data": "secret"}),
         ("call/generate", []),
         ("run/generate", {"data": SENT}),
-    ],
-)
-def test_http_refuses_what_it_cannot_place(address: str, path: str, body: Any) -> None:
-    """No endpoint, no such argument, no list of values, or around the queue: a status that blames the client."""
-    answer = httpx.post(f"{address}/gradio_api/{path}", json=body)
-    assert 400 <= answer.status_code < 500
-    assert "secret" not in answer.text
-    assert "Traceback" not in answer.text
+    ):
+        answer = httpx.post(f"{address}/gradio_api/{path}", json=body)
+        assert 400 <= answer.status_code < 500, path
+        assert "secret" not in answer.text
+        assert "Traceback" not in answer.text
 
 
 def test_a_visitor_may_have_so_many_runs(service: Listening, address: str) -> None:
@@ -244,14 +198,6 @@ def mcp(address: str, work: Callable[[ClientSession], Awaitable[Any]]) -> Any:
     return asyncio.run(session())
 
 
-def test_mcp_offers_the_four_endpoints_and_no_others(address: str) -> None:
-    """An assistant sees what a client sees, with words for every argument."""
-    tools = mcp(address, lambda session: session.list_tools()).tools
-    assert {tool.name for tool in tools} == {"generate", "compare", "methods", "pairs"}
-    assert all(tool.description for tool in tools)
-    assert all(each["description"] for tool in tools for each in tool.inputSchema["properties"].values())
-
-
 def test_mcp_gives_what_a_client_gets(service: Listening, address: str, client: Client) -> None:
     """One run, whoever asks: the same seed gives the same text. Two calls are two visitors."""
     asked = {"prompt": "Why is the sky blue?", "seed": 3, "max_new_tokens": 12}
@@ -267,51 +213,39 @@ def test_mcp_gives_what_a_client_gets(service: Listening, address: str, client: 
     assert len({own, one, other}) == 3
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [
-        ("generate", {"prompt": "Hi", "max_new_tokens": 4, "trace": True}),
-        ("compare", {"prompt": "Hi", "panes": [{}, {"method": "speed"}], "max_new_tokens": 4}),
-        ("methods", {}),
-        ("pairs", {}),
-    ],
-)
-@pytest.mark.parametrize("told", [False, True], ids=["silent", "with progress"])
-def test_mcp_answers_in_json(
-    address: str, client: Client, tool: str, arguments: dict[str, Any], told: bool
-) -> None:
+def test_mcp_answers_in_json(address: str, client: Client) -> None:
     """A tool's text is the JSON of the object that a client gets, whether the assistant is told of progress or not."""
 
     async def progress(*_: Any) -> None:
         pass
 
-    result = mcp(
-        address,
-        lambda session: session.call_tool(tool, arguments, progress_callback=progress if told else None),
-    )
-    (content,) = result.content
-    answer = json.loads(content.text)
-    expected = client.predict(**arguments, api_name=f"/{tool}")
-    assert type(answer) is type(expected)
-    if isinstance(expected, dict):
-        assert answer.keys() == expected.keys()
-    else:
-        assert answer == expected
+    panes = [{}, {"method": "speed"}]
+    for tool, arguments, told in (
+        ("generate", {"prompt": "Hi", "max_new_tokens": 4, "trace": True}, None),
+        ("compare", {"prompt": "Hi", "panes": panes, "max_new_tokens": 4}, progress),
+        ("methods", {}, None),
+        ("pairs", {}, progress),
+    ):
+        call = partial(ClientSession.call_tool, name=tool, arguments=arguments, progress_callback=told)
+        (content,) = mcp(address, call).content
+        answer = json.loads(content.text)
+        expected = client.predict(**arguments, api_name=f"/{tool}")
+        if isinstance(expected, dict):
+            assert answer.keys() == expected.keys()
+        else:
+            assert answer == expected
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "sentence"),
-    [
+def test_mcp_tells_what_is_wrong(address: str) -> None:
+    """A failure is a result that says so, in a sentence."""
+    for tool, arguments, sentence in (
         ("generate", {"prompt": "Hi", "lenience": 9}, "Lenience 9 does not fit"),
         ("generate", {"prompt": "Hi", "pair": "secret"}, "There is no model pair of that name here"),
         ("generate", {"prompt": "Hi", "seed": "one"}, "not of type 'integer'"),
         ("generate", {}, "'prompt' is a required property"),
         ("compare", {"prompt": "Hi", "panes": [{}]}, "1 panes came; there must be 2 to"),
-    ],
-)
-def test_mcp_tells_what_is_wrong(address: str, tool: str, arguments: dict[str, Any], sentence: str) -> None:
-    """A failure is a result that says so, in a sentence."""
-    result = mcp(address, lambda session: session.call_tool(tool, arguments))
-    assert result.isError
-    assert sentence in result.content[0].text
-    assert "secret" not in result.content[0].text
+    ):
+        result = mcp(address, partial(ClientSession.call_tool, name=tool, arguments=arguments))
+        assert result.isError
+        assert sentence in result.content[0].text
+        assert "secret" not in result.content[0].text

@@ -1,4 +1,4 @@
-"""The shared engine on the embedded pair: in any company, each text is the one that its request gets alone."""
+"""The shared engine on the embedded pair: whatever runs beside it, a request gets the text that it gets alone."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def asked(number: int) -> Request:
 
 
 def test_a_dozen_requests_that_join_and_leave_get_the_texts_they_get_alone(engine: Engine) -> None:
-    """Law 3, with prompts prefilled between others' steps, some of them from the prefix cache: whoever leaves lets one join."""
+    """Law 3, with prompts prefilled between steps, some from the prefix cache; six at a time, so that some join late."""
     shared = SharedEngine(engine.pair, max_sequences=8)
     found: dict[int, Run] = {}
-    places = threading.Semaphore(6)
+    slots = threading.Semaphore(6)
 
     def ask(number: int) -> None:
-        with places:
+        with slots:
             [found[number]] = shared.generate(asked(number))
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(12)]
@@ -62,12 +62,17 @@ def test_a_dozen_requests_that_join_and_leave_get_the_texts_they_get_alone(engin
 def test_forks_of_runs_write_what_the_whole_runs_wrote(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Laws 2 and 3: nine methods at three temperatures, forked at three places; the latest texts come from the prefix cache."""
+    """Laws 2 and 3: nine methods, forked at three positions; the latest texts come from the prefix cache."""
     shared = SharedEngine(engine.pair)
     asked = [
-        Request(prompt=PROMPTS[2], method=method, temperature=temperature, seed=3, max_new_tokens=24)
-        for method in PAPER
-        for temperature in (0.0, 0.7, 1.0)
+        Request(
+            prompt=PROMPTS[2],
+            method=method,
+            temperature=(0.0, 0.7, 1.0)[number % 3],
+            seed=3,
+            max_new_tokens=24,
+        )
+        for number, method in enumerate(PAPER)
     ]
     runs = shared.generate(asked)
     cached: list[int] = []
@@ -82,10 +87,10 @@ def test_forks_of_runs_write_what_the_whole_runs_wrote(
         shared.generate(runs[-1].fork(21))
     # The method that comes last uses both models; the last token of a prompt is never cached.
     assert sum(length >= len(runs[-1].prompt_ids) + 20 for length in cached) >= 2
-    places = [(run, len(run.tokens) * part // 3) for run in reversed(runs) for part in range(3)]
-    forks = shared.generate([run.fork(place) for run, place in places])
+    forked = [(run, len(run.tokens) * part // 3) for run in reversed(runs) for part in range(3)]
+    forks = shared.generate([run.fork(at) for run, at in forked])
     shared.close()
-    for (run, place), fork in zip(places, forks, strict=True):
-        found, wanted = (fork.token_ids, fork.accepted), (run.token_ids[place:], run.accepted[place:])
-        assert found == wanted, (run.method, run.temperature, place)
+    for (run, at), fork in zip(forked, forks, strict=True):
+        found, wanted = (fork.token_ids, fork.accepted), (run.token_ids[at:], run.accepted[at:])
+        assert found == wanted, (run.method, run.temperature, at)
         assert fork.text == run.text

@@ -1,4 +1,4 @@
-"""The embedded pair on a GPU, in float32, with captured passes. Without one these tests are left out, and say so."""
+"""The embedded pair on a GPU, in float32, with captured passes. Without a GPU these tests are skipped and say so."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def engine() -> Engine:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the tests of this folder out where there is no GPU."""
+    """Skip the tests of this folder where there is no GPU."""
     if not torch.cuda.is_available():
         left_out = pytest.mark.skip(reason="there is no CUDA device here")
         for item in items:

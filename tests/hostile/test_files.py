@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
-import pytest
 from gradio.utils import get_upload_folder
 
 from specviz.app.components.scripted_html import PLOTLY_JS, plotly_address
@@ -17,43 +16,29 @@ from tests.support.traces import make_trace
 
 ROOT = Path(__file__).parents[2]
 PRIVATE = (
-    *("/etc/passwd", "/etc/hosts", "/proc/self/environ", "/proc/self/cmdline", "/proc/self/cwd/app.py", "/dev/zero"),
-    *(str(ROOT / name) for name in ("app.py", "requirements.txt", "README.md", ".gitignore", ".git/config", "assets")),
-    *(str(ROOT / "specviz" / name) for name in ("serving/service.py", "app/page.py", "app/static", "app/static/../page.py")),
-    *("app.py", "./app.py", "specviz/serving/service.py", "../main/app.py", ".git/config", "", ".", "..", "/", "~", "~/.ssh"),
-    *("//etc/passwd", "///etc/passwd", "/./etc/passwd", "/etc/../etc/passwd", "file:///etc/passwd", "\\\\host\\share"),
-    *("C:\\Windows\\win.ini", "//host/share", "/etc/passwd\0.js", "\0", "%2e%2e/app.py", "a" * 5000, "\ud7ff"),
-    *("http://127.0.0.1/", "https://example.com/", "ftp://x/", "data:text/html,x", "javascript:alert(1)"),
-    *(str(PLOTLY_JS.parent), str(PLOTLY_JS.parent / ".." / "__init__.py"), f"{PLOTLY_JS}/../../__init__.py"),
+    *("/etc/passwd", "/proc/self/environ", "/proc/self/cwd/app.py", "/dev/zero", "app.py", "./app.py", ".git/config"),
+    *(str(ROOT / name) for name in ("app.py", ".git/config", "assets", "specviz/app/static", "specviz/app/static/../page.py")),
+    *("", "..", "~/.ssh", "//etc/passwd", "/etc/../etc/passwd", "file:///etc/passwd", "\\\\host\\share", "C:\\Windows\\win.ini"),
+    *("/etc/passwd\0.js", "\0", "%2e%2e/app.py", "a" * 5000, "\ud7ff", "http://127.0.0.1/", "data:text/html,x"),
+    *(str(PLOTLY_JS.parent), f"{PLOTLY_JS}/../../__init__.py"),
 )  # fmt: skip
 SHAPES = (
-    f"{API}/file=%s", f"{API}/file/%s", "/file=%s", "/assets/%s", "/static/%s", "/svelte/%s",
-    "/assets/../../%s", "/assets/..%%2f..%%2f%s", "/static/%%2e%%2e/%s", f"{API}/file=/tmp/../%s",
+    f"{API}/file=%s", f"{API}/file/%s", "/file=%s", "/assets/%s", "/static/%s", "/assets/..%%2f..%%2f%s",
+    f"{API}/file=/tmp/../%s",
 )  # fmt: skip
 
 
-def secrets() -> list[bytes]:
-    """What must not come out: the beginnings of the files asked for."""
-    files = (
-        Path("/etc/passwd"),
-        ROOT / "app.py",
-        ROOT / "specviz/serving/service.py",
-        ROOT / "specviz/app/page.py",
-    )
-    return [file.read_bytes()[:40] for file in files] + [os.environ["PATH"].encode()[:20]]
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_no_path_leads_out_of_what_the_page_is_made_of(live: Live, shape: str) -> None:
+def test_no_path_leads_out_of_what_the_page_is_made_of(live: Live) -> None:
     """Neither absolute, relative, encoded nor foreign paths give a file that is not the page's own."""
-    hidden = secrets()
-    for path in PRIVATE:
-        for sent in (quote(path, "/:~.", errors="replace"), quote(path, safe="")):
-            answer = live.raw_get(shape % sent)
-            assert answer.split()[1][:1] == b"4", (shape, path, answer[:80])
-            assert not any(each in answer for each in hidden)
-            if "/file" in shape:
-                assert live.raw_get(shape % sent, "HEAD").split()[1][:1] == b"4"
+    files = [Path("/etc/passwd"), ROOT / "app.py", ROOT / "specviz/app/page.py"]
+    hidden = [*(file.read_bytes()[:40] for file in files), os.environ["PATH"].encode()[:20]]
+    for shape in SHAPES:
+        for path in PRIVATE:
+            for sent in (quote(path, "/:~.", errors="replace"), quote(path, safe="")):
+                answer = live.raw_get(shape % sent)
+                assert answer.split()[1][:1] == b"4", (shape, path, answer[:80])
+                assert not any(each in answer for each in hidden)
+        assert live.raw_get(shape % "/etc/passwd", "HEAD").split()[1][:1] == b"4"
 
 
 def test_a_link_among_the_uploads_leads_nowhere(live: Live) -> None:
@@ -85,18 +70,24 @@ def upload(live: Live, name: str, content: bytes) -> str:
     return str(answer.json()[0])
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["../../x", "..\\..\\x", "/etc/x", "a/b/c", "C:\\x", ".bashrc", "n" * 400, "\u202egpj.exe", "%2e%2e%2fx", "<b>.html", "con"],
-)  # fmt: skip
-def test_the_name_of_a_file_leads_nowhere(live: Live, name: str) -> None:
-    """A file that is sent lies in a folder of its own among the uploads, whatever it is called."""
-    content = f"content of {name}".encode()
-    path = Path(upload(live, name, content))
-    assert path.resolve().parents[1] == Path(get_upload_folder()).resolve()
-    answer = live.send("GET", f"{API}/file={quote(str(path))}")
-    assert answer.headers["content-type"].startswith(("application/octet-stream", "text/plain"))
-    path.unlink()
+def test_the_name_of_a_file_leads_nowhere(live: Live) -> None:
+    """An uploaded file lies in its own folder among the uploads, whatever it is called."""
+    for name in (
+        "../../x",
+        "..\\..\\x",
+        "/etc/x",
+        "C:\\x",
+        ".bashrc",
+        "n" * 400,
+        "\u202egpj.exe",
+        "%2e%2e%2fx",
+        "<b>.html",
+    ):
+        path = Path(upload(live, name, f"content of {name}".encode()))
+        assert path.resolve().parents[1] == Path(get_upload_folder()).resolve()
+        answer = live.send("GET", f"{API}/file={quote(str(path))}")
+        assert answer.headers["content-type"].startswith(("application/octet-stream", "text/plain"))
+        path.unlink()
 
 
 def test_uploads_that_are_none_are_refused(live: Live) -> None:
@@ -117,19 +108,16 @@ def test_only_an_uploaded_file_is_opened_and_no_file_of_the_page_is_deleted(live
     """A trace is read from among the uploads alone; gradio would let the page's own files, and addresses, through."""
     [event] = find(live, "upload", "upload")
     words = str(sources()["template"]).split("file=")[1]
-    paths = [
+    for path in (
         "/etc/passwd",
         words,
         str(PLOTLY_JS),
         "http://127.0.0.1/x",
-        "app.py",
         get_upload_folder(),
         "",
         "\0",
         7,
-        None,
-    ]
-    for path in paths:
+    ):
         for file in ({"path": path}, {"path": path, "url": path, "is_stream": True}):
             data = [file | {"meta": {"_type": "gradio.FileData"}}]
             result = live.event(event["id"], data)
@@ -140,7 +128,7 @@ def test_only_an_uploaded_file_is_opened_and_no_file_of_the_page_is_deleted(live
 
 
 def test_two_who_send_the_same_trace_at_once_both_see_it(live: Live) -> None:
-    """What is fit is still served; gradio keeps the same content once, so that one's file is the other's."""
+    """Gradio stores the same content once, so that both uploads are one file."""
     [event] = find(live, "upload", "upload")
     paths = [upload(live, "run.jsonl", make_trace().value.encode()) for _ in range(2)]
     for number, path in enumerate(paths):

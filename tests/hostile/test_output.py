@@ -2,100 +2,80 @@
 
 from __future__ import annotations
 
+import io
 import json
-import subprocess
-import sys
-import time
+import logging
+import threading
 from collections.abc import Iterator
-from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
-import httpx
 import pytest
 
-from tests.hostile.conftest import API, JSON, FakeService, Live
+from specviz.engine.events import Event
+from specviz.serving.logs import configure
+from tests.hostile.conftest import API, JSON, FakeService, Live, serve
 from tests.hostile.test_events import run_of_generate
 from tests.hostile.test_files import upload
+from tests.support.serving import close
 
 MARKER = "xyzzy-marker"
 
 
-@pytest.fixture(scope="module")
-def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Live, Path]]:
-    """A server in a process of its own, and where its output goes."""
-    folder = tmp_path_factory.mktemp("output")
-    output, said = folder / "log", folder / "address"
-    with output.open("w") as stream:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.hostile.server", str(said)],
-            stdin=subprocess.PIPE,  # it ends when this does, whatever becomes of the test
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-        )
-        while not (said.exists() and (address := said.read_text())):
-            assert process.poll() is None, output.read_text()
-            time.sleep(0.05)
-        http = httpx.Client(base_url=address, timeout=30)
-        yield Live(address, SimpleNamespace(config=http.get("/config").json()), FakeService(), http), output
-        http.close()
-        process.kill()
-        process.wait(timeout=20)
+class Failing(FakeService):
+    """Fails in the middle of a text, with what was asked in the message of the error."""
+
+    def events(self, key: str, requests: Any, *more: Any, **named: Any) -> Iterator[Event]:
+        for number, event in enumerate(super().events(key, requests, *more, **named)):
+            if number == 3 and "fail" in requests[0].prompt:
+                raise ValueError(requests[0].prompt)
+            yield event
 
 
-def test_nothing_of_what_is_sent_is_printed_or_logged(apart: tuple[Live, Path]) -> None:
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Live, io.StringIO]]:
+    """A page that logs as a real server does, and its log."""
+    root, log = logging.getLogger(), io.StringIO()
+    handlers = [*root.handlers]
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    configure(log, {})
+    live = serve(Failing())
+    yield live, log
+    live.http.close()
+    close(live.page)
+    root.handlers[:] = handlers
+
+
+def test_nothing_of_what_is_sent_is_printed_or_logged(
+    logged: tuple[Live, io.StringIO], capfd: pytest.CaptureFixture
+) -> None:
     """No prompt, query, header, body, file or file's name reaches the log, whatever breaks."""
-    live, output = apart
+    live, log = logged
     index, data = run_of_generate(live)
     at = next(number for number, value in enumerate(data) if isinstance(value, str) and len(value) > 40)
     for prompt in (MARKER, f"fail {MARKER}"):
         data[at] = prompt
         assert live.event(index, data)["success"]
-    for value in (
-        MARKER,
-        [MARKER],
-        {MARKER: MARKER},
-        {"path": f"/{MARKER}", "meta": {"_type": "gradio.FileData"}},
-    ):
+    for value in (MARKER, {MARKER: MARKER}, {"path": f"/{MARKER}", "meta": {"_type": "gradio.FileData"}}):
         for event in live.page.config["dependencies"]:
             body = json.dumps(
                 {"fn_index": event["id"], "data": [value] * len(event["inputs"]), "session_hash": MARKER}
             )
             for path in ("run/predict", f"run/{MARKER}"):
                 live.send("POST", f"{API}/{path}", content=body, headers=JSON)
-    for path in (
-        "queue/join",
-        "call/generate",
-        "call/v2/generate",
-        f"call/{MARKER}",
-        f"call/v2/{MARKER}",
-        MARKER,
-    ):
-        for content in (
-            f'{{"data":["{MARKER}"],"fn_index":-1,"session_hash":"{MARKER}"}}',
-            f'{{"{MARKER}":',
-            f'["{MARKER}"]',
-        ):
+    bad = f'{{"data":["{MARKER}"],"fn_index":-1,"session_hash":"{MARKER}"}}'
+    for path in ("queue/join", "call/generate", f"call/{MARKER}", f"call/v2/{MARKER}", MARKER):
+        for content in (bad, f'{{"{MARKER}":'):
             live.send("POST", f"{API}/{path}", content=content, headers=JSON)
-    for path in (
-        "/",
-        f"/{MARKER}",
-        f"{API}/file=/{MARKER}",
-        f"{API}/queue/data",
-        f"{API}/custom_component/{MARKER}/client/a/b",
-    ):
-        query = {"prompt": MARKER, "page": MARKER, "session_hash": MARKER, "deep_link": MARKER}
-        live.send("GET", path, params=query)
-        for name in ("x-forwarded-host", "x-gradio-server", "cookie", "user-agent", "range", "host", MARKER):
+    for path in ("/", f"/{MARKER}", f"{API}/file=/{MARKER}", f"{API}/queue/data"):
+        live.send("GET", path, params=dict.fromkeys(("prompt", "page", "session_hash", "deep_link"), MARKER))
+        for name in ("x-forwarded-host", "cookie", "user-agent", "range", "host", MARKER):
             live.send("GET", path, headers={name: f"{MARKER} <{MARKER}>"}, params={"session_hash": "x"})
     upload(live, f"{MARKER}.jsonl", MARKER.encode())
     live.send("POST", f"{API}/upload", files={MARKER: (MARKER, MARKER)}, data={"files": MARKER})
     live.raw(f"{MARKER} / {MARKER}\r\n\r\n".encode())
-    live.raw(
-        f"GET /?{MARKER} HTTP/1.1\r\nHost: {MARKER}\r\nContent-Length: {MARKER}\r\nConnection: close\r\n\r\n".encode()
-    )
     assert live.send("GET", "/healthz").status_code == 200
-    written = output.read_text()
-    assert MARKER not in written
+    written = log.getvalue()
+    assert MARKER not in written + "".join(capfd.readouterr())
     events = [json.loads(line)["event"] for line in written.splitlines() if line.startswith("{")]
     assert "a run failed" in events, "what breaks inside is still logged"
     assert "Traceback" not in written

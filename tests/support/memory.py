@@ -1,4 +1,4 @@
-"""Memory that a module's tests have freed, given back to the system: for conftests of those that take much."""
+"""Give memory that a module's tests have freed back to the system; for conftests of tests that take much."""
 
 from __future__ import annotations
 

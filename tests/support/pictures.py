@@ -1,7 +1,6 @@
 """Makes the project's pictures from the page itself: `python -m tests.support.pictures`.
 
-The link preview, README's pictures and the short film of the opening. Needs a Chromium and no model: the page opens on recorded
-runs. Knows where the pictures lie.
+The link preview, README's pictures and the film of the race. Needs a Chromium and no model, because the page opens on recorded runs.
 """
 
 from __future__ import annotations
@@ -14,14 +13,15 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from specviz.app.components.scripted_html import STATIC
-from specviz.app.page import build_page, launch
+from specviz.app.page import build_page
 from specviz.resources import ASSETS
 from specviz.serving.service import Service
 from tests.browser.conftest import _chromium
+from tests.support.serving import start
 
 COLOURS = 128
 FILM = {"seconds": 11.0, "pause": 0.16, "width": 880, "colours": 160}
-"""How long the opening is filmed, the least time between two frames, and how wide and colourful they are."""
+"""Seconds to film, least seconds between two frames, and the width and number of colours of the frames."""
 STILLS = {
     "page-light.png": ("?tab=generate&run=code&__theme=light", 1280, 800),
     "page-dark.png": ("?tab=generate&run=code&__theme=dark", 1280, 800),
@@ -32,9 +32,7 @@ STILLS = {
 def main() -> None:
     """Serve the page, look at it, and save what is seen."""
     service = Service()
-    _, url, _ = launch(
-        build_page(service), server_name="127.0.0.1", server_port=None, prevent_thread_lock=True, quiet=True
-    )
+    url = start(build_page(service))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
         for name, (address, width, height) in STILLS.items():
@@ -65,7 +63,7 @@ def _still(page: Page) -> Image.Image:
 
 
 def _film(browser: Browser, address: str) -> None:
-    """The race, from its first frame to its figures, as an animated GIF; each frame stays as long as it took to come."""
+    """Film the race as an animated GIF; each frame is shown for as long as it took."""
     page = _open(browser, address, 1280, 800, motion=True)
     page.locator("#race .specviz").wait_for(timeout=60_000)
     frames, times, start = [], [], time.monotonic()

@@ -53,7 +53,7 @@ BAD_RULES = [
 
 
 def hostile_rules(count: int) -> list[str]:
-    """Texts that somebody might send to break the parser, the page or the machine; the same ones every time."""
+    """Texts meant to break the parser, the page or the machine; the same ones every time."""
     luck = random.Random(0)
     words = [
         "p1(v)",
@@ -68,32 +68,11 @@ def hostile_rules(count: int) -> list[str]:
         "top(9, p)",
         "log(",
         "exp(",
-        "sqrt(",
         "min(",
-        "(",
-        ")",
     ]
-    words += [
-        "+",
-        "-",
-        "*",
-        "/",
-        ",",
-        ">=",
-        "<",
-        ">",
-        "and",
-        "or",
-        "not",
-        "nan",
-        "inf",
-        "__class__",
-        "\u0000",
-        "🌈",
-        "'",
-        "{{",
-    ]
-    fixed = [
+    words += ["(", ")", "+", "-", "*", "/", ",", ">=", "<", "and", "or", "not", "nan", "inf", "__class__"]
+    words += ["\u0000", "🌈", "'", "{{"]
+    found = [
         "(" * 300,
         "-" * 299 + "a",
         "not " * 70 + "a > 1",
@@ -101,26 +80,21 @@ def hostile_rules(count: int) -> list[str]:
         "1" * 299,
         "9e999 > a",
         "q(v) > " + "exp(" * 15 + "q(v)" + ")" * 15,
-    ]
-    fixed += [
         " + ".join(["q(v)"] * 30) + " > a",
         " * ".join(["exp(q(v))"] * 6) + " > a",
         "q(v)/" * 20 + "p(v) > a",
-    ]
-    fixed += [
         "+".join(f"log(p{'1' * (i % 2)}(v))" for i in range(7)) + " < H(q) + H(p) + H(q1)",
         "JS + H(p) + H(q) < top(100, p)",
     ]
-    found = fixed + [
-        " ".join(luck.choice(words) for _ in range(luck.randint(1, 40)))[:400] for _ in range(count // 3)
-    ]
+    for _ in range(count // 3):
+        found.append(" ".join(luck.choice(words) for _ in range(luck.randint(1, 40)))[:400])
     while len(found) < count:  # well-formed and long
         found.append(f"{_number(luck, 4)} {luck.choice(['>=', '>', '<', '<='])} {_number(luck, 4)}")
     return found[:count]
 
 
 def random_rules(count: int) -> list[str]:
-    """Rules that are none of anybody's, every one of which is a rule; the same ones every time."""
+    """Valid rules made at random; the same ones every time."""
     luck, found = random.Random(1), []
     while len(found) < count:
         text = f"{_number(luck, 3)} {luck.choice(['>=', '>', '<', '<='])} {_number(luck, 3)}"

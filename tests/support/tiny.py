@@ -1,7 +1,7 @@
 """Tiny random checkpoints, real in all but size: written to disk and read back through `from_pretrained`.
 
-They know nothing of language. Logits spread over a few nats, so that neither greedy nor sampled text is
-trivial, and two models of different seeds agree often but not always.
+Logits spread over a few nats, so that neither greedy nor sampled text is trivial. Two models of different seeds
+agree often but not always.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from specviz.compat.transformers import quiet_transformers
 from specviz.engine.pair import Pair, pair_from_models
 
 Pairs = Callable[..., Pair]
-"""What gives a tiny pair of a family."""
+"""A function that gives a tiny pair of a family."""
 FAMILIES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "gpt2", "opt", "gpt-neox")
 END = "<|end|>"
 WINDOW = 8
-"""Positions that sliding layers see: few enough to matter in a test's text."""
+"""Positions that sliding layers see; shorter than a test's text."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\n' }}{% endfor %}"
@@ -55,8 +55,8 @@ def tiny_model(
 ) -> Any:
     """A random model of one of `FAMILIES`, saved to `directory` and loaded from there.
 
-    Its first ids score the same whatever `vocabulary_size` is. Ids from `loud_from` on (padding) score far
-    higher than the others, so that whoever fails to cut them off draws nothing else.
+    Its first ids score the same whatever `vocabulary_size` is. Ids from `loud_from` on (padding) score far higher
+    than the others, so that code which fails to cut them off draws nothing else.
     """
     config = _config(family, vocabulary_size, layers)
     config.eos_token_id = eos_token_id
@@ -103,8 +103,7 @@ def tiny_pair(
 ) -> Pair:
     """A pair of one family and one tokenizer; the checkpoints lie in `directory`/drafter and /verifier.
 
-    Both vocabularies are padded beyond the tokenizer's ids, each by its own amount, with padding that scores
-    high.
+    Both vocabularies are padded beyond the tokenizer's ids, each by its own amount; the padding scores high.
     """
     tokenizer = tiny_tokenizer(directory / "verifier", chat=chat)
     tokenizer.save_pretrained(directory / "drafter")
@@ -125,7 +124,7 @@ def tiny_pair(
 
 
 def _config(family: str, vocabulary_size: int, layers: int) -> Any:
-    """The smallest config of a family that still has all of its peculiarities."""
+    """The smallest config of a family that still has all of its traits."""
     if family == "gpt2":
         sizes: dict[str, Any] = {
             "n_embd": _HIDDEN,
@@ -161,7 +160,7 @@ def _config(family: str, vocabulary_size: int, layers: int) -> Any:
 
 
 def _fill(model: Any, seed: int) -> None:
-    """Overwrite all weights, each a mixture of what every seed shares and what only this one has."""
+    """Overwrite all weights: each is a mixture of noise that all seeds share and noise of this seed."""
     head = model.get_output_embeddings().weight
     for name, weight in model.named_parameters():
         noise = _AGREEMENT * _noise(name, 0, weight) + (1 - _AGREEMENT**2) ** 0.5 * _noise(name, seed, weight)
@@ -175,6 +174,6 @@ def _fill(model: Any, seed: int) -> None:
 
 
 def _noise(name: str, seed: int, like: torch.Tensor) -> torch.Tensor:
-    """Standard normal numbers fixed by name and seed; further rows do not change the first ones."""
+    """Standard normal numbers fixed by name and seed; further rows leave the first ones unchanged."""
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) ^ (seed * 7919))
     return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like.dtype)

@@ -1,7 +1,7 @@
-"""Handmade traces for tests: every line of schema "specviz-trace" version 3, without any model.
+"""Handmade traces of schema "specviz-trace", without any model.
 
-Knows the trace format and nothing of the engine; the numbers are drawn from a seed, yet obey the rules of the game
-(acceptance = min(1, π/q), accepted iff coin < acceptance, at most `draft_length` tokens a round).
+Numbers are drawn from a seed and obey the rules of a trace: acceptance = min(1, π/q), accepted iff coin < acceptance,
+at most `draft_length` tokens a round.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WORDS = [
 
 
 def story_tokens(text: str = STORY) -> list[str]:
-    """Cut a text into tokens as a byte-level vocabulary would; an emoji comes as "" and then as a whole."""
+    """Cut a text into tokens as a byte-level vocabulary does; an emoji comes as "" and then as a whole."""
     pieces: list[str] = []
     for piece in re.findall(r"\n| ?[A-Za-z]+| ?\d| ?[^\sA-Za-z\d]| ", text):
         if len(piece.strip()) > 7:
@@ -45,7 +45,7 @@ def story_tokens(text: str = STORY) -> list[str]:
 
 @dataclass
 class Trace:
-    """A trace as its lines (each ending in a newline), with what a test wants to compare against."""
+    """The lines of a trace, each ending in a newline, and its tokens and rounds as objects."""
 
     lines: list[str] = field(default_factory=list)
     tokens: list[dict[str, Any]] = field(default_factory=list)
@@ -84,7 +84,7 @@ def run_entry(method: str = "cascade_chow", **changes: Any) -> dict[str, Any]:
 
 
 def alternatives(method: str, lenience: float, inspect: int = 10) -> list[dict[str, Any]]:
-    """The header's list of what every token is asked, where it is."""
+    """The header's list of methods that each token records an acceptance for."""
     if not inspect or method.endswith("_only"):
         return []
     own = {name: METHODS[name].default_lenience for name in PAPER} | {method: lenience}
@@ -92,7 +92,7 @@ def alternatives(method: str, lenience: float, inspect: int = 10) -> list[dict[s
 
 
 def what_if(method: str, acceptance: float, flips: list[float], **changes: Any) -> dict[str, Any]:
-    """A token's what-if, as plain as can be: its own method as given, of the others nothing flips."""
+    """A token's what-if: the acceptance and critical leniences of `method` as given, no critical lenience of the others."""
     names = list(dict.fromkeys((*PAPER, method)))
     return {
         "acceptance": [acceptance if name == method else float(name != "verifier_only") for name in names],
@@ -113,7 +113,7 @@ def token_entry(text: str, **changes: Any) -> dict[str, Any]:
 
 
 def round_entry(tokens: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
-    """A round's object, in which every token was drafted and examined, and nothing more was to be drafted."""
+    """A round's object in which every token was drafted and examined."""
     drafts = [token["draft"] or token for token in tokens]
     tokens = [{"round": changes.get("index", 0), **token} for token in tokens]
     entry = {
@@ -151,7 +151,7 @@ class _Maker:
         return round(min(0.97, max(0.004, self.random.betavariate(1.1, 1.3))), 4)
 
     def top(self, shown: dict[str, float]) -> list[dict[str, Any]] | None:
-        """Candidates around those that must be in the list, most likely first."""
+        """A list of candidates, most likely first, that contains those in `shown`."""
         entries = [
             {"id": self.id_of(text), "text": text, "probability": probability}
             for text, probability in shown.items()
@@ -171,7 +171,7 @@ class _Maker:
         return {"score": score, "threshold": threshold, "trusted": score >= threshold}
 
     def token(self, text: str, position: int, special: str | None = None) -> dict[str, Any]:
-        """An emitted token; whether it was accepted falls out of its coin."""
+        """An emitted token; its coin decides whether it was accepted."""
         q, p = self.probability(), self.probability()
         rule = self.rule()
         pi = q if rule and rule["trusted"] else p
@@ -195,7 +195,7 @@ class _Maker:
         return token
 
     def what_if(self, token: dict[str, Any]) -> dict[str, Any]:
-        """Each method accepts at p / q until it trusts the draft; the run's own one does what it did."""
+        """Each method accepts with p / q below its critical lenience; the run's method as recorded."""
         draft = token["draft"] or token
         acceptance, flips = [], []
         for one in self.alternatives:
@@ -216,7 +216,7 @@ class _Maker:
         }
 
     def reject(self, token: dict[str, Any]) -> None:
-        """Turn the numbers drawn so far into those of a rejected draft, and draw the emitted token's own."""
+        """Move the numbers drawn so far to a rejected draft, and draw those of the emitted token."""
         text = self.random.choice([word for word in _WORDS if word != token["text"]])
         token["draft"] = {
             "id": self.id_of(text),

@@ -1,7 +1,4 @@
-"""For all unit tests: one thread, and what the tests of the GPU path share.
-
-Tiny models gain nothing from threads, and lose much where tests run beside other work.
-"""
+"""For all unit tests: torch on one thread, which is fastest for tiny models; a pretended GPU; tiny pairs."""
 
 from __future__ import annotations
 
@@ -27,18 +24,18 @@ def one_thread() -> None:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendGpu]:
-    """A pretended GPU, there for the length of the test, on which passes are captured."""
+    """A pretended GPU for the length of the test; passes on it are captured."""
     from tests.support.pretend_gpu import pretend_gpu
 
     monkeypatch.setenv("SPECVIZ_GRAPHS", "1")
     with pretend_gpu() as gpu:
         yield gpu
-        gc.collect()  # what lies on it goes before it does
+        gc.collect()  # tensors on the GPU must be freed before it is gone
 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
-    """Tiny pairs on the CPU by their family, made when first asked for."""
+    """Tiny pairs on the CPU by family; each is made when it is first asked for."""
 
     @cache
     def of(family: str, **options: Any) -> ModelPair:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import sys
 from typing import Any
 
@@ -19,6 +20,10 @@ TOKENS = 20
 GREEDY = {"method": "speed", "lenience": 0.0, "temperature": 0.0, "max_new_tokens": TOKENS, "seed": 1}
 SAMPLED = GREEDY | {"temperature": 1.0}
 HUB_PAIRS = [key for key, spec in PAIRS.items() if spec.repositories]
+FUSED = ("smollm2", "smollm2-360m", "qwen2.5", "qwen2.5-1.5b")
+"""Pairs of an architecture that has fused passes: these are run without them too."""
+BY_SHELL = ("smollm2", "gemma2", "opt")
+"""Pairs that the shell and the API write with too: a fused one, a gated one, and one without a chat template."""
 
 
 def by_generate(repository: str) -> dict[str, Any]:
@@ -60,6 +65,15 @@ def by_python(key: str) -> dict[str, Any]:
     }
 
 
+def on_torch(key: str) -> dict[str, Any]:
+    """`by_python` without fused passes."""
+    os.environ["SPECVIZ_CPU_RUNNER"] = "torch"
+    try:
+        return by_python(key)
+    finally:
+        del os.environ["SPECVIZ_CPU_RUNNER"]
+
+
 def by_shell(key: str, settings: dict[str, Any]) -> str:
     """What `specviz generate` prints."""
     from specviz.cli.main import main
@@ -73,17 +87,20 @@ def by_shell(key: str, settings: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Print {pair: {"generate": …, "python": …, "shell": …, "shell_sampled": …}}, or an error in place of each."""
+    """Print {pair: {way: what it writes}}, or an error in place of what a way writes."""
     found: dict[str, dict[str, Any]] = {}
     for key in HUB_PAIRS:
         verifier = PAIRS[key].verifier
         assert isinstance(verifier, HubSource)
         ways = {
             "python": lambda key=key: by_python(key),
-            "shell": lambda key=key: by_shell(key, GREEDY),
-            "shell_sampled": lambda key=key: by_shell(key, SAMPLED),
             "generate": lambda repository=verifier.repository: by_generate(repository),
         }
+        if key in FUSED:
+            ways["torch"] = lambda key=key: on_torch(key)
+        if key in BY_SHELL:
+            ways["shell"] = lambda key=key: by_shell(key, GREEDY)
+            ways["shell_sampled"] = lambda key=key: by_shell(key, SAMPLED)
         found[key] = {}
         for name, way in ways.items():
             try:

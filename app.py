@@ -1,10 +1,9 @@
-"""What a Space runs: it looks for `demo`. Everything is in `specviz.app.server`."""
+"""Entry point of a Hugging Face Space, which looks for `demo`; see `specviz.app.server`."""
 
 from specviz.app.server import build, serve
 
-demo, service, classroom = (
-    build()
-)  # sets OpenMP's waiting policy and starts ZeroGPU, both before torch is imported
+# Before torch is imported: `build` sets OpenMP's waiting policy and starts ZeroGPU.
+demo, service, classroom = build()
 
 if __name__ == "__main__":
     serve(demo, service, classroom)

@@ -1,7 +1,6 @@
-"""The API: generate, compare, methods and pairs, for gradio_client, plain HTTP and MCP clients.
+"""The API: `generate`, `compare`, `methods` and `pairs`, for gradio_client, plain HTTP and MCP clients.
 
-Turns what a client sends into requests and what comes of them into dicts; what a client sends wrongly is a
-`RequestError`. Knows the service and the registries; knows no tab.
+Turns arguments into requests, and runs into dicts; an invalid argument is a `RequestError`.
 """
 
 # No `from __future__ import annotations`: gradio reads the types at run time and documents them.
@@ -14,7 +13,6 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from time import monotonic
@@ -46,9 +44,9 @@ FIGURES = (
     "tokens_per_second",
     "neighbours",
 )
-"""Of a whole run, by the names that `Run` has for them."""
+"""The numbers of a whole run, by their names in `Run`."""
 LARGEST = 2**63 - 1
-"""No number that a client sends may be larger, and none smaller than minus this."""
+"""The largest absolute value of a number that a client may send."""
 
 WORDS: dict[Any, str] = {
     str: "text",
@@ -58,51 +56,47 @@ WORDS: dict[Any, str] = {
     type(None): "null",
     list[dict]: "a list of objects",
 }
-"""How the types of arguments are called."""
+"""Names of the types of arguments."""
 PAIRS_SECONDS = 30.0
-"""How long an answer of `pairs` holds at most: finding out may mean asking the model hub."""
+"""How long an answer of `pairs` is cached, in seconds: finding out may mean asking the model hub."""
 _asking = threading.Lock()
 
 
 def offers_mcp() -> bool:
-    """Whether the endpoints are MCP tools too: where the package `mcp` is installed, unless SPECVIZ_MCP is 0."""
+    """Whether the endpoints are MCP tools too: if the package `mcp` is installed and SPECVIZ_MCP is not 0."""
     return os.environ.get("SPECVIZ_MCP") != "0" and find_spec("mcp") is not None
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """One argument of an endpoint; `help` is a sentence for clients."""
-
-    name: str
-    kind: Any
-    default: Any
-    help: str
-
-
-_SETTINGS = {
-    name: Parameter(name, each.kind, each.default, CONTROLS[name].help) for name, each in SETTINGS.items()
-}
-PANE = {name: _SETTINGS[name] for name, each in SETTINGS.items() if "pane" in each.endpoints}
-"""What a pane of `compare` may say."""
-
-
-def _parameters(endpoint: str) -> list[Parameter]:
-    panes = 'Two or more of {"method": text, "lenience": number, "draft_length": 1 to 16 or "auto", "rule": text}.'
-    trace = "The last answer carries the trace: JSON lines, one a round."
+def _parameters(endpoint: str) -> list[inspect.Parameter]:
+    """The parameters of an endpoint, in order."""
     needed = inspect.Parameter.empty
-    own = [
-        Parameter("prompt", str, needed, "What the models should answer or continue."),
-        Parameter("panes", list[dict], needed, panes),
-        Parameter("pair", str, default_pair(), "One of those that `pairs` lists."),
-        Parameter("trace", bool, False, trace),
+    own = {
+        "prompt": (str, needed),
+        "panes": (list[dict], needed),
+        "pair": (str, default_pair()),
+        "trace": (bool, False),
+    }
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    known = own | {name: (each.kind, each.default) for name, each in SETTINGS.items()}
+    return [
+        inspect.Parameter(name, kind, default=known[name][1], annotation=known[name][0])
+        for name in arguments(endpoint)
     ]
-    known = {each.name: each for each in own} | _SETTINGS
-    return [known[name] for name in arguments(endpoint)]
+
+
+HELP = {name: control.help for name, control in CONTROLS.items()} | {
+    "prompt": "The text to answer or continue.",
+    "panes": 'Two or more of {"method": text, "lenience": number, "draft_length": 1 to 16 or "auto", "rule": text}.',
+    "pair": "A pair that `pairs` lists.",
+    "trace": "Whether the last answer has the trace: JSON lines, one per round.",
+}
+"""A sentence about each argument, for clients."""
+PANE = [name for name, each in SETTINGS.items() if "pane" in each.endpoints]
+"""The settings of a pane of `compare`."""
 
 
 def wire_api(service: Service) -> None:
-    """Offer the endpoints; to be called inside the page's Blocks, which send the sentence of every `SpecvizError` to the client."""
-
+    """Add the endpoints; call it inside the page's Blocks, which send the sentence of a `SpecvizError` to the client."""
     for serve in (generate, compare):
         endpoint = _make_endpoint(serve, service, _parameters(serve.__name__))
         gr.api(endpoint, concurrency_limit=None, concurrency_id="engine")
@@ -113,10 +107,10 @@ def wire_api(service: Service) -> None:
 def generate(
     service: Service, who: gr.Request | None, *, pair: str, trace: bool, **settings: Any
 ) -> Iterator[dict[str, Any]]:
-    """Continue a prompt with a small and a large language model, by one of the methods; streams the text.
+    """Continue a prompt with a small and a large language model and one of the methods; streams the text.
 
     Returns:
-        An object with the text so far; the last one also says why it stopped and what it took.
+        An object with the text so far; the last one also has the reason of its end and its figures.
     """
     runs: list[Run | None] = [None]
     for position in _follow(service, pair, [Request(**settings)], runs, who):
@@ -129,10 +123,10 @@ def generate(
 def compare(
     service: Service, who: gr.Request | None, *, pair: str, panes: list[dict], **settings: Any
 ) -> Iterator[dict[str, Any]]:
-    """Continue one prompt by several methods with the same coins, and say where their texts part; streams them.
+    """Continue one prompt with several methods and the same coins, and say where their texts part; streams the texts.
 
     Returns:
-        An object with the texts so far; the last one also says what each took and where it parts from the first.
+        An object with the texts so far; the last one also has the figures of each and where it parts from the first.
     """
     if not 2 <= len(panes) <= service.limits.max_panes:
         raise RequestError(f"{len(panes)} panes came; there must be 2 to {service.limits.max_panes}.")
@@ -148,35 +142,35 @@ def compare(
 
 
 def methods(request: gr.Request | None = None) -> list[dict]:
-    """List the methods, what each does, and the range of its lenience."""
+    """List the methods, with what each does and the range of its lenience."""
     return _answer([_method(method) for method in METHODS.values()], request)
 
 
 def pairs(request: gr.Request | None = None) -> list[dict]:
-    """List the pairs of models that can be asked for, and whether each can be used now."""
-    with _asking:  # who asks meanwhile gets the same answer
+    """List the pairs of models, and whether each can be used now."""
+    with _asking:  # concurrent calls share one answer
         return _answer(_pairs(int(monotonic() // PAIRS_SECONDS)), request)
 
 
 def _answer(answer: Any, request: gr.Request | None) -> Any:
-    """The answer as it is; over MCP its JSON, because gradio sends an assistant the `str` of what an endpoint returns."""
+    """The answer, or over MCP its JSON: gradio sends an assistant the `str` of the answer."""
     return json.dumps(answer, ensure_ascii=False) if is_tool_call(request) else answer
 
 
 def _pane(number: int, pane: dict[str, Any]) -> dict[str, Any]:
-    if not pane.keys() <= PANE.keys():
+    if not pane.keys() <= {*PANE}:
         raise RequestError(f"Pane {number} says something other than {', '.join(PANE)}.")
     for name, value in pane.items():
-        _check_kind(PANE[name], value, f" of pane {number}")
+        _check_kind(SETTINGS[name].kind, value, f"{name} of pane {number}")
     return pane
 
 
 def _follow(
     service: Service, pair: str, requests: Sequence[Request], runs: list[Run | None], who: gr.Request | None
 ) -> Iterator[int | None]:
-    """Serve `requests`, putting their runs into `runs`; a few times a second yields the position in the queue, None once one has begun.
+    """Serve `requests` and put their runs into `runs`; yields the queue position a few times a second, None once a run has begun.
 
-    Gradio closes this where the client has gone, which ends the runs.
+    Gradio closes this generator when the client is gone, which ends the runs.
     """
     if pair not in (offered := offered_pairs()):
         raise PairError(f"There is no model pair of that name here; there are {', '.join(offered)}.")
@@ -187,7 +181,7 @@ def _follow(
         for event in events:
             if not isinstance(event, Waiting):
                 runs[event.index], position = event.run, None
-            elif not any(runs):  # later it is only a sign of life
+            elif not any(runs):  # later it only shows that the server is alive
                 position = event.queue_position or None
             if monotonic() - shown >= pause():
                 yield position
@@ -195,14 +189,14 @@ def _follow(
 
 
 def _visitor(request: gr.Request | None) -> str:
-    """Who asks. Gradio asks in the name of all MCP clients: there each call is somebody else's."""
+    """The visitor's name. All MCP calls share one session of gradio's: there each call is a visitor."""
     if request is None or is_tool_call(request):
         return secrets.token_hex()
     return session_of(request)
 
 
 def _queued(position: int | None) -> dict[str, Any]:
-    return {"queue_position": position, "place": position}  # "place" is what it was called at first
+    return {"queue_position": position, "place": position}  # "place" is the field's first name
 
 
 def _so_far(run: Run | None) -> dict[str, Any]:
@@ -241,7 +235,7 @@ def _method(method: Method) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _pairs(period: int) -> list[dict]:
-    """What is offered, and how it stands in a period of `PAIRS_SECONDS`; on ZeroGPU, where nothing can be asked of a GPU here, all is taken to be there."""
+    """The offered pairs and their states, cached for one period of `PAIRS_SECONDS`; ZeroGPU cannot be asked, so there all are usable."""
     found = [] if zerogpu.active() else describe_pairs(offered_pairs().values())
     states = {state.spec.key: (state.usable, state.note) for state in found}
     return [
@@ -261,29 +255,23 @@ def _pairs(period: int) -> list[dict]:
 # ---- an endpoint
 
 
-def _check_kind(parameter: Parameter, value: object, where: str = "") -> None:
-    """Raises RequestError where `value` is of another kind. The sentence leaves the value out: it may be long."""
-    kind = parameter.kind
+def _check_kind(kind: Any, value: object, name: str) -> None:
+    """Raise RequestError if `value` is of another kind. The sentence leaves out the value, which may be long."""
     kinds = (kind,) if get_origin(kind) is list else get_args(kind) or (kind,)
     if not any(_is(value, each) for each in kinds):
-        words = " or ".join(WORDS[each] for each in kinds)
-        raise RequestError(f"{parameter.name}{where} must be {words}.")
+        raise RequestError(f"{name} must be {' or '.join(WORDS[each] for each in kinds)}.")
 
 
 def _make_endpoint(
-    serve: Callable[..., Iterator[dict]], service: Any, parameters: Sequence[Parameter]
+    serve: Callable[..., Iterator[dict]], service: Any, parameters: Sequence[inspect.Parameter]
 ) -> Callable[..., Iterator[dict]]:
-    """What gradio takes for an endpoint: a function of `parameters`, which checks what came before it serves.
+    """An endpoint for gradio: a function of `parameters` that checks its arguments and calls `serve(service, request, **arguments)`.
 
-    `serve` is called with the service, who asks, and the values by their names; its name and the words of its docstring are the endpoint's.
-    To clients, what streams is one object.
+    The endpoint has the name and the docstring of `serve`.
     """
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    inputs = [
-        inspect.Parameter(each.name, kind, default=each.default, annotation=each.kind) for each in parameters
-    ]
     who = inspect.Parameter("request", kind, default=None, annotation=gr.Request | None)
-    signature = inspect.Signature([*inputs, who], return_annotation=dict)
+    signature = inspect.Signature([*parameters, who], return_annotation=dict)
 
     def endpoint(*values: Any) -> Iterator[dict]:
         came = signature.bind(*values)
@@ -291,13 +279,13 @@ def _make_endpoint(
         asked = dict(came.arguments)
         request = asked.pop("request")
         for each in parameters:
-            _check_kind(each, asked[each.name])
+            _check_kind(each.annotation, asked[each.name], each.name)
         with contextlib.closing(cast(Any, serve(service, request, **asked))) as answers:
             for answer in answers:
                 yield _answer(answer, request)
 
     words, _, returns = (serve.__doc__ or "").partition("Returns:")
-    arguments = "".join(f"\n    {each.name}: {each.help}" for each in parameters)
+    arguments = "".join(f"\n    {each.name}: {HELP[each.name]}" for each in parameters)
     function: Any = endpoint
     function.__name__ = serve.__name__
     function.__doc__ = f"{words.strip()}\n\nArgs:{arguments}\n\nReturns:{returns}"

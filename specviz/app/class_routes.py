@@ -1,6 +1,6 @@
-"""The routes of a class: /class for the projector and, with the secret, for the teacher; what they ask for; and the invitation.
+"""The routes of a class: /class for the projector and, with the secret, for the teacher; its numbers; and the invitation.
 
-Served beside the page, and there only for a class. Knows a `Classroom` and the service's statistics; the two pages are `static/class/`.
+The files of both pages are in `static/class/`.
 """
 
 from __future__ import annotations
@@ -10,20 +10,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import segno
-from jinja2 import Environment, FileSystemLoader
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from specviz.app.classroom import LAST_STEP, POLL_SECONDS, Classroom, NotTheTeacherError, invitation
-from specviz.app.components.scripted_html import STATIC, module_address, style
+from specviz.app.components.scripted_html import TEMPLATES, module_address, style
 from specviz.app.look import font_faces
 from specviz.errors import RequestError, SpecvizError
 from specviz.serving.service import Service
 
 _QUIET = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
-"""The teacher's address has a secret in it."""
-_TEMPLATES = Environment(loader=FileSystemLoader(STATIC / "class"), autoescape=True)
+"""Headers that keep the secret of the teacher's address from caches and other sites."""
 
 
 def qr_code(address: str) -> str:
@@ -34,14 +32,14 @@ def qr_code(address: str) -> str:
 
 
 def class_routes(classroom: Classroom, service: Service) -> list[BaseRoute]:
-    """The routes to be served beside the page."""
+    """The routes of a class."""
 
     async def page(request: Request) -> Response:
-        """The page for the projector; with the secret in its address, the teacher's."""
+        """The projector's page, or with the secret the teacher's."""
         key = request.query_params.get("key")
         if key is not None:
             classroom.check(key)
-        content = _TEMPLATES.get_template("class.html").render(
+        content = TEMPLATES.get_template("class/class.html").render(
             address=classroom.address,
             shown=classroom.address.partition("://")[2].rstrip("/"),
             qr=qr_code(classroom.address),
@@ -54,7 +52,7 @@ def class_routes(classroom: Classroom, service: Service) -> list[BaseRoute]:
         return HTMLResponse(content, headers=_QUIET)
 
     async def now(request: Request) -> Response:
-        """What is now: who is here, who waits and for how long, and the invitation. Counts the visitor who asks."""
+        """The numbers of visitors and of running and waiting texts, the wait, and the invitation. Counts the visitor who asks."""
         classroom.hear(request.query_params.get("visitor", ""))
         statistics = service.status()
         found = classroom.invitation
@@ -68,7 +66,7 @@ def class_routes(classroom: Classroom, service: Service) -> list[BaseRoute]:
         return JSONResponse(content, headers=_QUIET)
 
     async def invite(request: Request) -> Response:
-        """Invite everybody to a step, or to none: {"key", "lesson", "step"}, or {"key"}."""
+        """Invite everybody to a step ({"key", "lesson", "step"}), or withdraw the invitation ({"key"})."""
         asked = _read(await request.body())
         classroom.check(asked.get("key"))
         named = "lesson" in asked or "step" in asked
@@ -86,7 +84,7 @@ def _in_a_sentence(
     endpoint: Callable[[Request], Awaitable[Response]],
     answer: Callable[..., Response] = lambda sentence, *more: JSONResponse({"detail": sentence}, *more),
 ) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint, whose errors are answers: 403 without the secret, 422 for what does not fit."""
+    """The endpoint with its errors as answers: 403 without the secret, otherwise 422."""
 
     async def answered(request: Request) -> Response:
         try:

@@ -1,7 +1,6 @@
-"""The controls that several tabs have: their labels, ranges and hints.
+"""Controls that several tabs share: labels, ranges and hints, read from the registries of methods and pairs.
 
-Everything about methods and pairs is read from their registries. Knows no run and no view. `prefix` keeps the ids of
-one tab's controls apart from another's.
+`prefix` begins the ids of a tab's controls.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ EXAMPLES = {
     "Code": "Write a Python function that checks whether a word is a palindrome.",
     "Arithmetic": "A train travels 60 miles in 1.5 hours. What is its average speed? Show your steps.",
 }
-"""Prompts to begin with, by the names on their buttons; the first one is filled in."""
-NOT_NOW = " · cannot be had now: "
-"""Between a pair's title and the reason; `static/page/page.css` knows it."""
+"""Example prompts by the names of their buttons; the first one is filled in."""
+NOT_NOW = " · unavailable now: "
+"""Stands between a pair's title and the reason; `static/page/page.css` repeats it."""
 _ASK_SECONDS = 30.0
-"""How often an open page asks which pairs can be had."""
+"""How often an open page asks which pairs are available."""
 
 
 def prompt_box(prefix: str = "", lines: int = 1) -> gr.Textbox:
@@ -64,7 +63,7 @@ def example_buttons(prompt: gr.Textbox) -> None:
 
 @contextmanager
 def drawer(elem_id: str, button: gr.Button) -> Iterator[None]:
-    """Further settings below a bar, which `button` shows and hides; they are part of the page in any case."""
+    """A column of further settings, which `button` shows and hides."""
     with gr.Column(elem_id=elem_id, elem_classes="specviz-drawer"):
         yield
     js = page_script("toggle_drawer", BUTTON=button.elem_id, DRAWER=elem_id)
@@ -81,19 +80,19 @@ def run_buttons(prefix: str = "") -> tuple[gr.Button, gr.Button]:
 
 
 def method_dropdown(name: str, elem_id: str, **more: Any) -> gr.Dropdown:
-    """All methods by what they do, group by group; `name` is chosen."""
+    """All methods by their labels; `name` is chosen."""
     labels = [(method.label, key) for key, method in METHODS.items()]
     return gr.Dropdown(labels, value=name, elem_id=elem_id, **{"label": CONTROLS["method"].title} | more)
 
 
 def describe_method(name: str) -> str:
-    """A method in Markdown: its sentence and its formula, from the registry."""
+    """A method's sentence and formula in Markdown."""
     method = get_method(name)
     return f"{method.sentence}\n\n`{method.formula}`"
 
 
 def rule_field(methods: Sequence[gr.Dropdown], prefix: str = "") -> RuleField:
-    """The rule of one's own, there while one of `methods` is the method that takes it."""
+    """The field for a custom rule, visible while one of `methods` is the method that takes it."""
     shown = any(method.value == OWN_RULE for method in methods)
     with gr.Column(visible=shown, elem_id=f"{prefix}own-rule") as column:
         field = RuleField(elem_id=f"{prefix}rule")
@@ -108,13 +107,13 @@ def rule_field(methods: Sequence[gr.Dropdown], prefix: str = "") -> RuleField:
 
 
 def request_settings(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a request from the values of controls: its rule only where its method takes one, and numbers of what was typed."""
+    """The settings of a request from the values of controls; a rule is kept only for the method that takes one."""
     rule = asked.get("rule", "") if asked["method"] == OWN_RULE else ""
     return {**asked, "rule": rule, "repetition_penalty": _read_number(asked.get("repetition_penalty"))}
 
 
 def _read_number(text: str | None) -> float | str | None:
-    """The number in a box that may be empty; anything else is left to the request's check."""
+    """The number in a box that may be empty; any other text is refused by the request."""
     text = (text or "").strip()
     try:
         return float(text) if text else None
@@ -123,7 +122,7 @@ def _read_number(text: str | None) -> float | str | None:
 
 
 def check_rule(asked: Mapping[str, Any], methods: Sequence[str]) -> None:
-    """Raises RuleError where one of `methods` takes the rule that is asked for, and it is none."""
+    """Raise RuleError if one of `methods` takes the custom rule and it is invalid."""
     if OWN_RULE in methods:
         get_method(OWN_RULE, asked["rule"])
 
@@ -131,16 +130,16 @@ def check_rule(asked: Mapping[str, Any], methods: Sequence[str]) -> None:
 def lenience_track(
     method: gr.Dropdown, elem_id: str, value: float | None = None, prefix: str = ""
 ) -> LenienceTrack:
-    """The lenience of what `method` is, on a scale for the pair and the temperature of the tab that `prefix` begins the ids of."""
+    """The lenience of the chosen method, on a scale for the pair and the temperature of its tab."""
     around = {"pair": default_pair(), "temperature": CONTROLS["temperature"].default}
     track = LenienceTrack(lenience_value(method.value, value), group=prefix, around=around, elem_id=elem_id)
-    # Not `change`: a method that comes with its lenience, as from a link, must keep it.
+    # Not `change`: a link sets method and lenience together.
     method.input(None, [method, track], track, js=page_script("set_lenience"), **QUIET)
     return track
 
 
 def wire_tracks(settings: Mapping[str, Component], prefix: str = "") -> None:
-    """Let a tab's lenience tracks follow its pair and its temperature, in the browser alone."""
+    """Let a tab's lenience tracks follow its pair and temperature, in the browser."""
     for name in ("pair", "temperature"):
         js = page_script("tell_tracks", GROUP=prefix, NAME=name)
         listener: Any = settings[name]
@@ -148,7 +147,7 @@ def wire_tracks(settings: Mapping[str, Component], prefix: str = "") -> None:
 
 
 def draft_length_dropdown(elem_id: str, info: str | None = None) -> gr.Dropdown:
-    """Proposals in a round: chosen for each, or one number for all."""
+    """Draft tokens in a round: automatic, or one number."""
     automatic, *numbers = DRAFT_LENGTHS
     choices: list[Any] = [("automatic", automatic), *((str(number), number) for number in numbers)]
     return gr.Dropdown(
@@ -175,10 +174,10 @@ def pair_dropdown(prefix: str = "") -> gr.Dropdown:
 
 
 def wire_pairs(page: gr.Blocks, service: Service, pairs: Sequence[Any]) -> None:
-    """Let the dropdowns tell which pairs cannot be had now: once the page is there, and from time to time.
+    """Mark unavailable pairs in the dropdowns, when the page opens and from time to time.
 
-    Gradio has no option that cannot be chosen: such a pair says so in its label, which the page shows in grey, and in a sentence below
-    once it is chosen; it cannot be run.
+    Gradio cannot disable an option: the label of such a pair, shown in grey, and a sentence below the dropdown give the reason, and the
+    pair cannot be run.
     """
     told = gr.State(missing_pairs())
 
@@ -202,7 +201,7 @@ def wire_pairs(page: gr.Blocks, service: Service, pairs: Sequence[Any]) -> None:
 
 
 def _pair_choices(obstacles: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Labels and keys of all pairs, those that cannot be had now with the reason."""
+    """Labels and keys of all pairs; an unavailable pair's label has the reason."""
     missing = {key: PAIRS[key] for key in missing_pairs()}
     return [
         (f"{spec.title}{NOT_NOW}{obstacles[key]}" if key in obstacles else spec.title, key)
@@ -211,9 +210,9 @@ def _pair_choices(obstacles: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def sampling_controls(limits: Limits, prefix: str = "", tokens: int | None = None) -> dict[str, Component]:
-    """How tokens are drawn, how many at most, and with which coins; by the names of a `Request`.
+    """The sampling parameters, the most tokens and the seed, by the names of a `Request`.
 
-    No text longer than `limits` can be chosen; `tokens` are chosen to begin with.
+    `limits` bound the most tokens; `tokens` is their first value.
     """
     offered = ranged(limits.max_new_tokens)
     if tokens is not None:
@@ -230,8 +229,8 @@ def sampling_controls(limits: Limits, prefix: str = "", tokens: int | None = Non
 
 
 def _number_control(control: Control, prefix: str) -> Component:
-    """A slider where the setting has a step, else a box for a whole number; or for text, where it may be left empty: gradio shows 0
-    in an empty box for a number.
+    """A slider for a setting with a step, a text box for one that may be empty (gradio shows 0 in an empty box for numbers), otherwise
+    a box for a whole number.
     """
     shown: dict[str, Any] = {
         "value": control.default,
@@ -247,15 +246,15 @@ def _number_control(control: Control, prefix: str) -> Component:
 
 
 def _of_pair(key: str) -> dict[str, Any]:
-    """What the control of a repetition penalty says with the pair of that key."""
+    """Hint and placeholder of the repetition penalty for a pair."""
     own = offered_pairs()[key].repetition_penalty
     number = "" if own is None else f"{own:g}"
-    info = f"1 is off. Empty is this pair’s own{number and ', '}{number}."
+    info = f"1 is off. Leave empty for this pair’s own{number and ', '}{number}."
     return {"info": info, "placeholder": number}
 
 
 def wire_penalty(settings: Mapping[str, Component]) -> None:
-    """Let the control of a tab's repetition penalty say what its pair's own is."""
+    """Let the repetition penalty's hint follow the pair."""
     pair: Any = settings["pair"]
     pair.change(lambda key: gr.Textbox(**_of_pair(key)), pair, settings["repetition_penalty"], **QUIET)
 
@@ -263,7 +262,7 @@ def wire_penalty(settings: Mapping[str, Component]) -> None:
 def link_button(
     tab: str, settings: dict[str, Component], panes: Sequence[Component] = (), prefix: str = ""
 ) -> None:
-    """A button that copies a link to these settings (by the names of a `Request`, and "pair"), and shows it.
+    """A button that copies a link to these settings, by the names of a `Request` and "pair", and shows the link.
 
     `panes` is the number of panes, then method, lenience and draft length of each.
     """
@@ -276,18 +275,18 @@ def link_button(
 def keep_address(
     tab: str, settings: dict[str, Component], triggers: Sequence[Any], panes: Sequence[Component] = ()
 ) -> None:
-    """Let the page's address carry these settings whenever one of `triggers` fires; as for `link_button`."""
+    """Write these settings into the page's address whenever one of `triggers` fires; arguments as for `link_button`."""
     js = _address_script("keepAddress", tab, settings)
     gr.on(triggers, None, [*settings.values(), *panes], None, js=js, **QUIET)
 
 
 def _address_script(function: str, tab: str, settings: dict[str, Component]) -> str:
-    """JavaScript that calls a function of `static/page/address.js` with the values of an event's inputs."""
+    """JavaScript that calls a function of `static/page/address.js` with an event's inputs."""
     short = {setting: name for name, setting in NAMES.items()}
     names = json.dumps([short[name] for name in settings])
     return f"async (...values) => {address_module()}.{function}({json.dumps(tab)}, {names}, values)"
 
 
 def address_module() -> str:
-    """JavaScript for the exports of `static/page/address.js`, within an async function."""
+    """JavaScript for the exports of `static/page/address.js`, for use in an async function."""
     return f"(await import(new URL({json.dumps(module_address('page/address'))}, document.baseURI)))"

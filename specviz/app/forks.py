@@ -1,7 +1,6 @@
-"""Forks asked for on the stage: a run that goes on from one of its tokens, at other settings or with another token there.
+"""Forks: a run continued from one of its tokens, with other settings or another token there.
 
-What the browser sends is untrusted: the run's beginning is a trace, read by the parser that reads files, and what it asks for is
-checked as every request is. Knows no page and draws nothing.
+What the browser sends is untrusted: its trace goes through the parser of trace files, and its settings through a request's checks.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from specviz.serving.service import Service
 
 CHANGES = ("method", "lenience", "draft_length")
 """The settings that a fork may change."""
-_UNFIT = "This fork cannot be made: what was asked for is not what the page sends."
+_UNFIT = "This fork cannot be made: the page sends other fields."
 
 
 def asked_fork(sent: Any, inspect: int) -> tuple[str, Request]:
-    """The pair and the request of a fork, from what the browser sent.
+    """The pair and the request of a fork.
 
     Args:
-        sent: {"trace", "tokens", "chosen", "changes"}: the lines of a trace that has at least `tokens` tokens; how many of them are
-            kept; the id of a token to put in the next place, or None; other values of `CHANGES`, by name.
-        inspect: most probable tokens recorded at every token, whatever the run recorded.
+        sent: from the browser: "trace", the lines of the run; "tokens", how many of its tokens to keep; "chosen", the id of the token
+            to write next, or None; "changes", other values of the settings in `CHANGES`.
+        inspect: number of top tokens to record with each token.
 
     Raises:
-        RequestError, TraceError: it is not of this form, or not what a run can be forked by.
+        RequestError, TraceError: the fields have another form, or do not fit the run.
     """
     kinds = {"trace": str, "tokens": int, "chosen": int | None, "changes": dict}
     if not isinstance(sent, dict) or not all(isinstance(sent.get(key), kind) for key, kind in kinds.items()):
@@ -43,7 +42,7 @@ def asked_fork(sent: Any, inspect: int) -> tuple[str, Request]:
 
 
 def fork_id(sent: Any) -> int | None:
-    """The page's own id of a fork, from what the browser sent; None where it is none."""
+    """The page's id of a fork, from what the browser sent, or None."""
     found = sent.get("id") if isinstance(sent, dict) else None
     return found if type(found) is int else None
 
@@ -51,13 +50,10 @@ def fork_id(sent: Any) -> int | None:
 def fork_lines(
     service: Service, sent: Any, inspect: int, stop: threading.Event, visitor: str
 ) -> Iterator[str]:
-    """Serve a fork; yields {"type": "fork", "id"} with the page's own id of it, then the lines of its trace.
+    """Serve a fork: yield {"type": "fork", "id"}, then the lines of its trace.
 
-    Where no models are loaded that could write it, {"type": "unloaded"} comes in place of the trace: a finger on a slider is no
-    reason to load some. Arguments as for `asked_fork` and `Service.lines`.
-
-    Raises:
-        SpecvizError: as these do.
+    If its pair is not loaded, {"type": "unloaded"} replaces the trace: moving a slider must not load models. Arguments and errors as
+    for `asked_fork` and `Service.lines`.
     """
     yield json.dumps({"type": "fork", "id": fork_id(sent)}) + "\n"
     pair, request = asked_fork(sent, inspect)

@@ -1,8 +1,7 @@
-"""The guard: what the server answers at all, how much it reads of a request, and how a failure is answered.
+"""The guard: refuses what no page and no client of the API sends, bounds what is read, and answers failures in one sentence.
 
-Around gradio's own app, which answers more addresses than this page needs and repeats what was sent when it fails, ASGI
-middleware; within it Blocks, whose every event fails in one sentence that repeats nothing. Knows gradio's addresses and
-events in general; knows none of the page's own, nor the service.
+`Guard` is ASGI middleware around gradio's app, which answers more addresses than this page needs and repeats what was sent when it
+fails. `GuardedBlocks` are Blocks whose events fail in one sentence.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from specviz.errors import SpecvizError, quoted
 log = logging.getLogger(__name__)
 
 MAX_BODY = 2_000_000
-"""Bytes of a request, other than of an upload."""
+"""Largest body of a request that is no upload, in bytes."""
 MAX_UPLOAD_BODY = 9_000_000
-"""Bytes of an upload's request: its file and whatever else is in it."""
+"""Largest body of an upload, in bytes."""
 
 FAILED = "Something broke inside SpecViz and this was not done; the next request should work."
 MAX_SENTENCE = 300
-"""Characters of an answer to a failed event."""
+"""Most characters of the answer to a failed event."""
 
 failed_status: ContextVar[dict[str, int] | None] = ContextVar("failed_status", default=None)
-"""Where the HTTP status for a failed event's answer is put, under "status"; the guard around the app sets it."""
-UNFIT = "This server cannot make sense of the request; nothing was done."
+"""Holds the HTTP status for the answer to a failed event, as {"status": …}."""
+UNFIT = "This server cannot read the request; nothing was done."
 
 _OWN_ADDRESSES = ("healthz", "metrics", "lessons", "rule", "class(/(now|invite))?")
 _ANSWERED = re.compile(
@@ -59,20 +58,19 @@ _RANGE = re.compile(r"bytes=[0-9]{0,18}-[0-9]{0,18}", re.ASCII)
 
 
 def guarded(routes: Sequence[BaseRoute]) -> dict[str, Any]:
-    """The options of gradio's app that put the guard around it, and `routes` before gradio's own, which match any path."""
-    handlers = {RequestValidationError: _unfit}
+    """Options of gradio's app: the guard around it, and `routes` before gradio's own, which match any path."""
     return {
         "routes": routes,
         "middleware": [Middleware(Guard), Middleware(PageCache)],
-        "exception_handlers": handlers,
+        "exception_handlers": {RequestValidationError: _unfit},
     }
 
 
 class Guard:
-    """ASGI middleware: refuses addresses that nobody needs, stops reading at a limit, and turns failures into answers."""
+    """ASGI middleware: refuses unknown addresses, stops reading at a limit, and turns failures into answers."""
 
     def __init__(self, app: ASGIApp) -> None:
-        """Around `app`."""
+        """Wrap `app`."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -116,24 +114,26 @@ class _Exchange:
 
     async def fail(self, error: Exception) -> None:
         """Answer in place of gradio, or end the answer that it has begun."""
-        too_large = isinstance(error, _TooLargeError) and not self._begun
-        misnamed = "" if self._begun else _misnamed(error)
-        if not (too_large or misnamed) and not isinstance(
-            error, HTTPException
-        ):  # which ends the stream of an unknown session
-            log.warning(
-                "an answer broke off" if self._begun else "a request failed in gradio", exc_info=error
-            )
         if self._begun:
+            if not isinstance(
+                error, HTTPException
+            ):  # with which gradio ends the stream of an unknown session
+                log.warning("an answer broke off", exc_info=error)
             with contextlib.suppress(Exception):
                 await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
+        if isinstance(error, _TooLargeError):
+            answer = _too_large(self._scope)
         else:
-            answer = _too_large(self._scope) if too_large else _answer(400, misnamed or UNFIT)
-            await answer(self._scope, self._receive, self._send)
+            misnamed = _misnamed(error)
+            if not misnamed and not isinstance(error, HTTPException):
+                log.warning("a request failed in gradio", exc_info=error)
+            answer = _answer(400, misnamed or UNFIT)
+        await answer(self._scope, self._receive, self._send)
 
 
 def _misnamed(error: Exception) -> str:
-    """What is wrong with the names of an event's arguments, where that is why gradio failed; "" elsewhere."""
+    """The sentence about an unknown or missing argument, if that is why gradio failed; otherwise ""."""
     if not isinstance(error, TypeError):
         return ""
     if found := _UNKNOWN.match(str(error)):
@@ -145,16 +145,16 @@ def _misnamed(error: Exception) -> str:
 
 
 class _TooLargeError(Exception):
-    """The body is larger than it may be."""
+    """The body is too large."""
 
 
 def _most(scope: Scope) -> int:
-    """Bytes that the body of a request may have."""
+    """Most bytes that the body of a request may have."""
     return MAX_UPLOAD_BODY if scope["path"].rstrip("/").endswith("/upload") else MAX_BODY
 
 
 def _refused(scope: Scope) -> Response | None:
-    """The answer to a request that gradio must not see; None where it may."""
+    """The answer to a request that gradio must not see, or None."""
     path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
     if not _ANSWERED.fullmatch(path) or "\0" in path:
         return JSONResponse({"detail": "Not Found"}, 404)
@@ -162,8 +162,8 @@ def _refused(scope: Scope) -> Response | None:
     for name, pattern in (("host", _HOST), ("x-forwarded-host", _HOST), ("x-forwarded-proto", _SCHEME)):
         parts = [part.strip() for value in headers.getlist(name) for part in value.split(",")]
         if not all(map(pattern.fullmatch, parts)):
-            return _answer(400, f"The header {name} is not what it should be.")
-    # Gradio expects these in a certain form, and fails on any other.
+            return _answer(400, f"The header {name} is malformed.")
+    # Gradio fails on any other form of these.
     scope["headers"] = [
         (name, value)
         for name, value in scope["headers"]
@@ -185,7 +185,7 @@ def _answer(status: int, sentence: str) -> JSONResponse:
 
 
 async def _unfit(request: Request, error: Exception) -> Response:
-    """Answer 422: what is wrong with a body or a query, without repeating any of it."""
+    """Answer 422: say what is wrong with a body or a query without repeating it."""
     found = cast(RequestValidationError, error).errors()[:3]
     said = [f"{'.'.join(str(part)[:40] for part in each['loc'])}: {each['type']}" for each in found]
     sentence = f"The request is not what this address takes ({'; '.join(said)})."
@@ -193,14 +193,10 @@ async def _unfit(request: Request, error: Exception) -> Response:
 
 
 class GuardedBlocks(compat.LastingBlocks):
-    """Blocks whose events refuse what no control of a page sends."""
+    """Blocks whose events refuse what no control of the page sends."""
 
     async def preprocess_data(self, block_fn: Any, inputs: list[Any], *more: Any, **options: Any) -> Any:
-        """The values for an event's function.
-
-        Raises:
-            gr.Error: they are not what the event takes.
-        """
+        """The values for an event's function; raises gr.Error where they do not fit the event."""
         try:
             _check_inputs(inputs)
             if len(inputs) < (wanted := len(block_fn.inputs)):
@@ -216,16 +212,12 @@ class GuardedBlocks(compat.LastingBlocks):
             raise _failure(422, "The values sent do not fit this event.") from None
 
     async def process_api(self, block_fn: Any, *args: Any, **options: Any) -> dict[str, Any]:
-        """Serve one event.
-
-        Raises:
-            gr.Error: it failed; a failure of our own is in the log.
-        """
+        """Serve one event; raises gr.Error where it fails, and logs failures of our own."""
         try:
             if compat.runs_in_browser(block_fn):
-                raise gr.Error("This event is the browser's own.")
+                raise gr.Error("This event runs in the browser alone.")
             if compat.is_selection(block_fn) and compat.selection(options.get("event_data")) is None:
-                raise gr.Error("What was chosen must be said.")
+                raise gr.Error("The event must say what was chosen.")
             return await super().process_api(block_fn, *args, **options)
         except gr.Error as error:
             raise _failure(422, str(error.message)) from None
@@ -237,16 +229,11 @@ class GuardedBlocks(compat.LastingBlocks):
 
 
 def _check_inputs(inputs: list[Any]) -> None:
-    """Refuse what gradio would take and then fail on, or do for a stranger.
-
-    Raises:
-        gr.Error: a lone surrogate is in them, which no answer can repeat; or a file that was not uploaded: gradio
-            fetches one from an address, and takes those that it serves for the page.
-    """
+    """Refuse lone surrogates, which no answer can repeat, and files that were not uploaded, which gradio would fetch."""
     try:
         json.dumps(inputs, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise gr.Error("The text has half a character in it (a lone surrogate).") from None
+        raise gr.Error("The text contains half a character (a lone surrogate).") from None
     compat.check_files(inputs, _check_file)
 
 
@@ -257,7 +244,7 @@ def _check_file(file: dict[str, Any]) -> None:
 
 
 def _check_choice(block: Any, value: Any) -> None:
-    """Refuse no choice at all, and a list of them: gradio lets both through, which no control of the page sends."""
+    """Refuse no choice and a list of choices, which gradio lets through and no control of the page sends."""
     one = isinstance(block, gr.Dropdown | gr.Radio | gr.Dataset) and not getattr(block, "multiselect", False)
     if one and (value is None or isinstance(value, list)):
         raise gr.Error("One of the choices must be given.")

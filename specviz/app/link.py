@@ -1,8 +1,7 @@
-"""A link that carries settings: which names its query has, and what the query of an opened link asks for.
+"""Reads the query of a link that carries settings.
 
-A query is written by anybody: every value is checked against the registries and the ranges that the page offers, and
-what does not fit is left out with a sentence that repeats none of it. Knows no control and no page; opening a link
-never runs anything.
+Anybody can write a query: every value is checked against the registries and the ranges of the page, and a value that does not fit
+is left out with a sentence that does not repeat it. Opening a link runs nothing.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ from specviz.serving.offer import offered_pairs
 
 TABS = ("idea", "generate", "compare", "tradeoff", "learn")
 OLD_TABS = {"replay": "generate", "playground": "learn", "tour": "learn", "lessons": "learn"}
-"""Where what these tabs had is now."""
+"""Tabs of old links, and the tabs that replaced them."""
 LEARN_TABS = {"tour": "lessons", "lessons": "lessons", "playground": "playground"}
-"""What the tab Learn has, by what links name as a tab."""
+"""The part of the tab Learn that a link's tab names."""
 NAMES = {"pair": "pair", "prompt": "prompt", "run": "run"} | {
     each.query: each.name for each in CONTROLS.values() if each.query
 }
-"""The names in a query, and what they set ("run" is the key of a recorded run); beside them `tab`, `lesson` (whose
-`step` and `language` the browser reads), and `pane` as often as there are panes."""
+"""Names in a query, and the settings that they set ("run" is the key of a recorded run). A query also has `tab`, `lesson` (the
+browser reads its `step` and `language`), and one `pane` for each pane."""
 
 MAX_PROMPT = 4000
-"""Characters of a prompt that a link may carry."""
+"""Most characters of a prompt in a link."""
 PANES = (2, 3, 4)
-"""How many runs may stand side by side."""
+"""How many panes a comparison may have."""
 DRAFT_LENGTHS = (AUTO, *range(1, MAX_DRAFT_LENGTH + 1))
-"""What a draft length may be; the first one is what a control begins with."""
+"""The choices of a draft length, the default first."""
 
 _NUMBER = re.compile(r"-?[0-9]{1,12}([.][0-9]{1,20})?")
 
@@ -51,8 +50,12 @@ class Pane:
 
 @dataclass(frozen=True)
 class Link:
-    """What a link asks for: only what it names, and only what is sound. `problems` are sentences about the rest, `part` is
-    what the tab Learn shows."""
+    """The valid settings that a link names.
+
+    Attributes:
+        problems: sentences about values that were left out.
+        part: the part of the tab Learn.
+    """
 
     tab: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
@@ -67,9 +70,9 @@ class Link:
 
 
 def ranged(most_tokens: int | None = None) -> dict[str, Control]:
-    """The settings that controls and links range over, where a text may have so many tokens; in the order of the controls."""
+    """The settings that have a range, in the order of their controls; `most_tokens` bounds `max_new_tokens`."""
     found = {name: each for name, each in CONTROLS.items() if each.offered}
-    found["seed"] = found.pop("seed")  # last, beside its button
+    found["seed"] = found.pop("seed")  # last, next to its button
     if most_tokens is not None:
         tokens = found["max_new_tokens"]
         low, default = min(tokens.offered[0], most_tokens), min(tokens.default, most_tokens)
@@ -78,15 +81,18 @@ def ranged(most_tokens: int | None = None) -> dict[str, Control]:
 
 
 class _UnfitError(ValueError):
-    """A value that is left out; its message is what would be right."""
+    """A value is left out; the message says what would be valid."""
 
 
 def parse_link(
     query: Iterable[tuple[str, str]], most_tokens: int | None = None, lessons: Collection[str] = ()
 ) -> Link:
-    """Read the query of an opened link, in order; names that are not the page's own are passed over.
+    """Read the names and values of a query; unknown names are ignored.
 
-    `most_tokens` are those that a text may have here, `lessons` the names of those there are.
+    Args:
+        query: pairs of name and value, in order.
+        most_tokens: most tokens of a text on this server.
+        lessons: names of the lessons on this server.
     """
     offered = ranged(most_tokens)
     given: dict[str, list[str]] = {}
@@ -95,7 +101,7 @@ def parse_link(
             given.setdefault(name, []).append(value)
     problems: list[str] = []
     found: dict[str, Any] = {}
-    # A lenience is judged by its method: after it.
+    # The lenience comes last: its range depends on the method.
     for name in sorted(given, key=lambda name: name == "lenience"):
         try:
             usual = OWN_RULE if "rule" in given else DEFAULT_METHOD
@@ -107,12 +113,10 @@ def parse_link(
         problems.append(f"The link’s “rule” was left out: it is for the method {OWN_RULE}.")
         del found["rule"]
     settings = {NAMES[name]: value for name, value in found.items() if name in NAMES}
+    tab, part = found.get("tab"), LEARN_TABS.get(given["tab"][0]) if "tab" in found else None
     if "lesson" in found:
-        return Link("learn", settings, found.get("pane", ()), tuple(problems), "lessons")
-    part = next(
-        (LEARN_TABS[name] for name in given.get("tab", ()) if name in LEARN_TABS and "tab" in found), None
-    )
-    return Link(found.get("tab"), settings, found.get("pane", ()), tuple(problems), part)
+        tab, part = "learn", "lessons"
+    return Link(tab, settings, found.get("pane", ()), tuple(problems), part)
 
 
 def _read(
@@ -133,17 +137,12 @@ def _read(
         return _one_of(value, lessons)
     if name == "run":
         return _one_of(value, [run.key for run in read_recorded_runs().runs])
-    if name in ("pair", "method"):
-        return _one_of(value, offered_pairs()) if name == "pair" else _method(value)
-    if name == "prompt":
-        return _prompt(value)
-    if name == "rule":
-        return _rule(value)
+    if name == "pair":
+        return _one_of(value, offered_pairs())
     if name == "lenience":
         return _lenience(value, method)
-    if name == "k":
-        return _draft_length(value)
-    return _number(offered[NAMES[name]], value)
+    readers = {"method": _method, "prompt": _prompt, "rule": _rule, "k": _draft_length}
+    return readers[name](value) if name in readers else _number(offered[NAMES[name]], value)
 
 
 def _one_of(value: str, known: Iterable[str]) -> str:
@@ -183,14 +182,13 @@ def _number(control: Control, value: str) -> float:
 
 
 def _draft_length(value: str) -> int | Literal["auto"]:
-    for offered in DRAFT_LENGTHS:
-        if value == str(offered):
-            return offered
-    raise _UnfitError(f"it must be {AUTO} or a whole number from {DRAFT_LENGTHS[1]} to {DRAFT_LENGTHS[-1]}")
+    known = {str(length): length for length in DRAFT_LENGTHS}
+    if value not in known:
+        raise _UnfitError(f"it must be {AUTO} or a whole number from 1 to {MAX_DRAFT_LENGTH}")
+    return known[value]
 
 
 def _lenience(value: str, name: str | None) -> float:
-    """A lenience in the range that the slider has for a method."""
     if name is None:
         raise _UnfitError("its method is not known")
     method = METHODS[name]
@@ -204,7 +202,7 @@ def _lenience(value: str, name: str | None) -> float:
 
 def _panes(values: list[str]) -> tuple[Pane, ...]:
     if len(values) not in PANES:
-        raise _UnfitError(f"there must be {PANES[0]} to {PANES[-1]} of it")
+        raise _UnfitError(f"there must be {PANES[0]} to {PANES[-1]} of them")
     return tuple(_pane(value) for value in values)
 
 

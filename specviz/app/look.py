@@ -1,16 +1,12 @@
-"""How the page looks before any component is drawn: gradio's theme in the page's own colours, its fonts, and its head.
-
-Knows the files in `static/` and gradio's theme variables; knows no tab and no component.
-"""
+"""The look of the page: gradio's theme in the page's colours, the fonts, and the page's head."""
 
 from __future__ import annotations
 
 import os
-from html import escape
 
 import gradio as gr
 
-from specviz.app.components.scripted_html import STATIC, static_address, style
+from specviz.app.components.scripted_html import STATIC, TEMPLATES, static_address, style
 from specviz.app.tokens import colours
 from specviz.compat import gradio as compat
 
@@ -22,7 +18,7 @@ DESCRIPTION = (
 ICON = STATIC / "page/icon.svg"
 
 CSS = style(["page/page", "page/settings"])
-"""Rules for the page itself; gradio confines them to its container."""
+"""Style of the page; gradio confines it to its container."""
 
 # ---- fonts
 
@@ -40,22 +36,17 @@ FONTS = (
     ("Source Serif 4", "source-serif-4-latin-ext", "200 900", _MORE_LATIN),
     ("Source Serif 4", "source-serif-4-greek", "200 900", "U+0370-03FF"),
 )
-"""Family, file in `static/fonts/`, weights, and the only characters it is fetched for; see the README there."""
-_AT_ONCE = ("inter", "source-serif-4-latin", "jetbrains-mono")
+"""Family, file in `static/fonts/`, weights, and the characters that it is fetched for; see the README there."""
 
 _SANS = ("Inter", "system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
 _MONO = ("JetBrains Mono", "ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
 
 
-def _font_address(name: str) -> str:
-    return f"{static_address()}/fonts/{name}.woff2"
-
-
 def font_faces() -> str:
-    """The fonts as CSS, at addresses of this server's own."""
+    """The fonts as CSS, at addresses of this server."""
     return "\n".join(
         f'@font-face {{ font-family: "{family}"; font-weight: {weights}; font-display: swap; '
-        f'src: url("{_font_address(file)}") format("woff2");{f" unicode-range: {only};" if only else ""} }}'
+        f'src: url("{static_address()}/fonts/{file}.woff2") format("woff2");{f" unicode-range: {only};" if only else ""} }}'
         for family, file, weights, only in FONTS
     )
 
@@ -112,14 +103,14 @@ _COLOURS = {
     ),
     "error-tint": ("error_background_fill", "button_cancel_background_fill_hover"),
 }
-"""Which of gradio's variables has which of the page's colours."""
+"""Gradio's variables for each of the page's colours."""
 _PLAIN = {
     **dict.fromkeys(("block_background_fill", "block_title_background_fill"), "transparent"),
     **dict.fromkeys(("block_border_width", "panel_border_width"), "0px"),
     **dict.fromkeys(
         ("checkbox_label_background_fill", "checkbox_label_background_fill_hover"), "transparent"
     ),
-    **dict.fromkeys(("checkbox_label_background_fill_selected",), "transparent"),
+    "checkbox_label_background_fill_selected": "transparent",
     "checkbox_label_border_width": "0px",
     "checkbox_label_padding": "4px 8px 4px 0",
     "checkbox_label_shadow": "none",
@@ -153,7 +144,7 @@ _PLAIN = {
 
 
 def _variables() -> dict[str, str]:
-    """Values for `theme.set`, the light ones and, with "_dark" at the end of their names, the dark ones."""
+    """Values for `theme.set`; the names of the dark ones end in "_dark"."""
     found = dict(_PLAIN)
     for suffix, theme in (("", "light"), ("_dark", "dark")):
         own = colours(theme)
@@ -178,7 +169,7 @@ def _variables() -> dict[str, str]:
 
 
 def theme() -> gr.themes.Base:
-    """Gradio's theme in the page's colours, sizes and fonts; type is in rem, so that all of it grows with the root."""
+    """Gradio's theme in the page's colours, sizes and fonts; text sizes are in rem, so that larger text scales all of them."""
     return gr.themes.Default(
         font=_SANS,
         font_mono=_MONO,
@@ -187,63 +178,19 @@ def theme() -> gr.themes.Base:
     ).set(**_variables())
 
 
-# ---- the head
-
-
 def head() -> str:
-    """What the page's head has from the first byte on: fonts, sizes, the reader's choices, and words for link previews."""
-    preloads = "\n".join(
-        f'<link rel="preload" as="font" type="font/woff2" crossorigin href="{_font_address(name)}">'
-        for name in _AT_ONCE
-    )
-    light, dark = colours("light"), colours("dark")
-    return f"""{_preview()}
-{preloads}
-<style>{font_faces()}
-{compat.STYLE}
-:root body.dark {{ --color-accent: {dark["button"]}; --checkbox-check: {_check(dark["on-button"])}; --radio-circle: {_dot(dark["on-button"])}; }}
-html {{ color-scheme: light; accent-color: {light["button"]}; }}
-html:has(body.dark) {{ color-scheme: dark; accent-color: {dark["button"]}; }}
-{style(["page/head"])}</style>
-<script>{compat.SCRIPT}{(STATIC / "page/head.js").read_text(encoding="utf-8")}</script>"""
+    """The page's head: link previews, fonts, sizes, and the reader's choices of theme and text size.
 
-
-def _check(colour: str) -> str:
-    return _drawn(f"<path d='M3.5 8.5l3 3 6-7' fill='none' stroke='{colour}' stroke-width='2'/>")
-
-
-def _dot(colour: str) -> str:
-    return _drawn(f"<circle cx='8' cy='8' r='3' fill='{colour}'/>")
-
-
-def _drawn(shape: str) -> str:
-    """A shape in a square of 16 as a CSS image."""
-    shape = shape.replace("#", "%23").replace("<", "%3C").replace(">", "%3E")
-    return f"url(\"data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E{shape}%3C/svg%3E\")"
-
-
-def _preview() -> str:
-    """What other sites show of a link to the page. A picture's address must be whole there: known on a Space alone."""
+    The picture of a preview needs a whole address, which only a Space knows.
+    """
     host = os.environ.get("SPACE_HOST")
-    base = f"https://{host}/" if host else ""
-    words = {
-        "og:type": "website",
-        "og:title": TITLE,
-        "og:description": DESCRIPTION,
-        "og:image": f"{base}{static_address()}/page/preview.png",
-        "og:image:width": "1200",
-        "og:image:height": "630",
-        "og:image:alt": "The text of a run, each token coloured by who had the last word on it",
-    }
-    if host:
-        words["og:url"] = base
-    tags = [f'<meta property="{name}" content="{escape(value)}">' for name, value in words.items()]
-    tags += [
-        f'<meta name="description" content="{escape(DESCRIPTION)}">',
-        '<meta name="twitter:card" content="summary_large_image">',
-        *(
-            f'<meta name="twitter:{name}" content="{escape(words[f"og:{name}"])}">'
-            for name in ("title", "description", "image")
-        ),
-    ]
-    return "\n".join(tags)
+    return TEMPLATES.get_template("page/head.html").render(
+        title=TITLE,
+        description=DESCRIPTION,
+        base=f"https://{host}/" if host else "",
+        static=static_address(),
+        css="\n".join((font_faces(), compat.STYLE, style(["page/head"]))),
+        script=compat.SCRIPT + (STATIC / "page/head.js").read_text(encoding="utf-8"),
+        light=colours("light"),
+        dark=colours("dark"),
+    )

@@ -1,7 +1,4 @@
-"""How each method is marked wherever several stand beside each other: by a colour and by a symbol, in figures and in text.
-
-The colours are tokens of `static/shared/shared.css`. Knows the methods' names; draws nothing.
-"""
+"""The colour and the symbol of each method, in figures and in text. The colours are variables of `static/shared/shared.css`."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "drafter_only": ("square-open", "□"),
     "verifier_only": ("diamond-open", "◇"),
 }
-"""The symbols of the paper's nine methods, as plotly calls them and as characters; both models alone have open ones."""
+"""The symbols of the paper's nine methods: plotly's name and a character. Both models alone have open symbols."""
 _OTHERS = (
     ("pentagon", "⬟"),
     ("hexagon", "⬢"),
@@ -29,18 +26,18 @@ _OTHERS = (
     ("bowtie", "⧓"),
     ("triangle-ne", "◥"),
 )
-"""Those of all others, by turns."""
+"""The symbols of all other methods, in turn."""
 _SHADES = 3
-"""How many colours these have, by turns."""
+"""The number of their colours, in turn."""
 
 
 def method_symbol(name: str) -> tuple[str, str]:
-    """A method's symbol, as plotly calls it and as a character."""
+    """A method's symbol: plotly's name and a character."""
     return SYMBOLS.get(name) or _OTHERS[_turn(name) % len(_OTHERS)]
 
 
 def method_token(name: str) -> str:
-    """The token of a method's colour."""
+    """The name of a method's colour."""
     return f"method-{name}" if name in SYMBOLS else f"method-other-{_turn(name) % _SHADES}"
 
 
@@ -50,5 +47,5 @@ def method_colour(name: str, theme: str = "light") -> str:
 
 
 def _turn(name: str) -> int:
-    """Which of the methods without a mark of its own it is."""
+    """A method's index among those without a symbol of their own."""
     return [other for other in METHODS if other not in SYMBOLS].index(name)

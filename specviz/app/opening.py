@@ -1,7 +1,4 @@
-"""What opening a link sets: the tab and its controls, and a banner about what could not be set. Runs nothing.
-
-Knows the controls of One run and Compare; how a link is read is the business of `specviz.app.link`.
-"""
+"""Sets the tab and the controls that an opened link names, and shows a banner about values that were left out. Runs nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ def wire_opening(
     generate: Generate,
     compare: Compare,
 ) -> None:
-    """When the page opens, set what its address asks for, as far as `limits` allow."""
+    """When the page opens, set what its address names, within `limits`."""
     outputs = [
         banner,
         tabs,
@@ -52,7 +49,7 @@ def wire_opening(
         problems = escape(" ".join(link.problems))
         return [
             gr.HTML(f'<p role="alert">{problems}</p>', visible=True) if problems else gr.skip(),
-            # Only where the link names it: a quick visitor may have chosen a tab before this arrives.
+            # Only if the link names a tab: a quick visitor may have chosen one before this arrives.
             gr.Tabs(selected=_tab(link)) if _tab(link) else gr.skip(),
             gr.Tabs(selected=link.part) if link.part else gr.skip(),
             *_generate(generate, link),
@@ -60,19 +57,19 @@ def wire_opening(
         ]
 
     opened = page.load(restore, None, outputs, **QUIET)
-    # A link that shows no run yet leaves one key to press.
+    # For a link without a run, the next key press is Run.
     opened.then(None, None, None, js=f"async () => {address_module()}.opened()", **QUIET)
 
 
 def _tab(link: Link) -> str | None:
-    """The tab that a link is about; None for the page's own first one."""
+    """The tab that a link opens; None for the first one."""
     if link.tab or not (link.panes or link.settings):
         return link.tab
     return "compare" if link.panes else "generate"
 
 
 def _generate(tab: Generate, link: Link) -> list[Any]:
-    """Updates for the settings of One run, the description of the method, the view and the recorded run."""
+    """Updates for the settings of the tab One run, the method's description, the view and the recorded run."""
     wanted = {} if link.compares else link.settings
     method = wanted.get("method", DEFAULT_METHOD)
     if "method" in wanted or "lenience" in wanted:
@@ -84,7 +81,7 @@ def _generate(tab: Generate, link: Link) -> list[Any]:
 
 
 def _compare(tab: Compare, link: Link) -> list[Any]:
-    """Updates for the settings of Compare and its panes."""
+    """Updates for the settings of the tab Compare and its panes."""
     wanted = link.settings if link.compares else {}
     panes = set_panes(link.panes) if link.panes else [gr.skip()] * len(tab.pane_outputs)
     return [*(wanted.get(name, gr.skip()) for name in tab.settings), *panes]

@@ -1,7 +1,4 @@
-"""The page: one Gradio app of several tabs, its look, and the options it is launched with.
-
-Puts the tabs together; knows what each is called and nothing of what goes on in it.
-"""
+"""The page: one Gradio app of several tabs, and the options of its server."""
 
 from __future__ import annotations
 
@@ -32,22 +29,22 @@ from specviz.lessons.shelf import shown_lessons
 from specviz.serving.service import Service
 
 _UPLOADS_STAY = 600
-"""Seconds that an upload is kept, twice that at most: a trace is read at once, and nothing else is of use here."""
+"""Uploads are deleted after this many seconds, or twice as many: a trace is read at once."""
 _SESSIONS = 1000
-"""Sessions kept, besides those that run or wait; gradio keeps something of each for as long as there is room."""
+"""Sessions whose state gradio keeps, besides those that run or wait."""
 _THREADS = 40
-"""Threads for everything but runs; each run, also one that waits for a slot, keeps a thread of the server."""
+"""Threads for everything but runs; each run, waiting or not, occupies a thread of the server."""
 
 
 def build_page(service: Service | None = None, classroom: Classroom | None = None) -> gr.Blocks:
-    """The whole page, ready for `launch`; by default over a service of its own, and for no class."""
+    """The whole page, ready for `launch`; by default with a service of its own and no class."""
     service = service or Service()
     with GuardedBlocks(
         title=TITLE,
         analytics_enabled=False,
         delete_cache=(_UPLOADS_STAY, _UPLOADS_STAY),
         max_size=service.limits.max_sequences + service.limits.queue,
-        api_open=False,  # off Spaces gradio would let everybody bypass the queue
+        api_open=False,  # otherwise gradio lets everybody bypass the queue
     ) as page:
         Bar(elem_id="bar")
         if classroom:
@@ -75,17 +72,16 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
 
 
 def port() -> int:
-    """Where the page is served: PORT, by default 7860."""
+    """The port of the server: PORT, or gradio's own variable, or 7860."""
     return int(os.environ.get("PORT") or os.environ.get("GRADIO_SERVER_PORT") or "7860")
 
 
 def launch(
     page: gr.Blocks, service: Service | None = None, classroom: Classroom | None = None, **more: Any
 ) -> Any:
-    """Serve the page, the health of `service`, and what a class needs, on HOST and PORT.
+    """Serve the page, the health of `service` and the routes of a class on HOST and PORT, or gradio's own variables.
 
-    By default that is 127.0.0.1, for a class every interface of the machine, and 7860; Gradio's own variables count too. `more`
-    overrides options of gradio's `launch`.
+    The default host is 127.0.0.1; for a class it is every interface. `more` overrides options of gradio's `launch`.
     """
     usual = "0.0.0.0" if classroom else "127.0.0.1"
     routes = [lesson_route(), rule_route(), *(health_routes(service) if service else [])]
@@ -105,7 +101,7 @@ def launch(
         "enable_monitoring": False,
         "max_threads": _THREADS + busy,
         "state_session_capacity": _SESSIONS + busy,
-        "max_file_size": "8mb",  # a little more than any upload may have: a larger one is cut off while it is received
+        "max_file_size": "8mb",  # a little above the limit of an upload; larger ones are cut off on the way
         "app_kwargs": guarded(routes),
     }
     serve_head(page, head())

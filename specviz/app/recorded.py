@@ -1,7 +1,6 @@
-"""Runs made before, as values of the view: the recorded ones, and a trace from a file.
+"""Recorded runs and uploaded traces as values of the view.
 
-Knows traces and where they come from; needs no model, and draws nothing itself. An uploaded file is untrusted: it is
-read up to a limit, checked, and written anew from what was parsed.
+An uploaded file is untrusted: it is read up to a limit, checked, and written anew from the parsed run.
 """
 
 from __future__ import annotations
@@ -24,17 +23,16 @@ from specviz.serving.limits import Limits
 class TraceUpload(UploadButton):
     """Gives the first `limit` + 1 bytes of the uploaded file.
 
-    The file stays until the page deletes old uploads: gradio keeps files of the same content once, and a class may open one trace
-    at the same moment.
+    The file stays until the page deletes old uploads: gradio stores equal files once, and a class may open one trace together.
     """
 
     def __init__(self, label: str, *, limit: int = Limits.max_trace_bytes, **kwargs: Any) -> None:
-        """Take files of up to `limit` bytes."""
+        """Make a button for files of up to `limit` bytes; `kwargs` as for gradio's button."""
         super().__init__(label, **kwargs)
         self.limit = limit
 
     def preprocess(self, payload: ListFiles | FileData | None) -> bytes | None:
-        """Read and delete the file; None where it cannot be read."""
+        """The file's first bytes, or None if it cannot be read."""
         if isinstance(payload, ListFiles):
             payload = payload.root[0] if payload.root else None
         if payload is None:
@@ -47,9 +45,9 @@ class TraceUpload(UploadButton):
 
 
 def recorded_value(runs: RecordedRuns, key: str, *, plays: bool = False, show: int | None = None) -> str:
-    """A recorded run for the view, with its story, the verifier's own speed and its branches; or the line of an error.
+    """A recorded run for the view, with its story, the verifier's speed and its branches; or the line of an error.
 
-    With `plays` it plays by itself; `show` is a token to begin with, counted from 0.
+    With `plays` it starts to play; `show` is the index of the token to open.
     """
     try:
         trace = "".join(runs.load(key).lines())
@@ -76,7 +74,7 @@ def recorded_value(runs: RecordedRuns, key: str, *, plays: bool = False, show: i
 
 
 def uploaded_value(content: bytes | None, limit: int) -> str:
-    """The run in an uploaded file for the view; or the line of an error."""
+    """The run of an uploaded file for the view, or the line of an error."""
     try:
         run = uploaded_run(content, limit)
     except SpecvizError as error:
@@ -86,15 +84,11 @@ def uploaded_value(content: bytes | None, limit: int) -> str:
 
 
 def uploaded_run(content: bytes | None, limit: int = Limits.max_trace_bytes) -> Run:
-    """The run in an uploaded file of at most `limit` bytes.
-
-    Raises:
-        TraceError: too large, not text, or not a sound trace.
-    """
+    """The run of an uploaded file; raises TraceError if it is larger than `limit` bytes, no text, or no valid trace."""
     if content is None:
-        raise TraceError("The file did not arrive whole: upload it again.")
+        raise TraceError("The file did not arrive: upload it again.")
     if len(content) > limit:
-        raise TraceError(f"This file is larger than a trace may be here: at most {limit / 1e6:g} MB.")
+        raise TraceError(f"This file is too large: a trace may have {limit / 1e6:g} MB here.")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

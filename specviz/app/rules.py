@@ -1,7 +1,4 @@
-"""Rules for the browser: parsed here, sent as trees of JSON that the page's scripts evaluate.
-
-`/rule?text=…` reads a rule that somebody types. Knows no run and no page.
-"""
+"""Rules as JSON trees, which the page's scripts evaluate. `/rule?text=…` parses a rule that somebody types."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ ADDRESS = "rule"
 
 
 def rule_words(method: Method) -> dict[str, Any]:
-    """A method's rule: as it is written and shown, and its trees."""
+    """A method's rule: its text, its formula, its labels and its trees."""
     words = ("expression", "formula", "score_label", "threshold_label")
     return {name: getattr(method, name) for name in words} | {
         "tree": {name: tree.as_json() for name, tree in method.trees.items()}
@@ -28,16 +25,16 @@ def rule_words(method: Method) -> dict[str, Any]:
 
 
 def read_rule(text: str) -> dict[str, Any]:
-    """A rule's words; for a text that is no rule, the sentence that says why and the position of the fault."""
+    """The words of a rule; for an invalid text, the sentence and the position of the error."""
     try:
-        parse(text)  # an empty text too, which asks `get_method` for no rule
+        parse(text)  # `get_method` takes an empty text for the default rule
         return rule_words(get_method(OWN_RULE, text))
     except RuleError as error:
         return {"expression": text, "sentence": error.sentence, "position": error.position}
 
 
 def rule_route() -> Route:
-    """The route that reads what is typed."""
+    """The route `/rule`."""
 
     def answer(request: Request) -> Response:
         return JSONResponse(read_rule(request.query_params.get("text", "")))

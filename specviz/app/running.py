@@ -1,7 +1,4 @@
-"""How a run reaches the browser: its Run and Stop, how often its view is updated, and failures as one sentence.
-
-Knows browser sessions and the lines of a view; knows neither the controls of a tab nor what the lines say.
-"""
+"""Streams runs into views: the buttons Run and Stop, the rate of updates, and failures as one sentence."""
 
 from __future__ import annotations
 
@@ -24,20 +21,20 @@ from specviz.errors import BROKEN, PairError, RequestError, SpecvizError
 log = logging.getLogger(__name__)
 
 UPDATE_SECONDS = 0.2
-"""Least time between two updates of a view."""
+"""Shortest time between two updates of a view."""
 UPDATES_A_SECOND = 40
-"""Of all views together, at most: where many stream at once, each is updated less often."""
+"""Most updates of all views together; the more views stream, the fewer updates each gets."""
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-"""How small events are wired: at once, without a spinner, and for the page alone."""
+"""Options of small events: no queue, no spinner, not in the API."""
 
 _SESSIONS = 10_000
-"""Sessions whose stop flags are kept."""
+"""Most sessions with a stop flag; invented sessions must not fill the memory."""
 _streams: set[object] = set()
-"""The answers that stream now."""
+"""Answers that are streaming now."""
 
 
 def page_script(name: str, **values: Any) -> str:
-    """The function in `static/page/<name>.js`, for an event's `js`; words in capitals in it are replaced by `values`."""
+    """The function in `static/page/<name>.js` for an event's `js`; `values` replace its words in capitals."""
     script = (Path(__file__).parent / "static/page" / f"{name}.js").read_text(encoding="utf-8")
     script = script[script.index("*/") + 2 :].strip()  # gradio expects a function from the first character on
     for word, value in values.items():
@@ -46,19 +43,19 @@ def page_script(name: str, **values: Any) -> str:
 
 
 def session_of(request: gr.Request | None) -> str:
-    """Gradio's name of the browser session that asks; "" where there is none."""
+    """Gradio's name of the browser session, or ""."""
     return (request.session_hash if request else None) or ""
 
 
 class Stops:
-    """One stop flag for each browser session that has a run, waiting or streaming."""
+    """A stop flag for each browser session with a run."""
 
     def __init__(self) -> None:
         self._flags: dict[str, threading.Event] = {}
 
     def arm(self, request: gr.Request) -> threading.Event:
-        """A fresh flag for the session's next run."""
-        while len(self._flags) >= _SESSIONS:  # made-up sessions must not fill the memory
+        """A new flag for the session's next run."""
+        while len(self._flags) >= _SESSIONS:
             self._flags.pop(next(iter(self._flags)), None)
         flag = self._flags[session_of(request)] = threading.Event()
         return flag
@@ -68,12 +65,12 @@ class Stops:
         return self._flags.get(session_of(request)) or self.arm(request)
 
     def stop(self, request: gr.Request) -> None:
-        """Ask the session's run to end."""
+        """Stop the session's run."""
         if flag := self._flags.get(session_of(request)):
             flag.set()
 
     def forget(self, request: gr.Request) -> None:
-        """The session is gone: its run ends too."""
+        """Stop the run of a session that is gone, and drop its flag."""
         self.stop(request)
         self._flags.pop(session_of(request), None)
 
@@ -89,21 +86,19 @@ def wire_run(
     more_outputs: Sequence[Component] = (),
     check: Callable[..., None] = lambda *_: None,
 ) -> None:
-    """Let `triggers` start `run` and stream what it yields into `view`; `buttons` are Run and Stop.
-
-    A run and its Stop meet through a flag of the browser session's own.
+    """Let `triggers` start `run` and stream what it yields into `view`.
 
     Args:
-        page: whose sessions stop their runs when they leave.
-        run: called as (stop, progress, visitor, *values of the inputs); yields values of the view, or lists of values
-            where there are more outputs. Must not raise: gradio would leave the buttons as they are during a run.
+        page: a session that leaves it stops its run.
+        run: called as (stop, progress, visitor, *values of the inputs); yields values of the view, or lists of values if there are
+            more outputs. Must not raise: gradio would leave the buttons as they are during a run.
         triggers: events that start a run.
         buttons: Run and Stop.
-        inputs: whose values `run` gets.
-        view: emptied first and brought into sight.
-        more_outputs: that `run` sets beside the view.
-        check: called with the values of the inputs before anything changes; where it raises a RequestError or a PairError, the run before stays
-            and a notice has the sentence.
+        inputs: components whose values `run` gets.
+        view: emptied and scrolled to before the run.
+        more_outputs: components that `run` sets as well.
+        check: called with the values of the inputs first; where it raises a RequestError or a PairError, the shown run stays and a
+            notice shows the sentence.
     """
     stops = Stops()
     start, stop = buttons
@@ -111,7 +106,7 @@ def wire_run(
     def begin(request: gr.Request, *values: Any) -> tuple[Any, Any, Any]:
         try:
             check(*values)
-        except (RequestError, PairError):  # told by `serve`, whose events can show it
+        except (RequestError, PairError):  # `serve` raises it again, and its event can show it
             return gr.skip(), gr.skip(), gr.skip()
         stops.arm(request)
         return gr.Button(interactive=False), gr.Button(interactive=True), ""
@@ -123,7 +118,7 @@ def wire_run(
     ) -> Iterator[Any]:
         check(*values)
 
-        # Downloads report from threads of their own, and gradio takes the run from the context of whoever calls.
+        # Downloads report progress from other threads, and gradio finds the run in the caller's context.
         context = copy_context()
 
         def report(fraction: float, text: str) -> None:
@@ -138,7 +133,7 @@ def wire_run(
         inputs,
         [view, *more_outputs],
         show_progress_on=view,
-        concurrency_limit=None,  # the scheduler has a queue of its own, in which users see their position
+        concurrency_limit=None,  # the scheduler has its own queue, and shows users their position
         api_visibility="private",
     )
     then_always(ran, None, None, [start, stop], js=page_script("run_ended"), **QUIET)
@@ -147,10 +142,9 @@ def wire_run(
 
 
 def grow(lines: Callable[..., Iterator[str]], *values: Any) -> Iterator[str]:
-    """Yield all lines of `lines(*values)` so far, at most every `UPDATE_SECONDS`, at an empty line, and once more at the end.
+    """Yield the text of all lines so far: at most every `UPDATE_SECONDS`, at an empty line, and at the end.
 
-    An error, also one raised by the call itself, becomes a last line of type "error" for the view. (Raised, it would be a toast
-    that fades.)
+    An error becomes a last line of type "error" for the view; raised, it would be a notice that fades.
     """
     value, shown = "", 0.0
     with streaming() as pause:
@@ -167,7 +161,7 @@ def grow(lines: Callable[..., Iterator[str]], *values: Any) -> Iterator[str]:
 
 @contextmanager
 def streaming() -> Iterator[Callable[[], float]]:
-    """One of the answers that stream now, from its beginning to its end: gives the least seconds between two updates of it."""
+    """Count an answer as streaming; gives a function for the shortest time between two of its updates, in seconds."""
     key = object()
     _streams.add(key)
     try:
@@ -177,7 +171,7 @@ def streaming() -> Iterator[Callable[[], float]]:
 
 
 def in_a_sentence(error: Exception) -> str:
-    """The sentence shown for an error; one that was not raised on purpose is logged."""
+    """The sentence for an error; unexpected errors are logged."""
     if isinstance(error, SpecvizError):
         return str(error)
     log.error("a run failed", exc_info=error)
@@ -185,5 +179,5 @@ def in_a_sentence(error: Exception) -> str:
 
 
 def error_line(message: str) -> str:
-    """The last line of a run that broke off."""
+    """The last line of a run that failed."""
     return json.dumps({"type": "error", "message": message}) + "\n"

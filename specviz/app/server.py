@@ -1,7 +1,7 @@
-"""The server: builds the page over a service, loads the first pair in the background, and serves until it is ended.
+"""The server: builds the page, loads the first pair in the background, and serves until it is interrupted.
 
-Works from any folder. Imports nothing at the top that imports torch: `build` has something to do before. Nor does the page import it: the
-first pair's loading does, once the page is being served.
+Neither this module nor the page imports torch: `build` must set the environment first, and the page answers a second earlier. Loading
+the first pair imports it.
 """
 
 from __future__ import annotations
@@ -27,24 +27,23 @@ if TYPE_CHECKING:
     from specviz.serving.service import Service
 
 _START_SECONDS = 60.0
-"""How long loading the first pair may go on without collections of garbage; fetching weights can take minutes."""
+"""Longest time without garbage collection while the first pair loads; a download can take minutes."""
 
 
 def build(for_class: bool = False) -> tuple[gr.Blocks, Service, Classroom | None]:
-    """The page, the service behind it, which on ZeroGPU borrows GPUs, and the class if it is for one.
+    """The page, its service, and the class if there is one (`for_class`, or SPECVIZ_CLASS=1).
 
-    To be called in the main thread before torch is imported. It is for a class also where SPECVIZ_CLASS is 1.
+    Call it in the main thread before torch is imported.
 
     Raises:
-        SystemExit: an environment variable cannot be read; says which in one sentence.
+        SystemExit: an environment variable is invalid; the sentence names it.
     """
-    # OpenMP threads that spin while they wait for each other lose two thirds of their speed as soon as anything else wants
-    # a core, and a page always does. Only before torch is imported; another value that was set is kept.
+    # Spinning OpenMP threads lose two thirds of their speed when the page wants a core too. Works only before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    zerogpu.start()  # must come before torch, too; does nothing elsewhere
+    zerogpu.start()  # must come before torch, too; does nothing outside ZeroGPU
     for_class = for_class or os.environ.get("SPECVIZ_CLASS") == "1"
     if for_class:
-        # Before it is first asked, which is once.
+        # Before the offer is first read, which happens once.
         os.environ.setdefault("SPECVIZ_PAIRS_OFFERED", DEFAULT_PAIR)
     try:
         with _without_collections():
@@ -68,8 +67,8 @@ def _build(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """No collections of garbage meanwhile, and none of what is there then. What a start makes stays, and looking through it again and
-    again takes a sixth of the time; a pair that was looked through would hold up every text.
+    """Pause garbage collection, and exempt all that was made from it for good: it stays anyway, and scanning it takes a sixth of the start
+    and would delay every text.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -82,7 +81,7 @@ def _without_collections() -> Iterator[None]:
 
 
 def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None) -> None:
-    """Tell the addresses of a class, log to standard error, load the default pair in the background, and serve until interrupted."""
+    """Print the addresses of a class, load the default pair in the background, and serve until interrupted."""
     from specviz.app.page import launch
 
     logs.configure()
@@ -102,7 +101,7 @@ def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None)
 
 
 def _told(classroom: Classroom) -> str:
-    """What the console says at the start of a class; the only place that shows the teacher's address."""
+    """The console's text at the start of a class, the only one with the teacher's address."""
     return f"""For a class: everybody on this network can open the page, on every interface of this machine unless HOST says otherwise.
   For everybody:      {classroom.address}
   For the projector:  {classroom.address}class
@@ -111,7 +110,7 @@ def _told(classroom: Classroom) -> str:
 
 
 def main(for_class: bool = False) -> None:
-    """Build the page and serve it, for a class or as the environment says."""
+    """Build the page and serve it."""
     serve(*build(for_class))
 
 

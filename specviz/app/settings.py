@@ -1,7 +1,7 @@
-"""The words of each setting: its help, its label, and what its control and a link range over.
+"""The words of each setting: its help, its label, and the range of its control.
 
-The page, the endpoints and the shell's help read this one table. Bounds and defaults are those of `specviz.schema.settings`, which
-knows none of these words. Imports no gradio.
+The page, links, endpoints and the shell's help read this table. Bounds and defaults come from `specviz.schema.settings`. Imports no
+gradio.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Any
 from specviz.schema.settings import SETTINGS, Setting
 
 MAX_SEED = 2**31 - 1
-"""The largest seed that the page offers; a request takes any."""
+"""The largest seed that the page offers; a request takes larger ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Control:
-    """How one setting is explained and offered.
+    """The words and the control of one setting.
 
     Attributes:
         setting: its bounds.
         help: one sentence, for shell and endpoints.
         title: the label of its control.
-        hint: what its special values mean.
-        offered: the smallest and the largest number that control and link range over; empty where it has another control.
-        step: of its slider; without one the control is a box for a number.
+        hint: the meaning of its special values.
+        offered: the smallest and the largest number of its control and of a link; empty for other kinds of controls.
+        step: the step of its slider; without one the control is a box for a number.
         query: its name in a link; None keeps it out of links.
-        default: what its control begins with.
+        default: the first value of its control.
     """
 
     setting: Setting
@@ -53,10 +53,10 @@ def _control(name: str, help_: str, title: str = "", **more: Any) -> Control:
 
 _KEEPS_ALL = "0 keeps all tokens"
 _CONTROLS = (
-    _control("method", "One of those that `methods` lists.", "Method"),
+    _control("method", "A method that `methods` lists.", "Method"),
     _control(
         "lenience",
-        "How far the drafter is trusted, within the method's range; by default the method's own.",
+        "How far to trust the drafter, within the method's range; null is the method's default.",
         "Lenience α",
     ),
     _control(
@@ -67,7 +67,7 @@ _CONTROLS = (
     ),
     _control(
         "temperature",
-        "From 0; 0 is greedy.",
+        "At least 0; 0 is greedy.",
         "Temperature",
         hint="0 is greedy",
         offered=(0, 2),
@@ -82,7 +82,7 @@ _CONTROLS = (
     ),
     _control(
         "top_p",
-        "Keep the most probable tokens up to this probability together, above 0; 1 keeps all.",
+        "Keep the most probable tokens whose probabilities sum to this share, above 0; 1 keeps all.",
         "top-p",
         hint="1 keeps all tokens",
         offered=(0.05, 1),
@@ -90,29 +90,29 @@ _CONTROLS = (
     ),
     _control(
         "seed",
-        "From 0; the same seed and the same settings give the same text.",
+        "At least 0; the same seed and settings give the same text.",
         "Seed",
         hint="same seed, same text",
         offered=(0, MAX_SEED),
     ),
     _control(
         "max_new_tokens",
-        "Most tokens to write, from 1.",
+        "Most tokens to write, at least 1.",
         "Most tokens to write",
         offered=(8, 512),
         step=8,
         query="tokens",
     ),
-    _control("forbidden_tokens", "A token never to write; repeatable.", query=None),
-    _control("echo", "The text begins with the prompt.", query=None),
+    _control("forbidden_tokens", "A token that must not be written; repeatable.", query=None),
+    _control("echo", "Begin the text with the prompt.", query=None),
     _control(
         "inspect",
-        "So many of the most probable tokens are recorded at every token of the trace, 0 to 100.",
+        "Number of top tokens to record with each token of the trace, 0 to 100.",
         query=None,
     ),
     _control(
         "min_p",
-        "Keep tokens with probability of at least min-p times the top token's; 0 keeps all.",
+        "Keep tokens with probability ≥ min-p × the top token's; 0 keeps all.",
         "min-p",
         hint=_KEEPS_ALL,
         offered=(0, 1),
@@ -120,16 +120,16 @@ _CONTROLS = (
     ),
     _control(
         "rule",
-        "When a token is trusted, for the method own_rule: a comparison such as p1(v) >= (1 - a) * max p1.",
+        "For the method own_rule: when to trust a token, such as p1(v) >= (1 - a) * max p1.",
         "Your own rule",
     ),
     _control(
         "repetition_penalty",
-        "Above 1 makes tokens of the prompt and of the text so far less likely; 1 is off. By default the pair's own.",
+        "Above 1 makes tokens that occurred before less likely; 1 is off; null is the pair's own.",
         "Repetition penalty",
         hint="1 is off",
         offered=(0.01, 100),
     ),
 )
 CONTROLS: dict[str, Control] = {each.name: each for each in _CONTROLS}
-"""Every setting's words by its name, in the order of `SETTINGS`."""
+"""The words of every setting by its name, in the order of `SETTINGS`."""

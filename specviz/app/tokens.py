@@ -1,4 +1,4 @@
-"""The page's colours, as `static/shared/shared.css` has them. Knows that file's two blocks; not what a colour is used for."""
+"""Reads the page's colours from `static/shared/shared.css`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BLOCKS = {"light": r"\.specviz \{", "dark": r'\.specviz\[data-theme="dark"\] \{
 
 @cache
 def colours(theme: str) -> dict[str, str]:
-    """The colours of a theme, "light" or "dark", by the names of their variables without "--sv-"."""
+    """The colours of a theme, "light" or "dark", by the names of their variables without `--sv-`."""
     block = re.search(
         rf"^{_BLOCKS[theme]}(.*?)^\}}", _SHEET.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
     )

@@ -1,4 +1,4 @@
-"""Lessons: what a teacher projects, as data. Files of mechanics and of words are read, checked and filled with recorded numbers.
+"""Lessons for a projector: Markdown texts, with pictures and numbers from recorded runs and the recorded sweep.
 
-Knows recorded runs, the recorded sweep and the methods; knows no page, and draws nothing. The format is in docs/lessons.md.
+Draws nothing and knows no page. docs/lessons.md describes the files.
 """

@@ -1,32 +1,25 @@
-"""A lesson: its steps in order, each with its picture and its words in every language; read from a folder, checked, and
-handed to the browser as one object.
+"""A lesson: its steps in order, each with a picture and a text in every language.
 
-Knows the format of docs/lessons.md and the kinds of `pictures`; knows neither where lessons lie nor what shows them.
+Checks that texts and pictures fit together. Knows neither where lessons lie nor what shows them.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from specviz.errors import LessonError, SpecvizError
-from specviz.lessons.pictures import KINDS, Picture, Shelf
-from specviz.lessons.source import Entry, read_source
+import yaml
 
-NAME = re.compile(r"[a-z][a-z0-9-]{0,40}")
-"""What a lesson may be called, in its folder and in a link."""
-LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})?")
-MAX_STEPS = 60
-MAX_TEXT = 1200
-"""Characters of one text of a step; notes may have four times as many."""
-_STEP = re.compile(r"[0-9]{2}[a-z0-9-]*[.]yaml")
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_COMMON = ("kind", "deeper", "choices", "right")
-_LESSON_TEXT = ("title", "about", "end")
+from specviz.errors import LessonError, SpecvizError
+from specviz.lessons.pictures import Picture, Shelf, draw
+from specviz.lessons.texts import LessonText, StepText, read_text
+
+PICTURES = "pictures.yaml"
+"""The file that says what each step shows."""
 
 Words = Mapping[str, Mapping[str, str]]
 """The words of buttons and pictures, by language and name."""
@@ -34,71 +27,78 @@ Words = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Step:
-    """One step.
+    """One step: the kind of its picture, the picture, and its text by language."""
 
-    Attributes:
-        name: its file's, without the ending.
-        deeper: whether it belongs below the step before it, and is passed over by who goes straight on.
-        picture: what it shows.
-        choices: keys of the answers to choose from, empty where nothing is asked; `right` is the right one.
-        texts: by language: title, before, question, choices, answer, labels, notes.
-    """
-
-    name: str
     kind: str
-    deeper: bool
     picture: Picture
-    choices: tuple[str, ...]
-    right: str
-    texts: Mapping[str, Mapping[str, Any]]
+    texts: Mapping[str, StepText]
+
+    def told(self) -> dict[str, Any]:
+        """The step, JSON-ready, for the browser."""
+        first = next(iter(self.texts.values()))
+        return {
+            "kind": self.kind,
+            "deeper": first.deeper,
+            "data": self.picture.data,
+            "values": self.picture.values,
+            "right": first.right,
+            "texts": {code: asdict(text) for code, text in self.texts.items()},
+        }
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """A lesson.
-
-    Attributes:
-        texts: its title, what it is about and its last words, by language.
-        deeper: of each step, whether it lies deeper.
-        read: reads the steps with their pictures.
-    """
+    """A lesson, by the name of its folder, with its text by language; the first language is English where there is English."""
 
     name: str
-    texts: Mapping[str, Mapping[str, str]]
-    deeper: tuple[bool, ...]
-    read: Callable[[], tuple[Step, ...]] = field(repr=False)
+    texts: Mapping[str, LessonText]
+    shelf: Shelf
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """Its steps; read when first asked for.
+        """Its steps; their recorded runs are read when this is first asked for.
 
         Raises:
-            SpecvizError: one of them has an error.
+            LessonError: a step has an error; the sentence names the file, and the line or the step.
         """
-        return self.read()
+        first = next(iter(self.texts.values()))
+        pictures = _read_yaml(self.shelf.folder / PICTURES, f"{self.name}/{PICTURES}", list)
+        if len(pictures) != len(first.steps):
+            raise LessonError(
+                f"{self.name}/{PICTURES}: there are {len(pictures)} pictures for {len(first.steps)} steps."
+            )
+        return tuple(self._step(number, fields) for number, fields in enumerate(pictures))
 
-    @property
-    def main(self) -> int:
-        """How many steps are walked by who never goes deeper."""
-        return self.deeper.count(False)
+    def _step(self, index: int, fields: object) -> Step:
+        try:
+            if not isinstance(fields, dict):
+                raise LessonError("a picture begins with its kind, such as “kind: coin”.")
+            kind = str(fields.get("kind"))
+            picture = draw(kind, {name: fields[name] for name in fields if name != "kind"}, self.shelf)
+        except SpecvizError as error:
+            raise LessonError(f"{self.name}/{PICTURES}, step {index + 1}: {error}") from error
+        texts = {code: text.steps[index] for code, text in self.texts.items()}
+        known = picture.computed | picture.values.keys()
+        for code, text in texts.items():
+            if unknown := text.placeholders() - known:
+                names = ", ".join(f"{{{name}}}" for name in sorted(known)) or "none"
+                where = f"{self.texts[code].file}, line {text.line}"
+                raise LessonError(f"{where}: there is no {{{min(unknown)}}} in this step; there is {names}.")
+        return Step(kind, picture, texts)
+
+    def cover(self, words: Words) -> dict[str, Any]:
+        """What a list of lessons says of it, JSON-ready."""
+        steps = next(iter(self.texts.values())).steps
+        deeper = sum(step.deeper for step in steps)
+        languages = {
+            code: {"title": text.title, "about": text.about, "end": text.end, "words": words[code]}
+            for code, text in self.texts.items()
+        }
+        return {"name": self.name, "main": len(steps) - deeper, "deeper": deeper, "languages": languages}
 
     def told(self, words: Words) -> dict[str, Any]:
-        """The lesson, JSON-ready, for the browser."""
-        steps = [
-            {
-                "name": step.name,
-                "kind": step.kind,
-                "deeper": step.deeper,
-                "data": step.picture.data,
-                "values": step.picture.values,
-                "choices": step.choices,
-                "right": step.right,
-                "texts": step.texts,
-            }
-            for step in self.steps
-        ]
-        languages = {code: {**text, "words": words[code]} for code, text in self.texts.items()}
-        return {"name": self.name, "languages": languages, "steps": steps}
+        """The whole lesson, JSON-ready, for the browser."""
+        return self.cover(words) | {"steps": [step.told() for step in self.steps]}
 
 
 @dataclass(frozen=True)
@@ -109,140 +109,52 @@ class BrokenLesson:
     problem: str
 
 
-def read_lesson(folder: Path, shelf: Shelf, words: Words, *, whole: bool = True) -> Lesson | BrokenLesson:
-    """Read a lesson's folder; one that has an error is told by its first one. Not `whole`: its steps are read when asked for."""
-    try:
-        lesson = _read(folder, shelf, words)
-        if whole:
-            _ = lesson.steps  # which reads them
-        return lesson
-    except SpecvizError as error:
-        return BrokenLesson(folder.name, str(error))
+def read_lesson(folder: Path, shelf: Shelf, words: Words) -> Lesson:
+    """Read the texts of the lesson in a folder.
+
+    Raises:
+        LessonError: there is no text, or one has an error; the sentence names file and line.
+    """
+    paths = sorted(folder.glob("*.md"), key=lambda path: (path.stem != "en", path.stem))
+    if not paths:
+        raise LessonError(f"{folder.name}: there is no text, such as en.md.")
+    texts = {path.stem: read_text(path, f"{folder.name}/{path.name}") for path in paths}
+    first = next(iter(texts.values()))
+    for code, text in texts.items():
+        if code not in words:
+            raise LessonError(f"{text.file}: there are no words for buttons in words/{code}.yaml.")
+        for number, forms in enumerate(zip_longest(first.forms, text.forms), 1):
+            if forms[0] != forms[1]:
+                raise LessonError(
+                    f"{text.file}, step {number}: depth, choices and right choice differ from {first.file}."
+                )
+    return Lesson(folder.name, texts, shelf)
 
 
-def _read(folder: Path, shelf: Shelf, words: Words) -> Lesson:
-    def source(name: str) -> Entry:
-        return read_source(folder / name, f"{folder.name}/{name}")
+def read_words(folders: list[Path]) -> dict[str, dict[str, str]]:
+    """The words of buttons and pictures in every language; later folders replace words of earlier ones, and English fills gaps.
 
-    codes = sorted(each.parent.name for each in folder.glob("*/lesson.yaml"))
-    codes.sort(key=lambda code: code != "en")  # English first, where there is one
-    files = sorted(each.name for each in folder.glob("*.yaml"))
-    whole = Entry({}, folder.name, 1)
-    if not codes:
-        raise LessonError(f"{folder.name}: there is no language yet: en/lesson.yaml is missing.")
-    if not 1 <= len(files) <= MAX_STEPS:
-        raise LessonError(f"{folder.name}: there must be 1 to {MAX_STEPS} steps, not {len(files)}.")
-    texts = {}
-    for code in codes:
-        head = source(f"{code}/lesson.yaml")
-        if code not in words or not LANGUAGE.fullmatch(code):
-            raise head.error(f"there are no words for buttons and pictures in {code!r}: words/{code}.yaml.")
-        fields = head.only(_LESSON_TEXT, _LESSON_TEXT)
-        texts[code] = {name: _text(field, {}) for name, field in fields.items()}
-    for name in files:
-        if not _STEP.fullmatch(name):
-            raise LessonError(f"{folder.name}/{name}: a step’s file is named like 01-a-name.yaml.")
-    entries = {name: source(name) for name in files}
-    deeper = tuple(map(_lies_deeper, entries.values()))
-    if deeper[0]:
-        raise LessonError(f"{whole.file}/{files[0]}: the first step cannot lie deeper.")
-
-    def steps() -> tuple[Step, ...]:
-        return tuple(
-            _step(entry, {code: source(f"{code}/{name}") for code in codes}, name[:-5], shelf)
-            for name, entry in entries.items()
-        )
-
-    return Lesson(folder.name, texts, deeper, steps)
-
-
-def _lies_deeper(entry: Entry) -> bool:
-    return (
-        "deeper" in entry.fields
-        and entry.fields["deeper"].one_of(("true", "false"), "true or false") == "true"
-    )
-
-
-def _step(entry: Entry, sources: Mapping[str, Entry], name: str, shelf: Shelf) -> Step:
-    entry.only(entry.fields, ["kind"])
-    label = entry.fields["kind"].one_of(KINDS, "a kind of step")
-    kind = KINDS[label]
-    fields = entry.only((*_COMMON, *kind.required, *kind.optional), kind.required)
-    picture = kind.draw(entry, shelf)
-    choices = tuple(fields["choices"].names) if "choices" in fields else ()
-    right = ""
-    if choices:
-        if "right" not in fields:
-            raise fields["choices"].error("“right” must say which of them is right.")
-        asked = fields["right"].one_of((*choices, *picture.outcomes), "a choice or an outcome")
-        right = asked if asked in choices else picture.outcomes[asked]
-        if right not in choices:
-            raise fields["choices"].error(f"the outcome {asked!r} is {right!r} here, and is none of them.")
-    texts = {code: _texts(source, picture, choices, right) for code, source in sources.items()}
-    return Step(name, label, _lies_deeper(entry), picture, choices, right, texts)
-
-
-def _texts(entry: Entry, picture: Picture, choices: tuple[str, ...], right: str) -> dict[str, Any]:
-    """The words of a step in one language, its answer that of the right choice."""
-    asked = ("question", "choices", "answer") if choices else ()
-    labelled = ("labels",) if picture.labels else ()
-    fields = entry.only(("title", "before", "notes", *asked, *labelled), ("title", *asked, *labelled))
-    found: dict[str, Any] = {
-        name: _text(fields[name], picture, 4 if name == "notes" else 1)
-        for name in ("title", "before", "question", "notes")
-        if name in fields
-    }
-    if labelled:
-        found["labels"] = _each(fields["labels"], picture.labels, picture)
-    if asked:
-        found["choices"] = _each(fields["choices"], choices, picture)
-        answer = fields["answer"]
-        if isinstance(answer.value, dict):
-            found["answer"] = _each(answer, choices, picture)[right]
-        else:
-            found["answer"] = _text(answer, picture)
+    Raises:
+        LessonError: a file cannot be read.
+    """
+    paths = [path for folder in folders for path in sorted((folder / "words").glob("*.yaml"))]
+    found: dict[str, dict[str, str]] = {}
+    for path in sorted(paths, key=lambda path: path.stem != "en"):
+        words = _read_yaml(path, f"words/{path.name}", dict)
+        usual = found.get(path.stem) or found.get("en", {})
+        found[path.stem] = usual | {str(name): str(text) for name, text in words.items()}
     return found
 
 
-def _each(entry: Entry, names: tuple[str, ...], picture: Picture) -> dict[str, str]:
-    return {name: _text(field, picture) for name, field in entry.only(names, names).items()}
-
-
-def _text(entry: Entry, picture: Picture | Mapping[str, Any], times: int = 1) -> str:
-    """A text whose every brace is a placeholder that the picture fills."""
-    text = entry.text
-    if len(text) > times * MAX_TEXT:
-        raise entry.error(f"this text is longer than {times * MAX_TEXT} characters.")
-    known = {*picture.values, *picture.computed} if isinstance(picture, Picture) else set()
-    for found in _PLACEHOLDER.findall(text):
-        if found not in known:
-            names = ", ".join(f"{{{name}}}" for name in sorted(known)[:40]) or "none"
-            raise entry.error(f"there is no {{{found[:40]}}} here; there is {names}.")
-    if re.search(r"[{}]", _PLACEHOLDER.sub("", text)):
-        raise entry.error("a brace stands alone; braces are for numbers, such as {q}.")
-    return text
-
-
-def read_words(folders: list[Path]) -> tuple[dict[str, dict[str, str]], dict[str, LessonError]]:
-    """The words of buttons and pictures in every language, and what is wrong with those that are left out.
-
-    English is the measure of what there must be; a later folder's language replaces an earlier one's.
-    """
-    found: dict[str, dict[str, str]] = {}
-    problems: dict[str, LessonError] = {}
-    paths = [path for folder in folders for path in (folder / "words").glob("*.yaml")]
-    for path in sorted(paths, key=lambda path: path.stem != "en"):
-        try:
-            entry = read_source(path, f"words/{path.name}")
-            names = list(found.get("en", entry.fields))
-            texts = {name: field.text for name, field in entry.only(names, names).items()}
-            for name, text in texts.items() if "en" in found else ():
-                wanted = set(_PLACEHOLDER.findall(found["en"][name]))
-                if set(_PLACEHOLDER.findall(text)) != wanted:
-                    raise entry.fields[name].error(
-                        f"the placeholders must be those of the English: {sorted(wanted)}."
-                    )
-            found[path.stem] = texts
-        except LessonError as error:
-            problems[path.stem] = error
-    return found, problems
+def _read_yaml(path: Path, name: str, kind: type) -> Any:
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise LessonError(f"{name}, line {line}: this is not plain YAML ({error.problem}).") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise LessonError(f"{name}: this file is missing, or no UTF-8 text.") from error
+    if not isinstance(found, kind):
+        form = "a list, one picture a step" if kind is list else "names with texts"
+        raise LessonError(f"{name}: there must be {form}.")
+    return found

@@ -1,27 +1,29 @@
-"""Which lessons there are: the project's own, and those in a folder that the server's owner names.
+"""Finds the lessons: the project's own, and those in a folder that the server's owner names.
 
-A visitor names one of those loaded, never a path.
+Visitors open a lesson by name; they can give no path.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from specviz.analysis.recorded_runs import RecordedRuns, read_recorded_runs
+from specviz.analysis.recorded_runs import read_recorded_runs
 from specviz.analysis.sweep.folder import shown_sweep
-from specviz.errors import TraceError
-from specviz.lessons.lesson import NAME, BrokenLesson, Lesson, Words, read_lesson, read_words
+from specviz.errors import SpecvizError
+from specviz.lessons.lesson import BrokenLesson, Lesson, Words, read_lesson, read_words
 from specviz.lessons.pictures import Shelf
 from specviz.resources import ASSETS
 
 FOLDER = ASSETS / "lessons"
 """The project's own lessons."""
 VARIABLE = "SPECVIZ_LESSONS"
-"""The environment variable that names a folder of further ones."""
+"""The environment variable that names a folder with more lessons."""
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
 
 @dataclass(frozen=True)
@@ -39,28 +41,32 @@ def shown_lessons() -> Lessons:
 
 
 def read_lessons() -> Lessons:
-    """Read all lessons there are: the project's own, and those in the folder that the environment names."""
+    """Read the project's lessons and those in the folder that the environment names; a broken one is told, and the others work."""
     named = os.environ.get(VARIABLE)
     folders = [FOLDER, *([Path(named).expanduser()] if named else [])]
-    words, problems = read_words(folders)
-    try:
-        runs = read_recorded_runs()
-    except TraceError:
-        runs = RecordedRuns(FOLDER, "", "", 0.0, ())
-    sweep = shown_sweep()
     found: dict[str, Lesson | BrokenLesson] = {}
+    try:
+        words = read_words(folders)
+    except SpecvizError as error:
+        found["words"] = BrokenLesson("words", str(error))
+        words = read_words([FOLDER])
+    runs, sweep = read_recorded_runs(), shown_sweep()
     for folder in folders:
         if not folder.is_dir():
-            found["lessons"] = BrokenLesson("lessons", f"The folder that {VARIABLE} names is not there.")
+            found["lessons"] = BrokenLesson("lessons", f"The folder in {VARIABLE} is missing.")
             continue
         for path in sorted(each for each in folder.iterdir() if each.is_dir() and each.name != "words"):
-            if not NAME.fullmatch(path.name):
-                problem = "A lesson’s folder must have a name of small letters, digits and hyphens."
-                found["unnamed"] = BrokenLesson("unnamed", problem)
-                continue
-            # The project's own are sound, and take traces and torch: their steps are read when one is opened. Another's errors are
-            # to be told in the list.
-            found[path.name] = read_lesson(path, Shelf(path, runs, sweep), words, whole=folder != FOLDER)
-    for code, error in problems.items():
-        found.setdefault(f"words-{code.lower()}", BrokenLesson(f"words-{code.lower()}", str(error)))
+            found[path.name] = _read(path, Shelf(path, runs, sweep), words)
     return Lessons(found, words)
+
+
+def _read(path: Path, shelf: Shelf, words: Words) -> Lesson | BrokenLesson:
+    if not _NAME.fullmatch(path.name):
+        return BrokenLesson(path.name, "The name of a lesson’s folder has small letters, digits and hyphens.")
+    try:
+        lesson = read_lesson(path, shelf, words)
+        if path.parent != FOLDER:  # the project's own are sound, and reading their runs takes a second
+            _ = lesson.steps
+        return lesson
+    except SpecvizError as error:
+        return BrokenLesson(path.name, str(error))

@@ -68,7 +68,7 @@ def test_an_invitation_comes_to_an_open_page_and_leads_to_the_step(
 
     teacher.get_by_label("Lesson", exact=True).fill("No such")
     teacher.get_by_role("button", name="Invite", exact=True).click()
-    expect(teacher.get_by_test_id("invite-failure")).to_contain_text("small letters")
+    expect(teacher.get_by_test_id("invite-failure")).to_contain_text("There is no such lesson")
     teacher.get_by_test_id("withdraw").click()
     expect(teacher.get_by_test_id("step-link")).to_be_hidden()
     context.close()

@@ -1,4 +1,4 @@
-"""The opening in a real browser: it plays by itself, without a model, and says what its two recorded traces say."""
+"""The opening race in a real browser: it plays without a model, and shows what its two traces recorded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ HOSTILE = "<img src=x onerror=window.__pwned=1>"
 SHELF = read_recorded_runs()
 ALONE, DRAFTED = map(SHELF.load, RACERS)
 KEPT = [token for token in DRAFTED.tokens if token.accepted]
-REJECTED = [token for token in DRAFTED.tokens if token.draft]
 
 Entry = dict[str, Any]
 
@@ -148,8 +147,13 @@ def plan(page: Page) -> Callable[[str, str], Any]:
 
 
 @pytest.mark.parametrize("value", [race_value(SHELF), race(WORDS)], ids=["recorded", "handmade"])
-def test_lanes_keep_the_times_of_their_traces(plan: Callable[[str, str], Any], value: str) -> None:
+def test_lanes_keep_the_times_of_their_traces_and_one_clock_shows_all_of_them(
+    plan: Callable[[str, str], Any], value: str
+) -> None:
     told = json.loads(value)
+    moments = plan(
+        value, "Array.from({ length: 101 }, (_, i) => SpecViz.momentAt(plan, (plan.length * i) / 100))"
+    )
     for name in ("alone", "drafted"):
         lane = plan(value, f"plan.{name}")
         at = told[name]["prefill_seconds"]
@@ -160,60 +164,18 @@ def test_lanes_keep_the_times_of_their_traces(plan: Callable[[str, str], Any], v
             begin, end = seen["check"]
             assert end - begin == pytest.approx(recorded["verifier_seconds"], rel=0.02)
             assert seen["start"] <= begin <= end <= seen["verdict"] <= seen["end"] + 1e-9
-            drafts = [slot["at"] for slot in seen["slots"]]
-            assert drafts == sorted(drafts)
         assert lane["end"] == pytest.approx(at)
         assert lane["calls"] == len(told[name]["rounds"])
-        assert [one["text"] for one in lane["tokens"]] == [
-            one["text"] for each in told[name]["rounds"] for one in each["tokens"]
-        ]
-
-
-@pytest.mark.parametrize("value", [race_value(SHELF), race(WORDS)], ids=["recorded", "handmade"])
-def test_one_clock_goes_forward_through_all_of_it_within_ten_seconds(
-    plan: Callable[[str, str], Any], value: str
-) -> None:
-    knots = plan(value, "plan.pace.knots")
-    assert knots[0] == [0, 0]
-    assert all(a < c and b < d for (a, b), (c, d) in pairwise(knots))
-    assert knots[-1] == [pytest.approx(plan(value, "plan.end")), pytest.approx(plan(value, "SpecViz.SHOW"))]
+        texts = [one["text"] for each in told[name]["rounds"] for one in each["tokens"]]
+        assert [one["text"] for one in lane["tokens"]] == texts
+        for what, total in (("calls", lane["calls"]), ("written", len(texts))):
+            counts = [moment[name][what] for moment in moments]
+            assert counts == sorted(counts)
+            assert (counts[0], counts[-1]) == (0, total)
     assert plan(value, "plan.length") < 9.5
-    assert plan(
-        value,
-        "plan.pace.knots.every(([at, shown]) => Math.abs(SpecViz.along(plan.pace.knots, at, 0).value - shown) < 1e-9)",
-    )
-    moments = plan(
-        value, "Array.from({ length: 401 }, (_, i) => SpecViz.momentAt(plan, (plan.length * i) / 400))"
-    )
-    for lane in ("alone", "drafted"):
-        for what in ("calls", "written"):
-            seen = [moment[lane][what] for moment in moments]
-            assert seen == sorted(seen)
-            assert seen[0] == 0
-        assert moments[-1][lane]["written"] == plan(value, f"plan.{lane}.tokens.length")
-        assert moments[-1][lane]["calls"] == plan(value, f"plan.{lane}.calls")
-        landings = plan(value, f"plan.{lane}.landings")
-        assert landings == sorted(landings)
-    assert [moment["over"] for moment in moments].index(True) == 400
-
-
-def test_the_first_round_and_the_first_rejection_are_slower_than_the_rest(
-    plan: Callable[[str, str], Any],
-) -> None:
-    told = json.loads(race(WORDS))
-    many = [round_of([token(" word")] * 4, drafts=4) for _ in range(20)]
-    many[3] = round_of([token(" word"), token(" own", accepted=False, draft=" bad")], drafts=4)
-    told["drafted"] = run(many)
-    told["alone"] = run([round_of([token(" word", accepted=False)]) for _ in range(78)])
-    rates = (
-        "plan.drafted.rounds.map(({start, end}) => SpecViz.along(plan.pace.knots, (start + end) / 2, 0).rate)"
-    )
-    seen = plan(json.dumps(told), rates)
-    usual = plan(json.dumps(told), "plan.pace.rate")
-    assert [at for at, rate in enumerate(seen) if rate > usual + 1e-9] == [0, 3]
-    assert plan(json.dumps(told), "plan.pace.slowed") == ["first round", "first rejection"]
-    # Long rounds take their time anyway.
-    assert plan(race(WORDS, seconds=1.0), "plan.pace.slowed") == []
+    assert [moment["over"] for moment in moments].index(True) == 100
+    knots = plan(value, "plan.pace.knots")
+    assert all(a < c and b < d for (a, b), (c, d) in pairwise(knots))
 
 
 def test_every_draft_token_meets_its_fate(plan: Callable[[str, str], Any]) -> None:
@@ -272,15 +234,6 @@ def test_everything_it_says_is_in_the_two_traces(browser: Browser, alone: str) -
     drafted = page.get_by_test_id("drafted")
     expect(drafted.locator(".sr-token.kept")).to_have_count(len(KEPT))
     expect(drafted.locator(".sr-token.own")).to_have_count(len(DRAFTED.tokens) - len(KEPT))
-    asks = drafted.locator(".sr-ask .sr-chip").all_text_contents()
-    assert [text.replace("·", " ").replace("↵", "\n") for text in asks] == [
-        token.draft.text for token in REJECTED if token.draft
-    ]
-    assert [int(text) for text in drafted.locator(".sr-told li > b").all_text_contents()] == [
-        len(KEPT),
-        len(DRAFTED.tokens) - len(KEPT),
-        len(REJECTED),
-    ]
     conditions = page.get_by_test_id("conditions")
     for words in (DRAFTED.drafter, DRAFTED.verifier, SHELF.machine, "lossless", "slower", "chosen"):
         expect(conditions).to_contain_text(words)
@@ -302,53 +255,33 @@ def test_the_buttons_ask_for_the_token_and_for_a_prompt(browser: Browser, alone:
     expect(page.get_by_test_id("why")).to_contain_text(draft.text.strip())
     page.get_by_test_id("own").click()
     expect(asked).to_have_value("own")
-    last = page.locator(".sr-ask").last
-    last.focus()
-    page.keyboard.press("Enter")
-    tokens = DRAFTED.tokens
-    wanted = max(at for at, token in enumerate(tokens) if token.draft)
-    expect(asked).to_have_value(json.dumps([wanted, tokens[wanted].label], ensure_ascii=True))
     page.context.close()
 
 
-def test_without_motion_it_stands_at_the_end_and_plays_when_asked(browser: Browser, alone: str) -> None:
+def test_without_motion_it_stands_at_the_end_and_plays_and_pauses_on_demand(
+    browser: Browser, alone: str
+) -> None:
     page = still(browser, alone)
     expect(page.get_by_test_id("announced")).to_be_empty()
     page.get_by_test_id("again").click()
     expect(over(page)).to_have_count(0)
-    expect(page.locator(".sr-layer .sr-chip").first).to_be_attached()
-    moved = page.evaluate(
-        """() => new Promise((resolve) => {
-          const found = new Set();
-          const end = performance.now() + 1500;
-          const look = () => {
-            for (const chip of document.querySelectorAll(".sr-layer .sr-chip")) found.add(chip.style.transform);
-            if (performance.now() < end) requestAnimationFrame(look);
-            else resolve([...found]);
-          };
-          look();
-        })"""
-    )
-    assert set(moved) <= {"none", ""}
-    page.context.close()
-
-
-def test_it_waits_while_nobody_sees_it_and_can_be_paused(page: Page, alone: str) -> None:
-    page.goto(alone)
-    expect(page.locator(".sr-layer .sr-chip").first).to_be_attached(timeout=30_000)
-    page.get_by_role("tab", name="Other").click()
-    page.wait_for_timeout(300)
+    chip = page.locator(".sr-layer .sr-chip").first
+    expect(chip).to_be_attached()
+    assert chip.evaluate("chip => chip.style.transform") in ("none", "")
     clock = page.get_by_test_id("clock")
+    page.get_by_role("tab", name="Other").click()  # nobody sees it: it waits
+    page.wait_for_timeout(200)
     before = clock.text_content()
-    page.wait_for_timeout(500)
+    page.wait_for_timeout(300)
     assert clock.text_content() == before
     page.get_by_role("tab", name="The idea").click()
     expect(clock).not_to_have_text(before or "")
     page.get_by_test_id("again").click()
     paused = clock.text_content()
-    page.wait_for_timeout(300)
+    page.wait_for_timeout(200)
     assert clock.text_content() == paused
     expect(page.get_by_test_id("again")).to_have_accessible_name("Play")
+    page.context.close()
 
 
 def test_text_of_a_trace_stays_text(browser: Browser, handmade: Callable[[str], str]) -> None:
@@ -367,7 +300,7 @@ def test_text_of_a_trace_stays_text(browser: Browser, handmade: Callable[[str], 
     page.context.close()
 
 
-@pytest.mark.parametrize("value", ["", "{", "[]", '{"alone": 1, "drafted": "x"}'])
+@pytest.mark.parametrize("value", ["", '{"alone": 1, "drafted": "x"}'])
 def test_without_a_race_its_claim_and_links_remain(
     page: Page, handmade: Callable[[str], str], value: str
 ) -> None:
@@ -376,30 +309,16 @@ def test_without_a_race_its_claim_and_links_remain(
     expect(page.locator(".sr-lead a")).to_have_count(2)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_no_serious_violation_at_its_end(browser: Browser, alone: str, theme: str, width: int) -> None:
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
+def test_its_end_is_accessible_and_a_phone_shows_both_counters_and_texts(
+    browser: Browser, alone: str, theme: str, width: int
+) -> None:
     page = still(browser, f"{alone}?__theme={theme}", viewport={"width": width, "height": 844})
     assert violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    page.context.close()
-
-
-def test_a_phone_shows_both_counters_and_both_texts_on_one_screen(browser: Browser, alone: str) -> None:
-    page = still(browser, alone, viewport={"width": 390, "height": 844})
-    for seen in (page.get_by_test_id("calls"), page.get_by_test_id("text")):
+    for seen in (page.get_by_test_id("calls"), page.get_by_test_id("text")) if width == 390 else ():
         for box in (seen.nth(0).bounding_box(), seen.nth(1).bounding_box()):
             assert box
             assert box["y"] >= 0
             assert box["y"] + box["height"] <= 844
     page.context.close()
-
-
-def test_nothing_is_laid_out_anew_when_it_ends(page: Page, alone: str) -> None:
-    """The lanes keep their heights from the first frame on, so what stands below does not jump."""
-    page.goto(alone)
-    expect(page.locator(".sr-layer .sr-chip").first).to_be_attached(timeout=30_000)
-    heights = "['alone', 'drafted'].map((name) => document.querySelector('.sr-lane.' + name).offsetHeight)"
-    before = page.evaluate(heights)
-    expect(over(page)).to_be_attached(timeout=TOLD)
-    assert page.evaluate(heights) == before

@@ -1,13 +1,11 @@
-"""The playground in a real browser: its rules are those of methods.py, and moving it moves what is shown."""
+"""The playground in a real browser: its rules are those of the core, and its controls move what it shows."""
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -20,12 +18,11 @@ from specviz.app.components.scripted_html import method_words
 from specviz.app.rules import read_rule
 from specviz.core.backend import TORCH
 from specviz.core.distributions import Distributions
-from specviz.core.methods import METHODS, OWN_RULE, PAPER, get_method
-from specviz.core.target import Target, target_distribution
-from tests.browser.bare import open_bare, scripts
+from specviz.core.methods import METHODS, OWN_RULE, get_method
+from specviz.core.target import Target
+from tests.browser.bare import open_bare
 from tests.support.rules import GOOD_RULES, random_rules
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "methods.json").read_text())
 WORDS = ["Canberra", "Sydney", "Melbourne", "Perth", "a", "the"]
 
 RULE = """
@@ -44,34 +41,22 @@ def rules(page: Page) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
     return lambda cases: page.evaluate(RULE, [cases, method_words()])
 
 
-def test_all_golden_cases_agree_to_1e_6(rules: Callable[[list[Any]], list[dict[str, Any]]]) -> None:
-    """Law 1: exact."""
-    rows = [(case, row) for case in GOLDEN for row in range(len(case["token"]))]
-    found = rules(
-        [
-            {key: case[key] for key in ("method", "lenience", "temperature")}
-            | {"drafter": case["drafter_logits"][row], "verifier": case["verifier_logits"][row]}
-            for case, row in rows
-        ]
-    )
-    assert len(GOLDEN) == 69
-    assert {case["method"] for case in GOLDEN} == set(PAPER)
-    for (case, row), ruling in zip(rows, found, strict=True):
-        name = f"{case['method']} {case['lenience']} {case['temperature']} {row}"
-        drafter, verifier = (
-            torch.tensor(case[f"{who}_logits"][row], dtype=torch.float64) for who in ("drafter", "verifier")
-        )
-        settings = {"lenience": case["lenience"], "temperature": case["temperature"]}
-        target = target_distribution(case["method"], drafter, verifier, **settings)
-        assert ruling["acceptance"][case["token"][row]] == pytest.approx(case["acceptance"][row], abs=1e-6), (
-            name
-        )
-        assert ruling["residual"] == pytest.approx(case["residual"][row], abs=1e-6), name
-        assert ruling["target"] == pytest.approx(target.tolist(), abs=1e-6), name
+def check_ruling(ruling: dict[str, Any], case: dict[str, Any], rule: str = "") -> Target:
+    """A ruling of the browser agrees with Python to 1e-9; returns Python's."""
+    logits = (torch.tensor(case[who], dtype=torch.float64) for who in ("drafter", "verifier"))
+    distributions = Distributions(*logits, case["temperature"])
+    target = Target.of(get_method(case["method"], rule), distributions, case["lenience"])
+    acceptance = [float(target.acceptance(torch.tensor(word))) for word in range(len(WORDS))]
+    rate = sum(q * a for q, a in zip(distributions.q.tolist(), acceptance, strict=True))
+    assert ruling["acceptance"] == pytest.approx(acceptance, abs=1e-9), case
+    assert ruling["residual"] == pytest.approx(target.residual().tolist(), abs=1e-9), case
+    assert ruling["target"] == pytest.approx(target.pi().tolist(), abs=1e-9), case
+    assert ruling["acceptanceRate"] == pytest.approx(rate, abs=1e-9), case
+    return target
 
 
-def test_rules_of_one_s_own_agree_with_python(rules: Callable[[list[Any]], list[dict[str, Any]]]) -> None:
-    """To 1e-9, from the trees that the server sends: trust, acceptance, residual and pi of what a visitor writes."""
+def test_custom_rules_agree_with_python(rules: Callable[[list[Any]], list[dict[str, Any]]]) -> None:
+    """From the trees that the server sends: trust, acceptance, residual and pi."""
     dice = random.Random(3)
     written = [*GOOD_RULES, *random_rules(50)]
     cases = [
@@ -83,21 +68,15 @@ def test_rules_of_one_s_own_agree_with_python(rules: Callable[[list[Any]], list[
     found = rules(cases)
     assert {any(ruling["trusted"]) for ruling in found} == {True, False}
     for case, ruling in zip(cases, found, strict=True):
-        logits = (torch.tensor(case[who], dtype=torch.float64) for who in ("drafter", "verifier"))
-        method = get_method(OWN_RULE, case["rule"]["expression"])
-        target = Target.of(method, Distributions(*logits, case["temperature"]), case["lenience"])
+        target = check_ruling(ruling, case, case["rule"]["expression"])
         trusted = (target.score >= target.threshold).expand(len(WORDS))
-        acceptance = [float(target.acceptance(torch.tensor(word))) for word in range(len(WORDS))]
         assert list(map(bool, ruling["trusted"])) == trusted.tolist(), case
-        assert ruling["acceptance"] == pytest.approx(acceptance, abs=1e-9), case
-        assert ruling["residual"] == pytest.approx(target.residual().tolist(), abs=1e-9), case
-        assert ruling["target"] == pytest.approx(target.pi().tolist(), abs=1e-9), case
 
 
-def test_six_words_agree_with_python_wherever_the_sliders_stand(
+def test_every_method_agrees_with_python_wherever_the_sliders_stand(
     rules: Callable[[list[Any]], list[dict[str, Any]]],
 ) -> None:
-    """Every method, both ends and the middle of its lenience, temperatures 0 to 2, words without any mass too."""
+    """Both ends and the middle of its lenience, temperatures 0 to 2, also words without probability."""
     dice = random.Random(7)
     cases = []
     for name, method in METHODS.items():
@@ -108,23 +87,10 @@ def test_six_words_agree_with_python_wherever_the_sliders_stand(
                     [-math.inf if dice.random() < 0.1 else dice.gauss(0, 2) for _ in WORDS] for _ in range(2)
                 )
                 drafter[0], verifier[1] = 0.1, 0.2
-                cases.append(
-                    {"method": name, "lenience": lenience, "temperature": temperature}
-                    | {"drafter": drafter, "verifier": verifier}
-                )
+                logits = {"drafter": drafter, "verifier": verifier}
+                cases.append({"method": name, "lenience": lenience, "temperature": temperature} | logits)
     for case, ruling in zip(cases, rules(cases), strict=True):
-        drafter, verifier = (torch.tensor(case[who], dtype=torch.float64) for who in ("drafter", "verifier"))
-        ruled = Target.of(
-            get_method(case["method"]),
-            Distributions(drafter, verifier, case["temperature"]),
-            case["lenience"],
-        )
-        acceptance = [float(ruled.acceptance(torch.tensor(word))) for word in range(len(WORDS))]
-        rate = sum(q * a for q, a in zip(ruled.distributions.q.tolist(), acceptance, strict=True))
-        assert ruling["acceptance"] == pytest.approx(acceptance, abs=1e-9), case
-        assert ruling["residual"] == pytest.approx(ruled.residual().tolist(), abs=1e-9), case
-        assert ruling["target"] == pytest.approx(ruled.pi().tolist(), abs=1e-9), case
-        assert ruling["acceptanceRate"] == pytest.approx(rate, abs=1e-9), case
+        check_ruling(ruling, case)
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +174,7 @@ def test_dragging_typing_and_keys_move_what_is_shown(page: Page, host: Locator) 
     before = bar_values(host, "q1")
     sydney = host.locator("[data-belief=q11]")
 
-    # dragging: the word follows the pointer, the others keep their proportions, the other model is left alone
+    # dragging: the word follows the pointer, the others keep their proportions, the other model stays
     verifier = bar_values(host, "p1")
     box = sydney.bounding_box()
     assert box is not None
@@ -231,52 +197,42 @@ def test_dragging_typing_and_keys_move_what_is_shown(page: Page, host: Locator) 
     expect(sydney).to_be_focused()
     for key, expected in (
         ("ArrowRight", after[1] + 0.01),
-        ("ArrowDown", after[1]),
-        ("PageUp", after[1] + 0.1),
+        ("PageUp", after[1] + 0.11),
         ("End", 1),
         ("Home", 0),
-        ("PageUp", 0.1),
     ):
         page.keyboard.press(key)
         assert bar_values(host, "q1")[1] == pytest.approx(expected, abs=1e-9), key
-    expect(sydney).to_have_attribute("aria-valuetext", "0.10")
     check_against_python(host, 0.5, 1)
 
-    # typing; what is out of range is taken as its nearest end, what is no number changes nothing
+    # typing: a number out of range becomes the nearest end, and other text changes nothing
     field = host.get_by_label("Perth: verifier p₁ as a number")
-    field.fill("0.25")
-    assert bar_values(host, "p1")[3] == 0.25
-    check_against_python(host, 0.5, 1)
-    field.fill("")
-    assert bar_values(host, "p1")[3] == 0.25
-    field.blur()
-    expect(field).to_have_value("0.25")
-    field.fill("7")
-    field.blur()
-    expect(field).to_have_value("1")
-    assert bar_values(host, "p1") == [0, 0, 0, 1, 0, 0]
+    for typed, value, written in (("0.25", 0.25, "0.25"), ("", 0.25, "0.25"), ("7", 1, "1")):
+        field.fill(typed)
+        field.blur()
+        expect(field).to_have_value(written)
+        assert bar_values(host, "p1")[3] == value
+        check_against_python(host, 0.5, 1)
 
     # method, lenience, temperature, cases
-    for case in ("both unsure", "confident and wrong"):
-        host.get_by_role("button", name=case).click()
-        expect(host.get_by_role("button", name=case)).to_have_attribute("aria-pressed", "true")
-        for name, lenience, temperature in (
-            ("cascade_opt", 1.03, 0.7),
-            ("speed", 0.43, 1.3),
-            ("cascade_tokenV1", 0.47, 1),
-            ("verifier_only", 0, 0.5),
-            ("drafter_only", 0, 2),
-            ("cascade_chow", 0.93, 0),
-        ):
-            control(host, "method").select_option(name)
-            if METHODS[name].has_lenience:
-                assert float(control(host, "lenience").input_value()) == METHODS[name].default_lenience
-                slide(host, "lenience", lenience)
-            else:
-                expect(control(host, "lenience")).to_be_disabled()
-            slide(host, "temperature", temperature)
-            check_against_python(host, lenience, temperature)
-            check_throws(host)
+    host.get_by_role("button", name="both unsure").click()
+    expect(host.get_by_role("button", name="both unsure")).to_have_attribute("aria-pressed", "true")
+    for name, lenience, temperature in (
+        ("cascade_opt", 1.03, 0.7),
+        ("speed", 0.43, 1.3),
+        ("cascade_tokenV1", 0.47, 1),
+        ("verifier_only", 0, 0.5),
+        ("cascade_chow", 0.93, 0),
+    ):
+        control(host, "method").select_option(name)
+        if METHODS[name].has_lenience:
+            assert float(control(host, "lenience").input_value()) == METHODS[name].default_lenience
+            slide(host, "lenience", lenience)
+        else:
+            expect(control(host, "lenience")).to_be_disabled()
+        slide(host, "temperature", temperature)
+        check_against_python(host, lenience, temperature)
+        check_throws(host)
     assert not [url for url in requests if "heartbeat" not in url], requests
 
 
@@ -291,23 +247,22 @@ def test_the_rule_is_said_with_its_numbers_and_throws_can_be_thrown_again(page: 
     expect(rule_words).to_have_text(
         "max q₁ = 0.66 < max p₁ − α·TV(q, p) = 0.80: the drafter is not trusted here, so π = p."
     )
-    # Exactly on the edge, in round numbers that floating point does not have: trusted.
+    # Exactly on the threshold, in round numbers that floating point does not have: trusted.
     control(host, "method").select_option("cascade_chow")
-    for lenience in (0.1, 0.26, 0.34, 0.5, 0.58):
-        host.get_by_label("Sydney: drafter q₁ as a number").fill(f"{1 - lenience:.2f}")
-        slide(host, "lenience", lenience)
-        expect(rule_words).to_contain_text("is trusted")
-        slide(host, "lenience", lenience - 0.01)
-        expect(rule_words).to_contain_text("is not trusted")
+    host.get_by_label("Sydney: drafter q₁ as a number").fill("0.66")
+    slide(host, "lenience", 0.34)
+    expect(rule_words).to_contain_text("is trusted")
+    slide(host, "lenience", 0.33)
+    expect(rule_words).to_contain_text("is not trusted")
 
     control(host, "method").select_option("speed")
     host.get_by_role("button", name="confident and wrong").click()
     seen = [throws(host)]
-    for _ in range(3):
+    for _ in range(2):
         host.get_by_test_id("again").click()
         seen.append(throws(host))
         check_throws(host)
-    assert len({str(counts) for counts in seen}) == 4
+    assert len({str(counts) for counts in seen}) == 3
     slide(host, "lenience", 0.5)
     slide(host, "lenience", 0)
     assert throws(host) == seen[-1], "the coins stay until they are thrown again"
@@ -334,19 +289,14 @@ def test_the_keyboard_reaches_everything_and_everything_has_a_name(page: Page, h
         assert re.search(r": \d+ accepted and \d+ resampled", picture.get_attribute("aria-label") or "")
 
 
-def test_nothing_runs_off_a_phone_s_edge(page: Page, host: Locator) -> None:
-    page.set_viewport_size({"width": 390, "height": 800})
-    for temperature in (1, 2):
-        slide(host, "temperature", temperature)
-        edges = host.evaluate(
-            "host => [...host.querySelectorAll('*')].map(n => n.getBoundingClientRect().right - host.getBoundingClientRect().right)"
-        )
-        assert max(edges) <= 1
-
-
-def test_on_a_phone_the_figures_stay_in_sight_above_the_bars(page: Page, address: str) -> None:
+def test_a_phone_shows_all_of_it_and_keeps_the_figures_in_sight(page: Page, address: str) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
     page.goto(address)
+    expect(page.get_by_test_id("outcome")).to_be_visible()
+    edges = page.locator(".sp-play").evaluate(
+        "host => [...host.querySelectorAll('*')].map(n => n.getBoundingClientRect().right - host.getBoundingClientRect().right)"
+    )
+    assert max(edges) <= 1
     page.locator("[data-belief=p15]").scroll_into_view_if_needed()
     page.mouse.move(200, 400)
     page.mouse.wheel(0, 300)
@@ -369,21 +319,3 @@ def test_a_rule_is_read_by_the_server_as_it_is_typed(page: Page, host: Locator) 
         else:
             expect(host.get_by_test_id("rule-pointed")).to_have_text(f"{text}\n{' ' * found['position']}^")
             expect(field).to_have_attribute("aria-invalid", "true")
-
-
-def test_scripts_and_styles_keep_to_the_house_rules() -> None:
-    for text in (Playground.TEMPLATE, Playground.CSS):
-        assert not re.search(r"\{\{|\$\{|`|\\", text)
-    assert "value" not in Playground.TEMPLATE  # with it, it would be drawn anew
-    assert not re.search(
-        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function",
-        scripts(Playground.MODULE),
-    )
-
-
-def test_the_browser_is_told_what_the_registry_says() -> None:
-    words = method_words()
-    assert list(words) == list(METHODS)
-    assert words["cascade_opt"]["range"] == [-5, 5]
-    assert words["cascade_opt"]["ends"] == ["−5: hardly ever trust", "5: nearly always trust"]
-    assert json.loads(json.dumps(words)) == words

@@ -1,4 +1,4 @@
-"""The bar above all places: the name, larger text, light or dark. Drawn by `static/page/bar.js`; knows no place."""
+"""The bar at the top of the page: its name, and switches for larger text and for the theme; drawn by `static/page/bar.js`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from specviz.app.components.scripted_html import ScriptedHTML, style, template
 
 
 class Bar(ScriptedHTML):
-    """The name at the left end and two switches at the right; the places between them are gradio's own tabs."""
+    """The name at the left end and two switches at the right; gradio's tabs lie between them."""
 
     TEMPLATE = template("page/bar")
     CSS = style(("shared/shared", "page/bar"))

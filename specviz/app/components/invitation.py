@@ -1,6 +1,6 @@
-"""The line on a visitor's page that invites to a step of a lesson, drawn by `static/invitation/`; there only for a class.
+"""The line on a visitor's page that invites to a step of a lesson, drawn by `static/invitation/`.
 
-Its page also tells the server that it is open, under a number that it draws itself. Knows how often to ask, and no lesson.
+Asking for the invitation also tells the server that the page is open.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from specviz.app.components.scripted_html import ScriptedHTML, style, template
 
 
 class InvitationLine(ScriptedHTML):
-    """Nothing, until the teacher invites; then a line with a link, which can be put away. It has no value and sends nothing."""
+    """Empty until the teacher invites; then a line with a link, which the visitor can close."""
 
     TEMPLATE = template("invitation/invitation")
     CSS = style(("shared/shared", "invitation/invitation"))

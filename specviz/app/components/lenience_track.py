@@ -1,8 +1,7 @@
-"""The lenience as a track whose scale is even in the acceptance rate, with what is to be expected written beside it.
+"""A slider for the lenience whose scale is even in the recorded acceptance rate, with the expected rates beside it.
 
-Its value is JSON text, so that an update says at once for which method a lenience is; for events on the server it is the
-lenience alone, a number. Drawn in the browser by `static/lenience_track/`. Knows the recorded sweep's
-scales and the methods' ranges; knows no run.
+Its value is JSON text with the method and the lenience, so that one update sets both; events on the server get the lenience as a
+number. `static/lenience_track/` draws it.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ _DIGITS = 6
 
 
 def lenience_value(method: str, lenience: float | None = None) -> str:
-    """The value, or an update, that shows a lenience of a method: its default where it is None."""
+    """The value for a lenience of a method; None is the method's default."""
     if lenience is None:
         lenience = get_method(method).default_lenience
     return json.dumps({"method": method, "lenience": lenience})
 
 
 class LenienceTrack(ScriptedHTML):
-    """A lenience to choose; its value is what `lenience_value` makes."""
+    """A lenience to choose; its value is that of `lenience_value`."""
 
     TEMPLATE = template("lenience_track/lenience_track")
     CSS = style(("shared/shared", "lenience_track/lenience_track"))
@@ -51,9 +50,9 @@ class LenienceTrack(ScriptedHTML):
         """Make one.
 
         Args:
-            value: what it begins with.
-            group: the tracks of a group hear together of another pair or temperature; see `static/page/tell_tracks.js`.
-            around: the "pair" and the "temperature" that it begins with.
+            value: the first value.
+            group: tracks of a group follow one pair and temperature; see `static/page/tell_tracks.js`.
+            around: the first "pair" and "temperature".
             **kwargs: as for `ScriptedHTML`.
         """
         super().__init__(
@@ -67,11 +66,7 @@ class LenienceTrack(ScriptedHTML):
         )
 
     def preprocess(self, payload: Any) -> float | None:  # type: ignore[override]
-        """The lenience; None is the method's default.
-
-        Raises:
-            gr.Error: the browser sent something else.
-        """
+        """The lenience, None for the method's default; raises gr.Error for anything else."""
         try:
             lenience = json.loads(payload)["lenience"]
             if lenience is None:
@@ -99,7 +94,7 @@ def _method_words() -> dict[str, dict[str, Any]]:
 
 @cache
 def _sweep() -> dict[str, Any] | None:
-    """The recorded sweep's scales for the browser; see `scale.js`."""
+    """The recorded sweep's scales, as `scale.js` reads them."""
     if (found := recorded_scales()) is None:
         return None
     measured = attrgetter("lenience", "acceptance", "quality")

@@ -1,7 +1,7 @@
-"""What explains the methods without a model: lessons on recorded text, and the playground.
+"""The tab Learn: lessons on recorded text, and the playground.
 
-Everything is computed and drawn in the browser, by `static/lesson/` and `static/playground/`; a lesson's steps are fetched when it
-is opened, from the route that is here too. This module handles no event and computes nothing.
+`static/lesson/` and `static/playground/` compute and draw everything in the browser, which fetches a lesson's steps from the route
+`/lessons` when it opens the lesson.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from starlette.routing import Route
 
 from specviz.app.components.scripted_html import ScriptedHTML, method_words, style, template
 from specviz.errors import SpecvizError
-from specviz.lessons.lesson import BrokenLesson
+from specviz.lessons.lesson import BrokenLesson, Lesson
 from specviz.lessons.shelf import Lessons, shown_lessons
 
 ADDRESS = "lessons"
-"""Where a lesson is fetched, as `?name=` says; beside the page's own address."""
+"""The route that answers with the lesson that `?name=` names."""
 
 
 class Playground(ScriptedHTML):
-    """Six words, two distributions to drag, and what each of the methods makes of them."""
+    """Six words, two distributions to drag, and what each method does with them."""
 
     TEMPLATE = template("playground/playground")
     CSS = style(("shared/shared", "playground/playground"))
@@ -34,7 +34,7 @@ class Playground(ScriptedHTML):
 
 
 class LessonPlayer(ScriptedHTML):
-    """The lessons there are, and the one that is open, on the whole screen. It has no value and sends nothing."""
+    """The list of lessons, and the open lesson on the whole screen."""
 
     TEMPLATE = '<div class="specviz sl-lessons"></div>'
     CSS = style(("shared/shared", "race/race", "trace_view/inspector", "lesson/lesson"))
@@ -42,28 +42,19 @@ class LessonPlayer(ScriptedHTML):
 
     def __init__(self, lessons: Lessons, **kwargs: Any) -> None:
         """Offer `lessons`; `kwargs` as for `ScriptedHTML`."""
-        super().__init__(methods=method_words(), lessons=_covers(lessons), **kwargs)
+        covers = [_cover(lesson, lessons) for lesson in lessons.lessons.values()]
+        super().__init__(methods=method_words(), lessons=covers, **kwargs)
 
 
-def _covers(lessons: Lessons) -> list[dict[str, Any]]:
-    """What the list says of each lesson, and of what is wrong with one."""
-    found: list[dict[str, Any]] = []
-    for lesson in lessons.lessons.values():
-        if isinstance(lesson, BrokenLesson):
-            found.append({"name": lesson.name, "problem": lesson.problem})
-            continue
-        used = ("language", "start", "steps", "loading", "missing")
-        languages = {
-            code: {**texts, "words": {name: lessons.words[code][name] for name in used}}
-            for code, texts in lesson.texts.items()
-        }
-        deeper = sum(lesson.deeper)
-        found.append({"name": lesson.name, "main": lesson.main, "deeper": deeper, "languages": languages})
-    return found
+def _cover(lesson: Lesson | BrokenLesson, lessons: Lessons) -> dict[str, Any]:
+    """What the list says of a lesson, or of what is wrong with it."""
+    if isinstance(lesson, BrokenLesson):
+        return {"name": lesson.name, "problem": lesson.problem}
+    return lesson.cover(lessons.words)
 
 
 def lesson_route() -> Route:
-    """The route that answers with a whole lesson, or with the sentence that says what is wrong with it."""
+    """The route that answers with a whole lesson, or with the sentence about its error."""
 
     def answer(request: Request) -> Response:
         lessons = shown_lessons()

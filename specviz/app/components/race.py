@@ -1,7 +1,4 @@
-"""The race that the page opens with: two recorded runs of one text, told on one clock.
-
-Knows recorded runs and what of them the browser draws, with `static/race/`; needs no model and computes no figure.
-"""
+"""The race that the page opens with: two recorded runs of one text on one clock, drawn by `static/race/`."""
 
 from __future__ import annotations
 
@@ -14,11 +11,10 @@ from specviz.core.methods import METHODS
 
 
 class Race(ScriptedHTML):
-    """Plays a race by itself, and again when asked.
+    """Plays a race when it is shown, and again on demand.
 
-    The value is that of `race_value`; "" is the race that nobody recorded. `select` events ask why a draft token was
-    rejected: `index` counts from 0 over the tokens of the drafted run, `value` is the token in its place. `play` events
-    ask for a prompt of one's own.
+    The value is that of `race_value`; "" shows that no race was recorded. `select` events ask why a draft token was rejected: `index` is
+    that of its replacement in the drafted run. `play` events ask for a prompt of the visitor's own.
     """
 
     TEMPLATE = template("race/race")
@@ -27,11 +23,7 @@ class Race(ScriptedHTML):
 
 
 def race_value(shelf: RecordedRuns) -> str:
-    """The race among recorded runs, for the component.
-
-    Raises:
-        TraceError: one of its runs is missing or invalid.
-    """
+    """The value for the recorded race; raises TraceError if one of its runs is missing or invalid."""
     if shelf.race is None:
         return ""
     alone, drafted = map(shelf.load, RACERS)

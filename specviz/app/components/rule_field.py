@@ -1,7 +1,4 @@
-"""The field for a rule of one's own: what is typed, how it reads, and where it goes wrong, as it is typed.
-
-Drawn in the browser by `static/rule_field/`; its value is the text. Knows no run and judges nothing: the request does.
-"""
+"""The field for a custom rule, which shows the rule's formula or its error while it is typed; drawn by `static/rule_field/`."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from specviz.core.methods import METHODS, OWN_RULE
 
 
 class RuleField(ScriptedHTML):
-    """A rule to write; begins with the registry's example."""
+    """A text field for a rule; the value is the text, at first the registry's example."""
 
     TEMPLATE = '<div class="specviz sr-host"></div>'
     CSS = style(("shared/shared",))

@@ -1,8 +1,6 @@
-"""What the page's own components have in common: a `gr.HTML` whose DOM its script owns, made of files in `static/`.
+"""The base of the page's own components: a `gr.HTML` whose markup, style and ES module are files in `static/`.
 
-`static/<component>/` has the files of one component, `static/shared/` those of several; scripts are ES modules, served as
-they are. Knows where the files are, how gradio mounts them, and the methods' words and trees; does not know what a value means nor
-what a module draws.
+`static/<component>/` has the files of one component, `static/shared/` those of several. The module owns the component's DOM.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from typing import Any, ClassVar
 
 import gradio as gr
 import plotly
+from jinja2 import Environment, FileSystemLoader
 
 from specviz.app.marks import method_symbol, method_token
 from specviz.app.rules import rule_words
@@ -21,8 +20,10 @@ from specviz.compat.gradio import UNPADDED, own_events, served_address
 from specviz.core.methods import METHODS, OWN_RULE
 
 STATIC = Path(__file__).parents[1] / "static"
+TEMPLATES = Environment(loader=FileSystemLoader(STATIC), autoescape=True)
+"""Templates of whole pages and of the page's head; those of components are gradio's own."""
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-"""The project's one plotly.js: that of the installed plotly package."""
+"""The plotly.js of the installed plotly package."""
 
 
 def template(name: str) -> str:
@@ -31,18 +32,18 @@ def template(name: str) -> str:
 
 
 def style(names: Sequence[str]) -> str:
-    """The style sheets `static/<name>.css` joined in this order; to be nested under a selector (`#page { … }`)."""
+    """The style sheets `static/<name>.css`, joined in this order."""
     return "\n".join(_read(f"{name}.css") for name in names)
 
 
 def module_address(name: str) -> str:
-    """The address of the ES module `static/<name>.js`, relative to the page's own; what it imports lies beside it."""
+    """The address of the ES module `static/<name>.js`, relative to the page's."""
     return f"{static_address()}/{name}.js"
 
 
 @cache
 def static_address() -> str:
-    """The address of the folder `static/`, relative to the page's own."""
+    """The address of the folder `static/`, relative to the page's."""
     return served_address(STATIC)
 
 
@@ -52,19 +53,13 @@ def _read(name: str) -> str:
 
 @cache
 def plotly_address() -> str:
-    """The address of plotly.js, relative to the page's own."""
+    """The address of plotly.js, relative to the page's."""
     return served_address(PLOTLY_JS)
 
 
 def method_words() -> dict[str, dict[str, Any]]:
-    """What the browser shows of each method, by its name: its words, its rule, its symbol, the range of its lenience, the names of its two ends."""
-    words = (
-        "title",
-        "group",
-        "sentence",
-        "source",
-        "default_lenience",
-    )
+    """What the browser knows of each method: its words, rule, symbol, colour, and the range and both ends of its lenience."""
+    words = ("title", "group", "sentence", "source", "default_lenience")
     return {
         name: {word: getattr(method, word) for word in words}
         | rule_words(method)
@@ -80,11 +75,11 @@ import(new URL(props.module, document.baseURI)).then(({ mount }) => mount(elemen
 
 
 class ScriptedHTML(gr.HTML):
-    """One component. A subclass names its markup, its style and the module that draws it.
+    """A component; a subclass names its markup, its style and its module.
 
-    The module exports `mount(element, { props, trigger, watch })`, which is called once: `props` are those of the
-    component, its value among them; `trigger` fires an event of gradio's; `watch("value", …)` tells of new values. The
-    value is a string for the module, never markup; None and "" are the empty component.
+    The module exports `mount(element, { props, trigger, watch })`, which gradio calls once: `props` has the component's properties
+    and its value, `trigger` fires an event, `watch("value", …)` reports new values. The value is a string for the module, never
+    markup; None and "" are the empty component.
     """
 
     TEMPLATE: ClassVar[str]
@@ -92,10 +87,10 @@ class ScriptedHTML(gr.HTML):
     MODULE: ClassVar[str]
     """Its path in `static/`, without the ending."""
     OWN_EVENTS: ClassVar[tuple[str, ...]] = ()
-    """Events that it fires beside gradio's own."""
+    """Events besides gradio's."""
 
     def __init__(self, value: str = "", **kwargs: Any) -> None:
-        """Make a component; `kwargs` are what `gr.HTML` takes beside template, style and script, and the module's props."""
+        """Make a component; `kwargs` are further arguments of `gr.HTML`, and the module's props."""
         super().__init__(
             value,
             html_template=self.TEMPLATE,
@@ -107,9 +102,9 @@ class ScriptedHTML(gr.HTML):
         )
 
     def preprocess(self, payload: str | None) -> str:
-        """The value as the browser has it."""
+        """The value from the browser."""
         return payload or ""
 
     def postprocess(self, value: str | None) -> str:
         """The value for the browser."""
-        return value or ""  # gr.HTML's warns of script tags: here the value is never read as markup
+        return value or ""  # gr.HTML warns of script tags; here the value is never markup

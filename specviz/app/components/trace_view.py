@@ -1,7 +1,7 @@
-"""The view of one run (figures, text token by token, inspector, chart, replay, forks), and of several side by side.
+"""The view of one run, and of several side by side.
 
-Their values are JSON lines, and grow by whole lines while runs stream. Everything is drawn in the browser by
-`static/trace_view/` and `static/compare_view/`. This module does not know what the lines say nor how a run comes about.
+Their values are JSON lines, which grow by whole lines while runs stream. `static/trace_view/` and `static/compare_view/` draw them in
+the browser.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ STYLES = (
         for name in ("trace_view", "round", "timeline", "inspector", "what_if", "branches")
     ),
 )
-"""Its style sheets in `static/`, in order."""
+"""The style sheets of the view, in order."""
 
 
 @cache
 def sources() -> dict[str, str | list[str]]:
-    """The addresses of the files that a saved page is made of."""
+    """The addresses of the files of a saved page."""
     return {
         "template": served_address(STATIC / "trace_view/trace_view.html"),
         "styles": [served_address(STATIC / f"{name}.css") for name in STYLES],
@@ -42,11 +42,9 @@ def sources() -> dict[str, str | list[str]]:
 class TraceView(ScriptedHTML):
     """Shows one run from its trace, live or whole.
 
-    The value is a string of JSON lines, schema "specviz-trace", versions 2 to 4. A value that begins with the one
-    before it is appended to what is shown, any other value starts anew. Lines that cannot be read are left out and
-    counted in the view. `select` events carry the pinned token: `index` counts from 0 over the tokens of the run,
-    `value` is the token's text. `fork` events ask for a fork of it (`specviz.app.forks` says how), whose lines then go into the
-    prop `branch`; `unfork` ones need it no more.
+    The value is the lines of a trace. A value that begins with the previous one appends to the view; any other value replaces it. The
+    view counts lines that it cannot read. `select` events have the pinned token: its index, from 0, and its text. `fork` events ask for
+    a fork (see `specviz.app.forks`), whose lines go into the prop `branch`; `unfork` events drop it.
     """
 
     TEMPLATE = template("trace_view/trace_view")
@@ -67,12 +65,12 @@ class TraceView(ScriptedHTML):
         """Make a view.
 
         Args:
-            value: the trace to begin with.
-            methods: the words and ranges of each method, by its name, in place of `method_words()`.
-            keeps: whether a page that is loaded again at the same address still has the last run shown.
-            forks: whether somebody answers `fork` events.
-            branch: the lines of the fork that is being written.
-            **kwargs: what `gr.HTML` takes beside template, style and script: visible, elem_id, scale, ….
+            value: the first trace.
+            methods: replaces `method_words()`.
+            keeps: whether a reloaded page shows the last run again.
+            forks: whether `fork` events are answered.
+            branch: the lines of the current fork.
+            **kwargs: as for `ScriptedHTML`.
         """
         super().__init__(
             value,
@@ -86,9 +84,9 @@ class TraceView(ScriptedHTML):
 
 
 class CompareView(ScriptedHTML):
-    """Shows several runs, live or whole: panes, each a view of one, and a table of them all.
+    """Shows several runs, live or whole: a pane for each, and a table.
 
-    The value is the lines of `specviz.serving.comparison`; one that begins with the one before it is appended to what is shown.
+    The value is the lines of `specviz.serving.comparison`; it grows as that of `TraceView`.
     """
 
     TEMPLATE = template("compare_view/compare_view").replace("<!-- view -->", TraceView.TEMPLATE)
@@ -97,8 +95,4 @@ class CompareView(ScriptedHTML):
 
     def __init__(self, **kwargs: Any) -> None:
         """Make a view; `kwargs` as for `ScriptedHTML`."""
-        super().__init__(
-            methods=method_words(),
-            sources=sources(),
-            **kwargs,
-        )
+        super().__init__(methods=method_words(), sources=sources(), **kwargs)

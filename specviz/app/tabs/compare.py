@@ -1,8 +1,4 @@
-"""The tab Compare: two to four runs side by side, of one pair, prompt and seed.
-
-Turns the values of the controls into the requests of one batch and streams their lines into one view. Knows the service
-and the registries; knows no torch and draws nothing itself.
-"""
+"""The tab Compare methods: two to four runs of one pair, prompt and seed, side by side in one view."""
 
 from __future__ import annotations
 
@@ -39,23 +35,23 @@ from specviz.serving.service import Service
 
 PREFIX = "compare-"
 TOKENS = 64
-"""Most tokens to write, to begin with: four panes take their time."""
+"""First value of the most tokens to write: four panes take longer."""
 
 
 @dataclass(frozen=True)
 class Compare:
-    """The tab's parts that others read and set; a run starts whenever the number in `go` changes."""
+    """The tab's components that other modules read and set; a new number in `go` starts a run."""
 
     settings: dict[str, Any]
-    """Those that all panes share, by the names of a `Request`; the pair comes first."""
+    """The settings that all panes share, by the names of a `Request`; the pair comes first."""
     pane_inputs: list[Any]
-    """The number of panes, then the settings of each."""
+    """The number of panes, then the settings of each pane."""
     columns: list[gr.Column]
     go: gr.State
 
     @property
     def pane_outputs(self) -> list[Any]:
-        """The components that the updates of `set_panes` are for."""
+        """The outputs for the updates of `set_panes`."""
         return [*self.pane_inputs, *self.columns]
 
 
@@ -102,7 +98,7 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
 
 
 def _controls(service: Service) -> tuple[Compare, list[gr.Button], gr.Checkbox]:
-    """The tab's parts, the buttons of the presets, and whether each pane is measured alone too."""
+    """The tab's components, the buttons of the presets, and the checkbox for measuring each pane alone."""
     with gr.Row(elem_id="compare-presets"):
         presets = [gr.Button(preset.title, size="sm", scale=0) for preset in PRESETS]
     with gr.Row():
@@ -120,7 +116,7 @@ def _controls(service: Service) -> tuple[Compare, list[gr.Button], gr.Checkbox]:
         alone = gr.Checkbox(
             True,
             label="Measure each alone too",
-            info="After the batch, each pane again by itself: speeds that are nobody else’s.",
+            info="Then each pane runs again by itself, to measure its own speed.",
             elem_id="compare-alone",
             scale=3,
         )
@@ -140,12 +136,12 @@ def _controls(service: Service) -> tuple[Compare, list[gr.Button], gr.Checkbox]:
 
 
 def _chosen(preset: Preset) -> list[Any]:
-    """Updates for the panes, the temperature and the prompt of a preset."""
+    """Updates for a preset's panes, temperature and prompt."""
     prompt = gr.skip() if preset.prompt is None else preset.prompt
     return [*set_panes(preset.panes), preset.temperature, prompt]
 
 
 def _requests(shared: dict[str, Any], count: float, *panes: Any) -> list[Request]:
-    """One request a pane; `panes` has method, lenience and draft length of each."""
+    """A request for each pane; `panes` has method, lenience and draft length of each."""
     own = [dict(zip(PANE, panes[at:], strict=False)) for at in range(0, len(PANE) * int(count), len(PANE))]
     return [Request(inspect=INSPECT, **request_settings({**shared, **each})) for each in own]

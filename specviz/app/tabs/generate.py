@@ -1,7 +1,4 @@
-"""The tab One run: settings in a bar, and the stage on which a run is made, replayed and looked into.
-
-A run comes from the service, from the recorded ones or from a file. Knows their requests; knows no torch and draws nothing itself.
-"""
+"""The tab One run: settings, and the view of a run from the service, from the recorded runs or from a file."""
 
 from __future__ import annotations
 
@@ -44,19 +41,19 @@ from specviz.schema.settings import DEFAULT_METHOD, Request
 from specviz.serving.service import Service
 
 INSPECT = 10
-"""Most probable tokens of each model recorded at every token."""
+"""Number of top tokens of each model to record with each token."""
 
 
 @dataclass(frozen=True)
 class Generate:
-    """The tab's parts that others read and set."""
+    """The tab's components that other modules read and set."""
 
     settings: dict[str, Component]
-    """The inputs of a run, by the names of a `Request`; the pair comes first."""
+    """The settings of a run, by the names of a `Request`; the pair comes first."""
     about: gr.Markdown
     view: TraceView
     recorded: gr.Dropdown
-    """The key of the recorded run that is shown, or ""."""
+    """The key of the shown recorded run, or ""."""
     recordings: RecordedRuns
 
 
@@ -64,7 +61,7 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     """Build the tab's content, inside the caller's `gr.Tab`."""
     start = DEFAULT_METHOD
     recordings = read_recorded_runs()
-    hint = "Draft tokens in a round: chosen anew for each, or fixed. Changes the speed, never the text."
+    hint = "Draft tokens per round: chosen for each round, or fixed. Changes the speed, never the text."
     with gr.Row(elem_classes="specviz-bar"):
         prompt = prompt_box()
         method = method_dropdown(start, "method", min_width=200, scale=3)
@@ -105,7 +102,7 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     method.input(describe_method, method, about, **QUIET)
     wire_tracks(settings)
     wire_penalty(settings)
-    # Not `change`: a choice that is taken back because another run came must not fetch anything.
+    # Not `change`: when another run resets the choice, nothing must be fetched.
     recorded.input(
         lambda key: recorded_value(recordings, key, plays=True) if key else gr.skip(), recorded, view, **QUIET
     )
@@ -144,10 +141,10 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
 
 
 def _wire_forks(page: gr.Blocks, service: Service, view: TraceView) -> None:
-    """Let the stage ask for forks, one at a time in each browser session: the next one ends the one before."""
+    """Answer the view's requests for forks; in each browser session the next fork ends the previous one."""
     stops = Stops()
     latest: dict[str, Any] = {}
-    """The page's own id of each session's fork: a stop that comes late must not end the next one."""
+    """The page's id of each session's fork: a late stop must not end the next fork."""
 
     def serve(request: gr.Request, event: gr.EventData) -> Iterator[dict[str, Any]]:
         stops.stop(request)

@@ -1,4 +1,4 @@
-"""The tab The idea: what the page is about, as a race that was recorded. Needs no model and draws nothing itself."""
+"""The tab The idea: a recorded race."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specviz.errors import SpecvizError
 
 
 def wire_idea(race: Race, generate: Generate, tabs: gr.Tabs) -> None:
-    """Let the race lead to the stage: to the rejection that is asked about, or to a prompt of one's own."""
+    """Let the race open the tab One run: at a rejection, or for a prompt of the visitor's own."""
 
     def explain(event: gr.SelectData) -> tuple[str, gr.Tabs]:
         index = event.index if isinstance(event.index, int) else 0
@@ -26,9 +26,9 @@ def wire_idea(race: Race, generate: Generate, tabs: gr.Tabs) -> None:
 
 
 def idea_tab() -> Race:
-    """Build the tab's content, inside the caller's `gr.Tab`; its two events are for `wire_idea`."""
+    """Build the tab's content, inside the caller's `gr.Tab`."""
     try:
         value = race_value(read_recorded_runs())
     except SpecvizError:
-        value = ""  # the page is whole without it
+        value = ""  # the page works without the race
     return Race(value, elem_id="race")

@@ -1,4 +1,4 @@
-"""The panes of the tab Compare: the settings of each in a column, and presets for them. Knows methods and leniences; no run."""
+"""The panes of the tab Compare methods: the settings of each in a column, and presets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specviz.app.settings import CONTROLS
 
 @dataclass(frozen=True)
 class Preset:
-    """Panes that show one thing, and the other settings that it takes to show it."""
+    """Panes that show one effect, with the other settings that it needs."""
 
     title: str
     panes: tuple[Pane, ...]
@@ -51,15 +51,14 @@ PRESETS = (
     ),
     Preset("Cost of caution", tuple(Pane("cascade_tokenV3", lenience) for lenience in (0.1, 0.5, 0.9))),
 )
-"""Worth looking at; the first one is set to begin with."""
-
+"""The presets; the page opens with the first."""
 
 PANE = ("method", "lenience", "draft_length")
 """The settings of a pane, in the order of its controls."""
 
 
 def pane_controls(number: int, pane: Pane, prefix: str) -> tuple[gr.Column, list[Component]]:
-    """The column of one pane, counted from 1, and the controls in it; `prefix` begins their ids."""
+    """The column of one pane, counted from 1, and its controls; `prefix` begins their ids."""
     with gr.Column(min_width=260, elem_classes="specviz-pane") as column:
         name = f"{prefix}{number}-"
         with gr.Row(elem_classes="specviz-pair"):
@@ -70,7 +69,7 @@ def pane_controls(number: int, pane: Pane, prefix: str) -> tuple[gr.Column, list
 
 
 def set_panes(panes: tuple[Pane, ...]) -> list[Any]:
-    """Updates that show these panes and no others: for their number, their settings and their columns."""
+    """Updates for the number of panes, their settings and their columns."""
     filled = [*panes, *(PRESETS[0].panes[len(panes) :])]
     settings: list[Any] = []
     for pane in filled:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
-import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -14,7 +12,6 @@ import pytest
 
 from specviz.app import api, running
 from specviz.app.api import wire_api
-from specviz.core.methods import METHODS
 from specviz.engine.events import Decided, Event, Finished, Started, Waiting
 from specviz.errors import PairError, RequestError
 from specviz.models.availability import PairStatus
@@ -84,35 +81,20 @@ def run() -> Run:
     return parse_trace(make_trace(story_tokens()[:30], seed=3).lines)
 
 
+SPEED = ("Hi", "speed")
 WRONG: list[tuple[Any, ...]] = [
-    (None,),
-    (7,),
-    (["Hi"],),
-    ({"a": 1},),
-    ("\ud800",),
-    ("   ",),
-    ("Hi", None),
-    ("Hi", ["speed"]),
-    ("Hi", "nothing"),
-    ("Hi", "speed", "0.5"),
-    ("Hi", "speed", float("nan")),
-    ("Hi", "speed", float("inf")),
-    ("Hi", "speed", 10**400),
-    ("Hi", "speed", True),
-    ("Hi", "speed", 2),
-    ("Hi", "speed", 0, None),
-    ("Hi", "speed", 0, "embedded", "three"),
-    ("Hi", "speed", 0, "embedded", 17),
-    ("Hi", "speed", 0, "embedded", 2.5),
-    ("Hi", "speed", 0, "embedded", "auto", -1),
-    ("Hi", "speed", 0, "embedded", "auto", 10**400),
-    ("Hi", "speed", 0, "embedded", "auto", 1, -1),
-    ("Hi", "speed", 0, "embedded", "auto", 1, 0, 0),
-    ("Hi", "speed", 0, "embedded", "auto", 1, 0, 1, -1),
-    ("Hi", "speed", 0, "embedded", "auto", 1, 0, 1, 2**63),
-    ("Hi", "speed", 0, "embedded", "auto", 1, 0, 1, 0, 0),
-    ("Hi", "speed", 0, "embedded", "auto", 1, 0, 1, 0, 8, 101),
-    ("Hi", "speed", 0, "embedded", "auto", 1, 0, 1, 0, 8, 0, "yes"),
+    *((each,) for each in (None, 7, ["Hi"], {"a": 1}, "\ud800", "   ")),
+    *(("Hi", each) for each in (None, ["speed"], "nothing")),
+    *((*SPEED, each) for each in ("0.5", float("nan"), float("inf"), 10**400, True, 2)),
+    *((*SPEED, 0, "embedded", each) for each in ("three", 17, 2.5)),
+    *((*SPEED, 0, "embedded", "auto", each) for each in (-1, 10**400)),
+    (*SPEED, 0, None),
+    (*SPEED, 0, "embedded", "auto", 1, -1),
+    (*SPEED, 0, "embedded", "auto", 1, 0, 0),
+    (*SPEED, 0, "embedded", "auto", 1, 0, 1, 2**63),
+    (*SPEED, 0, "embedded", "auto", 1, 0, 1, 0, 0),
+    (*SPEED, 0, "embedded", "auto", 1, 0, 1, 0, 8, 101),
+    (*SPEED, 0, "embedded", "auto", 1, 0, 1, 0, 8, 0, "yes"),
 ]
 
 
@@ -129,18 +111,11 @@ def test_a_wrong_value_is_refused_in_a_sentence_and_nothing_is_asked(
 @pytest.mark.parametrize(
     "panes",
     [
-        None,
-        "speed",
-        [],
-        [{}],
-        [{}] * 5,
-        [{}, None],
-        [{}, ["speed"]],
-        [{}, {"prompt": "Hi"}],
-        [{}, {"method": None}],
-        [{}, {"lenience": "1"}],
-        [{}, {"draft_length": 1.5}],
-        [{}, {"method": "speed", "lenience": 2}],
+        *(None, "speed", [], [{}], [{}] * 5, [{}, None], [{}, ["speed"]]),
+        *(
+            [{}, each]
+            for each in ({"prompt": "Hi"}, {"method": None}, {"lenience": "1"}, {"draft_length": 1.5})
+        ),
     ],
     ids=repr,
 )
@@ -152,7 +127,6 @@ def test_wrong_panes_are_refused_in_a_sentence(service: Script, endpoint: Callab
 
 
 def test_a_pair_that_is_not_offered_is_refused(service: Script, endpoint: Callable) -> None:
-    """Nobody can have a pair loaded that the page does not offer."""
     with pytest.raises(PairError):
         list(endpoint("generate")("Hi", "speed", 0, "somebody/else"))
     assert not service.asked
@@ -210,14 +184,6 @@ def test_an_answer_tells_the_position_then_the_text_then_the_figures(
     assert "trace" not in last
 
 
-def test_the_trace_comes_where_it_is_asked_for(service: Script, endpoint: Callable, run: Run) -> None:
-    """The last answer, and no other, carries the very trace of the run."""
-    service.script = [Started(0, run), Finished(0, run)]
-    *before, last = endpoint("generate")("Hi", "speed", 0, "embedded", "auto", 1, 0, 1, 0, 8, 0, True)
-    assert parse_trace(last["trace"].split("\n")) == run
-    assert not any("trace" in answer for answer in before)
-
-
 def test_answers_come_at_a_bounded_pace(
     service: Script, endpoint: Callable, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,16 +229,6 @@ def test_a_comparison_tells_where_texts_part(service: Script, endpoint: Callable
     assert {(each.prompt, each.temperature, each.seed) for each in asked} == {("Hi", 0.7, 0)}
 
 
-def test_methods_are_the_registry(endpoint: Callable) -> None:
-    """Clients read names and ranges that requests accept; what has no bound, or no lenience, is null."""
-    listed = {method["name"]: method for method in endpoint("methods")()}
-    assert list(listed) == list(METHODS)
-    assert listed["verifier_only"]["lenience_range"] is None
-    assert listed["cascade_opt"]["lenience_range"] == [None, None]
-    assert listed["cascade_diff"]["lenience_range"] == [-1, 1]
-    assert listed["cascade_diff"]["default_lenience"] == METHODS["cascade_diff"].default_lenience
-
-
 def test_pairs_are_asked_about_once_in_a_while(endpoint: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Finding out what can be used may mean asking the hub: many who ask get one answer, for a while."""
     asked: list[int] = []
@@ -316,38 +272,3 @@ def test_a_session_is_one_visitor_and_every_mcp_call_another(service: Script, en
     assert third
     assert fourth
     assert "b" not in (third, fourth)
-
-
-@pytest.mark.parametrize("name", ["generate", "compare", "methods", "pairs"])
-def test_answers_are_json_over_mcp_and_objects_elsewhere(
-    service: Script, endpoint: Callable, run: Run, name: str
-) -> None:
-    """Gradio sends an assistant the `str` of what an endpoint returns: of an object, that is Python and not JSON."""
-    service.script = [Started(0, run), Finished(0, run)]
-    function = endpoint(name)
-    given = {"prompt": "Hi", "panes": [{}, {}]}
-
-    def answers(asker: gr.Request) -> list[Any]:
-        parameters = inspect.signature(function).parameters.values()
-        values = [given.get(each.name, each.default) for each in parameters if each.name != "request"]
-        answer = function(*values, asker)
-        return list(answer) if inspect.isgenerator(answer) else [answer]
-
-    objects, texts = answers(asker("a")), answers(asker("b", **{"x-gradio-user": "mcp"}))
-    assert not any(isinstance(answer, str) for answer in objects)
-    assert [json.loads(text) for text in texts] == objects
-
-
-@pytest.mark.parametrize(
-    ("installed", "asked", "offered"),
-    [(True, None, True), (True, "1", True), (True, "0", False), (False, None, False), (False, "1", False)],
-)
-def test_mcp_is_on_where_it_can_be_unless_it_is_switched_off(
-    monkeypatch: pytest.MonkeyPatch, installed: bool, asked: str | None, offered: bool
-) -> None:
-    """Tools are offered where the package is installed; SPECVIZ_MCP=0 says no."""
-    monkeypatch.setattr(api, "find_spec", lambda _: object() if installed else None)
-    monkeypatch.delenv("SPECVIZ_MCP", raising=False)
-    if asked:
-        monkeypatch.setenv("SPECVIZ_MCP", asked)
-    assert api.offers_mcp() is offered

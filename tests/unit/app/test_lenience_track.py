@@ -42,11 +42,6 @@ def test_anything_else_is_refused_in_a_sentence(track: LenienceTrack, payload: A
     assert caught.value.message == UNFIT
 
 
-def test_an_update_says_the_lenience_and_its_method() -> None:
-    assert json.loads(lenience_value("cascade_opt")) == {"method": "cascade_opt", "lenience": 0.3}
-    assert json.loads(lenience_value("speed", 0.5)) == {"method": "speed", "lenience": 0.5}
-
-
 def test_the_browser_gets_every_method_and_every_scale(track: LenienceTrack) -> None:
     """So that another method, pair or temperature is drawn without asking the server."""
     props = track.props

@@ -13,8 +13,9 @@ from specviz.serving.limits import CLASS
 from tests.support.tiny import tiny_pair
 
 _BUILDS = """
-import gc, os, sys
+import gc, os, sys, threading
 from specviz.app import server
+from specviz.schema.settings import Request
 from specviz.serving import zerogpu
 assert "torch" not in sys.modules
 seen = []
@@ -25,51 +26,37 @@ assert classroom is None
 assert "torch" not in sys.modules, "the page has imported torch, and answers a second and a half later"
 assert gc.isenabled()
 print(len(page.blocks), type(service).__name__)
+*_, last = service.events("own", [Request("A prompt", max_new_tokens=5)], threading.Event())
+from transformers import CONFIG_MAPPING
+print(CONFIG_MAPPING["llama"].model_type, last.run.stop_reason)
+service.close()
+del os.environ["SPECVIZ_PAIRS_OFFERED"]
 os.environ["SPECVIZ_CLASS"] = "1"
 page, service, classroom = server.build()
 print(server._told(classroom).count(classroom.secret), service.limits.max_new_tokens, os.environ["SPECVIZ_PAIRS_OFFERED"])
 """
 
 
-def test_the_page_is_built_in_any_folder_and_its_environment_set_before_torch(tmp_path: Path) -> None:
-    """`build` sets the waiting policy and starts ZeroGPU before torch is imported, and needs no checkout around it.
+def test_a_server_is_built_in_any_folder_before_torch_and_writes_with_a_pair_of_its_owner(
+    tmp_path: Path,
+) -> None:
+    """`build` sets the waiting policy and starts ZeroGPU before torch is imported, and needs no checkout around it. What it imports
+    keeps no model of transformers from loading: here Llama's, from folders.
 
-    For a class it has its limits and its one pair, and the console alone tells the secret, once.
+    A class has its limits and its one pair, and the console shows the secret once.
     """
-    environment = os.environ | {"PYTHONPATH": str(Path(specviz.__file__).parents[1])}
-    for name in ("OMP_WAIT_POLICY", "SPECVIZ_CLASS", "SPECVIZ_PAIRS_OFFERED"):
+    tiny_pair("llama", tmp_path)
+    environment = os.environ | {"SPECVIZ_OWN_PAIRS": f"own={tmp_path}/drafter>{tmp_path}/verifier"}
+    environment |= {"PYTHONPATH": str(Path(specviz.__file__).parents[1]), "SPECVIZ_PAIRS_OFFERED": "own"}
+    for name in ("OMP_WAIT_POLICY", "SPECVIZ_CLASS"):
         environment.pop(name, None)
     done = subprocess.run(
         [sys.executable, "-c", _BUILDS], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    blocks, service, secrets, tokens, offered = done.stdout.split()
+    blocks, service, model_type, reason, secrets, tokens, offered = done.stdout.split()
+    assert model_type == "llama"
+    assert reason in ("length", "eos")
     assert int(blocks) > 100
     assert service == "Service"
     assert (secrets, int(tokens), offered) == ("1", CLASS.max_new_tokens, DEFAULT_PAIR)
-
-
-_SERVES = """
-import threading
-from specviz.app import server
-from specviz.schema.settings import Request
-page, service, classroom = server.build()
-*_, last = service.events("own", [Request("A prompt", max_new_tokens=5)], threading.Event())
-from transformers import CONFIG_MAPPING
-print(CONFIG_MAPPING["llama"].model_type, last.run.stop_reason)
-service.close()
-"""
-
-
-def test_a_server_loads_a_pair_of_an_owner_and_writes_with_it(tmp_path: Path) -> None:
-    """What a start imports and in which order keeps no model of transformers from being read: here Llama's, from folders."""
-    tiny_pair("llama", tmp_path)
-    environment = os.environ | {"SPECVIZ_OWN_PAIRS": f"own={tmp_path}/drafter>{tmp_path}/verifier"}
-    environment |= {"PYTHONPATH": str(Path(specviz.__file__).parents[1]), "SPECVIZ_PAIRS_OFFERED": "own"}
-    done = subprocess.run(
-        [sys.executable, "-c", _SERVES], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    model_type, reason = done.stdout.split()
-    assert model_type == "llama"
-    assert reason in ("length", "eos")

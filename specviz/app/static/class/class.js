@@ -9,7 +9,7 @@ const seconds = (value) => (value < 0.95 ? "under a second" : value < 9.5 ? valu
 
 export function nowWords({ here, running, waiting, wait }) {
   const said = [`${count(here, "page")} open`, `${count(running, "text")} being written`, waiting ? `${count(waiting, "text")} waiting` : "nobody waits"];
-  if (Number.isFinite(wait)) said.push(`lately one waited ${seconds(wait)}`);
+  if (Number.isFinite(wait)) said.push(`recent wait: ${seconds(wait)}`);
   return said.join(" · ");
 }
 

@@ -25,11 +25,11 @@ const fixed = (places, unit = "") => (value) =>
 const COLUMNS = [
   ["tokens", "tokens", fixed(0), "Tokens emitted."],
   ["acceptance", "acceptance_rate", percent, "Accepted proposals out of the proposals that were examined."],
-  ["tokens per verifier call", "block_efficiency", fixed(2), "Tokens written, over the rounds: each round is one call of the verifier."],
+  ["tokens per verifier call", "block_efficiency", fixed(2), "Tokens written, divided by the rounds; each round is one call of the verifier."],
   ["verifier calls", "verifier_calls", fixed(0), "Forward passes of the verifier, without reading the prompt."],
-  ["tokens/s in batch", "batch_speed", fixed(1), "The pane’s tokens over the time until it ended, all panes running at once."],
+  ["tokens/s in batch", "batch_speed", fixed(1), "Tokens of the pane divided by its time, while all panes run together."],
   ["tokens/s alone", "alone_speed", fixed(1), "The same run by itself."],
-  ["speed-up", "speed_up", fixed(2, "×"), "Tokens/s alone, over those of Verifier only alone."],
+  ["speed-up", "speed_up", fixed(2, "×"), "Tokens/s of the pane alone, divided by those of Verifier only alone."],
   ["verifier log-likelihood", "quality", fixed(2), "Of a token, on average, at temperature 1; nearer to 0 is likelier."],
 ];
 

@@ -233,7 +233,7 @@ function createFigureView(root, { plotly = null, dark = {}, onSelect = () => {} 
       await how();
       note.textContent = "Saved.";
     } catch {
-      note.textContent = "It could not be saved: this browser does not let it be.";
+      note.textContent = "It could not be saved: this browser does not allow it.";
     }
   }
 

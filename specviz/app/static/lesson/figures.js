@@ -3,8 +3,9 @@
  * page and no language.
  */
 
-import { PRESETS, START, WORDS, ruled, turnsAt } from "../playground/cases.js";
+import { PRESETS, START, WORDS, rowOf, ruled, turnsAt } from "../playground/cases.js";
 import { ROUNDING, blockEfficiency, coinsOf, largest, simulate, totalVariation } from "../playground/methods.js";
+import { evaluate } from "../shared/expression.js";
 
 export const THROWS = 1000;
 
@@ -51,14 +52,29 @@ export function figuresOf(state) {
 }
 
 /** The figures of a block: tokens for each call of the verifier at a draft length, and what no length passes. */
-export const blockFigures = ({ rate, draft_length: length }) => ({
+const blockFigures = ({ rate, draft_length: length }) => ({
   yield: ["number", blockEfficiency(rate, length)],
   limit: ["number", 1 / (1 - rate)],
+});
+
+/**
+ * Both sides of each rule for a recorded draft token at temperature 1: as its run recorded them, or computed from both models' top
+ * tokens. `q` and `p` begin with the draft token.
+ */
+export const rulingsOf = ({ q, p, asked }) => asked.map(({ method, lenience, recorded }) => {
+  const { tree, score_label, threshold_label } = rowOf({ method });
+  const side = (name) => recorded?.[name] ?? evaluate(tree[name], { q, p, q1: q, p1: p }, lenience, 0);
+  const [score, threshold] = [side("score"), side("threshold")];
+  return { method, lenience, score, threshold, trusted: score >= threshold, score_label, threshold_label };
 });
 
 /** What a step's browser computes, by the names its texts use. */
 export function computedOf({ kind, data }) {
   if (kind === "block") return blockFigures(data);
+  if (kind === "rule") {
+    return Object.fromEntries(rulingsOf(data).flatMap(({ method, score, threshold, lenience }) =>
+      Object.entries({ score: ["percent", score], threshold: ["percent", threshold], lenience: ["plain", lenience] }).map(([name, value]) => [method + "." + name, value])));
+  }
   if (kind !== "distributions") return {};
   const named = Object.entries(data.states).map(([name, given]) => [name, stateOf(given)]).flatMap(([name, state]) =>
     Object.entries({ ...figuresOf(state), changed: ["count", changedTokens(state)] }).map(([key, value]) => [name ? name + "." + key : key, value]));

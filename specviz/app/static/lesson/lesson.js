@@ -26,7 +26,7 @@ function languageOf(codes, wanted) {
   return [wanted, ...readers].find((code) => codes.includes(code)) ?? codes[0];
 }
 
-export function createLessons(host, { lessons, methods, fetchLesson }) {
+function createLessons(host, { lessons, methods, fetchLesson }) {
   let player = null;
 
   function address(values) {
@@ -52,9 +52,11 @@ export function createLessons(host, { lessons, methods, fetchLesson }) {
     let lesson;
     try {
       lesson = await fetchLesson(name);
-      if (lesson.problem) throw new Error(lesson.problem);
     } catch {
-      say(words.say("missing"));
+      lesson = { problem: words.say("missing") };
+    }
+    if (lesson.problem) {
+      say(lesson.problem);
       return;
     }
     say("");

@@ -10,6 +10,7 @@ const STYLE = `
   :root { color-scheme: light dark; }
   body { max-width: 44rem; margin: 2rem auto; padding: 0 1.5rem; font: 1.25rem/1.5 "Source Serif 4", Charter, Georgia, serif; }
   h1 { margin: 0.2em 0 0.8em; font-size: 1.6rem; line-height: 1.25; }
+  .notes { white-space: pre-line; }
   .where, .next { font: 0.95rem/1.4 system-ui, sans-serif; opacity: 0.75; }
   .answer { margin-top: 1.5em; padding-top: 1em; border-top: 1px solid; font-size: 1rem; opacity: 0.85; }
   .next { margin-top: 2em; }

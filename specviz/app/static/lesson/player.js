@@ -18,7 +18,7 @@ import { pictureOf } from "./pictures/index.js";
 const OWN_KEYS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"];
 
 /** Places in the order of the steps: "1", "2", "2.1", …, and "end". */
-export function placesOf(steps) {
+function placesOf(steps) {
   let main = 0, below = 0;
   return [...steps.map(({ deeper }) => {
     if (!deeper) [main, below] = [main + 1, -1];
@@ -77,7 +77,8 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
   const fill = (template, index = at) => words.fill(template ?? "", { ...lesson.steps[index]?.values, ...computed[index] });
   const titleOf = (place) => (place === "end" ? words.say("end") : textOf(textsOf(lesson.steps[places.indexOf(place)]).title, places.indexOf(place)));
   const textOf = (template, index = at) => el("p", "", ...fill(template, index)).textContent;
-  const asks = (index) => (lesson.steps[index]?.choices.length ?? 0) > 0;
+  const choicesOf = (index) => (lesson.steps[index] ? textsOf(lesson.steps[index]).choices : []);
+  const asks = (index) => choicesOf(index).length > 0;
   const isOpen = (index = at) => !asks(index) || revealed.has(index);
 
   function speak(code) {
@@ -128,7 +129,7 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
     if (isRange && OWN_KEYS.includes(event.key)) return;
     const presses = target?.closest?.("button, a, summary") && (event.key === "Enter" || event.key === " ");
     if (presses) return;
-    const choice = /^[1-9]$/u.test(event.key) && !isOpen() ? step()?.choices[Number(event.key) - 1] : undefined;
+    const choice = /^[1-9]$/u.test(event.key) && !isOpen() && Number(event.key) <= choicesOf(at).length ? Number(event.key) - 1 : undefined;
     const acts = { ArrowRight: forward, PageDown: forward, Enter: forward, " ": forward, ArrowLeft: () => move(-1), PageUp: () => move(-1),
       ArrowDown: deeper, ArrowUp: up, Home: () => go(places[0]), End: () => go("end"), n: openNotes, f: full };
     if (choice !== undefined) reveal(choice);
@@ -177,10 +178,10 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
     const texts = textsOf(one);
     const title = attributes(el("h2", "sl-title", ...fill(texts.title)), { tabindex: -1, "data-testid": "title" });
     const open = isOpen();
-    picture = pictureOf(one, { language: words, methods, labels: Object.fromEntries(Object.entries(texts.labels ?? {}).map(([name, text]) => [name, textOf(text)])) });
+    picture = pictureOf(one, { language: words, methods });
     const said = el("div", "sl-words", title);
     if (!open || !asks(at)) said.append(el("p", "sl-said", ...fill(texts.before)));
-    if (!open) said.append(questionNodes(one, texts));
+    if (!open) said.append(questionNodes(texts));
     else if (asks(at)) said.append(...answerNodes(one, texts));
     if (isDeeper(at + 1)) {
       const down = button("sl-deeper", deeper);
@@ -192,11 +193,11 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
     return { body: picture.node ? [said, shown] : [said], title };
   }
 
-  function questionNodes(one, texts) {
-    const choices = one.choices.map((name, index) => {
-      const choose = button("sl-choice", () => reveal(name));
-      choose.append(attributes(el("kbd", "", String(index + 1)), { "aria-hidden": "true" }), el("span", "", ...fill(texts.choices[name])));
-      choose.dataset.choice = name;
+  function questionNodes(texts) {
+    const choices = texts.choices.map((text, index) => {
+      const choose = button("sl-choice", () => reveal(index));
+      choose.append(attributes(el("kbd", "", String(index + 1)), { "aria-hidden": "true" }), el("span", "", ...fill(text)));
+      choose.dataset.choice = index;
       return choose;
     });
     const question = attributes(el("p", "sl-question", ...fill(texts.question)), { id: "sl-question" });
@@ -247,7 +248,7 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
 
   function drawHints() {
     const key = (name, word) => [el("kbd", "", name), " " + words.say(word)];
-    const count = step()?.choices.length ?? 0;
+    const count = choicesOf(at).length;
     const told = [];
     if (!isOpen()) told.push(key(count > 1 ? "1–" + count : "1", "hint_guess"));
     if (places[at] !== "end") told.push(key("→", isOpen() ? "hint_next" : "hint_show"));

@@ -48,7 +48,7 @@ function caseSentence(view, method) {
     return "For " + WORDS[word] + ": min(1, " + number(view.p[word]) + " / (" + number(1 - view.lenience) + " × " +
       number(view.q[word]) + ")) = " + number(view.acceptance[word]) + ". No word is trusted or distrusted as such.";
   }
-  if (view.trusted === null) return "No word is trusted or distrusted as such: the coin is held against the chance of keeping each.";
+  if (view.trusted === null) return "No word is trusted as such: the coin decides by each word’s chance of being kept.";
   if (Array.isArray(view.score) || view.threshold === null) return wordsSentence(view, method);
   const [score, threshold] = compared(unrounded(view.score), unrounded(view.threshold));
   const trusted = view.trusted[0];

@@ -31,7 +31,7 @@ function figuresOf(cells, run) {
   return [
     [examined.length > 0 ? percent(kept / examined.length) : DASH, "accepted", "Accepted draft tokens out of those examined."],
     [written.length > 0 ? String(calls) : DASH, calls === 1 ? "verifier call" : "verifier calls", "Rounds that wrote these tokens."],
-    [seconds > 0 ? (written.length / seconds).toFixed(0) : DASH, "tokens/s", "Tokens a second of model time, on the machine that wrote them."],
+    [seconds > 0 ? (written.length / seconds).toFixed(0) : DASH, "tokens/s", "Tokens per second of model time, on the machine that wrote them."],
     [logs.length === 0 ? DASH : mean === -Infinity ? "−∞" : signed(mean, Math.abs(mean).toFixed(2)), "mean ln p", run.temperature > 0
       ? "The verifier’s log-likelihood: the mean of ln p over these tokens, p being the verifier’s probability at temperature " + finite(run.temperature) +
         ", after truncation where the run truncates. Nearer to 0 is likelier."

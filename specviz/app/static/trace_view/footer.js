@@ -32,7 +32,7 @@ export function createFooter(section, { methods, sources, yardstick, shareCard }
       await how();
       note.textContent = "Saved.";
     } catch {
-      note.textContent = "It could not be saved: the server that holds this page’s files does not answer.";
+      note.textContent = "It could not be saved: the server with the page’s files does not answer.";
     }
   }
 

@@ -41,9 +41,9 @@ function ruleSentence(token, run, method) {
   if (run.method === "drafter_only") return "Nothing was examined: every draft token is kept and the verifier never runs.";
   if (run.method === "verifier_only") return "Nothing was examined: the verifier writes every token itself.";
   if (run.method === "speed") return "No deferral rule: the two probabilities of the draft token decide.";
-  if (method.tree?.ratio) return "No deferral rule: the coin is held against a chance of keeping that is the method’s own.";
+  if (method.tree?.ratio) return "No deferral rule: the method computes the chance of keeping the token, and the coin decides.";
   const rule = token.rule;
-  if (!rule || !Number.isFinite(rule.score) || !Number.isFinite(rule.threshold)) return "The rule left no numbers here.";
+  if (!rule || !Number.isFinite(rule.score) || !Number.isFinite(rule.threshold)) return "The rule recorded no numbers here.";
   if (method.tree?.test && !method.threshold_label) return (rule.trusted ? "Trusted: the rule holds" : "Not trusted: the rule does not hold") + " for this token.";
   const [score, threshold] = compared(rule.score, rule.threshold);
   return (rule.trusted ? "Trusted: " : "Not trusted: ") + (method.score_label || "score") + " = " + score +

@@ -57,7 +57,7 @@ export function createLanes(section) {
       (string(run.device) ? " (" + [run.device, string(run.dtype)].filter(Boolean).join(", ") + ")" : "") +
       "; runs that shared a batch share their times. ";
     if (run.method === "verifier_only") return where + "It is the yardstick itself: the verifier alone.";
-    if (!yardstick) return where + "What the verifier alone would have taken was not measured: to compare, run Verifier only with the same settings and replay that run first.";
+    if (!yardstick) return where + "The verifier alone was not measured: to compare, run Verifier only with the same settings and replay that run first.";
     return where + "Verifier only would have taken " + count(tokens, "token") + " × " + seconds(yardstick.seconds_per_token) +
       " = " + seconds(plain) + "; measured: " + (string(yardstick.machine) || "the same pair") + ".";
   }

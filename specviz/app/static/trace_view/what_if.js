@@ -73,7 +73,7 @@ export const tellsWhatIf = (token, run) => isAlone(run) || (isExamined(token) &&
 /** What every method would have done here, at the same coin, where `tellsWhatIf`. */
 export function whatIfNodes(token, run, methods) {
   if (isAlone(run)) {
-    return el("p", "sv-caption sw-unknown", "What the other methods would have done here is not known: only one of the two models ran.");
+    return el("p", "sv-caption sw-unknown", "Other methods are not known here: only one of the two models ran.");
   }
   const rows = recordedWhatIfs(token, run);
   const titles = (name) => (Object.hasOwn(methods, name) && methods[name].title) || name;
@@ -82,7 +82,7 @@ export function whatIfNodes(token, run, methods) {
   head.children[3].append(el("span", "sv-spoken", "verdict"));
   const own = rows.find((one) => one.own);
   return el("section", "sw-strip",
-    own && !own.known && el("p", "sw-own-words", "At which lenience the rule would decide otherwise is not worked out for a rule of this kind."),
+    own && !own.known && el("p", "sw-own-words", "The critical lenience is not computed for a rule of this kind."),
     own?.known && el("p", "sw-own-words", titles(own.name) + ": " + flipWords(own.flips, token.accepted, own.lenience) + "."),
     el("table", "sv-numbers sw-table", el("thead", "", head),
       el("tbody", "", ...rows.map((one) => whatIfRow(one, token, titles)))));

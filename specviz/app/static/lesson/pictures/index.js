@@ -19,5 +19,5 @@ const MAKERS = { block: blockPicture, coin: coinPicture, distributions: distribu
   losslessness: losslessnessPicture, race: racePicture, rejections: rejectionsPicture, round: roundPicture, rule: rulePicture,
   text: textPicture, tradeoff: tradeoffPicture };
 
-/** The picture of a step; `more` has the language, the methods' words and the step's labels. */
+/** The picture of a step; `more` has the language and the methods' words. */
 export const pictureOf = (step, more) => MAKERS[step.kind](step.data, { values: step.values, ...more });

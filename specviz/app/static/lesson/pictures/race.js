@@ -7,13 +7,20 @@ import { mayMove } from "./parts.js";
 
 const SHOW = 7; // seconds
 
-export function racePicture({ lanes: runs }, { language, labels }) {
-  const lanes = runs.map((run) => ({ name: labels[run.name] ?? run.name, run, lane: laneOf(run), flat: run.method === "verifier_only" }));
+export function racePicture({ lanes: runs }, { language, methods }) {
+  const lanes = runs.map((run) => ({ name: nameOf(run), run, lane: laneOf(run), flat: run.method === "verifier_only" }));
   const end = Math.max(...lanes.map(({ lane }) => lane.end));
   const shown = lanes.map(drawLane);
   const node = el("figure", "sl-figure sl-race lanes-" + lanes.length,
     el("p", "sl-prompt", el("span", "sl-name", language.say("prompt")), " ", el("q", "", runs[0].prompt)), ...shown.map((each) => each.node));
   let frame = 0;
+
+  /** What sets a lane apart: the model alone, the draft length where all others have one method, else the method. */
+  function nameOf({ method, draft_length: length }) {
+    if (method === "verifier_only") return language.say("alone");
+    const differ = runs.some((run) => run.method !== method && run.method !== "verifier_only");
+    return length && !differ ? "K\u00a0=\u00a0" + length : language.title(method, methods);
+  }
 
   function drawLane({ name, lane, flat }) {
     const tokens = lane.tokens.map((token) => written(token, flat ? "flat" : token.kept ? "kept" : "own"));

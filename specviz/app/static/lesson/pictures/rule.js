@@ -2,17 +2,24 @@
 
 import { attributes, el } from "../../shared/dom.js";
 import { chip } from "../../race/chips.js";
+import { rulingsOf } from "../figures.js";
 import { context, row } from "./parts.js";
 
-export function rulePicture({ draft, drafter, verifier, rulings, ...place }, { language, methods }) {
+export function rulePicture({ tokens, q, p, asked, ...place }, { language, methods }) {
   const { say, percent, percents } = language;
+  const likeliest = (masses) => {
+    const at = masses.indexOf(Math.max(...masses));
+    return { text: tokens[at], probability: masses[at] };
+  };
+  const draft = { text: tokens[0], q: q[0], p: p[0] };
+  const [drafter, verifier] = [q, p].map(likeliest);
   const here = el("span", "sl-here", chip(draft.text));
   const models = el("div", "sl-models",
     row("drafter", [say("drafter") + " ", chip(draft.text)], draft.q, percent(draft.q)),
     row("verifier", [say("verifier") + " ", chip(draft.text)], draft.p, percent(draft.p)),
     drafter.text !== draft.text && row("drafter faint", [say("drafter") + " ", chip(drafter.text)], drafter.probability, percent(drafter.probability)),
     verifier.text !== draft.text && row("verifier faint", [say("verifier") + " ", chip(verifier.text)], verifier.probability, percent(verifier.probability)));
-  const tests = rulings.map((ruling) => {
+  const tests = rulingsOf({ q, p, asked }).map((ruling) => {
     const [score, threshold] = percents(ruling.score, ruling.threshold);
     const fill = el("i", "sl-fill");
     fill.style.width = 100 * Math.min(1, Math.max(0, ruling.score)) + "%";

@@ -1,0 +1,117 @@
+"""Reads the text of a lesson in one language from a Markdown file. Knows neither pictures nor numbers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specviz.errors import LessonError
+
+MAX_CHOICES = 9
+"""Choices are guessed by the keys 1 to 9."""
+_HEADING = re.compile(r"^(#{1,3}) +(.+)$", re.MULTILINE)
+_CHOICE = re.compile(r"^- +\[([ xX])\] +", re.MULTILINE)
+_END = re.compile(r"^---$", re.MULTILINE)
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass
+class StepText:
+    """The text of a step in one language.
+
+    Attributes:
+        line: line of its heading, from 1.
+        deeper: whether it lies below the step before it, and is skipped unless asked for.
+        before: what is shown before the guess, or all there is where nothing is asked.
+        choices: the answers to guess among, empty where nothing is asked.
+        right: index of the right choice, None where nothing is asked.
+        notes: for the speaker alone.
+    """
+
+    line: int
+    deeper: bool
+    title: str
+    before: str = ""
+    question: str = ""
+    choices: list[str] = field(default_factory=list)
+    right: int | None = None
+    answer: str = ""
+    notes: str = ""
+
+    def placeholders(self) -> set[str]:
+        """The names in braces."""
+        texts = (self.title, self.before, self.question, *self.choices, self.answer, self.notes)
+        return {name for text in texts for name in _PLACEHOLDER.findall(text)}
+
+
+@dataclass(frozen=True)
+class LessonText:
+    """A lesson in one language: its title, what it is about, its steps and its last words; `file` is what errors call it."""
+
+    file: str
+    title: str
+    about: str
+    steps: list[StepText]
+    end: str
+
+    @property
+    def forms(self) -> list[tuple[bool, int, int | None]]:
+        """What the steps must have in common in all languages: depth, number of choices, right choice."""
+        return [(step.deeper, len(step.choices), step.right) for step in self.steps]
+
+
+def read_text(path: Path, file: str) -> LessonText:
+    """Read a Markdown file; `file` is what an error calls it.
+
+    Raises:
+        LessonError: the file cannot be read, or has another form; the sentence names the line of the step.
+    """
+    try:
+        text, *ends = _END.split(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise LessonError(f"{file}: this file cannot be read as UTF-8 text.") from error
+    titles, steps = [], []
+    before, *parts = _HEADING.split(text)
+    line = 1 + before.count("\n")
+    for level, title, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        if level == "#":
+            titles.append((title, _paragraphs(body)))
+        else:
+            try:
+                steps.append(_step(StepText(line, level == "###", title), body))
+            except LessonError as error:
+                raise LessonError(f"{file}, line {line}: {error}") from error
+        line += body.count("\n")
+    if len(titles) != 1 or not steps or steps[0].deeper:
+        raise LessonError(
+            f"{file}: there must be one title (“# …”), then steps (“## …”), the first not deeper."
+        )
+    [(title, about)] = titles
+    return LessonText(file, title, "\n".join(about), steps, "\n".join(_paragraphs("\n\n".join(ends))))
+
+
+def _paragraphs(body: str) -> list[str]:
+    return [" ".join(each.split("\n")).strip() for each in re.split(r"\n\s*\n", body) if each.strip()]
+
+
+def _step(step: StepText, body: str) -> StepText:
+    """Fill a step from what stands below its heading: text, question, choices, answer, notes."""
+    plain = _paragraphs(_CHOICE.sub(lambda found: f"\n\n{found[0]}", body))
+    choices = [each for each in plain if _CHOICE.match(each)]
+    step.notes = "\n".join(each.replace(" > ", " ")[1:].strip() for each in plain if each.startswith(">"))
+    said = [each for each in plain if not each.startswith(">")]
+    if not choices:
+        step.before = "\n".join(said)
+        return step
+    first = said.index(choices[0])
+    *before, step.question = said[:first] or [""]
+    step.before, step.answer = "\n".join(before), "\n".join(said[first + len(choices) :])
+    step.choices = [_CHOICE.sub("", each) for each in choices]
+    right = [at for at, each in enumerate(choices) if not each.startswith("- [ ]")]
+    if not step.question or not step.answer or len(right) != 1 or len(choices) > MAX_CHOICES:
+        raise LessonError(
+            f"a list of up to {MAX_CHOICES} choices needs a question before it, an answer behind it, and one right choice (“- [x] …”)."
+        )
+    [step.right] = right
+    return step

@@ -1,7 +1,4 @@
-"""What is drawn of a run on a clock: its rounds' times, and of its tokens how they came about.
-
-A whole trace is many times as long. Knows traces; knows no clock and no page.
-"""
+"""The part of a run that a race on a clock draws; a whole trace is many times as long."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ _ROUND = ("draft_length", "seconds", "drafter_seconds", "verifier_seconds")
 
 
 def lane(run: Run) -> dict[str, Any]:
-    """The run, JSON-ready, by the names that a trace has."""
+    """The run, JSON-ready, with a trace's names."""
     return {name: getattr(run, name) for name in _RUN} | {"rounds": [_round(each) for each in run.rounds]}
 
 

@@ -1,7 +1,6 @@
-"""Runs side by side: speed-up, where and why two texts diverge, how much of a text is the verifier's own.
+"""Runs compared: speed-up, where and why two texts diverge, and whether a greedy text is the verifier's own.
 
-Everything is computed from runs, that is from what was decided and measured; knows no model, no page and no clock.
-The figures of a single run are `Run`'s own (`Run.acceptance_rate` and so on).
+Figures of a single run, such as `Run.acceptance_rate`, are `Run`'s.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from specviz.core.methods import get_method
 from specviz.schema.trace import CUT, Draft, Run, Token
 
 BASELINE = "verifier_only"
-"""The method that speed-ups are relative to, and whose text is the verifier's own."""
+"""The method that speed-ups are relative to; its text is the verifier's own."""
 
 Sentence = list[Any]
-"""Words (strings) and tokens ({"id", "label"}) in turn: the page shows white space in tokens in its own way."""
+"""Strings and tokens ({"id", "label"}): the page marks white space in tokens."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ def name_of(run: Run) -> str:
 
 
 def first_divergence(first: Run, second: Run) -> Divergence | None:
-    """Where two runs diverge; None if they do not, or if one was cut off before they did."""
+    """Where two runs diverge; None if they do not, or if one was cut off before."""
     for index, (one, other) in enumerate(zip_longest(first.tokens, second.tokens)):
         if one is None or other is None:
             shorter = first if one is None else second
@@ -70,7 +69,7 @@ def speed_up(run: Run, baseline: Run) -> float | None:
 
 
 def explain(divergence: Divergence, first: Run, second: Run) -> Sentence:
-    """What each of the two rules did where the texts diverge, in one sentence."""
+    """What each rule did where the texts diverge, in one sentence."""
     one, other = divergence.first, divergence.second
     names = name_of(first), name_of(second)
     drafts = _examined(one), _examined(other)
@@ -115,7 +114,7 @@ def table(
     baseline: Run | None,
     quality: Sequence[float | None],
 ) -> list[dict[str, Any]]:
-    """Runs of one batch side by side, a JSON-ready row each.
+    """Compare the runs of a batch: a JSON-ready row each.
 
     Args:
         runs: the batch; divergences are from the first.

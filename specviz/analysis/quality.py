@@ -1,8 +1,4 @@
-"""How good texts are by the verifier's own measure: log-probabilities, and how close a run kept to its distribution.
-
-`read_logits` is a teacher-forced pass over a finished text, by either model, whichever method wrote it. Knows runs
-and a pair's models; knows no task and no sweep.
-"""
+"""Quality of texts as the verifier measures it: log-probabilities, and the distance to its distribution."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from specviz.models.pair import ModelPair
 from specviz.schema.trace import Run
 
 _CHUNK = 128
-"""Tokens scored in one forward pass: bounds the memory that logits take."""
+"""Tokens scored in one forward pass; bounds the memory of logits."""
 
 
 @torch.inference_mode()
@@ -31,10 +27,9 @@ def read_logits(
     prompt_ids: Sequence[int],
     token_ids: Sequence[int],
 ) -> Iterator[Tensor]:
-    """Run one of a pair's models over a text; yields its logits [n, V] at the positions that predict `token_ids`.
+    """Run one of a pair's models over a finished text; yields logits [n, V] at the positions that predict `token_ids`.
 
-    Chunk by chunk, in order, on the model's device; all chunks together have one row a token. Nothing is yielded for
-    an empty text.
+    The chunks are in order, on the model's device, and have one row per token together.
 
     Args:
         pair: the models.
@@ -55,7 +50,7 @@ def read_logits(
     for first in range(start, end, _CHUNK):
         last = min(first + _CHUNK, end)
         logits = reader.forward(ids[:, first:last], positions[:, first:last], visible=last)[0]
-        # At least float32: half precision has three digits, too few for a mean of small differences.
+        # Half precision has three digits, too few for a mean of small differences.
         yield logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -92,10 +87,7 @@ class Fidelity(NamedTuple):
 
 @torch.inference_mode()
 def fidelity(run: Run, pair: ModelPair) -> Fidelity:
-    """Measure a finished run that kept its logits (`Request.return_logits`).
-
-    Only where the verifier never ran is the text scored afterwards.
-    """
+    """Measure a finished run with its logits (`Request.return_logits`); where the verifier never ran, it scores the text now."""
     method = get_method(run.method, run.rule)
     tokens = torch.tensor(run.token_ids)
     drafter: Tensor | None = run.drafter_logits
@@ -118,6 +110,6 @@ def fidelity(run: Run, pair: ModelPair) -> Fidelity:
 def _log_likelihoods(logits: Tensor, tokens: Tensor) -> Tensor:
     """Log-probability [n] of `tokens` [n] under logits [n, V], natural.
 
-    In float64: float32 sums over a vocabulary are wrong by 1e-5, on each processor in its own way.
+    In float64: float32 sums over a vocabulary have errors of 1e-5 that depend on the processor.
     """
     return at(logits, tokens).double() - logits.double().logsumexp(-1)

@@ -1,4 +1,4 @@
-"""Runs recorded with the project, read for replay. Knows traces and their index; knows no page and needs no torch."""
+"""The recorded runs that the page replays. Imports no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDER = ASSETS / "runs"
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """One recorded run: its file's stem, a title, and what it shows in two sentences; at which leniences it was forked too."""
+    """One recorded run: its file's stem, a title, what it shows in two sentences, and the leniences at which it was forked."""
 
     key: str
     title: str
@@ -26,11 +26,11 @@ class RecordedRun:
 
 @dataclass(frozen=True)
 class Race:
-    """How two runs came about that wrote one prompt's text, the same token for token, each timed alone.
+    """How the two runs of a race were chosen; both wrote the same text, each timed alone.
 
     Attributes:
-        prompts, draft_lengths: how many were tried; the prompt that shows most and the fastest length were raced.
-        repetitions: how often each of the two was timed, in turn; kept are those of median time.
+        prompts, draft_lengths: how many were tried.
+        repetitions: how often each run was timed; those of median time are recorded.
     """
 
     prompts: int
@@ -39,18 +39,19 @@ class Race:
 
 
 RACERS = ("race-verifier-only", "race-lossless")
-"""The names of a race's two runs: the verifier alone, and speculative decoding at temperature 0. Nothing was inspected in
-either, because that takes time."""
+"""A race's two runs: the verifier alone, and speculative decoding at temperature 0; not inspected, since that takes time."""
 INSPECTED = "race-inspected"
-"""The second one once more, with inspection: other times, and the same decisions token by token."""
+"""The second one with inspection: the same decisions, other times."""
 
 
 @dataclass(frozen=True)
 class RecordedRuns:
-    """A folder of recorded runs, all made with one pair on one machine in one session.
+    """A folder of runs recorded with one pair on one machine.
 
-    `verifier_only_seconds_per_token` is the median time of a step of the `verifier_only` run among them. A folder without a
-    race has none of its `RACERS`. `lessons` are the keys of further runs, which lessons show and nobody is offered by themselves.
+    Attributes:
+        verifier_only_seconds_per_token: median time of a step of the `verifier_only` run.
+        race: None where the folder lacks `RACERS`.
+        lessons: keys of further runs, which only lessons show.
     """
 
     folder: Path
@@ -67,7 +68,7 @@ class RecordedRuns:
         return frozenset((*(run.key for run in self.runs), *(RACERS if self.race else ()), *self.lessons))
 
     def load(self, key: str) -> Run:
-        """Read one of the runs, of the race's, or of those for lessons.
+        """Read one of `keys`.
 
         Raises:
             TraceError: there is no such run, or its trace is invalid.
@@ -77,7 +78,7 @@ class RecordedRuns:
         return Run.load(self.folder / f"{key}.jsonl")
 
     def branches(self, key: str) -> dict[float, Run | None]:
-        """How the text of a run goes on at other leniences, from where it parts on; None where it does not.
+        """How the text of a run goes on at other leniences, from where it diverges; None where it does not.
 
         Raises:
             TraceError: there is no such run, or a trace is invalid.

@@ -1,7 +1,4 @@
-"""The command `sweep`: its options. Knows nothing of how texts are made, nor what is printed and written.
-
-Started by `accelerate launch`, its processes share the units among them and one of them, the first, does the rest.
-"""
+"""The command `sweep`: its options. Started by `accelerate launch`, its processes share the work."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from specviz.errors import RequestError
 
 def sweep(
     context: typer.Context,
-    out: Annotated[Path, asks("Where it is kept; goes on with what is there", metavar="DIR")],
+    out: Annotated[Path, asks("The sweep's folder; a sweep in it is resumed", metavar="DIR")],
     pair: Annotated[str | None, asks("Model pair", "embedded", "PAIR")] = None,
     methods: Annotated[list[str] | None, asks("", "all nine", "NAME...")] = None,
     leniences: Annotated[list[float] | None, asks("For all methods", "each method’s own", "A...")] = None,
@@ -24,15 +21,15 @@ def sweep(
     prompts: Annotated[
         str | None, asks("built-in, a file of JSON lines, or lm-eval:TASK", "built-in", "SET")
     ] = None,
-    points: Annotated[int | None, asks("Of each method’s own leniences, how many", "all")] = None,
-    limit: Annotated[int | None, asks("Items at most", "all")] = None,
-    trials: Annotated[int | None, asks("Texts of an item at a setting", 1)] = None,
-    draft_length: Annotated[int | None, asks("Of all", 3, "K")] = None,
-    max_new_tokens: Annotated[int | None, asks("Of a text", 24)] = None,
+    points: Annotated[int | None, asks("How many of each method’s own leniences", "all")] = None,
+    limit: Annotated[int | None, asks("The most questions", "all")] = None,
+    trials: Annotated[int | None, asks("Texts of a question at a setting", 1)] = None,
+    draft_length: Annotated[int | None, asks("Draft length of all methods", 3, "K")] = None,
+    max_new_tokens: Annotated[int | None, asks("The most tokens of a text", 24)] = None,
     seed: Annotated[int | None, asks("Of everything random", 0)] = None,
-    timed: Annotated[int | None, asks("Items that are timed one at a time; 0 for none", 8)] = None,
+    timed: Annotated[int | None, asks("Questions timed one at a time; 0 for none", 8)] = None,
     max_sequences: Annotated[
-        int, asks("Texts written at once; changes no result", None, "N", "--max-sequences", "--rows")
+        int, asks("Concurrent sequences; changes no result", None, "N", "--max-sequences", "--rows")
     ] = 64,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -40,7 +37,7 @@ def sweep(
     csv: Annotated[Path | None, writes("Write the points as a table")] = None,
     markdown: Markdown = None,
 ) -> int:
-    """Quality against cost of all methods; goes on where it was broken off."""
+    """Measure quality against cost of all methods; resumes where it was stopped."""
     if max_sequences < 1:
         raise RequestError(f"--max-sequences is {max_sequences}; at least one text must be written at once.")
     from specviz.analysis.sweep.grid import SweepGrid  # slow to import, as is the job

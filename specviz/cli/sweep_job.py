@@ -1,7 +1,4 @@
-"""What the command `sweep` does: shares out the work, keeps what is done, prints and writes what came out.
-
-Knows a sweep's folder and the processes; knows nothing of how a text is made or measured.
-"""
+"""The work of the command `sweep`: shares units among processes, saves each, and prints and writes the results."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +28,8 @@ from specviz.models import loading
 from specviz.progress import TerminalProgress, silent
 from specviz.runtime.cpu.threads import set_budget
 from specviz.tools.machine import describe_machine, describe_processor, versions
-from specviz.tools.sweep.report import Picture
 from specviz.tools.sweep.report import markdown as sweep_report
 
-_TABLES = 4
-"""A table is printed after every so many-th part of the work."""
-_STAGE = "Writing the texts"
 # A process that finishes first may have to wait for hours; torch's own timeout is minutes.
 _PATIENCE = datetime.timedelta(days=30)
 
@@ -45,7 +38,7 @@ class SweepJob:
     """One sweep, as one of its processes sees it."""
 
     def __init__(self, folder: Path, asked: Mapping[str, Any], device: str) -> None:
-        """Take the sweep in `folder`, or a new one of the settings that were `asked` for.
+        """Resume the sweep in `folder`, or begin one with the settings that were `asked` for.
 
         Raises:
             RequestError: the folder holds another sweep, or the settings do not fit.
@@ -61,25 +54,25 @@ class SweepJob:
         self._progress = TerminalProgress(sys.stderr) if self.is_main else silent
 
     def _chosen(self, asked: Mapping[str, Any]) -> SweepGrid:
-        """The grid asked for; what is left out comes from the folder, if it holds a sweep."""
+        """The grid asked for; the rest comes from the folder's sweep, if it has one."""
         header = self._folder.header()
         if header is None:
             return SweepGrid(**asked)
         if differing := [name for name, value in asked.items() if getattr(header.plan, name) != value]:
             raise RequestError(
                 f"That folder holds a sweep with another choice of {' and '.join(differing)}: name another folder, or leave "
-                "the choice out to go on with what is there."
+                "the choice out to resume it."
             )
         return header.plan
 
     def run(self, dtype: str, max_sequences: int, runs_code: bool) -> bool:
-        """Write and time what is missing; False where it was stopped before the end."""
+        """Write and time what is missing; False if stopped before the end."""
         done = self._is_done()
         self._state.wait_for_everyone()
         if done:
             return True
         with interrupt() as stop:
-            with self._state.main_process_first():  # the first one may have to fetch and convert
+            with self._state.main_process_first():  # the first one may have to download and convert
                 pair = loading.load_pair(
                     self._grid.pair, device=self._device, dtype=dtype, progress=self._progress
                 )
@@ -98,7 +91,7 @@ class SweepJob:
             self._state.wait_for_everyone()
             done = self._folder.is_complete and not (self.is_main and not self._time(sweep, stop))
         if not done and self.is_main:
-            print("Stopped; the same command goes on from here.", file=sys.stderr)
+            print("Stopped; the same command resumes it.", file=sys.stderr)
         return done
 
     def _is_done(self) -> bool:
@@ -109,7 +102,7 @@ class SweepJob:
         return len(self._folder.timings()) >= timed
 
     def _write_all(self, sweep: Sweep, stop: threading.Event) -> None:
-        """Share out what is not written yet, write it, and finish the folder if nothing is missing then."""
+        """Share out the missing units, write them, and finish the folder if nothing is missing then."""
         done = self._folder.done()
         self._state.wait_for_everyone()  # before any process adds to it, so that all share out the same units
         missing = [unit for unit in sweep.units if unit not in done]
@@ -123,48 +116,36 @@ class SweepJob:
                 self._folder.finish(samples, sweep.header.results(samples))
 
     def _write(self, sweep: Sweep, units: Sequence[Unit], stop: threading.Event) -> None:
-        """Do units, one after another, each kept at once."""
-        begin, tokens = time.perf_counter(), 0
+        """Do units one after another; each is saved at once."""
+        begin = time.perf_counter()
         for count, unit in enumerate(units):
-            left = f", {_left(begin, count, len(units))} left" if count else ""
             item = f"item {unit.item + 1} of {len(sweep.items.items)}, T = {unit.temperature:g}"
-            self._progress(count / len(units), f"{_STAGE}: {item}{left}")
+            self._progress(count / len(units), f"Writing: {item}{_left(begin, count, len(units))}")
             samples = sweep.samples(unit, stop)
             if samples is None:
                 return
             self._folder.append(self._state.process_index, unit, samples)
-            tokens += sum(one.tokens for one in samples)
-            if self.is_main and (count + 1) * _TABLES // len(units) > count * _TABLES // len(units):
-                so_far = [one for each in self._folder.done().values() for one in each]
-                print_table(table(sweep.header.results(so_far)))
-        if units:
-            spent = time.perf_counter() - begin
-            self._progress(1.0, _STAGE)
-            if self.is_main:
-                speed = f"{1000 * spent / max(tokens, 1):.1f} ms a token"
-                print(f"{tokens} tokens in {_duration(spent)}, {speed}", file=sys.stderr)
 
     def _time(self, sweep: Sweep, stop: threading.Event) -> bool:
-        """Time what is not timed yet; False where it was stopped."""
+        """Time what is not timed yet; False if stopped."""
         device = str(sweep.pair.device)
-        there = self._folder.machine or {}
         machine = {
             "machine": describe_machine(device),
             "processor": describe_processor(),
             "device": device,
             "versions": versions(),
         }
-        if {name: there.get(name) for name in machine} == machine:
-            machine = there
-        else:
-            machine["date"] = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-        done = {(one.index, one.setting) for one in self._folder.timings(machine)}
+        today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+        there = self._folder.machine
+        is_same = machine.items() <= there.items()
+        self._folder.begin_timings(there if is_same else machine | {"date": today})
+        done = {(one.index, one.setting) for one in self._folder.timings()}
         missing = [each for each in sweep.timed() if each not in done]
         begin = time.perf_counter()
         for count, timing in enumerate(sweep.timings(missing, stop), 1):
             self._folder.add_timing(timing)
-            left = f"{count} of {len(missing)}, {_left(begin, count, len(missing))} left"
-            self._progress(count / len(missing), f"Timing texts alone: {left}")
+            left = _left(begin, count, len(missing))
+            self._progress(count / len(missing), f"Timing texts alone: {count} of {len(missing)}{left}")
         return not stop.is_set()
 
     def report(self, csv: Path | None, markdown: Path | None) -> None:
@@ -178,61 +159,46 @@ class SweepJob:
         if csv:
             write_output(csv, recorded.results.to_csv())
         if markdown:
-            pictures = [
-                replace(each, path=Path(os.path.relpath(each.path, markdown.parent)))
-                for each in _pictures(recorded.results, self._folder.folder)
-            ]
-            write_output(markdown, report(recorded, self._folder, pictures))
+            pictures = {
+                temperature: Path(os.path.relpath(picture, markdown.parent))
+                for temperature, picture in _pictures(recorded.results, self._folder.folder).items()
+            }
+            write_output(markdown, report(recorded, pictures))
 
 
-def report(recorded: Recorded, folder: SweepFolder, pictures: Sequence[Picture]) -> str:
-    """The report of a finished sweep in Markdown."""
-    header, there = folder.header(), folder.machine or {}
-    assert header is not None
-    every = {each.name: (getattr(header.plan, each.name), each.default) for each in fields(header.plan)}
-    chosen = {name: value for name, (value, default) in every.items() if value != default}
+def report(recorded: Recorded, pictures: Mapping[float, Path]) -> str:
+    """The report of a finished sweep in Markdown, with the command that makes the same sweep."""
+    plan, there = recorded.results.plan, recorded.folder.machine if recorded.folder else {}
+    chosen = {
+        each.name: value for each in fields(plan) if (value := getattr(plan, each.name)) != each.default
+    }
+    command, date = command_line("sweep", chosen), there.get("date", "")
     return sweep_report(
-        recorded.results,
-        header.items,
-        recorded.costs,
-        recorded.machine,
-        versions=there.get("versions", {}),
-        command=command_line("sweep", chosen),
-        date=there.get("date", ""),
-        pictures=pictures,
-        settings=header.plan.settings,
-        samples=list(folder.samples()),
+        recorded, command=command, versions=there.get("versions", {}), date=date, pictures=pictures
     )
 
 
-def _pictures(results: Results, folder: Path) -> list[Picture]:
-    """Accuracy against what it costs, at each temperature; none, and a word on why, where they cannot be drawn here."""
-    costs = ["rejection_rate"]
-    if any("relative_latency" in point.figures for point in results.points):
-        costs.append("relative_latency")
-    found = [
-        Picture(temperature, cost, folder / f"{cost.replace('_', '-')}-{temperature:g}.svg")
-        for temperature in results.temperatures
-        for cost in costs
-    ]
+def _pictures(results: Results, folder: Path) -> dict[float, Path]:
+    """Accuracy against rejection rate at each temperature; none, with a message, where they cannot be drawn here."""
+    found = {t: folder / f"rejection-rate-{t:g}.svg" for t in results.temperatures}
     try:
         from plotly.io import write_images  # an optional package
 
         from specviz.app.figures.tradeoff import figure
 
-        plots = [figure(results, temperature=each.temperature, x=each.cost) for each in found]
-        write_images(fig=plots, file=[each.path for each in found], width=900, height=620)
+        plots = [figure(results, temperature=temperature) for temperature in found]
+        write_images(fig=plots, file=list(found.values()), width=900, height=620)
     except (ImportError, OSError, RuntimeError, ValueError) as error:  # as plotly and kaleido raise
         print(
             f"The report has no pictures ({type(error).__name__}): plotly, kaleido and Chromium draw them.",
             file=sys.stderr,
         )
-        return []
+        return {}
     return found
 
 
 def table(results: Results) -> list[tuple[str, ...]]:
-    """The points in short, for a terminal."""
+    """The points for a terminal."""
     shown = ("accuracy", "distance", "rejection_rate", "verifier_calls", "relative_latency")
     head = ("T", "method", "α", "texts", "accuracy (95 %)", "TV", "rejected", "calls/token", "latency")
     rows: list[tuple[str, ...]] = [head]
@@ -246,9 +212,8 @@ def table(results: Results) -> list[tuple[str, ...]]:
 
 
 def _left(begin: float, done: int, count: int) -> str:
-    """How long the rest takes if it goes on as it went so far."""
-    return _duration((time.perf_counter() - begin) / done * (count - done))
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+    """The time that the rest takes at the speed so far, to append to a line of progress."""
+    if not done:
+        return ""
+    seconds = (time.perf_counter() - begin) / done * (count - done)
+    return f", {seconds:.0f} s left" if seconds < 100 else f", {seconds / 60:.0f} min left"

@@ -13,6 +13,7 @@ from specviz.core.methods import METHODS, OWN_RULE
 from specviz.schema.settings import DEFAULT_METHOD, SETTINGS
 from tests.browser.driving import MINUTES, choose, open_app, run, set_number
 from tests.browser.scripted import Script
+from tests.support.scales import scale_at
 from tests.support.traces import make_trace
 
 TEMPERATURE = SETTINGS["temperature"].default
@@ -50,8 +51,7 @@ def expect_words(track: Locator, method: str, lenience: float, temperature: floa
     """Every number that stands there is what Python computes from the recorded sweep."""
     scales = recorded_scales()
     assert scales is not None
-    scale = scales.at(method, temperature)
-    assert scale is not None
+    scale = scale_at(scales, method, temperature)
     kept = percent(scale.acceptance(lenience))
     expect(track.locator("[data-part=keeps]")).to_have_text(f"keeps ≈ {kept}")
     spoken = f"{lenience:.12g}".replace("-", "−") + f", keeps about {kept}".replace("\u00a0", " ")
@@ -236,7 +236,7 @@ def test_browser_and_python_have_the_same_scale(page: Page, track: Locator) -> N
             "range": METHODS[method].offered_range,
             "pair": scales.pair,
         }
-        for method in scales.scales
+        for method in scales.curves
         for temperature in (0, 0.2, 0.5, 0.7, 1)
     ]
     answers: list[Any] = page.evaluate(
@@ -253,8 +253,7 @@ def test_browser_and_python_have_the_same_scale(page: Page, track: Locator) -> N
         cases,
     )
     for case, rows in zip(cases, answers, strict=True):
-        scale = scales.at(str(case["method"]), float(str(case["temperature"])))
-        assert scale is not None
+        scale = scale_at(scales, str(case["method"]), float(str(case["temperature"])))
         for step, (lenience, acceptance, back) in enumerate(rows):
             assert lenience == pytest.approx(scale.lenience(step / 20), abs=1e-4), case
             assert acceptance == pytest.approx(scale.acceptance(scale.lenience(step / 20)), abs=1e-4), case

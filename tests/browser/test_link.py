@@ -64,7 +64,9 @@ def test_a_link_restores_every_control_of_one_run(page: Page, address: str, scri
     assert numbers(page, "lenience", *SAMPLING) == [str(value) for value in (-2.5, *SAMPLING.values())]
     expect(page.locator("#draft-length input")).to_have_value("7")
     expect(penalty).to_have_value("1.15")
-    expect(page.locator("#repetition-penalty")).to_contain_text("1 is off. Leave empty for this pair’s own, 1.")
+    expect(page.locator("#repetition-penalty")).to_contain_text(
+        "1 is off. Leave empty for this pair’s own, 1."
+    )
     choose(page, "pair", "Qwen2.5 0.5B → 7B")
     expect(page.locator("#repetition-penalty")).to_contain_text("Leave empty for this pair’s own, 1.05.")
     expect(page.locator("#link-banner")).to_have_count(0)

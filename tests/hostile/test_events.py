@@ -123,11 +123,11 @@ def test_no_session_sees_or_stops_the_run_of_another(live: Live) -> None:
 def test_what_one_session_set_is_not_what_another_one_sees(live: Live) -> None:
     """The state of a tab belongs to its session."""
     [temperature_field] = find(live, "tradeoff-temperature", "input")
-    [preset] = find(live, "tradeoff-preset", "input")
+    [axis] = find(live, "tradeoff-x", "input")
     mine = live.event(temperature_field["id"], [None, 1.0], "carol")
     assert "recorded 1\\" in json.dumps(mine)
     for session, temperature in (("carol", "1"), ("dave", "0.5")):
-        result = live.event(preset["id"], [None, "A drafter that costs nothing"], session)
+        result = live.event(axis["id"], [None, "verifier_calls", "accuracy"], session)
         assert result["success"], result
         assert f'"key": "recorded {temperature}"' in str(result["output"]["data"][-1])
 

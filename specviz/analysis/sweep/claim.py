@@ -1,14 +1,10 @@
-"""What a sweep claims: one finding a temperature with its uncertainty, and the curves that matter for it, all by rule.
+"""What a sweep shows at a temperature, as a sentence, and the curves that matter for it; all by rule.
 
-The rule, decided before any sweep was made: a setting of both models *keeps* the verifier's accuracy where it has at least
-`KEPT` of it. Of each method the setting counts that keeps it with the fewest rejections; of the methods that one which then rejects
-least. It is held against lossless decoding (`speed` at its strict end), and against the other methods: where intervals
-overlap, which of them is ahead is left open. Whether a cascade is better than both models alone is said beside it. "Surely" means that a
-95 % interval excludes no difference, and that more settings do so than chance alone would let.
-
-What the rule cannot help: a setting that is chosen among many looks a little better than it is.
-
-Knows `Results` and the methods; estimates nothing and draws nothing.
+The rule is older than any sweep: a setting of both models answers about as many questions as the verifier where it has
+at least `KEPT` of its accuracy. Of each method counts the setting that does so with the fewest rejections, and of the
+methods the one that rejects least. It is compared with lossless decoding (`speed` at lenience 0). "Surely" means that a
+95 % interval excludes no difference, and that more settings do so than chance would give. A setting chosen among many
+looks a little better than it is.
 """
 
 from __future__ import annotations
@@ -20,16 +16,16 @@ from specviz.core.methods import get_method
 from specviz.wording import joined
 
 KEPT = 0.95
-"""The share of the verifier's accuracy from which on it counts as kept."""
+"""Share of the verifier's accuracy from which on a setting answers about as many questions."""
 FEWER = 0.01
-"""By how much, as a share of lossless decoding's, rejections must be fewer to count as fewer."""
+"""Share of lossless decoding's rejections that a method must save to count as saving any."""
 FEWEST_ITEMS = 30
-"""Items below which nothing is claimed: intervals by resampling are too narrow then, and of one item have no width."""
+"""Items below which nothing is claimed: intervals by resampling are too narrow then."""
 CURVES = 3
-"""Curves that matter, at most."""
+"""The most curves that stand out."""
 LOSSLESS = "speed"
 _CHANCE = 1 / 40
-"""How often an interval of 95 % lies above 0 by chance, where nothing is there."""
+"""How often a 95 % interval lies above 0 by chance."""
 
 
 @dataclass(frozen=True)
@@ -37,49 +33,54 @@ class Claim:
     """The finding at one temperature.
 
     Attributes:
-        headline: the finding in one sentence; what stands in brackets are 95 % intervals.
-        details: sentences about how far it can be trusted.
-        curves: names of the methods whose curves matter, the most telling first, at most `CURVES`.
-        saving: of each method that keeps the verifier's accuracy with fewer rejections than lossless decoding the setting
-            that rejects least, fewest rejections first.
-        level: methods that keep it with no fewer.
-        never: methods that keep it nowhere on their curve.
+        headline: the finding in one or two sentences without intervals; where there is none, why.
+        details: sentences with its numbers and their 95 % intervals.
+        curves: methods whose curves matter, the most telling first, at most `CURVES`.
+        best: the setting that the headline names.
     """
 
-    temperature: float
     headline: str
     details: tuple[str, ...] = ()
     curves: tuple[str, ...] = ()
-    saving: tuple[Point, ...] = ()
-    level: tuple[str, ...] = ()
-    never: tuple[str, ...] = ()
+    best: Point | None = None
 
 
 def claim(results: Results, temperature: float) -> Claim:
-    """The finding at one of `results.temperatures`; where there is none to be had, the headline says why."""
-    saving, level, never = _keeping(results, temperature)
-    order = [*(point.setting.method for point in saving), *level, *never]
+    """The finding at one of `results.temperatures`."""
+    reached = best_settings(results, temperature)
+    order = [*reached, *(name for name in _methods(results, temperature) if name not in reached)]
     judged, surely, chance = above_both(results, temperature)
     if len(surely) > chance:
-        order.insert(1, _best(surely).setting.method)
-    curves = _telling(order)
+        order.insert(1, _most_accurate(surely).setting.method)
+    # The first, `speed` to compare it with, and the next.
+    telling = dict.fromkeys([*order[:1], *(name for name in order if name == LOSSLESS), *order])
+    curves, at = tuple(telling)[:CURVES], f"At temperature {temperature:g},"
     if refusal := _refusal(results, temperature):
-        return Claim(temperature, f"At temperature {temperature:g}, {refusal}", curves=curves)
-    headline = f"At temperature {temperature:g}, {_kept(results, temperature, saving)}"
-    above = _above_both(judged, surely, chance)
-    return Claim(
-        temperature,
-        f"{headline}{'; ' + above[0] if above else ''}.",
-        (*_doubts(saving), *above[1:], _reading(results, temperature)),
-        curves,
-        tuple(saving),
-        tuple(level),
-        tuple(never),
-    )
+        return Claim(f"{at} {refusal}", curves=curves)
+    saving = [point for point in reached.values() if _rejections(point).value <= 1 - FEWER]
+    headline = f"{at} {_saving(saving[:1])}"
+    details = _saving_details(results, temperature, saving)
+    if judged:
+        cascades, more = _cascades(judged, surely, chance)
+        headline += f" {cascades}"
+        details += more
+    return Claim(headline, tuple(details), curves, next(iter(saving), None))
+
+
+def best_settings(results: Results, temperature: float) -> dict[str, Point]:
+    """Of each method that keeps the verifier's accuracy, the setting with the fewest rejections; fewest first."""
+    found: dict[str, Point] = {}
+    for point in results.at(temperature):
+        method, kept = point.setting.method, point.ratios.get("accuracy")
+        if method not in _methods(results, temperature) or kept is None or kept.value < KEPT:
+            continue
+        if method not in found or _rejects(point) < _rejects(found[method]):
+            found[method] = point
+    return dict(sorted(found.items(), key=lambda one: _rejects(one[1])))
 
 
 def above_both(results: Results, temperature: float) -> tuple[list[Point], list[Point], float]:
-    """Cascade settings that were judged, those of them that are surely more accurate than both models, and how many chance would give."""
+    """Cascade settings, those of them that are surely more accurate than both models, and how many chance would give."""
     judged = [
         point
         for point in results.at(temperature)
@@ -88,52 +89,86 @@ def above_both(results: Results, temperature: float) -> tuple[list[Point], list[
     return judged, [point for point in judged if point.beats_both == "surely"], len(judged) * _CHANCE
 
 
+def _methods(results: Results, temperature: float) -> list[str]:
+    """Methods that run both models, in order."""
+    names = dict.fromkeys(point.setting.method for point in results.at(temperature))
+    return [name for name in names if get_method(name).drafts and get_method(name).verifies]
+
+
 def _refusal(results: Results, temperature: float) -> str:
     """Why nothing can be claimed, as the rest of a sentence; "" where something can."""
-    verifier, drafter = (results.point(temperature, name) for name in ("verifier_only", "drafter_only"))
-    alone = [point.figures.get("accuracy") for point in (verifier, drafter) if point]
-    right = [found for found in alone if found]
+    alone = [results.point(temperature, name) for name in ("verifier_only", "drafter_only")]
+    right = [point.figures["accuracy"] for point in alone if point and "accuracy" in point.figures]
     if not results.complete:
-        return "nothing is claimed: the sweep is not at its end."
-    if verifier is None or drafter is None or len(right) < 2:
-        return "nothing is claimed: without both models’ accuracy there is nothing to hold a method against."
+        return "nothing is claimed: the sweep is not finished."
+    if len(right) < 2:
+        return "nothing is claimed: the sweep lacks the accuracy of both models alone."
     if results.items < FEWEST_ITEMS:
-        asked = "1 item was asked" if results.items == 1 else f"{results.items} items were asked"
-        return f"nothing is claimed: {asked}, and it takes {FEWEST_ITEMS} for an interval to be trusted."
-    apart = drafter.against_verifier.get("accuracy")
+        few = "1 question is" if results.items == 1 else f"{results.items} questions are"
+        return f"nothing is claimed: {few} too few for an interval to be trusted; it takes {FEWEST_ITEMS}."
+    apart = alone[1].against_verifier.get("accuracy") if alone[1] else None
     if apart is None or apart.high >= 0:
         return (
-            f"these items do not tell the two models apart: the verifier gets {_share(right[0])} of them right, the drafter "
-            f"{_share(right[1])}. What accuracy says about the settings in between is mostly chance."
+            f"these questions do not tell the two models apart: the verifier answers {share(right[0])} of them, "
+            f"the drafter {share(right[1])}."
         )
     return ""
 
 
-def _keeping(results: Results, temperature: float) -> tuple[list[Point], list[str], list[str]]:
-    """The fields `saving`, `level` and `never` of a claim."""
-    reached, never = [], []
-    both = [point for point in results.at(temperature) if _runs_both(point)]
-    for name in dict.fromkeys(point.setting.method for point in both):
-        enough = [
-            point
-            for point in both
-            if point.setting.method == name
-            and "rejection_rate" in point.figures
-            and (kept := point.ratios.get("accuracy"))
-            and kept.value >= KEPT
-        ]
-        if enough:
-            reached.append(min(enough, key=_rejects))
-        else:
-            never.append(name)
-    reached.sort(key=_rejects)
-    fewer = [point for point in reached if _rejections(point).value <= 1 - FEWER]
-    return fewer, [point.setting.method for point in reached if point not in fewer], never
+def _saving(best: list[Point]) -> str:
+    """The first sentence of the headline, after the temperature."""
+    if not best:
+        return "no method rejects fewer drafts and still answers about as many questions."
+    [point] = best
+    fewer, accuracy = _rejections(point), point.ratios["accuracy"]
+    if fewer.high >= 1:
+        return "no method surely rejects fewer drafts and still answers about as many questions."
+    who = named(point)
+    if point.setting.method == LOSSLESS:
+        who = f"accepting more ({who[0].lower()}{who[1:].replace(' (', ', ')}"
+    answers = "answers about as many questions"
+    if accuracy.high < 1:
+        answers = f"answers {percent(1 - accuracy.value)} fewer questions"
+    return f"{who} rejects {percent(1 - fewer.value)} fewer drafts and {answers}."
 
 
-def _runs_both(point: Point) -> bool:
-    method = get_method(point.setting.method)
-    return method.drafts and method.verifies
+def _saving_details(results: Results, temperature: float, saving: list[Point]) -> list[str]:
+    """The numbers behind the first sentence, and who else comes close."""
+    lossless = results.point(temperature, LOSSLESS)
+    if not saving:
+        own = lossless.figures.get("rejection_rate") if lossless else None
+        return [f"Lossless decoding rejects {share(own)} of its drafts."] if own else []
+    best, *others = saving
+    ratio = _rejections(best)
+    fewer = Estimate(1 - ratio.value, 1 - ratio.high, 1 - ratio.low)
+    beside = "lossless decoding" if lossless else "the verifier alone, which accepts none"
+    said = [
+        f"{named(best)} rejects {share(fewer)} fewer drafts than {beside}, and gets {share(best.ratios['accuracy'])} "
+        f"as many answers right as the verifier. “About as many” means at least {percent(KEPT)}."
+    ]
+    if close := [named(one) for one in others if _rejections(one).low <= ratio.high]:
+        said.append(f"The interval overlaps with that of {joined(close)}.")
+    elif others:
+        said.append("Every other method that answers as many surely rejects more.")
+    return said
+
+
+def _cascades(judged: list[Point], surely: list[Point], chance: float) -> tuple[str, list[str]]:
+    """Whether a cascade beats both models, from what `above_both` found: the sentence, and its numbers."""
+    if len(surely) > chance:
+        best = _most_accurate(surely)
+        numbers = (
+            f"{named(best)} answers {share(best.figures['accuracy'])} of the questions. {len(surely)} of {len(judged)} "
+            f"cascade settings surely beat both models; chance would give {chance:.1f}."
+        )
+        return f"{named(best)} beats both models.", [numbers]
+    if ahead := sum(point.beats_both != "no" for point in judged):
+        numbers = (
+            f"{ahead} of {len(judged)} cascade settings answer{'s' * (ahead == 1)} more questions than both models, "
+            "but chance may explain that."
+        )
+        return "No cascade surely beats both models here.", [numbers]
+    return "No cascade beats both models here.", []
 
 
 def _rejects(point: Point) -> float:
@@ -141,88 +176,12 @@ def _rejects(point: Point) -> float:
 
 
 def _rejections(point: Point) -> Estimate:
-    """Rejections ÷ lossless decoding's, where that is in the sweep; else ÷ the verifier's alone, which are all."""
+    """Rejections ÷ lossless decoding's where that is in the sweep, else ÷ the verifier's alone, which accepts nothing."""
     return point.ratios.get("rejection_rate") or point.figures["rejection_rate"]
 
 
-def _best(points: list[Point]) -> Point:
+def _most_accurate(points: list[Point]) -> Point:
     return max(points, key=lambda point: point.figures["accuracy"].value)
-
-
-def _telling(order: list[str]) -> tuple[str, ...]:
-    """The first in order, `speed` to hold it against, and who comes next."""
-    return tuple(dict.fromkeys([*order[:1], *(name for name in order if name == LOSSLESS), *order]))[:CURVES]
-
-
-def _kept(results: Results, temperature: float, saving: list[Point]) -> str:
-    """The first half of the headline."""
-    lossless = results.point(temperature, LOSSLESS)
-    beside = "fewer rejections than " + ("lossless decoding" if lossless else "the verifier alone")
-    if not saving:
-        own = lossless.figures.get("rejection_rate") if lossless else None
-        rate = f" ({_share(own)})" if own else ""
-        return f"no method keeps {_percent(KEPT)} of the verifier’s accuracy with {beside}{rate}"
-    best = saving[0]
-    rejections = _rejections(best)
-    fewer = Estimate(1 - rejections.value, 1 - rejections.high, 1 - rejections.low)
-    accuracy = best.ratios["accuracy"]
-    kept = f"{_named(best)} keeps {_share(accuracy)} of the verifier’s accuracy with {_share(fewer)} {beside}"
-    if fewer.low <= 0:
-        return f"no method surely saves rejections: {kept}"
-    if accuracy.high < 1:
-        return f"{kept}, and is surely less accurate"
-    return kept
-
-
-def _doubts(saving: list[Point]) -> list[str]:
-    """What keeps the first half of the headline from being sure."""
-    if not saving:
-        return []
-    best, *others = saving
-    said = []
-    if (low := best.ratios["accuracy"].low) < KEPT:
-        said.append(
-            f"That it keeps less than {_percent(KEPT)} is not excluded: its interval begins at {_percent(low)}."
-        )
-    if close := [one for one in others if _rejections(one).low <= _rejections(best).high]:
-        said.append(
-            f"Its rejections are not surely fewer than those of {joined([_named(one) for one in close])}: the intervals overlap, "
-            "and which of them saves most is left open."
-        )
-    elif others:
-        said.append("Every other method that keeps as much surely rejects more.")
-    return said
-
-
-def _reading(results: Results, temperature: float) -> str:
-    """What the brackets are, and where the verifier's accuracy comes from."""
-    said = f"In brackets: 95\u00a0% intervals over {results.items:,} items."
-    if temperature > 0 and results.point(temperature, LOSSLESS):
-        said += " The verifier’s accuracy is the mean of its own and of lossless decoding’s, whose texts have the same distribution."
-    return said
-
-
-def _above_both(judged: list[Point], surely: list[Point], chance: float) -> list[str]:
-    """The second half of the headline, and a sentence about it, from what `above_both` found; nothing without a cascade."""
-    if not judged:
-        return []
-    ahead = [point for point in judged if point.beats_both != "no"]
-    if len(surely) > chance:
-        best = _best(surely)
-        right = f"{_named(best)} is surely more accurate than both models ({_share(best.figures['accuracy'])} right)"
-        return [
-            right,
-            f"{len(surely)} of {len(judged)} cascade settings are; chance alone would give {chance:.1f}.",
-        ]
-    if not ahead:
-        return ["no cascade is more accurate than both models"]
-    counted = f"{len(ahead)} of {len(judged)} cascade settings {'gets' if len(ahead) == 1 else 'get'} more items right than both"
-    by_chance = (
-        f", {len(surely)} of them by more than its interval, as often as chance alone would have it"
-        if surely
-        else ""
-    )
-    return ["no cascade surely beats both models", f"{counted}{by_chance}."]
 
 
 # ---- words
@@ -230,21 +189,22 @@ def _above_both(judged: list[Point], surely: list[Point], chance: float) -> list
 _SIGN = "\u00a0%"
 
 
-def _named(point: Point) -> str:
-    """The setting's title, with its lenience in brackets: commas are the sentence's."""
+def named(point: Point) -> str:
+    """The setting's title, with its lenience in brackets."""
     method, _, lenience = point.setting.title.rpartition(", α")
     return f"{method} (α{lenience})" if method else lenience
 
 
-def _share(found: Estimate) -> str:
+def share(found: Estimate) -> str:
     """A share and its interval in percent: "95 % (88–102 %)"."""
     if found.low == found.high:
-        return _percent(found.value)
-    low, high = _percent(found.low), _percent(found.high)
-    between = "–\u2060" if found.low >= 0 else " to "  # one word, which no line ends in
-    return f"{_percent(found.value)} ({low.removesuffix(_SIGN)}{between}{high})"
+        return percent(found.value)
+    low, high = percent(found.low), percent(found.high)
+    between = "–\u2060" if found.low >= 0 else " to "  # no line ends after the dash
+    return f"{percent(found.value)} ({low.removesuffix(_SIGN)}{between}{high})"
 
 
-def _percent(share: float) -> str:
-    text = f"{abs(share):.0%}"
-    return ("−" if share < 0 and text != "0%" else "") + text.removesuffix("%") + _SIGN
+def percent(part: float) -> str:
+    """A share in whole percent."""
+    text = f"{abs(part):.0%}"
+    return ("−" if part < 0 and text != "0%" else "") + text.removesuffix("%") + _SIGN

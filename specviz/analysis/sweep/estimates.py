@@ -1,23 +1,27 @@
-"""From texts to results: every figure of a sweep with its interval, and how the settings compare.
+"""From texts to results: every figure of a setting with its interval, and how settings compare.
 
-Knows which sums make up a figure and which settings are held against which; how intervals come about is
-`bootstrap`'s. Knows no model and no layout.
+Every figure is a ratio of sums over items, and its interval the middle 95 % of `REPLICATES` resamples of the items. All
+settings share the resamples, so that differences are paired. Arrays of replicates are [1 + REPLICATES, settings]; row 0
+is the value over all items. Of a single item, or of items that all came out alike, an interval has no width.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from specviz.analysis.sweep.bootstrap import Bootstrap, Floats, Mask, estimate, estimates, interpolated
 from specviz.analysis.sweep.grid import Setting
-from specviz.analysis.sweep.results import COMPARED, Estimate, Point, Results
-from specviz.analysis.sweep.sample import Sample, Timing
+from specviz.analysis.sweep.results import COMPARED, Estimate, Point, Results, Sample, Timing
 from specviz.core.methods import get_method
 
+REPLICATES = 2000
+SEED = 0
+"""Of the resampling, so that the same texts always give the same results."""
 RATIOS = {
     "accuracy": ("score", "scored"),
     "log_probability": ("log_probability", "tokens"),
@@ -25,55 +29,62 @@ RATIOS = {
     "greedy_agreement": ("greedy", "tokens"),
     "rejection_rate": ("rejected", "examined"),
     "verifier_calls": ("verifier_calls", "tokens"),
-    "block_efficiency": ("tokens", "verifier_calls"),
 }
-"""Numerator and denominator of each figure, both summed over the items."""
+"""Numerator and denominator of each figure."""
+_COUNTED = ("tokens", "examined", "accepted", "verifier_calls", "distance", "log_probability", "greedy")
+
+Floats = npt.NDArray[np.float64]
 
 
 def estimate_points(settings: Sequence[Setting], items: int, samples: Sequence[Sample]) -> tuple[Point, ...]:
-    """Estimate every figure from these samples, whose order does not matter; settings without a sample are left out.
+    """Estimate every figure from these samples, in any order; settings without a sample are left out.
 
     Args:
-        settings: what the samples' `setting` is an index into.
-        items: how many there are; each sample's `item` is below.
-        samples: of all settings, or of some; a setting is estimated from the items it has, a difference from
-            those that both have.
+        settings: what a sample's `setting` indexes. Those of a temperature must have answered the same items.
+        items: how many there are.
+        samples: of a whole sweep or of a part.
     """
     tables = _sums(len(settings), items, samples)
-    figures = _Figures(settings, Bootstrap(tables))
+    weights = _weights(items)
+    totals = {name: weights @ table.T for name, table in tables.items()}
+    ratios = {name: _divided(totals[above], totals[below]) for name, (above, below) in RATIOS.items()}
+    for index, setting in enumerate(settings):
+        # One model alone examines nothing: by definition all the drafter's tokens are accepted, none before the verifier's.
+        method = get_method(setting.method)
+        if not (method.drafts and method.verifies):
+            ratios["rejection_rate"][:, index] = 0.0 if method.drafts else 1.0
+    texts = tables["texts"].sum(axis=1).astype(int)
+    tokens = tables["tokens"].sum(axis=1).astype(int)
+    done = {setting: index for index, setting in enumerate(settings) if texts[index]}
     return tuple(
-        Point(
-            setting,
-            samples=int(tables["texts"][index].sum()),
-            tokens=int(tables["tokens"][index].sum()),
-            figures=figures.of(index),
-            against_verifier=figures.against_verifier(index),
-            against_speed=figures.against_speed(index),
-            ratios=figures.ratios(index),
-            beats_both=figures.beats_both(index),
-        )
-        for index, setting in enumerate(settings)
-        if tables["texts"][index].any()
+        Point(setting, int(texts[index]), int(tokens[index]), **_figures(setting, done, ratios))
+        for setting, index in done.items()
     )
 
 
 def with_latency(results: Results, settings: Sequence[Setting], timings: Sequence[Timing]) -> Results:
-    """The same results with the relative latency of these timings, instead of the one they had.
+    """The same results with the relative latency from these timings.
 
-    Seconds a token ÷ verifier_only's at the same temperature, over the timed items that both have; timed items are
-    what is resampled.
+    Seconds a token ÷ verifier_only's at the same temperature, over the timed items that both have.
     """
-    timed = Bootstrap(_times(len(settings), timings))
+    items = max((one.index for one in timings), default=-1) + 1
+    seconds, tokens = np.zeros((2, len(settings), items))
+    for one in sorted(timings, key=lambda one: (one.setting, one.index, one.seconds)):
+        seconds[one.setting, one.index] += one.seconds
+        tokens[one.setting, one.index] += one.tokens
+    weights, number = _weights(items), {setting: index for index, setting in enumerate(settings)}
 
     def latency(setting: Setting) -> dict[str, Estimate]:
-        compared = setting, Setting(setting.temperature, "verifier_only", 0.0)
-        if not set(compared) <= set(settings):
+        own, alone = (
+            number.get(one) for one in (setting, Setting(setting.temperature, "verifier_only", 0.0))
+        )
+        if own is None or alone is None:
             return {}
-        indices = [settings.index(one) for one in compared]
-        both = timed.has("tokens", *indices)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            own, baseline = (timed.ratio(index, "seconds", "tokens", both) for index in indices)
-            return estimates([("relative_latency", own / baseline)])
+        both = (tokens[own] > 0) & (tokens[alone] > 0)
+        a_token = [
+            _divided(weights @ (seconds[one] * both), weights @ (tokens[one] * both)) for one in (own, alone)
+        ]
+        return _estimates([("relative_latency", _divided(*a_token))])
 
     points = []
     for point in results.points:
@@ -84,127 +95,121 @@ def with_latency(results: Results, settings: Sequence[Setting], timings: Sequenc
 
 def _sums(settings: int, items: int, samples: Sequence[Sample]) -> dict[str, Floats]:
     """Numerators and denominators, each [settings, items]."""
-    names = ("tokens", "examined", "accepted", "verifier_calls", "distance", "log_probability", "greedy")
-    tables = {name: np.zeros((settings, items)) for name in (*names, "texts", "score", "scored")}
+    tables = {name: np.zeros((settings, items)) for name in (*_COUNTED, "texts", "score", "scored")}
     # Sorted, since the last bits of a sum depend on its order.
     for one in sorted(samples, key=lambda one: (one.setting, one.item, one.trial)):
         cell = one.setting, one.item
-        for name in names:
+        for name in _COUNTED:
             tables[name][cell] += getattr(one, name)
         tables["texts"][cell] += 1
         if one.score is not None:
             tables["score"][cell] += one.score
             tables["scored"][cell] += 1
     tables["rejected"] = tables["examined"] - tables["accepted"]
-    # Whether an item was answered right is the mean of its trials.
+    # An item's accuracy is the mean of its trials.
     tables["score"] /= np.maximum(tables["scored"], 1)
     tables["scored"] = (tables["scored"] > 0).astype(np.float64)
     return tables
 
 
-def _times(settings: int, timings: Sequence[Timing]) -> dict[str, Floats]:
-    """Seconds and tokens, each [settings, timed items]."""
-    count = max((one.index for one in timings), default=-1) + 1
-    tables = {name: np.zeros((settings, count)) for name in ("seconds", "tokens")}
-    for one in sorted(timings, key=lambda one: (one.setting, one.index, one.seconds)):
-        for name, table in tables.items():
-            table[one.setting, one.index] += getattr(one, name)
-    return tables
+@lru_cache(maxsize=4)
+def _weights(items: int) -> Floats:
+    """How often each item counts, [1 + REPLICATES, items]: once, and in every replicate as often as it is drawn."""
+    if not items:
+        return np.ones((1, 0))
+    # The legacy generator: numpy promises that its numbers never change.
+    drawn = np.random.RandomState(SEED).multinomial(items, np.full(items, 1 / items), REPLICATES)
+    return np.vstack([np.ones(items), drawn])
 
 
-class _Figures:
-    """The figures of one sweep's settings, each beside the others of its temperature. Settings are given by index."""
+def _divided(above: Floats, below: Floats) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = above / below
+    return np.where(np.isfinite(found), found, np.nan)
 
-    def __init__(self, settings: Sequence[Setting], texts: Bootstrap) -> None:
-        self._settings, self._texts = settings, texts
-        self._sampled: dict[tuple[float, str], list[int]] = defaultdict(list)
-        for index, setting in enumerate(settings):
-            if texts.has("tokens", index).any():
-                self._sampled[setting.temperature, setting.method].append(index)
 
-    def of(self, index: int) -> dict[str, Estimate]:
-        """A setting's own figures."""
-        method = get_method(self._settings[index].method)
-        found = {name: self._ratio(name, index, self._texts.has(RATIOS[name][1], index)) for name in RATIOS}
-        # One model alone examines nothing: by definition all the drafter's tokens are accepted, none before the verifier's.
-        if not (method.drafts and method.verifies):
-            found["rejection_rate"] = np.zeros(1) if method.drafts else np.ones(1)
-        return estimates(found.items())
-
-    def against_verifier(self, index: int) -> dict[str, Estimate]:
-        """Differences to verifier_only over the items that both have."""
-        baseline = self._baselines(index, "verifier_only")
-        if baseline is None or index in baseline:
-            return {}
-        return estimates((name, np.subtract(*self._shared(name, index, *baseline))) for name in COMPARED)
-
-    def ratios(self, index: int) -> dict[str, Estimate]:
-        """A setting's accuracy ÷ the verifier's, and its rejection rate ÷ lossless decoding's, over the items that all have.
-
-        Lossless decoding draws from the verifier's distribution, with other coins: where it was swept too, the verifier's
-        accuracy is the mean of both, which leaves half as much to chance.
-        """
-        verifier = self._baselines(index, "verifier_only") or []
-        lossless = [
-            one
-            for one in self._sampled.get((self._settings[index].temperature, "speed"), [])
-            if self._settings[one].lenience == 0
-        ]
-        found = []
-        for name, references in (
-            ("accuracy", verifier and verifier + lossless),
-            ("rejection_rate", lossless),
-        ):
-            if references:
-                own, *others = self._shared(name, index, *references)
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    found.append((name, own / np.mean(others, axis=0)))
-        return estimates(found)
-
-    def beats_both(self, index: int) -> str:
-        """Whether a cascade's accuracy is above the better model's, chosen anew in each replicate."""
-        baselines = self._baselines(index, "verifier_only", "drafter_only")
-        if baselines is None or not get_method(self._settings[index].method).has_rule:
-            return "no"
-        own, *others = self._shared("accuracy", index, *baselines)
-        ahead = estimate(own - np.maximum(*others))
-        if ahead is None or ahead.value <= 0:
-            return "no"
-        return "surely" if ahead.low > 0 else "yes"
-
-    def against_speed(self, index: int) -> dict[str, Estimate]:
-        """Differences of a cascade to `speed` at the same rejection rate, linear between its leniences.
-
-        Left out where its curve does not reach so far. In a replicate in which it does not, its nearer end is used:
-        to leave that replicate out would favour those in which the two are alike.
-        """
-        setting = self._settings[index]
-        curve = self._sampled.get((setting.temperature, "speed"), [])
-        # At temperature 0 lenience changes nothing for `speed`: its curve is one point.
-        if not get_method(setting.method).has_rule or setting.temperature == 0 or len(curve) < 2:
-            return {}
-        found = {}
-        for name in COMPARED:
-            both = self._texts.has(RATIOS[name][1], index, *curve) & self._texts.has(
-                "examined", index, *curve
+def _figures(setting: Setting, done: Mapping[Setting, int], ratios: Mapping[str, Floats]) -> dict[str, Any]:
+    """The fields of a point that are estimated."""
+    temperature, method = setting.temperature, get_method(setting.method)
+    own = {name: found[:, done[setting]] for name, found in ratios.items()}
+    accuracy, rejected = ratios["accuracy"], ratios["rejection_rate"]
+    verifier, drafter, lossless = (
+        done.get(Setting(temperature, name, 0.0)) for name in ("verifier_only", "drafter_only", "speed")
+    )
+    found: dict[str, Any] = {"figures": _estimates(own.items())}
+    ratio: dict[str, Floats] = {}
+    if verifier is not None:
+        if setting.method != "verifier_only":
+            found["against_verifier"] = _estimates(
+                (name, own[name] - ratios[name][:, verifier]) for name in COMPARED
             )
-            own, *others = (self._ratio(name, one, both) for one in (index, *curve))
-            rate, *rates = (self._ratio("rejection_rate", one, both) for one in (index, *curve))
-            ends = [one[0] for one in rates]
-            if min(ends) < max(ends) and min(ends) <= rate[0] <= max(ends):
-                found[name] = own - interpolated(np.stack(rates), np.stack(others), rate)
-        return estimates(found.items())
+        # Lossless decoding draws from the verifier's distribution with other uniforms: the mean of both halves the noise.
+        references = [verifier] if lossless is None else [verifier, lossless]
+        ratio["accuracy"] = _divided(own["accuracy"], accuracy[:, references].mean(axis=1))
+    if lossless is not None and method.drafts and method.verifies:
+        ratio["rejection_rate"] = _divided(own["rejection_rate"], rejected[:, lossless])
+    found["ratios"] = _estimates(ratio.items())
+    if method.has_rule:
+        if verifier is not None and drafter is not None:
+            found["beats_both"] = _ahead(own["accuracy"] - accuracy[:, [verifier, drafter]].max(axis=1))
+        curve = [i for one, i in done.items() if (one.temperature, one.method) == (temperature, "speed")]
+        # At temperature 0 lenience changes nothing for `speed`: its curve is one point.
+        if temperature > 0 and len(curve) > 1:
+            found["against_speed"] = _against_curve(
+                own, {name: all_[:, curve] for name, all_ in ratios.items()}
+            )
+    return found
 
-    def _baselines(self, index: int, *methods: str) -> list[int] | None:
-        """The settings of these methods at the same temperature; None if one of them is missing."""
-        temperature = self._settings[index].temperature
-        found = [one for method in methods for one in self._sampled.get((temperature, method), [])]
-        return found if len(found) == len(methods) else None
 
-    def _ratio(self, name: str, index: int, units: Mask) -> Floats:
-        return self._texts.ratio(index, *RATIOS[name], units)
+def _ahead(difference: Floats) -> str:
+    found = _estimate(difference)
+    if found is None or found.value <= 0:
+        return "no"
+    return "surely" if found.low > 0 else "yes"
 
-    def _shared(self, name: str, *settings: int) -> list[Floats]:
-        """A figure of several settings over the items that all of them have."""
-        units = self._texts.has(RATIOS[name][1], *settings)
-        return [self._ratio(name, index, units) for index in settings]
+
+def _against_curve(own: Mapping[str, Floats], curve: Mapping[str, Floats]) -> dict[str, Estimate]:
+    """Differences to a curve at the same rejection rate; none where the curve does not reach it.
+
+    In a replicate in which it does not, its nearer end counts: leaving that replicate out would favour those in which
+    the two are alike.
+    """
+    rate, rates = own["rejection_rate"], curve["rejection_rate"]
+    ends = rates[0].min(), rates[0].max()
+    if not (ends[0] < ends[1] and ends[0] <= rate[0] <= ends[1]):
+        return {}
+    return _estimates((name, own[name] - interpolated(rates, curve[name], rate)) for name in COMPARED)
+
+
+def interpolated(rates: Floats, values: Floats, wanted: Floats) -> Floats:
+    """Piecewise linear curves [n, points], each read at its own `wanted` [n]; beyond an end, the end."""
+    order = np.argsort(rates, axis=1, kind="stable")
+    x, y = np.take_along_axis(rates, order, 1), np.take_along_axis(values, order, 1)
+    right = np.clip((x <= wanted[:, None]).sum(axis=1), 1, x.shape[1] - 1)[:, None]
+    (x0, x1), (y0, y1) = (
+        (np.take_along_axis(side, right - 1, 1)[:, 0], np.take_along_axis(side, right, 1)[:, 0])
+        for side in (x, y)
+    )
+    width = x1 - x0
+    share = np.where(width > 0, (wanted - x0) / np.where(width > 0, width, 1), 0.5)
+    found = y0 + np.clip(share, 0, 1) * (y1 - y0)
+    return np.where(np.isnan(rates + values).any(axis=1), np.nan, found)
+
+
+def _estimate(replicates: Floats) -> Estimate | None:
+    """The value and the middle 95 % of the replicates that are numbers; None if the value is none."""
+    value, drawn = replicates[0], replicates[1:][np.isfinite(replicates[1:])]
+    if not np.isfinite(value):
+        return None
+    low, high = np.quantile(drawn, (0.025, 0.975)) if drawn.size else (value, value)
+    return Estimate(*map(_rounded, (value, min(low, value), max(high, value))))
+
+
+def _rounded(value: float) -> float:
+    """To six significant digits: what is beyond them, or that near to 0, depends on the processor."""
+    return 0.0 if abs(value) < 1e-12 else float(f"{value:.6g}")
+
+
+def _estimates(found: Iterable[tuple[str, Floats]]) -> dict[str, Estimate]:
+    each = ((name, _estimate(replicates)) for name, replicates in found)
+    return {name: one for name, one in each if one is not None}

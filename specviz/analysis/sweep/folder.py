@@ -1,9 +1,10 @@
-"""A sweep's folder: the units done so far, so that the sweep can be resumed after any end, and its results.
+"""A sweep's folder: the units done so far, so that a sweep can be resumed after any interruption, and its results.
 
-While a sweep runs, each process appends its finished units, a line each, to a file of its own; a line that was cut off
-is ignored, and a unit that two processes did counts once. `plan.json` identifies the sweep, and is the same
-for all. When all is done `samples.jsonl.gz` and `results.json` depend on nothing but the grid; what was timed on a
-machine is in `timings.jsonl`. Knows files and records; knows no model and no process but its own.
+- `plan.json` identifies the sweep.
+- `part-N.jsonl` has the units that process N has done, a line each. A line that was cut off is ignored, and a unit that
+  two processes did counts once.
+- `samples.jsonl.gz` is the table of all texts, `results.json` the estimates; both depend on the plan alone.
+- `timings.jsonl` has what was timed on one machine.
 """
 
 from __future__ import annotations
@@ -18,12 +19,10 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from specviz.analysis.sweep.cost_model import CostModel, fit_cost_model
 from specviz.analysis.sweep.estimates import estimate_points, with_latency
 from specviz.analysis.sweep.grid import SweepGrid, Unit
 from specviz.analysis.sweep.items import Item
-from specviz.analysis.sweep.results import Results, read_record
-from specviz.analysis.sweep.sample import Sample, Timing
+from specviz.analysis.sweep.results import Results, Sample, Timing, read_record
 from specviz.errors import RequestError, SpecvizError, TraceError
 from specviz.files import write_whole
 from specviz.resources import ASSETS
@@ -31,7 +30,6 @@ from specviz.resources import ASSETS
 SCHEMA, VERSION = "specviz-sweep-plan", 1
 SHELF = ASSETS / "sweep"
 """The project's own recorded sweep."""
-_SAMPLES = "samples.jsonl.gz"
 
 
 @dataclass(frozen=True)
@@ -46,18 +44,11 @@ class Header:
 
     def results(self, samples: Sequence[Sample]) -> Results:
         """The results of these samples."""
-        settings = self.plan.settings
-        wanted = len(self.items) * sum(self.plan.trials_at(setting.temperature) for setting in settings)
-        points = estimate_points(settings, len(self.items), samples)
-        return Results(
-            self.plan.to_record(),
-            self.drafter,
-            self.verifier,
-            self.dtype,
-            len(self.items),
-            points,
-            complete=len(samples) == wanted,
-        )
+        settings, count = self.plan.settings, len(self.items)
+        wanted = count * sum(self.plan.trials_at(setting.temperature) for setting in settings)
+        points = estimate_points(settings, count, samples)
+        names = self.drafter, self.verifier, self.dtype
+        return Results(self.plan, *names, count, points, complete=len(samples) == wanted)
 
     def to_json(self) -> str:
         """As text."""
@@ -80,6 +71,9 @@ class SweepFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._samples = folder / "samples.jsonl.gz"
+        self._results = folder / "results.json"
+        self._timings = folder / "timings.jsonl"
 
     def header(self) -> Header | None:
         """What the folder's sweep is; None if there is nothing yet.
@@ -93,7 +87,7 @@ class SweepFolder:
             return None
         except (OSError, UnicodeDecodeError, TraceError) as error:
             raise RequestError(
-                "There is no sweep in that folder, and no room for one: name another."
+                "There is no sweep in that folder, and it has other files: name another."
             ) from error
 
     def begin(self, header: Header) -> None:
@@ -105,8 +99,8 @@ class SweepFolder:
         if (present := self.header()) is not None:
             if present != header:
                 raise RequestError(
-                    "That folder holds another sweep (the plan, the pair or the items differ): name another folder, "
-                    "or ask for nothing but the folder to go on with what is there."
+                    "That folder holds another sweep (the plan, the pair or the items differ): name another folder, or name "
+                    "the folder alone to resume it."
                 )
             return
         try:
@@ -117,30 +111,27 @@ class SweepFolder:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all texts are written and their results too."""
-        return (self.folder / "results.json").is_file()
+        """Whether all texts and their results are written."""
+        return self._results.is_file()
 
     def done(self) -> dict[Unit, list[Sample]]:
-        """Every unit that is done, by any process or in a finished sweep; of a unit that was done twice, the first."""
+        """Every unit that is done, by any process or in a finished sweep."""
         found = self._finished()
         for part in sorted(self.folder.glob("part-*.jsonl")):
             for trial, item, temperature, samples in _lines(part):
-                unit = Unit(trial, item, temperature)
-                found.setdefault(unit, [Sample(*one) for one in samples])
+                found.setdefault(Unit(trial, item, temperature), [Sample(*one) for one in samples])
         return found
 
     def _finished(self) -> dict[Unit, list[Sample]]:
-        """The units of a finished sweep, whose results alone may have to be made anew; none where its texts cannot be read."""
         header = self.header()
-        if header is None or not (self.folder / _SAMPLES).is_file():
-            return {}
-        try:
-            samples = list(self.samples())
-        except TraceError:
+        if header is None or not self._samples.is_file():
             return {}
         found, settings = defaultdict[Unit, list[Sample]](list), header.plan.settings
-        for one in samples:
-            found[Unit(one.trial, one.item, settings[one.setting].temperature)].append(one)
+        try:
+            for one in self.samples():
+                found[Unit(one.trial, one.item, settings[one.setting].temperature)].append(one)
+        except TraceError:
+            return {}
         return dict(found)
 
     def append(self, rank: int, unit: Unit, samples: Sequence[Sample]) -> None:
@@ -155,11 +146,11 @@ class SweepFolder:
             SpecvizError: they cannot be written; no finished unit is lost then.
         """
         lines = (json.dumps(astuple(one), ensure_ascii=False) + "\n" for one in sorted(samples))
-        # Without name and time, the same samples give the same file.
+        # Without a time stamp, the same samples give the same file.
         packed = gzip.compress("".join(lines).encode("utf-8"), mtime=0)
         try:
-            write_whole(self.folder / _SAMPLES, packed)
-            write_whole(self.folder / "results.json", results.to_json())
+            write_whole(self._samples, packed)
+            write_whole(self._results, results.to_json())
         except OSError as error:
             raise _unwritten(error) from error
         for part in self.folder.glob("part-*.jsonl"):
@@ -168,44 +159,42 @@ class SweepFolder:
     def results(self) -> Results:
         """The finished sweep's results, without latencies; TraceError if there are none."""
         try:
-            return Results.from_json((self.folder / "results.json").read_text(encoding="utf-8"))
+            return Results.from_json(self._results.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise TraceError("The results of this sweep cannot be read.") from error
 
     def samples(self) -> Iterator[Sample]:
         """The finished sweep's texts in order; TraceError if there are none."""
         try:
-            with gzip.open(self.folder / _SAMPLES, "rt", encoding="utf-8") as file:
+            with gzip.open(self._samples, "rt", encoding="utf-8") as file:
                 for line in file:
                     yield Sample(*json.loads(line))
         except (OSError, EOFError, ValueError, TypeError) as error:
             raise TraceError("The texts of this sweep cannot be read.") from error
 
-    def timings(self, machine: Mapping[str, Any] | None = None) -> list[Timing]:
-        """The timings so far; with `machine`, those of this machine: another machine's are deleted then."""
-        path = self.folder / "timings.jsonl"
-        head, *found = list(_lines(path)) or [None]
-        if machine is None:
-            return [Timing(*one) for one in found]
-        if head != machine:
-            path.unlink(missing_ok=True)
-            _append(path, dict(machine))
-            return []
-        return [Timing(*one) for one in found]
+    def timings(self) -> list[Timing]:
+        """The timings so far."""
+        return [Timing(*one) for one in list(_lines(self._timings))[1:]]
+
+    def begin_timings(self, machine: Mapping[str, Any]) -> None:
+        """Prepare for timings on this machine; another machine's are deleted."""
+        if self.machine != machine:
+            self._timings.unlink(missing_ok=True)
+            _append(self._timings, dict(machine))
 
     def add_timing(self, timing: Timing) -> None:
-        """Write one timing to disk; `timings(machine)` must have been called before."""
-        _append(self.folder / "timings.jsonl", astuple(timing))
+        """Write one timing to disk, after `begin_timings`."""
+        _append(self._timings, astuple(timing))
 
     @property
-    def machine(self) -> dict[str, Any] | None:
-        """The machine that timed it: "machine", "processor", "date" and "versions"; None if nothing was timed."""
-        return next(iter(_lines(self.folder / "timings.jsonl")), None)
+    def machine(self) -> dict[str, Any]:
+        """The machine that timed it: "machine", "processor", "date" and "versions"; empty if nothing was timed."""
+        return next(_lines(self._timings), {})
 
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """A finished or running sweep to be shown: figures, texts, and the costs on the machine that timed it.
+    """A finished or running sweep, to be shown: figures, texts, and the machine that timed it.
 
     Attributes:
         given: its texts; None reads them from `folder` when they are first needed.
@@ -214,7 +203,6 @@ class Recorded:
     results: Results
     items: tuple[Item, ...]
     given: Sequence[Sample] | None = None
-    costs: CostModel | None = None
     machine: str = ""
     folder: SweepFolder | None = None
 
@@ -245,15 +233,11 @@ def open_recorded(folder: Path = SHELF) -> Recorded | None:
         results, timings = files.results(), files.timings()
     except SpecvizError:
         return None
-    settings = header.plan.settings
-    machine = files.machine or {}
-    return Recorded(
-        with_latency(results, settings, timings),
-        header.items,
-        costs=fit_cost_model(settings, timings, header.plan.draft_length),
-        machine=", ".join(str(machine[name]) for name in ("machine", "processor") if name in machine),
-        folder=files,
+    machine = ", ".join(
+        str(files.machine[name]) for name in ("machine", "processor") if name in files.machine
     )
+    shown = with_latency(results, header.plan.settings, timings)
+    return Recorded(shown, header.items, machine=machine, folder=files)
 
 
 @cache
@@ -263,7 +247,7 @@ def shown_sweep() -> Recorded | None:
 
 
 def _lines(path: Path) -> Iterator[Any]:
-    """The complete lines of a file; one that was cut off when its writer ended is left out."""
+    """The complete lines of a file; one that was cut off is left out."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -289,5 +273,5 @@ def _append(path: Path, record: Any) -> None:
 
 def _unwritten(error: OSError) -> SpecvizError:
     return SpecvizError(
-        f"The sweep cannot be written on: {error.strerror or error}. The same command goes on from here."
+        f"The sweep cannot be written: {error.strerror or error}. Run the same command again to resume it."
     )

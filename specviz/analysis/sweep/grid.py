@@ -1,12 +1,9 @@
-"""What a sweep goes through: its settings, its texts and how they are cut into units of work; checked here, once.
-
-Knows the registry of methods and the ranges of numbers; knows no model, no item and no result.
-"""
+"""The plan of a sweep: which settings it covers, and how the work is cut into units."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from specviz.core.methods import METHODS, PAPER, get_method
@@ -22,13 +19,22 @@ LENIENCES: dict[str, tuple[float, ...]] = {
     "cascade_tokenV2": (-1, 0, 0.1, 0.3, 0.5, 0.8, 1),
     "cascade_tokenV3": (0, 0.3, 0.6, 0.9, 0.99, 0.999, 1),
 }
-"""Where a method's curve is sampled by default, from the strict end to the drafter's; denser where it bends. Others: evenly."""
-_EVENLY = 7
+"""Default leniences of a method, strict end first; denser where its curve bends. Other methods are sampled evenly."""
+_EVEN_STEPS = 6
+_RANGES = {
+    "trials": (1, 1000),
+    "limit": (0, 1_000_000),
+    "draft_length": (1, MAX_DRAFT_LENGTH),
+    "max_new_tokens": (1, 4096),
+    "seed": (0, 2**31 - 1),
+    "timed": (0, 1000),
+    "points": (0, 1000),
+}
 
 
 @dataclass(frozen=True, order=True)
 class Setting:
-    """One point of a sweep: a method at a lenience and a temperature; methods without a lenience have 0."""
+    """One point of a sweep: a method at a lenience (0 where it has none) and a temperature."""
 
     temperature: float
     method: str
@@ -44,7 +50,7 @@ class Setting:
 
 @dataclass(frozen=True, order=True)
 class Unit:
-    """An item's trial at a temperature, at all its settings: done whole or not at all. Ordered as they are worked on."""
+    """One trial of an item at all settings of a temperature; units are done in order, each whole or not at all."""
 
     trial: int
     item: int
@@ -53,25 +59,24 @@ class Unit:
 
 @dataclass(frozen=True)
 class SweepGrid:
-    """What a sweep goes through.
+    """What a sweep covers.
 
     Attributes:
         pair: a key of the registry.
         methods: by name; verifier_only and drafter_only are always added.
-        leniences: the same for all methods, each where it is within the method's range; none takes each method's own
-            (`LENIENCES`).
-        points: with each method's own leniences, how many of them, the ends among them; 0 takes all.
-        temperatures: each >= 0. At 0 every text is written once, whatever `trials` says.
-        prompts: "built-in", a file, or "lm-eval:TASK", see `specviz.analysis.sweep.items`.
-        limit: items at most; 0 takes all.
-        trials: texts of an item at a setting, each with coins of its own.
-        draft_length: K, the same for all, so that the costs of a round compare.
+        leniences: shared by all methods, as far as a method's range allows; none takes each method's own (`LENIENCES`).
+        points: how many of a method's own leniences, both ends included; 0 takes all.
+        temperatures: each at least 0. At temperature 0 every text is written once, whatever `trials` says.
+        prompts: "built-in", a file, or "lm-eval:TASK".
+        limit: the most items; 0 takes all.
+        trials: texts of an item at a setting, each with its own seed.
+        draft_length: K, shared by all methods.
         max_new_tokens: of a text.
         seed: of everything random.
-        timed: items that are also served one at a time, to measure latency; 0 measures none.
+        timed: items that are also served one at a time to measure latency.
 
     Raises:
-        RequestError: a number out of its range, an unknown method, or one for which no lenience is left.
+        RequestError: a number is out of range, a method is unknown, or no lenience fits a method.
     """
 
     pair: str = "embedded"
@@ -88,35 +93,26 @@ class SweepGrid:
     timed: int = 8
 
     def __post_init__(self) -> None:
-        for name, value, low, high in (
-            ("Trials", self.trials, 1, 1000),
-            ("The limit of items", self.limit, 0, 1_000_000),
-            ("The draft length", self.draft_length, 1, MAX_DRAFT_LENGTH),
-            ("New tokens", self.max_new_tokens, 1, 4096),
-            ("The seed", self.seed, 0, 2**31 - 1),
-            ("Timed items", self.timed, 0, 1000),
-            ("Points of a curve", self.points, 0, 1000),
-        ):
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise RequestError(
-                    f"{name}: {value!r} was asked for; a whole number from {low} to {high} can be."
-                )
+                title = name.replace("_", " ").capitalize()
+                raise RequestError(f"{title} must be a whole number from {low} to {high}, not {value!r}.")
         if self.points == 1:
-            raise RequestError(
-                "Points of a curve: 1 was asked for; both ends belong to it, so at least 2 can be."
-            )
+            raise RequestError("Points must be at least 2: a curve has two ends.")
+        if not self.temperatures or not all(
+            isinstance(t, int | float) and 0 <= t < 100 for t in self.temperatures
+        ):
+            raise RequestError("Name at least one temperature, each a number of at least 0 and below 100.")
         _ = self.settings
 
     @property
     def settings(self) -> list[Setting]:
-        """All settings: by temperature, then method in the registry's order, then lenience, strict end first."""
+        """All settings, by temperature, then method in the registry's order, then lenience from the strict end on."""
         asked = {get_method(name).name for name in self.methods} | {"drafter_only", "verifier_only"}
-        temperatures = self.temperatures
-        if not temperatures or any(not (isinstance(t, int | float) and 0 <= t < 100) for t in temperatures):
-            raise RequestError("Name at least one temperature, each a number of at least 0 and below 100.")
         return [
             Setting(float(temperature), name, float(lenience))
-            for temperature in sorted(set(temperatures))
+            for temperature in sorted(set(self.temperatures))
             for name in METHODS
             if name in asked
             for lenience in _leniences(name, self.leniences, self.points)
@@ -132,38 +128,33 @@ class SweepGrid:
         )
 
     def trials_at(self, temperature: float) -> int:
-        """Texts of an item at a temperature: greedy ones would all be the same."""
+        """Texts of an item at a temperature: greedy ones are all the same."""
         return self.trials if temperature > 0 else 1
 
     def seed_of(self, item: int, trial: int) -> int:
-        """The seed of an item's trial: the same for all settings, so that the method makes the difference."""
+        """The seed of an item's trial, shared by all settings, so that only the method makes a difference."""
         return self.seed + item * self.trials + trial
-
-    def to_record(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> SweepGrid:
-        """Read what `to_record` made; RequestError or TypeError if it is something else."""
+        """Read a plan from its JSON object; RequestError or TypeError if it is something else."""
         settings: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in record.items()}
         return SweepGrid(**settings)
-
-
-def _evenly(low: float, high: float) -> tuple[float, ...]:
-    steps = _EVENLY - 1
-    return (*tuple(round(low + (high - low) * step / steps, 3) for step in range(steps)), high)
 
 
 def _leniences(name: str, asked: Sequence[float], points: int) -> Sequence[float]:
     method = METHODS[name]
     if not method.has_lenience:
         return (0.0,)
-    if not asked:
-        own = LENIENCES.get(name) or _evenly(*method.offered_range)
-        last, steps = len(own) - 1, min(points or len(own), len(own)) - 1
-        return [own[round(step * last / steps)] for step in range(steps + 1)]
-    low, high = method.lenience_range
-    if fit := sorted({lenience for lenience in asked if low <= lenience <= high}):
-        return fit
-    raise RequestError(f"None of the leniences fits {name}, which takes numbers from {low:g} to {high:g}.")
+    if asked:
+        low, high = method.lenience_range
+        if fit := sorted({lenience for lenience in asked if low <= lenience <= high}):
+            return fit
+        raise RequestError(
+            f"None of the leniences fits {name}, which takes numbers from {low:g} to {high:g}."
+        )
+    low, high = method.offered_range
+    evenly = [round(low + (high - low) * step / _EVEN_STEPS, 3) for step in range(_EVEN_STEPS)]
+    own = LENIENCES.get(name) or (*evenly, high)
+    last, steps = len(own) - 1, min(points or len(own), len(own)) - 1
+    return [own[round(step * last / steps)] for step in range(steps + 1)]

@@ -1,7 +1,4 @@
-"""The questions of a sweep, and whether an answer is correct: the project's own, or those of a JSON lines file.
-
-Knows text only; knows no model, no method and no setting.
-"""
+"""The questions of a sweep, and whether an answer is right: the project's own, or those of a JSON lines file."""
 
 from __future__ import annotations
 
@@ -45,11 +42,11 @@ class Item:
     """A question.
 
     Attributes:
-        key: its name, unique in a file.
+        key: unique in a file.
         kind: its category. The answers of "arithmetic" are numbers.
         prompt: what a user would type.
-        answers: each of them is correct; none if there is nothing to check against.
-        raw: whether the prompt is used as it is, without the chat template.
+        answers: the right ones; none if there is nothing to check against.
+        raw: whether the prompt is used without the chat template.
     """
 
     key: str
@@ -69,10 +66,9 @@ class Items:
     def score(self, index: int, text: str) -> float | None:
         """Whether `text` answers the item at `index`: 1.0 if right, 0.0 if wrong, None if it has no answers.
 
-        In "arithmetic" the last number of the text counts: it must equal one of the answers. Signs and thousands
-        commas are read; numbers in words are not. Elsewhere one of the answers must stand in the text as whole
-        words, whatever their case (after Unicode NFKC) and the punctuation around them. The rest of the text
-        is ignored: one that lists many things is right if the answer is among them.
+        In "arithmetic" the last number of the text must equal one of the answers. Signs and thousands commas are read;
+        numbers in words are not. Elsewhere one of the answers must occur in the text as whole words, whatever their case
+        (after Unicode NFKC) and punctuation. The rest of the text is ignored.
         """
         item = self.items[index]
         if not item.answers:
@@ -92,13 +88,11 @@ def load_items(source: str = BUILT_IN, limit: int = 0) -> Items:
 
     Args:
         source: "built-in", or the path of the file.
-        limit: keep that many; 0 keeps all. A smaller limit keeps the first items of a larger one.
+        limit: the first so many; 0 takes all.
 
     Raises:
-        RequestError: the file cannot be read, has no items, or has a line that is none; or the limit is below 0.
+        RequestError: the file cannot be read, has no items, or has a line that is none.
     """
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-        raise RequestError("The limit on items must be a whole number of at least 0 (0 keeps all).")
     path = _TASKS if source == BUILT_IN else Path(source)
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")

@@ -1,8 +1,4 @@
-"""What a sweep found: for each setting its figures with intervals, and how it compares with the others.
-
-Plain data, to JSON and back, and as CSV. The one source of the figures' names, titles and directions. Knows neither
-how anything was measured nor how intervals come about.
-"""
+"""The records of a sweep: texts and timings, one each, and the estimates for each setting. Plain data, to JSON and CSV."""
 
 from __future__ import annotations
 
@@ -12,47 +8,88 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from specviz.analysis.sweep.grid import Setting
+from specviz.analysis.sweep.grid import Setting, SweepGrid
 from specviz.errors import TraceError
 
 SCHEMA, VERSION = "specviz-sweep", 1
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, order=True)
+class Sample:
+    """One row of a sweep's table: the answer to one item at one setting.
+
+    Attributes:
+        setting, item, trial: indices of the setting, the item and the trial.
+        seed: of the uniforms; the same for all settings.
+        text: the answer.
+        tokens: emitted, including an end-of-text marker.
+        examined, accepted, drafted: draft tokens; 0 examined where only one model ran.
+        verifier_calls: forward passes in rounds.
+        score: of the task, in [0, 1]; None where the item has no answer to check against.
+        distance: sum over the tokens of TV(π, p), at the temperature of the run.
+        log_probability: sum over the tokens of ln p1(token), at temperature 1.
+        greedy: number of tokens that are the verifier's most probable.
+        stop_reason: as in a trace.
+    """
+
+    setting: int
+    item: int
+    trial: int
+    seed: int
+    text: str
+    tokens: int
+    examined: int
+    accepted: int
+    drafted: int
+    verifier_calls: int
+    score: float | None
+    distance: float
+    log_probability: float
+    greedy: int
+    stop_reason: str
+
+
 @dataclass(frozen=True)
-class Figure:
-    """A number of a setting: its title, which direction is better, and whether it is quality or cost."""
+class Timing:
+    """The cost of one text served alone, in seconds of its rounds without the prefill.
+
+    `item` is the index of its item in the sweep, `index` that among the timed items.
+    """
+
+    setting: int
+    item: int
+    index: int
+    tokens: int
+    seconds: float
+    drafted: int
+    drafter_seconds: float
+    rounds: int
+
+
+class Figure(NamedTuple):
+    """A number of a setting: its title, its kind, and which direction is better."""
 
     title: str
     is_quality: bool
     higher_is_better: bool
     is_share: bool
-    about: str
 
 
 FIGURES: MappingProxyType[str, Figure] = MappingProxyType(
     {
-        "accuracy": Figure("Task accuracy", True, True, True, "share of the items answered right"),
-        "log_probability": Figure(
-            "Verifier log-likelihood", True, True, False, "mean log p₁ of a token, natural, at temperature 1"
-        ),
-        "distance": Figure("TV(π, p)", True, False, True, "mean over the positions of a text"),
-        "greedy_agreement": Figure(
-            "Agreement with greedy", True, True, True, "share of the tokens that are the verifier’s favourite"
-        ),
-        "rejection_rate": Figure("Rejection rate", False, False, True, "rejected / examined proposals"),
-        "relative_latency": Figure(
-            "Relative latency", False, False, False, "seconds a token, one request alone, ÷ verifier_only’s"
-        ),
-        "verifier_calls": Figure("Verifier calls per token", False, False, False, "forward passes ÷ tokens"),
-        "block_efficiency": Figure(
-            "Tokens per verifier call", False, True, False, "all tokens ÷ all forward passes of the verifier"
-        ),
+        "accuracy": Figure("Task accuracy", True, True, True),
+        "log_probability": Figure("Verifier log-likelihood", True, True, False),
+        "distance": Figure("TV(π, p)", True, False, True),
+        "greedy_agreement": Figure("Agreement with greedy", True, True, True),
+        "rejection_rate": Figure("Rejection rate", False, False, True),
+        "relative_latency": Figure("Relative latency", False, False, False),
+        "verifier_calls": Figure("Verifier calls per token", False, False, False),
     }
 )
-"""All figures by name, quality first. Not every point has every figure."""
+"""All figures by name, quality first. A point lacks those that were not measured."""
 
 COMPARED = ("accuracy", "log_probability")
 """Figures whose paired differences between settings are estimated."""
@@ -74,14 +111,13 @@ class Point:
     Attributes:
         samples: texts they are estimated from.
         tokens: in these texts.
-        figures: by the names of `FIGURES`; absent where there is no such number.
-        against_verifier: paired differences to verifier_only at the same temperature, of the figures in `COMPARED`.
-        against_speed: paired differences to `speed` at this point's rejection rate, interpolated between its
-            leniences; absent where its curve does not reach so far.
-        ratios: paired ratios at the same temperature: of "accuracy" to the verifier's (the mean of verifier_only's and, if
-            swept, lossless decoding's), of "rejection_rate" to lossless decoding's (`speed` at 0).
-        beats_both: whether a cascade's accuracy is above that of both models alone: "no", "yes", or "surely" where the
-            interval of the difference to the better of them lies above 0 too; "no" for all other methods.
+        figures: by the names in `FIGURES`.
+        against_verifier: differences of the `COMPARED` figures to verifier_only at the same temperature.
+        against_speed: differences to `speed` at the same rejection rate, interpolated between its leniences; absent
+            where its curve does not reach that rate.
+        ratios: of "accuracy" to the verifier's, of "rejection_rate" to lossless decoding's (`speed` at lenience 0).
+        beats_both: whether a cascade is more accurate than both models: "no", "yes", or "surely" where the interval of
+            the difference lies above 0.
     """
 
     setting: Setting
@@ -94,19 +130,22 @@ class Point:
     beats_both: str = "no"
 
 
+_SIDES = ("figures", "against_verifier", "against_speed", "ratios")
+
+
 @dataclass(frozen=True)
 class Results:
     """A whole sweep, or the part of it that is done.
 
     Attributes:
-        plan: what was asked for, JSON-ready, by the names of `specviz.analysis.sweep.grid.SweepGrid`.
+        plan: of the sweep.
         drafter, verifier, dtype: of the pair.
         items: how many.
         points: in the order of the plan's settings.
-        complete: whether everything that was planned is in it.
+        complete: whether all that was planned is done.
     """
 
-    plan: Mapping[str, Any]
+    plan: SweepGrid
     drafter: str
     verifier: str
     dtype: str
@@ -142,29 +181,25 @@ class Results:
         """
 
         def build(record: dict[str, Any]) -> Results:
-            return Results(**record | {"points": tuple(map(_point, record["points"]))})
+            plan, points = SweepGrid.from_record(record["plan"]), tuple(map(_point, record["points"]))
+            return Results(**record | {"plan": plan, "points": points})
 
         return read_record(text, SCHEMA, VERSION, build)
 
     def to_csv(self) -> str:
-        """One line a point: setting, texts, and each figure with the ends of its interval."""
-        sides = {name: ("figures", name) for name in FIGURES}
-        sides |= {
-            f"{name}_{side}": (side, name)
-            for side in ("against_verifier", "against_speed")
-            for name in COMPARED
-        }
-        sides |= {f"{name}_ratio": ("ratios", name) for name in ("accuracy", "rejection_rate")}
+        """One line a point: its setting, its texts, and each figure with both ends of its interval."""
+        columns = {name: ("figures", name) for name in FIGURES}
+        columns |= {f"{name}_{side}": (side, name) for side in _SIDES[1:3] for name in COMPARED}
+        columns |= {f"{name}_ratio": ("ratios", name) for name in ("accuracy", "rejection_rate")}
         ends = {"": "value", "_low": "low", "_high": "high"}
         head = ["temperature", "method", "lenience", "samples", "tokens", "beats_both"]
         out = io.StringIO()
-        writer = csv.DictWriter(
-            out, head + [stem + end for stem in sides for end in ends], lineterminator="\n"
-        )
+        names = head + [stem + end for stem in columns for end in ends]
+        writer = csv.DictWriter(out, names, lineterminator="\n")
         writer.writeheader()
         for point in self.points:
             row = {name: getattr(point, name) for name in head[3:]} | asdict(point.setting)
-            for stem, (side, name) in sides.items():
+            for stem, (side, name) in columns.items():
                 if found := getattr(point, side).get(name):
                     row |= {stem + end: getattr(found, field) for end, field in ends.items()}
             writer.writerow(row)
@@ -172,7 +207,7 @@ class Results:
 
 
 def read_record(text: str, schema: str, version: int, build: Callable[[dict[str, Any]], T]) -> T:
-    """What `build` makes of a JSON object that names this schema and version; TraceError if it is something else."""
+    """What `build` makes of a JSON object of this schema and version; TraceError if it is something else."""
     try:
         record = json.loads(text)
         if (record.pop("schema"), record.pop("version")) == (schema, version):
@@ -183,6 +218,5 @@ def read_record(text: str, schema: str, version: int, build: Callable[[dict[str,
 
 
 def _point(record: dict[str, Any]) -> Point:
-    for side in ("figures", "against_verifier", "against_speed", "ratios"):
-        record[side] = {name: Estimate(**one) for name, one in record.get(side, {}).items()}
-    return Point(**record | {"setting": Setting(**record["setting"])})
+    sides = {s: {name: Estimate(**one) for name, one in record.get(s, {}).items()} for s in _SIDES}
+    return Point(**record | sides | {"setting": Setting(**record["setting"])})

@@ -1,8 +1,7 @@
-"""A sweep at work: writes the texts of its units, and times some of them alone.
+"""Generates the texts of a sweep's units, and times some of them alone.
 
-A unit is one item at all settings of one temperature, served as one batch: its prompt is read once, and whenever a
-sweep ends, all settings have done the same items. The texts of a unit do not depend on the other units.
-Knows the engine and the grid; writes no file and knows no process but its own.
+A unit is one item at all settings of one temperature, served as one batch: its prompt is read once, and wherever a sweep
+ends, all settings have answered the same items. The texts of a unit do not depend on other units.
 """
 
 from __future__ import annotations
@@ -16,15 +15,12 @@ from specviz.analysis.quality import fidelity
 from specviz.analysis.sweep.folder import Header
 from specviz.analysis.sweep.grid import Setting, SweepGrid, Unit
 from specviz.analysis.sweep.items import Items
-from specviz.analysis.sweep.sample import Sample, Timing
+from specviz.analysis.sweep.results import Sample, Timing
 from specviz.engine.engine import BaseEngine, Engine
 from specviz.engine.events import Finished
 from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
-
-MAX_SEQUENCES = 64
-"""Texts served at once."""
 
 
 class Sweep:
@@ -35,10 +31,10 @@ class Sweep:
         grid: SweepGrid,
         pair: ModelPair,
         items: Items,
-        max_sequences: int = MAX_SEQUENCES,
+        max_sequences: int = 64,
         engine: BaseEngine | None = None,
     ) -> None:
-        """Use an engine of its own for `max_sequences` texts at once, or the given one, which others may use too."""
+        """Use the given engine, or a new one for `max_sequences` concurrent sequences."""
         self.grid, self.pair, self.items = grid, pair, items
         self.settings: list[Setting] = grid.settings
         count = len(items.items)
@@ -54,7 +50,7 @@ class Sweep:
         return Header(self.grid, *names, self.pair.precision, self.items.items)
 
     def samples(self, unit: Unit, stop: threading.Event) -> list[Sample] | None:
-        """Do a unit: a sample for each setting of its temperature, in order; None if it was stopped.
+        """Do a unit: a sample for each setting of its temperature, in order; None if stopped.
 
         Raises:
             RequestError, EngineError: as the engine does.
@@ -74,10 +70,7 @@ class Sweep:
         return [found[index] for index in range(len(chosen))]
 
     def timed(self) -> list[tuple[int, int]]:
-        """The texts to be timed, as (index of the timed item, index of the setting).
-
-        Items are spread evenly over all; for each, all settings follow one another in an order of its own.
-        """
+        """The texts to be timed, as (index of the timed item, index of the setting): each item's settings in a random order."""
         asked = []
         for item in range(len(self._timed)):
             settings = list(range(len(self.settings)))
@@ -86,7 +79,7 @@ class Sweep:
         return asked
 
     def timings(self, asked: Sequence[tuple[int, int]], stop: threading.Event) -> Iterator[Timing]:
-        """Serve these texts of `timed` one at a time, until asked to stop.
+        """Serve these texts of `timed` one at a time, until stopped.
 
         Raises:
             RequestError, EngineError: as the engine does.

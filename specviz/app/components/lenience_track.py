@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Mapping
 from functools import cache
-from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -97,7 +96,6 @@ def _sweep() -> dict[str, Any] | None:
     """The recorded sweep's scales, as `scale.js` reads them."""
     if (found := recorded_scales()) is None:
         return None
-    measured = attrgetter("lenience", "acceptance", "quality")
     return {
         "pair": found.pair,
         "items": found.items,
@@ -107,9 +105,9 @@ def _sweep() -> dict[str, Any] | None:
         "verifier": sorted(found.verifier.items()),
         "scales": {
             name: [
-                [heat, [[round(each, _DIGITS) for each in measured(knot)] for knot in scale.knots]]
-                for heat, scale in sorted(scales.items())
+                [heat, [[round(each, _DIGITS) for each in row] for row in curve]]
+                for heat, curve in sorted(curves.items())
             ]
-            for name, scales in found.scales.items()
+            for name, curves in found.curves.items()
         },
     }

@@ -1,45 +1,38 @@
-"""Quality against cost as a figure: one curve a method over its leniences, both models alone, the Pareto front.
+"""Quality against cost as a figure: one curve per method over its leniences, both models alone, the Pareto front.
 
-The curves that matter for the sweep's claim stand out and have their names beside them; the others are faint. Light on white,
-for documents; `DARK` maps its colours to those of a dark page. Knows results and plotly; knows neither how anything was measured
-nor the page.
+Curves that matter for the sweep's claim stand out and carry their names; the others are faint. Drawn on white;
+`DARK` maps its colours to those of a dark page.
 """
 
 from __future__ import annotations
 
 import html
-import math
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from specviz.analysis.sweep.claim import claim
-from specviz.analysis.sweep.cost_model import CostModel
 from specviz.analysis.sweep.results import COMPARED, FIGURES, Estimate, Point, Results
 from specviz.app.marks import method_colour, method_symbol, method_token
 from specviz.app.tokens import colours
 from specviz.core.methods import METHODS
 from specviz.errors import RequestError
 
-MODELLED = "modelled_latency"
-"""The cost that is not measured but follows from the rejection rate."""
 COSTS: dict[str, str] = {
-    "rejection_rate": FIGURES["rejection_rate"].title,
-    "relative_latency": f"{FIGURES['relative_latency'].title}, measured",
-    MODELLED: f"{FIGURES['relative_latency'].title}, modelled",
-    "verifier_calls": FIGURES["verifier_calls"].title,
+    name: FIGURES[name].title for name in ("rejection_rate", "relative_latency", "verifier_calls")
 }
-"""What may stand on the x axis, by name; less is better."""
+"""Figures for the x axis, by name; less is better."""
 QUALITIES: dict[str, str] = {name: figure.title for name, figure in FIGURES.items() if figure.is_quality}
-"""What may stand on the y axis, by name."""
+"""Figures for the y axis, by name."""
 
 _INK, _MUTED, _FRONT, _GRID, _PAPER = (
     colours("light")[name] for name in ("text", "muted", "line", "sunken", "panel")
 )
 _FAINT = 0.22
-"""Opacity of a curve that does not matter for the claim; `figure_view.js` lights it when it is asked for."""
+"""Opacity of a curve that does not stand out; `figure_view.js` has the same."""
 _ALONE = ("drafter_only", "verifier_only")
 _STARS = {
     "surely": ("star", "above both models"),
@@ -55,11 +48,11 @@ def _faint(colour: str) -> str:
 _DRAWN = ("text", "muted", "line", "sunken", "panel", *dict.fromkeys(method_token(name) for name in METHODS))
 _SWAPS = {colours("light")[name]: colours("dark")[name] for name in _DRAWN}
 DARK: dict[str, str] = _SWAPS | {_faint(light): _faint(dark) for light, dark in _SWAPS.items()}
-"""Colours of the figure that a dark page cannot show, and those it shows instead."""
+"""Colours of the figure, and those that replace them on a dark page."""
 
 
-_LETTER, _LINE = 0.009, 0.07
-"""A letter's width and a line's height in a figure, as shares of its own; what a label takes is reckoned with them."""
+_LETTER, _LINE, _GAP = 0.009, 0.07, 0.012
+"""Width of a letter, height of a line and distance of a label from its point, as shares of the figure."""
 
 
 @dataclass(frozen=True)
@@ -78,40 +71,27 @@ def figure(
     temperature: float,
     x: str = "rejection_rate",
     y: str = "accuracy",
-    costs: CostModel | None = None,
 ) -> go.Figure:
-    """The points of one temperature.
-
-    A curve has a trace for the legend and one of points, both with the method as `legendgroup`, and an annotation of that
-    `name`: where it is faint, `meta` is "faint" and the annotation is not visible. A trace that only explains a symbol has `meta`
-    "key". Each trace of points has their indices in `results.points` as `customdata` and their titles as `text`. A point that
-    lacks either figure is left out; where none is left, the figure says so.
+    """Draw the points of a temperature that have both figures.
 
     Args:
-        results: of a sweep, whole or so far.
+        results: of a sweep.
         temperature: one of `results.temperatures`.
         x: one of `COSTS`.
         y: one of `QUALITIES`.
-        costs: of the models that "modelled_latency" is computed for.
 
     Raises:
-        RequestError: an unknown axis, or "modelled_latency" without costs.
+        RequestError: there is no such axis.
     """
     if x not in COSTS or y not in QUALITIES:
         raise RequestError(f"The axes are one of {', '.join(COSTS)}, and one of {', '.join(QUALITIES)}.")
-    if x == MODELLED and costs is None:
-        raise RequestError(f"{MODELLED} needs the costs to compute it with.")
     marks = [
-        _Mark(index, point, across, point.figures[y])
+        _Mark(index, point, point.figures[x], point.figures[y])
         for index, point in enumerate(results.points)
-        if point.setting.temperature == temperature
-        and (across := cost(point, x, costs))
-        and y in point.figures
+        if point.setting.temperature == temperature and {x, y} <= point.figures.keys()
     ]
     plot = go.Figure()
     _front(plot, marks, FIGURES[y].higher_is_better)
-    if x == MODELLED:
-        _measured(plot, marks)
     marks.sort(key=lambda mark: mark.point.setting.lenience)
     curves = {
         name: own
@@ -123,33 +103,16 @@ def figure(
     for name, own in curves.items():
         _curve(plot, own, (x, y), is_faint=name not in matter)
     _alone(plot, marks, (x, y))
-    _claimed(plot, [mark for mark in marks if mark.point in found.saving[:1]])
-    labels: list[dict[str, Any]] = []
-    for name in (*matter, *(name for name in curves if name not in matter)):
-        labels.append(_label(name, curves, matter, marks, labels))
-    # At once: plotly makes all there are anew for each that is added.
-    plot.update_layout(annotations=[*plot.layout.annotations, *labels])
+    for mark in marks:
+        if mark.point == found.best:
+            _key(plot, mark, "what the headline says", symbol="circle-open", size=22, line={"width": 1.5})
+    # At once: plotly validates all annotations anew for each that is added.
+    plot.update_layout(annotations=[*plot.layout.annotations, *_labels(curves, matter, marks)])
     for beats, (symbol, words) in _STARS.items():
         if any(mark.point.beats_both == beats for mark in marks):
-            marker = {"symbol": symbol, "size": 12, "color": _INK}
-            key = {"name": words, "meta": "key", "hoverinfo": "skip"}
-            plot.add_scatter(x=[None], y=[None], mode="markers", marker=marker, **key)
-    _dress(plot, (x, y), results, temperature, empty=not marks)
+            _key(plot, None, words, symbol=symbol, size=12)
+    _dress(plot, (x, y), results, temperature, marks)
     return plot
-
-
-def cost(point: Point, x: str, costs: CostModel | None = None) -> Estimate | None:
-    """A point's cost by the name it has in `COSTS`; None where there is no such number."""
-    if x != MODELLED:
-        return point.figures.get(x)
-    rejected = point.figures.get("rejection_rate")
-    if rejected is None or costs is None:
-        return None
-    value, one, other = (
-        costs.relative_latency(point.setting.method, min(max(1 - rate, 0.0), 1.0))
-        for rate in (rejected.value, rejected.low, rejected.high)
-    )
-    return Estimate(value, min(one, other), max(one, other))
 
 
 def _front(plot: go.Figure, marks: list[_Mark], higher: bool) -> None:
@@ -166,27 +129,6 @@ def _front(plot: go.Figure, marks: list[_Mark], higher: bool) -> None:
             mode="lines",
             line={"color": _FRONT, "width": 6, "shape": "hv"},
             name="best at its cost",
-            hoverinfo="skip",
-        )
-
-
-def _measured(plot: go.Figure, marks: list[_Mark]) -> None:
-    """A line from each modelled point to where its measured latency is."""
-    across: list[float | None] = []
-    up: list[float | None] = []
-    for mark in marks:
-        if found := mark.point.figures.get("relative_latency"):
-            across += [mark.x.value, found.value, None]
-            up += [mark.y.value, mark.y.value, None]
-    if across:
-        plot.add_scatter(
-            x=across,
-            y=up,
-            mode="lines+markers",
-            line={"color": _MUTED, "width": 1, "dash": "dot"},
-            marker={"color": _MUTED, "symbol": "line-ns-open", "size": [0, 8, 0] * (len(across) // 3)},
-            opacity=0.7,
-            name="as measured here",
             hoverinfo="skip",
         )
 
@@ -223,113 +165,92 @@ def _curve(plot: go.Figure, marks: list[_Mark], axes: tuple[str, str], *, is_fai
     )
 
 
-def _label(
-    name: str,
-    curves: dict[str, list[_Mark]],
-    matter: list[str],
-    marks: list[_Mark],
-    labels: list[dict[str, Any]],
-) -> dict[str, Any]:
-    """A curve's name beside it as an annotation, over none of the `labels` before it, where it is farthest from the curves that matter
-    and from those labels.
+def _labels(curves: dict[str, list[_Mark]], matter: list[str], marks: list[_Mark]) -> list[dict[str, Any]]:
+    """Each curve's name as an annotation, beside the point and on the side where it has most room.
 
-    On the side with more room, and not at an end: all curves end in the same two models, where names would lie over each other.
+    Room is the distance from the curves that stand out and from their labels, in sizes of the label. The ends do not
+    count: there all curves meet.
     """
-    every = [mark for own in curves.values() for mark in own]
-    width, height = _span(every)
-    others = [mark for other in matter if other != name for mark in curves[other]]
-    before = [each for each in labels if each["visible"]]
-    taken = [(mark.x.value, mark.y.value) for mark in others] + [(each["x"], each["y"]) for each in before]
-    cheap, dear = (end(every, key=lambda mark: mark.x.value) for end in (min, max))
-    rises, whole = cheap.y.value <= dear.y.value, _span(marks)
-
-    def label(mark: _Mark) -> dict[str, Any]:
-        gaps = [_height(curves[other], mark.x.value) - mark.y.value for other in matter if other != name]
-        is_above = min((gap for gap in gaps if gap > 0), default=math.inf) >= min(
-            (-gap for gap in gaps if gap <= 0), default=math.inf
-        )
-        return {
-            "name": name,
-            "x": mark.x.value,
-            "y": mark.y.value,
-            "text": f"<b>{html.escape(METHODS[name].title)}</b>",
-            "font": {"color": method_colour(name), "size": 13},
-            "bgcolor": _PAPER,
-            "borderpad": 1,
-            "opacity": 0.92,
-            "showarrow": False,
-            "visible": name in matter,
-            "xanchor": "right" if is_above == rises else "left",
-            "yanchor": "bottom" if is_above else "top",
-            "xshift": -8 if is_above == rises else 8,
-            "yshift": 6 if is_above else -6,
-        }
-
-    def room(own: dict[str, Any]) -> tuple[bool, float]:
-        is_free = not any(_overlap(own, each, whole) for each in before)
-        return is_free, min(
-            (math.hypot((own["x"] - x) / width, (own["y"] - y) / height) for x, y in taken), default=1.0
-        )
-
-    return max(map(label, curves[name]), key=room)
+    extent = np.ptp([(mark.x.value, mark.y.value) for mark in marks], axis=0) if marks else np.ones(2)
+    extent[extent == 0] = 1
+    lines = {name: _line(own) / extent for name, own in curves.items()}
+    taken = np.concatenate([np.empty((0, 2)), *(lines[name] for name in matter)])
+    labels = []
+    for name in (*matter, *(name for name in curves if name not in matter)):
+        size = np.array([_LETTER * len(METHODS[name].title), _LINE])
+        places = list(product(curves[name][1:-1] or curves[name], (-1, 1), (-1, 1)))
+        centres = [
+            (mark.x.value, mark.y.value) / extent + np.array(sides) * (size / 2 + _GAP)
+            for mark, *sides in places
+        ]
+        around = np.concatenate([taken, lines[name]])
+        room = [np.abs((around - centre) / size).max(axis=1).min() for centre in centres]
+        best = int(np.argmax(room))
+        labels.append(_label(name, *places[best], is_visible=name in matter))
+        if name in matter:
+            edges = np.array(list(product(np.linspace(-0.5, 0.5, 5), (-0.5, 0.5))))
+            taken = np.concatenate([taken, centres[best] + edges * size])
+    return labels
 
 
-def _span(marks: list[_Mark]) -> tuple[float, float]:
-    """How far points lie apart in cost and in quality; 1 where they do not."""
-    across, up = [mark.x.value for mark in marks], [mark.y.value for mark in marks]
-    return max(across) - min(across) or 1.0, max(up) - min(up) or 1.0
+def _line(marks: list[_Mark]) -> Any:
+    """Points [n, 2] along a curve."""
+    steps, fine = range(len(marks)), np.linspace(0, len(marks) - 1, 8 * len(marks))
+    x, y = [mark.x.value for mark in marks], [mark.y.value for mark in marks]
+    return np.column_stack([np.interp(fine, steps, x), np.interp(fine, steps, y)])
 
 
-def _overlap(one: dict[str, Any], other: dict[str, Any], span: tuple[float, float]) -> bool:
-    """Whether two labels lie over each other in a figure of `span`."""
-    apart = []
-    for label in (one, other):
-        wide, high = _LETTER * len(METHODS[label["name"]].title) * span[0], _LINE * span[1]
-        left = label["x"] - wide if label["xanchor"] == "right" else label["x"]
-        low = label["y"] if label["yanchor"] == "bottom" else label["y"] - high
-        apart.append((left, left + wide, low, low + high))
-    (left, right, low, high), (left2, right2, low2, high2) = apart
-    return left < right2 and left2 < right and low < high2 and low2 < high
-
-
-def _height(curve: list[_Mark], x: float) -> float:
-    """How high a curve runs there; beyond an end, the end."""
-    corners = sorted((mark.x.value, mark.y.value) for mark in curve)
-    return float(np.interp(x, [across for across, _ in corners], [up for _, up in corners]))
+def _label(name: str, mark: _Mark, right: int, above: int, *, is_visible: bool) -> dict[str, Any]:
+    return {
+        "name": name,
+        "x": mark.x.value,
+        "y": mark.y.value,
+        "text": f"<b>{html.escape(METHODS[name].title)}</b>",
+        "font": {"color": method_colour(name), "size": 13},
+        "bgcolor": _PAPER,
+        "borderpad": 1,
+        "opacity": 0.92,
+        "showarrow": False,
+        "visible": is_visible,
+        "xanchor": "left" if right > 0 else "right",
+        "yanchor": "bottom" if above > 0 else "top",
+        "xshift": 8 * right,
+        "yshift": 6 * above,
+    }
 
 
 def _alone(plot: go.Figure, marks: list[_Mark], axes: tuple[str, str]) -> None:
-    """Both models alone, and how good each is all the way across."""
-    for name in _ALONE:
-        colour, symbol = method_colour(name), method_symbol(name)[0]
+    """Both models alone, and a line across at the quality of each."""
+    for name, side, x in (("drafter_only", "right", 1), ("verifier_only", "left", 0)):
         own = [mark for mark in marks if mark.point.setting.method == name]
-        for mark in own:
-            line = {"color": colour, "width": 1, "dash": "dash"}
-            plot.add_shape(
-                type="line", xref="paper", x0=0, x1=1, y0=mark.y.value, y1=mark.y.value,
-                line=line, opacity=0.6, layer="below",
-            )  # fmt: skip
-        if own:
-            plot.add_annotation(
-                xref="paper", x=1 if name == "drafter_only" else 0, y=own[0].y.value, text=METHODS[name].title, name=name,
-                xanchor="right" if name == "drafter_only" else "left", yanchor="bottom", showarrow=False,
-                font={"color": _MUTED, "size": 12},
-            )  # fmt: skip
-            plot.add_scatter(
-                **_points(own, axes, colour),
-                mode="markers",
-                name=METHODS[name].title,
-                legendgroup=name,
-                marker={"color": colour, "symbol": symbol, "size": 13, "line": {"width": 3}},
-            )
+        if not own:
+            continue
+        colour, y = method_colour(name), own[0].y.value
+        dashed = {"color": colour, "width": 1, "dash": "dash"}
+        plot.add_shape(
+            type="line", xref="paper", x0=0, x1=1, y0=y, y1=y, line=dashed, opacity=0.6, layer="below"
+        )
+        plot.add_annotation(
+            **{"xref": "paper", "x": x, "y": y, "xanchor": side, "yanchor": "bottom", "showarrow": False},
+            text=METHODS[name].title,
+            name=name,
+            font={"color": _MUTED, "size": 12},
+        )
+        marker = {"color": colour, "symbol": method_symbol(name)[0], "size": 13, "line": {"width": 3}}
+        plot.add_scatter(
+            **_points(own, axes, colour),
+            mode="markers",
+            name=METHODS[name].title,
+            legendgroup=name,
+            marker=marker,
+        )
 
 
-def _claimed(plot: go.Figure, marks: list[_Mark]) -> None:
-    """A ring around the setting that the sweep's headline names."""
-    for mark in marks:
-        ring = {"symbol": "circle-open", "size": 22, "color": _INK, "line": {"width": 1.5}}
-        key = {"name": "what the headline says", "meta": "key", "hoverinfo": "skip"}
-        plot.add_scatter(x=[mark.x.value], y=[mark.y.value], mode="markers", marker=ring, **key)
+def _key(plot: go.Figure, mark: _Mark | None, words: str, **marker: Any) -> None:
+    """A symbol with its meaning in the legend, drawn at a mark or only there."""
+    place = {"x": [mark.x.value], "y": [mark.y.value]} if mark else {"x": [None], "y": [None]}
+    marker["color"] = _INK
+    plot.add_scatter(**place, mode="markers", marker=marker, name=words, meta="key", hoverinfo="skip")
 
 
 def _points(marks: list[_Mark], axes: tuple[str, str], colour: str) -> dict[str, Any]:
@@ -375,16 +296,18 @@ def _bars(found: list[Estimate], colour: str) -> dict[str, Any] | None:
 
 
 def _dress(
-    plot: go.Figure, axes: tuple[str, str], results: Results, temperature: float, *, empty: bool
+    plot: go.Figure, axes: tuple[str, str], results: Results, temperature: float, marks: list[_Mark]
 ) -> None:
     x, y = axes
+    lowest, highest = min((m.x.low for m in marks), default=0), max((m.x.high for m in marks), default=1)
+    margin = 0.06 * (highest - lowest or 1)
     axis = {
         "gridcolor": _GRID,
         "linecolor": _GRID,
         "zeroline": False,
         "fixedrange": True,
         "automargin": True,
-        "visible": not empty,
+        "visible": bool(marks),
     }
     better = "higher" if FIGURES[y].higher_is_better else "lower"
     plot.update_layout(
@@ -400,14 +323,17 @@ def _dress(
             "x": 0.015,
             "xanchor": "left",
         },
-        xaxis=axis | _axis(x, f"{COSTS[x]} (lower is cheaper)"),
+        # Set, since plotly would make room for labels.
+        xaxis=axis
+        | _axis(x, f"{COSTS[x]} (lower is cheaper)")
+        | {"range": [lowest - margin, highest + margin]},
         yaxis=axis | _axis(y, f"{QUALITIES[y]} ({better} is better)"),
         legend={"orientation": "h", "x": 0, "y": -0.16, "yanchor": "top", "font": {"size": 12}},
         hovermode="closest",
         hoverlabel={"bgcolor": _PAPER, "bordercolor": _MUTED, "font": {"color": _INK}, "align": "left"},
         dragmode=False,
     )
-    if empty:
+    if not marks:
         words = "No point has both of these figures."
         plot.add_annotation(text=words, showarrow=False, xref="paper", yref="paper", x=0.5, y=0.5)
 

@@ -1,7 +1,4 @@
-"""The tab Speed or quality: quality against cost for a pair, point by point down to the texts, recorded or swept live.
-
-Has the components and wires them; what their events do is the business of `tradeoff_events`.
-"""
+"""The tab Speed or quality: quality against cost for a pair, from each point down to its texts; recorded, or swept live."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from specviz.app.components.point_card import PointCard
 from specviz.app.figures.tradeoff import COSTS, DARK, QUALITIES
 from specviz.app.running import QUIET, wire_run
 from specviz.app.tabs.compare import Compare
-from specviz.app.tabs.tradeoff_controls import cost_controls, cost_presets, sweep_controls
+from specviz.app.tabs.tradeoff_controls import sweep_controls
 from specviz.app.tabs.tradeoff_events import TradeoffEvents
 from specviz.serving.service import Service
 
@@ -26,13 +23,20 @@ def tradeoff_tab(
 ) -> Component:
     """Build the tab's content: `recorded` is shown at once; a chosen text is opened in `compare`, one of the `tabs`.
 
-    Returns the pair of a sweep of one's own.
+    Returns the pair dropdown of a live sweep.
     """
-    presets = cost_presets(recorded.costs if recorded else None)
-    events = TradeoffEvents(service, compare, recorded, presets)
+    events = TradeoffEvents(service, compare, recorded)
     showing = gr.State(events.start)
-    x, y, temperature = _axes(events)
-    costs, preset, sliders = cost_controls(presets)
+    with gr.Row():
+        x = _axis("Cost (x)", COSTS, events.start.x, "tradeoff-x")
+        y = _axis("Quality (y)", QUALITIES, events.start.y, "tradeoff-y")
+        temperature = gr.Radio(
+            [(f"{each:g}", each) for each in events.temperatures],
+            value=events.start.temperature if recorded else None,
+            label="Temperature",
+            elem_id="tradeoff-temperature",
+            visible=recorded is not None,
+        )
     with gr.Row(elem_id="tradeoff-stage"):
         view = FigureView(events.first(), dark=DARK, elem_id="tradeoff-figure")
         card = PointCard(elem_id="tradeoff-card")
@@ -40,15 +44,8 @@ def tradeoff_tab(
     with gr.Accordion("Sweep it yourself", open=False):
         buttons, inputs = sweep_controls(PREFIX)
 
-    # The figure.
-    settings = [showing, x, y, *sliders]
     for axis in (x, y):
-        axis.input(events.redraw, settings, [view, costs], **QUIET)
-    for slider in sliders:
-        outputs = [view, costs, preset]
-        slider.input(events.redraw_own, settings, outputs, trigger_mode="always_last", **QUIET)
-    preset.input(events.set_preset, [showing, preset], [*sliders, view], **QUIET)
-    # The chosen point, and the text of it that is opened.
+        axis.input(events.redraw, [showing, x, y], view, **QUIET)
     temperature.input(events.set_temperature, [showing, temperature], [view, card], **QUIET)
     back.click(events.show_recorded, showing, [view, temperature, back, card], **QUIET)
     view.select(events.choose, showing, card, **QUIET)
@@ -65,21 +62,6 @@ def tradeoff_tab(
         check=lambda _, key, *__: service.check_pair(key),
     )
     return inputs[0]
-
-
-def _axes(events: TradeoffEvents) -> tuple[gr.Dropdown, gr.Dropdown, gr.Radio]:
-    offered = events.temperatures
-    with gr.Row():
-        x = _axis("Cost (x)", COSTS, events.start.x, "tradeoff-x")
-        y = _axis("Quality (y)", QUALITIES, events.start.y, "tradeoff-y")
-        temperature = gr.Radio(
-            [(f"{each:g}", each) for each in offered],
-            value=events.start.temperature if offered else None,
-            label="Temperature",
-            elem_id="tradeoff-temperature",
-            visible=bool(offered),
-        )
-    return x, y, temperature
 
 
 def _axis(label: str, offered: dict[str, str], chosen: str, elem_id: str) -> gr.Dropdown:

@@ -1,7 +1,6 @@
-"""The events of the tab Speed or quality: what each of them changes in what a session looks at, and on the page.
+"""The events of the tab Speed or quality: what each changes in the session's state and on the page.
 
-Knows the recorded sweep, the service for a live one, and the order of the outputs; the tab has the components.
-The texts of a point are a model's: they are shown as text only.
+The texts of a point are untrusted: they are shown as text only.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ import gradio as gr
 import plotly
 
 from specviz import __version__
-from specviz.analysis.sweep.cost_model import CostModel
 from specviz.analysis.sweep.folder import Recorded
+from specviz.analysis.sweep.grid import SweepGrid
 from specviz.analysis.sweep.results import Results
 from specviz.app.components.figure_view import figure_value
 from specviz.app.components.point_card import card_value
-from specviz.app.figures.tradeoff import MODELLED, figure
+from specviz.app.figures.tradeoff import figure
 from specviz.app.link import Pane, ranged
 from specviz.app.running import in_a_sentence
 from specviz.app.tabs.compare import Compare
 from specviz.app.tabs.panes import set_panes
-from specviz.app.tabs.tradeoff_controls import OWN, plan_of, progress_words
+from specviz.app.tabs.tradeoff_controls import plan_of
 from specviz.app.tabs.tradeoff_words import Text, asked, card, finding, source, texts_of
 from specviz.core.methods import METHODS, OWN_RULE
 from specviz.errors import StoppedError
@@ -35,43 +34,45 @@ from specviz.progress import Progress
 from specviz.serving.service import Service
 
 UPDATE_SECONDS = 1.0
-"""Least time between two drawings of a sweep that runs."""
-FIGURE_VERSION = "1"
-"""Of what the first figure shows and says of a sweep: raise it where that changes, so that none from before is shown."""
-NOTHING_RECORDED = "There is no recorded sweep in this copy of SpecViz; below you can make one yourself."
+"""Least time between two drawings of a running sweep."""
+FIGURE_VERSION = "2"
+"""Raise it when the figure or its words change: it is part of the key of the cached first figure."""
+NOTHING_RECORDED = "There is no recorded sweep in this copy of SpecViz; make one below."
 
 
 @dataclass
 class Showing:
-    """What one browser session looks at. Its events share it: while a sweep runs, the axes may be moved."""
+    """What one browser session looks at. Its events share it: the axes may change while a sweep runs.
+
+    Attributes:
+        temperature, x, y: what the figure shows.
+        is_live: whether it shows the session's own sweep, `live`, rather than the recorded one.
+        number: of live sweeps so far.
+        said, failure: a line below the figure, and one above it about what went wrong.
+        texts: of the chosen point.
+    """
 
     temperature: float
-    costs: CostModel
     x: str = "rejection_rate"
     y: str = "accuracy"
     is_live: bool = False
     live: Recorded | None = None
     number: int = 0
-    """Of the session's live sweeps, counted from 1."""
     said: str = ""
     failure: str = ""
     texts: list[Text] = field(default_factory=list)
-    """Of the chosen point."""
 
 
 class TradeoffEvents:
-    """One method an event; each takes the session's `Showing` first and returns updates for its outputs."""
+    """One method per event; each takes the session's `Showing` first and returns updates for its outputs."""
 
-    def __init__(
-        self, service: Service, compare: Compare, recorded: Recorded | None, presets: dict[str, CostModel]
-    ) -> None:
-        """Over the recorded sweep, if there is one, and the presets of costs, of which the first is set to begin with."""
-        self._service, self._compare = service, compare
-        self._recorded, self._presets = recorded, presets
+    def __init__(self, service: Service, compare: Compare, recorded: Recorded | None) -> None:
+        """Begin with the recorded sweep, if there is one."""
+        self._service, self._compare, self._recorded = service, compare, recorded
         self.temperatures = recorded.results.temperatures if recorded else []
         self._middle = self.temperatures[len(self.temperatures) // 2] if self.temperatures else 0.0
         failure = "" if recorded else NOTHING_RECORDED
-        self.start = Showing(self._middle, next(iter(presets.values())), failure=failure)
+        self.start = Showing(self._middle, failure=failure)
 
     def _sweep(self, now: Showing) -> Recorded | None:
         return now.live if now.is_live else self._recorded
@@ -81,7 +82,7 @@ class TradeoffEvents:
         sweep = self._sweep(now)
         if sweep is None:
             return figure_value(said=now.said, failure=now.failure)
-        plot = figure(sweep.results, temperature=now.temperature, x=now.x, y=now.y, costs=now.costs)
+        plot = figure(sweep.results, temperature=now.temperature, x=now.x, y=now.y)
         return figure_value(
             plot,
             csv=sweep.results.to_csv(),
@@ -95,7 +96,7 @@ class TradeoffEvents:
         )
 
     def first(self) -> str:
-        """`drawn` to begin with: cached, since drawing takes half a second of a start; see `FIGURE_VERSION`."""
+        """`drawn` to begin with, cached: drawing would take half a second at every start."""
         recorded = self._recorded
         if recorded is None or recorded.folder is None:
             return self.drawn(self.start)
@@ -106,37 +107,23 @@ class TradeoffEvents:
 
     # ---- what is drawn
 
-    def redraw(self, now: Showing, *settings: Any) -> list[Any]:
-        """Other axes, or other costs: the figure, and whether the row of costs is shown."""
-        now.x, now.y, drafter, per_token, draft_length = settings
-        now.costs = CostModel(drafter, per_token, int(draft_length))
-        return [self.drawn(now), gr.Row(visible=now.x == MODELLED)]
-
-    def redraw_own(self, now: Showing, *settings: Any) -> list[Any]:
-        """A cost was moved by hand: as `redraw`, and the preset."""
-        return [*self.redraw(now, *settings), OWN]
-
-    def set_preset(self, now: Showing, name: str) -> list[Any]:
-        """Another preset: the sliders and the figure."""
-        now.costs = self._presets.get(name, now.costs)
-        return [now.costs.drafter, now.costs.per_token, now.costs.draft_length, self.drawn(now)]
+    def redraw(self, now: Showing, x: str, y: str) -> str:
+        """Other axes: the figure."""
+        now.x, now.y = x, y
+        return self.drawn(now)
 
     def set_temperature(self, now: Showing, temperature: float) -> list[Any]:
         """Another temperature: the figure and the card."""
-        now.temperature = temperature
-        return [self.drawn(now), *self._hide(now)]
+        now.temperature, now.texts = temperature, []
+        return [self.drawn(now), ""]
 
     def show_recorded(self, now: Showing) -> list[Any]:
         """Back from a live sweep: the figure, the temperatures, the button itself, and the card."""
-        now.is_live, now.said, now.failure, now.temperature = False, "", "", self._middle
+        now.is_live, now.said, now.failure, now.temperature, now.texts = False, "", "", self._middle, []
         offered = _temperatures(self.temperatures, now.temperature)
-        return [self.drawn(now), offered, gr.Button(visible=False), *self._hide(now)]
+        return [self.drawn(now), offered, gr.Button(visible=False), ""]
 
     # ---- the chosen point and its texts
-
-    def _hide(self, now: Showing) -> list[Any]:
-        now.texts = []
-        return [""]
 
     def choose(self, now: Showing, event: gr.SelectData) -> Any:
         """A point was chosen: its card."""
@@ -146,10 +133,10 @@ class TradeoffEvents:
         if not sweep or not isinstance(index, int) or not 0 <= index < len(points):
             return gr.skip()
         now.texts = texts_of(sweep, points[index])
-        return card_value(card(sweep.results, points[index], now.texts, now.costs))
+        return card_value(card(sweep.results, points[index], now.texts))
 
     def open_in_compare(self, now: Showing, starts: int, event: gr.SelectData) -> list[Any]:
-        """A text of the card is to be opened: Compare's settings and panes, the tab shown, and the number that starts its run."""
+        """Open a text of the card: Compare's settings and panes, the tab shown, and the number that starts its run."""
         outputs = len(self._compare.settings) + len(self._compare.pane_outputs)
         sweep = self._sweep(now)
         index = event.index
@@ -171,17 +158,17 @@ class TradeoffEvents:
         *settings: Any,
     ) -> Iterator[list[Any]]:
         """Sweep a pair; the figure, the temperatures, the button back to the recorded sweep, and the card."""
-        now.is_live, now.live, now.said, now.failure = True, None, "", ""
+        now.is_live, now.live, now.said, now.failure, now.texts = True, None, "", "", []
         now.number += 1
         now.temperature = float(settings[2])
         offered, back = _temperatures([now.temperature], now.temperature), self._recorded is not None
-        yield [self.drawn(now), offered, gr.Button(visible=back), *self._hide(now)]
+        yield [self.drawn(now), offered, gr.Button(visible=back), ""]
         rest = [gr.skip()] * 3
         try:
             plan = plan_of(key, *settings)
             shown_at = time.monotonic()
             for sweep in self._service.sweep(key, plan, stop, progress, visitor=visitor):
-                now.live, now.said = sweep, progress_words(sweep.results, plan, False)
+                now.live, now.said = sweep, _progress_words(sweep.results, plan, "Sweeping")
                 if time.monotonic() - shown_at >= UPDATE_SECONDS:
                     yield [self.drawn(now), *rest]
                     shown_at = time.monotonic()
@@ -190,7 +177,7 @@ class TradeoffEvents:
         except Exception as error:
             now.failure = in_a_sentence(error)
         if now.live is not None:
-            now.said = progress_words(now.live.results, plan, True)
+            now.said = _progress_words(now.live.results, plan, "Stopped")
         elif not now.failure:
             now.failure = "Stopped before the first point was done."
         yield [self.drawn(now), *rest]
@@ -200,13 +187,20 @@ def _temperatures(offered: list[float], chosen: float) -> gr.Radio:
     return gr.Radio([(f"{each:g}", each) for each in offered], value=chosen, visible=True)
 
 
+def _progress_words(results: Results, plan: SweepGrid, state: str) -> str:
+    """How far a sweep is, as a sentence; `state` is what it does where it is not done."""
+    done = sum(point.samples for point in results.points)
+    planned = sum(results.items * plan.trials_at(setting.temperature) for setting in plan.settings)
+    return f"{'Done' if done >= planned else state}: {done} of {planned} texts."
+
+
 def in_compare(text: Text, results: Results, temperature: float) -> list[Any]:
-    """Updates for the settings of Compare and its panes: this text again, beside both models and lossless decoding."""
+    """Updates for Compare's settings and panes: this text again, beside both models and lossless decoding."""
     plan = results.plan
     rule = METHODS[OWN_RULE].expression  # a sweep has no other
-    settings = {"pair": plan["pair"], "prompt": text.item.prompt, "rule": rule}
+    settings: dict[str, Any] = {"pair": plan.pair, "prompt": text.item.prompt, "rule": rule}
     settings |= {name: each.default for name, each in ranged().items()}
-    settings |= {"temperature": temperature, "max_new_tokens": plan["max_new_tokens"], "seed": text.seed}
+    settings |= {"temperature": temperature, "max_new_tokens": plan.max_new_tokens, "seed": text.seed}
     others = (Pane(name, 0.0, text.pane.draft_length) for name in ("verifier_only", "drafter_only", "speed"))
     panes = tuple(dict.fromkeys((text.pane, *others)))
     return [*settings.values(), *set_panes(panes)]

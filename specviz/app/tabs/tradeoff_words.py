@@ -1,7 +1,4 @@
-"""What the tab Speed or quality says in words: the finding, what was asked, and the card of a chosen point.
-
-Knows sweeps and their figures; what it returns is plain text for the components, and part of it a model's. Draws nothing.
-"""
+"""The words of the tab Speed or quality: the finding, what was asked, and the card of a chosen point. All plain text."""
 
 from __future__ import annotations
 
@@ -9,15 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from specviz.analysis.sweep.bootstrap import REPLICATES
 from specviz.analysis.sweep.claim import claim
-from specviz.analysis.sweep.cost_model import CostModel
+from specviz.analysis.sweep.estimates import REPLICATES
 from specviz.analysis.sweep.folder import Recorded
-from specviz.analysis.sweep.grid import SweepGrid
 from specviz.analysis.sweep.items import ARITHMETIC, Item
-from specviz.analysis.sweep.results import FIGURES, Estimate, Point, Results
-from specviz.analysis.sweep.sample import Sample
-from specviz.app.figures.tradeoff import COSTS, MODELLED, cost, differences, number
+from specviz.analysis.sweep.results import FIGURES, Estimate, Point, Results, Sample
+from specviz.app.figures.tradeoff import differences, number
 from specviz.app.link import Pane
 from specviz.core.methods import METHODS
 
@@ -39,9 +33,10 @@ class Text:
 
 
 def finding(results: Results, temperature: float) -> list[str]:
-    """The sweep's claim at this temperature: the headline, then the sentences that qualify it."""
+    """The sweep's claim at this temperature: the headline, then its details."""
     found = claim(results, temperature)
-    return [found.headline, *found.details]
+    brackets = f"In brackets: 95\u00a0% intervals over {results.items:,} questions."
+    return [found.headline, *found.details, brackets] if found.details else [found.headline]
 
 
 def source(results: Results, temperature: float) -> str:
@@ -53,87 +48,67 @@ def source(results: Results, temperature: float) -> str:
 
 
 def asked(sweep: Recorded) -> list[list[str]]:
-    """Task, items and intervals, each as a word and what it is, with an example."""
+    """What was measured, as pairs of a term and its meaning."""
     plan = sweep.results.plan
     kinds = Counter(item.kind for item in sweep.items)
     items = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     said = [
         [
             "Task",
-            f"{len(sweep.items)} questions ({items}), each put to every method at every lenience and temperature with the "
-            f"same coins; answers of at most {plan['max_new_tokens']} tokens, draft length {plan['draft_length']}.",
+            f"{len(sweep.items)} questions ({items}), each asked with the same coins at every setting; answers of at most "
+            f"{plan.max_new_tokens} tokens, draft length {plan.draft_length}.",
         ]
     ]
     if example := next((item for item in sweep.items if item.answers), None):
-        how = (
-            "The last number counts"
-            if example.kind == ARITHMETIC
-            else "It counts where it stands in the answer as whole words"
-        )
-        said.append(["For example", f"{_cut(example.prompt)} Right: {' or '.join(example.answers)}. {how}."])
-    said += [
-        [
-            "Accuracy",
-            "The share of the questions that were answered right. What else an answer says does not matter.",
-        ],
+        right = "The last number counts" if example.kind == ARITHMETIC else "The words must be in the answer"
+        said.append(["Example", f"{_cut(example.prompt)} Right: {' or '.join(example.answers)}. {right}."])
+    return [
+        *said,
+        ["Accuracy", "The share of the questions answered right. The rest of an answer does not matter."],
         [
             "Rejection rate",
-            "Rejected ÷ examined draft tokens: the paper’s cost. Each rejection ends a block and costs a pass of the verifier.",
+            "Rejected ÷ examined draft tokens, the paper’s cost: each rejection ends a block and costs a verifier pass.",
         ],
         [
             "Intervals",
-            f"The middle 95\u00a0% of {REPLICATES:,} resamples of the questions. They say how much hangs on which questions were "
-            "asked. Two methods answered the same ones, so that their difference is often surer than their bars suggest.",
+            f"The middle 95 % of {REPLICATES:,} resamples of the questions: how much depends on which questions were asked. "
+            "All methods answered the same ones, so a difference is often surer than two bars suggest.",
         ],
     ]
-    return said
 
 
 def texts_of(sweep: Recorded, point: Point) -> list[Text]:
     """The texts of a point, `MAX_TEXTS` at most, each beside the verifier's own of the same item and trial."""
-    settings = SweepGrid.from_record(sweep.results.plan).settings
+    settings = sweep.results.plan.settings
     verifier = sweep.results.point(point.setting.temperature, "verifier_only")
     others = sweep.samples(settings.index(verifier.setting)) if verifier else []
     beside = {(sample.item, sample.trial): sample for sample in others}
-    pane = Pane(point.setting.method, point.setting.lenience, sweep.results.plan["draft_length"])
+    pane = Pane(point.setting.method, point.setting.lenience, sweep.results.plan.draft_length)
     return [
         Text(pane, sweep.items[own.item], own.seed, own, beside.get((own.item, own.trial)))
         for own in sweep.samples(settings.index(point.setting))[:MAX_TEXTS]
     ]
 
 
-def card(results: Results, point: Point, texts: list[Text], costs: CostModel) -> dict[str, Any]:
-    """A point's card: four figures, each beside the verifier's own, and its texts.
+def card(results: Results, point: Point, texts: list[Text]) -> dict[str, Any]:
+    """A point's card: up to four figures, each beside the verifier's own, and its texts.
 
-    Begins with the first text that is not the verifier's, since that shows what the method changes.
+    It begins with the first text that differs from the verifier's.
     """
     verifier = results.point(point.setting.temperature, "verifier_only")
-    quality = next((name for name in FIGURES if FIGURES[name].is_quality and name in point.figures), None)
-    latency = "relative_latency" if "relative_latency" in point.figures else MODELLED
-    figures = []
-    for name in filter(None, (quality, "rejection_rate", "verifier_calls", latency)):
-        own, other = _value(point, name, costs), _value(verifier, name, costs)
-        if own:
-            figures.append(
-                {
-                    "title": COSTS.get(name) or FIGURES[name].title,
-                    "value": number(name, own.value),
-                    "interval": ""
-                    if own.low == own.high
-                    else f"{number(name, own.low)} to {number(name, own.high)}",
-                    "beside": f"verifier {number(name, other.value)}" if other else "",
-                }
-            )
+    quality = next(name for name in FIGURES if name in point.figures)
+    shown = [
+        _figure(name, point.figures[name], verifier.figures.get(name) if verifier else None)
+        for name in (quality, "rejection_rate", "verifier_calls", "relative_latency")
+        if name in point.figures
+    ]
+    said = f"{point.samples:,} texts at temperature {point.setting.temperature:g}. {FIGURES[quality].title}: "
+    compared = differences(point, quality)
     changed = (at for at, text in enumerate(texts) if text.verifier and text.own.text != text.verifier.text)
     return {
         "title": point.setting.title,
-        "said": [
-            f"{point.samples:,} texts at temperature {point.setting.temperature:g}. {FIGURES[quality].title}: "
-            f"{'; '.join(found)}."
-        ]
-        if quality and (found := differences(point, quality))
-        else [],
-        "figures": figures,
+        "said": [f"{said}{'; '.join(compared)}."] if compared else [],
+        "figures": shown,
         "texts": [
             {
                 "prompt": _cut(text.item.prompt),
@@ -148,8 +123,14 @@ def card(results: Results, point: Point, texts: list[Text], costs: CostModel) ->
     }
 
 
-def _value(point: Point | None, name: str, costs: CostModel) -> Estimate | None:
-    return cost(point, name, costs) if point else None
+def _figure(name: str, own: Estimate, verifier: Estimate | None) -> dict[str, str]:
+    ends = f"{number(name, own.low)} to {number(name, own.high)}"
+    return {
+        "title": FIGURES[name].title,
+        "value": number(name, own.value),
+        "interval": "" if own.low == own.high else ends,
+        "beside": f"verifier {number(name, verifier.value)}" if verifier else "",
+    }
 
 
 def _shown(sample: Sample | None, who: str) -> dict[str, Any] | None:

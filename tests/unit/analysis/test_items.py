@@ -21,34 +21,25 @@ def score(kind: str, answers: tuple[str, ...], text: str) -> float | None:
 @pytest.mark.parametrize(
     ("answer", "text", "right"),
     [
-        ("7", "7", True),
         ("7", "The answer is 7.", True),
         ("7", "4 + 3 = **7**", True),
-        ("7", "It is 7.0, exactly", True),
-        ("7", "4 + 3=7", True),
         ("7", "The answer is: 12, no, 7!", True),
         ("7", "17", False),
-        ("7", "70", False),
         ("7", "7, then 8", False),
         ("7", "7.5", False),
-        ("7", "7 is 4 + 3", False),
         ("7", "-7", False),
         ("7", "seven", False),
-        ("7", "", False),
         ("7", "H7 or x7", False),
         ("7", "\uff17", True),
         ("7", "٧", True),
         ("1000", "1,000", True),
-        ("1,000", "1000", True),
         ("1000000", "There are 1,000,000.", True),
         ("0", "1,000", False),
         ("-3", "minus 3", True),
         ("-3", "It is Negative 3.", True),
-        ("-3", "= −3", True),
         ("-3", "3", False),
         ("3", "10 minus 3", True),
         ("3", "10-3", True),
-        ("3", "10 - 3", True),
         ("7", "9" * 5000, False),
     ],
 )
@@ -61,24 +52,16 @@ def test_in_arithmetic_the_last_number_decides(answer: str, text: str, right: bo
     ("answers", "text", "right"),
     [
         (("Paris",), "The capital of France is Paris.", True),
-        (("Paris",), "PARIS", True),
         (("Paris",), "**Paris**, of course", True),
-        (("Paris",), "_Paris_", True),
-        (("Paris",), "Paris's streets", True),
         (("Paris",), "Parisians live there", False),
-        (("Paris",), "Comparisons", False),
-        (("Paris",), "", False),
         (("Paris",), " \n\t\0", False),
         (("United States", "USA"), "in the united\nstates of America", True),
         (("United States", "USA"), "United we stand, says the States", False),
         (("twenty-four",), "Twenty four hours", True),
-        (("7", "seven"), "7 days", True),
         (("7", "seven"), "17 days", False),
         (("H2O",), "It is H₂O.", True),
-        (("Paris",), "Ｐａｒｉｓ", True),
         (("Straße",), "STRASSE", True),
         (("São Paulo",), "Sa\u0303o Paulo", True),
-        (("C++",), "It is C.", True),
         (("Paris",), "\ud800 Paris", True),
     ],
 )
@@ -89,29 +72,19 @@ def test_elsewhere_an_answer_must_stand_in_the_text_as_whole_words(
     assert score("factual", answers, text) == float(right)
 
 
-@pytest.mark.parametrize("kind", ["factual", ARITHMETIC])
-def test_an_item_without_answers_has_no_score(kind: str) -> None:
-    """Without an answer to check against there is no score, not a score of 0."""
-    assert score(kind, (), "7") is None
+def test_an_item_without_answers_has_no_score() -> None:
+    assert score(ARITHMETIC, (), "7") is score("factual", (), "7") is None
 
 
 def test_the_built_in_items_are_sound() -> None:
-    """Enough items of every kind, each with its own key and question, all with answers, all for the chat template."""
-    items = load_items().items
-    assert load_items().name == "built-in"
-    kinds = Counter(item.kind for item in items)
-    assert len(items) >= 150
+    """Enough of every kind, all different; repeating the question is never right, each of its answers by itself is."""
+    items = load_items()
+    kinds = Counter(item.kind for item in items.items)
     assert set(kinds) == {"factual", ARITHMETIC, "commonsense"}
     assert min(kinds.values()) >= 40
-    assert len({item.key for item in items}) == len({item.prompt for item in items}) == len(items)
-    assert all(item.answers and not item.raw for item in items)
-    assert all(len(set(item.answers)) == len(item.answers) for item in items)
-
-
-def test_no_question_contains_its_answer_and_every_answer_is_one() -> None:
-    """Repeating the question is never right; each of an item's answers by itself is."""
-    items = load_items()
+    assert len({item.prompt for item in items.items}) == len(items.items) >= 150
     for number, item in enumerate(items.items):
+        assert item.answers and not item.raw  # noqa: PT018
         assert items.score(number, item.prompt) == 0, item.key
         assert all(items.score(number, f"It is {answer}.") == 1 for answer in item.answers), item.key
 
@@ -126,13 +99,9 @@ def test_the_drafter_was_not_trained_on_a_question() -> None:
 def test_a_limit_keeps_the_first_of_every_kind_in_turn() -> None:
     """Few items cover all kinds evenly, and are the first of more."""
     everything = load_items().items
-    for limit in (1, 2, 3, 30, len(everything), len(everything) + 1):
-        few = load_items(limit=limit).items
-        assert few == everything[:limit]
-        counts = Counter(item.kind for item in few)
-        assert len(counts) == min(limit, 3)
-        if limit <= 30:
-            assert max(counts.values()) - min(counts.values()) <= 1
+    for limit in (1, 3, 30, len(everything) + 1):
+        assert load_items(limit=limit).items == everything[:limit]
+    assert set(Counter(item.kind for item in everything[:30]).values()) == {10}
 
 
 def test_a_file_of_ones_own_is_read_in_full(tmp_path: Path) -> None:
@@ -159,16 +128,13 @@ def test_a_file_of_ones_own_is_read_in_full(tmp_path: Path) -> None:
     ("content", "sentence"),
     [
         (b"", "is empty"),
-        (b"\n \n", "is empty"),
         (b"\xff\xfe\x00", "not UTF-8"),
         (b"prompt,answer\n", "Line 1 .* is not JSON"),
         (b'{"prompt": "secret"}\n{"prompt": ', "Line 2 .* is not JSON"),
         (b"[" * 100_000, "Line 1 .* is not JSON"),
-        (b'["secret"]', "is no object"),
         (b"null", "is no object"),
         (b'{"answers": ["secret"]}', 'has no "prompt"'),
         (b'{"prompt": " \\n"}', '"prompt" must be text with a word'),
-        (b'{"prompt": 3}', '"prompt" must be text with a word'),
         (b'{"prompt": "secret \\ud800"}', '"prompt" must be text with a word'),
         (b'{"prompt": "secret", "key": 3}', '"key" must be text'),
         (b'{"prompt": "secret", "kind": null}', '"kind" must be text'),
@@ -179,7 +145,6 @@ def test_a_file_of_ones_own_is_read_in_full(tmp_path: Path) -> None:
         (b'{"prompt": "secret", "answers": ["seven"], "kind": "arithmetic"}', "must be a number"),
         (b'{"prompt": "secret", "answer": ["7"]}', "has an unknown field"),
         (b'{"prompt": "a", "key": "secret"}\n{"prompt": "b", "key": "secret"}', "share a key"),
-        (b'{"prompt": "a", "key": "line-2"}\n{"prompt": "b"}', "share a key"),
     ],
 )
 def test_a_bad_file_is_refused_with_a_sentence(content: bytes, sentence: str, tmp_path: Path) -> None:
@@ -191,16 +156,9 @@ def test_a_bad_file_is_refused_with_a_sentence(content: bytes, sentence: str, tm
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("source", ["secret/missing.jsonl", ".", "", "secret\0"])
+@pytest.mark.parametrize("source", ["secret/missing.jsonl", ".", "secret\0"])
 def test_a_file_that_cannot_be_read_is_refused_with_a_sentence(source: str) -> None:
     """A missing file, a directory and a name that cannot be one are refused, without their path."""
     with pytest.raises(RequestError, match="cannot be read; give the path of one") as caught:
         load_items(source)
     assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("limit", [-1, 1.5, True, "3"])
-def test_a_limit_is_a_whole_number(limit: object) -> None:
-    """A limit below 0, or one that is no whole number, is refused."""
-    with pytest.raises(RequestError, match="whole number of at least 0"):
-        load_items(limit=limit)  # type: ignore[arg-type]

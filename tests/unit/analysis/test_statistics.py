@@ -1,8 +1,8 @@
-"""Quartiles and rounding, against numbers made by hand."""
+"""Quartiles against numbers made by hand."""
 
 from __future__ import annotations
 
-from specviz.analysis.statistics import quartiles, rounded
+from specviz.analysis.statistics import quartiles
 
 
 def test_quartiles_are_the_median_and_the_quartiles() -> None:
@@ -11,7 +11,3 @@ def test_quartiles_are_the_median_and_the_quartiles() -> None:
     assert (found.low, found.median, found.high, found.count) == (2.0, 3.0, 4.0, 5)
     assert quartiles([]) is None
     assert quartiles([7.0]) == quartiles([7.0, 7.0][:1])
-
-
-def test_rounding_keeps_six_digits_and_no_noise() -> None:
-    assert [rounded(value) for value in (1 / 3, -123456.78, 1e-13, 0.0)] == [0.333333, -123457.0, 0.0, 0.0]

@@ -11,15 +11,12 @@ import plotly.graph_objects as go
 import pytest
 
 from specviz.analysis.sweep.claim import claim
-from specviz.analysis.sweep.cost_model import CostModel
 from specviz.analysis.sweep.folder import open_recorded
 from specviz.analysis.sweep.grid import Setting, SweepGrid
 from specviz.analysis.sweep.results import Estimate, Point, Results
-from specviz.app.figures.tradeoff import COSTS, DARK, QUALITIES, cost, figure, number
+from specviz.app.figures.tradeoff import COSTS, DARK, QUALITIES, figure, number
 from specviz.core.methods import METHODS, PAPER
 from specviz.errors import RequestError
-
-COST_MODEL = CostModel(drafter=0.1, per_token=0.05, draft_length=3)
 
 
 def interval(value: float, by: float = 0.03) -> Estimate:
@@ -37,13 +34,12 @@ def made_point(setting: Setting) -> Point:
         trust = (setting.lenience - low) / (high - low)
         rejected = interval(0.62 * (1 - trust) ** (0.5 + index / 6))
     accuracy = 0.44 - 0.22 * trust ** (1 + index / 4) + 0.05 * math.sin(math.pi * trust) * (index - 3) / 4
-    latency = COST_MODEL.relative_latency(setting.method, 1 - rejected.value)
     figures = {
         "accuracy": interval(accuracy, 0.05),
         "log_probability": interval(-0.9 - 1.5 * trust),
         "distance": interval(0.4 * trust, 0.01),
         "rejection_rate": rejected,
-        "relative_latency": interval(1.05 * latency),
+        "relative_latency": interval(0.2 + rejected.value),
     }
     if setting.method != "drafter_only":
         figures["verifier_calls"] = interval(0.5 + 0.5 * rejected.value)
@@ -56,13 +52,10 @@ def made_point(setting: Setting) -> Point:
     return Point(setting, samples=96, tokens=2304, figures=figures, **own)
 
 
-def made_results(
-    methods: tuple[str, ...] = PAPER, temperatures: tuple[float, ...] = (0.0, 0.5), **more: Any
-) -> Results:
-    settings = SweepGrid(methods=tuple(methods), temperatures=tuple(temperatures)).settings
-    names = {"drafter": "SmolLM2 drafter 18M", "verifier": "SmolLM2-135M-Instruct", "dtype": "float32"}
-    plan = {"draft_length": 3, "max_new_tokens": 24, "seed": 0, "trials": 1, "pair": "embedded"} | more
-    return Results(plan, **names, items=96, points=tuple(made_point(setting) for setting in settings))
+def made_results(methods: tuple[str, ...] = PAPER, temperatures: tuple[float, ...] = (0.0, 0.5)) -> Results:
+    plan = SweepGrid(methods=methods, temperatures=temperatures)
+    points = tuple(made_point(setting) for setting in plan.settings)
+    return Results(plan, "SmolLM2 drafter 18M", "SmolLM2-135M-Instruct", "float32", 96, points)
 
 
 def of_points(plot: go.Figure) -> list[Any]:
@@ -73,14 +66,12 @@ def of_points(plot: go.Figure) -> list[Any]:
 @pytest.mark.parametrize("y", QUALITIES)
 def test_every_point_with_both_figures_is_drawn_where_they_say_with_its_intervals(x: str, y: str) -> None:
     """customdata leads back to the point; its position and error bars are its estimates; what lacks one is left out."""
-    results = made_results()
-    drawn = {}
-    for trace in of_points(figure(results, temperature=0.5, x=x, y=y, costs=COST_MODEL)):
+    results, drawn = made_results(), []
+    for trace in of_points(figure(results, temperature=0.5, x=x, y=y)):
         for at, index in enumerate(trace.customdata):
+            drawn.append(index)
             point = results.points[index]
-            drawn[index] = point
-            across, up = cost(point, x, COST_MODEL), point.figures[y]
-            assert across is not None
+            across, up = point.figures[x], point.figures[y]
             assert (trace.x[at], trace.y[at], trace.text[at]) == (across.value, up.value, point.setting.title)
             for bars, found in ((trace.error_x, across), (trace.error_y, up)):
                 if bars.array is None:
@@ -88,7 +79,7 @@ def test_every_point_with_both_figures_is_drawn_where_they_say_with_its_interval
                 else:
                     ends = (found.value - bars.arrayminus[at], found.value + bars.array[at])
                     assert ends == pytest.approx((found.low, found.high))
-    wanted = [p for p in results.at(0.5) if cost(p, x, COST_MODEL) and y in p.figures]
+    wanted = [point for point in results.at(0.5) if {x, y} <= point.figures.keys()]
     assert sorted(drawn) == sorted(results.points.index(point) for point in wanted)
     assert bool(wanted) == (y != "greedy_agreement")
 
@@ -99,13 +90,11 @@ def test_a_curve_runs_by_lenience_and_methods_look_different() -> None:
     shuffled = replace(results, points=results.points[::-1])
     traces = of_points(figure(shuffled, temperature=0.5))
     curves = [trace for trace in traces if trace.mode == "lines+markers"]
-    assert len(curves) == 7
     for trace in curves:
         leniences = [shuffled.points[index].setting.lenience for index in trace.customdata]
         assert leniences == sorted(leniences)
-    assert len({trace.line.color for trace in curves}) == 7
     plain = [{s for s in trace.marker.symbol if "star" not in s} for trace in curves]
-    assert len(set.union(*plain)) == 7
+    assert len(curves) == len({trace.line.color for trace in curves}) == len(set.union(*plain)) == 7
 
 
 def test_stars_mark_what_beats_both_and_the_legend_says_what_they_mean() -> None:
@@ -122,10 +111,10 @@ def test_stars_mark_what_beats_both_and_the_legend_says_what_they_mean() -> None
             seen.add(beats)
     assert seen == {"no", "yes", "surely"}
     plain = replace(results, points=tuple(replace(point, beats_both="no") for point in results.points))
-    names = {trace.name for trace in plot.data} - {
-        trace.name for trace in figure(plain, temperature=0.5).data
-    }
-    assert len(names) == 2
+    with_stars, without = (
+        {trace.name for trace in figure(each, temperature=0.5).data} for each in (results, plain)
+    )
+    assert len(with_stars - without) == 2
 
 
 @pytest.mark.parametrize(("y", "sign"), [("accuracy", 1), ("distance", -1)])
@@ -144,54 +133,9 @@ def test_nothing_outdoes_the_front_and_the_front_outdoes_all_else(y: str, sign: 
         )
 
 
-def test_both_models_alone_are_lines_across() -> None:
-    """A dashed line at the quality of each."""
-    results = made_results()
-    lines = {shape.y0 for shape in figure(results, temperature=0.0).layout.shapes}
-    alone = {
-        point.figures["accuracy"].value for point in results.at(0.0) if point.setting.method.endswith("_only")
-    }
-    assert lines == alone
-
-
-def test_modelled_latency_is_the_cost_models() -> None:
-    """At the point's acceptance, its interval turned around where more rejections cost more."""
-    point = made_results().point(0.5, "cascade_tokenV3", 0.3)
-    assert point is not None
-    found = cost(point, "modelled_latency", COST_MODEL)
-    rejected = point.figures["rejection_rate"]
-    assert found is not None
-    assert found.value == COST_MODEL.relative_latency("cascade_tokenV3", 1 - rejected.value)
-    assert found.low == COST_MODEL.relative_latency("cascade_tokenV3", 1 - rejected.low)
-    assert found.low < found.value < found.high
-    assert cost(point, "modelled_latency") is None
-    with pytest.raises(RequestError, match="needs the costs"):
-        figure(made_results(), temperature=0.5, x="modelled_latency")
+def test_another_axis_is_refused() -> None:
     with pytest.raises(RequestError, match="axes"):
         figure(made_results(), temperature=0.5, x="seed")
-
-
-def test_what_was_measured_stands_beside_what_is_modelled() -> None:
-    """From every modelled point a line leads to its measured latency; without measurements, and elsewhere, there is none."""
-    results = made_results()
-
-    def line(shown: Results, x: str) -> Any:
-        traces = figure(shown, temperature=0.5, x=x, costs=COST_MODEL).data
-        return next((trace for trace in traces if trace.name == "as measured here"), None)
-
-    drawn = line(results, "modelled_latency")
-    found = {
-        (drawn.x[at], drawn.y[at]): (drawn.x[at + 1], drawn.y[at + 1]) for at in range(0, len(drawn.x), 3)
-    }
-    for point in results.at(0.5):
-        modelled, right = cost(point, "modelled_latency", COST_MODEL), point.figures["accuracy"].value
-        assert found[modelled.value, right] == (point.figures["relative_latency"].value, right)
-    assert line(results, "relative_latency") is None
-    untimed = [
-        replace(p, figures={n: one for n, one in p.figures.items() if n != "relative_latency"})
-        for p in results.points
-    ]
-    assert line(replace(results, points=tuple(untimed)), "modelled_latency") is None
 
 
 def test_hovering_tells_the_numbers_and_their_intervals() -> None:
@@ -224,7 +168,7 @@ def test_names_from_a_file_are_text_and_an_empty_figure_says_so() -> None:
 
 
 def test_no_colour_of_the_figure_is_too_dark_for_a_dark_page() -> None:
-    """After the swap, every colour stands out from the dark panel by 3 to 1 at least, but for the all_settings."""
+    """After the swap, every colour stands out from the dark panel by 3 to 1 at least, but for the grid."""
 
     def light(colour: str) -> float:
         parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
@@ -258,22 +202,16 @@ def test_the_curves_that_matter_stand_out_and_have_their_names_beside_them() -> 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
 def test_no_name_lies_over_another(temperature: float) -> None:
-    """Of the shipped sweep's curves that matter: a letter takes 0.008 of the figure's width, a line 0.06 of its height."""
+    """In the recorded sweep: a letter takes 0.008 of the figure's width, a line 0.06 of its height."""
     recorded = open_recorded()
     assert recorded
-    results = recorded.results
-    plot = figure(results, temperature=temperature)
-    points = [
-        each.figures
-        for each in results.points
-        if each.setting.temperature == temperature and "rejection_rate" in each.figures
-    ]
+    points = [point.figures for point in recorded.results.at(temperature)]
     across, up = (
         max(values) - min(values)
         for values in ([each[name].value for each in points] for name in ("rejection_rate", "accuracy"))
     )
     boxes = []
-    for each in plot.layout.annotations:
+    for each in figure(recorded.results, temperature=temperature).layout.annotations:
         if each.visible and each.name in METHODS:
             wide, high = 0.008 * len(METHODS[each.name].title) * across, 0.06 * up
             left = each.x - wide * (each.xanchor == "right")

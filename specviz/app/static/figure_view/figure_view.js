@@ -20,7 +20,7 @@ import { CLOSED } from "../point_card/point_card.js";
 const NARROW = 600; // pixels
 const CHARACTERS = { circle: "●", "circle-open": "◯", square: "■", diamond: "◆", "triangle-up": "▲", "triangle-down": "▼", "triangle-left": "◄",
   "triangle-right": "►", "square-open": "□", "diamond-open": "◇", star: "★", "star-open": "☆",
-  pentagon: "⬟", hexagon: "⬢", cross: "✚", x: "✖", bowtie: "⧓", "triangle-ne": "◥" };
+  pentagon: "⬟", hexagon: "⬢", cross: "✚", x: "✖", bowtie: "⧓", hourglass: "⧗", "triangle-ne": "◥" };
 const FAINT = 0.22;
 const SAVED = { width: 1200, line: 22, characters: 105, plot: 620 }; // pixels, but for the characters of a line
 
@@ -183,7 +183,8 @@ function createFigureView(root, { plotly = null, dark = {}, onSelect = () => {} 
     const small = node.clientWidth < NARROW;
     const sized = (font) => ({ ...font, size: (font?.size ?? 12) * scale });
     const axis = (own) => ({ ...own, title: { ...own.title, font: sized(own.title.font) } });
-    const annotations = list(layout.annotations).map((own) => ({ ...own, bgcolor: own.bgcolor && layout.paper_bgcolor, font: sized(own.font) }));
+    // On a narrow screen the legend alone names the curves.
+    const annotations = list(layout.annotations).filter((own) => !small || !own.bgcolor).map((own) => ({ ...own, bgcolor: own.bgcolor && layout.paper_bgcolor, font: sized(own.font) }));
     return { data, layout: { ...layout, annotations, autosize: true, uirevision: true, paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)", height: (small ? 400 : 500) * scale, showlegend: false, title: { text: "" },
       margin: { ...layout.margin, t: 16 }, font: { ...sized(layout.font), family: style.fontFamily },

@@ -11,7 +11,7 @@ from torch import Tensor
 from specviz.core.compiled import backend_of
 from specviz.core.distributions import Distributions
 from specviz.core.methods import get_method
-from specviz.core.sampling import Warp, at, bounded
+from specviz.core.sampling import SamplingParameters, at, bounded
 from specviz.core.target import Target
 from specviz.models.pair import ModelPair
 from specviz.schema.trace import Run
@@ -100,7 +100,9 @@ def fidelity(run: Run, pair: ModelPair) -> Fidelity:
     distance = 0.0
     if drafter is not None:
         backend = backend_of(drafter, verifier)
-        distributions = Distributions(drafter, verifier, *Warp(*run.warp).computable(), backend=backend)
+        distributions = Distributions(
+            drafter, verifier, *SamplingParameters(*run.warp).computable(), backend=backend
+        )
         pi = Target.of(method, distributions, bounded(run.lenience)).pi()
         distance = float(backend.excess(pi, distributions.p).double().sum())
     likely = float(_log_likelihoods(verifier, tokens).sum())

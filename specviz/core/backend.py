@@ -26,9 +26,9 @@ class Backend:
         `out` [..., V] may be written to and returned.
         """
         if isinstance(temperature, Tensor):
-            heat = temperature.to(logits.dtype).unsqueeze(-1)
-            scaled = torch.softmax(logits / torch.where(heat > 0, heat, 1.0), dim=-1)
-            return torch.where(heat > 0, scaled, _one_hot_argmax(logits))
+            temperature = temperature.to(logits.dtype).unsqueeze(-1)
+            scaled = torch.softmax(logits / torch.where(temperature > 0, temperature, 1.0), dim=-1)
+            return torch.where(temperature > 0, scaled, _one_hot_argmax(logits))
         if temperature == 0:
             return _one_hot_argmax(logits)
         return torch.softmax(logits if temperature == 1 else logits / temperature, dim=-1)
@@ -82,6 +82,12 @@ class Backend:
     def largest(self, values: Tensor) -> Tensor:
         """The largest value of each row, [..., 1]."""
         return values.amax(-1, keepdim=True)
+
+    def nearest(self, values: Tensor, limit: Tensor) -> Tensor:
+        """The largest value of each row below a limit [..., 1], and the smallest from it on: [..., 2]; -inf or inf where there is none."""
+        below = values < limit
+        largest = torch.where(below, values, -torch.inf).amax(-1)
+        return torch.stack((largest, torch.where(below, torch.inf, values).amin(-1)), -1)
 
     def leading(self, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The `count` largest positive values of each row, in order, and their tokens: [..., count] each.

@@ -62,8 +62,10 @@ class CompiledBackend(Backend):
         """See `Backend.softmax`."""
         if out is None or not out.is_contiguous():
             out = torch.empty(logits.shape)
-        rows, heat = _rows(logits), _numbers(temperature, logits.shape[:-1], np.float64)
-        self._loops.softmax(rows, heat, _array(out, logits.shape, torch.float32).reshape(len(rows), -1))
+        rows, temperatures = _rows(logits), _numbers(temperature, logits.shape[:-1], np.float64)
+        self._loops.softmax(
+            rows, temperatures, _array(out, logits.shape, torch.float32).reshape(len(rows), -1)
+        )
         return out
 
     def draw(self, weights: Tensor, uniform: Tensor) -> Tensor:
@@ -98,6 +100,15 @@ class CompiledBackend(Backend):
         """See `Backend.largest`."""
         out = np.empty((*values.shape[:-1], 1), np.float32)
         self._loops.largest(_rows(values), values.shape[-1], out.reshape(-1))
+        return torch.from_numpy(out)
+
+    def nearest(self, values: Tensor, limit: Tensor) -> Tensor:
+        """See `Backend.nearest`."""
+        out, limits = (
+            np.empty((*values.shape[:-1], 2), np.float32),
+            _numbers(limit.squeeze(-1), values.shape[:-1]),
+        )
+        self._loops.nearest(_rows(values), values.shape[-1], limits, out.reshape(-1, 2))
         return torch.from_numpy(out)
 
     def leading(self, values: Tensor, count: int) -> tuple[Tensor, Tensor]:

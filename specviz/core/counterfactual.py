@@ -1,28 +1,30 @@
 """Counterfactuals: what the other methods, or another lenience, would have decided about the same draft tokens and coins.
 
-Pure functions on tensors, beside `target`: acceptance probabilities come from the rules themselves, flips from the rules solved for
-the lenience. A flip is a critical lenience at which the verdict (coin < acceptance) changes, and stays changed until the next
-flip. Knows no model, no trace and no page.
+Two halves. `readings` takes from the distributions, on their device, the few numbers of each position that rules ask for. `what_if`
+makes acceptance probabilities and flips of one position's numbers, on the host. A flip is a critical lenience at which the verdict
+(coin < acceptance) changes, and stays changed until the next flip. Knows no model, no trace and no page.
 """
 
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from specviz.core.backend import indicator, mixture
+from specviz.core.expression.solve import Readings, at_lenience, value_of
 from specviz.core.method import Method
 from specviz.core.methods import METHODS, PAPER
-from specviz.core.sampling import at, column
-from specviz.core.target import Target, accepted_share
+from specviz.core.target import Target
 
-FLIPS = 2
-"""A verdict changes at most twice as lenience grows: a token rule may accept, then reject, then trust."""
+_Q, _P = ("(v)", "q", 0), ("(v)", "p", 0)
 
 
+@lru_cache
 def alternatives(own: Method) -> list[Method]:
     """What a run of a method is compared with: the paper's nine, and itself."""
     nine = [METHODS[name] for name in PAPER]
@@ -34,103 +36,117 @@ def leniences(own: Method, lenience: float) -> dict[str, float]:
     return {other.name: other.default_lenience for other in alternatives(own)} | {own.name: lenience}
 
 
-def counterfactuals(own: Target, tokens: Tensor, coins: Tensor) -> tuple[Tensor, Tensor]:
-    """What the m `alternatives` of a target's method would have made of draft tokens `tokens` [...] with `coins` [...].
-
-    Returns:
-        Acceptance [..., m], the target's own among them.
-        Flips [..., m, 2]: leniences at which each method's verdict changes, ascending; infinity where none is left. Of a method
-        that cannot be solved for the lenience there are none.
-    """
-    others = _Alternatives(own, tokens, coins)
-    return others.acceptances(), others.flips()
+# ---- on the device
 
 
-class _Alternatives:
-    """The targets of the `alternatives`, and what they make of draft tokens [...]; what several ask is computed once."""
-
-    def __init__(self, own: Target, tokens: Tensor, coins: Tensor) -> None:
-        self._targets = [
-            own
-            if method.name == own.method.name
-            else Target.of(method, own.distributions, method.default_lenience)
-            for method in alternatives(own.method)
-        ]
-        self._distributions, self._tokens, self._coins = own.distributions, tokens, coins.double()
-        self._q, self._p = (at(each, tokens) for each in (own.distributions.q, own.distributions.p))
-        self._tests = [target.deferral_test(tokens) for target in self._targets]
-
-    def acceptances(self) -> Tensor:
-        """The acceptance [..., m] by each."""
-        found: dict[int, Tensor] = {}
-        sides = {
-            index: (*test, self._targets[index].deferred) for index, test in enumerate(self._tests) if test
-        }
-        if sides:  # all rules at once
-            score, threshold, deferred = (torch.stack(each, -1) for each in zip(*sides.values(), strict=True))
-            q, p = self._q.unsqueeze(-1), self._p.unsqueeze(-1)
-            accepted = accepted_share(mixture(q, p, score, threshold, deferred.squeeze(-2)), q)
-            found = dict(zip(sides, accepted.unbind(-1), strict=True))
-        each = enumerate(self._targets)
-        return torch.stack(
-            [found[i] if i in found else target.acceptance(self._tokens) for i, target in each], -1
-        )
-
-    def flips(self) -> Tensor:
-        """The leniences [..., m, 2] at which each verdict changes.
-
-        Every verdict is of one shape: accepted below one lenience (`until`), rejected from there on, accepted again from
-        another (`since`) on. Either may lie outside the method's range, and where `until` comes last nothing changes.
-        """
-        q, p, crossings = self._q.double(), self._p.double(), dict[int, Tensor]()
-        always = torch.full_like(q, math.inf)
-        # An untrusted token is accepted while this is below the mass of q on all untrusted tokens: 1 where none is trusted.
-        share = torch.where(p > 0, self._coins * q / p.clamp_min(torch.finfo(torch.float64).tiny), math.inf)
-        untrusted = torch.where(share < 1, math.inf, -math.inf)
-        ends = list[Tensor]()
-        for target, test in zip(self._targets, self._tests, strict=True):
-            method, both, score = target.method, self._distributions, target.score
-            if method.critical_lenience_of_coin is not None:
-                ends += [-always, method.critical_lenience_of_coin(both, q, p, self._coins)]
-            elif test is None or score is None or method.critical_lenience is None:
-                ends += [always, always]
-            elif not target.judges_tokens:
-                ends += [untrusted, method.critical_lenience(both, test[0].double())]
-            else:
-                own = test[0].double()
-                if id(score) not in crossings:  # several methods judge by the same score
-                    crossings[id(score)] = both.backend.crossing(score, both.q, share, own)
-                # The token is rejected once the threshold falls to the crossing, and trusted once it falls to its own score.
-                ends += method.critical_lenience(both, torch.stack((crossings[id(score)], own))).unbind()
-        both_ends = torch.stack(ends, -1).unflatten(-1, (-1, FLIPS))
-        low, high = _ranges(tuple(target.method.lenience_range for target in self._targets), q.device)
-        # At the lower end of its range nothing changes any more.
-        real = (both_ends[..., :1] < both_ends[..., 1:]) & (both_ends > low) & (both_ends <= high)
-        return torch.where(real & both_ends.isfinite(), both_ends, math.inf).sort(-1).values
+def readings(own: Target, tokens: Tensor, coins: Tensor) -> dict[Any, Tensor]:
+    """What `what_if` asks of positions with draft tokens `tokens` [...] and `coins` [...], by key: [...] each, of `nearest` [..., 2]."""
+    b = own.distributions
+    found: dict[Any, Tensor] = {key: b.reading(key, tokens) for key in _keys(own.method)}
+    least = torch.finfo(torch.float64).tiny
+    # An untrusted token is accepted while the mass of q on all untrusted tokens is above this.
+    q, p = found[_Q].double(), found[_P].double()
+    share = torch.where(p > 0, coins.double() * q / p.clamp_min(least), math.inf)
+    for method in alternatives(own.method):
+        if (score := _token_score(method)) is None:
+            continue
+        if method is not own.method:
+            deferred = Target.of(method, b, method.default_lenience).deferred
+            assert deferred is not None
+            found["deferred", method.name] = deferred.squeeze(-1)
+        if method.critical_lenience and ("crossing", score) not in found:
+            # The score that the threshold must fall to for the token to be rejected.
+            found["crossing", score] = b.backend.crossing(getattr(b, score[1]), b.q, share, found[score])
+    if own.judges_tokens and own.score is not None and own.threshold is not None:
+        found["nearest"] = b.backend.nearest(own.score, own.threshold)
+    return found
 
 
 @lru_cache
-def _ranges(ranges: tuple[tuple[float, float], ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Lower and upper ends of ranges [n], float64 [n, 1] each: copied to a device only once."""
-    low, high = torch.tensor(ranges, dtype=torch.float64, device=device).unsqueeze(-1).unbind(-2)
-    return low, high
+def _keys(own: Method) -> list[Any]:
+    """What the trees of a method's alternatives read."""
+    solved = (method for method in alternatives(own) if method.critical_lenience)
+    trees = (tree for method in solved for tree in method.trees.values())
+    leaves = (node for tree in trees for node in tree.walk() if not node.parts)
+    return list({_Q, _P} | {node.key for node in leaves if node.name not in ("number", "a")})
 
 
-def same_residual(target: Target) -> Tensor | None:
-    """The lenience range [..., 2] in which a rejection draws the same replacement; None where lenience does not matter.
+def _token_score(method: Method) -> Any:
+    """The key of the score by which a method judges token by token; None of one that does not, or is no single comparison."""
+    score = method.trees.get("score")
+    return score.key if score is not None and score.name == "(v)" else None
+
+
+# ---- on the host
+
+
+def what_if(
+    own: Method, read: Readings, acceptance: float, coin: float
+) -> tuple[list[float], list[list[float] | None]]:
+    """What the `alternatives` of a method would have made of a draft token that it accepts with `acceptance`, at a coin.
+
+    Returns:
+        Acceptance of each, and the leniences at which its verdict changes, ascending, at most two; None where they are not known.
+    """
+    others = alternatives(own)
+    found = [acceptance if method is own else _acceptance(method, read) for method in others]
+    return found, [_flips(method, read, coin) if method.solves else None for method in others]
+
+
+def _acceptance(method: Method, read: Readings) -> float:
+    """The acceptance by one of the paper's methods, at its default lenience."""
+    if not (method.drafts and method.verifies):
+        return float(not method.verifies)
+    if method.ratio:
+        ratio = _at_default(method, "ratio")(read)
+        return min(1.0, ratio) if ratio == ratio else 0.0
+    trusted = _at_default(method, "score")(read) >= _at_default(method, "threshold")(read)
+    deferred = read["deferred", method.name] if _token_score(method) else float(not trusted)
+    q = read[_Q]
+    return min(1.0, (q * trusted + read[_P] * deferred) / max(q, math.ulp(0.0)))
+
+
+@lru_cache
+def _at_default(method: Method, tree: str) -> Callable[[Readings], float]:
+    return value_of(at_lenience(method.trees[tree], method.default_lenience))
+
+
+def _flips(method: Method, read: Readings, coin: float) -> list[float]:
+    """The leniences at which a verdict changes.
+
+    Every verdict is of one shape: accepted below one lenience (`until`), rejected from there on, accepted again from another
+    (`since`) on. Either may lie outside the method's range, and where `until` comes last nothing changes.
+    """
+    critical, token_score = method.critical_lenience, _token_score(method)
+    if critical is None:
+        return []
+    if method.ratio:
+        until, since = -math.inf, critical(read, coin)
+    elif token_score:
+        until, since = critical(read, read["crossing", token_score]), critical(read, read[token_score])
+    else:
+        score = method.trees["score"]
+        until = math.inf if coin * read[_Q] < read[_P] else -math.inf
+        since = critical(read, 0.0 if score.has_lenience else value_of(score)(read))
+    low, high = method.lenience_range
+    if not until < since:
+        return []
+    # At the lower end of its range nothing changes any more.
+    return [end + 0.0 for end in (until, since) if low < end <= high and math.isfinite(end)]
+
+
+def same_residual(method: Method, read: Readings, lenience: float) -> list[float] | None:
+    """The lenience range in which a rejection draws the same replacement; None where lenience does not matter.
 
     A token rule draws the same one as long as it trusts the same set of tokens. Where it is not known when it does, or the
-    share of p depends on the lenience, the range is empty: the target's own lenience, twice.
+    share of p depends on the lenience, the range is empty: the method's own lenience, twice.
     """
-    method, score = target.method, target.score
-    if not (target.judges_tokens or method.share_of is not None) or not method.has_lenience:
+    judges_tokens = "nearest" in read
+    if not method.has_lenience or not (judges_tokens or method.share):
         return None
-    if score is None or target.threshold is None or method.critical_lenience is None:
-        own = torch.zeros_like(target.distributions.q[..., :1], dtype=torch.float64) + column(target.lenience)
-        return own.expand(*own.shape[:-1], 2)
-    # No score exceeds 1, so adding or subtracting 2 masks tokens: several times faster than `where` with booleans.
-    trusted = indicator(torch.ge, score, target.threshold).mul_(2)
-    highest, lowest = (score - trusted).amax(-1), (score - trusted.sub_(2)).amin(-1)
-    ends = torch.where(lowest >= 2, math.inf, lowest), torch.where(highest < 0, -math.inf, highest)
-    critical = [method.critical_lenience(target.distributions, end.double()) for end in ends]
-    return torch.stack(critical, -1).clamp(*method.lenience_range).nan_to_num()  # a record holds no infinity
+    if not judges_tokens or method.critical_lenience is None:
+        return [lenience, lenience]
+    low, high = method.lenience_range
+    ends = (min(max(method.critical_lenience(read, end), low), high) for end in reversed(read["nearest"]))
+    most = sys.float_info.max  # a record holds no infinity
+    return [min(max(end, -most), most) + 0.0 for end in ends]

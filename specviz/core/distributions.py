@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specviz.core.backend import TORCH, Backend, total
-from specviz.core.sampling import Number, Warp, distribution
+from specviz.core.sampling import Number, SamplingParameters, at, distribution
 
 Positions = Tensor | slice
 """Some of all positions, flattened: indices [n], or a run of them, which is selected without a copy."""
@@ -26,18 +26,20 @@ class Distributions:
         self,
         drafter_logits: Tensor | None,
         verifier_logits: Tensor | None,
-        *warp: Number,
+        *sampling: Number,
         backend: Backend = TORCH,
         **known: Tensor,
     ) -> None:
-        """From logits [..., V] and a `Warp`; `known`, by name, is what was already computed from them.
+        """From logits [..., V] and a `SamplingParameters`; `known`, by name, is what was already computed from them.
 
         Logits of which nothing is left to compute need not be given.
         """
         self.backend = backend
         self._logits: dict[str, Any] = {"q": drafter_logits, "p": verifier_logits}
-        self._warp = Warp(*warp)
-        self._plain = not any(isinstance(each, Tensor) for each in warp) and self._warp == Warp()
+        self._sampling = SamplingParameters(*sampling)
+        self._plain = (
+            not any(isinstance(each, Tensor) for each in sampling) and self._sampling == SamplingParameters()
+        )
         self._quantities: dict[tuple[str, str, int], Tensor] = {}
         self._source: tuple[Distributions, Positions] | None = None
         self.__dict__ |= known
@@ -63,12 +65,12 @@ class Distributions:
         return self.p if self._plain else self._compute("p1")
 
     def _compute(self, name: str) -> Tensor:
-        model, is_warped = name[0], name in ("q", "p")
+        model, is_sampled = name[0], name in ("q", "p")
         if self._source is None:
-            warp = self._warp if is_warped else Warp()
-            return distribution(self._logits[model], *warp, backend=self.backend)
+            sampling = self._sampling if is_sampled else SamplingParameters()
+            return distribution(self._logits[model], *sampling, backend=self.backend)
         whole, where = self._source
-        if is_warped or name in whole.__dict__:
+        if is_sampled or name in whole.__dict__:
             return select(getattr(whole, name), where)
         return distribution(select(whole._logits[model], where), backend=self.backend)
 
@@ -97,6 +99,11 @@ class Distributions:
     def total_variation(self) -> Tensor:
         """TV(q, p) [..., 1]."""
         return self.quantity("TV")
+
+    def reading(self, key: tuple[str, str, int], tokens: Tensor) -> Tensor:
+        """What a `Node.key` stands for at each position, with `tokens` [...] as the draft tokens: [...]."""
+        name, of, count = key
+        return at(getattr(self, of), tokens) if name == "(v)" else self.quantity(name, of, count).squeeze(-1)
 
     def quantity(self, name: str, of: str = "", count: int = 0) -> Tensor:
         """A number of each position [..., 1]: "max", "H" (entropy, in nats) or "top" (the `count`-th largest probability) of a

@@ -33,7 +33,17 @@ _ZERO, _ONE = _f4(0), _f4(1)
 
 _SIGNATURES: dict[str, tuple[Callable[..., Any], str]] = {}
 """The loops that Python calls, and their types, by name."""
-FIRST = ("crossing", "leading", "draw_residual", "draw", "mass_below", "excess", "largest", "softmax")
+FIRST = (
+    "crossing",
+    "leading",
+    "draw_residual",
+    "draw",
+    "mass_below",
+    "excess",
+    "largest",
+    "nearest",
+    "softmax",
+)
 """What rounds need beside the two loops of the draft pass."""
 
 
@@ -132,7 +142,7 @@ def _block_sum(block: Array, lanes: Array) -> float:
     return found
 
 
-# Fused products and sums are exacter, and the same at every place.
+# Fused products and sums are exacter, and the same in every lane.
 @njit(**_INNER, fastmath={"contract"})
 def _exponentials(row: Array, top: Any, scale: Any, out: Array) -> None:
     """exp((x - top) · scale), for x up to `top`."""
@@ -265,7 +275,14 @@ def _draw(row: Array, blocks: Array, uniform: float) -> int:
 
 @_compile("Tuple((i8, f4))(i8, i8, i8, i8, i8, f8, f8, b1)")
 def sample(
-    logits: int, known: int, count: int, out: int, size: int, temperature: float, uniform: float, sure: bool
+    logits: int,
+    known: int,
+    count: int,
+    out: int,
+    size: int,
+    temperature: float,
+    uniform: float,
+    confident: bool,
 ) -> tuple[int, Any]:
     """`softmax` of a row of logits to a row of `size`, and a `draw` from it: the token, and its `sampling.confidence` where wanted.
 
@@ -274,12 +291,12 @@ def sample(
     lanes, halves, blocks = np.empty(BLOCK, _f4), np.empty(BLOCK // 2), np.empty(-(-size // BLOCK))
     row, found, tokens = _row(logits, count if count else size), _row(out, size), _tokens(known, count)
     top, total, scale = _largest(row), 0.0, _ONE
-    if temperature > 0 or sure:
-        heat = temperature if temperature > 0 else 1.0
+    if temperature > 0 or confident:
+        divisor = temperature if temperature > 0 else 1.0
         if count:
-            scale = _weigh_known(row, tokens, top, heat, lanes, np.empty(count, _f4), found)
+            scale = _weigh_known(row, tokens, top, divisor, lanes, np.empty(count, _f4), found)
         else:
-            scale = _weigh(row, top, heat, lanes, found)
+            scale = _weigh(row, top, divisor, lanes, found)
     if temperature == 0:
         best = _first(row, top)
         token = tokens[best] if count else best
@@ -398,49 +415,35 @@ def _select(
     return pivot
 
 
-@_helper
-def _crossing(
-    score: Array,
-    weight: Array,
-    share: float,
-    own: Any,
-    tokens: Array,
-    spare: Array,
-    part: Array,
-    lanes: Array,
-) -> float:
-    """See `crossing`; the last four, two of them as long as the row, are overwritten."""
-    below, above, count = 0.0, 0.0, 0
-    for start in range(0, score.size, BLOCK):
-        block, weights = array_part(score, start, BLOCK), array_part(weight, start, BLOCK)
-        some = _i4(0)
-        for j in range(block.size):
-            part[j] = _ZERO if block[j] > own else weights[j]
-            some |= _i4(block[j] > own)
-        below += _block_sum(array_part(part, 0, block.size), lanes)
-        for j in range(block.size if some else 0):
-            if block[j] > own:
-                above += weights[j]
-                tokens[count] = start + j
-                count += 1
-    if not share < below + above:
-        return np.inf
-    if below > share:
-        return -np.inf
-    return _select(score, weight, tokens, spare, count, below, share)
-
-
 @_compile("void(i8[::1], i8[::1], i8, f8[::1], f4[::1], f8[::1])")
-def crossing(scores: Array, weights: Array, size: int, share: Array, own: Array, out: Array) -> None:
-    """The smallest score [n] above `own` [n] up to which weights exceed `share` [n].
+def crossing(scores: Array, weights: Array, size: int, shares: Array, own: Array, out: Array) -> None:
+    """The smallest score [n] above `own` [n] up to which weights exceed `shares` [n].
 
     -inf where those up to `own` already do, inf where all together do not.
     """
     part, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
     tokens, spare = np.empty(size, np.int64), np.empty(size, np.int64)
     for i in range(len(scores)):
-        score, weight = _row(scores[i], size), _row(weights[i], size)
-        out[i] = _crossing(score, weight, share[i], own[i], tokens, spare, part, lanes)
+        score, weight, share = _row(scores[i], size), _row(weights[i], size), shares[i]
+        below, above, count = 0.0, 0.0, 0
+        for start in range(0, size, BLOCK):
+            block, weighed = array_part(score, start, BLOCK), array_part(weight, start, BLOCK)
+            some = _i4(0)
+            for j in range(block.size):
+                part[j] = _ZERO if block[j] > own[i] else weighed[j]
+                some |= _i4(block[j] > own[i])
+            below += _block_sum(array_part(part, 0, block.size), lanes)
+            for j in range(block.size if some else 0):
+                if block[j] > own[i]:
+                    above += weighed[j]
+                    tokens[count] = start + j
+                    count += 1
+        if not share < below + above:
+            out[i] = np.inf
+        elif below > share:
+            out[i] = -np.inf
+        else:
+            out[i] = _select(score, weight, tokens, spare, count, below, share)
 
 
 @_compile("void(i8[::1], i8, f4[::1])")
@@ -450,6 +453,23 @@ def largest(values: Array, size: int, out: Array) -> None:
         out[i] = _largest(_row(values[i], size))
 
 
+@_compile("void(i8[::1], i8, f4[::1], f4[:,::1])")
+def nearest(values: Array, size: int, limits: Array, out: Array) -> None:
+    """The largest of `values` [n] below a limit [n], and the smallest from it on: [n, 2]."""
+    low, high = np.empty(BLOCK, _f4), np.empty(BLOCK, _f4)
+    for i in range(len(values)):
+        row, limit = _row(values[i], size), limits[i]
+        _fill(low, -np.inf)
+        _fill(high, -np.inf)
+        for start in range(0, size, BLOCK):
+            block = array_part(row, start, BLOCK)
+            for j in range(block.size):
+                below = block[j] < limit
+                low[j] = np.fmax(block[j] if below else _f4(-np.inf), low[j])
+                high[j] = np.fmax(_f4(-np.inf) if below else -block[j], high[j])
+        out[i, 0], out[i, 1] = _most(low), -_most(high)
+
+
 @_helper
 def _insert(start: int, block: Array, most: Array, tokens: Array) -> None:
     """Let the values of a block, which begins at `start`, into the largest so far and their tokens."""
@@ -457,11 +477,11 @@ def _insert(start: int, block: Array, most: Array, tokens: Array) -> None:
     for j in range(block.size):
         if not block[j] > most[last]:
             continue
-        place = last
-        while place and block[j] > most[place - 1]:
-            most[place], tokens[place] = most[place - 1], tokens[place - 1]
-            place -= 1
-        most[place], tokens[place] = block[j], start + j
+        index = last
+        while index and block[j] > most[index - 1]:
+            most[index], tokens[index] = most[index - 1], tokens[index - 1]
+            index -= 1
+        most[index], tokens[index] = block[j], start + j
 
 
 @_compile("void(i8[::1], i8, f4[:,::1], i8[:,::1])")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from specviz.core.distributions import Distributions
+    from specviz.core.expression.solve import Bound
     from specviz.core.sampling import Number
 
 Rule: TypeAlias = "Callable[[Distributions, Number], tuple[Tensor, Tensor]]"
@@ -35,7 +36,7 @@ OWN = "Your own"
 """The group of methods that are no part of SpecViz."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Method:
     """One method of the registry.
 
@@ -92,16 +93,12 @@ class Method:
     @cached_property
     def trees(self) -> dict[str, Node]:
         """The trees by name: "test" and, where it has two sides, its "score" and "threshold"; "ratio" and "share"."""
-        trees = {"ratio": self.ratio, "share": self.share}
-        found = {name: parse_number(text) for name, text in trees.items() if text}
-        if self.test is None:
-            return found
-        sides = compared(self.test)
-        return (
-            found
-            | {"test": self.test}
-            | (dict(zip(("score", "threshold"), sides, strict=True)) if sides else {})
-        )
+        texts = {"ratio": self.ratio, "share": self.share}
+        found = {name: parse_number(text) for name, text in texts.items() if text}
+        if self.test is not None:
+            found["test"] = self.test
+            found |= zip(("score", "threshold"), compared(self.test) or (), strict=False)
+        return found
 
     @cached_property
     def rule(self) -> Rule | None:
@@ -131,28 +128,16 @@ class Method:
         return compile_number(self.trees[name])
 
     @cached_property
-    def critical_lenience(self) -> Callable[[Distributions, Tensor], Tensor] | None:
-        """(distributions, score float64 [...]) -> the smallest lenience [...] at which that score passes the test.
+    def critical_lenience(self) -> Bound | None:
+        """(readings, score or coin) -> the smallest lenience at which that score passes the test, or that coin is below the ratio.
 
-        None without a test, or where its tree cannot be solved for the lenience.
+        None without a tree, or where it cannot be solved for the lenience.
         """
-        if self.test is None:
-            return None
-        from specviz.core.expression.solve import solve_test
+        from specviz.core.expression.solve import solve_ratio, solve_test
 
-        return solve_test(self.test, self.lenience_range)
-
-    @cached_property
-    def critical_lenience_of_coin(self) -> Callable[[Distributions, Tensor, Tensor, Tensor], Tensor] | None:
-        """(distributions, q(v), p(v), coin, float64 [...] each) -> the smallest lenience [...] at which coin < ratio.
-
-        None without a ratio, or where its tree cannot be solved for the lenience.
-        """
-        if not self.ratio:
-            return None
-        from specviz.core.expression.solve import solve_ratio
-
-        return solve_ratio(self.trees["ratio"], self.lenience_range)
+        if self.ratio:
+            return solve_ratio(self.trees["ratio"], self.lenience_range)
+        return solve_test(self.test, self.lenience_range) if self.test else None
 
     @property
     def score_label(self) -> str | None:
@@ -169,9 +154,7 @@ class Method:
     def solves(self) -> bool:
         """Whether critical leniences are known."""
         alone = not (self.drafts and self.verifies)
-        return (
-            alone or not self.has_lenience or bool(self.critical_lenience or self.critical_lenience_of_coin)
-        )
+        return alone or not self.has_lenience or self.critical_lenience is not None
 
     @property
     def has_rule(self) -> bool:

@@ -34,7 +34,7 @@ DRAFT, ACCEPT, RESAMPLE = range(3)
 """Columns of the table of uniforms: the drafter's draw, the acceptance coin, the draw from the residual."""
 
 
-class Warp(NamedTuple):
+class SamplingParameters(NamedTuple):
     """What turns logits into a request's distribution: arguments of `distribution`, each a number or a tensor [...]."""
 
     temperature: Number = 1.0
@@ -42,20 +42,22 @@ class Warp(NamedTuple):
     top_p: Number = 1.0
     min_p: Number = 0.0
 
-    def computable(self) -> Warp:
-        """The same distributions from settings that every computation holds, in float32 too; only for a warp of plain numbers.
+    def computable(self) -> SamplingParameters:
+        """The same distributions from settings that every computation holds, in float32 too; only for plain numbers.
 
         Beyond these bounds nothing changes any more: a temperature near 0 is greedy, one without bound uniform.
         """
-        heat, top_k, *others = self
-        assert isinstance(heat, float | int)
+        temperature, top_k, *others = self
+        assert isinstance(temperature, float | int)
         assert isinstance(top_k, float | int)
-        return Warp(bounded(heat) if heat > LEAST_TEMPERATURE else 0, min(top_k, MOST_TOKENS), *others)
+        return SamplingParameters(
+            bounded(temperature) if temperature > LEAST_TEMPERATURE else 0, min(top_k, MOST_TOKENS), *others
+        )
 
     @property
     def truncates(self) -> bool:
-        """Whether tokens are cut off; only for a warp of plain numbers."""
-        return self[1:] != Warp()[1:]
+        """Whether tokens are cut off; only for plain numbers."""
+        return self[1:] != SamplingParameters()[1:]
 
 
 def bounded(setting: float) -> float:
@@ -224,11 +226,6 @@ def uniforms(seed: int, start: int, stop: int) -> Tensor:
     """
     generator = np.random.Generator(np.random.PCG64(seed))
     return torch.from_numpy(generator.random((stop, 3))[start:])
-
-
-def draw(weights: Tensor, uniform: Tensor, backend: Backend = TORCH) -> Tensor:
-    """Inverse-CDF draws [...] by weights [..., V], which need not sum to 1, at uniforms [...]; never a token of weight 0."""
-    return backend.draw(weights, uniform)
 
 
 def confidence(

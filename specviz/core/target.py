@@ -111,7 +111,7 @@ class Target:
 
     def pi(self, tokens: Tensor | None = None) -> Tensor:
         """The distribution the method emits: pi [..., V], or pi(v) of `tokens` [..., m] alone."""
-        if not (self.method.drafts and self.method.verifies) or self._is_lossless:
+        if not (self.method.drafts and self.method.verifies) or self.is_lossless:
             return _of(self._own, tokens)
         q, p = _of(self.distributions.q, tokens), _of(self.distributions.p, tokens)
         if self.score is None or self.threshold is None or self.deferred is None:
@@ -120,7 +120,7 @@ class Target:
         return mixture(q, p, score, self.threshold, self.deferred)
 
     @cached_property
-    def _is_lossless(self) -> bool:
+    def is_lossless(self) -> bool:
         """Whether the method is known to be lossless at this lenience: pi is p."""
         if not self.method.ratio or self.method.share or isinstance(self.lenience, Tensor):
             return False
@@ -218,11 +218,6 @@ class Target:
         return score, self.threshold.squeeze(-1)
 
     # ---- some positions
-
-    def at_steps(self, index: Tensor) -> Target:
-        """The target at one of the K positions of each sequence: `index` [B]."""
-        count = self.distributions.q.shape[1]
-        return self.select(steps(len(index), index.device) * count + index)
 
     def select(self, where: Positions) -> Target:
         """The target at some positions only, flattened."""

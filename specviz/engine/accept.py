@@ -70,7 +70,7 @@ def accept(inputs: AcceptInputs, drafted: Drafted | None, verifier_logits: Tenso
         )
     else:
         verifier_logits = None
-    both = Distributions(drafter_logits, verifier_logits, *inputs.warp, backend=inputs.backend, **known)
+    both = Distributions(drafter_logits, verifier_logits, *inputs.sampling, backend=inputs.backend, **known)
     target = Target.of(method, both, inputs.lenience)
     decision = Decision(inputs, tokens, counts, drafter_logits, verifier_logits, target)
     if not method.verifies:

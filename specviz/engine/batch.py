@@ -253,5 +253,5 @@ class Batch:
 def _round_bytes(sequence: Sequence) -> int:
     """Bytes that a sequence's part of a round takes for each token of the vocabulary."""
     asked = sequence.request.draft_length
-    each = _ROUND_BYTES_MORE if sequence.warp.truncates or sequence.request.inspect else _ROUND_BYTES
+    each = _ROUND_BYTES_MORE if sequence.sampling.truncates or sequence.request.inspect else _ROUND_BYTES
     return each * (MAX_DRAFT_LENGTH if asked == AUTO else asked)

@@ -107,9 +107,9 @@ def _by_steps(inputs: DraftInputs, drafter: Runner) -> Drafted:
 def _distribution(inputs: DraftInputs, logits: Tensor, out: Tensor) -> Tensor:
     """q of logits [D, 1, V], written to `out`."""
     q = distribution(logits, inputs.temperature, out=out, backend=inputs.backend)
-    if inputs.warp is not None:
+    if inputs.sampling is not None:
         some = logits[inputs.truncating]
-        q[inputs.truncating] = distribution(some, *inputs.warp, backend=inputs.backend)
+        q[inputs.truncating] = distribution(some, *inputs.sampling, backend=inputs.backend)
     return q
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specviz.core.backend import Backend
 from specviz.core.method import Method
-from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, Penalty, Warp
+from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, Penalty, SamplingParameters
 from specviz.engine.draft_length import THRESHOLD, UNVERIFIED
 from specviz.engine.sequence import Sequence
 from specviz.engine.transfer import Array, upload
@@ -38,12 +38,12 @@ class DraftInputs:
         positions: the last token's, [D, 1].
         counts: K of each, [D].
         coins: uniforms of the next K draws, float64 [D, K].
-        penalty: repetition penalties; None where there are none.
-        banned: (slot, token id) of each banned token, [n, 2]; None where there are none.
+        penalty: repetition penalties, if any.
+        banned: (slot, token id) of each banned token, [n, 2], if any.
         temperature: one number, or [D, 1].
-        truncating, warp: the slots [t] whose distributions are truncated, and how; None where there are none.
+        truncating, sampling: the slots [t] whose distributions are truncated, and how; None where there are none.
         keeps_logits: the drafter's logits are asked for, or q1 may be made of them.
-        is_fused: the drafter runs its passes and draws in one call.
+        is_fused: drafting is fused.
         thresholds: of each slot, the confidence below which a draft token ends the draft; None where none does.
         backend: passes over the vocabulary.
     """
@@ -61,7 +61,7 @@ class DraftInputs:
     banned: Array
     temperature: Array
     truncating: Array
-    warp: Warp | None
+    sampling: SamplingParameters | None
     keeps_logits: bool
     is_fused: bool
     thresholds: tuple[float, ...] | None
@@ -113,7 +113,7 @@ class AcceptInputs:
         drafted, verified: their slots at drafter and verifier, for `select`; None where that is all in order.
         accept_coins, resample_coins: uniforms of the next K positions, float64 [B, K].
         records: whether any of them keeps a record.
-        warp, lenience: one number each, or [B, 1].
+        sampling, lenience: one number each, or [B, 1].
         backend: passes over the vocabulary.
     """
 
@@ -127,7 +127,7 @@ class AcceptInputs:
     accept_coins: Array
     resample_coins: Array
     records: bool
-    warp: Warp
+    sampling: SamplingParameters
     lenience: Array
     backend: Backend
 
@@ -202,8 +202,8 @@ def _draft_lengths(sequences: list[Sequence], automatic: int) -> Lengths:
 def _draft_inputs(drafter: Runner, lengths: Lengths, ends_early: bool, backend: Backend) -> DraftInputs:
     sequences: list[Sequence] = drafter.owners
     draft_lengths = [lengths[each] for each in sequences]
-    truncating = [slot for slot, each in enumerate(sequences) if each.warp.truncates]
-    is_plain = all(each.warp == Warp() for each in sequences)
+    truncating = [slot for slot, each in enumerate(sequences) if each.sampling.truncates]
+    is_plain = all(each.sampling == SamplingParameters() for each in sequences)
     tokens = np.zeros((len(sequences), 1 + max(draft_lengths)), np.int64)
     tokens[:, 0] = [each.ids[-1] for each in sequences]
     thresholds = tuple(THRESHOLD if each.chooses_draft_length else 0.0 for each in sequences)
@@ -217,16 +217,18 @@ def _draft_inputs(drafter: Runner, lengths: Lengths, ends_early: bool, backend: 
         coins=_coins(sequences, max(draft_lengths), DRAFT),
         penalty=_penalty(sequences),
         banned=_banned(sequences),
-        temperature=_shared([each.warp.temperature for each in sequences]),
+        temperature=_shared([each.sampling.temperature for each in sequences]),
         truncating=np.array(truncating, np.int64) if truncating else None,
-        warp=_warp([sequences[slot] for slot in truncating]) if truncating else None,
+        sampling=_sampling([sequences[slot] for slot in truncating]) if truncating else None,
         keeps_logits=any(
             each.request.return_logits
             or (not is_plain and ("q1" in each.method.reads or each.request.inspect))
             for each in sequences
         ),
         is_fused=drafter.is_fused
-        and not any(each.banned or each.warp.truncates or each.repetition_penalty != 1 for each in sequences),
+        and not any(
+            each.banned or each.sampling.truncates or each.repetition_penalty != 1 for each in sequences
+        ),
         thresholds=thresholds if ends_early and any(thresholds) and max(draft_lengths) > 1 else None,
         backend=backend,
     )
@@ -252,7 +254,7 @@ def _verify_inputs(verifier: Runner, drafter: Runner, lengths: Lengths) -> Verif
 
 def group_key(sequence: Sequence) -> tuple[str, str, bool]:
     """What sequences that are judged together have in common."""
-    return sequence.method.name, sequence.request.rule, sequence.warp.truncates
+    return sequence.method.name, sequence.request.rule, sequence.sampling.truncates
 
 
 def _groups(
@@ -278,7 +280,7 @@ def _groups(
                 accept_coins=_coins(group, length, ACCEPT) if method.verifies else None,
                 resample_coins=_coins(group, length, RESAMPLE) if method.verifies else None,
                 records=any(each.records for each in group),
-                warp=_warp(group),
+                sampling=_sampling(group),
                 lenience=_shared([each.lenience for each in group]),
                 backend=backend,
             )
@@ -316,8 +318,10 @@ def _shared(values: list[Any]) -> Any:
     return values[0] if len(set(values)) == 1 else np.array(values, np.float64)[:, None]
 
 
-def _warp(sequences: list[Sequence]) -> Warp:
-    return Warp(*(_shared(list(column)) for column in zip(*(each.warp for each in sequences), strict=True)))
+def _sampling(sequences: list[Sequence]) -> SamplingParameters:
+    return SamplingParameters(
+        *(_shared(list(column)) for column in zip(*(each.sampling for each in sequences), strict=True))
+    )
 
 
 def _coins(sequences: list[Sequence], count: int, kind: int) -> np.ndarray:

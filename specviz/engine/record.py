@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.core.counterfactual import alternatives, counterfactuals, same_residual
+from specviz.core.counterfactual import readings, same_residual, what_if
 from specviz.core.distributions import Positions
 from specviz.core.sampling import ACCEPT, steps
 from specviz.engine.accept import Decision
@@ -92,17 +92,22 @@ def _explained(decision: Decision) -> dict[str, Tensor]:
     each = {"q": part.distributions.q} if inputs.method.drafts else {}
     each |= {"p": part.distributions.p} if inputs.method.verifies else {}
     count = max(sequence.request.inspect for sequence in inputs.sequences)
-    known: dict[int, tuple[Tensor, Tensor]] = {}  # pi may be q or p itself
-    for name, values in (each | {"pi": part.pi()}).items():
-        if id(values) not in known:
-            known[id(values)] = inputs.backend.leading(values, min(count, values.shape[-1]))
-        found[f"top_{name}"], found[f"top_{name}_ids"] = known[id(values)]
+    most: dict[str, list[Tensor]] = {}
+    for name, values in each.items():
+        most[name] = [*inputs.backend.leading(values, min(count, values.shape[-1]))]
+    if part.is_lossless or len(most) == 1:
+        most["pi"] = most["p" if inputs.method.verifies else "q"]
+    elif part.deferred is not None and not part.judges_tokens:  # pi is q or p
+        pairs = zip(most["q"], most["p"], strict=True)
+        most["pi"] = [torch.where(part.deferred > 0, p, q) for q, p in pairs]
+    else:
+        pi = part.pi()
+        most["pi"] = [*inputs.backend.leading(pi, min(count, pi.shape[-1]))]
+    for name, (probabilities, ids) in most.items():
+        found[f"top_{name}"], found[f"top_{name}_ids"] = probabilities, ids
     if tokens is not None and verdict is not None and decision.counts is not None:
         coins = first(inputs.accept_coins, tokens.shape[1]).flatten()[where]
-        found["others"], found["flips"] = counterfactuals(part, tokens.flatten()[where], coins)
-        rejects = not reads_freely(tokens) or bool((verdict.accepted < decision.counts).any())
-        if rejects and (same := same_residual(target.at_steps(verdict.last))) is not None:
-            found["same_residual"] = same
+        found |= {("read", key): each for key, each in readings(part, tokens.flatten()[where], coins).items()}
     return found
 
 
@@ -256,15 +261,14 @@ class _Readout:
         return Top(most_likely("q"), most_likely("p"), most_likely("pi"))
 
     def _what_if(self, step: int, accepted: bool) -> WhatIf:
-        others, found = (self._explained(name, step) for name in ("others", "flips"))
-        resampled = not accepted and "same_residual" in self._values
-        same = self._values["same_residual"][self._row] if resampled else None
-        known = [method.solves for method in alternatives(self._sequence.method)]
-        turns = [
-            [flip for flip in pair if math.isfinite(flip)] if solves else None
-            for pair, solves in zip(found, known, strict=True)
-        ]
-        return WhatIf(others, turns, same)
+        method, index = self._sequence.method, int(self._values["explained"][self._row]) + step
+        read = {name[1]: values[index] for name, values in self._values.items() if name[0] == "read"}
+        position = len(self._sequence.ids) + step
+        coin, acceptance = float(self._sequence.coins[position, ACCEPT]), self._number("acceptance", step)
+        others, flips = what_if(method, read, acceptance, coin)
+        return WhatIf(
+            others, flips, None if accepted else same_residual(method, read, self._sequence.lenience)
+        )
 
     def _keep_logits(self, count: int) -> None:
         decision = self._decision

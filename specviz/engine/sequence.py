@@ -13,7 +13,7 @@ from torch import Tensor
 from specviz.core.counterfactual import leniences
 from specviz.core.method import Method
 from specviz.core.methods import get_method
-from specviz.core.sampling import Warp, bounded, uniforms
+from specviz.core.sampling import SamplingParameters, bounded, uniforms
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair
 from specviz.models.tokenizer import Detokenizer, TokenLabels, encode_prompt, forbidden_ids
@@ -30,7 +30,7 @@ class Sequence:
             round, so that an accepted block needs no bonus token and a rejection no second reading.
         coins: uniforms of all its positions, float64 [positions, 3].
         banned: ids that are never drafted nor emitted.
-        warp: temperature and truncation of its distributions, as they are computed.
+        sampling: temperature and truncation of its distributions, as they are computed.
         lenience: as it is computed; 0 of a method that has none.
         repetition_penalty: the request's, or the pair's own.
         records: whether rounds and tokens are recorded in `run`; False keeps the token ids alone.
@@ -49,7 +49,7 @@ class Sequence:
         self.index = index
         self.request = request
         self.method: Method = get_method(request.method, request.rule)
-        self.warp = Warp(*request.warp).computable()
+        self.sampling = SamplingParameters(*request.warp).computable()
         self.lenience = bounded(float(request.lenience or 0.0))
         self.repetition_penalty = _repetition_penalty(request, pair)
         self.labels = labels

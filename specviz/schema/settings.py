@@ -29,7 +29,7 @@ class Setting:
         excludes_low: `low` itself is not valid.
         word: a valid value that is no number.
         endpoints: endpoints that take it; "pane" is each pane of `compare`.
-        warps: whether it is a sampling parameter, a field of `specviz.core.sampling.Warp`.
+        warps: whether it is a sampling parameter, a field of `specviz.core.sampling.SamplingParameters`.
         added: whether it is newer than version 4 of traces; a trace without it means its default.
         name, kind, default: of its field; `kind` is the type for clients, if it differs from the field's.
     """
@@ -106,7 +106,7 @@ class Settings:
 
     @property
     def warp(self) -> tuple[Any, ...]:
-        """The sampling parameters, as fields of `specviz.core.sampling.Warp`."""
+        """The sampling parameters, as fields of `specviz.core.sampling.SamplingParameters`."""
         return tuple(getattr(self, name) for name in _WARPS)
 
 

@@ -37,7 +37,7 @@ _PAIRS = {"TV": ("q", "p"), "JS": ("q1", "p1")}
 """What is read off two distributions."""
 _SLOW = {"exp": 6, "log": 6, "sqrt": 2, "/": 2}
 
-# One character each, so that a place in the text stays the same place.
+# One character each, so that positions in the text stay the same.
 _PLAIN = str.maketrans({"α": "a", "−": "-", "–": "-", "·": "*", "×": "*", "₁": "1"})
 _SPACE = " \t\r\n"
 _WORD = re.compile(
@@ -80,6 +80,11 @@ class Node:
     def is_quantity(self) -> bool:
         """Whether it is read off the distributions, and not computed from other parts."""
         return not self.parts and self.level > Level.SETTING
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What identifies a quantity, or the probability of a token."""
+        return self.name, self.of, int(self.value)
 
     @property
     def has_lenience(self) -> bool:
@@ -129,7 +134,7 @@ def parse(text: str) -> Node:
     """The tree of a rule.
 
     Raises:
-        RuleError: it is not one; with a sentence and the place.
+        RuleError: it is not one; with a sentence and the position.
     """
     if not isinstance(text, str) or not text.strip():
         raise RuleError("A rule is empty: write a comparison such as p1(v) >= (1 - a) * max p1.", "", 0)
@@ -363,52 +368,41 @@ class _Parser:
 
 # ---- typeset
 
-_BINDING = {
-    "or": 1,
-    "and": 2,
-    "not": 3,
-    **dict.fromkeys(COMPARISONS, 4),
-    "+": 5,
-    "-": 5,
-    "*": 6,
-    "/": 6,
-    "negative": 7,
+_OPERATORS = {
+    "or": (1, " or "),
+    "and": (2, " and "),
+    "not": (3, "not "),
+    ">=": (4, " ≥ "),
+    "<=": (4, " ≤ "),
+    ">": (4, " > "),
+    "<": (4, " < "),
+    "+": (5, " + "),
+    "-": (5, " − "),
+    "*": (6, "·"),
+    "/": (6, " / "),
+    "negative": (7, "−"),
 }
-_SIGNS = {
-    ">=": " ≥ ",
-    "<=": " ≤ ",
-    ">": " > ",
-    "<": " < ",
-    "+": " + ",
-    "-": " − ",
-    "*": "·",
-    "/": " / ",
-    "and": " and ",
-    "or": " or ",
-}
+"""How tightly each operator binds, and its sign."""
+_QUANTITIES = {"a": "α", "TV": "TV(q, p)", "JS": "JS(q₁, p₁)", "(v)": "{}(v)", "max": "max {}", "H": "H({})"}
 
 
 def typeset(node: Node) -> str:
     """A tree as it is shown: `p₁(v) ≥ (1 − α)·max p₁`, with as few parentheses as it takes."""
-    name = node.name
+    name, of = node.name, node.of.replace("1", "₁")
     if name == "number":
         return f"{node.value:.0f}" if node.value.is_integer() else f"{node.value:g}"
-    if name in ("a", "TV", "JS"):
-        return {"a": "α", "TV": "TV(q, p)", "JS": "JS(q₁, p₁)"}[name]
-    if node.of:
-        of = node.of.replace("1", "₁")
-        return {"(v)": f"{of}(v)", "max": f"max {of}", "H": f"H({of})", "top": f"top({node.value:g}, {of})"}[
-            name
-        ]
+    if name == "top":
+        return f"top({node.value:g}, {of})"
+    if not node.parts:
+        return _QUANTITIES[name].format(of)
     if name in FUNCTIONS:
         return f"{name}({', '.join(map(typeset, node.parts))})"
-    binding = _BINDING[name]
-    if name in ("not", "negative"):
-        return ("not " if name == "not" else "−") + _within(node.parts[0], binding)
-    left, right = node.parts  # what stands on the right of − and / is not theirs unless in parentheses
-    return _within(left, binding) + _SIGNS[name] + _within(right, binding + (name in ("-", "/")))
+    binding, sign = _OPERATORS[name]
+    *left, right = node.parts  # what stands on the right of − and / is not theirs unless in parentheses
+    before = [_within(part, binding) for part in left]
+    return "".join(before) + sign + _within(right, binding + (name in ("-", "/")))
 
 
 def _within(node: Node, binding: int) -> str:
-    text = typeset(node)
-    return f"({text})" if _BINDING.get(node.name, 9) < binding else text
+    own, _ = _OPERATORS.get(node.name, (9, ""))
+    return f"({typeset(node)})" if own < binding else typeset(node)

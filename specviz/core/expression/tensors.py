@@ -100,7 +100,7 @@ def _least(left: float, right: float) -> float:
     return math.nan if left != left or right != right else min(left, right)
 
 
-_ON_NUMBERS: dict[str, Callable[..., float]] = {
+NUMBERS: dict[str, Callable[..., float]] = {
     "+": lambda left, right: left + right,
     "-": lambda left, right: left - right,
     "*": lambda left, right: left * right,
@@ -119,6 +119,7 @@ _ON_NUMBERS: dict[str, Callable[..., float]] = {
     "or": lambda left, right: max(left, right),
     "not": lambda truth: 1 - truth,
 }
+"""Operators and functions of numbers: of two, where they take more; a division by zero, or what is no number, raises nothing."""
 _ON_TENSORS: dict[str, Callable[..., Tensor]] = {
     "+": torch.add,
     "-": torch.sub,
@@ -144,9 +145,9 @@ def apply(name: str, *values: Value) -> Value:
     """An operator or a function of numbers or tensors; of more than two one after the other."""
     if len(values) > 2:
         return reduce(partial(apply, name), values)
-    if not any(isinstance(value, Tensor) for value in values):
-        return _ON_NUMBERS[name](*values)
-    like = next(value for value in values if isinstance(value, Tensor))
+    like = next((value for value in values if isinstance(value, Tensor)), None)
+    if like is None:
+        return NUMBERS[name](*values)
     return _ON_TENSORS[name](*(as_tensor(value, like) for value in values))
 
 
@@ -162,7 +163,7 @@ def compile_value(node: Node) -> Compiled:
     if node.name == "(v)":
         return lambda context: _probabilities(context, node.of)
     if node.is_quantity:
-        return lambda context: context[0].quantity(node.name, node.of, int(node.value))
+        return lambda context: context[0].quantity(*node.key)
     parts = [(compile_value(part), part.level is Level.SETTING < node.level) for part in node.parts]
 
     def compute(context: Context) -> Value:

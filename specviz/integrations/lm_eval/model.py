@@ -15,7 +15,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from specviz.analysis.quality import read_logits
 from specviz.core.methods import get_method
-from specviz.core.sampling import Warp
+from specviz.core.sampling import SamplingParameters
 from specviz.core.target import target_distribution
 from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Finished
@@ -29,7 +29,7 @@ from specviz.schema.settings import Request
 
 _TOKEN_LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 """A task's names for the maximum of new tokens; the first one given counts."""
-_SAMPLING = (*Warp._fields, "repetition_penalty")
+_SAMPLING = (*SamplingParameters._fields, "repetition_penalty")
 """A task's names for the sampling parameters."""
 
 

@@ -118,6 +118,13 @@ def test_draw_residual(vocabulary: int) -> None:
 def test_largest_and_leading(vocabulary: int) -> None:
     values = rows(vocabulary, 2, 3)
     assert torch.equal(COMPILED.largest(values), TORCH.largest(values))
+    for limit in (
+        values.mean(-1, keepdim=True),
+        values.amax(-1, keepdim=True),
+        torch.ones(2, 3, 1),
+        torch.zeros(2, 3, 1),
+    ):
+        assert torch.equal(COMPILED.nearest(values, limit), TORCH.nearest(values, limit))
     found, expected = COMPILED.leading(values, 5), TORCH.leading(values, 5)
     assert torch.equal(found[0], expected[0])
     assert torch.equal(found[1].view(6, 5)[2:], expected[1].view(6, 5)[2:])  # where nothing ties
@@ -155,6 +162,7 @@ VERBS: dict[str, Callable[[Backend, Tensor, Tensor], Tensor]] = {
         q, p, p, q[..., :1], torch.ones_like(q[..., :1]), torch.tensor(0.4).double()
     ),
     "largest": lambda backend, q, p: backend.largest(q),
+    "nearest": lambda backend, q, p: backend.nearest(q, p[..., :1]),
     "leading": lambda backend, q, p: backend.leading(q, 3)[1],
     "mass_below": lambda backend, q, p: backend.mass_below(p, p[..., :1], q),
     "excess": lambda backend, q, p: backend.excess(q, p),

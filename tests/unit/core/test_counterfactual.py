@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from specviz.core.counterfactual import counterfactuals, leniences
+from specviz.core.counterfactual import leniences, readings, what_if
 from specviz.core.distributions import Distributions
 from specviz.core.methods import METHODS, PAPER
 from specviz.core.target import Target, acceptance_and_residual
@@ -107,34 +106,6 @@ def test_every_flip_is_a_change_of_the_verdict_and_there_is_no_other(runs: list[
     assert all(counts[name, 0] and counts[name, 1] for name in BOTH)
     assert all(counts[name, 2] >= 5 for name in BOTH if "token" in name)
     assert sum(counts[name, 2] for name in ("typical_acceptance", "relaxed_top_k")) >= 2
-
-
-def bisect(run: Run, position: int, method: str, low: float, high: float) -> float:
-    """Where the verdict changes between two leniences at which it differs; 32 pieces at a time."""
-    for _ in range(9):
-        at = [low + (high - low) * step / 32 for step in range(33)]
-        found = verdicts(run, position, method, at)
-        assert found[0] != found[-1]
-        change = found.index(found[-1])
-        low, high = at[change - 1], at[change]
-    return high
-
-
-def test_a_single_flip_is_where_bisection_finds_it(runs: list[Run]) -> None:
-    """For at least 200 recorded tokens of the run's own method and of a second one."""
-    found = 0
-    for run in runs:
-        second = BOTH[(BOTH.index(run.method) + 1) % len(BOTH)]
-        for position, token in enumerate(run.tokens):
-            for name in {run.method, second}.intersection(names(run)):
-                flips = token.what_if.flips[names(run).index(name)]
-                ends = METHODS[name].lenience_range
-                if len(flips) == 1 and abs(flips[0]) < UNBOUNDED:
-                    low, high = (max(-UNBOUNDED, min(UNBOUNDED, end)) for end in ends)
-                    at = bisect(run, position, name, low, high)
-                    assert at == pytest.approx(flips[0], abs=1e-6 * max(1.0, abs(flips[0])))
-                    found += 1
-    assert found >= 200
 
 
 def test_the_own_method_stands_among_the_nine_with_the_number_that_decided(runs: list[Run]) -> None:
@@ -274,14 +245,6 @@ def test_where_one_model_alone_ran_nothing_is_known(engine: Engine, method: str)
     assert all(token.what_if is None for token in run.tokens)
 
 
-def test_what_if_survives_a_file(runs: list[Run], tmp_path: Path) -> None:
-    run = next(run for run in runs if run.method == "cascade_tokenV3" and not all(run.accepted))
-    run.save(tmp_path / "run.jsonl")
-    loaded = Run.load(tmp_path / "run.jsonl")
-    assert loaded == run
-    assert any(token.what_if.kept for token in loaded.tokens)
-
-
 def distributions(drafter: list[float], verifier: list[float]) -> tuple[Tensor, Tensor]:
     return torch.tensor(drafter, dtype=torch.float64).log(), torch.tensor(verifier, dtype=torch.float64).log()
 
@@ -292,9 +255,8 @@ def test_flips_of_a_case_done_by_hand(dtype: torch.dtype) -> None:
     held = Target.of(METHODS["speed"], Distributions(drafter.to(dtype), verifier.to(dtype)), 0.0)
 
     def flips_at(coin: float) -> list[list[float]]:
-        coins = torch.tensor(coin, dtype=torch.float64)
-        _, flips = counterfactuals(held, torch.tensor(1), coins)
-        return [[x for x in pair if math.isfinite(x)] for pair in flips.tolist()]
+        read = readings(held, torch.tensor(1), torch.tensor(coin, dtype=torch.float64))
+        return what_if(held.method, {key: each.item() for key, each in read.items()}, 0.5, coin)[1]
 
     found = flips_at(0.3)
     expected = {

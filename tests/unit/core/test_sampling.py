@@ -5,7 +5,7 @@ import torch
 
 from specviz.core.backend import TORCH, Backend, draw_in_two_steps, total
 from specviz.core.compiled import compiled_backend
-from specviz.core.sampling import Warp, distribution, draw, uniforms
+from specviz.core.sampling import SamplingParameters, distribution, uniforms
 
 THREADS = (1, 2)
 """So many threads at least, for whatever is summed differently by more than one."""
@@ -16,7 +16,7 @@ VOCABULARY = 49152
 def test_draw_is_the_inverse_cdf() -> None:
     probabilities = torch.tensor([0.0, 0.25, 0.0, 0.5, 0.25, 0.0], dtype=torch.float64)
     for uniform, token in [(0.0, 1), (0.2499, 1), (0.25, 3), (0.7499, 3), (0.75, 4), (1 - 2**-53, 4)]:
-        assert draw(probabilities, torch.tensor(uniform, dtype=torch.float64)) == token
+        assert TORCH.draw(probabilities, torch.tensor(uniform, dtype=torch.float64)) == token
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -27,14 +27,14 @@ def test_draw_never_takes_a_token_of_probability_zero(dtype: torch.dtype) -> Non
     weights[:, -7:] = 0
     probabilities = weights / weights.sum(-1, keepdim=True)
     for uniform in (0.0, 0.5, 1 - 2**-53):
-        tokens = draw(probabilities, torch.full((64,), uniform, dtype=torch.float64))
+        tokens = TORCH.draw(probabilities, torch.full((64,), uniform, dtype=torch.float64))
         assert (probabilities.gather(1, tokens[:, None]) > 0).all()
 
 
 def test_draw_follows_the_probabilities() -> None:
     probabilities = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
     coins = uniforms(7, 0, 40_000)[:, 0]
-    counts = torch.bincount(draw(probabilities.expand(40_000, 4), coins), minlength=4) / 40_000
+    counts = torch.bincount(TORCH.draw(probabilities.expand(40_000, 4), coins), minlength=4) / 40_000
     assert (counts - probabilities).abs().max() < 0.01
 
 
@@ -142,7 +142,7 @@ def test_temperatures_at_their_limits_are_greedy_or_uniform(
     """By both backends, also beside other temperatures, and with forbidden tokens."""
     logits = torch.randn(2, 1, 300, generator=torch.Generator().manual_seed(4)).to(dtype)
     logits[..., 7] = -torch.inf
-    heat = Warp(temperature).computable().temperature
+    heat = SamplingParameters(temperature).computable().temperature
     right = torch.ones_like(logits).index_fill(-1, torch.tensor(7), 0) / 299
     if temperature < 1:
         right = distribution(logits, 0.0, backend=backend)
@@ -193,7 +193,7 @@ def test_a_distribution_has_the_same_bits_whatever_is_beside_it(settings: dict, 
             for count in (1, 2, 4):
                 probabilities = distribution(logits[None, :count], **settings, backend=backend)
                 coins = torch.full((1, count), 0.4, dtype=torch.float64)
-                token = draw(probabilities, coins, backend)
+                token = backend.draw(probabilities, coins)
                 found.append((probabilities[0, 0], total(probabilities)[0, 0], token[0, 0]))
     finally:
         torch.set_num_threads(before)
@@ -214,7 +214,7 @@ def test_a_draw_in_two_steps_is_the_draw(dtype: torch.dtype) -> None:
     q[..., 7] += 1e-3
     uniform = torch.rand(6, 40, dtype=torch.float64)
     uniform[1], uniform[2] = 0.0, 1 - 2**-53
-    found, expected = draw_in_two_steps(q, uniform), draw(q, uniform)
+    found, expected = draw_in_two_steps(q, uniform), TORCH.draw(q, uniform)
     rest = [
         0,
         1,

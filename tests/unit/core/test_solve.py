@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -41,6 +42,21 @@ UNSOLVED = [
 LENIENCES = [-2e3, -7.0, -1.0, -0.3, 0.0, 0.1, 0.37, 0.5, 0.8, 1.0, 1.4, 3.0, 11.0, 2e3]
 
 
+def readings(method: Method, b: Distributions, tokens: torch.Tensor) -> list[dict[Any, float]]:
+    """What the method's trees read at each position of b."""
+    leaves = (node for tree in method.trees.values() for node in tree.walk() if not node.parts)
+    keys = {node.key for node in leaves if node.name not in ("number", "a")}
+    values = {key: b.reading(key, tokens).tolist() for key in keys}
+    return [{key: values[key][index] for key in keys} for index in range(len(tokens))]
+
+
+def criticals(method: Method, b: Distributions, tokens: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
+    """The critical lenience at each position."""
+    assert method.critical_lenience is not None
+    each = zip(readings(method, b, tokens), levels.tolist(), strict=True)
+    return torch.tensor([method.critical_lenience(read, level) for read, level in each], dtype=torch.float64)
+
+
 def sides(temperature: float, alike: bool) -> Distributions:
     logits = 2 * torch.randn(2, 40, 12, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     return Distributions(logits[0], logits[0] if alike else logits[1], temperature)
@@ -62,10 +78,9 @@ def test_a_test_is_passed_from_the_critical_lenience_on(
     b = sides(temperature, alike)
     low, high = method.lenience_range
     assert method.rule is not None
-    assert method.critical_lenience is not None
     for lenience in (each for each in LENIENCES if low <= each <= high):
         score, threshold = method.rule(b, lenience)
-        critical = method.critical_lenience(b, score[..., 0])
+        critical = criticals(method, b, torch.zeros(40, dtype=torch.int64), score[..., 0])
         sure = (critical - lenience).abs() > 1e-9 * max(1.0, abs(lenience))
         passes = (score[..., 0] >= threshold.expand(40, 1)[..., 0])[sure]
         assert torch.equal(passes, (critical <= lenience)[sure]), lenience
@@ -77,10 +92,8 @@ def test_a_coin_is_below_the_ratio_from_the_critical_lenience_on(name: str, temp
     method, b = METHODS[name], sides(temperature, False)
     tokens = b.q.argmax(-1, keepdim=True)
     coin = torch.rand(40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    q, p = (each.gather(-1, tokens)[:, 0] for each in (b.q, b.p))
     assert method.ratio_of is not None
-    assert method.critical_lenience_of_coin is not None
-    critical = method.critical_lenience_of_coin(b, q, p, coin)
+    critical = criticals(method, b, tokens[:, 0], coin)
     low, high = method.lenience_range
     for lenience in (each for each in LENIENCES if low <= each <= high):
         sure = (critical - lenience).abs() > 1e-9
@@ -106,16 +119,12 @@ def test_a_ratio_may_fall_only_above_every_coin() -> None:
 
 
 def test_critical_leniences_at_the_edges() -> None:
-    b = sides(1.0, True)
-    never, always = (torch.full((40,), sign * math.inf, dtype=torch.float64) for sign in (-1, 1))
+    b, tokens = sides(1.0, True), torch.zeros(40, dtype=torch.int64)
+    never, always = (torch.full((40,), sign * math.inf) for sign in (-1, 1))
     for name in ("cascade_chow", "cascade_opt", "cascade_tokenV3", "typical_acceptance", "relaxed_top_k"):
-        critical = METHODS[name].critical_lenience
-        assert critical is not None
         low, high = METHODS[name].lenience_range
-        assert (critical(b, always) <= low).all()
-        assert (critical(b, never) > high).all() or name == "cascade_opt"
-    opt = METHODS["cascade_opt"].critical_lenience  # with TV = 0 lenience changes nothing
-    assert opt is not None
-    best = b.max_p1[:, 0]
-    assert (opt(b, best) == -math.inf).all()
-    assert (opt(b, best - 1e-3) == math.inf).all()
+        assert (criticals(METHODS[name], b, tokens, always) <= low).all()
+        assert (criticals(METHODS[name], b, tokens, never) > high).all() or name == "cascade_opt"
+    opt, best = METHODS["cascade_opt"], b.max_p1[:, 0]  # with TV = 0 lenience changes nothing
+    assert (criticals(opt, b, tokens, best) == -math.inf).all()
+    assert (criticals(opt, b, tokens, best - 1e-3) == math.inf).all()

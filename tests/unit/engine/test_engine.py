@@ -223,21 +223,6 @@ def test_settings_of_neighbours_do_not_show(engine: Engine, method: str) -> None
             assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-12, abs=1e-14)
 
 
-def test_methods_side_by_side_share_their_coins(engine: Engine) -> None:
-    """Law 4: same coins."""
-    runs = engine.generate([Request(prompt=PROMPT, method=m, seed=9, max_new_tokens=30) for m in BOTH])
-    coins = [{token.position: token.coin for token in run.tokens} for run in runs]
-    for position in set.intersection(*(set(own) for own in coins)):
-        assert len({own[position] for own in coins}) == 1
-    # Where two rules with the same text so far part, one kept the very proposal that the other rejected.
-    for run in runs[1:]:
-        for a, b in zip(runs[0].tokens, run.tokens, strict=False):
-            if a.id != b.id:
-                proposals = {token.id if token.accepted else token.draft.id for token in (a, b)}
-                assert len(proposals) == 1
-                break
-
-
 @pytest.mark.parametrize("method", PAPER)
 def test_calls_are_rounds_not_tokens(pair: ModelPair, engine: Engine, method: str) -> None:
     counts = {"drafter": 0, "verifier": 0}
@@ -446,24 +431,6 @@ def test_runs_say_which_trust_test_was_made(engine: Engine) -> None:
                 assert token.rule is None
             else:
                 assert token.rule.trusted == (token.rule.score >= token.rule.threshold)
-
-
-def test_who_is_not_verified_drafts_no_more_than_those_beside_who_are(engine: Engine) -> None:
-    """A pass of the drafter is a pass for all rows: whom nobody verifies has eight a round alone, and else keeps pace."""
-
-    alone = Request(prompt=PROMPT, method="drafter_only", max_new_tokens=24)
-    beside = Request(prompt=PROMPT, method="speed", draft_length=3, max_new_tokens=60)
-    assert len(engine.generate(alone)[0].rounds[0].proposals) == 8
-    run, _ = engine.generate([alone, beside])
-    assert {len(round_.proposals) for round_ in run.rounds[:-1]} == {3}
-
-
-def test_a_longer_draft_of_another_method_does_not_show(engine: Engine) -> None:
-    """Law 3: where all else was accepted the last token is drafted, and what others drafted beyond it is not looked at."""
-    common = {"prompt": PROMPT, "max_new_tokens": 24}
-    trusting = Request(**common, method="cascade_chow", lenience=1.0, draft_length=3)
-    run, _ = engine.generate([trusting, Request(**common, method="speed", draft_length=8)])
-    assert {len(round_.proposals) for round_ in run.rounds[:-1]} == {3}
 
 
 @pytest.mark.parametrize("method", BOTH)

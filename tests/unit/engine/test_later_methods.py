@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from specviz.core.later_methods import LATER
@@ -95,9 +93,3 @@ def test_what_is_not_known_of_a_rule_of_one_s_own_is_not_said(engine: Engine) ->
     assert run.alternatives[-1].method == OWN_RULE
     fixed = engine.generate(asked(OWN_RULE, 1, 1.0, rule="p1(v) > 0.5 * max p1", inspect=3, lenience=0))[0]
     assert all(token.what_if.flips[-1] == [] for token in fixed.tokens)  # there is no lenience in it
-
-
-def test_a_trace_with_a_rule_survives_a_file(engine: Engine, tmp_path: Path) -> None:
-    run = engine.generate(asked(OWN_RULE, 2, 0.7, rule="p1(v) > a * max p1", inspect=3))[0]
-    run.save(tmp_path / "run.jsonl")
-    assert type(run).load(tmp_path / "run.jsonl") == run

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +9,8 @@ import pytest
 import torch
 
 from specviz.core.compiled import compiled_backend
-from specviz.engine.pair import Pair, load_pair
+from specviz.engine.pair import Pair
 from specviz.errors import RequestError
-from specviz.models import loading
 from tests.support.tiny import tiny_pair
 
 ROOT = Path(__file__).parents[3]
@@ -55,19 +52,6 @@ def test_a_setting_beyond_its_limit_is_refused(asked: dict[str, Any], pair: Pair
 def test_any_seed_can_be_recorded(pair: Pair) -> None:
     run = pair.generate("hello", max_new_tokens=2, seed=2**63 - 1, inspect=100)
     assert "".join(run.lines())
-
-
-def test_loading_takes_every_argument_that_the_documents_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The call that generates hands on whatever loading takes, as its own signature is not written twice."""
-    known = inspect.signature(loading.load_pair).parameters
-    given: dict[str, Any] = {}
-    monkeypatch.setattr("specviz.models.loading.load_pair", lambda *_, **more: given.update(more))
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
-        for call in re.findall(r"load_pair\(([^()]*)\)", page.read_text(encoding="utf-8")):
-            for name in re.findall(r"(\w+)=", call):
-                assert name in known, f"{page.name}: load_pair has no argument {name}"
-    load_pair("embedded", activations="fast", prepack=False)
-    assert given == {"kind": Pair, "activations": "fast", "prepack": False}
 
 
 def test_the_compiled_backend_serves_here() -> None:

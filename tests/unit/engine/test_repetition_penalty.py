@@ -9,12 +9,12 @@ import pytest
 import torch
 from transformers import RepetitionPenaltyLogitsProcessor
 
-from specviz.core.methods import METHODS, PAPER
+from specviz.core.methods import PAPER
 from specviz.core.sampling import Penalty, distribution, penalise
 from specviz.engine.engine import Engine
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair
-from specviz.schema.settings import SETTINGS, Request
+from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 from tests.support.reference import reference
 from tests.support.tiny import tiny_pair
@@ -252,23 +252,3 @@ def test_a_pair_s_own_penalty_that_is_none_is_refused_with_a_sentence(
     ):
         engine.generate(Request(prompt=PROMPT))
     assert engine.generate(Request(prompt=PROMPT, repetition_penalty=1, max_new_tokens=1))
-
-
-@pytest.mark.parametrize("penalty", [SETTINGS["repetition_penalty"].low, SETTINGS["repetition_penalty"].high])
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_the_limits_are_served(engine: Engine, penalty: float, temperature: float) -> None:
-    runs = engine.generate(
-        [
-            Request(
-                prompt=PROMPT,
-                method=method,
-                temperature=temperature,
-                repetition_penalty=penalty,
-                max_new_tokens=8,
-                inspect=2,
-            )
-            for method in METHODS
-            if method != "own_rule"
-        ]
-    )
-    assert all(run.tokens for run in runs)

@@ -47,17 +47,6 @@ def admit_all(made: Scheduler[str]) -> list[str]:
     return found
 
 
-def test_an_own_batch_is_filled_in_the_order_of_the_requests() -> None:
-    """One caller: as many at once as there are slots, the next ones as slots get free."""
-    made = scheduler(group("a", 6))
-    assert admit(made) == ["a0", "a1", "a2", "a3"]
-    assert admit(made) == []
-    made.finish("a2")
-    made.finish("a0")
-    assert admit(made) == ["a4", "a5"]
-    assert (made.load.waiting, made.load.running, made.decoding) == (0, 4, ["a1", "a3", "a4", "a5"])
-
-
 def test_nobody_joins_while_others_are_prefilling() -> None:
     """One group's prompts are read at a time, and hold their slots meanwhile."""
     made = scheduler(group("a"), group("b"))
@@ -67,11 +56,6 @@ def test_nobody_joins_while_others_are_prefilling() -> None:
     made.prefilled()
     assert (made.prefilling, made.decoding) == ([], ["a0"])
     assert made.admit(everything) == ["b0"]
-
-
-def test_equal_visitors_are_served_by_arrival() -> None:
-    made = scheduler(*[group(name) for name in "cab"])
-    assert admit_all(made) == ["c0", "a0", "b0"]
 
 
 def test_a_visitor_who_asks_for_much_gets_an_equal_share() -> None:
@@ -90,16 +74,6 @@ def test_a_free_slot_goes_to_those_who_have_fewest() -> None:
     assert admit(made) == ["b0"]
 
 
-def test_with_one_slot_groups_go_by_arrival() -> None:
-    """With one slot the share is one slot still, never none."""
-    made = scheduler(group("a", 2), group("b", 2), slots=1)
-    served = []
-    for _ in range(4):
-        served += admit(made)
-        made.finish(served[-1])
-    assert served == ["a0", "a1", "b0", "b1"]
-
-
 def test_memory_bounds_how_many_join() -> None:
     """`room_for` is asked about the first ones in order; where it has room for none, they stay in the queue."""
     asked: list[list[str]] = []
@@ -113,12 +87,6 @@ def test_memory_bounds_how_many_join() -> None:
     assert admit(made, room) == []
     assert asked == [["a0", "a1", "a2"], ["a2"]]
     assert made.load.waiting == 1
-
-
-def test_memory_is_not_asked_about_where_no_slot_is_free() -> None:
-    made = scheduler(group("a", 2), slots=1)
-    admit(made)
-    assert made.admit(lambda _: 1 // 0) == []
 
 
 # ---- the queue -----------------------------------------------------------------------------------------------
@@ -167,13 +135,6 @@ def test_a_full_queue_refuses_and_keeps_nothing() -> None:
     made.submit(group("c"))
     with pytest.raises(BusyError):
         made.load.check_capacity(1)
-
-
-def test_free_slots_count_as_room_in_the_queue() -> None:
-    made = scheduler(group("a"), slots=3, queue=1)
-    made.submit(group("b", 3))
-    with pytest.raises(BusyError):
-        made.submit(group("c"))
 
 
 def test_a_group_of_nothing_is_over_at_once() -> None:
@@ -290,15 +251,6 @@ def test_a_group_that_was_never_admitted_is_busy_at_its_deadline() -> None:
     assert found is late
     assert "nothing was free for 0.25 seconds" in str(error)
     assert made.leaving(5.5) == []
-
-
-def test_an_abort_counts_before_a_deadline() -> None:
-    made = scheduler(slots=1)
-    one = group("a")
-    made.submit(one, now=0.0, seconds=1.0)
-    admit(made)
-    one.abort()
-    assert made.leaving(2.0) == [("a0", "cancelled")]
 
 
 # ---- whatever happens ----------------------------------------------------------------------------------------

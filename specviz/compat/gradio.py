@@ -1,7 +1,4 @@
-"""Everything SpecViz needs of gradio that gradio does not document: each with why, and the version it was first seen in.
-
-`tests/unit/compat/test_gradio.py` says in a sentence which of these has changed. Knows gradio; knows nothing of SpecViz.
-"""
+"""What SpecViz needs of gradio that gradio does not document, with the version in which it was first seen."""
 
 from __future__ import annotations
 
@@ -73,15 +70,12 @@ def check_files(values: list[Any], check: Callable[[dict[str, Any]], None]) -> N
 
 
 class UploadButton(gr.UploadButton):
-    """A base for upload buttons of our own: the browser takes them for gradio's (`is_template`, 3.0).
-
-    Gradio finds a component's settings by the names of its constructor's parameters: here those of gradio's button.
-    """
+    """A base for upload buttons of our own, which the browser takes for gradio's (`is_template`, 3.0)."""
 
     is_template = True
 
     def get_config(self, cls: type[Block] | None = None) -> dict[str, Any]:
-        """The settings of gradio's own button."""
+        """The settings of gradio's own button: gradio finds them by the names of the constructor's parameters."""
         return super().get_config(cls or gr.UploadButton)
 
 
@@ -95,15 +89,12 @@ def is_tool_call(request: Any) -> bool:
     """
     if request is None:
         return False
-    address = getattr(request, "url", None)
-    return request.headers.get("x-gradio-user") == "mcp" or f"{API_PREFIX}/mcp" in getattr(
-        address, "path", ""
-    )
+    path = getattr(getattr(request, "url", None), "path", "")
+    return request.headers.get("x-gradio-user") == "mcp" or f"{API_PREFIX}/mcp" in path
 
 
 # ---- events (6.0)
-# Two methods of `gr.Blocks` are to be overridden where an event is to fail in a sentence of one's own, each awaited with the
-# event first: `process_api` serves an event, and within it `preprocess_data` reads its values.
+# `gr.Blocks.process_api` serves an event, and within it `preprocess_data` reads its values: override them to let an event fail in a sentence.
 
 
 def runs_in_browser(event: BlockFunction) -> bool:
@@ -164,10 +155,9 @@ class LastingBlocks(gr.Blocks):
         super().queue(*args, **self._queue_options | options)
         gradio.state_holder.SessionState = _SessionWithoutValues  # type: ignore[misc]
         queue: Any = self._queue
-        # Gradio keeps the last ten thousand events, and makes them into a table after every event, for figures that are not shown here.
+        # Gradio makes a table of the last ten thousand events after every event, for figures that are not shown here.
         queue.ANALYTICS_MAX_EVENTS, queue.ANAYLTICS_CACHE_FREQUENCY = 1, sys.maxsize
-        # It looks for events a thousand times a second, and for progress a hundred times, also when nobody is there: a twelfth of
-        # Python's lock while texts are written. Events begin 5 ms later so.
+        # Its polling, a thousand times a second, takes a twelfth of Python's lock while texts are written. Events begin 5 ms later so.
         queue.sleep_when_free, queue.progress_update_sleep_when_free = 0.01, 0.1
         survive_gone_sessions(queue)
         return self
@@ -190,8 +180,8 @@ class LastingBlocks(gr.Blocks):
 class _SessionWithoutValues(SessionState):
     """A session's state without the values that the page was sent in it, which gradio keeps for links to a session.
 
-    Such links are not served here. The values would be prompts and traces, which a server must not keep: up to a megabyte for each of a
-    thousand sessions. No option of gradio's leaves them out, and its `StateHolder` looks the class up by its name in the module.
+    Such links are not served here, and the values would be prompts and traces, which a server must not keep. No option of gradio's
+    leaves them out; its `StateHolder` looks the class up by its name in the module.
     """
 
     def __init__(self, blocks: gr.Blocks) -> None:
@@ -231,30 +221,8 @@ def survive_gone_sessions(queue: Any) -> None:
 
 UNPADDED = "\nelement.parentElement.style.padding = 0;"
 """JavaScript when a `gr.HTML` mounts: takes away the padding that its box has even where `padding` is false."""
-STYLE = """
-.wrap.generating { animation: none !important; }
-.secondary-wrap > input[role="combobox"] { padding-right: 1.75rem; text-overflow: ellipsis; }
-@media (max-width: 640px) { footer > .divider { display: none; } }
-"""
-"""Rules for what gradio draws itself; to go into the page's head, because gradio confines `css` to its container.
-
-The frame around an output that is being made pulses, for which a browser draws the page sixty times a second: on a machine that
-also runs the models, text would come later. A long choice of a dropdown runs under its arrow. On a phone the footer's
-dividers stand alone in their lines.
-"""
-
-SCRIPT = """
-addEventListener("keydown", (event) => {
-  if (!["Tab", "Shift"].includes(event.key) || event.target.getAttribute?.("role") !== "combobox") return;
-  event.stopImmediatePropagation();
-  document.getElementById(event.target.getAttribute("aria-controls"))?.setAttribute("tabindex", "-1");
-}, true);
-"""
-"""JavaScript for the page's head: Tab leaves a dropdown with its list closed, and goes to the next control.
-
-Gradio closes the list when the focus leaves, and its own handler of the key opens it again a moment later (6.31). Browsers stop
-at a list that can be scrolled.
-"""
+STYLE, SCRIPT = (Path(__file__).with_name(name).read_text("utf-8") for name in ("gradio.css", "gradio.js"))
+"""Rules and JavaScript for the page's head."""
 
 
 @cache

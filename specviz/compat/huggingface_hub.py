@@ -1,7 +1,4 @@
-"""The undocumented names of huggingface_hub that SpecViz needs.
-
-Checked against huggingface_hub 2.4. Each is covered by tests/unit/compat/test_huggingface_hub.py.
-"""
+"""The undocumented names of huggingface_hub that SpecViz needs, as of 2.4."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Compiled functions are cached by what they were made of. numba's own cache looks at one file's date, so that a change in
 another file, or of the processor's features in a container, would go unnoticed; it knows no functions made by functions; and before
-it reads one it loads all that numba can compile, for half a second or more. Each name is covered by
-tests/unit/compat/test_numba.py, which says what is lost when a later version changes one.
+it reads one it loads all that numba can compile, for half a second or more.
 """
 
 from __future__ import annotations
@@ -150,8 +149,8 @@ def _folder(path: Path) -> Path | None:
 def _cached_as(compiled: Any, name: str, sources: str) -> Iterator[None]:
     """Have what is compiled in here read from the cache, or written to it, and number the functions that it is made of by its key.
 
-    The number is what tells functions made by one function apart, and it counts from 1 in each process: of two that were compiled by
-    different processes, and are read by a third, the one would be called in place of the other.
+    Numbers tell functions made by one function apart, and count from 1 in each process: a process that read two functions compiled
+    by different processes would call one in place of the other.
     """
     key = sha256(f"{name} {sources} {_OWN_SOURCE} {_target()}".encode()).hexdigest()[:16]
     if folder := _folder(cache_directory() / "machine-code"):

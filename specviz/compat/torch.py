@@ -1,8 +1,4 @@
-"""The private names of torch that SpecViz needs.
-
-All of them are in every version that requirements.txt allows, 2.8 to 2.13. Each is covered by
-tests/unit/compat/test_torch.py, which says what is lost when a later version changes one.
-"""
+"""The private names of torch that SpecViz needs, in 2.8 to 2.13."""
 
 from __future__ import annotations
 

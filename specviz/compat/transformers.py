@@ -1,7 +1,4 @@
-"""The private and undocumented names of transformers that SpecViz needs.
-
-All of them are in every version that requirements.txt allows, 5.20 to 5.24, where each was checked at both ends. Each is covered
-by tests/unit/compat/test_transformers.py, which says what is lost when a later version changes one.
+"""The private and undocumented names of transformers that SpecViz needs, in 5.20 to 5.24.
 
 Imports nothing of transformers' modelling code, which takes seconds: `transformers_attention` does.
 """
@@ -12,7 +9,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable
-from types import CodeType, FrameType
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import utils as hub_utils
@@ -22,8 +19,7 @@ from transformers.utils import logging
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel
 
-# Re-exported, public in its module and in no documented one:
-# - CacheLayerMixin: the interface of a cache's layer. `Cache` takes layers of one's own, and only of this kind.
+# CacheLayerMixin, undocumented, is the interface of a cache's layer: `Cache` takes layers of no other kind.
 
 
 def attention_of(model: PreTrainedModel) -> str | None:
@@ -68,23 +64,13 @@ def generate_arguments() -> dict[str, Any]:
         frame = frame.f_back
     if frame is None:
         return {}
-    decorator = frame.f_back
-    given = (
-        decorator.f_locals.get("kwargs", {}) if decorator is not None and _is_around(decorator.f_code) else {}
-    )
-    return {**frame.f_locals, **given}
-
-
-def _is_around(code: CodeType) -> bool:
-    """Whether this is the code of a decorator of `generate`."""
-    from transformers import GenerationMixin
-
-    function: Any = GenerationMixin.generate
-    while function is not None:
-        if function.__code__ is code:
-            return True
+    given, function = dict[str, Any](), GenerationMixin.generate
+    while (decorator := frame.f_back) is not None and function is not None:
+        if function.__code__ is decorator.f_code:
+            given = decorator.f_locals.get("kwargs", {})
+            break
         function = getattr(function, "__wrapped__", None)
-    return False
+    return {**frame.f_locals, **given}
 
 
 # ---- process-wide switches

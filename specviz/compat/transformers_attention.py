@@ -1,10 +1,6 @@
-"""What SpecViz needs of transformers' attention that is public in its module and in no documented one.
+"""transformers' own attention and its masks, undocumented: ours falls back to them for masks that are not ours.
 
-Apart from `compat.transformers` because it brings transformers' modelling code and torch's compiler, two seconds of imports that fused
-passes do without. Covered by tests/unit/compat/test_transformers.py likewise.
-
-- sdpa_attention_forward: transformers' own attention, to which ours falls back for masks that are not ours.
-- sdpa_mask: the masks of that attention, registered for ours as well.
+Apart from `compat.transformers` because they bring modelling code and torch's compiler, two seconds of imports that fused passes do without.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Availability: which pairs can be used on this machine just now, and what is missing for the others.
-
-Knows the registry, caches, the hub and free memory. It loads no model and downloads nothing.
-"""
+"""Availability: which pairs can be used on this machine just now, and what is missing for the others. It downloads nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A checkpoint: a model's tensors as they were published, quantised ones in GGUF's blocks, under transformers' names.
 
 Read from a folder of safetensors or made of a GGUF file. In safetensors a quantised tensor is uint8 [outputs, bytes of a row], and the
-file's metadata says its format under `quantised`. Knows files and names; runs nothing.
+file's metadata says its format under `quantised`.
 """
 
 from __future__ import annotations
@@ -73,11 +73,10 @@ class Checkpoint:
             if shards[-1] and sum(each.nbytes for each in shards[-1].values()) + tensor.nbytes > most_bytes:
                 shards.append({})
             shards[-1][name] = tensor.contiguous()
-        names = [_MODEL]
-        if len(shards) > 1:
-            names = [
-                f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)
-            ]
+        count = len(shards)
+        names = [f"model-{number:05d}-of-{count:05d}.safetensors" for number in range(1, count + 1)]
+        if count == 1:
+            names = [_MODEL]
         for file, shard in zip(names, shards, strict=True):
             formats = {name: self.formats[name] for name in shard if name in self.formats}
             save_file(shard, folder / file, {"format": "pt", _KEY: json.dumps(formats)})
@@ -92,13 +91,8 @@ class Checkpoint:
         from gguf.quants import quantize
 
         tensors, formats = {}, {}
-        tied = {
-            name
-            for name in model.state_dict()
-            if model.config.tie_word_embeddings and name == "lm_head.weight"
-        }
         for name, tensor in model.state_dict().items():
-            if name in tied:
+            if name == "lm_head.weight" and model.config.tie_word_embeddings:
                 continue
             tensors[name] = tensor.detach().cpu().float()
             if tensor.dim() == 2 and tensor.shape[1] % BLOCK == 0:
@@ -162,18 +156,13 @@ def _files(folder: Path) -> list[Path]:
     index = folder / f"{_MODEL}.index.json"
     if (folder / _MODEL).is_file() or not index.is_file():
         return [folder / _MODEL]
-    return [
-        folder / name for name in sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-    ]
+    names = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+    return [folder / name for name in sorted(names)]
 
 
 # ---- GGUF --------------------------------------------------------------------------------------------------
 
-_NAMES = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
+_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _LAYER_NAMES = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -214,10 +203,8 @@ def from_gguf(path: Path, config: PretrainedConfig) -> Checkpoint:
         else:
             known = ", ".join((*_FLOATS, *QUANTISED))
             raise PairError(f"{path.name} has tensors of type {kind}: known are {known}.")
-        for projection, heads in (
-            ("q_proj", config.num_attention_heads),
-            ("k_proj", config.num_key_value_heads),
-        ):
+        rotated = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+        for projection, heads in rotated.items():
             if projection in name:
                 data = _half_a_head_apart(data, heads)
         tensors[name] = data

@@ -2,7 +2,7 @@
 
 `tokenizer.decode` wants all ids at once. Here each part of its decoder (`tokenizers.decoders`) is a stage that gives a piece of
 text as soon as no later token can change it; until then the piece waits. What all stages give, up to the end, joins to what the
-decoder gives. Knows tokenizers; knows no request and no model.
+decoder gives. A decoder with a part that language models do not have, such as BERT's WordPiece, gives its text at the end.
 """
 
 from __future__ import annotations
@@ -41,21 +41,6 @@ class _Mapped(_Stage):
     def push(self, piece: str) -> Pieces:
         function, self._next = self._next, self._later
         return (function(piece),)
-
-
-class _Lagging(_Stage):
-    """Maps every piece by one function and the last one by another: a piece waits for the next one."""
-
-    def __init__(self, inner: Callable[[str], str], last: Callable[[str], str]) -> None:
-        self._inner, self._last = inner, last
-        self._waiting: str | None = None
-
-    def push(self, piece: str) -> Pieces:
-        waiting, self._waiting = self._waiting, piece
-        return () if waiting is None else (self._inner(waiting),)
-
-    def finish(self) -> Pieces:
-        return () if self._waiting is None else (self._last(self._waiting),)
 
 
 class _Utf8(_Stage):
@@ -117,9 +102,8 @@ class _Replaced(_Stage):
     def push(self, piece: str) -> Pieces:
         *whole, tail = (self._waiting + piece).split(self._pattern)
         most = min(len(tail), len(self._pattern) - 1)
-        self._waiting = next(
-            (tail[-n:] for n in range(most, 0, -1) if self._pattern.startswith(tail[-n:])), ""
-        )
+        ends = (tail[-n:] for n in range(most, 0, -1))
+        self._waiting = next(filter(self._pattern.startswith, ends), "")
         return (self._content.join([*whole, tail[: len(tail) - len(self._waiting)]]),)
 
     def finish(self) -> Pieces:
@@ -128,7 +112,7 @@ class _Replaced(_Stage):
 
 
 class _Held(_Stage):
-    """Keeps every piece until the end, for a decoder that is not known well enough to say what is settled."""
+    """Holds every piece until the end, for a decoder that is not known well enough to say what is settled."""
 
     def __init__(self, decode: Callable[[list[str]], str]) -> None:
         self._decode, self._pieces = decode, list[str]()
@@ -261,22 +245,8 @@ def _unfused(part: Mapping[str, Any]) -> list[Callable[[], _Stage]] | None:
             return [_same(lambda piece: decode([piece]))]
         case {"type": "Metaspace", "replacement": str(mark), "prepend_scheme": scheme}:
             first = " " if scheme == "never" else ""
-            return [
-                partial(
-                    _Mapped, lambda piece: piece.replace(mark, first), lambda piece: piece.replace(mark, " ")
-                )
-            ]
-        case {"type": "WordPiece", "prefix": str(prefix), "cleanup": bool(cleanup)}:
-            decode = decoders.WordPiece(prefix, cleanup).decode
-            return [partial(_Mapped, lambda piece: decode([piece]), lambda piece: decode(["", piece]))]
-        case {"type": "BPEDecoder", "suffix": str(suffix)} if suffix:
-            return [
-                partial(
-                    _Lagging,
-                    lambda piece: piece.replace(suffix, " "),
-                    lambda piece: piece.replace(suffix, ""),
-                )
-            ]
+            begin, follow = (lambda piece, by=by: piece.replace(mark, by) for by in (first, " "))
+            return [partial(_Mapped, begin, follow)]
     return None
 
 

@@ -1,7 +1,7 @@
 """Why a model could not be loaded, in one sentence.
 
 Libraries wrap the error that matters in others. This module looks through all of them for a cause that people can do
-something about: the hub, a licence, damaged files, memory, disk. It knows the libraries' errors and not how loading works.
+something about: the hub, a licence, damaged files, memory, disk.
 """
 
 from __future__ import annotations
@@ -61,35 +61,29 @@ GATED = Failure(
     (hub_errors.GatedRepoError,),
     ("gated repo",),
 )
+_OFFLINE = hub_errors.LocalEntryNotFoundError, hub_errors.OfflineModeIsEnabled
 UNREACHABLE = Failure(
     "The model hub cannot be reached from here and {name} is not in its cache: connect to the network, or use the "
     "embedded pair.",
-    (
-        *(hub_errors.LocalEntryNotFoundError, hub_errors.OfflineModeIsEnabled),
-        *(ConnectionError, TimeoutError, TransportError),
-    ),
+    (*_OFFLINE, ConnectionError, TimeoutError, TransportError),
     ("couldn't connect to",),
 )
+_BROKEN = SafetensorError, pickle.UnpicklingError
+_BROKEN_MARKS = "mismatch", "pytorchstreamreader", "not a valid json", "eof while parsing"
 DAMAGED = Failure(
     "The files of {name} are damaged or incomplete: delete them where they are cached and load again.",
-    (
-        *(SafetensorError, EOFError, FileNotFoundError, pickle.UnpicklingError),
-        *(json.JSONDecodeError, UnicodeDecodeError),
-    ),
-    (
-        *("mismatch", "pytorchstreamreader", "not a valid json", "eof while parsing"),
-        *("does not appear to have", "no file named", "damaged or incomplete"),
-    ),
+    (*_BROKEN, EOFError, FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError),
+    (*_BROKEN_MARKS, "does not appear to have", "no file named", "damaged or incomplete"),
+)
+_MISSING = (
+    *(hub_errors.RepositoryNotFoundError, hub_errors.RevisionNotFoundError, hub_errors.HFValidationError),
 )
 # Tried in this order: a gated repository is also a missing one, and both are faults of the hub.
 _FAILURES = (
     GATED,
     Failure(
         "{name} was not found on the model hub: it may have moved or be private.",
-        (
-            *(hub_errors.RepositoryNotFoundError, hub_errors.RevisionNotFoundError),
-            hub_errors.HFValidationError,
-        ),
+        _MISSING,
         ("is not a valid model identifier",),
     ),
     Failure(

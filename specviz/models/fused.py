@@ -1,4 +1,4 @@
-"""From a checkpoint to a model for fused passes on the CPU, where that is possible here. Knows checkpoints; runs nothing.
+"""From a checkpoint to a model for fused passes on the CPU, where that is possible here.
 
 `_CONFIG`, `_ROTARY` and `_shapes` list what fused passes do. Whatever a checkpoint has that is not on these lists runs on torch, or is
 refused there.
@@ -203,16 +203,9 @@ def fused_model(
     if dots is None:
         return None
     frequencies, rotary_scale = _rotary(config)
-    shape = DecoderShape(
-        hidden=config.hidden_size,
-        heads=config.num_attention_heads,
-        key_heads=config.num_key_value_heads,
-        head_size=_head_size(config),
-        inner=config.intermediate_size,
-        epsilon=config.rms_norm_eps,
-        frequencies=frequencies.numpy(),
-        rotary_scale=rotary_scale,
-    )
+    heads = config.num_attention_heads, config.num_key_value_heads, _head_size(config)
+    rotary = frequencies.numpy(), rotary_scale
+    shape = DecoderShape(config.hidden_size, *heads, config.intermediate_size, config.rms_norm_eps, *rotary)
     try:
         checkpoint = replace(checkpoint, tensors=_known_tensors(checkpoint))
         parts = _Parts(checkpoint, shape)
@@ -231,11 +224,9 @@ def fused_model(
     kept, reads = (None, None) if vocabulary is None else (vocabulary.kept, vocabulary.reads.numpy())
     activations = "fast" if fast else "exact"
     formats = sorted(set(checkpoint.formats.values()))
-    precision = (
-        f"{', '.join(formats)} weights, {activations} activations"
-        if formats
-        else layers[0].inputs.format.value
-    )
+    precision = f"{', '.join(formats)} weights, {activations} activations"
+    if not formats:
+        precision = layers[0].inputs.format.value
     return FusedModel(decoder, load, config, checkpoint.generation_config, precision, kept, reads)
 
 
@@ -256,9 +247,7 @@ class _Parts:
             for name, it in zip(names, tensors, strict=True)
         }
         if len(kinds) > 1:
-            raise UnknownTensorsError(
-                f"{names[0]} and its neighbours have the formats {', '.join(sorted(kinds))}"
-            )
+            raise UnknownTensorsError(f"{', '.join(names)} have the formats {', '.join(sorted(kinds))}")
         parts = [each.contiguous().view(torch.uint8).numpy() for each in tensors]
         rows = np.concatenate(parts) if len(parts) > 1 else parts[0]
         return Weights(rows if order is None else rows[order], Format[kinds.pop()])

@@ -1,6 +1,6 @@
 """Generation configs: what a checkpoint itself says of how its texts are generated, and what of that a pair can follow.
 
-Knows transformers' generation configs. Temperature and truncation of sampling are settings of a request, with defaults of their own.
+Temperature and truncation of sampling are settings of a request, with defaults of their own.
 """
 
 from __future__ import annotations
@@ -14,23 +14,27 @@ from transformers import GenerationConfig
 
 from specviz.errors import PairError, quoted
 
-_WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
-    **dict.fromkeys(
-        (
-            *("sequence_bias", "bad_words_ids", "begin_suppress_tokens", "constraints", "force_words_ids"),
-            *("forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty"),
-            *("watermarking_config", "stop_strings", "max_time", "dola_layers"),
-        ),
-        (None, [], {}),
+PROCESSORS = (
+    *(
+        "sequence_bias",
+        "bad_words_ids",
+        "begin_suppress_tokens",
+        "forced_bos_token_id",
+        "forced_eos_token_id",
     ),
-    **dict.fromkeys(("guidance_scale", "encoder_repetition_penalty"), (None, 1)),
-    **dict.fromkeys(
-        ("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "min_length", "min_new_tokens"), (None, 0)
-    ),
-    **dict.fromkeys(("num_beams", "num_beam_groups"), (None, 1)),
-    **dict.fromkeys(("penalty_alpha", "token_healing"), (None, 0)),
+    *("exponential_decay_length_penalty", "watermarking_config", "guidance_scale", "min_length"),
+    *("encoder_repetition_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "min_new_tokens"),
+)
+"""Fields of logits processors that change greedy texts and that a pair does not follow."""
+MODES = ("num_beams", "penalty_alpha", "constraints", "force_words_ids", "dola_layers")
+"""Fields that ask `generate` for another way of decoding."""
+_OTHERS = ("num_beam_groups", "stop_strings", "max_time", "token_healing")
+_IDLE: Mapping[str, Any] = {
+    **dict.fromkeys(("guidance_scale", "encoder_repetition_penalty", "num_beams", "num_beam_groups"), 1),
+    **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "penalty_alpha"), 0),
+    **dict.fromkeys(("min_length", "min_new_tokens", "token_healing"), 0),
 }
-"""Fields that change greedy texts and are not served, with the values at which they do nothing."""
+"""At these values fields do nothing, as at None, [] and {}."""
 
 
 def read_generation_config(folder: Path) -> GenerationConfig:
@@ -63,9 +67,9 @@ def check_is_served(config: GenerationConfig, name: str) -> None:
     Raises:
         PairError: it names the field; the sentence calls the model `name`.
     """
-    for field, idle in _WITHOUT_EFFECT.items():
+    for field in (*PROCESSORS, *MODES, *_OTHERS):
         value = getattr(config, field, None)
-        if value not in idle:
+        if value not in (None, [], {}, _IDLE.get(field)):
             raise PairError(
                 f"{name}'s generation config asks for {field}={quoted(value)}, which SpecViz does not serve: remove it "
                 "from generation_config.json."

@@ -1,6 +1,6 @@
 """The model hub: whether it answers, what is cached, what may be read, and how far a download is.
 
-Knows repositories, and nothing of pairs or models. No question here raises: a hub that is down is an answer.
+No question here raises: a hub that is down is an answer.
 """
 
 from __future__ import annotations
@@ -69,9 +69,8 @@ def refusal(repository: str) -> Exception | None:
         return error
     except HfHubHTTPError as error:
         status = error.response.status_code
-        return (
-            error if status in (401, 403, 429) or status >= 500 else None
-        )  # a mirror may not know the question
+        # A mirror may not know the question.
+        return error if status in (401, 403, 429) or status >= 500 else None
     except Exception:
         _log.debug("access to %s could not be asked", repository, exc_info=True)
     return None
@@ -117,15 +116,9 @@ def folder_of(location: str, name: str, report: Progress, online: bool) -> Path:
     kind = next((it for it in _WEIGHTS if (it in sizes if sizes else _cached(location, it))), None)
     patterns = [*_DESCRIPTIONS, *([_WEIGHTS[kind]] if kind else [])]
     total = sum(size for file, size in (sizes or {}).items() if any(fnmatch(file, it) for it in patterns))
-    return Path(
-        snapshot_download(
-            location,
-            allow_patterns=patterns,
-            ignore_patterns=["*/*"],
-            local_files_only=not online,
-            tqdm_class=download_bar(name, report, total),
-        )
-    )
+    bar = download_bar(name, report, total)
+    options: dict[str, Any] = {"allow_patterns": patterns, "ignore_patterns": ["*/*"], "tqdm_class": bar}
+    return Path(snapshot_download(location, local_files_only=not online, **options))
 
 
 def _sizes(repository: str) -> dict[str, int] | None:

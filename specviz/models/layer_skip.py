@@ -1,4 +1,4 @@
-"""Layer skip: a drafter that is its verifier without some of its layers. Knows models as modules and no pair."""
+"""Layer skip: a drafter that is its verifier without some of its layers."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ def skip_layers(verifier: PreTrainedModel, layers: Iterable[int]) -> PreTrainedM
         _graft(drafter, verifier, without=stack)
         for shell, index in zip(drafter.base_model.get_submodule("layers").children(), kept, strict=True):
             _graft(shell, stack[index])
-    except (
-        Exception
-    ) as error:  # layers that depend on their index in ways of their own (shared keys, other heads)
+    except Exception as error:  # layers that depend on their index: shared keys, other heads
         raise PairError(
             f"{type(verifier).__name__} has layers that depend on one another: SpecViz cannot skip some of them."
         ) from error

@@ -2,7 +2,6 @@
 
 Models come from the hub, from a folder, from the project's assets, from the embedded verifier's wheel, or out of the
 verifier itself (layer skip). Whatever goes wrong becomes one sentence, a `PairError`, and nothing stays in memory.
-Knows no method and no KV cache; of the engine's passes it knows only what makes them fast.
 """
 
 from __future__ import annotations
@@ -89,14 +88,11 @@ def load_pair(
     if activations not in ACTIVATIONS:
         raise PairError(f"There are no activations {activations!r}: known are {', '.join(ACTIVATIONS)}.")
     fast = activations == "fast"
-    return _load(
-        spec,
-        spec.title,
-        device,
-        dtype,
-        prepack,
-        lambda it: _assemble(spec, replace(it, fast=fast), report, kind),
-    )
+
+    def read(loader: _Loader) -> P:
+        return _assemble(spec, replace(loader, fast=fast), report, kind)
+
+    return _load(spec, spec.title, device, dtype, prepack, read)
 
 
 def load_verifier(
@@ -183,17 +179,8 @@ def _assemble(spec: PairSpec, loader: _Loader, report: Progress, kind: type[P]) 
         if compiled_backend() is not None:
             drafter.prepare_drafting()
     report(1.0, f"{spec.title} is ready")
-    return make_pair(
-        drafter,
-        verifier,
-        tokenizer,
-        drafter_tokenizer=drafter_tokenizer,
-        key=spec.key,
-        title=spec.title,
-        drafter_name=spec.drafter_name,
-        verifier_name=spec.verifier_name,
-        kind=kind,
-    )
+    about = {name: getattr(spec, name) for name in ("key", "title", "drafter_name", "verifier_name")}
+    return make_pair(drafter, verifier, tokenizer, drafter_tokenizer=drafter_tokenizer, kind=kind, **about)
 
 
 def _without_layers(verifier: Model, layers: range, prepack: bool) -> Model:
@@ -292,6 +279,5 @@ class _Loader:
                 module = load_module(folder, name, self.placement, prepack=False)
             return module.eval().requires_grad_(False)
 
-        return fused_model(
-            Checkpoint.read(folder, config), load, SmallVocabulary.load(folder), fast=self.fast
-        )
+        checkpoint, vocabulary = Checkpoint.read(folder, config), SmallVocabulary.load(folder)
+        return fused_model(checkpoint, load, vocabulary, fast=self.fast)

@@ -1,7 +1,7 @@
 """Loading a model as one of transformers' modules, on any device, and making its passes fast.
 
 Brings transformers' modelling code, which takes two seconds to import: `loading` imports this module where no fused pass serves, or where
-somebody asks for a pair's modules. Knows one model at a time, and no pair.
+somebody asks for a pair's modules.
 """
 
 from __future__ import annotations

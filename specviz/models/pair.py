@@ -1,7 +1,4 @@
-"""A loaded model pair: a drafter and a verifier over one tokenizer, and what makes two models a pair.
-
-Knows models and tokenizers in memory. It knows neither where they came from nor how text is generated with them.
-"""
+"""A loaded model pair: a drafter and a verifier over one tokenizer, and what makes two models a pair."""
 
 from __future__ import annotations
 
@@ -88,10 +85,8 @@ class ModelPair:
         """Why the context ends before the models' own, in brackets; "" where it does not."""
         from specviz.models.servable import exact_length  # brings torch
 
-        lengths = (
-            exact_length(each.config.get_text_config()) for each in (self.drafter_model, self.verifier_model)
-        )
-        if self.context_length not in lengths:
+        configs = (each.config.get_text_config() for each in (self.drafter_model, self.verifier_model))
+        if self.context_length not in map(exact_length, configs):
             return ""
         return " (LongRoPE changes what was read before, where a text grows longer)"
 
@@ -112,11 +107,8 @@ class ModelPair:
 
     def runners(self, *, apart: bool = False) -> tuple[Runner, Runner]:
         """Runners of drafter and verifier with no slots; `apart`: they leave alone buffers that others use."""
-        drafter, verifier = (
-            model.runner(self.vocabulary_size, apart=apart)
-            for model in (self.drafter_model, self.verifier_model)
-        )
-        return drafter, verifier
+        size = self.vocabulary_size
+        return self.drafter_model.runner(size, apart=apart), self.verifier_model.runner(size, apart=apart)
 
 
 P = TypeVar("P", bound=ModelPair, default=ModelPair)

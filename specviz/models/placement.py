@@ -1,7 +1,4 @@
-"""Placement: on which device and in which dtype a pair is loaded, and whether it fits into the memory there.
-
-Knows devices and free memory, and of pairs their number of parameters. It loads nothing.
-"""
+"""Placement: on which device and in which dtype a pair is loaded, and whether it fits into the memory there."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The registry of model pairs: which there are, and what is known of each before it is loaded.
-
-Knows names, sizes and where weights come from. It loads nothing, asks no hub, and imports no library of models.
-"""
+"""The registry of model pairs: which there are, and what is known of each before it is loaded. It imports no library of models."""
 
 from __future__ import annotations
 

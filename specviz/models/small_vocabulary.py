@@ -2,7 +2,7 @@
 
 Most of a small drafter's time goes into its output layer. One that has only the frequent tokens is cheaper, and never
 proposes the others: q is 0 there. As input it takes every token, one it does not have as the most similar one that it
-has. Knows embeddings and output layers; knows no pair and no training.
+has.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+
+from specviz.runtime.runner import spread
 
 FILE = "vocabulary.safetensors"
 """The file beside the weights of a drafter whose vocabulary is smaller."""
@@ -100,6 +102,4 @@ class _WideHead(nn.Module):
         self.register_buffer("kept", kept, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        known = self.inner(x)
-        scores = known.new_full((*known.shape[:-1], self.out_features), -torch.inf)
-        return scores.index_copy_(-1, self.kept, known)
+        return spread(self.inner(x), self.kept, self.out_features)

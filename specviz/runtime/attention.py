@@ -2,7 +2,7 @@
 
 Query heads that share a key-value head become rows of one product, so keys and values are never repeated. On the CPU, with
 four rows or more and a number of keys that is a multiple of 64, a query's bits do not depend on the other queries, the rest
-of the batch, or masked keys. Knows no cache and no request.
+of the batch, or masked keys.
 """
 
 from __future__ import annotations

@@ -2,14 +2,13 @@
 
 Keys and values are in fixed [slots, heads, length + 1, size] buffers. A forward pass writes each token at its own absolute
 position and attends to positions at or before it, so rollback is free: the next write overwrites rejected tokens, and the
-mask hides them until then. Padding goes to the scratch position behind the last one, which no mask shows. Knows no model, no
-method, no request and no randomness.
+mask hides them until then. Padding goes to the scratch position behind the last one, which no mask shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -35,10 +34,10 @@ class _State:
     """What all layers share: the buffers' size, and where the next pass writes. (Layers don't refer to the cache: a cycle
     would keep its memory until a garbage collection.)"""
 
+    target: slice
+    index: Tensor
     slots: int = 0
     length: int = 0
-    target: slice = field(default_factory=lambda: slice(0, 0))
-    index: Tensor = field(default_factory=lambda: torch.empty(0))
     visible: int = 0
 
 
@@ -113,7 +112,7 @@ class KVCache(Cache):
             on_move: called before buffers are replaced or freed, where captured passes read them: then they grow in large
                 steps, slots to the next power of two.
         """
-        self._state = _State()
+        self._state = _State(slice(0, 0), torch.empty(0))
         super().__init__(
             layer_class_to_replicate=cast("type[KVCacheLayer]", partial(KVCacheLayer, self._state))
         )
@@ -137,7 +136,8 @@ class KVCache(Cache):
         if slots < self.slots or length < self.length:
             self.free()
         if (slots, length) != (self.slots, self.length):
-            self._before_move()
+            if self._on_move is not None:
+                self._on_move()
             for layer in self.layers:
                 layer.resize(slots, length)
             self._state.slots, self._state.length = slots, length
@@ -158,13 +158,10 @@ class KVCache(Cache):
             return slots, length
         return grown
 
-    def _before_move(self) -> None:
-        if self._on_move is not None:
-            self._on_move()
-
     def free(self) -> None:
         """Free the buffers."""
-        self._before_move()
+        if self._on_move is not None:
+            self._on_move()
         self.layers.clear()
         self.mask_bands.clear()
         self._state.slots = self._state.length = 0
@@ -193,10 +190,8 @@ class KVCache(Cache):
 
     def save(self, slot: int, length: int) -> KeyValues:
         """A copy of the first `length` positions of a slot."""
-        return [
-            (layer.keys[slot, :, :length].clone(), layer.values[slot, :, :length].clone())
-            for layer in self.layers
-        ]
+        own = slot, slice(None), slice(length)
+        return [(layer.keys[own].clone(), layer.values[own].clone()) for layer in self.layers]
 
     def restore(self, slot: int, saved: KeyValues, length: int) -> None:
         """Write the first `length` positions of what `save` returned into a slot."""

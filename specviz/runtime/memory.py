@@ -1,4 +1,4 @@
-"""Memory of a device: how much is free, and returning it to the system; and waiting for a device. Knows no model."""
+"""Memory of a device: how much is free, and returning it to the system; and waiting for a device."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The runner of transformers models: on any device, of any architecture.
-
-Knows one model, its KV cache and its masks; knows no method, no request and no randomness.
-"""
+"""The runner of transformers models: on any device, of any architecture."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from specviz.runtime.cuda.decoder import decoder_of
 from specviz.runtime.cuda.graphs import PLAIN, Graphs
 from specviz.runtime.cuda.workspace import Workspace, single_gpu, workspace
 from specviz.runtime.kv_cache import GRAIN, KVCache, power
-from specviz.runtime.runner import Runner
+from specviz.runtime.runner import Model, PassInputs, Runner
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 """Types of layers, as configs name them."""
@@ -30,6 +27,8 @@ _SHORTEST = 256
 """Positions that a captured pass sees at least: fewer shapes to capture, hardly more to read."""
 _WIDEST, _LARGEST = 16, 128
 """Tokens of a slot, and of all slots, in a captured pass. Launching kernels matters less in larger ones, which take much memory."""
+
+Inputs = tuple[Tensor, Tensor, Tensor]
 
 
 class ModelRunner(Runner):
@@ -71,29 +70,18 @@ class ModelRunner(Runner):
     def _new_cache(self) -> KVCache:
         return KVCache()
 
-    def admit(self, owners: list[Any], length: int) -> slice:
-        """See `Runner.admit`."""
-        first = len(self.owners)
-        if not first:
+    def _add_slots(self, count: int, length: int) -> None:
+        held = len(self.owners)
+        if not held:
             self._acquire()
-        # May run out of memory: before owners change.
-        self._cache.reserve(first + len(owners), length, not first)
-        self.owners += owners
-        return slice(first, len(self.owners))
+        self._cache.reserve(held + count, length, fresh=not held)
 
-    def release(self, owner: Any, *, spoilt: bool = False) -> None:
-        """See `Runner.release`. A `spoilt` slot is zeroed: a NaN would spoil its next owner, since masked times NaN is NaN."""
-        if owner not in self.owners:
-            return
-        gap, last = self.owners.index(owner), len(self.owners) - 1
-        if gap != last:
-            self._cache.move(last, gap)
-            self.owners[gap] = self.owners[last]
-        elif spoilt:
-            self._cache.zero(gap)
-        self.owners.pop()
-        if not self.owners:
-            self.clear()
+    def _drop_slot(self, slot: int, spoilt: bool) -> None:
+        last = len(self.owners) - 1
+        if slot != last:
+            self._cache.move(last, slot)
+        elif spoilt:  # a NaN would spoil the slot's next owner, since a masked value times NaN is NaN
+            self._cache.zero(slot)
 
     def clear(self) -> None:
         """Free all slots, and the buffers, or return these to the workspace."""
@@ -102,7 +90,7 @@ class ModelRunner(Runner):
             self._held = None
         super().clear()
 
-    def _copy(self, other: Runner, slots: slice) -> None:
+    def _copy(self, other: ModelRunner, slots: slice) -> None:
         own = self.admit(other.owners[slots], other._cache.length)
         self._cache.copy(other._cache, slots, own.start)
 
@@ -137,40 +125,21 @@ class ModelRunner(Runner):
 
     # ---- passes
 
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        *,
-        visible: int,
-        valid: Tensor | None = None,
-        slots: slice | None = None,
-        transient: bool = False,
-    ) -> Tensor:
-        """See `Runner.forward`."""
-        inputs = self._inputs(tokens, positions, valid)
-        if slots is None and self._held is not None and self._held.graphs.enabled and _is_small(tokens):
-            return self._replay(self._held.graphs, inputs, visible)
-        return self._logits(*inputs, slots=slots, visible=visible)
+    def _logits(self, given: PassInputs, transient: bool) -> Tensor:
+        inputs, held = self._inputs(given), self._held
+        if given.slots is None and held is not None and held.graphs.enabled and _is_small(given.tokens):
+            return self._replay(held.graphs, inputs, given.visible)
+        return self._padded_logits(*inputs, slots=given.slots, visible=given.visible)
 
-    def read(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        *,
-        visible: int,
-        valid: Tensor | None = None,
-        slots: slice | None = None,
-    ) -> None:
-        """See `Runner.read`."""
-        self._run(*self._inputs(tokens, positions, valid), slots=slots, visible=visible, scores=False)
+    def _read(self, given: PassInputs) -> None:
+        self._run(*self._inputs(given), slots=given.slots, visible=given.visible, scores=False)
 
-    def _inputs(
-        self, tokens: Tensor, positions: Tensor, valid: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """A pass's tokens, positions, and where it writes, [B, n] each: a token that the model lacks is read as its last
-        one; padding is written to the scratch position, and counts as position 0.
+    def _inputs(self, given: PassInputs) -> Inputs:
+        """A pass's tokens, positions, and the indices it writes at, [B, n] each.
+
+        A token that the model lacks is read as its last one; padding is written to the scratch position, and counts as position 0.
         """
+        tokens, positions, valid = given.tokens, given.positions, given.valid
         if self._read_ids < self.vocabulary_size:
             tokens = tokens.clamp(max=self._read_ids - 1)
         if valid is None:
@@ -178,28 +147,15 @@ class ModelRunner(Runner):
         index = torch.where(valid, positions, self._cache.length)
         return tokens, torch.where(valid, positions, 0), index
 
-    def _logits(
-        self, tokens: Tensor, positions: Tensor, index: Tensor, *, slots: slice | None, visible: int
-    ) -> Tensor:
+    def _padded_logits(self, *inputs: Tensor, slots: slice | None, visible: int) -> Tensor:
         """The pair's logits of a pass: without padding, and −inf for tokens that the model lacks."""
-        logits = self._run(tokens, positions, index, slots=slots, visible=visible, scores=True)
+        logits = self._run(*inputs, slots=slots, visible=visible, scores=True)
         lacking = self.vocabulary_size - self._scored
         return functional.pad(logits, (0, lacking), value=-torch.inf) if lacking else logits
 
-    def _run(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        index: Tensor,
-        *,
-        slots: slice | None,
-        visible: int,
-        scores: bool,
-    ) -> Any:
-        """A pass over `slots`, all by default; returns the logits that the model has where it `scores`.
-
-        Reads its inputs on the device alone, so that it can be captured.
-        """
+    def _run(self, *inputs: Tensor, slots: slice | None, visible: int, scores: bool) -> Any:
+        """A pass; returns the model's own logits where it `scores`. Reads inputs on the device alone, so that it can be captured."""
+        tokens, positions, index = inputs
         slots = slice(0, len(tokens)) if slots is None else slots
         if self._decoder is not None:
             self._decoder.prepare(self._cache)
@@ -218,7 +174,7 @@ class ModelRunner(Runner):
             )
         return output.logits[..., : self._scored] if scores else None
 
-    def _replay(self, graphs: Graphs, inputs: tuple[Tensor, Tensor, Tensor], visible: int) -> Tensor:
+    def _replay(self, graphs: Graphs, inputs: Inputs, visible: int) -> Tensor:
         """A pass over all slots, captured for the next powers of two of slots and tokens."""
         scratch = self._cache.length
         count, width = inputs[0].shape
@@ -229,7 +185,7 @@ class ModelRunner(Runner):
             for values, value in zip(inputs, (0, 0, scratch), strict=True)
         ]
         shape = rows, columns, seen, self.vocabulary_size
-        logits = graphs.run(shape, partial(self._logits, slots=None, visible=seen), padded)
+        logits = graphs.run(shape, partial(self._padded_logits, slots=None, visible=seen), padded)
         return logits[:count, :width]
 
     def warm_up(self, slots: int, length: int, widths: Sequence[int]) -> Iterator[None]:
@@ -270,62 +226,55 @@ class ModelRunner(Runner):
         )
 
 
-class TorchModel:
-    """A transformers model as what a pair consists of; see `runner.Model`."""
+class TorchModel(Model):
+    """A transformers model as what a pair consists of."""
 
     def __init__(self, module: Any) -> None:
         """Wrap a model that is ready to run and that the runner serves: see `models.servable`."""
         self._module = module
         self.config, self.generation_config = module.config, module.generation_config
+        self.precision = str(self.dtype).removeprefix("torch.")
 
     @property
     def output_size(self) -> int:
-        """Number of logits, padding included."""
+        """See `Model`."""
         return output_size(self._module)
 
     @property
-    def precision(self) -> str:
-        """The dtype of its weights."""
-        return str(self.dtype).removeprefix("torch.")
-
-    @property
     def device(self) -> torch.device:
-        """Where token ids go."""
+        """See `Model`."""
         return next(iter(self._module.parameters())).device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of weights and hidden states."""
+        """See `Model`."""
         return next(iter(self._module.parameters())).dtype
 
     @property
     def gpu(self) -> torch.device | None:
-        """The one GPU it is on; None elsewhere or on several devices."""
+        """See `Model`."""
         return single_gpu(self._module)
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of weights that a pass over one token reads: all but embedding tables that are only indexed."""
+        """See `Model`: without embedding tables that are only indexed."""
         tables = {m.weight.data_ptr() for m in self._module.modules() if isinstance(m, nn.Embedding)}
         products = {m.weight.data_ptr() for m in self._module.modules() if isinstance(m, nn.Linear)}
         every = {weight.data_ptr(): weight.nbytes for weight in self._module.parameters()}
         return sum(size for pointer, size in every.items() if pointer not in tables - products)
 
     def runner(self, vocabulary_size: int, *, apart: bool = False, beside: bool = False) -> ModelRunner:
-        """See `runner.Model`."""
+        """See `Model`."""
         shared = None if apart else workspace(self._module)
         return ModelRunner(self._module, vocabulary_size, Workspace() if beside and shared else shared)
 
     def with_layers(self, layers: Sequence[int], load: Callable[[], Any]) -> TorchModel:
-        """See `runner.Model`; loaded at once."""
+        """See `Model`; loaded at once."""
         return TorchModel(load())
 
     def module(self) -> Any:
         """The model itself."""
         return self._module
-
-    def prepare_drafting(self) -> None:
-        """Nothing is compiled."""
 
     def free_memory(self) -> bool:
         """Free captured passes and the buffers they read; returns True if any were freed."""

@@ -1,4 +1,4 @@
-"""How long the forward passes of a pair take, by the number of tokens they read. Knows runners; knows no method and no request."""
+"""How long the forward passes of a pair take, by the number of tokens they read."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import time
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from specviz.errors import is_out_of_memory
+from specviz.runtime.cpu.threads import fastest
 from specviz.runtime.memory import synchronize
 from specviz.runtime.runner import Runner
 
 _DRAFTER_COUNTS, _VERIFIER_COUNTS = (1, 8), (1, 8, 2, 4, 16, 32)
-"""Tokens of the passes that are timed. On a slow pair only the first two are, twice."""
+"""Tokens of the passes that are timed, in that order: on a slow pair only the first two are."""
 _TRIES, _SECONDS = 6, 0.4
-"""Passes of a kind, of which the fastest counts: others were held up. Seconds after which no further pass is begun."""
+"""Repetitions, of which the fastest counts, since others were held up. No pass begins after so many seconds."""
 
 Curve = tuple[tuple[int, float], ...]
 """Seconds of a pass by the tokens it reads, ascending."""
@@ -25,21 +27,17 @@ Curve = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True)
 class PassTimes:
-    """Seconds of forward passes.
-
-    Attributes:
-        drafter, verifier: as measured.
-    """
+    """Seconds of forward passes, as measured."""
 
     drafter: Curve
     verifier: Curve
 
     def draft(self, tokens: int) -> float:
-        """Of the drafter over so many tokens."""
+        """Seconds of the drafter over so many tokens."""
         return _interpolated(self.drafter, tokens)
 
     def verify(self, tokens: int) -> float:
-        """Of the verifier over so many tokens."""
+        """Seconds of the verifier over so many tokens."""
         return _interpolated(self.verifier, tokens)
 
 
@@ -61,29 +59,26 @@ def measure(drafter: Runner, verifier: Runner) -> PassTimes:
 
 
 def _curve(runner: Runner, counts: Sequence[int]) -> Curve:
-    most, fastest = max(counts), dict[int, float]()
+    most, seconds = max(counts), dict[int, float]()
     for _ in runner.warm_up(1, most, counts):
         pass
     tokens, positions = torch.zeros(2, 1, most, dtype=torch.long, device=runner.device)
     positions[0] = torch.arange(most, device=runner.device)
 
-    def seconds(count: int) -> float:
-        begin = time.perf_counter()
+    def run(count: int) -> None:
         runner.forward(tokens[:, :count], positions[:, :count], visible=count, transient=True)
         synchronize(runner.device)
-        return time.perf_counter() - begin
 
-    owner = object()
-    runner.admit([owner], most)
+    runner.admit([None], most)
     try:
-        seconds(counts[-1])  # the first pass of all reads weights from the disk
-        begin = time.perf_counter()
-        for count in [*counts[:2], *[*counts] * _TRIES]:
-            if len(fastest) < min(2, len(counts)) or time.perf_counter() - begin < _SECONDS:
-                fastest[count] = min(seconds(count), fastest.get(count, math.inf))
+        run(counts[-1])  # the first pass of all reads weights from the disk
+        end = time.perf_counter() + _SECONDS
+        for count in [*counts] * _TRIES:
+            if len(seconds) < min(2, len(counts)) or time.perf_counter() < end:
+                seconds[count] = min(fastest(partial(run, count), 1), seconds.get(count, math.inf))
     finally:
-        runner.release(owner)
-    return _monotone(sorted(fastest.items()))
+        runner.release(None)
+    return _monotone(sorted(seconds.items()))
 
 
 def _monotone(measured: Sequence[tuple[int, float]]) -> Curve:

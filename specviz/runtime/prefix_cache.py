@@ -1,8 +1,7 @@
 """The prefix cache of one model: keys and values of recent prefixes, so that a shared one (a chat template's, or a text's that
 is forked) is prefilled once.
 
-Knows token ids, keys and values; knows no request. On the CPU a restored position has the bits that prefilling it again
-would give (law 3).
+On the CPU a restored position has the bits that prefilling it again would give (law 3).
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """A runner: the forward passes of one language model for many sequences, each in a slot of one KV cache.
 
-Knows the owners of slots as any objects; knows no method, no request and no randomness.
+Owners of slots are any objects: a runner knows no method, no request and no randomness.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -18,6 +20,17 @@ KeyValues = Any
 """Keys and values of one sequence, as a cache saves and restores them."""
 
 
+@dataclass(frozen=True)
+class PassInputs:
+    """What a pass reads; see `Runner.forward`."""
+
+    tokens: Tensor
+    positions: Tensor
+    visible: int
+    valid: Tensor | None
+    slots: slice | None
+
+
 class Runner(ABC):
     """Forward passes of a model over slots.
 
@@ -27,12 +40,14 @@ class Runner(ABC):
         device: of token ids.
         position_bytes: bytes of keys and values of one position.
         is_invariant: batch invariance: a position has the same bits, whatever else a pass reads.
+        is_fused: whether `draft` is available.
     """
 
     vocabulary_size: int
     device: torch.device
     position_bytes: int
     is_invariant = False
+    is_fused = False
 
     def __init__(self) -> None:
         self.owners: list[Any] = []
@@ -40,9 +55,10 @@ class Runner(ABC):
 
     @abstractmethod
     def _new_cache(self) -> Any:
-        """A cache with no buffers yet; it can `save`, `restore` and `broadcast`."""
+        """A cache without buffers; it can `save`, `restore` and `broadcast`."""
 
-    @abstractmethod
+    # ---- passes ----------------------------------------------------------------------------------------------
+
     def forward(
         self,
         tokens: Tensor,
@@ -60,20 +76,36 @@ class Runner(ABC):
             visible: positions to attend to: one more than the largest of `positions`.
             valid: bool [B, n], False for padding, which comes last; None where there is none.
             slots: which B slots; all by default.
-            transient: the logits need not outlast the next such pass of this runner.
+            transient: the logits may be overwritten by the next such pass of this runner.
 
         Returns:
             Logits [B, n, vocabulary_size]; those of padding are uninitialised.
         """
+        return self._logits(PassInputs(tokens, positions, visible, valid, slots), transient)
+
+    def read(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        *,
+        visible: int,
+        valid: Tensor | None = None,
+        slots: slice | None = None,
+    ) -> None:
+        """Prefill: as `forward`, but only writes the KV cache and returns no logits."""
+        self._read(PassInputs(tokens, positions, visible, valid, slots))
+
+    @abstractmethod
+    def _logits(self, given: PassInputs, transient: bool) -> Tensor:
+        """See `forward`."""
+
+    @abstractmethod
+    def _read(self, given: PassInputs) -> None:
+        """See `read`."""
 
     def buffer(self, name: str, *shape: int) -> Tensor:
-        """float32 of that shape, not set; it need not outlast the next call with that name."""
+        """An uninitialised float32 buffer, which the next call with that name may return again."""
         return torch.empty(shape)
-
-    @property
-    def is_fused(self) -> bool:
-        """Whether `draft` serves."""
-        return False
 
     def draft(
         self,
@@ -87,12 +119,12 @@ class Runner(ABC):
         logits: Tensor | None = None,
         thresholds: Sequence[float] | None = None,
     ) -> list[int]:
-        """Draw the draft tokens of each slot [D] in one call, one pass each: where `is_fused` holds.
+        """Fused drafting: draw the draft tokens of each slot [D] in one call. Only where `is_fused`.
 
         Returns the number of draft tokens of each slot; the largest is the number of passes.
 
         Args:
-            tokens: the token buffer, int64 [D, 1 + K]: the token before the first draft token, and the draft tokens, which are written.
+            tokens: the token buffer, int64 [D, 1 + K]: the token before the first draft token, then the draft tokens, which are written.
             q: float32 [D, K, V], written: the distributions that they are drawn from.
             lengths: draft tokens of each slot, at most K.
             positions: of each slot's first token in `tokens`.
@@ -103,32 +135,40 @@ class Runner(ABC):
         """
         raise NotImplementedError
 
-    @abstractmethod
-    def read(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        *,
-        visible: int,
-        valid: Tensor | None = None,
-        slots: slice | None = None,
-    ) -> None:
-        """Prefill: as `forward`, but only writes the KV cache and gives no logits."""
+    # ---- slots -----------------------------------------------------------------------------------------------
 
-    @abstractmethod
     def admit(self, owners: list[Any], length: int) -> slice:
         """Give each owner a slot of `length` positions; returns their slots."""
+        first = len(self.owners)
+        self._add_slots(len(owners), length)  # may run out of memory, so owners change afterwards
+        self.owners += owners
+        return slice(first, len(self.owners))
 
     @abstractmethod
+    def _add_slots(self, count: int, length: int) -> None:
+        """Add slots of `length` positions behind those there are."""
+
     def release(self, owner: Any, *, spoilt: bool = False) -> None:
         """Free an owner's slot, if it has one; the last slot moves into the gap. A `spoilt` slot may hold NaN."""
+        if owner not in self.owners:
+            return
+        slot = self.owners.index(owner)
+        self._drop_slot(slot, spoilt)
+        self.owners[slot] = self.owners[-1]
+        self.owners.pop()
+        if not self.owners:
+            self.clear()
+
+    @abstractmethod
+    def _drop_slot(self, slot: int, spoilt: bool) -> None:
+        """Move the last slot to the index of this one."""
 
     @abstractmethod
     def growth(self, more: int, length: int) -> int:
         """Bytes by which buffers grow if `more` owners are admitted and the longest of all needs `length` positions."""
 
     @abstractmethod
-    def _copy(self, other: Runner, slots: slice) -> None:
+    def _copy(self, other: Any, slots: slice) -> None:
         """Admit the owners of these slots of another runner of the same model, with their slots or copies."""
 
     def merge(self, other: Runner) -> None:
@@ -143,7 +183,7 @@ class Runner(ABC):
             slot = other.owners.index(owner)
             self._copy(other, slice(slot, slot + 1))
 
-    def arrange(self, key: Callable[[Any], Any]) -> None:  # noqa: B027  # where moving a slot is copying it
+    def arrange(self, key: Callable[[Any], Any]) -> None:  # noqa: B027  # does nothing where moving a slot copies it
         """Sort slots by a key of their owners, where that costs nothing."""
 
     def clear(self) -> None:
@@ -163,9 +203,9 @@ class Runner(ABC):
         """Write the first `length` positions of what `save` returned into a slot, which then need not be prefilled."""
         self._cache.restore(slot, saved, length)
 
-    # ---- on a GPU: buffers that outlive their owners, and passes captured over them --------------------------------
+    # ---- on a GPU: buffers that outlive their owners, and passes captured over them --------------------------
 
-    def reserve(self, slots: int, length: int) -> None:  # noqa: B027  # most have none
+    def reserve(self, slots: int, length: int) -> None:  # noqa: B027  # most runners have no such buffers
         """Allocate buffers ahead, where they outlive their owners. Only while there are no owners."""
 
     def reading_bytes(self, visible: int) -> int:
@@ -185,22 +225,20 @@ class Model(Protocol):
 
     Attributes:
         config, generation_config: transformers'.
+        precision: in which it computes, in a word or two.
     """
 
     config: Any
     generation_config: Any
+    precision: str
 
     @property
     def output_size(self) -> int:
         """Number of logits of a position, padding included."""
 
     @property
-    def precision(self) -> str:
-        """In which it computes, in a word or two."""
-
-    @property
     def device(self) -> torch.device:
-        """Where token ids go."""
+        """Of token ids."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -229,7 +267,15 @@ class Model(Protocol):
         """The same model as one of transformers', with the same values; loaded when first asked for."""
 
     def prepare_drafting(self) -> None:
-        """Compile, or read, what drafting needs, so that the first round takes no longer than others; after the loops of `core`."""
+        """Compile, or read, what drafting needs, so that the first round takes no longer than others."""
+        return
 
     def free_memory(self) -> bool:
         """Free what could be made again; returns True if anything was freed."""
+        return False
+
+
+def spread(logits: Tensor, known: Tensor, size: int) -> Tensor:
+    """Logits [..., m or more] of the `known` tokens [m] as logits of all `size`: −inf elsewhere."""
+    whole = logits.new_full((*logits.shape[:-1], size), -math.inf)
+    return whole.index_copy_(-1, known, logits[..., : len(known)])

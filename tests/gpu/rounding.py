@@ -1,6 +1,6 @@
 """Laws where rounding is real: on a GPU a sum's order depends on what is computed beside it.
 
-A coin that falls within rounding of its boundary may land on the other side. Such a difference counts only where the deciding
+A uniform that falls within rounding of its boundary may land on the other side. Such a difference counts only where the deciding
 margin is below `MARGIN`; each is printed, and their number is bounded.
 """
 
@@ -83,7 +83,7 @@ def check_same(engine: Engine, request: Request, runs: Sequence[Run], names: Seq
     return rounded
 
 
-def check_blocks(engine: Engine) -> None:
+def check_draft_lengths(engine: Engine) -> None:
     """Law 2: nine methods, two seeds: one and the same text for K = 1, 2, 3, 5, 8, 16, and the automatic K."""
     requests = [
         Request(prompt=PROMPTS[6], method=method, seed=seed, max_new_tokens=TOKENS)
@@ -97,17 +97,17 @@ def check_blocks(engine: Engine) -> None:
         for index, request in enumerate(requests)
     )
     print(
-        f"{len(requests)} requests with {len(LENGTHS)} block lengths each: {rounded} decisions differ by rounding"
+        f"{len(requests)} requests with {len(LENGTHS)} draft lengths each: {rounded} decisions differ by rounding"
     )
     assert rounded <= ROUNDED
 
 
-def check_neighbours(engine: Engine) -> None:
-    """Law 3: nine methods, each alone, then all nine together, beside three different neighbours in turn."""
+def check_concurrent(engine: Engine) -> None:
+    """Law 3: nine methods, each alone, then all nine together, beside three other requests in turn."""
     requests = [
         Request(prompt=PROMPTS[7], method=method, seed=1, max_new_tokens=TOKENS // 2) for method in PAPER
     ]
-    neighbours = {
+    others = {
         "a short greedy one": Request(prompt=PROMPTS[3], temperature=0, max_new_tokens=12),
         "a long one of K = 9": Request(prompt=PROMPTS[10], method="speed", draft_length=9, max_new_tokens=90),
         "a truncated one": Request(
@@ -115,13 +115,11 @@ def check_neighbours(engine: Engine) -> None:
         ),
     }
     alone = [engine.generate(request)[0] for request in requests]
-    together = [engine.generate([neighbour, *requests])[1:] for neighbour in neighbours.values()]
-    names = ["alone", *(f"beside {name}" for name in neighbours)]
+    together = [engine.generate([other, *requests])[1:] for other in others.values()]
+    names = ["alone", *(f"beside {name}" for name in others)]
     rounded = sum(
         len(check_same(engine, request, [alone[index], *(runs[index] for runs in together)], names))
         for index, request in enumerate(requests)
     )
-    print(
-        f"{len(requests)} requests beside {len(neighbours)} neighbours: {rounded} decisions differ by rounding"
-    )
+    print(f"{len(requests)} requests beside {len(others)} others: {rounded} decisions differ by rounding")
     assert rounded <= ROUNDED

@@ -1,7 +1,6 @@
-"""The engine on a real GPU: the laws, captured passes against plain ones, waits, and memory.
+"""The engine on a GPU: the laws of the end-to-end tests, captured passes against plain ones, waits, and memory.
 
-The laws are those of the end-to-end tests, on the engine of this folder. What a CPU can show of this path is in
-`tests/unit/runtime/test_graphs.py`, on a pretended GPU.
+`tests/unit/runtime/test_graphs.py` and `test_decoder.py` show what a CPU can show of captured passes and of the kernels.
 """
 
 from __future__ import annotations
@@ -32,7 +31,14 @@ from tests.e2e.test_embedded import (
     PROMPTS,
     test_greedy_is_greedy,  # noqa: F401  (collected here once more)
 )
-from tests.gpu.rounding import SEEDS, TOKENS, check_blocks, check_neighbours, check_same, first_difference
+from tests.gpu.rounding import (
+    SEEDS,
+    TOKENS,
+    check_concurrent,
+    check_draft_lengths,
+    check_same,
+    first_difference,
+)
 
 
 def mixed(count: int) -> list[Request]:
@@ -78,14 +84,14 @@ def test_captures_come_back_after_buffers_have_grown(engine: Engine) -> None:
         assert len(kept.graphs) > 0
 
 
-def test_the_block_does_not_show(engine: Engine) -> None:
+def test_draft_length_invariance(engine: Engine) -> None:
     """Law 2, but for rounding."""
-    check_blocks(engine)
+    check_draft_lengths(engine)
 
 
-def test_neighbours_do_not_show(engine: Engine) -> None:
+def test_batch_invariance(engine: Engine) -> None:
     """Law 3, but for rounding."""
-    check_neighbours(engine)
+    check_concurrent(engine)
 
 
 def test_a_round_waits_for_the_device_once(engine: Engine) -> None:
@@ -131,11 +137,11 @@ def shared(engine: Engine) -> Iterator[SharedEngine]:
 
 
 def test_a_shared_engine_writes_what_each_gets_alone(engine: Engine, shared: SharedEngine) -> None:
-    """Law 3: neighbours do not show."""
+    """Law 3."""
     requests = mixed(18)
     shared.warm_up(lambda fraction, text: None)
     for request, run in zip(requests, shared.generate(requests), strict=True):
-        check_same(engine, request, [engine.generate(request)[0], run], ["alone", "in company"])
+        check_same(engine, request, [engine.generate(request)[0], run], ["alone", "shared"])
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +153,7 @@ def half() -> Engine:
     return Engine(pair)
 
 
-def test_in_bfloat16_the_block_does_not_show_at_all(half: Engine) -> None:
+def test_in_bfloat16_draft_length_invariance_holds_to_the_bit(half: Engine) -> None:
     """Law 2, to the bit: nine methods, two seeds, every K."""
     requests = [
         Request(prompt=PROMPTS[6], method=method, seed=seed, max_new_tokens=TOKENS)
@@ -159,7 +165,7 @@ def test_in_bfloat16_the_block_does_not_show_at_all(half: Engine) -> None:
         assert [first_difference(*both) for both in zip(first, runs, strict=True)] == [None] * len(requests)
 
 
-def test_in_bfloat16_neighbours_do_not_show_at_all(half: Engine, shared_half: SharedEngine) -> None:
+def test_in_bfloat16_batch_invariance_holds_to_the_bit(half: Engine, shared_half: SharedEngine) -> None:
     """Law 3, to the bit: each alone, all together, and coming and going in a shared engine."""
     requests = mixed(18)
     alone = [half.generate(request)[0] for request in requests]

@@ -1,7 +1,6 @@
 """How many of the processor's threads a forward pass takes: as many as make it fastest, measured when a pair is loaded.
 
-Waking a thread takes longer than a small product: on two cores one thread runs a draft or a verification as fast as
-two, and does not mind what else runs there. Large passes take all threads. Knows models; knows no request.
+Waking a thread takes longer than a small product. Large passes take all threads.
 """
 
 from __future__ import annotations
@@ -83,16 +82,20 @@ def chosen(model: nn.Module) -> Threads | None:
     return _chosen.get(model)
 
 
+def fastest(run: Callable[[], object], repetitions: int) -> float:
+    """Seconds that the fastest of some repetitions takes: others were held up."""
+    taken = []
+    for _ in range(repetitions):
+        begin = time.perf_counter()
+        run()
+        taken.append(time.perf_counter() - begin)
+    return min(taken)
+
+
 def quickest(run: Callable[[int], object], counts: list[int]) -> int:
     """The number of threads with which `run` takes the least time; a larger one only if it saves a tenth."""
-
-    def seconds(count: int) -> float:
-        begin = time.perf_counter()
-        run(count)
-        return time.perf_counter() - begin
-
     best = counts[0]
-    taken = {count: min(seconds(count) for _ in range(_REPETITIONS)) for count in counts}
+    taken = {count: fastest(partial(run, count), _REPETITIONS) for count in counts}
     for count in counts[1:]:
         if taken[count] < _WORTHWHILE * taken[best]:
             best = count

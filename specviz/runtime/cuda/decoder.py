@@ -2,14 +2,14 @@
 
 Serves bfloat16 models of the Llama, Qwen2 and Qwen3 kinds on one GPU with tensor cores for it; any other keeps transformers'
 own pass. A token's bits depend on its slot's tokens alone: not on how many tokens are read at once, nor on other slots
-(laws 2 and 3). Knows modules by the names that transformers gives them, and a cache's buffers; knows no sequence.
+(laws 2 and 3).
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -39,36 +39,22 @@ _FEW = 64
 """Tokens up to which a product is bound by reading weights: narrow blocks keep more of a GPU reading."""
 
 
-@dataclass(frozen=True)
-class _Layer:
-    """A layer's weights, as they lie in the model's modules."""
-
-    norm: Tensor
-    heads: tuple[Tensor, Tensor, Tensor]
-    biases: tuple[Tensor, Tensor, Tensor] | None
-    head_norms: tuple[Tensor, Tensor] | None
-    out: Tensor
-    inner_norm: Tensor
-    gate: Tensor
-    up: Tensor
-    down: Tensor
-
-    @staticmethod
-    def of(layer: Any) -> _Layer:
-        attention, inner = layer.self_attn, layer.mlp
-        linears = attention.q_proj, attention.k_proj, attention.v_proj
-        q_norm = getattr(attention, "q_norm", None)
-        return _Layer(
-            layer.input_layernorm.weight,
-            tuple(each.weight for each in linears),
-            None if linears[0].bias is None else tuple(each.bias for each in linears),
-            None if q_norm is None else (q_norm.weight, attention.k_norm.weight),
-            attention.o_proj.weight,
-            layer.post_attention_layernorm.weight,
-            inner.gate_proj.weight,
-            inner.up_proj.weight,
-            inner.down_proj.weight,
-        )
+def _weights(layer: Any) -> SimpleNamespace:
+    """A layer's weights, as they lie in the model's modules: biases and norms of heads are None where it has none."""
+    attention, inner = layer.self_attn, layer.mlp
+    linears = attention.q_proj, attention.k_proj, attention.v_proj
+    q_norm = getattr(attention, "q_norm", None)
+    return SimpleNamespace(
+        norm=layer.input_layernorm.weight,
+        heads=tuple(each.weight for each in linears),
+        biases=None if linears[0].bias is None else tuple(each.bias for each in linears),
+        head_norms=None if q_norm is None else (q_norm.weight, attention.k_norm.weight),
+        out=attention.o_proj.weight,
+        inner_norm=layer.post_attention_layernorm.weight,
+        gate=inner.gate_proj.weight,
+        up=inner.up_proj.weight,
+        down=inner.down_proj.weight,
+    )
 
 
 def fuse(model: PreTrainedModel) -> None:
@@ -124,10 +110,9 @@ def _is_plain_layer(layer: Any) -> bool:
     attention, inner = layer.self_attn, layer.mlp
     heads = [attention.q_proj, attention.k_proj, attention.v_proj]
     rest = [attention.o_proj, inner.gate_proj, inner.up_proj, inner.down_proj]
-    every = heads + rest
     return (
-        all(type(each) is nn.Linear and each.weight.dtype == torch.bfloat16 for each in every)
-        and all(each.weight.is_contiguous() for each in every)
+        all(type(each) is nn.Linear and each.weight.dtype == torch.bfloat16 for each in heads + rest)
+        and all(each.weight.is_contiguous() for each in heads + rest)
         and len({each.bias is None for each in heads}) == 1
         and all(each.bias is None for each in rest)
     )
@@ -143,7 +128,7 @@ class Decoder:
         self._kernels = kernels
         config = model.config.get_text_config()
         self._core, self._head = model.base_model, model.get_output_embeddings()
-        self._layers = [_Layer.of(layer) for layer in self._core.layers]
+        self._layers = [_weights(layer) for layer in self._core.layers]
         self._hidden, self._inner = config.hidden_size, config.intermediate_size
         attention = self._core.layers[0].self_attn
         self._size, self._scale = attention.head_dim, attention.scaling
@@ -236,9 +221,8 @@ class Decoder:
             norms = layer.head_norms or (layer.norm, layer.norm)
             half = self._size // 2 if layer.head_norms or count > _FEW else max(16, self._size // 4)
             tiles = _tiles(half, count)
-            kernels.project_heads[
-                (self._heads + 2 * self._key_heads) * (self._size // 2 // half), _blocks(count, tiles["BT"])
-            ](
+            heads = (self._heads + 2 * self._key_heads) * (self._size // 2 // half)
+            kernels.project_heads[heads, _blocks(count, tiles["BT"])](
                 *(self._normalized(hidden, layer.norm), *layer.heads, *biases, *norms, *self._rotary[-1]),
                 *(positions, index, queries, keys, values, count, columns, self._epsilon, *steps),
                 **shape,

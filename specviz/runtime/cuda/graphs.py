@@ -2,7 +2,7 @@
 
 A shape is captured at its third pass; the first two run kernel by kernel, which a capture needs as warm-up anyway. A
 capture is used only if its first replay agrees with the plain pass. One that fails is logged and tried again later; after
-three failures in a row no more are made, and those made are still used. Knows tensors and shapes; knows no model, no sequence and no cache.
+three failures in a row no more are made, and those made are still used.
 """
 
 from __future__ import annotations

@@ -120,10 +120,8 @@ class StandInHub:
         """The fault of one of `kinds` that a request meets; None where it meets none. Counts it."""
         with self._lock:
             for planned in self._planned:
-                matches = fnmatch.fnmatch(repository, planned.repository) and fnmatch.fnmatch(
-                    file, planned.files
-                )
-                if planned.times and matches and isinstance(planned.fault, kinds):
+                matches = map(fnmatch.fnmatch, (repository, file), (planned.repository, planned.files))
+                if planned.times and all(matches) and isinstance(planned.fault, kinds):
                     planned.times -= 1
                     return planned.fault
         return None
@@ -139,11 +137,10 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         """Nothing: `StandInHub.asked` has it."""
 
-    def do_HEAD(self) -> None:
-        self._serve()
-
     def do_GET(self) -> None:
         self._serve()
+
+    do_HEAD = do_GET  # noqa: N815  # a name of http.server
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -203,19 +200,10 @@ class _Handler(BaseHTTPRequestHandler):
         match rest:
             case [] | ["revision", "main"]:
                 gated = "manual" if RECIPES[repository].gated else False
-                siblings = [
-                    {"rfilename": name, "size": file.stat().st_size}
-                    for name, file in zip(names, files, strict=True)
-                ]
-                about = {
-                    "id": repository,
-                    "modelId": repository,
-                    "sha": commit(repository),
-                    "siblings": siblings,
-                }
-                self._json(
-                    about | {"private": False, "gated": gated, "disabled": False, "tags": [], "downloads": 0}
-                )
+                sizes = zip(names, files, strict=True)
+                siblings = [{"rfilename": name, "size": file.stat().st_size} for name, file in sizes]
+                about = {"id": repository, "modelId": repository, "sha": commit(repository), "gated": gated}
+                self._json(about | {"siblings": siblings, "private": False, "disabled": False, "tags": []})
             case ["revision", revision] if revision == commit(repository):
                 self._api(repository, [])
             case ["tree", revision] if revision in ("main", commit(repository)):
@@ -230,15 +218,10 @@ class _Handler(BaseHTTPRequestHandler):
                 self._refuse(404)
 
     def _entry(self, name: str, file: Path) -> dict[str, Any]:
-        entry: dict[str, Any] = {
-            "type": "file",
-            "path": name,
-            "size": file.stat().st_size,
-            "oid": _git_id(file),
-        }
-        if _is_large(name):
-            entry["lfs"] = {"oid": _sha256(file), "size": file.stat().st_size, "pointerSize": 134}
-        return entry
+        size = file.stat().st_size
+        entry = {"type": "file", "path": name, "size": size, "oid": _git_id(file)}
+        large = {"lfs": {"oid": _sha256(file), "size": size, "pointerSize": 134}}
+        return entry | (large if _is_large(name) else {})
 
     def _resolve(self, repository: str, rest: list[str]) -> None:
         if len(rest) < 3 or rest[0] != "resolve":
@@ -265,11 +248,8 @@ class _Handler(BaseHTTPRequestHandler):
         file = self.hub.folder(repository) / name
         content = file.read_bytes()
         size, first = len(content), 0
-        told = {
-            **(told or {}),
-            "ETag": f'"{_sha256(file) if _is_large(name) else _git_id(file)}"',
-            "Accept-Ranges": "bytes",
-        }
+        tag = _sha256(file) if _is_large(name) else _git_id(file)
+        told = {**(told or {}), "ETag": f'"{tag}"', "Accept-Ranges": "bytes"}
         wanted = self.headers.get("Range", "")
         if wanted.startswith("bytes="):
             begin, _, last = wanted.removeprefix("bytes=").partition("-")

@@ -39,23 +39,8 @@ _SIZE = 420
 
 _QWEN_SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
-_CHATML = (
-    "{% for message in messages %}"
-    "{% if loop.first and message['role'] != 'system' %}{{ '<|im_start|>system\nSYSTEM<|im_end|>\n' }}{% endif %}"
-    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-_SMOLLM2_CHAT = _CHATML.replace("SYSTEM", "You are a helpful AI assistant named SmolLM.")
-_QWEN_CHAT = _CHATML.replace("SYSTEM", "You are Qwen. You are a helpful assistant.")
-_GEMMA_CHAT = (
-    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
-    "{% for message in messages %}"
-    "{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
-    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
-    "{{ '<start_of_turn>' + ('model' if message['role'] == 'assistant' else message['role']) + '\n' "
-    "+ message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
-)
+RECIPES: dict[str, Any] = json.loads(Path(__file__).with_name("recipes.json").read_text("utf-8"))
+"""See `repositories`; each family's "tokenizer" is its tokenizer_config.json."""
 
 
 @dataclass(frozen=True)
@@ -125,37 +110,15 @@ def _byte_level(
 
 def smollm2() -> Words:
     """SmolLM2-Instruct: single digits, bytes; seventeen special tokens first; ChatML with a system prompt of its own."""
-    more = (
-        "repo_name",
-        "reponame",
-        "file_sep",
-        "filename",
-        "gh_stars",
-        "issue_start",
-        "issue_comment",
-        "issue_closed",
-    )
-    more += (
-        "jupyter_start",
-        "jupyter_text",
-        "jupyter_code",
-        "jupyter_output",
-        "jupyter_script",
+    more = [
+        *("repo_name", "reponame", "file_sep", "filename", "gh_stars"),
+        *("issue_start", "issue_comment", "issue_closed"),
+        *(f"jupyter_{name}" for name in ("start", "text", "code", "output", "script")),
         "empty_output",
-    )
+    ]
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<{name}>" for name in more)]
     tokenizer = _byte_level(special, pre_tokenizers.Digits(individual_digits=True))
-    config = {
-        "tokenizer_class": "GPT2Tokenizer",
-        "add_prefix_space": False,
-        "bos_token": "<|im_start|>",
-        "eos_token": "<|im_end|>",
-        "pad_token": "<|im_end|>",
-        "unk_token": "<|endoftext|>",
-        "model_max_length": 8192,
-        "chat_template": _SMOLLM2_CHAT,
-    }
-    return Words(tokenizer, config)
+    return Words(tokenizer, RECIPES["families"]["smollm2"]["tokenizer"])
 
 
 def qwen() -> Words:
@@ -166,19 +129,7 @@ def qwen() -> Words:
     tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in special])
     plain = ["<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>"]
     tokenizer.add_tokens([AddedToken(name, special=False, normalized=False) for name in plain])
-    config = {
-        "tokenizer_class": "Qwen2Tokenizer",
-        "add_bos_token": False,
-        "add_prefix_space": False,
-        "bos_token": None,
-        "eos_token": "<|im_end|>",
-        "pad_token": "<|endoftext|>",
-        "unk_token": None,
-        "errors": "replace",
-        "model_max_length": 131072,
-        "chat_template": _QWEN_CHAT,
-    }
-    return Words(tokenizer, config)
+    return Words(tokenizer, RECIPES["families"]["qwen"]["tokenizer"])
 
 
 def gemma() -> Words:
@@ -210,42 +161,21 @@ def gemma() -> Words:
         single="<bos> $A", pair="<bos> $A <bos> $B", special_tokens=[("<bos>", vocabulary["<bos>"])]
     )
     tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in special])
-    config = {
-        "tokenizer_class": "GemmaTokenizer",
-        "add_bos_token": True,
-        "add_eos_token": False,
-        "bos_token": "<bos>",
-        "eos_token": "<eos>",
-        "pad_token": "<pad>",
-        "unk_token": "<unk>",
-        "clean_up_tokenization_spaces": False,
-        "chat_template": _GEMMA_CHAT,
-    }
-    return Words(tokenizer, config)
+    return Words(tokenizer, RECIPES["families"]["gemma"]["tokenizer"])
 
 
 def gpt2() -> Words:
     """GPT-2: bytes; one special token, which is the last id."""
     tokenizer = _byte_level(())
     tokenizer.add_special_tokens([AddedToken("<|endoftext|>", special=True, normalized=True)])
-    return Words(tokenizer, {"model_max_length": 1024})
+    return Words(tokenizer, RECIPES["families"]["gpt2"]["tokenizer"])
 
 
 def opt() -> Words:
     """OPT: bytes, with </s> before every text; published as two lists."""
     tokenizer = _byte_level(["<s>", "<pad>", "</s>", "<unk>"])
     tokenizer.post_processor = processors.TemplateProcessing(single="</s> $A", special_tokens=[("</s>", 2)])
-    config = {
-        "tokenizer_class": "GPT2Tokenizer",
-        "add_bos_token": True,
-        "add_prefix_space": False,
-        "bos_token": "</s>",
-        "eos_token": "</s>",
-        "pad_token": "<pad>",
-        "unk_token": "</s>",
-        "errors": "replace",
-    }
-    return Words(tokenizer, config, as_lists=True)
+    return Words(tokenizer, RECIPES["families"]["opt"]["tokenizer"], as_lists=True)
 
 
 def neox() -> Words:
@@ -254,11 +184,4 @@ def neox() -> Words:
     tokenizer.add_tokens(
         [AddedToken(" " * count, special=False, normalized=True) for count in range(8, 1, -1)]
     )
-    config = {
-        "tokenizer_class": "GPTNeoXTokenizer",
-        "add_prefix_space": False,
-        "bos_token": "<|endoftext|>",
-        "eos_token": "<|endoftext|>",
-        "unk_token": "<|endoftext|>",
-    }
-    return Words(tokenizer, config)
+    return Words(tokenizer, RECIPES["families"]["neox"]["tokenizer"])

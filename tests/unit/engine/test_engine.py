@@ -417,7 +417,7 @@ def test_never_half_a_character(engine: Engine) -> None:
     tokenizer = engine.pair.tokenizer
     text = "naïve 日本 🎉\n\n  end"
     ids = tokenizer(text)["input_ids"]
-    detokenizer = Detokenizer(tokenizer, [])
+    detokenizer = Detokenizer(tokenizer)
     pieces = [detokenizer.push(token) for token in ids]
     assert "".join(pieces) == text
     assert "" in pieces

@@ -11,27 +11,17 @@ import torch
 from huggingface_hub import constants as hub_constants
 
 from specviz.models import hub, smollm2
-from specviz.models.registry import PAIRS, HubSource, PairSpec
+from specviz.models.registry import PAIRS
 from tests.support.memory import memory_given_back  # noqa: F401  # a fixture of all tests here
 from tests.support.tiny import tiny_pair
-from tests.unit.models.helpers import convert
+from tests.unit.models.helpers import convert, spec_of
 
 
 @pytest.fixture
 def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two checkpoints on disk, which the registry's pair "disk" takes for hub repositories that can be reached."""
     tiny_pair("llama", tmp_path, dtype=torch.float32)
-    spec = PairSpec(
-        key="disk",
-        title="Disk pair",
-        drafter=HubSource(str(tmp_path / "drafter")),
-        verifier=HubSource(str(tmp_path / "verifier")),
-        drafter_name="Small",
-        verifier_name="Large",
-        drafter_parameters=40_000,
-        verifier_parameters=50_000,
-        about="A pair for tests.",
-    )
+    spec = spec_of(tmp_path / "drafter", tmp_path / "verifier")
     monkeypatch.setitem(PAIRS, "disk", spec)
     monkeypatch.setattr(hub, "reachable", lambda: True)
     return tmp_path

@@ -21,12 +21,14 @@ from specviz.errors import PairError
 from specviz.models import fused as fused_models
 from specviz.models.checkpoint import QUANTISED, Checkpoint, from_gguf, is_quantised
 from specviz.models.loading import load_pair
-from specviz.models.registry import HubSource, PairSpec
+from specviz.models.registry import PairSpec
+from specviz.runtime.cpu.fused import processor
 from specviz.runtime.cpu.fused.runner import FusedModel
 from specviz.runtime.model_runner import TorchModel
 from specviz.schema.settings import Request
 from tests.support.checkpoints import SHAPES, published, write
 from tests.support.tiny import tiny_model, tiny_tokenizer
+from tests.unit.models.helpers import spec_of
 
 KINDS = ("Q4_1", "Q8_0", "BF16", "F16", "F32")
 
@@ -90,40 +92,33 @@ def test_a_gguf_file_holds_the_same_model(kind: str, tmp_path: Path) -> None:
     assert all(torch.equal(found.tensors[name], it) for name, it in wanted.tensors.items())
 
 
-def other_architecture(path: Path) -> str:
-    write_gguf(path, published("llama", "F32"), architecture="gemma")
-    return "model of the kind 'gemma'"
-
-
-def unknown_type(path: Path) -> str:
-    write_gguf(path, published("llama", "F32"), kind="Q5_1")
-    return "tensors of type Q5_1: known are F32, F16, BF16, Q4_1, Q8_0"
-
-
-def truncated(path: Path) -> str:
+def truncated(path: Path) -> None:
     write_gguf(path, published("llama", "Q4_1"))
     os.truncate(path, path.stat().st_size // 2)
-    return "no GGUF file, or a damaged one"
 
 
-def foreign(path: Path) -> str:
-    path.write_bytes(b"not a model at all, but long enough to be one" * 9)
-    return "no GGUF file, or a damaged one"
+DAMAGED = "no GGUF file, or a damaged one"
+UNREADABLE: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "another architecture": (
+        lambda path: write_gguf(path, published("llama", "F32"), architecture="gemma"),
+        "model of the kind 'gemma'",
+    ),
+    "an unknown type": (
+        lambda path: write_gguf(path, published("llama", "F32"), kind="Q5_1"),
+        "tensors of type Q5_1: known are F32, F16, BF16, Q4_1, Q8_0",
+    ),
+    "truncated": (truncated, DAMAGED),
+    "foreign": (lambda path: path.write_bytes(b"not a model at all, but long enough to be one" * 9), DAMAGED),
+    "empty": (lambda path: path.write_bytes(b""), DAMAGED),
+}
 
 
-def empty(path: Path) -> str:
-    path.write_bytes(b"")
-    return "no GGUF file, or a damaged one"
-
-
-@pytest.mark.parametrize("make", [other_architecture, unknown_type, truncated, foreign, empty])
-def test_a_gguf_file_that_cannot_be_read_is_refused_in_a_sentence(
-    make: Callable[[Path], str], tmp_path: Path
-) -> None:
-    path = tmp_path / "model.gguf"
-    words = make(path)
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_a_gguf_file_that_cannot_be_read_is_refused_in_a_sentence(kind: str, tmp_path: Path) -> None:
+    make, words = UNREADABLE[kind]
+    make(tmp_path / "model.gguf")
     with pytest.raises(PairError, match=words):
-        from_gguf(path, published("llama", "F32").config)
+        from_gguf(tmp_path / "model.gguf", published("llama", "F32").config)
 
 
 # ---- who gets a fused pass ----------------------------------------------------------------------------------
@@ -137,21 +132,7 @@ def spec(tmp_path: Path) -> PairSpec:
     size = len(tokenizer)
     write(published("qwen2", "F16", seed=1, vocabulary=size, layers=1), tmp_path / "drafter")
     write(published("qwen2", "BF16", vocabulary=size), tmp_path / "verifier")
-    return spec_of(tmp_path)
-
-
-def spec_of(folder: Path) -> PairSpec:
-    return PairSpec(
-        key="folders",
-        title="Two folders",
-        about="",
-        drafter=HubSource(str(folder / "drafter")),
-        verifier=HubSource(str(folder / "verifier")),
-        drafter_name="drafter",
-        verifier_name="verifier",
-        drafter_parameters=1,
-        verifier_parameters=1,
-    )
+    return spec_of(tmp_path / "drafter", tmp_path / "verifier")
 
 
 def kinds(pair: Any) -> set[type]:
@@ -175,30 +156,19 @@ def test_a_checkpoint_of_the_hub_is_read_as_published(spec: PairSpec) -> None:
     assert pair.verifier is model
 
 
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPECVIZ_CPU_RUNNER", "torch")
-
-
-def no_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused_models.importlib.util, "find_spec", lambda name: None)
-
-
-def broken_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "specviz.runtime.cpu.fused.processor", None)
-
-
-def old_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    from specviz.runtime.cpu.fused import processor
-
-    monkeypatch.setattr(processor, "target_features", lambda: frozenset({"sse2"}))
-
-
-@pytest.mark.parametrize("change", [environment, no_numba, broken_numba, old_processor])
+@pytest.mark.parametrize("change", ["environment", "no numba", "broken numba", "old processor"])
 def test_where_fused_passes_cannot_run_torch_does(
-    change: Callable[[pytest.MonkeyPatch], None], spec: PairSpec, monkeypatch: pytest.MonkeyPatch
+    change: str, spec: PairSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fused = greedy(load_pair(spec, device="cpu"))
-    change(monkeypatch)
+    if change == "environment":
+        monkeypatch.setenv("SPECVIZ_CPU_RUNNER", "torch")
+    elif change == "no numba":
+        monkeypatch.setattr(fused_models.importlib.util, "find_spec", lambda name: None)
+    elif change == "broken numba":
+        monkeypatch.setitem(sys.modules, "specviz.runtime.cpu.fused.processor", None)
+    else:
+        monkeypatch.setattr(processor, "target_features", lambda: frozenset({"sse2"}))
     pair = load_pair(spec, device="cpu")
     assert kinds(pair) == {TorchModel}
     assert greedy(pair) == fused
@@ -214,17 +184,9 @@ def test_other_architectures_and_sizes_run_on_torch(tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path / "drafter")
     for name, family in (("drafter", "gpt2"), ("verifier", "llama")):  # the llama's sizes are too small
         tiny_model(family, len(tokenizer), 1, tmp_path / name, dtype=torch.float32)
-    assert kinds(load_pair(spec_of(tmp_path), device="cpu")) == {TorchModel}
-
-
-def test_activations_that_do_not_exist_are_refused(spec: PairSpec) -> None:
-    with pytest.raises(PairError, match="known are exact, fast"):
-        load_pair(spec, device="cpu", activations="int4")
-
-
-def test_shapes_of_the_offered_pairs_have_fused_passes() -> None:
-    for shape in SHAPES:
-        assert fused_models.is_possible(published(shape, "F32").config), shape
+    assert kinds(load_pair(spec_of(tmp_path / "drafter", tmp_path / "verifier"), device="cpu")) == {
+        TorchModel
+    }
 
 
 @pytest.mark.parametrize(
@@ -233,13 +195,7 @@ def test_shapes_of_the_offered_pairs_have_fused_passes() -> None:
         {"rope_type": "default"},
         {"rope_type": "linear", "factor": 3.0},
         {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
-        {
-            "rope_type": "llama3",
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 64,
-        },
+        SHAPES["llama3"]["rope_parameters"],
     ],
     ids=lambda rotary: rotary["rope_type"],
 )

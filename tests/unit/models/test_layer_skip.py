@@ -14,11 +14,7 @@ from specviz.models.layer_skip import skip_layers
 from tests.support.tiny import tiny_model
 
 
-def same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return torch.equal(one, other)
-
-
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "gemma2", "gemma3", "gpt-neox"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "gemma3", "gpt-neox"])
 def test_skipping_layers_equals_a_truncated_copy(family: str, tmp_path: Path) -> None:
     verifier = tiny_model(family, 60, 1, tmp_path / "whole", layers=6)
     drafter = skip_layers(verifier, range(1, 3))
@@ -38,10 +34,10 @@ def test_skipping_layers_equals_a_truncated_copy(family: str, tmp_path: Path) ->
     copy.load_state_dict(weights)
 
     ids = torch.randint(0, 60, (2, 30), generator=torch.Generator().manual_seed(0))
-    assert same(drafter(ids, use_cache=False).logits, copy(ids, use_cache=False).logits)
+    assert torch.equal(drafter(ids, use_cache=False).logits, copy(ids, use_cache=False).logits)
     # And with transformers' own cache, whose layers are counted from 0 without gaps.
     greedy: dict[str, Any] = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
-    assert same(drafter.generate(ids, **greedy), copy.generate(ids, **greedy))
+    assert torch.equal(drafter.generate(ids, **greedy), copy.generate(ids, **greedy))
 
 
 def test_skipping_layers_makes_no_new_weight_and_leaves_the_verifier_whole(tmp_path: Path) -> None:
@@ -52,17 +48,15 @@ def test_skipping_layers_makes_no_new_weight_and_leaves_the_verifier_whole(tmp_p
     own = {weight.data_ptr() for weight in verifier.parameters()}
     assert {weight.data_ptr() for weight in drafter.parameters()} < own
     assert not any(tensor.is_meta for tensor in (*drafter.parameters(), *drafter.buffers()))
-    assert same(verifier(ids).logits, before)
+    assert torch.equal(verifier(ids).logits, before)
     assert verifier.config.num_hidden_layers == 6
     assert [layer.self_attn.layer_idx for layer in verifier.model.layers] == list(range(6))
 
 
-@pytest.mark.parametrize("layers", [range(6), range(5, 7), [-1]])
-def test_skipping_all_layers_or_ones_that_are_not_there_is_refused(layers: Any, tmp_path: Path) -> None:
-    with pytest.raises(PairError, match="of 0 to 5"):
-        skip_layers(tiny_model("llama", 60, 1, tmp_path, layers=6), layers)
-
-
-def test_skipping_layers_of_a_model_built_otherwise_is_refused(tmp_path: Path) -> None:
+def test_layers_that_cannot_be_skipped_are_refused(tmp_path: Path) -> None:
+    model = tiny_model("llama", 60, 1, tmp_path / "llama", layers=6)
+    for layers in (range(6), range(5, 7), [-1]):
+        with pytest.raises(PairError, match="of 0 to 5"):
+            skip_layers(model, layers)
     with pytest.raises(PairError, match="GPT2LMHeadModel"):
-        skip_layers(tiny_model("gpt2", 60, 1, tmp_path), [0])
+        skip_layers(tiny_model("gpt2", 60, 1, tmp_path / "gpt2"), [0])

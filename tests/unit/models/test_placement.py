@@ -23,7 +23,7 @@ def test_a_pair_too_large_for_memory_is_refused_with_both_numbers(
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2_000_000_000))
     large = dataclasses.replace(PAIRS["disk"], verifier_parameters=10**9)
     monkeypatch.setitem(PAIRS, "disk", large)
-    assert "in float32 it needs 4.4 GB free and 2.0 GB are" in refusal(device="cpu")
+    assert "in float32 it needs 4.4 GB free and 2.0 GB are" in refusal()
     shared = dataclasses.replace(large, verifier_parameters=400_000_000, drafter_parameters=350_000_000)
     skipping = dataclasses.replace(shared, drafter=SkipSource(range(1)))
     assert choose_placement(skipping, "cpu", "auto").sharded is False

@@ -1,4 +1,4 @@
-"""The process is after loading as it was before: its switches, its random numbers, its environment."""
+"""The process is after loading as it was before: its switches, its random numbers, its environment; and loading is silent."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import os
 import random
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
 import torch
-from huggingface_hub.utils import are_progress_bars_disabled
+from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from huggingface_hub.utils import logging as hub_logging
-from transformers import modeling_gguf_pytorch_utils
 from transformers.utils import logging as transformers_logging
 
-from specviz.errors import PairError
+from specviz.compat.transformers import quiet_transformers
 from specviz.models.loading import load_pair
+from tests.unit.models.helpers import refusal
 
 KERNELS = ("flash", "mem_efficient", "math", "cudnn")
 
@@ -39,24 +40,49 @@ def process_state() -> dict[str, Any]:
         "numpy's random numbers": repr(numpy.random.get_state()),
         "verbosity": (transformers_logging.get_verbosity(), hub_logging.get_verbosity()),
         "bars": (transformers_logging.is_progress_bar_enabled(), are_progress_bars_disabled()),
-        "the bar of GGUF files": modeling_gguf_pytorch_utils.tqdm,
         "logging": (logging.root.level, list(logging.root.handlers), logging.root.manager.disable),
         "socket timeout": socket.getdefaulttimeout(),
         "hooks": (sys.excepthook, sys.stdout, sys.stderr),
     }
 
 
-@pytest.mark.parametrize("key", ["embedded", "embedded-skip"])
-def test_loading_a_pair_changes_nothing_of_the_process(key: str) -> None:
+def lose_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+@pytest.mark.parametrize("damage", [None, lose_weights])
+def test_loading_is_silent_and_changes_nothing_of_the_process(
+    damage: Callable[[Path], None] | None, checkpoints: Path, capfd: Any
+) -> None:
     before = process_state()
-    load_pair(key, device="cpu")
+    if damage:
+        damage(checkpoints / "verifier")
+        assert "damaged or incomplete" in refusal()
+    else:
+        load_pair("disk", device="cpu")
     after = process_state()
     assert {name: after[name] for name in after if after[name] != before[name]} == {}
+    assert capfd.readouterr() == ("", "")
 
 
-def test_a_pair_that_is_refused_changes_nothing_of_the_process(checkpoints: Path) -> None:
-    (checkpoints / "verifier" / "model.safetensors").unlink()
+@pytest.mark.parametrize("bars", [True, False])
+@pytest.mark.parametrize("hub_bars", [True, False])
+def test_silence_that_overlaps_ends_with_the_last_as_it_was(bars: bool, hub_bars: bool) -> None:
+    """Switching transformers' bars switches the hub's too: each is restored by itself."""
+
+    def switch(bars: bool, hub_bars: bool) -> None:
+        (transformers_logging.enable_progress_bar if bars else transformers_logging.disable_progress_bar)()
+        (enable_progress_bars if hub_bars else disable_progress_bars)()
+
+    switch(bars, hub_bars)
     before = process_state()
-    with pytest.raises(PairError, match="damaged or incomplete"):
-        load_pair("disk", device="cpu")
-    assert process_state() == before
+    try:
+        with quiet_transformers:
+            with quiet_transformers:
+                pass
+            assert transformers_logging.get_verbosity() == transformers_logging.ERROR
+            assert not transformers_logging.is_progress_bar_enabled()
+            assert are_progress_bars_disabled()
+        assert process_state() == before
+    finally:
+        switch(True, True)

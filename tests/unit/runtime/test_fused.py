@@ -46,27 +46,34 @@ def logits(model: Any, tokens: Tensor, blocks: tuple[int, ...] = (LENGTH,)) -> T
     return torch.cat(found, 1)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_fused_model_is_the_published_model(shape: str, kind: str) -> None:
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "kind"), [*zip(SHAPES, KINDS, strict=True), *zip(SHAPES, reversed(KINDS), strict=True)]
+)
+def test_a_fused_model_is_the_published_model(shape: str, kind: str, fast: bool) -> None:
     """transformers in float32 on the dequantised weights; what 16-bit activations change is far below a draw's margin."""
-    model = fused(published(shape, kind))
-    with torch.inference_mode():
-        wanted = model.module()(ids(2)).logits
+    model = fused(published(shape, kind), fast=fast)
+    wanted = model.module()(ids(2)).logits
     found = logits(model, ids(2))
-    assert found.shape == wanted.shape
-    assert (found - wanted).abs().max() < (2e-4 if kind in ("F32", "F16", "BF16") else 3e-3) * wanted.std()
+    is_quantised = kind.startswith("Q")
+    activations = "fast" if fast else "exact"
+    assert model.precision == (f"{kind} weights, {activations} activations" if is_quantised else kind)
+    most, divergence = (
+        (0.5, 3e-3) if fast and is_quantised else (3e-3, 1e-6) if is_quantised else (2e-4, 1e-6)
+    )
+    assert (found - wanted).abs().max() < most * wanted.std()
     information = (wanted.softmax(-1) * (wanted.log_softmax(-1) - found.log_softmax(-1))).sum(-1)
-    assert information.mean() < 1e-6
+    assert information.mean() < divergence
 
 
 @pytest.mark.parametrize("fast", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_fused_pass_is_the_plain_one(
+@pytest.mark.parametrize(
+    ("shape", "kind"), [*zip(SHAPES, KINDS, strict=True), *zip(SHAPES, reversed(KINDS), strict=True)]
+)
+def test_a_fused_pass_computes_what_plain_numpy_says(
     shape: str, kind: str, fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To float32's rounding; where that turns the rounding of an activation of one byte, to a little more."""
+    """Up to float32's rounding, and a little more where that changes how an activation is rounded to a byte."""
     given: list[Any] = []
 
     class Recorded(decoder.Decoder):
@@ -116,7 +123,7 @@ def test_the_largest_integers_come_out_exactly(rows: int, kind: Format, precisio
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_token_has_the_same_bits_whatever_is_computed_with_it(kind: str, fast: bool) -> None:
-    """Laws 2 and 3: neither the block, nor neighbours, nor threads show."""
+    """Laws 2 and 3, whatever the number of threads."""
     model = fused(published("qwen2", kind), fast=fast)
     model.decoder.threads = 1
     alone = logits(model, ids())
@@ -137,20 +144,6 @@ def test_padding_is_not_computed_and_harms_nobody() -> None:
     found = runner.forward(ids(2), positions, visible=LENGTH, valid=positions < lengths)
     assert torch.equal(found[0], wanted[0])
     assert torch.equal(found[1, :37], wanted[1, :37])
-
-
-def test_what_memory_held_before_is_not_reckoned_with() -> None:
-    """Scores are made of whole blocks of positions: of numbers too small for a float's exponent they would take a hundred times as long."""
-    model = fused(published("llama", "Q8_0"))
-    runner = model.runner(203)
-    runner.admit([0], LENGTH)
-    (slot,) = runner._cache._slots
-    slot.keys[:] = slot.values[:] = 1e-40
-    found = runner.forward(ids()[:, :37], torch.arange(37)[None], visible=37)
-    assert torch.equal(found, logits(model, ids())[:, :37])
-    keys = slot.keys.swapaxes(-1, -2).reshape(slot.values.shape)
-    assert (np.abs(keys[:, :, :37]) > 1e-30).all()
-    assert (keys[:, :, 37:64] == 0).all()
 
 
 def test_slots_move_grow_merge_and_are_restored_with_their_bits() -> None:
@@ -205,18 +198,6 @@ def test_layers_can_be_left_out_and_share_all_weights() -> None:
     assert torch.equal(logits(model, ids()), before)
 
 
-def test_fast_activations_are_told_apart_and_less_exact() -> None:
-    checkpoint = published("llama", "Q8_0")
-    exact, fast = fused(checkpoint), fused(checkpoint, fast=True)
-    assert (exact.precision, fast.precision) == (
-        "Q8_0 weights, exact activations",
-        "Q8_0 weights, fast activations",
-    )
-    wanted = exact.module()(ids()).logits
-    errors = [(logits(model, ids()) - wanted).abs().mean() for model in (exact, fast)]
-    assert 20 * errors[0] < errors[1] < 0.1 * wanted.std()
-
-
 DIGEST = """
 from specviz.runtime.cpu.fused.processor import dot_products
 from tests.unit.runtime.test_fused import digests
@@ -225,15 +206,11 @@ print(dot_products().name, *digests())
 AVX2 = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt"
 
 
-def digest(kind: str, fast: bool) -> str:
-    """Of the bits of a text's logits."""
-    found = logits(fused(published("llama", kind), fast=fast), ids(), (5, 1, 3))
-    return hashlib.sha256(found.contiguous().numpy().tobytes()).hexdigest()[:16]
-
-
 def digests() -> list[str]:
-    """One for each way to store weights and to round activations."""
-    return [digest(kind, fast) for kind in ("Q8_0", "Q4_1", "BF16") for fast in (False, True)]
+    """Of the bits of a text's logits, for each way to store weights and to round activations."""
+    kinds = [(kind, fast) for kind in ("Q8_0", "Q4_1", "BF16") for fast in (False, True)]
+    found = [logits(fused(published("llama", kind), fast=fast), ids(), (5, 1, 3)) for kind, fast in kinds]
+    return [hashlib.sha256(each.contiguous().numpy().tobytes()).hexdigest()[:16] for each in found]
 
 
 @pytest.mark.parametrize(("features", "dots"), [(AVX2, "PAIRS"), (f"{AVX2},+avxvnni", "VNNI_256")])
@@ -245,32 +222,11 @@ def test_bits_are_the_same_on_other_processors(features: str, dots: str) -> None
     if dots == "VNNI_256" and "avx_vnni" not in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
         pytest.skip("needs a processor with AVX-VNNI")
     target = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": features}
-    other = subprocess.run(
-        [sys.executable, "-c", DIGEST],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **target},
-    ).stdout.split()
+    options: dict[str, Any] = {"check": True, "capture_output": True, "text": True}
+    command = [sys.executable, "-c", DIGEST]
+    other = subprocess.run(command, env={**os.environ, **target}, **options).stdout.split()
     assert other[0] == dots
     assert other[1:] == digests()
-
-
-def test_buffers_of_a_round_are_reused_while_there_are_slots() -> None:
-    """What is written to it comes out as from memory of its own; another round finds the same, and the last slot leaves none behind."""
-    model = fused(published("llama", "Q8_0"))
-    runner, positions = model.runner(203), torch.arange(8).expand(2, -1)
-    runner.admit([0, 1], LENGTH)
-    valid = positions < torch.tensor([[8], [3]])
-    how: dict[str, Any] = {"visible": 8, "valid": valid}
-    own = runner.forward(ids(2)[:, :8], positions, **how)
-    kept = runner.forward(ids(2)[:, :8], positions, **how, transient=True)
-    assert torch.equal(own[valid], kept[valid])
-    assert runner.buffer("padded", 2, 8, 203).data_ptr() == kept.data_ptr() != own.data_ptr()
-    for owner in (0, 1):
-        assert runner._buffers
-        runner.release(owner)
-    assert not runner._buffers
 
 
 @pytest.mark.parametrize("kind", ["BF16", "Q8_0", "Q4_1"])
@@ -284,16 +240,6 @@ def test_how_weights_are_read_changes_no_bit(kind: str, monkeypatch: pytest.Monk
     for block in (1, 2, 3, 5, 7, 8, 9, 13, LENGTH):
         expected, *others = (logits(model, ids(), (block,)) for model in models)
         assert all(torch.equal(other, expected) for other in others)
-
-
-def test_weights_are_read_as_the_processor_likes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On Zen 5 what fits the last cache is kept there, and what does not is read past it; elsewhere all is read alike."""
-    small, large = 10 << 20, 96 << 20
-    monkeypatch.setattr(processor, "target_name", lambda: "znver5")
-    assert (processor.reading(small), processor.reading(large)) == (processor.ZEN_5, processor.ZEN_5_PAST)
-    for name in ("znver4", "sapphirerapids", "haswell"):
-        monkeypatch.setattr(processor, "target_name", lambda name=name: name)
-        assert processor.reading(small) == processor.reading(large) == processor.USUAL
 
 
 # ---- threads ------------------------------------------------------------------------------------------------

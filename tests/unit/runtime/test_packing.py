@@ -17,7 +17,7 @@ def model(dtype: torch.dtype = torch.float32) -> nn.Module:
     ).to(dtype)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5, 8, 33, 200])
+@pytest.mark.parametrize("rows", [1, 8, 200])
 def test_products_are_the_same_to_float32_rounding(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specviz.runtime.cpu.packing._gain", lambda _: 1.0)
     packed = model()
@@ -49,11 +49,9 @@ def test_all_layers_are_packed_or_none_and_no_weight_is_kept_twice(monkeypatch: 
         assert sum(p.numel() for p in packed.parameters()) == (703 if gain > 0 else 600 * 1403 + 703)
 
 
-def test_a_switch_and_other_precisions_leave_the_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    double = model(torch.float64)
-    pack(double)
-    assert not any(isinstance(m, PackedLinear) for m in double.modules())
-    monkeypatch.setenv("SPECVIZ_PREPACK", "0")
-    plain = model()
-    pack(plain)
-    assert not any(isinstance(m, PackedLinear) for m in plain.modules())
+def test_other_precisions_and_a_switch_leave_the_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for dtype, switch in ((torch.float64, "1"), (torch.float32, "0")):
+        monkeypatch.setenv("SPECVIZ_PREPACK", switch)
+        plain = model(dtype)
+        pack(plain)
+        assert not any(isinstance(m, PackedLinear) for m in plain.modules())

@@ -23,8 +23,7 @@ from specviz.schema.settings import Request
 from specviz.tools.bench import benchmark, contenders, shapes
 from specviz.tools.bench.benchmark import Benchmark, BenchmarkOptions, Run, load_bed
 from specviz.tools.bench.contenders import GENERATE, VERIFIER_ALONE, Bed, Measured
-from tests.support.pretend_gpu import PretendGpu, on_gpu, takes_torch_s_attention
-from tests.support.tiny import Pairs, tiny_pair
+from tests.support.tiny import tiny_pair
 
 _TINY_TOKENS = [[5, 6, 7], [8, 9]]
 _OURS = ("verifier_only", "speed", "speed-fixed", "cascade_tokenV3", "verifier_only-batch", "speed-batch")
@@ -103,25 +102,6 @@ def test_llama_cpp_generates_and_evaluates(bed: Bed, monkeypatch: pytest.MonkeyP
     assert by_key["llama.cpp"].write(asked).token_ids == [7, 7, 7]
     assert by_key["llama.cpp-eval"].write(asked).tokens == 3
     assert passes == [[5, 6], [5, 6], [6], [6]]
-
-
-@takes_torch_s_attention
-def test_on_a_gpu_contenders_write_what_they_write_on_the_cpu(
-    gpu: PretendGpu, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(benchmark, "_READ_BYTES", 1 << 16)
-    pair = pairs("llama", drafter_padding=0, verifier_padding=0)
-    keys = (*_OURS, "generate", "assisted")
-    texts = []
-    for ours, plain in ((pair, pair), (on_gpu(pair), on_gpu(pair))):
-        bed = Bed(ours, plain, threads=1, draft_length=2, others=_TINY_TOKENS)
-        found = Benchmark(_options(contenders=keys, prompts=1), bed)
-        found.measure()
-        assert found.complete, found.notes
-        texts.append([(run.contender, run.temperature, run.measured.token_ids) for run in found.runs])
-    assert texts[0] == texts[1]
-    assert len(texts[0]) == 2 * len(keys)
-    assert "cuda:0" in found.about["machine"]
 
 
 def test_ratios_are_taken_between_runs_of_one_prompt_temperature_and_repetition(bed: Bed) -> None:

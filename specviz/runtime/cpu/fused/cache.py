@@ -10,9 +10,6 @@ import numpy as np
 from specviz.runtime.cpu.fused.decoder import DecoderShape, SlotBuffers, SlotTable
 from specviz.runtime.cpu.fused.layers import POSITIONS
 
-_GRAIN = 64
-"""Positions by which slots differ in length."""
-
 Saved = tuple[np.ndarray, np.ndarray]
 """Keys (in blocks of positions) and values of one slot in every layer."""
 
@@ -28,8 +25,7 @@ class FusedCache:
 
     def add(self, count: int, length: int) -> None:
         """Add slots of at least `length` positions, not set."""
-        size = self._shape, self._layers, _rounded(length)
-        self._use(self._slots + [SlotBuffers(*size) for _ in range(count)])
+        self._use(self._slots + [SlotBuffers(self._shape, self._layers, length) for _ in range(count)])
 
     def take(self, other: FusedCache, slots: slice) -> None:
         """Add slots of another cache, which must not use them any more."""
@@ -37,9 +33,9 @@ class FusedCache:
 
     def drop(self, slot: int) -> None:
         """Remove a slot; the last one takes its place."""
-        kept = list(self._slots)
-        kept[slot] = kept[-1]
-        self._use(kept[:-1])
+        slots = list(self._slots)
+        slots[slot] = slots[-1]
+        self._use(slots[:-1])
 
     def arrange(self, order: list[int]) -> None:
         """Bring slots into another order: the numbers they have now."""
@@ -55,7 +51,7 @@ class FusedCache:
         longer = list(self._slots)
         for slot in set(slots[positions >= self.table.lengths[slots]].tolist()):
             before, needed = self._slots[slot], int(positions[slots == slot].max()) + 1
-            longer[slot] = SlotBuffers(self._shape, self._layers, _rounded(needed))
+            longer[slot] = SlotBuffers(self._shape, self._layers, needed)
             longer[slot].keys[:, :, : before.length // POSITIONS] = before.keys
             longer[slot].values[:, :, : before.length] = before.values
         self._use(longer)
@@ -77,7 +73,3 @@ class FusedCache:
         saved = self.save(slots.start, length)
         for slot in range(slots.start + 1, slots.stop):
             self.restore(slot, saved, length)
-
-
-def _rounded(length: int) -> int:
-    return -(-length // _GRAIN) * _GRAIN

@@ -1,7 +1,7 @@
 """A decoder of the llama kind for the fused pass: its weights in the pass's layout, and the tables that the pass reads.
 
 RMSNorm, rotary positions, grouped queries and SwiGLU, with what Qwen2 and Qwen3 add: biases of queries, keys and values, norms of
-queries and keys. Knows weights by their role; knows no file, no slot's owner and no token's meaning.
+queries and keys.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from specviz.runtime.cpu.fused.worker_pool import most_threads, worker_pool
 from specviz.runtime.cpu.fused.workers import MOST_THREADS
 from specviz.runtime.cpu.threads import quickest, worth_trying
 
+_GRAIN = 64
+"""Positions by which slots differ in length."""
 _TRIED_ROWS = 4
 """Rows of the passes that are timed when a decoder is loaded."""
 
@@ -110,11 +112,11 @@ class Decoder:
         self._begin()
 
     def _begin(self) -> None:
-        """What a decoder has for itself, whoever shares its weights."""
+        """Set what a decoder does not share with others of the same weights."""
         self._lock = threading.Lock()
         self._pass = np.zeros(1, PASS)
-        self.address = int(self._pass.ctypes.data)
         self._buffers: _Buffers | None = None
+        self.address = int(self._pass.ctypes.data)
 
     def with_layers(self, indices: Sequence[int]) -> Decoder:
         """A decoder of some of the layers, which shares all weights."""
@@ -168,11 +170,8 @@ class Decoder:
         with self._lock:
             buffers, table = self._prepare(cache), self._pass
             count = len(tokens)
-            buffers.rows[0, :count], buffers.rows[1, :count], buffers.rows[2, :count] = (
-                tokens,
-                slots,
-                positions,
-            )
+            for row, values in zip(buffers.rows, (tokens, slots, positions), strict=True):
+                row[:count] = values
             table["rows"], table["logits"], table["logits_bytes"] = count, logits, row_bytes
             worker_pool().run(self.address, self.threads)
 
@@ -181,7 +180,7 @@ class Decoder:
         with self._lock:
             buffers, table = self._prepare(cache), self._pass
             table["logits"], table["logits_bytes"] = buffers.logits.ctypes.data, buffers.logits.strides[0]
-            worker_pool().draft(int(drafting.ctypes.data), self.threads)
+            worker_pool().run(int(drafting.ctypes.data), self.threads, drafts=True)
 
     def choose_threads(self) -> None:
         """Take as many threads, of two or more, as make a pass of a few rows fastest; the first one compiles what passes need.
@@ -209,22 +208,11 @@ class Decoder:
         """Buffers for slots of so many positions, and the fields of the pass that stay as they are."""
         shape = self.shape
         buffers = _Buffers(shape, length, self._arena.scratch_bytes, self.vocabulary)
-        fields = {
-            "layers": self.layers,
-            "layer_table": self._table.ctypes.data,
-            "heads": shape.heads,
-            "key_heads": shape.key_heads,
-            "head_size": shape.head_size,
-            "hidden": shape.hidden,
-            "inner": shape.inner,
-            "attend": functions.attend(shape.heads // shape.key_heads, shape.head_size),
-            "embed": self._embed,
-            "embedding": self._embedding[_WEIGHTS],
-            "norm": self._norm,
-            "head": self._head,
-            "epsilon": shape.epsilon,
-            **buffers.fields(),
-        }
+        sizes = ("heads", "key_heads", "head_size", "hidden", "inner", "epsilon")
+        fields = {name: getattr(shape, name) for name in sizes} | buffers.fields
+        fields |= {"layers": self.layers, "layer_table": self._table.ctypes.data, "norm": self._norm}
+        fields |= {"embed": self._embed, "embedding": self._embedding[_WEIGHTS], "head": self._head}
+        fields["attend"] = functions.attend(shape.heads // shape.key_heads, shape.head_size)
         for name, value in fields.items():
             self._pass[name] = value
         return buffers
@@ -238,7 +226,8 @@ class SlotBuffers:
     """Keys and values of one slot: [layers, key heads, blocks, head size, 32] and [layers, key heads, length, head size], float32."""
 
     def __init__(self, shape: DecoderShape, layers: int, length: int) -> None:
-        """Not set: a pass reads what passes wrote. `length` is a multiple of 32."""
+        """Not set: a pass reads what passes wrote. `length` is the least; slots differ by multiples of `_GRAIN`."""
+        length = -(-length // _GRAIN) * _GRAIN
         head, size = (layers, shape.key_heads), shape.head_size
         count = layers * shape.key_heads * length * size * FLOAT_BYTES
         room = Room(2 * (count + CACHE_LINE))
@@ -285,8 +274,7 @@ class _Arena:
         """Arrange the weights of all matrices, on as many threads as passes may take: half of it is waiting for memory never touched before."""
         with ThreadPoolExecutor(most_threads()) as pool:
             largest_first = sorted(self._to_arrange, key=lambda each: -each[0].nbytes)
-            for _ in pool.map(lambda each: arrange(*each), largest_first):
-                pass
+            list(pool.map(lambda each: arrange(*each), largest_first))
         self._to_arrange.clear()
 
     def matrix(
@@ -316,16 +304,9 @@ class _Arena:
         start = 0 if adds else self.vector(np.zeros(groups * LANES) if bias is None else bias)
         packed = MOST_ROWS // PANEL_ROWS * blocks * kernel.block_bytes
         self.scratch_bytes = max(self.scratch_bytes, count * FLOAT_BYTES + packed)
-        fields = {
-            "multiply": functions.multiply(kernel),
-            "pack": functions.pack(kernel),
-            "weights": address,
-            "start": start,
-            "groups": groups,
-            "blocks": blocks,
-            "row_bytes": kernel.row_bytes,
-            "block_bytes": kernel.block_bytes,
-        }
+        fields = {"multiply": functions.multiply(kernel), "pack": functions.pack(kernel), "weights": address}
+        fields |= {"start": start, "groups": groups, "blocks": blocks}
+        fields |= {"row_bytes": kernel.row_bytes, "block_bytes": kernel.block_bytes}
         return tuple(fields[name] for name in _FIELDS)
 
 
@@ -337,28 +318,20 @@ class _Buffers:
         heads, size = shape.heads + 2 * shape.key_heads, shape.head_size
         # The scores of heads that share keys have to fit too.
         scores = shape.heads // shape.key_heads * length * FLOAT_BYTES
-        self._scratch_bytes = -(-max(scratch_bytes, scores) // CACHE_LINE) * CACHE_LINE
+        scratch_bytes = -(-max(scratch_bytes, scores) // CACHE_LINE) * CACHE_LINE
         # A panel has a cache line more than the floats of its rows.
-        widths = {
-            "states": shape.hidden,
-            "projected": heads * size,
-            "mixed": shape.heads * size,
-            "gated": 2 * shape.inner,
-            "activated": shape.inner + shape.inner // BLOCK,
-        }
-        self._buffers = {name: np.zeros((MOST_ROWS, width), np.float32) for name, width in widths.items()}
-        self._scratch = Room(MOST_THREADS * self._scratch_bytes).take(MOST_THREADS * self._scratch_bytes)
+        widths = {"states": shape.hidden, "projected": heads * size, "mixed": shape.heads * size}
+        widths |= {"gated": 2 * shape.inner, "activated": shape.inner + shape.inner // BLOCK}
+        self._arrays = {name: np.zeros((MOST_ROWS, width), np.float32) for name, width in widths.items()}
+        self._arrays["scratch"] = Room(MOST_THREADS * scratch_bytes).take(MOST_THREADS * scratch_bytes)
         self.rows = np.zeros((3, MOST_ROWS), np.int64)
         self.logits = np.empty((MOST_ROWS, -(-vocabulary // LANES) * LANES), np.float32)
         angles = np.arange(length, dtype=np.float32)[:, None] * shape.frequencies.astype(np.float32)
         twice = np.repeat(angles, 2, axis=1)
-        self._cosines = np.cos(twice) * np.float32(shape.rotary_scale)
         signs = np.tile(np.array([-1, 1], np.float32), size // 2)
-        self._sines = np.sin(twice) * signs * np.float32(shape.rotary_scale)
-
-    def fields(self) -> dict[str, int]:
+        sines = np.sin(twice) * signs * np.float32(shape.rotary_scale)
+        self._arrays |= {"cosines": np.cos(twice) * np.float32(shape.rotary_scale), "sines": sines}
+        self._arrays |= zip(("tokens", "row_slots", "row_positions"), self.rows, strict=True)
+        self.fields = {name: int(array.ctypes.data) for name, array in self._arrays.items()}
         """What the pass's table has of these buffers."""
-        arrays = {**self._buffers, "scratch": self._scratch, "cosines": self._cosines, "sines": self._sines}
-        arrays |= zip(("tokens", "row_slots", "row_positions"), self.rows, strict=True)
-        addresses = {name: int(array.ctypes.data) for name, array in arrays.items()}
-        return {**addresses, "scratch_bytes": self._scratch_bytes}
+        self.fields["scratch_bytes"] = scratch_bytes

@@ -1,7 +1,6 @@
-"""One pass of a decoder over a few rows: what `plain` says, as compiled functions that every thread of the worker pool runs.
+"""One pass of a decoder over a few rows, as compiled functions that every thread of the worker pool runs.
 
 A row is one token of one slot at its position. Each stage of a layer is shared among the threads, which wait for each other after it.
-Knows the records of `tables`; knows no slot's owner and no text.
 """
 
 from __future__ import annotations

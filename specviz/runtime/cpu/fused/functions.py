@@ -1,4 +1,4 @@
-"""The compiled functions of a pass, made or read from the cache when first asked for; each returns an address. Knows no model."""
+"""The compiled functions of a pass, made or read from the cache when first asked for; each returns an address."""
 
 from __future__ import annotations
 
@@ -111,22 +111,12 @@ def attend(heads: int, size: int) -> int:
     return _compile(f"attend-{heads}-{size}", attend, 6)
 
 
-@cache
-def run() -> int:
-    """See `decoder_pass.run`; called by address, since it takes most of the time to compile."""
-    return _compile("run", decoder_pass.run, 5)
-
-
-@cache
-def lead() -> int:
-    """See `workers.lead`."""
-    return _compile("lead", workers.lead, 3, returns=True)
-
-
-@cache
-def work() -> int:
-    """See `workers.work`."""
-    return _compile("work", workers.work, 2)
+run = cache(lambda: _compile("run", decoder_pass.run, 5))
+"""See `decoder_pass.run`; called by address, since it takes most of the time to compile."""
+lead = cache(lambda: _compile("lead", workers.lead, 3, returns=True))
+"""See `workers.lead`."""
+work = cache(lambda: _compile("work", workers.work, 2))
+"""See `workers.work`."""
 
 
 @cache

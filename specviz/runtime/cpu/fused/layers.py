@@ -1,12 +1,13 @@
 """What a decoder layer does beside its products: norms, rotary positions, gated activation, attention.
 
 Attention reads a slot's keys transposed, in blocks of 32 positions (each [head size, 32]), so that positions are lanes, and its
-values as [positions, head size]. Query heads that share a key-value head are done together. Sums run in one fixed order. Knows
-addresses and sizes; knows no model.
+values as [positions, head size]. Query heads that share a key-value head are done together. Sums run in one fixed order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,14 @@ POSITIONS = 32
 _VECTORS = POSITIONS // LANES
 
 
+@contextmanager
+def _each_vector(b: Builder, vectors: Value, *addresses: Value) -> Iterator[list[Value]]:
+    """The code of one turn of a loop over vectors of 16 numbers, given where they are at these addresses."""
+    loop = Loop(b, vectors)
+    yield [offset(b, each, b.mul(loop.index, I64(64))) for each in addresses]
+    loop.close()
+
+
 def _sum_of_squares(b: Builder, x: Value, vectors: Value) -> Value:
     loop = Loop(b, vectors, [floats(0.0)])
     value = load(b, offset(b, x, b.mul(loop.index, I64(64))), FLOATS)
@@ -46,20 +55,17 @@ def _sum_of_squares(b: Builder, x: Value, vectors: Value) -> Value:
 
 def _scale(b: Builder, x: Value, weight: Value, out: Value, vectors: Value, factor: Value) -> None:
     """out = x · factor · weight."""
-    loop, factors = Loop(b, vectors), splat(b, factor)
-    x, weight, out = (offset(b, each, b.mul(loop.index, I64(64))) for each in (x, weight, out))
-    store(b, b.fmul(b.fmul(load(b, x, FLOATS), factors), load(b, weight, FLOATS)), out)
-    loop.close()
+    factors = splat(b, factor)
+    with _each_vector(b, vectors, x, weight, out) as (x, weight, out):
+        store(b, b.fmul(b.fmul(load(b, x, FLOATS), factors), load(b, weight, FLOATS)), out)
 
 
 def _rotate(b: Builder, x: Value, cosines: Value, sines: Value, vectors: Value) -> None:
     """Rotate adjacent pairs in place; the tables have each angle twice, and sines the sign of the first one reversed."""
-    loop = Loop(b, vectors)
-    x, cosines, sines = (offset(b, each, b.mul(loop.index, I64(64))) for each in (x, cosines, sines))
-    value = load(b, x, FLOATS)
-    other = shuffle(b, value, [lane ^ 1 for lane in range(LANES)])
-    store(b, fma(b, value, load(b, cosines, FLOATS), b.fmul(other, load(b, sines, FLOATS))), x)
-    loop.close()
+    with _each_vector(b, vectors, x, cosines, sines) as (x, cosines, sines):
+        value = load(b, x, FLOATS)
+        other = shuffle(b, value, [lane ^ 1 for lane in range(LANES)])
+        store(b, fma(b, value, load(b, cosines, FLOATS), b.fmul(other, load(b, sines, FLOATS))), x)
 
 
 def _gate(b: Builder, gate_and_up: Value, out: Value, vectors: Value) -> None:
@@ -80,7 +86,7 @@ def _largest(b: Builder, x: Value, vectors: Value) -> Value:
 
 def _exponentials(b: Builder, x: Value, vectors: Value, largest: Value) -> Value:
     """x = exp(x − largest) in place; returns their sum."""
-    loop, most = Loop(b, vectors, [floats(0.0)]), splat(b, largest)
+    most, loop = splat(b, largest), Loop(b, vectors, [floats(0.0)])
     x = offset(b, x, b.mul(loop.index, I64(64)))
     value = exponential(b, b.fsub(load(b, x, FLOATS), most))
     store(b, value, x)
@@ -89,17 +95,15 @@ def _exponentials(b: Builder, x: Value, vectors: Value, largest: Value) -> Value
 
 def _multiply(b: Builder, x: Value, vectors: Value, factor: Value) -> None:
     """x = x · factor in place."""
-    loop, factors = Loop(b, vectors), splat(b, factor)
-    x = offset(b, x, b.mul(loop.index, I64(64)))
-    store(b, b.fmul(load(b, x, FLOATS), factors), x)
-    loop.close()
+    factors = splat(b, factor)
+    with _each_vector(b, vectors, x) as (x,):
+        store(b, b.fmul(load(b, x, FLOATS), factors), x)
 
 
 def _clear(b: Builder, x: Value, vectors: Value) -> None:
     """x = 0."""
-    loop = Loop(b, vectors)
-    store(b, floats(0.0), offset(b, x, b.mul(loop.index, I64(64))))
-    loop.close()
+    with _each_vector(b, vectors, x) as (x,):
+        store(b, floats(0.0), x)
 
 
 def _copy(b: Builder, x: Value, out: Value) -> None:

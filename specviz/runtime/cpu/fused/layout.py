@@ -3,7 +3,7 @@
 Sixteen outputs stand side by side, and what they need for 32 inputs lies together: for Q4_1 four words a lane of eight 4-bit levels
 (low halves of their bytes are inputs 8u … 8u + 3, high halves 8u + 4 … 8u + 7), then scales, then minima; for Q8_0 eight
 words of four bytes, 128 too large, two blocks at a time, then their scales; for floats the inputs one after another. Values are
-never changed. Knows arrays; knows no model.
+never changed.
 """
 
 from __future__ import annotations
@@ -51,9 +51,8 @@ def _q4_1(lanes: np.ndarray, found: np.ndarray, count: int) -> None:
         np.left_shift(part[:, :, 1::2], np.uint32(4), out=words[:, :, index])
         words[:, :, index] |= part[:, :, ::2]
     sides = lanes.view(np.uint16).reshape(groups, LANES, blocks, 10)[..., :2]
-    found[..., 16 * LANES :].view(np.uint16).reshape(groups, blocks, 2, LANES)[:] = sides.transpose(
-        0, 2, 3, 1
-    )
+    own = found[..., 16 * LANES :].view(np.uint16).reshape(groups, blocks, 2, LANES)
+    own[:] = sides.transpose(0, 2, 3, 1)
 
 
 def _q8_0(lanes: np.ndarray, found: np.ndarray, count: int) -> None:
@@ -70,9 +69,8 @@ def _q8_0(lanes: np.ndarray, found: np.ndarray, count: int) -> None:
 
 
 def _floats(lanes: np.ndarray, found: np.ndarray, count: int) -> None:
-    found.reshape(len(lanes), count, LANES, -1)[:] = lanes.reshape(len(lanes), LANES, count, -1).transpose(
-        0, 2, 1, 3
-    )
+    own = lanes.reshape(len(lanes), LANES, count, -1)
+    found.reshape(len(lanes), count, LANES, -1)[:] = own.transpose(0, 2, 1, 3)
 
 
 def adjacent_pairs(heads: int, size: int) -> np.ndarray:

@@ -16,24 +16,26 @@ jitable: Any = register_jitable(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """For what compiled functions alone call."""
 
 
-def _word(b: Builder, address: Value, index: Value) -> Value:
-    return load(b, b.add(address, b.mul(index, I64(WORD_BYTES))), I64, align=8)
+def _at(b: Builder, address: Value, index: Value, size: int) -> Value:
+    return b.add(address, b.mul(index, I64(size)))
 
 
-def _set_word(b: Builder, address: Value, index: Value, value: Value) -> None:
-    store(b, value, b.add(address, b.mul(index, I64(WORD_BYTES))))
+def _reader(kind: Any, size: int, result: Any) -> Any:
+    """numba function (address, index) -> the value of so many bytes there."""
+
+    def read(b: Builder, address: Value, index: Value) -> Value:
+        return load(b, _at(b, address, index, size), kind, align=size)
+
+    return instruction(read, 2, result=result)
 
 
-def _number(b: Builder, address: Value, index: Value) -> Value:
-    return load(b, b.add(address, b.mul(index, I64(FLOAT_BYTES))), F32)
+def _writer(size: int, arguments: int, floats: int = 0) -> Any:
+    """numba function (address, index, value) that writes a value of so many bytes."""
 
+    def write(b: Builder, address: Value, index: Value, value: Value) -> None:
+        store(b, value, _at(b, address, index, size))
 
-def _double(b: Builder, address: Value, index: Value) -> Value:
-    return load(b, b.add(address, b.mul(index, I64(WORD_BYTES))), ir.DoubleType(), align=8)
-
-
-def _set_number(b: Builder, address: Value, index: Value, value: Value) -> None:
-    store(b, value, b.add(address, b.mul(index, I64(FLOAT_BYTES))))
+    return instruction(write, arguments, floats)
 
 
 def _pointer(b: Builder, address: Value) -> Value:
@@ -60,11 +62,11 @@ def _cycles(b: Builder) -> Value:
     return call(b, "llvm.readcyclecounter", result=I64)
 
 
-word = instruction(_word, 2, result=types.int64)
-set_word = instruction(_set_word, 3)
-number = instruction(_number, 2, result=types.float32)
-double = instruction(_double, 2, result=types.float64)
-set_number = instruction(_set_number, 2, 1)
+word = _reader(I64, WORD_BYTES, types.int64)
+set_word = _writer(WORD_BYTES, 3)
+number = _reader(F32, FLOAT_BYTES, types.float32)
+double = _reader(ir.DoubleType(), WORD_BYTES, types.float64)
+set_number = _writer(FLOAT_BYTES, 2, 1)
 read_shared = instruction(_read_shared, 1, result=types.int64)
 write_shared = instruction(_write_shared, 2)
 add_shared = instruction(_add_shared, 2)

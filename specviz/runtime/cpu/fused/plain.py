@@ -1,4 +1,4 @@
-"""What a fused pass computes, in plain numpy: one text, all of its positions at once. Tests hold the fused pass to it."""
+"""The fused pass in plain numpy, for one sequence: the specification that the tests compare it with."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 For quantised weights activations become integers, in blocks of 32 inputs with a scale each: of about 16 bits (`EXACT`), or 8
 (`FAST`). Products and sums of a block are integers and so exact; what is left is a fixed chain of float operations for each row
 and output. So a row's bits depend neither on other rows nor on threads, and are the same on every processor. Activations of other
-formats stay float32. Knows matrices in the layout of `layout`; knows no model.
+formats stay float32. `layout` says how matrices lie in memory.
 """
 
 from __future__ import annotations
@@ -58,8 +58,6 @@ PANEL_ROWS = 16
 """Rows of activations that lie together, block by block: a product finds any row of a panel by one address and a number that is known
 when it is compiled.
 """
-
-
 _AHEAD = 8192
 """Bytes of weights that are prefetched beyond those multiplied, for each group at once; with twice as many, more is read past the end
 of a thread's share.
@@ -277,11 +275,9 @@ class _Quantised(_Product):
 
     def _integers(self, b: Builder, w: list[Value], x: Value, block: int) -> list[Value]:
         """For each row and group Σ weight · activation over a block, exact."""
-        levels = self.kernel.levels
-        corrections = [
-            [self._correction(b, x, row, level) for level in range(levels)] for row in range(self.rows)
-        ]
-        begun = [each for row in corrections for _ in w for each in row]
+        levels, begun = self.kernel.levels, list[Value]()
+        for row in range(self.rows):
+            begun += [self._correction(b, x, row, level) for level in range(levels)] * len(w)
         sums = self._words(b, w, x, block, begun)
         if levels == 1:
             return sums
@@ -328,18 +324,14 @@ class _Quantised(_Product):
         return splat(b, load(b, x, I32, side + 8 + 4 * level))
 
     def _dot(self, b: Builder, sums: Value, weights: Value, activations: Value) -> Value:
-        """Add the products of each lane's weights with as many activations."""
-        if self.kernel.has_bytes:
-            return _dot_bytes(b, self.kernel.arithmetic.dots, sums, weights, activations)
-        return _dot_pairs(b, sums, weights, activations)
-
-
-def _dot_bytes(b: Builder, dots: DotProducts, sums: Value, weights: Value, activations: Value) -> Value:
-    """Unsigned bytes times signed bytes, in fours."""
-    if dots is DotProducts.VNNI_512:
-        return call(b, "llvm.x86.avx512.vpdpbusd.512", sums, weights, activations)
-    parts = zip(*(halves(b, each) for each in (sums, weights, activations)), strict=True)
-    return join(b, *[call(b, "llvm.x86.avx512.vpdpbusd.256", *part) for part in parts])
+        """Add the products of each lane's weights with as many activations: unsigned bytes times signed ones, or 16-bit numbers."""
+        dots = self.kernel.arithmetic.dots
+        if dots is DotProducts.PAIRS:
+            return _dot_pairs(b, sums, weights, activations)
+        if dots is DotProducts.VNNI_512:
+            return call(b, "llvm.x86.avx512.vpdpbusd.512", sums, weights, activations)
+        parts = zip(*(halves(b, each) for each in (sums, weights, activations)), strict=True)
+        return join(b, *[call(b, "llvm.x86.avx512.vpdpbusd.256", *part) for part in parts])
 
 
 _SHORT_PAIRS = ir.VectorType(I16, 2 * LANES)

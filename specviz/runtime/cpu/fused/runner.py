@@ -1,7 +1,4 @@
-"""The runner of fused passes: decoders of the llama kind on the CPU, batch-invariant by construction.
-
-Knows one decoder, its KV cache and its vocabulary; knows no method, no request and no randomness.
-"""
+"""The runner of fused passes: decoders of the llama kind on the CPU, batch-invariant by construction."""
 
 from __future__ import annotations
 
@@ -22,20 +19,18 @@ from specviz.runtime.cpu.fused.cache import FusedCache
 from specviz.runtime.cpu.fused.decoder import Decoder
 from specviz.runtime.cpu.fused.tables import DRAFTING, MOST_ROWS
 from specviz.runtime.cpu.fused.vectors import LANES
-from specviz.runtime.runner import Runner
+from specviz.runtime.runner import Model, PassInputs, Runner, spread
 
 
 @dataclass(eq=False)
-class FusedModel:
-    """A decoder as what a pair consists of; see `runner.Model`.
+class FusedModel(Model):
+    """A decoder as what a pair consists of.
 
     Attributes:
         decoder: its weights.
+        load: makes the same model with transformers.
         kept, reads: where the decoder knows only some of the tokens: int64 [N], those it scores; int64 [V], what each
             token is read as.
-        load: makes the same model with transformers.
-        config, generation_config: transformers'.
-        precision: formats of weights and activations, in words.
     """
 
     decoder: Decoder
@@ -55,12 +50,12 @@ class FusedModel:
 
     @property
     def output_size(self) -> int:
-        """Number of logits, padding included."""
+        """See `Model`."""
         return self.decoder.vocabulary if self.reads is None else len(self.reads)
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of weights that a pass over one token reads."""
+        """See `Model`."""
         return self.decoder.bytes
 
     def vocabulary(self, size: int) -> tuple[Tensor | None, np.ndarray | None]:
@@ -78,15 +73,15 @@ class FusedModel:
         return self._vocabularies[size]
 
     def with_layers(self, layers: Sequence[int], load: Callable[[], Any]) -> FusedModel:
-        """A model of some of the layers, which shares all weights."""
+        """See `Model`."""
         return replace(self, decoder=self.decoder.with_layers(layers), load=load)
 
     def runner(self, vocabulary_size: int, *, apart: bool = False, beside: bool = False) -> FusedRunner:
-        """See `runner.Model`."""
+        """See `Model`."""
         return FusedRunner(self, vocabulary_size)
 
     def module(self) -> Any:
-        """The same model as one of transformers', with the same values; loaded when first asked for."""
+        """See `Model`."""
         return self._module
 
     @cached_property
@@ -94,12 +89,8 @@ class FusedModel:
         return self.load()
 
     def prepare_drafting(self) -> None:
-        """See `runner.Model`."""
+        """See `Model`."""
         functions.draft()
-
-    def free_memory(self) -> bool:
-        """Nothing is kept."""
-        return False
 
 
 class FusedRunner(Runner):
@@ -121,25 +112,14 @@ class FusedRunner(Runner):
     def _new_cache(self) -> FusedCache:
         return FusedCache(self._decoder.shape, self._decoder.layers)
 
-    def admit(self, owners: list[Any], length: int) -> slice:
-        """See `Runner.admit`."""
-        first = len(self.owners)
-        self._cache.add(len(owners), length)
-        self.owners += owners
-        return slice(first, len(self.owners))
+    def _add_slots(self, count: int, length: int) -> None:
+        self._cache.add(count, length)
 
-    def release(self, owner: Any, *, spoilt: bool = False) -> None:
-        """See `Runner.release`; a slot's buffers go with it."""
-        if owner in self.owners:
-            slot, last = self.owners.index(owner), self.owners.pop()
-            if slot < len(self.owners):
-                self.owners[slot] = last
-            self._cache.drop(slot)
-            if not self.owners:
-                self._buffers.clear()
+    def _drop_slot(self, slot: int, spoilt: bool) -> None:
+        self._cache.drop(slot)
 
     def clear(self) -> None:
-        """See `Runner.clear`."""
+        """Free all slots, and the buffers with the last of them."""
         super().clear()
         self._buffers.clear()
 
@@ -151,8 +131,7 @@ class FusedRunner(Runner):
             self.owners = [self.owners[slot] for slot in order]
             self._cache.arrange(order)
 
-    def _copy(self, other: Runner, slots: slice) -> None:
-        """Take slots over, which nobody writes to in the other runner any more."""
+    def _copy(self, other: FusedRunner, slots: slice) -> None:
         self._cache.take(other._cache, slots)
         self.owners += other.owners[slots]
 
@@ -160,38 +139,31 @@ class FusedRunner(Runner):
         """See `Runner.growth`."""
         return more * length * self.position_bytes
 
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        *,
-        visible: int,
-        valid: Tensor | None = None,
-        slots: slice | None = None,
-        transient: bool = False,
-    ) -> Tensor:
-        """See `Runner.forward`."""
-        buffer = self.buffer if transient else super().buffer
+    def _logits(self, given: PassInputs, transient: bool) -> Tensor:
+        buffer, tokens, valid = self.buffer if transient else super().buffer, given.tokens, given.valid
         shape = tokens.shape if valid is None else (int(valid.sum()),)
         values = buffer("read", *shape, self._width)
-        self._run(tokens, positions, visible, valid, slots, values.data_ptr())
+        self._run(given, values.data_ptr())
         if self._known is not None:
-            values = _spread(values, self._known, self.vocabulary_size)
+            values = spread(values, self._known, self.vocabulary_size)
         elif self._width != self.vocabulary_size:
             values = values[..., : self.vocabulary_size]
         if valid is None:
             return values
         padded = buffer("padded", *tokens.shape, values.shape[-1])
-        places = torch.from_numpy(np.flatnonzero(valid.numpy()))
-        padded.flatten(0, 1).index_copy_(0, places, values)
+        rows = torch.from_numpy(np.flatnonzero(valid.numpy()))
+        padded.flatten(0, 1).index_copy_(0, rows, values)
         return padded
+
+    def _read(self, given: PassInputs) -> None:
+        self._run(given, 0)
 
     def buffer(self, name: str, *shape: int) -> Tensor:
         """See `Runner.buffer`. It is reused while there are slots: page faults on fresh memory cost as much as the write."""
-        size, found = math.prod(shape), self._buffers.get(name)
-        if found is None or found.numel() < size:
-            found = self._buffers[name] = torch.empty(size)
-        return found[:size].view(shape)
+        size, buffer = math.prod(shape), self._buffers.get(name)
+        if buffer is None or buffer.numel() < size:
+            buffer = self._buffers[name] = torch.empty(size)
+        return buffer[:size].view(shape)
 
     @cached_property
     def _drafting(self) -> np.ndarray:
@@ -206,8 +178,8 @@ class FusedRunner(Runner):
         return table
 
     @property
-    def is_fused(self) -> bool:
-        """See `Runner.is_fused`."""
+    def is_fused(self) -> bool:  # type: ignore[override]
+        """See `Runner`."""
         return compiled_backend() is not None
 
     def draft(
@@ -244,47 +216,21 @@ class FusedRunner(Runner):
         drawn: list[int] = integers[0].tolist()
         return drawn
 
-    def read(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        *,
-        visible: int,
-        valid: Tensor | None = None,
-        slots: slice | None = None,
-    ) -> None:
-        """See `Runner.read`."""
-        self._run(tokens, positions, visible, valid, slots, 0)
-
-    def _run(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        visible: int,
-        valid: Tensor | None,
-        slots: slice | None,
-        logits: int,
-    ) -> None:
-        """Read all tokens that are not padding, slot by slot; their logits, one after another, go to that address if it is not 0."""
-        indices = _slots(0 if slots is None else slots.start, *tokens.shape)
-        ids, at = tokens.numpy().reshape(-1), positions.numpy().reshape(-1)
-        if valid is not None:
-            needed = valid.numpy().reshape(-1)
+    def _run(self, given: PassInputs, logits: int) -> None:
+        """Read all tokens but padding, slot by slot; their logits, one after another, go to that address if it is not 0."""
+        indices = _slots(0 if given.slots is None else given.slots.start, *given.tokens.shape)
+        ids, at = given.tokens.numpy().reshape(-1), given.positions.numpy().reshape(-1)
+        if given.valid is not None:
+            needed = given.valid.numpy().reshape(-1)
             indices, ids, at = indices[needed], ids[needed], at[needed]
         if self._reads is not None:
             ids = self._reads[ids]
-        if visible > self._cache.table.shortest:
+        if given.visible > self._cache.table.shortest:
             self._cache.stretch(indices, at)
         row_bytes = 4 * self._width
         for begin in range(0, len(ids), MOST_ROWS):
             part, own = slice(begin, begin + MOST_ROWS), logits and logits + begin * row_bytes
             self._decoder.run(ids[part], indices[part], at[part], self._cache.table, own, row_bytes)
-
-
-def _spread(logits: Tensor, known: Tensor, size: int) -> Tensor:
-    """Logits [..., m or more] of the `known` tokens [m] as logits of all `size`: −inf elsewhere."""
-    whole = logits.new_full((*logits.shape[:-1], size), -math.inf)
-    return whole.index_copy_(-1, known, logits[..., : len(known)])
 
 
 def _rows(array: np.ndarray) -> tuple[int, int]:

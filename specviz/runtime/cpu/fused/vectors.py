@@ -1,7 +1,7 @@
 """Vector code for numba functions: LLVM instructions on sixteen 32-bit lanes, which LLVM splits for the processor at hand.
 
 Sixteen outputs of a matrix are the lanes of a vector, so that sums run along the lanes' own columns and never across them: a
-lane's bits depend on nothing else. numba's own loops came out five to ten times slower. Knows no model.
+lane's bits depend on nothing else. numba's own loops are five to ten times slower.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def ints(number: int) -> Value:
 
 def offset(b: Builder, address: Value, by: int | Value) -> Value:
     """An address, bytes further on."""
-    return (
-        address if isinstance(by, int) and by == 0 else b.add(address, I64(by) if isinstance(by, int) else by)
-    )
+    if isinstance(by, int):
+        return b.add(address, I64(by)) if by else address
+    return b.add(address, by)
 
 
 def load(b: Builder, address: Value, kind: Any, by: int = 0, align: int = 4) -> Value:

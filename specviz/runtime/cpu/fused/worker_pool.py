@@ -1,4 +1,4 @@
-"""The worker pool: the threads of this process that run passes together. Knows passes by address; knows no model."""
+"""The worker pool: the threads of this process that run passes together."""
 
 from __future__ import annotations
 
@@ -40,17 +40,14 @@ class WorkerPool:
         self._waits, self._alone_until = 0, 0.0
         self._pool["run"] = self._alone["run"] = functions.run()
 
-    def run(self, pass_: int, threads: int) -> None:
-        """Run a pass, given by its table's address, on so many threads; on one while others use the pool or cores are missed."""
-        self._run(self._lead, pass_, threads)
+    def run(self, table: int, threads: int, *, drafts: bool = False) -> None:
+        """Run a pass, or the passes of a `DRAFTING` if it `drafts`, given by the table's address, on so many threads.
 
-    def draft(self, drafting: int, threads: int) -> None:
-        """Run the passes of a `Drafting`, given by its address, as `run` does."""
-        if self._draft is None:
+        On one thread while others use the pool or cores are missed.
+        """
+        if drafts and self._draft is None:
             self._draft = _function(functions.draft(), 3)
-        self._run(self._draft, drafting, threads)
-
-    def _run(self, function: Callable[..., int], table: int, threads: int) -> None:
+        function = self._draft if drafts and self._draft else self._lead
         together = threads > 1 and time.monotonic() >= self._alone_until
         if not (together and self._lock.acquire(blocking=False)):
             function(int(self._alone.ctypes.data), table, 1)

@@ -1,7 +1,7 @@
 """The compiled side of the worker pool: how its threads begin a pass together and wait for each other in it.
 
 The caller of a pass is thread 0; workers are 1, 2, … Between passes a worker spins for as long as a round takes and then sleeps on a
-semaphore. Knows passes by address.
+semaphore.
 """
 
 from __future__ import annotations
@@ -94,9 +94,8 @@ def work(address, thread):  # type: ignore[no-untyped-def]
                 _give_way(pool.give_way)
         if read_shared(own + _JOB) == done:
             write_shared(own + _SLEEPS, 1)
-            if (
-                read_shared(own + _JOB) == done
-            ):  # whoever begins a pass from here on sees that this thread sleeps
+            # Whoever begins a pass from here on sees that this thread sleeps.
+            if read_shared(own + _JOB) == done:
                 _semaphore(pool.wait, _worker_at(own).semaphore)
             write_shared(own + _SLEEPS, 0)
             continue

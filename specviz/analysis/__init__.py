@@ -1,1 +1,1 @@
-"""What runs come to: metrics, quality, comparisons, and sweeps over the lenience."""
+"""Measures runs: metrics, quality, comparisons, and sweeps over the lenience."""

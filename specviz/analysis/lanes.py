@@ -1,4 +1,4 @@
-"""The part of a run that a race on a clock draws; a whole trace is many times as long."""
+"""The part of a run that a race draws. A whole trace would be many times as long."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROUND = ("draft_length", "seconds", "drafter_seconds", "verifier_seconds")
 
 
 def lane(run: Run) -> dict[str, Any]:
-    """The run, JSON-ready, with a trace's names."""
+    """The part of a run that a race draws, ready for JSON, with the field names of a trace."""
     return {name: getattr(run, name) for name in _RUN} | {"rounds": [_round(each) for each in run.rounds]}
 
 

@@ -1,6 +1,6 @@
-"""Runs compared: speed-up, where and why two texts diverge, and whether a greedy text is the verifier's own.
+"""Compares runs: speed-up, where and why two texts diverge, and whether a greedy text equals the verifier's own.
 
-Figures of a single run, such as `Run.acceptance_rate`, are `Run`'s.
+Figures of a single run, such as `Run.acceptance_rate`, are properties of `Run`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from specviz.core.methods import get_method
 from specviz.schema.trace import CUT, Draft, Run, Token
 
 BASELINE = "verifier_only"
-"""The method that speed-ups are relative to; its text is the verifier's own."""
+"""The method to which speed-ups are relative. Its text is the verifier's own."""
 
 Sentence = list[Any]
 """Strings and tokens ({"id", "label"}): the page marks white space in tokens."""
@@ -30,13 +30,13 @@ class Divergence:
 
 
 def name_of(run: Run) -> str:
-    """A run's method and, where it has one, its lenience."""
+    """A run's method, with its lenience if it has one."""
     method = get_method(run.method)
     return f"{method.title} (α\u00a0=\u00a0{run.lenience:g})" if method.has_lenience else method.title
 
 
 def first_divergence(first: Run, second: Run) -> Divergence | None:
-    """Where two runs diverge; None if they do not, or if one was cut off before."""
+    """Where two runs diverge; None if they do not, or if one was cut off before they could."""
     for index, (one, other) in enumerate(zip_longest(first.tokens, second.tokens)):
         if one is None or other is None:
             shorter = first if one is None else second
@@ -47,13 +47,13 @@ def first_divergence(first: Run, second: Run) -> Divergence | None:
 
 
 def agreement(run: Run, reference: Run) -> int:
-    """How many tokens two runs have in common before they diverge."""
+    """Number of tokens that two runs share before they diverge."""
     pairs = zip(run.token_ids, reference.token_ids, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def verdict(run: Run, reference: Run) -> str:
-    """Whether a greedy run is the verifier's own text, given that text as a run."""
+    """Whether a greedy run has the verifier's own text, which `reference` has."""
     same, whole = agreement(run, reference), first_divergence(run, reference) is None
     if not whole:
         return f"agrees for {same} of {len(run.tokens)} tokens"
@@ -114,13 +114,13 @@ def table(
     baseline: Run | None,
     quality: Sequence[float | None],
 ) -> list[dict[str, Any]]:
-    """Compare the runs of a batch: a JSON-ready row each.
+    """Compare the runs of a batch. Returns one row per run, ready for JSON.
 
     Args:
-        runs: the batch; divergences are from the first.
-        alone: the same requests again, each served by itself; None if that was not measured.
-        baseline: verifier_only with the same settings, served by itself.
-        quality: of each text, the mean log-probability of its tokens under the verifier.
+        runs: the batch. Divergences are from its first run.
+        alone: runs of the same requests, each served alone; None if not measured.
+        baseline: a run of verifier_only with the same settings, served alone.
+        quality: mean log-probability of each text's tokens under the verifier.
     """
     reference = next((run for run in runs if run.method == BASELINE), baseline)
     return [

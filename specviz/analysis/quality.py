@@ -1,4 +1,4 @@
-"""Quality of texts as the verifier measures it: log-probabilities, and the distance to its distribution."""
+"""Quality of texts by the verifier's measure: log-probabilities, and the distance to its distribution."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def read_logits(
 ) -> Iterator[Tensor]:
     """Run one of a pair's models over a finished text; yields logits [n, V] at the positions that predict `token_ids`.
 
-    The chunks are in order, on the model's device, and have one row per token together.
+    The chunks are in order and on the model's device. Together they have one row per token.
 
     Args:
         pair: the models.
-        model: which of them.
-        prompt_ids: at least one.
-        token_ids: the text after the prompt; all but the last are inputs too.
+        model: which of the two.
+        prompt_ids: ids of the prompt, at least one.
+        token_ids: ids of the text after the prompt. All but the last are also inputs.
     """
     if not token_ids:
         return
@@ -50,7 +50,7 @@ def read_logits(
     for first in range(start, end, _CHUNK):
         last = min(first + _CHUNK, end)
         logits = reader.forward(ids[:, first:last], positions[:, first:last], visible=last)[0]
-        # Half precision has three digits, too few for a mean of small differences.
+        # Half precision has three digits, which is too few for a mean of small differences.
         yield logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -75,8 +75,8 @@ class Fidelity(NamedTuple):
     """Sums over a text's tokens.
 
     Attributes:
-        distance: of TV(pi, p), both with the run's temperature, top-k and top-p.
-        log_probability: of log p1(token), natural.
+        distance: sum of TV(pi, p), both with the run's temperature, top-k and top-p.
+        log_probability: sum of ln p1(token).
         greedy: number of tokens with the highest verifier logit.
     """
 
@@ -87,7 +87,7 @@ class Fidelity(NamedTuple):
 
 @torch.inference_mode()
 def fidelity(run: Run, pair: ModelPair) -> Fidelity:
-    """Measure a finished run with its logits (`Request.return_logits`); where the verifier never ran, it scores the text now."""
+    """Measure a finished run that has its logits (`Request.return_logits`). If the verifier did not run, it scores the text now."""
     method = get_method(run.method, run.rule)
     tokens = torch.tensor(run.token_ids)
     drafter: Tensor | None = run.drafter_logits

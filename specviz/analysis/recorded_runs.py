@@ -16,7 +16,7 @@ FOLDER = ASSETS / "runs"
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """One recorded run: its file's stem, a title, what it shows in two sentences, and the leniences at which it was forked."""
+    """One recorded run: stem of its file, title, a description of two sentences, and the leniences at which it was forked."""
 
     key: str
     title: str
@@ -26,11 +26,11 @@ class RecordedRun:
 
 @dataclass(frozen=True)
 class Race:
-    """How the two runs of a race were chosen; both wrote the same text, each timed alone.
+    """How the two runs of a race were chosen. Both wrote the same text; each was timed alone.
 
     Attributes:
-        prompts, draft_lengths: how many were tried.
-        repetitions: how often each run was timed; those of median time are recorded.
+        prompts, draft_lengths: how many of each were tried.
+        repetitions: how often each run was timed. The run of median time was recorded.
     """
 
     prompts: int
@@ -39,9 +39,9 @@ class Race:
 
 
 RACERS = ("race-verifier-only", "race-lossless")
-"""A race's two runs: the verifier alone, and speculative decoding at temperature 0; not inspected, since that takes time."""
+"""The two runs of a race: the verifier alone, and speculative decoding, at temperature 0. Without inspection, which takes time."""
 INSPECTED = "race-inspected"
-"""The second one with inspection: the same decisions, other times."""
+"""The second run, recorded again with inspection: the same decisions, but other times."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class RecordedRuns:
 
     Attributes:
         verifier_only_seconds_per_token: median time of a step of the `verifier_only` run.
-        race: None where the folder lacks `RACERS`.
+        race: the race; None if the folder lacks `RACERS`.
         lessons: keys of further runs, which only lessons show.
     """
 
@@ -78,7 +78,7 @@ class RecordedRuns:
         return Run.load(self.folder / f"{key}.jsonl")
 
     def branches(self, key: str) -> dict[float, Run | None]:
-        """How the text of a run goes on at other leniences, from where it diverges; None where it does not.
+        """Forks of a run at other leniences, each from the token at which its text diverges; None if it does not diverge.
 
         Raises:
             TraceError: there is no such run, or a trace is invalid.

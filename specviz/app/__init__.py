@@ -1,1 +1,1 @@
-"""The page: one Gradio app. Knows requests, methods and traces; knows no torch."""
+"""The page: one Gradio app. Handles requests, methods and traces; does not import torch."""

@@ -1,6 +1,6 @@
 """The API: `generate`, `compare`, `methods` and `pairs`, for gradio_client, plain HTTP and MCP clients.
 
-Turns arguments into requests, and runs into dicts; an invalid argument is a `RequestError`.
+Turns arguments into requests and runs into dicts. An invalid argument raises `RequestError`.
 """
 
 # No `from __future__ import annotations`: gradio reads the types at run time and documents them.
@@ -58,12 +58,12 @@ WORDS: dict[Any, str] = {
 }
 """Names of the types of arguments."""
 PAIRS_SECONDS = 30.0
-"""How long an answer of `pairs` is cached, in seconds: finding out may mean asking the model hub."""
+"""Seconds for which the answer of `pairs` is cached, since computing it may query the model hub."""
 _asking = threading.Lock()
 
 
 def offers_mcp() -> bool:
-    """Whether the endpoints are MCP tools too: if the package `mcp` is installed and SPECVIZ_MCP is not 0."""
+    """Whether the endpoints are MCP tools too: the package `mcp` is installed and SPECVIZ_MCP is not 0."""
     return os.environ.get("SPECVIZ_MCP") != "0" and find_spec("mcp") is not None
 
 
@@ -96,7 +96,7 @@ PANE = [name for name, each in SETTINGS.items() if "pane" in each.endpoints]
 
 
 def wire_api(service: Service) -> None:
-    """Add the endpoints; call it inside the page's Blocks, which send the sentence of a `SpecvizError` to the client."""
+    """Add the endpoints. Call this inside the page's Blocks, which send the message of a `SpecvizError` to the client."""
     for serve in (generate, compare):
         endpoint = _make_endpoint(serve, service, _parameters(serve.__name__))
         gr.api(endpoint, concurrency_limit=None, concurrency_id="engine")
@@ -110,7 +110,7 @@ def generate(
     """Continue a prompt with a small and a large language model and one of the methods; streams the text.
 
     Returns:
-        An object with the text so far; the last one also has the reason of its end and its figures.
+        An object with the text so far. The last one also has the reason why the text ended, and the run's figures.
     """
     runs: list[Run | None] = [None]
     for position in _follow(service, pair, [Request(**settings)], runs, who):
@@ -123,10 +123,10 @@ def generate(
 def compare(
     service: Service, who: gr.Request | None, *, pair: str, panes: list[dict], **settings: Any
 ) -> Iterator[dict[str, Any]]:
-    """Continue one prompt with several methods and the same coins, and say where their texts part; streams the texts.
+    """Continue one prompt with several methods and the same uniforms, and say where their texts differ; streams the texts.
 
     Returns:
-        An object with the texts so far; the last one also has the figures of each and where it parts from the first.
+        An object with the texts so far. The last one also has each text's figures, and where it first differs from the first text.
     """
     if not 2 <= len(panes) <= service.limits.max_panes:
         raise RequestError(f"{len(panes)} panes came; there must be 2 to {service.limits.max_panes}.")
@@ -153,7 +153,7 @@ def pairs(request: gr.Request | None = None) -> list[dict]:
 
 
 def _answer(answer: Any, request: gr.Request | None) -> Any:
-    """The answer, or over MCP its JSON: gradio sends an assistant the `str` of the answer."""
+    """The answer. Over MCP it is JSON text, because gradio sends an assistant `str(answer)`."""
     return json.dumps(answer, ensure_ascii=False) if is_tool_call(request) else answer
 
 
@@ -168,9 +168,9 @@ def _pane(number: int, pane: dict[str, Any]) -> dict[str, Any]:
 def _follow(
     service: Service, pair: str, requests: Sequence[Request], runs: list[Run | None], who: gr.Request | None
 ) -> Iterator[int | None]:
-    """Serve `requests` and put their runs into `runs`; yields the queue position a few times a second, None once a run has begun.
+    """Serve `requests` and store their runs in `runs`. Yields the queue position a few times a second; None once a run has begun.
 
-    Gradio closes this generator when the client is gone, which ends the runs.
+    Gradio closes this generator when the client disconnects. That ends the runs.
     """
     if pair not in (offered := offered_pairs()):
         raise PairError(f"There is no model pair of that name here; there are {', '.join(offered)}.")
@@ -181,7 +181,7 @@ def _follow(
         for event in events:
             if not isinstance(event, Waiting):
                 runs[event.index], position = event.run, None
-            elif not any(runs):  # later it only shows that the server is alive
+            elif not any(runs):  # once a run has begun, `Waiting` only shows that the server is alive
                 position = event.queue_position or None
             if monotonic() - shown >= pause():
                 yield position
@@ -189,14 +189,14 @@ def _follow(
 
 
 def _visitor(request: gr.Request | None) -> str:
-    """The visitor's name. All MCP calls share one session of gradio's: there each call is a visitor."""
+    """The visitor's name. All MCP calls share one gradio session, so each call counts as a visitor of its own."""
     if request is None or is_tool_call(request):
         return secrets.token_hex()
     return session_of(request)
 
 
 def _queued(position: int | None) -> dict[str, Any]:
-    return {"queue_position": position, "place": position}  # "place" is the field's first name
+    return {"queue_position": position, "place": position}  # "place" is the field's former name
 
 
 def _so_far(run: Run | None) -> dict[str, Any]:
@@ -235,7 +235,7 @@ def _method(method: Method) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _pairs(period: int) -> list[dict]:
-    """The offered pairs and their states, cached for one period of `PAIRS_SECONDS`; ZeroGPU cannot be asked, so there all are usable."""
+    """The offered pairs and their states, cached for one period of `PAIRS_SECONDS`. On ZeroGPU no state can be checked: all are usable."""
     found = [] if zerogpu.active() else describe_pairs(offered_pairs().values())
     states = {state.spec.key: (state.usable, state.note) for state in found}
     return [
@@ -256,7 +256,7 @@ def _pairs(period: int) -> list[dict]:
 
 
 def _check_kind(kind: Any, value: object, name: str) -> None:
-    """Raise RequestError if `value` is of another kind. The sentence leaves out the value, which may be long."""
+    """Raise RequestError if `value` is of another kind. The message omits the value, which may be long."""
     kinds = (kind,) if get_origin(kind) is list else get_args(kind) or (kind,)
     if not any(_is(value, each) for each in kinds):
         raise RequestError(f"{name} must be {' or '.join(WORDS[each] for each in kinds)}.")

@@ -1,4 +1,4 @@
-"""The routes of a class: /class for the projector and, with the secret, for the teacher; its numbers; and the invitation.
+"""Routes of a class: the projector's page, the teacher's page, the numbers that both poll, and the invitation.
 
 The files of both pages are in `static/class/`.
 """
@@ -21,7 +21,7 @@ from specviz.errors import RequestError, SpecvizError
 from specviz.serving.service import Service
 
 _QUIET = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
-"""Headers that keep the secret of the teacher's address from caches and other sites."""
+"""Headers that keep the teacher's address, which contains the key, from caches and other sites."""
 
 
 def qr_code(address: str) -> str:
@@ -35,7 +35,7 @@ def class_routes(classroom: Classroom, service: Service) -> list[BaseRoute]:
     """The routes of a class."""
 
     async def page(request: Request) -> Response:
-        """The projector's page, or with the secret the teacher's."""
+        """The projector's page, or the teacher's if the address contains the key."""
         key = request.query_params.get("key")
         if key is not None:
             classroom.check(key)
@@ -52,7 +52,7 @@ def class_routes(classroom: Classroom, service: Service) -> list[BaseRoute]:
         return HTMLResponse(content, headers=_QUIET)
 
     async def now(request: Request) -> Response:
-        """The numbers of visitors and of running and waiting texts, the wait, and the invitation. Counts the visitor who asks."""
+        """Numbers of visitors and of running and waiting texts, the wait, the invitation. Counts the sender as a visitor."""
         classroom.hear(request.query_params.get("visitor", ""))
         statistics = service.status()
         found = classroom.invitation
@@ -84,7 +84,7 @@ def _in_a_sentence(
     endpoint: Callable[[Request], Awaitable[Response]],
     answer: Callable[..., Response] = lambda sentence, *more: JSONResponse({"detail": sentence}, *more),
 ) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint with its errors as answers: 403 without the secret, otherwise 422."""
+    """Wrap an endpoint so that errors become responses: status 403 for a wrong key, otherwise 422."""
 
     async def answered(request: Request) -> Response:
         try:

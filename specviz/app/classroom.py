@@ -1,6 +1,6 @@
-"""A class: how many have the page open, and the step of a lesson that everybody is invited to.
+"""A class: the number of open pages, and the step of a lesson to which the teacher invites everybody.
 
-Whoever has the secret may invite. Visitors are random numbers that their pages draw. All of it is in memory only.
+Whoever has the key may invite. A visitor is identified by a random number that the page draws. Everything is in memory only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specviz.lessons.shelf import shown_lessons
 from specviz.serving.statistics import EngineStatistics
 
 ADDRESS = "SPECVIZ_CLASS_ADDRESS"
-"""The environment variable with the address for the class, where it is not this machine's own: behind a proxy, in a container."""
+"""Environment variable with the address for the class. Needed behind a proxy or in a container."""
 POLL_SECONDS = 5.0
 """How often a page asks for the invitation, in seconds."""
 LAST_STEP = 99
@@ -29,16 +29,16 @@ _HEARD = 3 * POLL_SECONDS
 _MOST_VISITORS = 1000
 _LATELY = 120.0
 _VISITOR = re.compile(r"[0-9a-f]{16,32}")
-_OUTSIDE = ("192.0.2.1", 9)  # an address of no machine; connecting a datagram socket sends nothing
+_OUTSIDE = ("192.0.2.1", 9)  # a reserved address; connecting a datagram socket sends nothing
 
 
 class NotTheTeacherError(RequestError):
-    """The request lacks the teacher's secret."""
+    """The request lacks the teacher's key."""
 
 
 @dataclass(frozen=True)
 class Invitation:
-    """A step of a lesson that everybody is invited to."""
+    """A step of a lesson to which everybody is invited."""
 
     lesson: str
     step: int
@@ -60,12 +60,12 @@ def invitation(lesson: object, step: object) -> Invitation:
 
 
 class Classroom:
-    """One class, for the life of the server."""
+    """The class of this server."""
 
     def __init__(
         self, address: str, secret: str | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Make one at the address that visitors type in; the default secret is random."""
+        """Create a class at the address that visitors type in. The default key is random."""
         self.address = address.rstrip("/") + "/"
         self.secret = secret or secrets.token_urlsafe(12)
         self.invitation: Invitation | None = None
@@ -75,11 +75,11 @@ class Classroom:
 
     @property
     def teachers_address(self) -> str:
-        """The teacher's address, which contains the secret."""
+        """The teacher's address, which contains the key."""
         return f"{self.address}class?{urlencode({'key': self.secret})}"
 
     def check(self, key: object) -> None:
-        """Raise NotTheTeacherError unless `key` is the secret."""
+        """Raise NotTheTeacherError unless `key` is the teacher's."""
         given = key.encode() if isinstance(key, str) and key.isascii() else b""
         if not hmac.compare_digest(given, self.secret.encode()):
             raise NotTheTeacherError(
@@ -87,19 +87,19 @@ class Classroom:
             )
 
     def hear(self, visitor: str) -> None:
-        """Note that a visitor's page is open; names that no page draws are ignored."""
+        """Note that a visitor's page is open. Names that no page would draw are ignored."""
         if _VISITOR.fullmatch(visitor) and (visitor in self._heard or self.here < _MOST_VISITORS):
             self._heard[visitor] = self._clock()
 
     @property
     def here(self) -> int:
-        """Number of pages that asked lately."""
+        """Number of pages that polled recently."""
         now = self._clock()
         self._heard = {name: at for name, at in self._heard.items() if now - at <= _HEARD}
         return len(self._heard)
 
     def wait(self, statistics: Sequence[EngineStatistics]) -> float | None:
-        """Mean seconds in the queue of texts that ended within about two minutes, or None."""
+        """Mean queue time, in seconds, of the texts that ended in the last two minutes or so; None if there are none."""
         now = self._clock()
         waited = sum(each.waited_seconds for each in statistics)
         ended = sum(sum(each.finished.values()) for each in statistics)
@@ -111,7 +111,7 @@ class Classroom:
 
 
 def class_address(port: int, environment: Mapping[str, str] | None = None) -> str:
-    """The address that the class types in: from the environment, or this machine's own; raises SpecvizError if it is no address."""
+    """The address that the class types in: the environment's, or else this machine's own. Raises SpecvizError if it is invalid."""
     given = (os.environ if environment is None else environment).get(ADDRESS)
     if given is None:
         return f"http://{_own_address()}:{port}/"

@@ -1,6 +1,6 @@
-"""Controls that several tabs share: labels, ranges and hints, read from the registries of methods and pairs.
+"""Controls that several tabs share. Labels, ranges and hints come from the registries of methods and pairs.
 
-`prefix` begins the ids of a tab's controls.
+The ids of a tab's controls begin with `prefix`.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ EXAMPLES = {
     "Code": "Write a Python function that checks whether a word is a palindrome.",
     "Arithmetic": "A train travels 60 miles in 1.5 hours. What is its average speed? Show your steps.",
 }
-"""Example prompts by the names of their buttons; the first one is filled in."""
+"""Example prompts by the names of their buttons. The prompt box starts with the first."""
 NOT_NOW = " · unavailable now: "
-"""Stands between a pair's title and the reason; `static/page/page.css` repeats it."""
+"""Text between the title of an unavailable pair and the reason; `static/page/page.css` has it too."""
 _ASK_SECONDS = 30.0
-"""How often an open page asks which pairs are available."""
+"""Seconds after which an open page asks again which pairs are available."""
 
 
 def prompt_box(prefix: str = "", lines: int = 1) -> gr.Textbox:
-    """The prompt, the first example filled in."""
+    """The prompt box, which starts with the first example."""
     return gr.Textbox(
         next(iter(EXAMPLES.values())),
         label="Prompt",
@@ -80,7 +80,7 @@ def run_buttons(prefix: str = "") -> tuple[gr.Button, gr.Button]:
 
 
 def method_dropdown(name: str, elem_id: str, **more: Any) -> gr.Dropdown:
-    """All methods by their labels; `name` is chosen."""
+    """All methods by their labels. `name` is selected."""
     labels = [(method.label, key) for key, method in METHODS.items()]
     return gr.Dropdown(labels, value=name, elem_id=elem_id, **{"label": CONTROLS["method"].title} | more)
 
@@ -107,13 +107,13 @@ def rule_field(methods: Sequence[gr.Dropdown], prefix: str = "") -> RuleField:
 
 
 def request_settings(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a request from the values of controls; a rule is kept only for the method that takes one."""
+    """The settings of a request from the values of controls. A rule is dropped unless the method takes one."""
     rule = asked.get("rule", "") if asked["method"] == OWN_RULE else ""
     return {**asked, "rule": rule, "repetition_penalty": _read_number(asked.get("repetition_penalty"))}
 
 
 def _read_number(text: str | None) -> float | str | None:
-    """The number in a box that may be empty; any other text is refused by the request."""
+    """The number in a box, or None if it is empty. Any other text is returned; the request refuses it."""
     text = (text or "").strip()
     try:
         return float(text) if text else None
@@ -133,13 +133,13 @@ def lenience_track(
     """The lenience of the chosen method, on a scale for the pair and the temperature of its tab."""
     around = {"pair": default_pair(), "temperature": CONTROLS["temperature"].default}
     track = LenienceTrack(lenience_value(method.value, value), group=prefix, around=around, elem_id=elem_id)
-    # Not `change`: a link sets method and lenience together.
+    # Not `change`, since a link sets method and lenience together.
     method.input(None, [method, track], track, js=page_script("set_lenience"), **QUIET)
     return track
 
 
 def wire_tracks(settings: Mapping[str, Component], prefix: str = "") -> None:
-    """Let a tab's lenience tracks follow its pair and temperature, in the browser."""
+    """Update a tab's lenience sliders, in the browser, when its pair or temperature changes."""
     for name in ("pair", "temperature"):
         js = page_script("tell_tracks", GROUP=prefix, NAME=name)
         listener: Any = settings[name]
@@ -147,7 +147,7 @@ def wire_tracks(settings: Mapping[str, Component], prefix: str = "") -> None:
 
 
 def draft_length_dropdown(elem_id: str, info: str | None = None) -> gr.Dropdown:
-    """Draft tokens in a round: automatic, or one number."""
+    """The draft length: automatic, or a number."""
     automatic, *numbers = DRAFT_LENGTHS
     choices: list[Any] = [("automatic", automatic), *((str(number), number) for number in numbers)]
     return gr.Dropdown(
@@ -176,14 +176,14 @@ def pair_dropdown(prefix: str = "") -> gr.Dropdown:
 def wire_pairs(page: gr.Blocks, service: Service, pairs: Sequence[Any]) -> None:
     """Mark unavailable pairs in the dropdowns, when the page opens and from time to time.
 
-    Gradio cannot disable an option: the label of such a pair, shown in grey, and a sentence below the dropdown give the reason, and the
-    pair cannot be run.
+    Gradio cannot disable an option. Instead the pair's label turns grey, the label and a sentence below the dropdown give the reason, and
+    the pair cannot be run.
     """
     told = gr.State(missing_pairs())
 
     def tell(before: dict[str, str]) -> list[Any]:
         found = service.obstacles()
-        if found == before:  # an open list is left alone
+        if found == before:  # an update would close an open list
             return [gr.skip()] * (1 + len(pairs))
         return [found, *[gr.Dropdown(choices=_pair_choices(found))] * len(pairs)]
 
@@ -201,7 +201,7 @@ def wire_pairs(page: gr.Blocks, service: Service, pairs: Sequence[Any]) -> None:
 
 
 def _pair_choices(obstacles: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Labels and keys of all pairs; an unavailable pair's label has the reason."""
+    """Labels and keys of all pairs. The label of an unavailable pair contains the reason."""
     missing = {key: PAIRS[key] for key in missing_pairs()}
     return [
         (f"{spec.title}{NOT_NOW}{obstacles[key]}" if key in obstacles else spec.title, key)
@@ -210,9 +210,9 @@ def _pair_choices(obstacles: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def sampling_controls(limits: Limits, prefix: str = "", tokens: int | None = None) -> dict[str, Component]:
-    """The sampling parameters, the most tokens and the seed, by the names of a `Request`.
+    """The controls of sampling parameters, token limit and seed, by the names of a `Request`.
 
-    `limits` bound the most tokens; `tokens` is their first value.
+    `limits` bounds the token limit; `tokens` is its initial value.
     """
     offered = ranged(limits.max_new_tokens)
     if tokens is not None:
@@ -229,8 +229,9 @@ def sampling_controls(limits: Limits, prefix: str = "", tokens: int | None = Non
 
 
 def _number_control(control: Control, prefix: str) -> Component:
-    """A slider for a setting with a step, a text box for one that may be empty (gradio shows 0 in an empty box for numbers), otherwise
-    a box for a whole number.
+    """The control of one setting: a slider if it has a step, a text box if it may be empty, otherwise a box for a whole number.
+
+    A box for numbers cannot be empty: gradio shows 0.
     """
     shown: dict[str, Any] = {
         "value": control.default,
@@ -254,7 +255,7 @@ def _of_pair(key: str) -> dict[str, Any]:
 
 
 def wire_penalty(settings: Mapping[str, Component]) -> None:
-    """Let the repetition penalty's hint follow the pair."""
+    """Update the hint of the repetition penalty when the pair changes."""
     pair: Any = settings["pair"]
     pair.change(lambda key: gr.Textbox(**_of_pair(key)), pair, settings["repetition_penalty"], **QUIET)
 
@@ -264,7 +265,7 @@ def link_button(
 ) -> None:
     """A button that copies a link to these settings, by the names of a `Request` and "pair", and shows the link.
 
-    `panes` is the number of panes, then method, lenience and draft length of each.
+    `panes` has the number of panes, then method, lenience and draft length of each pane.
     """
     button = gr.Button("Copy link", size="sm", min_width=90, elem_id=f"{prefix}copy-link")
     shown = gr.Textbox(visible=False, interactive=False, lines=1, max_lines=3, elem_id=f"{prefix}link")

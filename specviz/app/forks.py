@@ -1,6 +1,6 @@
-"""Forks: a run continued from one of its tokens, with other settings or another token there.
+"""Forks: runs that continue another run from one of its tokens, with other settings or another token.
 
-What the browser sends is untrusted: its trace goes through the parser of trace files, and its settings through a request's checks.
+Whatever the browser sends is untrusted: the trace passes the parser of trace files, and the settings pass a request's checks.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ def asked_fork(sent: Any, inspect: int) -> tuple[str, Request]:
     """The pair and the request of a fork.
 
     Args:
-        sent: from the browser: "trace", the lines of the run; "tokens", how many of its tokens to keep; "chosen", the id of the token
-            to write next, or None; "changes", other values of the settings in `CHANGES`.
+        sent: what the browser sent: "trace" has the lines of the run; "tokens" is the number of its tokens to keep; "chosen" is the
+            id of the token to write next, or None; "changes" has new values for settings in `CHANGES`.
         inspect: number of top tokens to record with each token.
 
     Raises:
-        RequestError, TraceError: the fields have another form, or do not fit the run.
+        RequestError, TraceError: a field has the wrong form or does not fit the run.
     """
     kinds = {"trace": str, "tokens": int, "chosen": int | None, "changes": dict}
     if not isinstance(sent, dict) or not all(isinstance(sent.get(key), kind) for key, kind in kinds.items()):
         raise RequestError(_UNFIT)
     if not all(name in CHANGES for name in sent["changes"]):
         raise RequestError(_UNFIT)
-    run = parse_trace(sent["trace"].split("\n"))  # not splitlines: U+2028 may stand inside a string
+    run = parse_trace(sent["trace"].split("\n"))  # not splitlines, since a string may contain U+2028
     changes = sent["changes"] | {"inspect": inspect}
     return run.pair, run.fork(sent["tokens"], chosen=sent["chosen"], **changes)
 
 
 def fork_id(sent: Any) -> int | None:
-    """The page's id of a fork, from what the browser sent, or None."""
+    """The id that the page gave to a fork; None if the browser sent none."""
     found = sent.get("id") if isinstance(sent, dict) else None
     return found if type(found) is int else None
 
@@ -52,8 +52,8 @@ def fork_lines(
 ) -> Iterator[str]:
     """Serve a fork: yield {"type": "fork", "id"}, then the lines of its trace.
 
-    If its pair is not loaded, {"type": "unloaded"} replaces the trace: moving a slider must not load models. Arguments and errors as
-    for `asked_fork` and `Service.lines`.
+    If the pair is not loaded, {"type": "unloaded"} replaces the trace: moving a slider must not load models. Arguments and errors are
+    those of `asked_fork` and `Service.lines`.
     """
     yield json.dumps({"type": "fork", "id": fork_id(sent)}) + "\n"
     pair, request = asked_fork(sent, inspect)

@@ -1,7 +1,7 @@
-"""The guard: refuses what no page and no client of the API sends, bounds what is read, and answers failures in one sentence.
+"""The guard: refuses requests that neither the page nor an honest client sends, limits their size, and makes each failure one sentence.
 
-`Guard` is ASGI middleware around gradio's app, which answers more addresses than this page needs and repeats what was sent when it
-fails. `GuardedBlocks` are Blocks whose events fail in one sentence.
+`Guard` is ASGI middleware around gradio's app. Without it, gradio serves more addresses than this page needs, and its errors repeat
+what was sent. `GuardedBlocks` are Blocks whose events fail with one sentence.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from specviz.errors import SpecvizError, quoted
 log = logging.getLogger(__name__)
 
 MAX_BODY = 2_000_000
-"""Largest body of a request that is no upload, in bytes."""
+"""Largest body of a request other than an upload, in bytes."""
 MAX_UPLOAD_BODY = 9_000_000
 """Largest body of an upload, in bytes."""
 
@@ -58,7 +58,7 @@ _RANGE = re.compile(r"bytes=[0-9]{0,18}-[0-9]{0,18}", re.ASCII)
 
 
 def guarded(routes: Sequence[BaseRoute]) -> dict[str, Any]:
-    """Options of gradio's app: the guard around it, and `routes` before gradio's own, which match any path."""
+    """Options of gradio's app: the guard, and `routes`. These come before gradio's own routes, which match any path."""
     return {
         "routes": routes,
         "middleware": [Middleware(Guard), Middleware(PageCache)],
@@ -113,11 +113,11 @@ class _Exchange:
         await self._send(message)
 
     async def fail(self, error: Exception) -> None:
-        """Answer in place of gradio, or end the answer that it has begun."""
+        """Answer in place of gradio, or end the answer that gradio has begun."""
         if self._begun:
             if not isinstance(
                 error, HTTPException
-            ):  # with which gradio ends the stream of an unknown session
+            ):  # the error with which gradio ends the stream of an unknown session
                 log.warning("an answer broke off", exc_info=error)
             with contextlib.suppress(Exception):
                 await self._send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -149,7 +149,7 @@ class _TooLargeError(Exception):
 
 
 def _most(scope: Scope) -> int:
-    """Most bytes that the body of a request may have."""
+    """Size limit of a request's body, in bytes."""
     return MAX_UPLOAD_BODY if scope["path"].rstrip("/").endswith("/upload") else MAX_BODY
 
 
@@ -163,7 +163,7 @@ def _refused(scope: Scope) -> Response | None:
         parts = [part.strip() for value in headers.getlist(name) for part in value.split(",")]
         if not all(map(pattern.fullmatch, parts)):
             return _answer(400, f"The header {name} is malformed.")
-    # Gradio fails on any other form of these.
+    # Gradio fails on any other form of these fields.
     scope["headers"] = [
         (name, value)
         for name, value in scope["headers"]
@@ -193,10 +193,10 @@ async def _unfit(request: Request, error: Exception) -> Response:
 
 
 class GuardedBlocks(compat.LastingBlocks):
-    """Blocks whose events refuse what no control of the page sends."""
+    """Blocks whose events refuse values that no control of the page sends."""
 
     async def preprocess_data(self, block_fn: Any, inputs: list[Any], *more: Any, **options: Any) -> Any:
-        """The values for an event's function; raises gr.Error where they do not fit the event."""
+        """The values for an event's function. Raises gr.Error if they do not fit the event."""
         try:
             _check_inputs(inputs)
             if len(inputs) < (wanted := len(block_fn.inputs)):
@@ -212,7 +212,7 @@ class GuardedBlocks(compat.LastingBlocks):
             raise _failure(422, "The values sent do not fit this event.") from None
 
     async def process_api(self, block_fn: Any, *args: Any, **options: Any) -> dict[str, Any]:
-        """Serve one event; raises gr.Error where it fails, and logs failures of our own."""
+        """Serve one event. Raises gr.Error if it fails, and logs unexpected failures."""
         try:
             if compat.runs_in_browser(block_fn):
                 raise gr.Error("This event runs in the browser alone.")
@@ -229,7 +229,7 @@ class GuardedBlocks(compat.LastingBlocks):
 
 
 def _check_inputs(inputs: list[Any]) -> None:
-    """Refuse lone surrogates, which no answer can repeat, and files that were not uploaded, which gradio would fetch."""
+    """Refuse lone surrogates, which no answer can contain, and files that were not uploaded, since gradio would fetch them."""
     try:
         json.dumps(inputs, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -244,7 +244,7 @@ def _check_file(file: dict[str, Any]) -> None:
 
 
 def _check_choice(block: Any, value: Any) -> None:
-    """Refuse no choice and a list of choices, which gradio lets through and no control of the page sends."""
+    """Refuse a missing choice and a list of choices. Gradio accepts them, but no control of the page sends them."""
     one = isinstance(block, gr.Dropdown | gr.Radio | gr.Dataset) and not getattr(block, "multiselect", False)
     if one and (value is None or isinstance(value, list)):
         raise gr.Error("One of the choices must be given.")

@@ -1,4 +1,4 @@
-"""/healthz and /metrics: the server's health in numbers and names of pairs, without text, paths or versions."""
+"""/healthz and /metrics: the server's health. They contain numbers and names of pairs, but no texts, paths or versions."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ COUNTERS = {
     "busy_seconds": ("specviz_busy_seconds", "Seconds in prefill and rounds."),
     "waited_seconds": ("specviz_waiting_seconds", "Seconds in the queue, summed over sequences."),
 }
-"""Metrics by field of `EngineStatistics`. The exposition appends _total to these names."""
+"""Counters by field of `EngineStatistics`. The exposition appends _total to their names."""
 GAUGES = {
     "running": ("specviz_texts_running", "Sequences in prefill or decoding."),
     "waiting": ("specviz_texts_waiting", "Sequences in the queue."),
     "max_sequences": ("specviz_rows", "Sequences that may decode at once."),
     "loaded": ("specviz_pair_loaded", "Whether the pair is in memory."),
 }
-"""Metrics by field of `EngineStatistics`."""
+"""Gauges by field of `EngineStatistics`."""
 
 
 def health_routes(service: Service) -> list[BaseRoute]:
-    """Routes beside the page: /healthz, and /metrics if SPECVIZ_METRICS is 1."""
+    """Further routes of the page's server: /healthz, and /metrics if SPECVIZ_METRICS is 1."""
 
     def health(request: Request) -> Response:
         """200 while the service can serve requests, otherwise 503."""
@@ -94,7 +94,7 @@ class _EngineCollector(Collector):
 
 
 def _reserved() -> list[int]:
-    """Bytes that torch has reserved on each GPU. Call once a pair is loaded, which has imported torch."""
+    """Bytes that torch has reserved on each GPU. Call only after a pair was loaded, since this imports torch."""
     import torch
 
     if not torch.cuda.is_available() or not torch.cuda.is_initialized():

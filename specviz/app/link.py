@@ -1,7 +1,7 @@
 """Reads the query of a link that carries settings.
 
-Anybody can write a query: every value is checked against the registries and the ranges of the page, and a value that does not fit
-is left out with a sentence that does not repeat it. Opening a link runs nothing.
+Anybody can write a query, so every value is checked against the registries and the ranges of the page. An invalid value is left out,
+with a sentence that does not repeat it. Opening a link does not start a run.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from specviz.serving.offer import offered_pairs
 
 TABS = ("idea", "generate", "compare", "tradeoff", "learn")
 OLD_TABS = {"replay": "generate", "playground": "learn", "tour": "learn", "lessons": "learn"}
-"""Tabs of old links, and the tabs that replaced them."""
+"""Names of tabs in old links, and the tabs that replaced them."""
 LEARN_TABS = {"tour": "lessons", "lessons": "lessons", "playground": "playground"}
-"""The part of the tab Learn that a link's tab names."""
+"""Parts of the tab Learn, by the names of tabs in links."""
 NAMES = {"pair": "pair", "prompt": "prompt", "run": "run"} | {
     each.query: each.name for each in CONTROLS.values() if each.query
 }
-"""Names in a query, and the settings that they set ("run" is the key of a recorded run). A query also has `tab`, `lesson` (the
-browser reads its `step` and `language`), and one `pane` for each pane."""
+"""Names in a query, and the settings that they stand for ("run" is the key of a recorded run). A query also has `tab`, `lesson` (the
+browser reads `step` and `language`) and one `pane` per pane."""
 
 MAX_PROMPT = 4000
 """Most characters of a prompt in a link."""
 PANES = (2, 3, 4)
-"""How many panes a comparison may have."""
+"""Possible numbers of panes."""
 DRAFT_LENGTHS = (AUTO, *range(1, MAX_DRAFT_LENGTH + 1))
 """The choices of a draft length, the default first."""
 
@@ -70,7 +70,7 @@ class Link:
 
 
 def ranged(most_tokens: int | None = None) -> dict[str, Control]:
-    """The settings that have a range, in the order of their controls; `most_tokens` bounds `max_new_tokens`."""
+    """The settings that have a range, in the order of their controls. `most_tokens` is the bound of `max_new_tokens`."""
     found = {name: each for name, each in CONTROLS.items() if each.offered}
     found["seed"] = found.pop("seed")  # last, next to its button
     if most_tokens is not None:
@@ -91,7 +91,7 @@ def parse_link(
 
     Args:
         query: pairs of name and value, in order.
-        most_tokens: most tokens of a text on this server.
+        most_tokens: this server's limit on the tokens of a text.
         lessons: names of the lessons on this server.
     """
     offered = ranged(most_tokens)

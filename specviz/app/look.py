@@ -18,7 +18,7 @@ DESCRIPTION = (
 ICON = STATIC / "page/icon.svg"
 
 CSS = style(["page/page", "page/settings"])
-"""Style of the page; gradio confines it to its container."""
+"""Style of the page. Gradio limits it to its own container."""
 
 # ---- fonts
 
@@ -36,7 +36,7 @@ FONTS = (
     ("Source Serif 4", "source-serif-4-latin-ext", "200 900", _MORE_LATIN),
     ("Source Serif 4", "source-serif-4-greek", "200 900", "U+0370-03FF"),
 )
-"""Family, file in `static/fonts/`, weights, and the characters that it is fetched for; see the README there."""
+"""Family, file in `static/fonts/`, weights, and the characters for which browsers download it; see the README there."""
 
 _SANS = ("Inter", "system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
 _MONO = ("JetBrains Mono", "ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
@@ -169,7 +169,7 @@ def _variables() -> dict[str, str]:
 
 
 def theme() -> gr.themes.Base:
-    """Gradio's theme in the page's colours, sizes and fonts; text sizes are in rem, so that larger text scales all of them."""
+    """Gradio's theme in the page's colours, sizes and fonts. Text sizes are in rem, so that the switch for larger text scales all of them."""
     return gr.themes.Default(
         font=_SANS,
         font_mono=_MONO,
@@ -181,7 +181,7 @@ def theme() -> gr.themes.Base:
 def head() -> str:
     """The page's head: link previews, fonts, sizes, and the reader's choices of theme and text size.
 
-    The picture of a preview needs a whole address, which only a Space knows.
+    The picture of a link preview needs an absolute address, which is known only on a Space.
     """
     host = os.environ.get("SPACE_HOST")
     return TEMPLATES.get_template("page/head.html").render(

@@ -16,7 +16,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "drafter_only": ("square-open", "□"),
     "verifier_only": ("diamond-open", "◇"),
 }
-"""The symbols of the paper's nine methods: plotly's name and a character. Both models alone have open symbols."""
+"""Symbols of the paper's nine methods: plotly's name and a character. The two baselines have open symbols."""
 _OTHERS = (
     ("pentagon", "⬟"),
     ("hexagon", "⬢"),
@@ -26,9 +26,9 @@ _OTHERS = (
     ("bowtie", "⧓"),
     ("triangle-ne", "◥"),
 )
-"""The symbols of all other methods, in turn."""
+"""Symbols of all other methods, assigned in turn."""
 _SHADES = 3
-"""The number of their colours, in turn."""
+"""Number of colours of those methods, assigned in turn."""
 
 
 def method_symbol(name: str) -> tuple[str, str]:
@@ -47,5 +47,5 @@ def method_colour(name: str, theme: str = "light") -> str:
 
 
 def _turn(name: str) -> int:
-    """A method's index among those without a symbol of their own."""
+    """A method's index among the methods without a symbol of their own."""
     return [other for other in METHODS if other not in SYMBOLS].index(name)

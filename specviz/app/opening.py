@@ -1,4 +1,4 @@
-"""Sets the tab and the controls that an opened link names, and shows a banner about values that were left out. Runs nothing."""
+"""Opens a link: sets its tab and controls, and shows a banner about values that were left out. Starts no run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def wire_opening(
         problems = escape(" ".join(link.problems))
         return [
             gr.HTML(f'<p role="alert">{problems}</p>', visible=True) if problems else gr.skip(),
-            # Only if the link names a tab: a quick visitor may have chosen one before this arrives.
+            # Only if the link names a tab, since a quick visitor may have chosen one before this update arrives.
             gr.Tabs(selected=_tab(link)) if _tab(link) else gr.skip(),
             gr.Tabs(selected=link.part) if link.part else gr.skip(),
             *_generate(generate, link),
@@ -62,7 +62,7 @@ def wire_opening(
 
 
 def _tab(link: Link) -> str | None:
-    """The tab that a link opens; None for the first one."""
+    """The tab that a link opens; None for the first tab."""
     if link.tab or not (link.panes or link.settings):
         return link.tab
     return "compare" if link.panes else "generate"

@@ -29,15 +29,15 @@ from specviz.lessons.shelf import shown_lessons
 from specviz.serving.service import Service
 
 _UPLOADS_STAY = 600
-"""Uploads are deleted after this many seconds, or twice as many: a trace is read at once."""
+"""Uploads are deleted after this many seconds, at most twice as many. That is enough, since a trace is read at once."""
 _SESSIONS = 1000
-"""Sessions whose state gradio keeps, besides those that run or wait."""
+"""Number of sessions whose state gradio keeps, in addition to those that run or wait."""
 _THREADS = 40
-"""Threads for everything but runs; each run, waiting or not, occupies a thread of the server."""
+"""Threads for everything except runs. Each run, even a queued one, occupies a further thread."""
 
 
 def build_page(service: Service | None = None, classroom: Classroom | None = None) -> gr.Blocks:
-    """The whole page, ready for `launch`; by default with a service of its own and no class."""
+    """The whole page, ready for `launch`. By default it has a new service and no class."""
     service = service or Service()
     with GuardedBlocks(
         title=TITLE,
@@ -101,7 +101,7 @@ def launch(
         "enable_monitoring": False,
         "max_threads": _THREADS + busy,
         "state_session_capacity": _SESSIONS + busy,
-        "max_file_size": "8mb",  # a little above the limit of an upload; larger ones are cut off on the way
+        "max_file_size": "8mb",  # slightly above our limit for uploads; larger uploads are cut off while they arrive
         "app_kwargs": guarded(routes),
     }
     serve_head(page, head())

@@ -1,6 +1,6 @@
-"""Caches the page compressed, one copy for each address by which the server is reached.
+"""Caches the compressed page, one copy for each address under which the server is reached.
 
-Gradio builds the page anew for every visitor: 50 ms in which nobody else is answered, and 740 kB. HTTP caching cannot help, because
+Gradio rebuilds the page for every visitor: 740 kB, and 50 ms in which nobody else is answered. HTTP caching does not help, because
 each visitor's browser asks for the first time.
 """
 
@@ -14,15 +14,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST = 4
-"""Cached addresses; strangers may invent others."""
+"""Most cached addresses; a limit, because strangers can invent addresses."""
 _ADDRESS = ("host", "x-forwarded-host", "x-forwarded-proto", "x-gradio-server")
-"""Headers with the address that the server was asked by; gradio writes it into the page."""
+"""Headers with the address under which the server was reached. Gradio writes it into the page."""
 _PARAMETERS = (b"deep_link", b"page", b"all_endpoints")
-"""Query parameters for which gradio makes another page."""
+"""Query parameters that change the page."""
 
 
 class PageCache:
-    """ASGI middleware that answers "/" from what gradio answered before."""
+    """ASGI middleware that answers "/" with gradio's earlier answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         """Wrap `app`."""
@@ -58,7 +58,7 @@ class PageCache:
 
 
 def _is_for_page(scope: Scope) -> bool:
-    """Whether this asks for the page as everybody gets it: where visitors sign in, it contains their names."""
+    """Whether this requests the page that is the same for everybody. If visitors sign in, the page contains their names."""
     app = scope.get("app")
     signs_in = getattr(app, "auth", None) is not None or getattr(app, "auth_dependency", None) is not None
     is_usual = not any(name in scope["query_string"] for name in _PARAMETERS)

@@ -1,6 +1,6 @@
-"""Recorded runs and uploaded traces as values of the view.
+"""Makes values of the view from recorded runs and uploaded traces.
 
-An uploaded file is untrusted: it is read up to a limit, checked, and written anew from the parsed run.
+An uploaded file is untrusted: it is read up to a limit and parsed, and the view gets the lines of the parsed run.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from specviz.serving.limits import Limits
 
 
 class TraceUpload(UploadButton):
-    """Gives the first `limit` + 1 bytes of the uploaded file.
+    """An upload button whose value is the first `limit` + 1 bytes of the file.
 
-    The file stays until the page deletes old uploads: gradio stores equal files once, and a class may open one trace together.
+    The file is not deleted at once but with old uploads: gradio stores equal files once, and a whole class may open the same trace.
     """
 
     def __init__(self, label: str, *, limit: int = Limits.max_trace_bytes, **kwargs: Any) -> None:
@@ -45,9 +45,9 @@ class TraceUpload(UploadButton):
 
 
 def recorded_value(runs: RecordedRuns, key: str, *, plays: bool = False, show: int | None = None) -> str:
-    """A recorded run for the view, with its story, the verifier's speed and its branches; or the line of an error.
+    """A recorded run for the view, with its description, the verifier's speed and its forks; or the line of an error.
 
-    With `plays` it starts to play; `show` is the index of the token to open.
+    If `plays`, the view plays the run at once. `show` is the index of the token to select.
     """
     try:
         trace = "".join(runs.load(key).lines())
@@ -84,7 +84,7 @@ def uploaded_value(content: bytes | None, limit: int) -> str:
 
 
 def uploaded_run(content: bytes | None, limit: int = Limits.max_trace_bytes) -> Run:
-    """The run of an uploaded file; raises TraceError if it is larger than `limit` bytes, no text, or no valid trace."""
+    """The run of an uploaded file; raises TraceError if it is larger than `limit` bytes, not text, or not a valid trace."""
     if content is None:
         raise TraceError("The file did not arrive: upload it again.")
     if len(content) > limit:

@@ -1,4 +1,4 @@
-"""Rules as JSON trees, which the page's scripts evaluate. `/rule?text=…` parses a rule that somebody types."""
+"""Rules as JSON trees, which the page's scripts evaluate. The route `/rule?text=…` parses a rule while it is typed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def rule_words(method: Method) -> dict[str, Any]:
 
 
 def read_rule(text: str) -> dict[str, Any]:
-    """The words of a rule; for an invalid text, the sentence and the position of the error."""
+    """The `rule_words` of a typed rule; if it is invalid, the message and the position of the error."""
     try:
-        parse(text)  # `get_method` takes an empty text for the default rule
+        parse(text)  # raises for an empty text, which `get_method` would take for the default rule
         return rule_words(get_method(OWN_RULE, text))
     except RuleError as error:
         return {"expression": text, "sentence": error.sentence, "position": error.position}

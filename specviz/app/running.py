@@ -1,4 +1,4 @@
-"""Streams runs into views: the buttons Run and Stop, the rate of updates, and failures as one sentence."""
+"""Streams runs into views: connects the buttons Run and Stop, limits the rate of updates, and reports failures."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ log = logging.getLogger(__name__)
 UPDATE_SECONDS = 0.2
 """Shortest time between two updates of a view."""
 UPDATES_A_SECOND = 40
-"""Most updates of all views together; the more views stream, the fewer updates each gets."""
+"""Most updates per second of all views together. The more views stream, the fewer updates each gets."""
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 """Options of small events: no queue, no spinner, not in the API."""
 
 _SESSIONS = 10_000
-"""Most sessions with a stop flag; invented sessions must not fill the memory."""
+"""Most sessions with a stop flag. A limit, so that invented sessions cannot fill the memory."""
 _streams: set[object] = set()
 """Answers that are streaming now."""
 
 
 def page_script(name: str, **values: Any) -> str:
-    """The function in `static/page/<name>.js` for an event's `js`; `values` replace its words in capitals."""
+    """The function in `static/page/<name>.js`, for an event's `js`. `values` replace the placeholders in capitals."""
     script = (Path(__file__).parent / "static/page" / f"{name}.js").read_text(encoding="utf-8")
     script = script[script.index("*/") + 2 :].strip()  # gradio expects a function from the first character on
     for word, value in values.items():
@@ -43,7 +43,7 @@ def page_script(name: str, **values: Any) -> str:
 
 
 def session_of(request: gr.Request | None) -> str:
-    """Gradio's name of the browser session, or ""."""
+    """Gradio's id of the browser session, or ""."""
     return (request.session_hash if request else None) or ""
 
 
@@ -70,7 +70,7 @@ class Stops:
             flag.set()
 
     def forget(self, request: gr.Request) -> None:
-        """Stop the run of a session that is gone, and drop its flag."""
+        """Stop the run of a session that has ended, and drop its flag."""
         self.stop(request)
         self._flags.pop(session_of(request), None)
 
@@ -89,16 +89,16 @@ def wire_run(
     """Let `triggers` start `run` and stream what it yields into `view`.
 
     Args:
-        page: a session that leaves it stops its run.
+        page: a session's run stops when its visitor leaves this page.
         run: called as (stop, progress, visitor, *values of the inputs); yields values of the view, or lists of values if there are
-            more outputs. Must not raise: gradio would leave the buttons as they are during a run.
+            more outputs. Must not raise, or the buttons would stay as they are during a run.
         triggers: events that start a run.
         buttons: Run and Stop.
         inputs: components whose values `run` gets.
         view: emptied and scrolled to before the run.
         more_outputs: components that `run` sets as well.
-        check: called with the values of the inputs first; where it raises a RequestError or a PairError, the shown run stays and a
-            notice shows the sentence.
+        check: called first, with the values of the inputs. If it raises a RequestError or a PairError, a notice shows the message and
+            the view keeps the previous run.
     """
     stops = Stops()
     start, stop = buttons
@@ -106,7 +106,7 @@ def wire_run(
     def begin(request: gr.Request, *values: Any) -> tuple[Any, Any, Any]:
         try:
             check(*values)
-        except (RequestError, PairError):  # `serve` raises it again, and its event can show it
+        except (RequestError, PairError):  # `serve` raises it again; its event can show it
             return gr.skip(), gr.skip(), gr.skip()
         stops.arm(request)
         return gr.Button(interactive=False), gr.Button(interactive=True), ""
@@ -142,9 +142,9 @@ def wire_run(
 
 
 def grow(lines: Callable[..., Iterator[str]], *values: Any) -> Iterator[str]:
-    """Yield the text of all lines so far: at most every `UPDATE_SECONDS`, at an empty line, and at the end.
+    """Yield the text of all lines so far: at most every `UPDATE_SECONDS`, but always at an empty line and at the end.
 
-    An error becomes a last line of type "error" for the view; raised, it would be a notice that fades.
+    An error becomes a last line of type "error", which the view shows. If it were raised, gradio would show a notice that fades.
     """
     value, shown = "", 0.0
     with streaming() as pause:
@@ -161,7 +161,7 @@ def grow(lines: Callable[..., Iterator[str]], *values: Any) -> Iterator[str]:
 
 @contextmanager
 def streaming() -> Iterator[Callable[[], float]]:
-    """Count an answer as streaming; gives a function for the shortest time between two of its updates, in seconds."""
+    """Count an answer as streaming. Yields a function that returns the shortest time between two of its updates, in seconds."""
     key = object()
     _streams.add(key)
     try:
@@ -171,7 +171,7 @@ def streaming() -> Iterator[Callable[[], float]]:
 
 
 def in_a_sentence(error: Exception) -> str:
-    """The sentence for an error; unexpected errors are logged."""
+    """The message for an error. Unexpected errors are logged."""
     if isinstance(error, SpecvizError):
         return str(error)
     log.error("a run failed", exc_info=error)

@@ -1,7 +1,7 @@
 """The server: builds the page, loads the first pair in the background, and serves until it is interrupted.
 
-Neither this module nor the page imports torch: `build` must set the environment first, and the page answers a second earlier. Loading
-the first pair imports it.
+Neither this module nor the page imports torch: `build` must first set environment variables that torch reads, and the page answers a
+second earlier. torch is imported when the first pair is loaded.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def build(for_class: bool = False) -> tuple[gr.Blocks, Service, Classroom | None
     Raises:
         SystemExit: an environment variable is invalid; the sentence names it.
     """
-    # Spinning OpenMP threads lose two thirds of their speed when the page wants a core too. Works only before torch is imported.
+    # OpenMP threads that spin lose two thirds of their speed if the page needs a core too. Must be set before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    zerogpu.start()  # must come before torch, too; does nothing outside ZeroGPU
+    zerogpu.start()  # must also run before torch is imported; does nothing outside ZeroGPU
     for_class = for_class or os.environ.get("SPECVIZ_CLASS") == "1"
     if for_class:
-        # Before the offer is first read, which happens once.
+        # Must be set before the offered pairs are read, which happens once.
         os.environ.setdefault("SPECVIZ_PAIRS_OFFERED", DEFAULT_PAIR)
     try:
         with _without_collections():
@@ -67,8 +67,9 @@ def _build(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Pause garbage collection, and exempt all that was made from it for good: it stays anyway, and scanning it takes a sixth of the start
-    and would delay every text.
+    """Pause garbage collection, then exempt all existing objects from it for good.
+
+    They live as long as the server. Scanning them takes a sixth of the start and would delay every text.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -101,7 +102,7 @@ def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None)
 
 
 def _told(classroom: Classroom) -> str:
-    """The console's text at the start of a class, the only one with the teacher's address."""
+    """The text printed at the start of a class. Only here is the teacher's address shown."""
     return f"""For a class: everybody on this network can open the page, on every interface of this machine unless HOST says otherwise.
   For everybody:      {classroom.address}
   For the projector:  {classroom.address}class

@@ -41,7 +41,7 @@ def bench(
     options, progress = BenchmarkOptions(**asked), TerminalProgress(sys.stderr)
     with interrupt() as stop:
         bed = load_bed(options, progress)
-        gc.freeze()  # as the server does: nothing that is loaded is examined by garbage collections
+        gc.freeze()  # as the server does: garbage collection skips everything loaded so far
         found = Benchmark(options, bed, progress, stop, command_line("bench", asked))
         found.measure()
         print(f"{found.about['pair']}, {found.about['machine']}\n")

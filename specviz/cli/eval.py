@@ -73,7 +73,7 @@ def evaluate(
             fewshot_as_multiturn=True,
             confirm_run_unsafe_code=confirm_run_unsafe_code,
         )
-    assert results is not None  # it is None in the further processes of a distributed run only
+    assert results is not None  # it is None only in the other processes of a distributed run
     print(make_table(results))
     if as_json:
         record = {"model": model.get_model_info(), "limit": limit}

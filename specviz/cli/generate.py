@@ -1,4 +1,4 @@
-"""The command `generate`: the text goes to standard output, everything about it to standard error."""
+"""The command `generate`. The text goes to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def generate(
 ) -> int:
     """Continue a prompt; the text streams, coloured in a terminal."""
     request = Request(prompt=_read_input() if prompt == "-" else prompt, raw=raw, **settings)
-    # Slow to import, and a wrong request should be refused at once.
+    # Imported late: it is slow, and an invalid request should be refused at once.
     from specviz.engine.engine import Engine
     from specviz.engine.events import Decided, Finished
     from specviz.models.loading import load_pair

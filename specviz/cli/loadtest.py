@@ -33,6 +33,6 @@ def loadtest(
     from specviz.tools.loadtest.load_test import LoadTest  # slow to import
 
     plan = LoadTest(**choices(context.params, LoadTest))
-    with interrupt() as stop:  # locust ends by the same Ctrl-C and reports what there was
+    with interrupt() as stop:  # the same Ctrl-C ends locust, which then reports its results so far
         status = plan.run(json, html)
     return 130 if stop.is_set() else status

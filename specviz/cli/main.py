@@ -1,7 +1,7 @@
 """The shell: `specviz COMMAND`, or `python -m specviz COMMAND`.
 
-An error becomes a sentence and an exit status: 1 failed, 2 wrong request, 130 interrupted. Without torch, so that help is
-immediate.
+An error becomes a message and an exit status: 1 failed, 2 invalid request, 130 interrupted. This module does not import
+torch, so that help appears at once.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             app(arguments)
         finally:
-            sys.stdout.flush()  # at Python's end a failure could not be reported
+            sys.stdout.flush()  # a failure at Python's exit could not be reported
     except SystemExit as end:
-        if isinstance(end.code, str):  # a sentence about the environment
+        if isinstance(end.code, str):  # a message about the environment
             print(f"specviz: {end.code}", file=sys.stderr)
         return end.code if isinstance(end.code, int) else 1
     except SpecvizError as error:
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, RuleError):
             print(error.pointed, file=sys.stderr)
         return 2 if isinstance(error, RequestError) else 130 if isinstance(error, StoppedError) else 1
-    except BrokenPipeError:  # the reader has gone
+    except BrokenPipeError:  # the reader has closed the pipe
         drop_output()
         return 1
     except OSError as error:

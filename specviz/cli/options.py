@@ -17,7 +17,7 @@ from specviz.schema.settings import SETTINGS, Setting
 
 
 def asks(about: str, default: object = None, metavar: str = "N", *names: str, low: int | None = None) -> Any:
-    """An option; `default` documents the value that its None stands for, `low` is the smallest valid number."""
+    """An option. `default` is the documented meaning of None; `low` is the smallest valid number."""
     words = about if default is None else f"{about} (default: {default})"
     return typer.Option(*names, metavar=metavar, help=f"{words}.", min=low)
 
@@ -50,12 +50,12 @@ UnsafeCode = Annotated[
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = {"forbidden_tokens": "--forbid", "echo": ""}
-"""Options that do not have their setting's name; "" is no option."""
+"""Options whose name is not their setting's. "" means that the setting has no option."""
 _METAVARS = {"draft_length": "K", "forbidden_tokens": "TOKEN", "rule": "RULE"}
 
 
 def read_draft_length(text: str) -> int | str:
-    """A draft length from the command line; the request checks what is no number."""
+    """A draft length from the command line. Text other than a number is checked by the request."""
     try:
         return int(text)
     except ValueError:
@@ -112,7 +112,7 @@ class ListsCommand(TyperCommand):
 
 
 def choices(given: Mapping[str, Any], asked: type) -> dict[str, Any]:
-    """The given values for fields of the dataclass `asked`, which has the defaults; lists become tuples."""
+    """The given values for fields of the dataclass `asked`, which defines the defaults. Lists become tuples."""
     found = {each.name: given.get(each.name) for each in fields(asked)}
     found = {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
     return {name: value for name, value in found.items() if value not in (None, ())}

@@ -30,18 +30,18 @@ from specviz.runtime.cpu.threads import set_budget
 from specviz.tools.machine import describe_machine, describe_processor, versions
 from specviz.tools.sweep.report import markdown as sweep_report
 
-# A process that finishes first may have to wait for hours; torch's own timeout is minutes.
+# The process that finishes first may have to wait for hours; torch's default timeout is minutes.
 _PATIENCE = datetime.timedelta(days=30)
 
 
 class SweepJob:
-    """One sweep, as one of its processes sees it."""
+    """The part of one process in a sweep."""
 
     def __init__(self, folder: Path, asked: Mapping[str, Any], device: str) -> None:
         """Resume the sweep in `folder`, or begin one with the settings that were `asked` for.
 
         Raises:
-            RequestError: the folder holds another sweep, or the settings do not fit.
+            RequestError: the folder has another sweep, or the settings are invalid.
         """
         self._folder = SweepFolder(folder)
         self._grid = self._chosen(asked)
@@ -54,7 +54,7 @@ class SweepJob:
         self._progress = TerminalProgress(sys.stderr) if self.is_main else silent
 
     def _chosen(self, asked: Mapping[str, Any]) -> SweepGrid:
-        """The grid asked for; the rest comes from the folder's sweep, if it has one."""
+        """The grid of the `asked` settings. The others come from the folder's sweep, if it has one."""
         header = self._folder.header()
         if header is None:
             return SweepGrid(**asked)
@@ -72,7 +72,7 @@ class SweepJob:
         if done:
             return True
         with interrupt() as stop:
-            with self._state.main_process_first():  # the first one may have to download and convert
+            with self._state.main_process_first():  # the main process may have to download and convert
                 pair = loading.load_pair(
                     self._grid.pair, device=self._device, dtype=dtype, progress=self._progress
                 )
@@ -102,9 +102,9 @@ class SweepJob:
         return len(self._folder.timings()) >= timed
 
     def _write_all(self, sweep: Sweep, stop: threading.Event) -> None:
-        """Share out the missing units, write them, and finish the folder if nothing is missing then."""
+        """Divide the missing units among the processes, write them, and finish the folder once none is missing."""
         done = self._folder.done()
-        self._state.wait_for_everyone()  # before any process adds to it, so that all share out the same units
+        self._state.wait_for_everyone()  # before any process writes a unit, so that all divide the same units
         missing = [unit for unit in sweep.units if unit not in done]
         with self._state.split_between_processes(missing) as units:
             self._write(sweep, list(units), stop)
@@ -116,7 +116,7 @@ class SweepJob:
                 self._folder.finish(samples, sweep.header.results(samples))
 
     def _write(self, sweep: Sweep, units: Sequence[Unit], stop: threading.Event) -> None:
-        """Do units one after another; each is saved at once."""
+        """Do units one after another. Each is saved at once."""
         begin = time.perf_counter()
         for count, unit in enumerate(units):
             item = f"item {unit.item + 1} of {len(sweep.items.items)}, T = {unit.temperature:g}"
@@ -127,7 +127,7 @@ class SweepJob:
             self._folder.append(self._state.process_index, unit, samples)
 
     def _time(self, sweep: Sweep, stop: threading.Event) -> bool:
-        """Time what is not timed yet; False if stopped."""
+        """Time the texts that are not timed yet. False if stopped."""
         device = str(sweep.pair.device)
         machine = {
             "machine": describe_machine(device),
@@ -179,7 +179,7 @@ def report(recorded: Recorded, pictures: Mapping[float, Path]) -> str:
 
 
 def _pictures(results: Results, folder: Path) -> dict[float, Path]:
-    """Accuracy against rejection rate at each temperature; none, with a message, where they cannot be drawn here."""
+    """Pictures of accuracy against rejection rate at each temperature. If they cannot be drawn here: none, and a message."""
     found = {t: folder / f"rejection-rate-{t:g}.svg" for t in results.temperatures}
     try:
         from plotly.io import write_images  # an optional package
@@ -188,7 +188,7 @@ def _pictures(results: Results, folder: Path) -> dict[float, Path]:
 
         plots = [figure(results, temperature=temperature) for temperature in found]
         write_images(fig=plots, file=list(found.values()), width=900, height=620)
-    except (ImportError, OSError, RuntimeError, ValueError) as error:  # as plotly and kaleido raise
+    except (ImportError, OSError, RuntimeError, ValueError) as error:  # plotly and kaleido raise any of these
         print(
             f"The report has no pictures ({type(error).__name__}): plotly, kaleido and Chromium draw them.",
             file=sys.stderr,
@@ -212,7 +212,7 @@ def table(results: Results) -> list[tuple[str, ...]]:
 
 
 def _left(begin: float, done: int, count: int) -> str:
-    """The time that the rest takes at the speed so far, to append to a line of progress."""
+    """The estimated remaining time, to append to a line of progress."""
     if not done:
         return ""
     seconds = (time.perf_counter() - begin) / done * (count - done)

@@ -24,7 +24,7 @@ def prepare_streams() -> None:
 
 
 def drop_output() -> None:
-    """Drop what standard output has not accepted: Python would try again at its end, and complain."""
+    """Drop pending output that standard output did not accept. Otherwise Python would try again at exit and print an error."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

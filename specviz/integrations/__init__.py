@@ -1,1 +1,1 @@
-"""Other libraries driving SpecViz: transformers' `generate`, lm-evaluation-harness."""
+"""Lets other libraries use SpecViz: transformers' `generate` and lm-evaluation-harness."""

@@ -1,6 +1,6 @@
 """`generate(custom_generate=cascade_generate)`: speculative cascades inside transformers' `generate`.
 
-Its arguments become requests, and decided tokens become its sequences; there is no tokenizer and no text here.
+The arguments of `generate` become requests, and decided tokens become its sequences. No tokenizer or text is involved.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _REFUSED = {
 }
 """Fields of GenerationConfig and arguments of `generate` that are refused unless None or False, with advice.
 
-Others that are not served become logits processors or another generation mode, which are refused as such.
+Other unsupported fields become logits processors or another generation mode, which are then refused.
 """
 
 _WARPERS: dict[type[LogitsProcessor], str] = {
@@ -103,8 +103,8 @@ def cascade_generate(
 ) -> Tensor | GenerateDecoderOnlyOutput:
     """Decode by a speculative cascade: `verifier.generate(**inputs, custom_generate=cascade_generate, drafter=...)`.
 
-    transformers calls this with the arguments of `generate` as it has prepared them. They mean what they mean in `generate`,
-    or raise an error; without do_sample the temperature is 0. Give stop strings as
+    transformers calls this with the arguments of `generate` as it has prepared them. Each argument means the same as in
+    `generate` or raises an error. Without do_sample the temperature is 0. Give stop strings as
     `stopping_criteria=[StopStringCriteria(tokenizer, [...])]`: transformers does not pass a tokenizer for `stop_strings`.
 
     Neither model is changed. The drafter must have the verifier's tokenizer; this cannot be checked here.
@@ -112,17 +112,17 @@ def cascade_generate(
     Args:
         verifier: the model whose `generate` was called.
         input_ids: prompts, int64 [B, n], padded on the left, where `attention_mask` in `model_kwargs` is 0.
-        logits_processor: repetition penalty, forbidden tokens, temperature, top-k, top-p, min-p and normalisation at most.
+        logits_processor: may contain repetition penalty, forbidden tokens, temperature, top-k, top-p, min-p, normalisation.
         stopping_criteria: called after each new column t with ids [B, n + t], as transformers does, and None for scores.
         generation_config: as prepared by `generate`.
-        drafter: the smaller model, on the verifier's kind of device. A compiled one runs uncompiled.
+        drafter: the smaller model, on the verifier's kind of device. A compiled model runs uncompiled.
         method: one of `specviz.core.methods.METHODS`.
         lenience: within the method's range; None takes the method's default.
         draft_length: 1 to 16, or "auto"; never changes the text.
         seed: sequence n has the uniforms of seed + n; None draws a seed from torch's generator if do_sample is set.
-        streamer: gets the tokens [B] of each position as soon as all sequences have them, then its end.
-        model_kwargs: attention_mask, and what `generate` adds. The verifier fills an empty cache that is given, by
-            reading the sequences once more.
+        streamer: receives the tokens [B] of each position as soon as all sequences have them; `end` is called last.
+        model_kwargs: attention_mask, and arguments that `generate` adds. If an empty cache is given, the verifier fills it
+            by reading the sequences once more.
 
     Returns:
         Prompts and new tokens, int64 [B, n + new], padded with pad_token_id after a sequence's end; or, with
@@ -188,7 +188,7 @@ def _columns(
     padded with `padding`, or continues while others do if that is None.
 
     Returns:
-        The sequences; their runs, which may hold more tokens; and how many tokens each sequence took.
+        The sequences; their runs, which may have more tokens; and the number of tokens taken from each run.
     """
     batch = range(len(sequences))
     pending: list[deque[int]] = [deque() for _ in batch]
@@ -220,7 +220,7 @@ def _columns(
 
 
 def _check_mode(config: GenerationConfig, arguments: Mapping[str, Any]) -> None:
-    """Raise RequestError for fields and arguments that ask for another way of decoding."""
+    """Raise RequestError if a field or argument asks for a way of decoding that is not supported."""
     mode = config.get_generation_mode(arguments.get("assistant_model"))
     if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE):
         raise RequestError(
@@ -257,7 +257,7 @@ def _check_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> Cache |
         RequestError: there are model inputs other than ids at positions from 0.
     """
     given = {name: value for name, value in model_kwargs.items() if value is not None}
-    if given.get("mm_encoder_outputs") == {}:  # a multimodal model, given text only
+    if given.get("mm_encoder_outputs") == {}:  # a multimodal model with text only
         del given["mm_encoder_outputs"]
     for name in (*_OF_NO_EFFECT, "attention_mask"):
         given.pop(name, None)
@@ -311,7 +311,7 @@ def _unequal(name: str, given: Tensor, input_ids: Tensor) -> RequestError:
 
 def _settings(processors: LogitsProcessorList, samples: bool, padding: list[int]) -> dict[str, Any]:
     """These processors as settings of a request; `padding` counts each prompt's padding tokens."""
-    # Normalisation changes no probability, but signs of logits, on which a later penalty depends.
+    # Normalisation changes no probability. It does change signs of logits, on which a later penalty depends.
     normalises = [isinstance(it, LogitNormalization) for it in processors]
     warpers = [it for it, is_norm in zip(processors, normalises, strict=True) if not is_norm]
     foreign = [type(it).__name__ for it in warpers if type(it) not in _WARPERS]
@@ -366,7 +366,7 @@ def _check_penalty(penalty: RepetitionPenaltyLogitsProcessor, padding: list[int]
 
 
 def _banned(tokens: Tensor | Mapping[tuple[int, ...], float]) -> list[int]:
-    """Ids of suppressed tokens [n], or of bad words, given with their bias of −inf."""
+    """Ids of suppressed tokens [n], or of bad words that have a bias of −inf."""
     if isinstance(tokens, Tensor):
         return tokens.tolist()
     if any(len(word) > 1 for word in tokens):
@@ -407,7 +407,7 @@ def _outputs(
 
 
 def _fill(cache: Cache, verifier: PreTrainedModel, sequences: Tensor, mask: Tensor | None) -> None:
-    """Let the verifier read all tokens but the last into the cache, as `generate` leaves it."""
+    """Let the verifier read all tokens but the last into the cache. `generate` leaves its cache in that state."""
     ids = sequences[:, :-1].to(verifier.device)
     inputs = dict[str, Any]()
     if mask is not None:
@@ -445,7 +445,7 @@ def _pair(drafter: PreTrainedModel | None, verifier: PreTrainedModel, config: Ge
 
 
 def _unwrapped(drafter: Any) -> PreTrainedModel:
-    """The drafter, taken out of `torch.compile` or of a container for several devices."""
+    """The drafter without the wrapper of `torch.compile` or of a container for several devices."""
     if isinstance(drafter, nn.Module) and not isinstance(drafter, PreTrainedModel):
         drafter = extract_model_from_parallel(drafter, keep_torch_compile=False)
     if isinstance(drafter, PreTrainedModel):
@@ -462,5 +462,5 @@ def _unwrapped(drafter: Any) -> PreTrainedModel:
 
 @cache
 def _no_tokenizer() -> PreTrainedTokenizerBase:
-    """A tokenizer that decodes every id to nothing: a pair needs one, for the texts of traces, which are unused here."""
+    """A tokenizer that decodes every id to "". A pair needs one for the texts of traces, which are not used here."""
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(BPE()))

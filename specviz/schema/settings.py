@@ -1,7 +1,7 @@
-"""A request's settings: fields, defaults and bounds, written once.
+"""A request's settings: the only definition of their fields, defaults and bounds.
 
-`SETTINGS` defines the shell's options, the endpoints' parameters, the page's controls, links and traces;
-`specviz.app.settings` has their words. The engine checks whether a prompt fits a model's context.
+The shell's options, the endpoints' parameters, the page's controls, links and traces derive from `SETTINGS`;
+`specviz.app.settings` has their labels and hints. The engine checks whether a prompt fits a model's context.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ class Setting:
     """One setting of a request: its type, default and valid values.
 
     Attributes:
-        low, high: smallest and largest valid number; None is no bound. Only numbers have `low`.
-        excludes_low: `low` itself is not valid.
-        word: a valid value that is no number.
-        endpoints: endpoints that take it; "pane" is each pane of `compare`.
+        low, high: smallest and largest valid number; None if there is no bound. Only numbers have `low`.
+        excludes_low: whether `low` itself is invalid.
+        word: a valid value that is not a number.
+        endpoints: endpoints that take the setting; "pane" stands for a pane of `compare`.
         warps: whether it is a sampling parameter, a field of `specviz.core.sampling.SamplingParameters`.
-        added: whether it is newer than version 4 of traces; a trace without it means its default.
-        name, kind, default: of its field; `kind` is the type for clients, if it differs from the field's.
+        added: whether it is newer than version 4 of traces. In a trace without it, it has its default.
+        name, kind, default: name, type and default of the field. `kind` may differ from the field's type: it is the type
+            for clients.
     """
 
     low: float | None = None
@@ -47,7 +48,7 @@ class Setting:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its numbers are whole."""
+        """Whether only whole numbers are valid."""
         return float not in (self.kind, *get_args(self.kind))
 
     @property
@@ -63,7 +64,7 @@ class Setting:
         """Raise RequestError if `value` is not valid."""
         if self.low is None or (self.word and value == self.word) or self._holds(value):
             return
-        if value is self.default is None:  # the pair has the default
+        if value is self.default is None:  # the pair defines the default
             return
         number = "a whole number" if self.is_whole else "a number"
         words = f' or "{self.word}"' if self.word else ""
@@ -85,7 +86,7 @@ def _setting(default: Any, **bounds: Any) -> Any:
 
 @dataclass
 class Settings:
-    """How to continue a prompt. The order of the fields is public: new ones are added at the end."""
+    """How to continue a prompt. The order of the fields is public, so new fields are added at the end."""
 
     method: str = _setting(DEFAULT_METHOD, endpoints=("generate", "pane"))
     lenience: float = _setting(None, kind=float | None, endpoints=("generate", "pane"))
@@ -140,7 +141,7 @@ class Prompt:
     """What to continue: exactly one of `prompt`, `messages`, `token_ids`."""
 
     prompt: str | None = None
-    # Not part of the hash: mappings have none.
+    # Not part of the hash, since mappings have none.
     messages: Sequence[Mapping[str, str]] | None = field(default=None, hash=False)
     token_ids: Sequence[int] | None = None
     raw: bool = False
@@ -173,7 +174,7 @@ class Prompt:
 def _whole_numbers(ids: Any) -> tuple[int, ...]:
     """Ids as plain ints, from a list, a tuple, or a tensor or array of one dimension; RequestError for anything else."""
     try:
-        found = ids.tolist() if hasattr(ids, "tolist") else ids  # of torch, of numpy
+        found = ids.tolist() if hasattr(ids, "tolist") else ids  # arrays of torch and numpy
         if not isinstance(found, Sequence) or isinstance(found, str | bytes | bytearray):
             raise TypeError
         plain = [each.item() if hasattr(each, "item") else each for each in found]
@@ -203,11 +204,11 @@ class Continuation:
     """The beginning of another run that a request continues; `Run.fork` makes it.
 
     Attributes:
-        prompt: of that run.
-        text: its text up to the fork, without the chosen token's.
-        tokens: number of its tokens up to the fork, chosen ones included.
-        chosen: id of a token that was inserted at the fork; None without one.
-        chosen_text: what that token adds to the text; the engine sets it.
+        prompt: prompt of that run.
+        text: its text up to the fork, without the text of the chosen token.
+        tokens: number of its tokens up to the fork, including chosen tokens.
+        chosen: id of a token that was inserted at the fork, or None.
+        chosen_text: the text that the chosen token adds; set by the engine.
     """
 
     prompt: str
@@ -222,10 +223,10 @@ class Request(Settings, Prompt):
     """One immutable request to an engine; `dataclasses.replace` makes another.
 
     Attributes:
-        prompt: text; a user's turn if the pair is a chat model, unless `raw`.
+        prompt: text. For a chat model it is a user's turn, unless `raw`.
         messages: a conversation, [{"role": ..., "content": ...}, ...], for chat models.
-        token_ids: exact ids to continue: a list, or a tensor or array of one dimension; stored as a tuple of ints.
-        raw: `prompt` is used without the chat template.
+        token_ids: exact ids to continue: a list, or a one-dimensional tensor or array; stored as a tuple of ints.
+        raw: whether `prompt` is used without the chat template.
         method: one of `specviz.core.methods.METHODS`.
         lenience: within the method's range; None becomes the method's default.
         draft_length: K, draft tokens per round, 1 to 16, or "auto". Changes the speed, never the text.
@@ -235,14 +236,14 @@ class Request(Settings, Prompt):
         min_p: in [0, 1]; keep tokens with probability >= min_p × the top token's; 0 keeps all.
         rule: for the method own_rule: an expression that says when a token is trusted.
         repetition_penalty: from 0.01 to 100; divides positive logits of tokens in prompt and text, multiplies negative ones, in
-            both models. 1 is off; None takes that of the verifier's generation config.
+            both models. 1 is off; None takes the value of the verifier's generation config.
         seed: >= 0; the only source of randomness.
         max_new_tokens: >= 1.
         forbidden_tokens: ids, or strings that are one token each; never drafted, never emitted.
-        echo: the run's text begins with the prompt.
+        echo: whether the run's text begins with the prompt.
         inspect: number of most probable tokens of q, p and pi to record for every token.
-        return_logits: the run has both models' logits at every emitted position.
-        continues: the run that `token_ids` begin, for a fork.
+        return_logits: whether the run has both models' logits at every emitted position.
+        continues: for a fork, the run whose beginning `token_ids` are.
 
     Raises:
         RequestError: a value is not valid.
@@ -252,7 +253,7 @@ class Request(Settings, Prompt):
     continues: Continuation | None = None
 
     def __post_init__(self) -> None:
-        # Imports torch, which the shell's --help does without.
+        # Imported here because it imports torch, which the shell's --help does not need.
         from specviz.core.methods import get_method
 
         method = get_method(self.method, self.rule)

@@ -76,14 +76,14 @@ class Alternative:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """What each of the run's alternatives would have done with the examined draft token, at the same coin.
+    """What each of the run's alternatives would have done with the examined draft token, with the same uniform.
 
     Attributes:
-        acceptance: of each alternative: accepted where coin < acceptance.
-        flips: of each alternative: the critical leniences, at which its verdict changes, ascending, at most two. None if
-            unknown, as for a rule of your own.
-        kept: [from, to), the range of leniences in which this run's rule, having rejected, draws the same replacement;
-            None if that does not depend on lenience, or nothing was rejected.
+        acceptance: acceptance probability under each alternative. The token is accepted if coin < acceptance.
+        flips: critical leniences of each alternative, at which its verdict changes: ascending, at most two. None if
+            unknown, as for a custom rule.
+        kept: [from, to), the range of leniences in which this run's rule draws the same replacement after rejecting;
+            None if the replacement does not depend on the lenience, or nothing was rejected.
     """
 
     acceptance: list[float]
@@ -96,16 +96,17 @@ class Token:
     """One emitted token.
 
     Attributes:
-        text: the text that it completes. "" for special tokens and for the first bytes of an unfinished character, which the
-            token that finishes it has; the last token also has what is still unfinished.
-        label: how to show it alone.
-        position: absolute, prompt included.
+        text: the text that the token completes; "" for special tokens. A character of several tokens is in the text of its
+            last token. The run's last token also has the text that is still unfinished.
+        label: how to show the token alone.
+        position: position in the sequence, including the prompt.
         round: index of its round.
-        accepted: drafted and accepted; otherwise drawn by the verifier.
-        special: an end-of-text marker or the like.
+        accepted: whether the token was drafted and accepted; otherwise the verifier drew it.
+        special: whether it is an end-of-text token or the like.
         draft: the draft token that was rejected here.
         q, p, pi: probability of this token under drafter, verifier, target; None if that model did not run.
-        acceptance, coin: of the examined draft token: accepted where coin < acceptance. None if none was examined.
+        acceptance, coin: acceptance probability and uniform of the examined draft token, which is accepted if
+            coin < acceptance. None if none was examined.
         rule: the deferral test, for the cascades.
         top: the most probable tokens, with inspection.
         what_if: what other methods and leniences would have done, with inspection and if both models ran.
@@ -134,11 +135,11 @@ class Round:
     """One round: up to K draft tokens, one verifier pass, at most K tokens. Seconds are the whole batch's.
 
     Attributes:
-        draft_length: K; 0 if the drafter does not run. There are K proposals or one less, since the K-th counts only if
-            all before it were accepted.
+        draft_length: K; 0 if the drafter does not run. There are K proposals, or K − 1, since the K-th is needed only if
+            all others were accepted.
         proposals: the draft tokens.
-        examined, accepted: how many of them were.
-        drafter_seconds, verifier_seconds: of the forward passes, and of drawing the draft tokens.
+        examined, accepted: numbers of examined and of accepted draft tokens.
+        drafter_seconds, verifier_seconds: seconds of the forward passes, including the draws of draft tokens.
         tokens: the emitted tokens.
     """
 
@@ -169,20 +170,21 @@ class Run(Settings, Models):
     """A served request: its settings and everything that was decided.
 
     Attributes:
-        draft_length: None if it was left to the engine: then the rounds have it.
-        alternatives: what every token's `what_if` refers to, this run's method included; empty without inspection.
+        draft_length: None if the engine chose it for each round; then the rounds have it.
+        alternatives: methods and leniences to which every token's `what_if` refers, including this run's; empty without
+            inspection.
         continues: the run whose first tokens end `prompt_ids`, for a fork; its own tokens begin there.
         stop_reason: "eos", "length", "context" (the models' context is full), "cancelled", "time" (a server's deadline); "" while running.
-        verifier_calls, drafter_calls: forward passes in rounds that this run needed; prefill is not counted.
-        neighbours: maximum number of concurrent sequences of others.
+        verifier_calls, drafter_calls: forward passes that this run needed in rounds, without prefill.
+        neighbours: largest number of other concurrent sequences.
         tail: text left unfinished by "cancelled" or "time", such as half a character as U+FFFD.
         drafter_logits, verifier_logits: [tokens, V], on request; not saved.
     """
 
     lenience: float = field()
-    draft_length: int | None = field()  # type: ignore[assignment]  # as used, not as requested
+    draft_length: int | None = field()  # type: ignore[assignment]  # the value used, not the value requested
     forbidden_tokens: list[int] = field()
-    repetition_penalty: float = 1.0  # as used; older traces have none
+    repetition_penalty: float = 1.0  # the value used; older traces lack it
     prompt: str
     prompt_ids: list[int]
     alternatives: list[Alternative]
@@ -202,7 +204,7 @@ class Run(Settings, Models):
     def for_request(
         request: Request, *, forbidden_tokens: list[int], repetition_penalty: float, **more: Any
     ) -> Run:
-        """The run of a request before its first round; two settings are those of the pair, `more` are fields of the run."""
+        """The run of a request before its first round. The pair sets two of the settings; `more` has further fields of the run."""
         settings = {name: getattr(request, name) for name in SETTINGS}
         settings["draft_length"] = None if request.draft_length == AUTO else request.draft_length
         settings |= {"forbidden_tokens": forbidden_tokens, "repetition_penalty": repetition_penalty}
@@ -212,16 +214,16 @@ class Run(Settings, Models):
     def fork(self, tokens: int, *, chosen: int | None = None, **changes: Any) -> Request:
         """A request that continues this run after its first `tokens` tokens, with the same seed and uniforms.
 
-        It writes what a whole run with these settings would have written from there (laws 2 and 3).
+        It writes what a run with these settings would write after the same tokens (laws 2 and 3).
 
         Args:
             tokens: 0 to the length of the run, without the end-of-text marker.
             chosen: id of a token to insert at the fork.
-            changes: settings that differ from the run's. Another `method` comes with its default lenience and no rule of your
-                own, unless given. `max_new_tokens` counts from the fork; the default is what the run had left.
+            changes: settings that differ from the run's. With another `method`, the default lenience and no custom rule apply
+                unless they are given too. `max_new_tokens` counts from the fork; by default it is what the run had left.
 
         Raises:
-            RequestError: the run has fewer tokens, none is left to write, or a setting is not valid.
+            RequestError: the run has fewer tokens, no token is left to write, or a setting is invalid.
         """
         ids = self.token_ids
         most = len(ids) - (self.stop_reason == "eos")
@@ -252,7 +254,7 @@ class Run(Settings, Models):
 
     @property
     def token_ids(self) -> list[int]:
-        """Ids of all emitted tokens, an end-of-text marker included."""
+        """Ids of all emitted tokens, including an end-of-text token."""
         return [token.id for token in self.tokens]
 
     @property
@@ -262,7 +264,7 @@ class Run(Settings, Models):
 
     @property
     def text(self) -> str:
-        """The new tokens as `tokenizer.decode(ids, skip_special_tokens=True)` has them; of a fork, the whole text.
+        """The text of the new tokens, as `tokenizer.decode(ids, skip_special_tokens=True)`. For a fork, the whole text.
 
         With `echo`, the prompt comes first.
         """
@@ -303,7 +305,7 @@ class Run(Settings, Models):
         return sum(getattr(r, name) for r in self.rounds)
 
     def summary(self) -> dict[str, Any]:
-        """Settings, text, figures and rounds as one JSON-ready object."""
+        """Settings, text, figures and rounds as one object that is ready for JSON."""
         figures = {name: getattr(self, name) for name in _FIGURES} | trace_file.ending(self)
         figures = {name: value for name, value in figures.items() if name not in ("neighbours", "tail")}
         return trace_file.opening(self) | figures | {"rounds": [asdict(r) for r in self.rounds]}
@@ -317,7 +319,7 @@ class Run(Settings, Models):
             yield trace_file.end_line(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the trace, whole or not at all; TraceError if it cannot be written."""
+        """Write the trace, completely or not at all. Raises TraceError if it cannot be written."""
         try:
             write_whole(Path(path), "".join(self.lines()))
         except OSError as error:
@@ -336,7 +338,7 @@ class Run(Settings, Models):
             raise TraceError(
                 "The trace cannot be read: it must be a UTF-8 text file of JSON lines."
             ) from error
-        return parse_trace(text.split("\n"))  # not splitlines: U+2028 may stand inside a string
+        return parse_trace(text.split("\n"))  # not splitlines, since a string may contain U+2028
 
 
 _FLOATS = [name for name, kind in get_type_hints(Run).items() if name in SETTINGS and kind is float]

@@ -1,6 +1,6 @@
 """The file format of a trace: JSON lines, one for the run, one for each round, one for the end.
 
-The fields are those of the classes that are read and written, with the marks below.
+The fields are those of the dataclasses that are read and written. The marks below, in their metadata, say where each field goes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from specviz.schema.settings import SETTINGS
 SCHEMA = "specviz-trace"
 VERSION = 4
 READABLE = (2, 3, 4)
-"""Readable versions; in 2 the draft length was always a number, up to 3 a round drafted all its K tokens."""
+"""Readable versions. In version 2 the draft length is always a number; up to version 3 every round drafts all K tokens."""
 
 AT_END = {"line": "end"}
-"""Marks a field in the last line; fields without a mark are in the first one."""
+"""Marks a field of the last line. Fields without a mark are in the first line."""
 IF_ANY = {"optional": True}
 """Marks a field that is left out if empty."""
 AT_END_IF_ANY = AT_END | IF_ANY
@@ -54,11 +54,11 @@ def header_line(run: Any) -> str:
 
 
 def round_line(round_: Any) -> str:
-    """The line of a round. By orjson, since a page asks for many of them a second."""
+    """The line of a round. Uses orjson, since a page needs many lines a second."""
     record = {"type": "round"} | vars(round_)
     try:
         return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE).decode()
-    except orjson.JSONEncodeError:  # an integer of more than 64 bits, in a trace that was read
+    except orjson.JSONEncodeError:  # an integer of more than 64 bits, from a trace that was read
         return _line(record)
 
 
@@ -82,7 +82,7 @@ def parse(lines: Iterable[str], run_type: type[R], round_type: type) -> R:
     hints = get_type_hints(run_type) | ({"draft_length": int} if version == 2 else {})
     values: dict[str, Any] = {}
     for part, record, number in (("run", header, 1), ("end", end, len(rounds) + 2)):
-        # A field that an older trace cannot have means its default.
+        # A field that is newer than the trace gets its default.
         known = [name for name in _names(run_type, part) if name in record or not _may_lack(run_type, name)]
         if missing := [name for name in known if name not in record]:
             raise TraceError(f"Line {number} of this trace is damaged: {missing[0]!r} is missing.")
@@ -166,7 +166,7 @@ def _check_header(record: dict[str, Any]) -> None:
 
 @cache
 def _hints(kind: type) -> Mapping[str, Any]:
-    """The types of a dataclass's fields, cached: finding them takes as long as checking a hundred values."""
+    """The types of a dataclass's fields. Cached, because computing them takes as long as checking a hundred values."""
     return get_type_hints(kind)
 
 

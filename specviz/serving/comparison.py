@@ -1,8 +1,8 @@
-"""A comparison of requests as lines of JSON: all in one batch, then each alone.
+"""Compares requests: all in one batch, then each alone. Yields lines of JSON.
 
-Lines as in `specviz.serving.lines`, those of a trace with their "pane". Besides: {"type": "compare", "panes"} first; {"type":
-"doing", "text"} before a measurement, {"type": "said", "text"} if it failed; {"type": "table", "rows"}, which replaces the table
-before.
+The lines are those of `specviz.serving.lines`; lines of a trace also have their "pane". Further lines: {"type": "compare", "panes"}
+comes first; {"type": "doing", "text"} precedes a measurement, {"type": "said", "text"} reports that it failed; {"type": "table", "rows"}
+replaces the previous table.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def compare(
 
     Args:
         engine: serves the batch, then each request alone.
-        requests: one a pane.
-        stop: ends the run, or the measurements, before the next round; what was measured is kept.
-        measure_alone: measure speeds without the other panes' load, and those of `verifier_only` in any case. A run
-            that shared its rounds with other visitors' sequences does not count.
+        requests: one per pane.
+        stop: ends the run, or the measurements, before the next round. Finished measurements are kept.
+        measure_alone: measure each request's speed alone, and that of `verifier_only` even if it is no pane. A
+            measurement that shared its rounds with other visitors' sequences is discarded.
         more: further arguments of `engine.stream`.
 
     Yields:
@@ -59,7 +59,7 @@ def compare(
     yield record("table", rows=table(runs, alone, baseline, quality))
     for pane, request in _order(requests) if measure_alone else ():
         yield from doing(f"Measuring {'the verifier' if pane is None else f'pane {pane + 1}'} alone")
-        # inspection would cost time
+        # inspection would slow the measurement down
         run = yield from _measure(engine.stream(replace(request, inspect=0), stop=stop, **more))
         if run is None:
             return
@@ -87,7 +87,7 @@ def side_by_side(events: Iterable[Event | Waiting], count: int) -> Generator[str
 
 def _quality(engine: BaseEngine, runs: Sequence[Run]) -> list[float | None]:
     try:
-        # one call each, so that other sequences' steps come between
+        # one call each, so that steps of other sequences can run in between
         scores = (partial(mean_log_probability, engine.pair, run.prompt_ids, run.token_ids) for run in runs)
         return [engine.call(each) for each in scores]
     except Exception as error:
@@ -97,7 +97,7 @@ def _quality(engine: BaseEngine, runs: Sequence[Run]) -> list[float | None]:
 
 
 def _order(requests: Sequence[Request]) -> list[tuple[int | None, Request]]:
-    """Panes and requests to measure alone, the baseline first. Its pane is None if no pane is the baseline."""
+    """(pane, request) pairs to measure alone, the baseline first. The baseline's pane is None if it is not among the panes."""
     panes = sorted(range(len(requests)), key=lambda pane: requests[pane].method != BASELINE)
     order: list[tuple[int | None, Request]] = [(pane, requests[pane]) for pane in panes]
     if requests[panes[0]].method != BASELINE:
@@ -119,11 +119,11 @@ def _measure(events: Iterable[Event | Waiting]) -> Generator[str, None, Run | No
 
 
 def tagged(pane: int, line: str) -> str:
-    """A line of a trace with its pane."""
+    """Add the pane to a line of a trace."""
     return f'{{"pane":{pane},{line[1:]}'
 
 
 def doing(text: str) -> Iterator[str]:
-    """Lines that tell the work until the next table."""
+    """Lines that say what is being measured until the next table."""
     yield record("doing", text=text)
     yield ""

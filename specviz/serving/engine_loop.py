@@ -1,7 +1,7 @@
 """The thread of a shared engine, which alone owns its scheduler, batches and sequences.
 
-It receives messages, admits and ends sequences as the scheduler decides, prefills, steps, and publishes events. Its decisions
-change no text (law 3).
+It receives messages, admits and ends sequences as the scheduler decides, prefills, steps, and publishes events. The order of
+this work changes no text (law 3).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from specviz.serving.statistics import EngineStatistics
 log = logging.getLogger(__name__)
 
 _IDLE = 2.0
-"""Seconds without work after which free memory is given back to the system."""
+"""Seconds without work after which free memory is returned to the system."""
 
 
 class EngineLoop:
-    """The thread's work. Other threads may read `load`; everything else they send to the inbox."""
+    """The thread's work. Other threads may read `load`; for anything else they send a message to the inbox."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class EngineLoop:
     # ---- the loop --------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Serve until closed. However it ends, every caller gets an answer."""
+        """Serve until closed. Every caller gets an answer, even if the loop fails."""
         try:
             while not self._is_closing:
                 self._receive()
@@ -70,7 +70,7 @@ class EngineLoop:
                 self._inbox.close()
 
     def _receive(self) -> None:
-        """Call the functions that other threads have sent. Without sequences, waits for one."""
+        """Call the functions that other threads have sent. Without sequences, wait for a message."""
         is_idle = not self._scheduler.groups
         messages = self._inbox.receive(timeout=(_IDLE if self._has_worked else None) if is_idle else 0)
         if is_idle and not messages:
@@ -142,7 +142,7 @@ class EngineLoop:
         self._prefill = _Prefill(sequences, batch, batch.read(sequences, chunk))
 
     def _advance_prefill(self, prefill: _Prefill) -> None:
-        """Read one chunk of prompts. After the last one, the sequences join the batch, perhaps after a first step of their own."""
+        """Prefill one chunk. After the last chunk the sequences join the batch, perhaps after a first step of their own."""
         try:
             for _ in prefill.passes:
                 return
@@ -166,11 +166,11 @@ class EngineLoop:
             self._publish_outcomes(outcomes)
 
     def _recover_prefill(self, prefill: _Prefill, error: Exception) -> None:
-        """Read the prompts again if memory could be freed; otherwise their group fails."""
+        """Repeat the prefill if memory could be freed; otherwise fail the group."""
         self._prefill, longest = None, prefill.batch.longest
         prefill.batch.clear()
         if is_out_of_memory(error) and free_memory(self._batch, self._prefix_caches):
-            # With prefix caches, each failure would free what the try before has cached, without end.
+            # With prefix caches this would never end: each failure would free what the previous attempt has cached.
             self._begin_prefill(prefill.sequences, cached=False)
         else:
             group = self._scheduler.group_of(prefill.sequences[0])
@@ -191,7 +191,7 @@ class EngineLoop:
         sizes = Counter(groups)
         for group, outcome in zip(groups, outcomes, strict=True):
             sequence, run = outcome.sequence, outcome.sequence.run
-            if sequence not in group.unfinished:  # another of its group has just failed
+            if sequence not in group.unfinished:  # another sequence of its group has just failed
                 continue
             if outcome.error is not None:
                 self._fail(group, explain(outcome.error, 1, sequence.length_limit))
@@ -214,7 +214,7 @@ class EngineLoop:
             self._fail(group, error)
 
     def _finish(self, sequence: Sequence) -> None:
-        """Publish that a run is over."""
+        """Remove a sequence that is over, and publish the end of its run."""
         self._remove(sequence).publish(Finished(sequence.index, sequence.run))
 
     def _fail(self, group: SequenceGroup[Sequence], error: SpecvizError) -> None:
@@ -225,7 +225,7 @@ class EngineLoop:
         group.publish(error)
 
     def _remove(self, sequence: Sequence) -> SequenceGroup[Sequence]:
-        """Free the slot of a sequence that is over. Returns its group."""
+        """Free the slot of a sequence that is over, and return its group."""
         if sequence in self._batch.sequences:
             self._batch.remove(sequence)
         if self._prefill and sequence in self._prefill.sequences:
@@ -236,7 +236,7 @@ class EngineLoop:
         return group
 
     def _fail_all(self, sentence: str) -> None:
-        """End all sequences with an error and start anew."""
+        """End all sequences with an error, then start with an empty batch."""
         groups = self._scheduler.groups
         self._scheduler = Scheduler(self._scheduler.slots, self._scheduler.queue)
         self._publish_load()
@@ -263,14 +263,14 @@ class EngineLoop:
         log.info("text finished", extra={"fields": fields})
 
     def _publish_load(self) -> None:
-        """Update what other threads see."""
+        """Update `load` for other threads."""
         self.load = self._scheduler.load
         self._statistics.running, self._statistics.waiting = self.load.running, self.load.waiting
 
 
 @dataclass(eq=False)
 class _Prefill:
-    """Sequences of a group whose prompts are being read in a batch of their own, so that a failure ends no other sequence."""
+    """Sequences of one group in prefill. They have their own batch, so that a failure ends no other sequence."""
 
     sequences: list[Sequence]
     batch: Batch

@@ -1,4 +1,4 @@
-"""Messages to a shared engine's thread: functions to call between two steps. Threads share nothing else with it, and no lock."""
+"""Messages to a shared engine's thread: functions to call between two steps. Other threads share nothing else with it, not even a lock."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ STOPPED = "The server has ended this run because it is being stopped."
 
 
 class Message(NamedTuple):
-    """A function to call, and one that gets an error if the function will not be called."""
+    """A function to call, and a function that receives an error if the first will not be called."""
 
     function: Callable[[], object]
     refuse: Callable[[EngineError], object] | None = None
 
 
 class Inbox:
-    """A queue of messages from any thread to one."""
+    """A queue of messages from any thread to one receiving thread."""
 
     def __init__(self) -> None:
         self._messages: SimpleQueue[Message] = SimpleQueue()
@@ -32,13 +32,13 @@ class Inbox:
             self._messages.put(Message(function))
 
     def ask(self, function: Callable[[], object], refuse: Callable[[EngineError], object]) -> None:
-        """Send a function that is certain to be called or refused."""
+        """Send a function. Either it is called, or `refuse` is."""
         self._messages.put(Message(function, refuse))
         if self.is_closed:  # if it closes only after this line, `close` refuses the message
             self._refuse_all()
 
     def receive(self, timeout: float | None) -> list[Message]:
-        """All messages. Waits up to `timeout` seconds for the first, without limit if None; then returns none."""
+        """All messages. Waits up to `timeout` seconds for the first (None: no limit); returns an empty list if none came."""
         messages: list[Message] = []
         try:
             messages.append(self._messages.get(timeout=timeout))
@@ -48,7 +48,7 @@ class Inbox:
             return messages
 
     def close(self) -> None:
-        """Refuse all messages that were not received, and later ones."""
+        """Refuse all messages that were not received, and all later ones."""
         self.is_closed = True
         self._refuse_all()
 

@@ -1,4 +1,4 @@
-"""Limits of one visitor's and all visitors' requests, set by the environment."""
+"""Limits of requests, per visitor and in total, set by environment variables."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _ALIASES = {"max_sequences": "rows"}
 
 @dataclass(frozen=True)
 class Limits:
-    """The environment variable of a limit is its name in capitals, such as SPECVIZ_MAX_PROMPT."""
+    """All limits. The environment variable of `max_prompt` is SPECVIZ_MAX_PROMPT, and so on."""
 
     max_prompt: int = 4000
-    """Characters of a prompt, or ids."""
+    """Characters of a prompt, or token ids."""
     max_new_tokens: int = 512
     """Tokens of one text."""
     max_panes: int = 4
@@ -32,7 +32,7 @@ class Limits:
     per_visitor: int = 3
     """Runs of one visitor at a time, decoding or queued, over all pairs."""
     seconds: int = 300
-    """From a request to the end of its text; earlier tokens are kept."""
+    """Seconds from a request to the end of its text. A text that takes longer is cut off."""
     pairs: int = 2
     """Pairs in memory at once; the least recently used one is unloaded first."""
 
@@ -40,7 +40,7 @@ class Limits:
     def from_environment(
         cls, environment: Mapping[str, str] | None = None, *, usual: Limits | None = None
     ) -> Limits:
-        """The limits that the environment sets, the others from `usual` or the defaults.
+        """Read the limits from the environment. Limits that it does not set come from `usual`, or else from `Limits()`.
 
         Raises:
             SpecvizError: a value is not a whole number of at least 1.
@@ -79,9 +79,9 @@ class Limits:
 
 
 def prompt_characters(request: Request) -> int:
-    """Characters of a prompt or of its messages."""
+    """Number of characters of a prompt, or of all its messages."""
     return len(request.prompt or "") + sum(len(message["content"]) for message in request.messages or ())
 
 
 CLASS = Limits(max_prompt=1000, max_new_tokens=128, per_visitor=2, seconds=120, pairs=1)
-"""For a class of thirty on one machine."""
+"""Limits for a class of thirty on one machine."""

@@ -1,7 +1,7 @@
-"""Events as lines of JSON, which the page reads while runs are served.
+"""Turns events into lines of JSON, which the page reads while runs are served.
 
-A run is its trace, line by line. Besides, {"type": "waiting", "queue_position"} comes while requests are queued, and an empty
-line asks the page to show what has come so far.
+A run becomes the lines of its trace. {"type": "waiting", "queue_position"} is sent while requests are queued. An empty line tells the
+page to show the lines so far.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from specviz.schema.trace_file import end_line, header_line, round_line
 
 
 def trace_lines(events: Iterable[Event | Waiting], runs: dict[int, Run]) -> Iterator[tuple[int | None, str]]:
-    """Lines of traces, each with its run's index; None with lines of the queue and empty lines.
+    """Yields (index of the run, line of its trace); the index is None for lines of the queue and empty lines.
 
-    Runs are put into `runs` as they begin. After a run's first round comes an empty line.
+    Runs are added to `runs` as they begin. An empty line follows each run's first round.
     """
     shown: set[int] = set()
     for event in events:
@@ -27,7 +27,7 @@ def trace_lines(events: Iterable[Event | Waiting], runs: dict[int, Run]) -> Iter
                 yield None, record("waiting", queue_position=event.queue_position)
             yield None, ""
             continue
-        if event.index not in runs:  # also after a stop before the start
+        if event.index not in runs:  # may come first if a run was stopped before it started
             runs[event.index] = event.run
             yield event.index, header_line(event.run)
         if isinstance(event, Decided):
@@ -40,5 +40,5 @@ def trace_lines(events: Iterable[Event | Waiting], runs: dict[int, Run]) -> Iter
 
 
 def record(kind: str, **values: Any) -> str:
-    """One line."""
+    """A line of type `kind`."""
     return json.dumps({"type": kind} | values, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,7 +1,7 @@
-"""Logs: JSON objects or plain text, one line an event, and never a prompt or a generated text.
+"""Logs: JSON objects or plain text, one line per event, without any prompt or generated text.
 
-Exceptions are logged by type and frames, without their messages, which may repeat user input. Of libraries only warnings are
-logged, and of these only the template, which the library's authors wrote.
+Exceptions are logged by type and frames, without their messages, which may repeat user input. Libraries may log
+only warnings, and only the template of the message, which the library's authors wrote.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ OURS = "specviz"
 FORMATS = ("json", "text")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 MAX_TEXT = 200
-"""Characters of a text in a line."""
+"""Most characters of one text in a line."""
 MAX_CAUSES, MAX_FRAMES = 4, 12
-"""Exceptions of a chain, and innermost frames of each, that are logged."""
+"""Numbers of logged exceptions of a chain, and of logged innermost frames of each."""
 
 
 def configure(stream: TextIO | None = None, environment: Mapping[str, str] | None = None) -> None:
@@ -50,7 +50,7 @@ def configure(stream: TextIO | None = None, environment: Mapping[str, str] | Non
     logging.getLogger(OURS).setLevel(level)
     # uvicorn gives its loggers handlers of their own whenever a server starts, but leaves filters in place.
     _divert("uvicorn.error", handler)
-    _divert("uvicorn.access", None)  # addresses with queries: links carry prompts there
+    _divert("uvicorn.access", None)  # it logs addresses with queries, and links have prompts there
     threading.excepthook = _thread_failed
 
 
@@ -62,7 +62,7 @@ class _Handler(logging.StreamHandler):
         return (_is_ours(record) or record.levelno >= logging.WARNING) and super().filter(record)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The text of a record, formatted from what of it may be logged."""
+        """The text of a record. Contains only those parts that may be logged."""
         names = ("name", "levelno", "levelname", "created", "exc_info")
         loggable = {name: getattr(record, name) for name in names} | {"msg": _event(record)}
         return super().format(logging.makeLogRecord(loggable | getattr(record, "fields", {})))
@@ -76,7 +76,7 @@ class _JsonFormatter(JsonFormatter):
         super().__init__(["levelname", "name", "message"], rename_fields=names, timestamp="time")
 
     def formatException(self, ei: Any) -> Any:  # noqa: N802  # logging's name
-        """Types of an exception and its causes, and file, line and function of their frames; no message."""
+        """The types of an exception and its causes, with file, line and function of their frames, but without their messages."""
         error, seen, lines = ei[1], list[BaseException](), list[str]()
         while error is not None and error not in seen and len(seen) < MAX_CAUSES:
             seen.append(error)
@@ -88,10 +88,10 @@ class _JsonFormatter(JsonFormatter):
 
 
 class _TextFormatter(_JsonFormatter):
-    """The same as text. An exception adds lines."""
+    """A record as one line of text; an exception adds further lines."""
 
     def jsonify_log_record(self, log_data: dict[str, Any]) -> str:
-        """The lines, without the last line end."""
+        """The lines, without the final newline."""
         error = log_data.pop("error", [])
         line = "{time:%H:%M:%S} {level} {logger} {event}".format(**log_data)
         fields = [name for name in log_data if name not in ("time", "level", "logger", "event")]
@@ -104,7 +104,7 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 
 def _event(record: logging.LogRecord) -> str:
-    """The first line of our own message; of a library's the template, or its origin if it was formatted before."""
+    """The first line of our own message. Of a library's message, the template, or its origin if it came formatted."""
     if _is_ours(record):
         text = record.getMessage()
     elif record.args and isinstance(record.msg, str):
@@ -122,14 +122,14 @@ def _one_of(known: tuple[str, ...], name: str, value: str) -> str:
 
 
 class _Diverted(logging.Filter):
-    """Hands records to a handler, if any, and to no other."""
+    """Hands all records of a logger to one handler (or none) instead of the logger's own handlers."""
 
     def __init__(self, handler: logging.Handler | None) -> None:
         super().__init__()
         self.handler = handler
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Keep the record from all other handlers."""
+        """Handle the record, and hide it from all other handlers."""
         if self.handler:
             self.handler.handle(record)
         return False
@@ -142,7 +142,7 @@ def _divert(name: str, handler: logging.Handler | None) -> None:
 
 
 def _thread_failed(failure: Any) -> None:
-    """In place of Python's own hook, which prints the exception's message."""
+    """Replaces Python's hook for threads, which prints the exception's message."""
     if failure.exc_type is not SystemExit:
         caught = (failure.exc_type, failure.exc_value, failure.exc_traceback)
         name = failure.thread.name if failure.thread else ""

@@ -1,4 +1,4 @@
-"""The pairs that this server offers: those of the registry that fit its hardware, and the owner's own.
+"""The pairs that this server offers: pairs of the registry that fit its hardware, and the owner's own pairs.
 
 Reads the environment and the size of memory once, without the hub, a model or torch. Visitors choose a key of
 `offered_pairs`; only the owner names repositories and folders.
@@ -29,13 +29,13 @@ from specviz.serving import zerogpu
 OFFERED, OWN = "SPECVIZ_PAIRS_OFFERED", "SPECVIZ_OWN_PAIRS"
 
 CPU_PARAMETERS = 2_000_000_000
-"""Limit of a verifier on a CPU. Each pass reads all weights: 8 GB of float32 take a second at 10 GB/s."""
+"""Most parameters of a verifier on a CPU. A pass reads all weights: 8 GB of float32 take about a second at 10 GB/s."""
 HOST_SHARE = 0.5
-"""Share of the host's memory for the weights of one pair. The rest is for a second pair, texts and the page."""
+"""Share of the host's memory that the weights of one pair may take. The rest is for a second pair, texts and the page."""
 GPU_SHARE = 0.9
-"""The same for the memory of all GPUs."""
+"""Share of the memory of all GPUs that the weights of one pair may take."""
 ZERO_GPU_PAIRS = ("embedded", "embedded-skip", "smollm2")
-"""On ZeroGPU all pairs are moved to the GPU in every visitor's time, so only a few are offered."""
+"""Pairs offered on ZeroGPU. Only a few, because moving all of them to the GPU counts as each visitor's GPU time."""
 
 _FLOAT32, _BFLOAT16 = 4, 2  # bytes of a parameter, on a CPU and on a GPU
 _KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
@@ -45,7 +45,7 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 @dataclass(frozen=True)
 class Hardware:
-    """Memory in bytes; 0 GPU bytes where there is no GPU."""
+    """Memory in bytes; that of GPUs is 0 if there is none."""
 
     host_bytes: int
     gpu_bytes: int = 0
@@ -64,7 +64,7 @@ def offered_pairs() -> dict[str, PairSpec]:
 
 @cache
 def missing_pairs() -> dict[str, str]:
-    """Why the hardware prevents pairs of the registry, by key, in a few words. Empty if the owner chose the pairs."""
+    """Why the hardware rules out pairs of the registry: a few words, by key. Empty if the owner chose the pairs."""
     if _named(os.environ) or zerogpu.active():
         return {}
     hardware = find_hardware(os.environ)
@@ -94,12 +94,12 @@ def choose(environment: Mapping[str, str], hardware: Hardware) -> dict[str, Pair
 
 
 def _named(environment: Mapping[str, str]) -> list[str]:
-    """Keys in SPECVIZ_PAIRS_OFFERED."""
+    """The keys in SPECVIZ_PAIRS_OFFERED."""
     return [key for key in (part.strip() for part in environment.get(OFFERED, "").split(",")) if key]
 
 
 def _obstacle(spec: PairSpec, hardware: Hardware) -> str:
-    """Why a pair is not offered, as far as is known without the hub; "" if it is offered."""
+    """Why a pair is not offered, as far as this is known without the hub; "" if it is offered."""
     if hardware.zero_gpu:
         return "" if spec.key in ZERO_GPU_PAIRS else "too large to be lent a GPU for"
     if not spec.repositories:

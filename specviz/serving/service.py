@@ -1,6 +1,6 @@
 """The loaded pairs, shared by all visitors: loads pairs on demand and serves requests on them.
 
-The page reaches models and engines through this module only. It imports torch when there is work.
+The page reaches models and engines only through this module, which imports torch when the first pair is needed.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _POLL_SECONDS = 0.2
 _OBSTACLES_SECONDS = 15.0
 """Seconds for which an answer of `Service.obstacles` is cached."""
 _importing = threading.Lock()
-"""Held during the first import of torch and transformers: two threads that import transformers at once can get half a module.
-A request imports what else it needs once its pair is loaded.
+"""Held during the first import of torch and transformers: two threads that import transformers at once can get an incomplete module.
+Other slow modules are imported by a request once its pair is loaded.
 """
 
 log = logging.getLogger(__name__)
 
 
 class Service:
-    """Holds a few pairs in memory, an engine for each. The least recently used pair makes room for another."""
+    """Holds a few pairs in memory, each with an engine. If a further pair is needed, the least recently used one is unloaded."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         """Serve within `limits`, by default those of the environment."""
@@ -75,7 +75,7 @@ class Service:
         return entry is not None and entry.engine is not None and entry.engine.is_alive
 
     def obstacles(self) -> dict[str, str]:
-        """Why pairs cannot be had now, by key, in a few words. May ask the hub and the hardware, for some seconds."""
+        """Why pairs cannot be loaded now: a few words, by key. May query the hub and the hardware, which takes some seconds."""
         with self._asking:
             if time.monotonic() >= self._asked + _OBSTACLES_SECONDS:
                 self._obstacles, self._asked = self._find_obstacles(), time.monotonic()
@@ -92,7 +92,7 @@ class Service:
         return offer.missing_pairs() | {each.spec.key: each.note for each in states if not each.usable}
 
     def check_pair(self, key: str) -> None:
-        """Raises PairError if a pair is known not to be had now. Asks anew only about pairs that were not."""
+        """Raises PairError if it is known that a pair cannot be loaded now. Checks again only if there was an obstacle before."""
         if key in self._obstacles and (words := self.obstacles().get(key)):
             raise PairError(
                 f"{find_pair(offer.offered_pairs().get(key, key)).title} cannot be had now: {words}."
@@ -112,17 +112,17 @@ class Service:
         """Serve requests of one visitor as one group. Loads their pair if needed.
 
         Args:
-            key: of the pair.
+            key: key of the pair.
             requests: texts to write side by side.
             stop: ends them before the next round.
             progress: called while the pair is loaded.
-            visitor: any name; "" is nobody in particular, without a limit of runs.
+            visitor: any name. "" is an anonymous visitor without a limit of concurrent runs.
 
         Yields:
             Events as they happen, `Waiting` among them. Closing the iterator ends all runs.
 
         Raises:
-            RequestError, BusyError, PairError, EngineError: too much was asked for; loading or writing failed.
+            RequestError, BusyError, PairError, EngineError: a limit was exceeded, or loading or writing failed.
         """
         with self._visit(visitor, requests), self.engine(key, progress) as engine:
             yield from engine.stream(requests, stop=stop, visitor=visitor)
@@ -185,7 +185,7 @@ class Service:
 
     @contextmanager
     def _visit(self, visitor: str, requests: Sequence[Request]) -> Iterator[None]:
-        """Check a visitor's limits, and count one more run meanwhile."""
+        """Check a visitor's limits, and count the run until the context ends."""
         for request in requests:
             self.limits.check(request)
         with self._lock:
@@ -222,10 +222,10 @@ class Service:
 
     @contextmanager
     def engine(self, key: str, progress: Progress | None = None) -> Iterator[SharedEngine]:
-        """The engine of a pair, which stays loaded meanwhile. Loading a pair stops no other.
+        """The engine of a pair, which stays loaded until the context ends. Other pairs keep serving while one is loaded.
 
         Raises:
-            PairError: the pair cannot be had. The next call tries again.
+            PairError: the pair cannot be loaded. The next call tries again.
             BusyError: all pairs that fit in memory are in use.
         """
         entry = self._enter(key)
@@ -247,7 +247,7 @@ class Service:
                     del self._entries[key]
 
     def _enter(self, key: str) -> _Entry:
-        """The entry of a pair, with one more user. Unloads the least recently used pair if too many would be in memory."""
+        """The entry of a pair, with one more user. Unloads the least recently used pair if there would be too many in memory."""
         offered = offer.offered_pairs()
         unloaded = []
         if words := offer.missing_pairs().get(key):
@@ -308,8 +308,8 @@ class Service:
         )
         try:
             engine.warm_up(report)
-        except Exception as error:  # requests are served all the same, or raise the error
-            # by its type alone: the error itself holds memory
+        except Exception as error:  # requests are served nevertheless, or raise the error
+            # only its type is logged: the error itself holds memory
             fields = {"pair": key, "failure": type(error).__name__}
             log.warning("warm-up failed", extra={"fields": fields})
         return engine
@@ -340,7 +340,7 @@ class Service:
 
 @dataclass(eq=False)
 class _Entry:
-    """A pair that is loaded or being loaded."""
+    """A pair that is in memory or being loaded."""
 
     key: str
     engine: SharedEngine | None = None

@@ -32,11 +32,11 @@ from specviz.serving.streams import EventQueue, SharedStream
 T = TypeVar("T")
 
 _encoding = threading.Lock()
-"""Held while prompts are encoded: a fast tokenizer must not be set up by two threads at once."""
+"""Held while prompts are encoded: two threads must not configure one fast tokenizer at the same time."""
 
 
 class SharedEngine(BaseEngine):
-    """Serves requests of many threads on one pair, until it is closed or neither it nor a stream of it is referred to."""
+    """Serves requests of many threads on one pair. Ends when closed, or when nothing refers to it or to its streams any more."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class SharedEngine(BaseEngine):
             pair: a pair whose models nobody else runs at the same time.
             max_sequences: concurrent sequences.
             queue: sequences that may wait beyond these.
-            seconds: from the start of a stream to its deadline; earlier tokens are kept.
+            seconds: seconds from the start of a stream to its deadline, at which its texts are cut off.
             statistics: counts runs.
-            policy: divides time between prefill and steps.
+            policy: divides the time between prefill and steps.
         """
         self.pair, self.seconds = pair, seconds
         self.statistics = statistics or EngineStatistics(pair.key, max_sequences)
@@ -74,7 +74,7 @@ class SharedEngine(BaseEngine):
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """End all runs and the thread. All memory but the models' is free then."""
+        """End all runs and the thread. Afterwards only the models take memory."""
         self._inbox.tell(self._loop.close)
         self._thread.join()
 
@@ -87,12 +87,12 @@ class SharedEngine(BaseEngine):
     ) -> SharedStream:
         """As `BaseEngine.stream`, for one of many visitors.
 
-        `Waiting` comes when the queue position changes, and after each second without another event. The deadline counts
-        from the first `next` and ends a run with stop_reason "time".
+        Yields `Waiting` when the queue position changes, and after each second without another event. The time to the
+        deadline starts at the first `next`; a run that reaches it ends with stop_reason "time".
 
         Raises:
-            RequestError: at once; a request does not fit the pair.
-            BusyError: at once or at the first `next`, the queue is full; later, no slot was free before the deadline.
+            RequestError: a request does not fit the pair. Raised by this call.
+            BusyError: the queue is full (raised by this call or the first `next`), or no slot was free before the deadline.
             EngineError: memory ran out, a model failed on this request, or the engine was closed.
         """
         requests = [requests] if isinstance(requests, Request) else list(requests)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class EngineStatistics:
-    """One pair's numbers since the server began. Counters never fall, also when the pair is unloaded and loaded again."""
+    """One pair's numbers since the server began. Counters never decrease, even if the pair is unloaded and loaded again."""
 
     pair: str
     """Its key."""
@@ -31,9 +31,9 @@ class EngineStatistics:
     rounds: int = 0
     """Steps of the whole batch."""
     busy_seconds: float = 0.0
-    """In prefill and steps."""
+    """Seconds in prefill and steps."""
     waited_seconds: float = 0.0
-    """In the queue, summed over sequences."""
+    """Seconds in the queue, summed over sequences."""
 
     def count(self, tokens: int, examined: int, accepted: int) -> None:
         """Add one round of one sequence."""

@@ -1,7 +1,7 @@
-"""Streams of a shared engine: the caller's end of one group's events. Dropping a stream aborts the group.
+"""Streams of a shared engine, from which a caller reads the events of one group. Dropping a stream aborts the group.
 
-Waking the caller for every round would cost the engine a core in the middle of a pass. Starts and ends wake it at once; further
-rounds wait until it looks, a few times a second.
+Waking the caller after every round would take a core from the engine in the middle of a pass. Only starts and ends wake it at once;
+other rounds wait until it looks, a few times a second.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from specviz.errors import EngineError
 from specviz.serving.inbox import Inbox
 
 _BEAT = 1.0
-"""Seconds without an event after which `Waiting` is repeated, so that a caller notices a client that has gone."""
+"""Seconds without an event after which `Waiting` is repeated, so that a caller notices when its client has disconnected."""
 _GRACE = 60.0
-"""Seconds past its deadline after which a stream gives up on the engine's thread."""
+"""Seconds after its deadline at which a stream stops waiting for the engine's thread."""
 _PATIENCE = 0.1
-"""Seconds for which rounds may stay unread. The page updates at most every 0.2 s."""
+"""Longest time for which rounds stay unread, in seconds. The page updates at most every 0.2 s."""
 
 Item = Event | Waiting | Exception
 
@@ -74,7 +74,7 @@ class SharedStream(Stream[Event | Waiting]):
         submit: Callable[[SequenceGroup[Sequence]], float],
         inbox: Inbox,
     ) -> None:
-        """A stream of the events that `group` publishes to `events`. `submit` queues the group and returns its deadline."""
+        """Read the events that `group` publishes to `events`. `submit` queues the group and returns its deadline."""
         self._group, self._events, self._submit_group, self._inbox = group, events, submit, inbox
         self._unfinished = len(group.sequences)
         self._queue_position = 0
@@ -101,7 +101,7 @@ class SharedStream(Stream[Event | Waiting]):
             finally:
                 del event  # its traceback refers to this frame: a reference cycle
         self._queue_position = event.queue_position if isinstance(event, Waiting) else 0
-        # 0 already if another thread has closed the stream
+        # already 0 if another thread has closed the stream
         self._unfinished = max(0, self._unfinished - isinstance(event, Finished))
         if not self._unfinished:
             self._end()
@@ -130,7 +130,7 @@ class SharedStream(Stream[Event | Waiting]):
             return Waiting(0, self._queue_position)
 
     def _end(self) -> None:
-        """Leave nothing to abort."""
+        """Detach the finalizer: there is nothing left to abort."""
         self._unfinished = 0
         if self._finalizer:
             self._finalizer.detach()

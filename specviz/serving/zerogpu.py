@@ -1,7 +1,7 @@
-"""ZeroGPU, where a Space gets a GPU for the time of one call. Elsewhere all of this does nothing and imports nothing.
+"""ZeroGPU, which lends a Space a GPU for the duration of one call. Elsewhere this module does nothing and imports nothing.
 
-A decorated generator runs in a forked process that alone has the GPU. Its arguments and items are pickled. Its models are
-those loaded before the page was launched, by the thread that imported `spaces`.
+A decorated generator runs in a forked process, the worker; only there is a GPU visible. Its arguments and items are pickled. It can
+use models that were loaded before the page was launched, by the thread that imported `spaces`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from specviz.errors import BusyError, EngineError, SpecvizError
 from specviz.serving.limits import prompt_characters
 
-if TYPE_CHECKING:  # `start` comes before torch
+if TYPE_CHECKING:  # `start` must run before torch is imported
     from specviz.schema.settings import Request
 
 log = logging.getLogger(__name__)
@@ -27,10 +27,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LEAST, MOST = 15, 80
-"""Seconds that a run asks for. Today's GPUs count them one and a half times: 80 are 120, the last documented daily quota of a
-visitor without an account."""
+"""Least and most seconds that a run requests. The current GPUs count one and a half times: 80 s cost 120 s, the last documented
+daily quota of a visitor without an account."""
 
-# Estimates, not measured on ZeroGPU. Too long costs priority in the queue and is not charged; too short ends the run.
+# Estimates, not measured on ZeroGPU. A longer request has lower priority in the queue, but unused seconds are not charged. A run that takes
+# longer than requested is ended.
 _START = 8.0  # seconds of a new worker: fork, CUDA, first kernels
 _MOVED = 2e9  # bytes of weights a second, from disk to the GPU
 _READ = 5e11  # bytes of weights a second, in a pass
@@ -48,20 +49,20 @@ def active() -> bool:
 def start() -> None:
     """Prepare for ZeroGPU if it is active. Call first, in the main thread, before torch is imported."""
     if active():
-        # Only the thread that imports `spaces` sees a GPU before there is one; transformers loads in several.
+        # Outside a worker, only the thread that imports `spaces` sees a (virtual) GPU; transformers would load in several threads.
         os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
-        # A worker lives for one call: captures and kernels would cost more time than they save.
+        # A worker lives for one call, in which captures and kernels would cost more time than they save.
         os.environ["SPECVIZ_GRAPHS"] = "0"
         os.environ["SPECVIZ_GPU_RUNNER"] = "torch"
         import spaces  # noqa: F401  # an optional package
 
 
 def seconds(requests: Sequence[Request], parameters: int) -> int:
-    """Seconds of a GPU to ask for, from `LEAST` to `MOST`, to write all texts as one batch.
+    """GPU seconds to request for writing all texts as one batch, from `LEAST` to `MOST`.
 
     Args:
         requests: the texts.
-        parameters: of both models together.
+        parameters: number of parameters of both models together.
     """
     weights = parameters * 2  # bytes, in bfloat16
     token = _ROUND + _MORE * len(requests) + weights / _READ
@@ -73,7 +74,7 @@ def seconds(requests: Sequence[Request], parameters: int) -> int:
 
 @dataclass(frozen=True)
 class _Failure:
-    """One of our errors as an item, since a worker passes on only the types of exceptions."""
+    """An error of ours, yielded as an item, since a worker passes on only the types of exceptions."""
 
     error: SpecvizError
 
@@ -81,13 +82,13 @@ class _Failure:
 def on_gpu(function: Callable[P, Iterator[T]], duration: Callable[P, int]) -> Callable[P, Iterator[T]]:
     """A generator function that runs with a GPU if ZeroGPU is active; otherwise `function` itself.
 
-    Call at import time, before the page is launched, with a function of a module. `duration` returns the seconds for the
-    same arguments. The caller of the generator has to be in the context of the visitor's event, whose quota it uses.
+    Call it at import time, before the page is launched, with a module-level function. `duration` returns the seconds to
+    request, from the same arguments. Call the generator in the context of the visitor's event, since it uses that quota.
     Closing the iterator ends the run after its next item.
 
     Raises, when iterated:
         BusyError: no GPU is free, or the visitor's quota is used up.
-        EngineError: the worker failed or was ended, as when its time was over.
+        EngineError: the worker failed or was ended, for example because its time was over.
         SpecvizError: any error of ours that `function` raised.
     """
     if not active():
@@ -124,7 +125,7 @@ def on_gpu(function: Callable[P, Iterator[T]], duration: Callable[P, int]) -> Ca
 
 
 def _explained(error: Exception) -> SpecvizError:
-    """The sentence for a failure of ZeroGPU, whose own words about queues and quotas visitors may read."""
+    """Our error for a failure of ZeroGPU. Its own messages about queues and quotas are passed on to visitors."""
     title = str(getattr(error, "title", ""))
     log.warning("no result from ZeroGPU", exc_info=error, extra={"fields": {"title": title}})
     if title == "ZeroGPU worker error":

@@ -1,7 +1,7 @@
-"""The service on ZeroGPU: each group of requests gets a GPU, a worker and an engine for one call. The queue is ZeroGPU's.
+"""The service on ZeroGPU: each group of requests gets a GPU, a worker and an engine for one call. ZeroGPU manages the queue.
 
-`specviz.serving.zerogpu` knows workers and their failures. A worker's events come back one by one, as small as they can be
-pickled.
+`specviz.serving.zerogpu` starts workers and handles their failures. Each event of a worker is pickled separately, in as few bytes as
+possible.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MARGIN = 5
-"""Seconds before the end of a worker's time at which its runs end themselves, so that their texts are kept."""
+"""Runs end this many seconds before their worker's time is over, so that their texts are not lost."""
 
 _held: dict[str, ModelPair] = {}
 """The pairs, loaded before any worker is forked."""
 
 
 def _serve(key: str, requests: Sequence[Request], seconds: int) -> Iterator[tuple[int, Any]]:
-    """In a worker: pairs of a run's index and the run as it begins, then each round, then the ending."""
+    """Serve requests in a worker. Yields (index of a run, item): first the run, then each round, then the ending."""
     from specviz.engine.events import Decided, Finished, Started  # slow to import, as is the engine
     from specviz.serving.shared_engine import SharedEngine
 
@@ -59,7 +59,7 @@ _on_gpu = zerogpu.on_gpu(_serve, lambda key, requests, seconds: seconds)
 
 
 class ZeroGpuService(Service):
-    """A service on GPUs that are lent. All offered pairs are in memory from the start."""
+    """A service on borrowed GPUs. All offered pairs are in memory from the start."""
 
     def warm_up(self, key: str, progress: Progress | None = None) -> threading.Thread:
         """Load all pairs in this thread, for the workers forked later. Logs and omits pairs that cannot be loaded."""
@@ -131,7 +131,7 @@ class ZeroGpuService(Service):
         visitor: str = "",
         **__: Any,
     ) -> Iterator[str]:
-        """As `Service.compare_lines`, without measurements alone, which would use the visitor's time on the GPU."""
+        """As `Service.compare_lines`, but measures no request alone: that would use up the visitor's GPU time."""
         from specviz.serving.comparison import side_by_side  # slow to import
 
         self.limits.check_panes(requests)

@@ -25,7 +25,7 @@ def describe_machine(device: str) -> str:
 def describe_processor() -> str:
     """The processor's name, family, model and widest vector instructions, and the size of the memory.
 
-    The name alone does not tell generations apart: rented machines often say no more than "AMD EPYC".
+    The name alone does not distinguish generations: rented machines often report only "AMD EPYC".
     """
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
@@ -43,11 +43,11 @@ def describe_processor() -> str:
 
 _NUMBERS = (("cpu family", "family"), ("model", "model"))
 _VECTORS = (("amx_int8", "AMX"), ("avx512_vnni", "AVX-512-VNNI"), ("avx_vnni", "AVX-VNNI"), ("avx2", "AVX2"))
-"""Linux's names of the instructions that fused passes use, the fastest first."""
+"""Linux's names of the instruction sets that fused passes use, fastest first."""
 
 
 def versions(*more: str) -> dict[str, str]:
-    """Installed versions of what measurements depend on, and of further distributions."""
+    """Installed versions of the packages on which measurements depend, and of `more` packages."""
     found = {"specviz": __version__, "python": platform.python_version()}
     for name in ("torch", "transformers", "flashspec", *more):
         try:

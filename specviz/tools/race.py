@@ -35,9 +35,9 @@ class RacePlan:
     """The candidates of a race.
 
     Attributes:
-        prompts: the one with the most tokens per verifier call is chosen.
-        draft_lengths: the one with the shortest median time is chosen.
-        repetitions: number of timed runs of each.
+        prompts: candidates, of which the one with the most tokens per verifier call is chosen.
+        draft_lengths: candidates, of which the one with the shortest median time is chosen.
+        repetitions: number of timed runs per contender.
         tokens: maximum length of the text.
     """
 
@@ -56,8 +56,8 @@ _INSPECT = 5
 def record_race(pair: ModelPair, plan: RacePlan, on_start: Callable[[str], None]) -> tuple[Race, list[Run]]:
     """Choose a prompt and a draft length, then time both contenders in turn.
 
-    Returns the runs of median time, the verifier's first, and the drafted run once more with inspection. `on_start` is
-    called with each stage.
+    Returns the two runs of median time, the verifier's first, and then the drafted run repeated with inspection. `on_start`
+    is called with the name of each stage.
 
     Raises:
         EngineError: the texts differ, or inspection changed a decision.
@@ -85,7 +85,7 @@ def record_race(pair: ModelPair, plan: RacePlan, on_start: Callable[[str], None]
     alone, raced = (_median(list(runs)) for runs in zip(*both, strict=True))
     _check_same_text(alone, raced)
     inspected = drafted(prompt, chosen, inspect=_INSPECT)
-    # Law 2: with K automatic its rounds may differ, and its decisions do not.
+    # Law 2: with K automatic the rounds may differ, but the decisions do not.
     if _decisions(inspected) != _decisions(raced):
         raise EngineError("The race is not recorded: with inspection its decisions are others.")
     return Race(len(plan.prompts), len(plan.draft_lengths), plan.repetitions), [alone, raced, inspected]

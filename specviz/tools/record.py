@@ -1,4 +1,4 @@
-"""Records the page's runs, their branches at other leniences, the lessons' runs and the opening race, as traces."""
+"""Records traces: the page's runs, their forks at other leniences, the lessons' runs and the race of the tab The idea."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CODE = "Write a Python function that checks whether a word is a palindrome."
 
 
 def _request(prompt: str, **options: Any) -> Request:
-    # A fixed draft length: the rounds do not depend on the machine, so that a story can describe them.
+    # The draft length is fixed, so that the rounds do not depend on the machine and a description can refer to them.
     settings = {"draft_length": 5, "temperature": 0.7, "seed": 1, "max_new_tokens": 56, "inspect": 5}
     return Request(prompt=prompt, **settings | options)
 
@@ -52,13 +52,13 @@ RECORDINGS = {
     BASELINE: _request(_STORY, method="verifier_only"),
     "drafter-only": _request(_STORY, method="drafter_only"),
 }
-"""The requests of the page's runs, in order; their titles and stories are in the index of the recorded runs."""
+"""The requests of the page's runs, in order. Their titles and descriptions are in the index of the recorded runs."""
 
 _SHORT = "Why is the sky blue?"
 _LENIENCES = (0.0, 0.3, 0.6, 0.9, 0.99, 1.0)
 
 LESSON_RECORDINGS = {
-    # At temperature 1 and with the numbers of OPT, a trace has what every rule compares.
+    # At temperature 1 and with the numbers of OPT, a trace has the values that every rule compares.
     "lesson-rules": _request(_FACT, method="cascade_opt", lenience=0.3, temperature=1.0),
     "lesson-strict": _request(_FACT, method="speed", lenience=0.0, temperature=1.0),
     **{
@@ -67,7 +67,7 @@ LESSON_RECORDINGS = {
         )
         for lenience in _LENIENCES
     },
-    # Without inspection, since their times are compared.
+    # No inspection, since their times are compared.
     "lesson-story-alone": _request(_STORY, method="verifier_only", inspect=0),
     "lesson-story-five": _request(_STORY, method="speed", lenience=0.0, inspect=0),
     "lesson-story-sixteen": _request(_STORY, method="speed", lenience=0.0, draft_length=16, inspect=0),
@@ -80,11 +80,11 @@ def record(
     folder: Path = FOLDER,
     on_start: Callable[[str], None] = lambda title: None,
 ) -> RecordedRuns:
-    """Make every recording with `pair`, and replace those in `folder` when all are made.
+    """Make all recordings with `pair`, then replace those in `folder`.
 
     `on_start` is called with each title.
     """
-    _serve(pair, Request(prompt=_FACT, max_new_tokens=8))  # the first run has one-off costs
+    _serve(pair, Request(prompt=_FACT, max_new_tokens=8))  # warm up: the first run has one-off costs
     offered, runs = read_recorded_runs(FOLDER).runs, {}
     for each in offered:
         if each.key == INSPECTED:
@@ -117,9 +117,9 @@ def record(
 
 
 def record_branches(pair: ModelPair, run: Run) -> dict[float, Run | None]:
-    """The branches of a run at the other leniences of a sweep, from the first token that differs; None if none does.
+    """Forks of a run at the other leniences of a sweep, from the first token that differs; None if no token differs.
 
-    They are recorded without inspection, to be small. A method without lenience has none.
+    They are recorded without inspection, which keeps them small. A method without lenience has none.
 
     Raises:
         EngineError: a branch differs from a whole run at its lenience.

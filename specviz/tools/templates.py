@@ -1,4 +1,4 @@
-"""Markdown from Jinja templates, and tables."""
+"""Renders Markdown from Jinja templates, and Markdown tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Rows = list[tuple[str, ...]]
 
 
 def cell(text: str) -> str:
-    """Any text as one cell of a table."""
+    """Escape a text for a table cell."""
     return text.replace("|", "\\|").replace("\n", " ")
 
 
@@ -43,13 +43,13 @@ _FILTERS: dict[str, Callable[..., str]] = {
     "plural": lambda things, noun: f"{len(things)} {noun}{'' if len(things) == 1 else 's'}",
     "percent": lambda share: f"{share * 100:.0f} %",
     "g": lambda number: f"{number:g}",
-    # Follows an element of an enumeration in a loop.
+    # Text after an element of an enumeration; `loop` is Jinja's.
     "separator": lambda loop: "" if loop.last else " and " if loop.revindex == 2 else ", ",
 }
 
 
 class Templates:
-    """The templates of one folder, with filters of their own and those of all reports."""
+    """Templates of one folder, with the filters that all reports share and further ones."""
 
     def __init__(
         self, folder: Path, filters: Mapping[str, Callable[..., Any]] = MappingProxyType({})

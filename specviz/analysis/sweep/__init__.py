@@ -1,1 +1,1 @@
-"""The trade-off of quality and cost: what a pair's methods come to over their lenience ranges, with intervals."""
+"""The trade-off between quality and cost: measures a pair's methods over their lenience ranges, with intervals."""

@@ -1,10 +1,11 @@
-"""What a sweep shows at a temperature, as a sentence, and the curves that matter for it; all by rule.
+"""The finding of a sweep at one temperature, as a sentence, and the curves that matter for it.
 
-The rule is older than any sweep: a setting of both models answers about as many questions as the verifier where it has
-at least `KEPT` of its accuracy. Of each method counts the setting that does so with the fewest rejections, and of the
-methods the one that rejects least. It is compared with lossless decoding (`speed` at lenience 0). "Surely" means that a
-95 % interval excludes no difference, and that more settings do so than chance would give. A setting chosen among many
-looks a little better than it is.
+A fixed rule, written before any sweep was run, derives the finding. A setting that runs both models answers "about as
+many questions" as the verifier if it has at least `KEPT` of the verifier's accuracy. Each method is represented by the
+setting that does so with the fewest rejections. The headline names the method that rejects least and compares it with
+lossless decoding (`speed` at lenience 0). "Surely" means that the 95 % interval of a difference does not contain 0, and
+that more settings have such an interval than chance would give. A setting chosen among many looks a little better than
+it is.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from specviz.core.methods import get_method
 from specviz.wording import joined
 
 KEPT = 0.95
-"""Share of the verifier's accuracy from which on a setting answers about as many questions."""
+"""Share of the verifier's accuracy at or above which a setting answers "about as many questions"."""
 FEWER = 0.01
-"""Share of lossless decoding's rejections that a method must save to count as saving any."""
+"""Share of lossless decoding's rejections that a method must save; anything less counts as no saving."""
 FEWEST_ITEMS = 30
-"""Items below which nothing is claimed: intervals by resampling are too narrow then."""
+"""With fewer items there is no finding, because intervals by resampling would be too narrow."""
 CURVES = 3
-"""The most curves that stand out."""
+"""Most curves that stand out."""
 LOSSLESS = "speed"
 _CHANCE = 1 / 40
 """How often a 95 % interval lies above 0 by chance."""
@@ -33,9 +34,9 @@ class Claim:
     """The finding at one temperature.
 
     Attributes:
-        headline: the finding in one or two sentences without intervals; where there is none, why.
-        details: sentences with its numbers and their 95 % intervals.
-        curves: methods whose curves matter, the most telling first, at most `CURVES`.
+        headline: the finding in one or two sentences without intervals, or the reason why there is none.
+        details: sentences with the numbers behind the headline and their 95 % intervals.
+        curves: methods whose curves matter, most important first, at most `CURVES`.
         best: the setting that the headline names.
     """
 
@@ -52,7 +53,7 @@ def claim(results: Results, temperature: float) -> Claim:
     judged, surely, chance = above_both(results, temperature)
     if len(surely) > chance:
         order.insert(1, _most_accurate(surely).setting.method)
-    # The first, `speed` to compare it with, and the next.
+    # The best method, `speed` for comparison, and the next best.
     telling = dict.fromkeys([*order[:1], *(name for name in order if name == LOSSLESS), *order])
     curves, at = tuple(telling)[:CURVES], f"At temperature {temperature:g},"
     if refusal := _refusal(results, temperature):
@@ -68,7 +69,7 @@ def claim(results: Results, temperature: float) -> Claim:
 
 
 def best_settings(results: Results, temperature: float) -> dict[str, Point]:
-    """Of each method that keeps the verifier's accuracy, the setting with the fewest rejections; fewest first."""
+    """The settings that keep the verifier's accuracy: of each method the one with the fewest rejections. Fewest rejections first."""
     found: dict[str, Point] = {}
     for point in results.at(temperature):
         method, kept = point.setting.method, point.ratios.get("accuracy")
@@ -80,7 +81,7 @@ def best_settings(results: Results, temperature: float) -> dict[str, Point]:
 
 
 def above_both(results: Results, temperature: float) -> tuple[list[Point], list[Point], float]:
-    """Cascade settings, those of them that are surely more accurate than both models, and how many chance would give."""
+    """All cascade settings, those that are surely more accurate than both models, and how many such chance would give."""
     judged = [
         point
         for point in results.at(temperature)
@@ -96,7 +97,7 @@ def _methods(results: Results, temperature: float) -> list[str]:
 
 
 def _refusal(results: Results, temperature: float) -> str:
-    """Why nothing can be claimed, as the rest of a sentence; "" where something can."""
+    """Why there is no finding, as the rest of a sentence; "" if there is one."""
     alone = [results.point(temperature, name) for name in ("verifier_only", "drafter_only")]
     right = [point.figures["accuracy"] for point in alone if point and "accuracy" in point.figures]
     if not results.complete:
@@ -133,7 +134,7 @@ def _saving(best: list[Point]) -> str:
 
 
 def _saving_details(results: Results, temperature: float, saving: list[Point]) -> list[str]:
-    """The numbers behind the first sentence, and who else comes close."""
+    """The numbers behind the first sentence, and the methods that come close."""
     lossless = results.point(temperature, LOSSLESS)
     if not saving:
         own = lossless.figures.get("rejection_rate") if lossless else None
@@ -154,7 +155,7 @@ def _saving_details(results: Results, temperature: float, saving: list[Point]) -
 
 
 def _cascades(judged: list[Point], surely: list[Point], chance: float) -> tuple[str, list[str]]:
-    """Whether a cascade beats both models, from what `above_both` found: the sentence, and its numbers."""
+    """Whether a cascade beats both models, from the results of `above_both`: a sentence, and the numbers behind it."""
     if len(surely) > chance:
         best = _most_accurate(surely)
         numbers = (
@@ -176,7 +177,7 @@ def _rejects(point: Point) -> float:
 
 
 def _rejections(point: Point) -> Estimate:
-    """Rejections ÷ lossless decoding's where that is in the sweep, else ÷ the verifier's alone, which accepts nothing."""
+    """Rejections over those of lossless decoding. If the sweep lacks it, over the verifier alone, which accepts nothing."""
     return point.ratios.get("rejection_rate") or point.figures["rejection_rate"]
 
 
@@ -200,7 +201,7 @@ def share(found: Estimate) -> str:
     if found.low == found.high:
         return percent(found.value)
     low, high = percent(found.low), percent(found.high)
-    between = "–\u2060" if found.low >= 0 else " to "  # no line ends after the dash
+    between = "–\u2060" if found.low >= 0 else " to "  # no line break after the dash
     return f"{percent(found.value)} ({low.removesuffix(_SIGN)}{between}{high})"
 
 

@@ -1,8 +1,8 @@
-"""From texts to results: every figure of a setting with its interval, and how settings compare.
+"""Estimates results from texts: every figure of a setting with its interval, and differences between settings.
 
-Every figure is a ratio of sums over items, and its interval the middle 95 % of `REPLICATES` resamples of the items. All
+A figure is a ratio of sums over items. Its interval is the middle 95 % of `REPLICATES` resamples of the items. All
 settings share the resamples, so that differences are paired. Arrays of replicates are [1 + REPLICATES, settings]; row 0
-is the value over all items. Of a single item, or of items that all came out alike, an interval has no width.
+is the value over all items. With a single item, or items with equal results, an interval has no width.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specviz.core.methods import get_method
 
 REPLICATES = 2000
 SEED = 0
-"""Of the resampling, so that the same texts always give the same results."""
+"""Seed of the resampling, so that the same texts always give the same results."""
 RATIOS = {
     "accuracy": ("score", "scored"),
     "log_probability": ("log_probability", "tokens"),
@@ -37,19 +37,19 @@ Floats = npt.NDArray[np.float64]
 
 
 def estimate_points(settings: Sequence[Setting], items: int, samples: Sequence[Sample]) -> tuple[Point, ...]:
-    """Estimate every figure from these samples, in any order; settings without a sample are left out.
+    """Estimate every figure from these samples, in any order. Settings without a sample are left out.
 
     Args:
-        settings: what a sample's `setting` indexes. Those of a temperature must have answered the same items.
-        items: how many there are.
-        samples: of a whole sweep or of a part.
+        settings: the settings, which `Sample.setting` indexes. All settings of a temperature must have the same items.
+        items: number of items.
+        samples: samples of a whole sweep or of a part.
     """
     tables = _sums(len(settings), items, samples)
     weights = _weights(items)
     totals = {name: weights @ table.T for name, table in tables.items()}
     ratios = {name: _divided(totals[above], totals[below]) for name, (above, below) in RATIOS.items()}
     for index, setting in enumerate(settings):
-        # One model alone examines nothing: by definition all the drafter's tokens are accepted, none before the verifier's.
+        # One model alone examines nothing. By definition the drafter alone has no rejections, and the verifier alone accepts nothing.
         method = get_method(setting.method)
         if not (method.drafts and method.verifies):
             ratios["rejection_rate"][:, index] = 0.0 if method.drafts else 1.0
@@ -65,7 +65,7 @@ def estimate_points(settings: Sequence[Setting], items: int, samples: Sequence[S
 def with_latency(results: Results, settings: Sequence[Setting], timings: Sequence[Timing]) -> Results:
     """The same results with the relative latency from these timings.
 
-    Seconds a token ÷ verifier_only's at the same temperature, over the timed items that both have.
+    This is seconds per token over those of verifier_only at the same temperature, for the timed items that both have.
     """
     items = max((one.index for one in timings), default=-1) + 1
     seconds, tokens = np.zeros((2, len(settings), items))
@@ -114,10 +114,10 @@ def _sums(settings: int, items: int, samples: Sequence[Sample]) -> dict[str, Flo
 
 @lru_cache(maxsize=4)
 def _weights(items: int) -> Floats:
-    """How often each item counts, [1 + REPLICATES, items]: once, and in every replicate as often as it is drawn."""
+    """How often each item counts, [1 + REPLICATES, items]: once in row 0, and in each replicate as often as it is drawn."""
     if not items:
         return np.ones((1, 0))
-    # The legacy generator: numpy promises that its numbers never change.
+    # The legacy generator, because numpy guarantees that its numbers never change.
     drawn = np.random.RandomState(SEED).multinomial(items, np.full(items, 1 / items), REPLICATES)
     return np.vstack([np.ones(items), drawn])
 
@@ -143,7 +143,7 @@ def _figures(setting: Setting, done: Mapping[Setting, int], ratios: Mapping[str,
             found["against_verifier"] = _estimates(
                 (name, own[name] - ratios[name][:, verifier]) for name in COMPARED
             )
-        # Lossless decoding draws from the verifier's distribution with other uniforms: the mean of both halves the noise.
+        # Lossless decoding draws from the verifier's distribution with other uniforms; averaging the two halves the noise.
         references = [verifier] if lossless is None else [verifier, lossless]
         ratio["accuracy"] = _divided(own["accuracy"], accuracy[:, references].mean(axis=1))
     if lossless is not None and method.drafts and method.verifies:
@@ -153,7 +153,7 @@ def _figures(setting: Setting, done: Mapping[Setting, int], ratios: Mapping[str,
         if verifier is not None and drafter is not None:
             found["beats_both"] = _ahead(own["accuracy"] - accuracy[:, [verifier, drafter]].max(axis=1))
         curve = [i for one, i in done.items() if (one.temperature, one.method) == (temperature, "speed")]
-        # At temperature 0 lenience changes nothing for `speed`: its curve is one point.
+        # At temperature 0 the lenience does not change `speed`, so its curve is one point.
         if temperature > 0 and len(curve) > 1:
             found["against_speed"] = _against_curve(
                 own, {name: all_[:, curve] for name, all_ in ratios.items()}
@@ -169,10 +169,10 @@ def _ahead(difference: Floats) -> str:
 
 
 def _against_curve(own: Mapping[str, Floats], curve: Mapping[str, Floats]) -> dict[str, Estimate]:
-    """Differences to a curve at the same rejection rate; none where the curve does not reach it.
+    """Differences to a curve at the same rejection rate; none if the curve does not reach that rate.
 
-    In a replicate in which it does not, its nearer end counts: leaving that replicate out would favour those in which
-    the two are alike.
+    If it does not reach the rate in one replicate, its nearer end is used there. Leaving such replicates out would favour
+    those in which the two are similar.
     """
     rate, rates = own["rejection_rate"], curve["rejection_rate"]
     ends = rates[0].min(), rates[0].max()
@@ -182,7 +182,7 @@ def _against_curve(own: Mapping[str, Floats], curve: Mapping[str, Floats]) -> di
 
 
 def interpolated(rates: Floats, values: Floats, wanted: Floats) -> Floats:
-    """Piecewise linear curves [n, points], each read at its own `wanted` [n]; beyond an end, the end."""
+    """Piecewise linear curves [n, points], each evaluated at its own `wanted` [n]; beyond an end, the value of that end."""
     order = np.argsort(rates, axis=1, kind="stable")
     x, y = np.take_along_axis(rates, order, 1), np.take_along_axis(values, order, 1)
     right = np.clip((x <= wanted[:, None]).sum(axis=1), 1, x.shape[1] - 1)[:, None]
@@ -197,7 +197,7 @@ def interpolated(rates: Floats, values: Floats, wanted: Floats) -> Floats:
 
 
 def _estimate(replicates: Floats) -> Estimate | None:
-    """The value and the middle 95 % of the replicates that are numbers; None if the value is none."""
+    """The value and the middle 95 % of the replicates, without NaN; None if the value is NaN."""
     value, drawn = replicates[0], replicates[1:][np.isfinite(replicates[1:])]
     if not np.isfinite(value):
         return None
@@ -206,7 +206,7 @@ def _estimate(replicates: Floats) -> Estimate | None:
 
 
 def _rounded(value: float) -> float:
-    """To six significant digits: what is beyond them, or that near to 0, depends on the processor."""
+    """Round to six significant digits, and values near 0 to 0. Smaller differences depend on the processor."""
     return 0.0 if abs(value) < 1e-12 else float(f"{value:.6g}")
 
 

@@ -1,10 +1,10 @@
-"""A sweep's folder: the units done so far, so that a sweep can be resumed after any interruption, and its results.
+"""A sweep's folder: its results, and the units done so far, so that the sweep can resume after any interruption.
 
 - `plan.json` identifies the sweep.
-- `part-N.jsonl` has the units that process N has done, a line each. A line that was cut off is ignored, and a unit that
-  two processes did counts once.
-- `samples.jsonl.gz` is the table of all texts, `results.json` the estimates; both depend on the plan alone.
-- `timings.jsonl` has what was timed on one machine.
+- `part-N.jsonl` has the units that process N has done, one per line. A truncated line is ignored, and a unit that two
+  processes did counts once.
+- `samples.jsonl.gz` is the table of all texts, `results.json` has the estimates. Both depend only on the plan.
+- `timings.jsonl` has the timings, all of one machine.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from specviz.resources import ASSETS
 
 SCHEMA, VERSION = "specviz-sweep-plan", 1
 SHELF = ASSETS / "sweep"
-"""The project's own recorded sweep."""
+"""The recorded sweep that ships with SpecViz."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """Identifies a sweep: two with the same header have the same results."""
+    """Identifies a sweep. Sweeps with equal headers have equal results."""
 
     plan: SweepGrid
     drafter: str
@@ -51,13 +51,13 @@ class Header:
         return Results(self.plan, *names, count, points, complete=len(samples) == wanted)
 
     def to_json(self) -> str:
-        """As text."""
+        """The header as JSON text."""
         record = {"schema": SCHEMA, "version": VERSION} | asdict(self)
         return json.dumps(record, ensure_ascii=False, indent=1) + "\n"
 
     @staticmethod
     def from_json(text: str) -> Header:
-        """Read what `to_json` wrote; TraceError if it is something else or of another version."""
+        """Read the output of `to_json`. Raises TraceError if the text is something else or of another version."""
 
         def build(record: dict[str, Any]) -> Header:
             items = tuple(Item(**one | {"answers": tuple(one["answers"])}) for one in record["items"])
@@ -76,10 +76,10 @@ class SweepFolder:
         self._timings = folder / "timings.jsonl"
 
     def header(self) -> Header | None:
-        """What the folder's sweep is; None if there is nothing yet.
+        """The header of the folder's sweep; None if the folder has no sweep yet.
 
         Raises:
-            RequestError: something else is in the way.
+            RequestError: the folder contains something else.
         """
         try:
             return Header.from_json((self.folder / "plan.json").read_text(encoding="utf-8"))
@@ -91,10 +91,10 @@ class SweepFolder:
             ) from error
 
     def begin(self, header: Header) -> None:
-        """Prepare the folder for this sweep, which may have begun before.
+        """Prepare the folder for this sweep, which may be an interrupted one.
 
         Raises:
-            RequestError: it holds another one, or cannot be written to.
+            RequestError: the folder has another sweep, or cannot be written to.
         """
         if (present := self.header()) is not None:
             if present != header:
@@ -135,7 +135,7 @@ class SweepFolder:
         return dict(found)
 
     def append(self, rank: int, unit: Unit, samples: Sequence[Sample]) -> None:
-        """Write a unit to disk; when this returns, it survives any end of this process."""
+        """Write a unit to disk. Once this returns, the unit survives any failure of this process."""
         record = [*astuple(unit), [astuple(one) for one in samples]]
         _append(self.folder / f"part-{rank}.jsonl", record)
 
@@ -143,10 +143,10 @@ class SweepFolder:
         """Write samples and results, and remove the processes' files.
 
         Raises:
-            SpecvizError: they cannot be written; no finished unit is lost then.
+            SpecvizError: they cannot be written. No finished unit is lost.
         """
         lines = (json.dumps(astuple(one), ensure_ascii=False) + "\n" for one in sorted(samples))
-        # Without a time stamp, the same samples give the same file.
+        # Without a time stamp, so that the same samples give the same file.
         packed = gzip.compress("".join(lines).encode("utf-8"), mtime=0)
         try:
             write_whole(self._samples, packed)
@@ -177,7 +177,7 @@ class SweepFolder:
         return [Timing(*one) for one in list(_lines(self._timings))[1:]]
 
     def begin_timings(self, machine: Mapping[str, Any]) -> None:
-        """Prepare for timings on this machine; another machine's are deleted."""
+        """Prepare for timings on this machine. Timings of another machine are deleted."""
         if self.machine != machine:
             self._timings.unlink(missing_ok=True)
             _append(self._timings, dict(machine))
@@ -188,7 +188,7 @@ class SweepFolder:
 
     @property
     def machine(self) -> dict[str, Any]:
-        """The machine that timed it: "machine", "processor", "date" and "versions"; empty if nothing was timed."""
+        """The machine of the timings: "machine", "processor", "date" and "versions"; empty if nothing was timed."""
         return next(_lines(self._timings), {})
 
 
@@ -197,7 +197,7 @@ class Recorded:
     """A finished or running sweep, to be shown: figures, texts, and the machine that timed it.
 
     Attributes:
-        given: its texts; None reads them from `folder` when they are first needed.
+        given: the texts; None to read them from `folder` when they are first needed.
     """
 
     results: Results
@@ -224,7 +224,7 @@ class Recorded:
 
 
 def open_recorded(folder: Path = SHELF) -> Recorded | None:
-    """The finished sweep in a folder, latencies included; None if there is none that can be read."""
+    """The finished sweep in a folder, including latencies; None if there is none or it cannot be read."""
     files = SweepFolder(folder)
     try:
         header = files.header()
@@ -242,12 +242,12 @@ def open_recorded(folder: Path = SHELF) -> Recorded | None:
 
 @cache
 def shown_sweep() -> Recorded | None:
-    """The project's own sweep, read once for this process."""
+    """The sweep that ships with SpecViz, read once per process."""
     return open_recorded()
 
 
 def _lines(path: Path) -> Iterator[Any]:
-    """The complete lines of a file; one that was cut off is left out."""
+    """The complete lines of a file. A truncated line is left out."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -263,7 +263,7 @@ def _append(path: Path, record: Any) -> None:
     try:
         with path.open("ab+") as file:
             if file.tell() and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
-                file.write(b"\n")  # ends a line that was cut off
+                file.write(b"\n")  # ends a truncated line
             file.write(json.dumps(record, ensure_ascii=False).encode("utf-8") + b"\n")
             file.flush()
             os.fsync(file.fileno())

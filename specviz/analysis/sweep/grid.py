@@ -1,4 +1,4 @@
-"""The plan of a sweep: which settings it covers, and how the work is cut into units."""
+"""The plan of a sweep: the settings that it covers, and the division of its work into units."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LENIENCES: dict[str, tuple[float, ...]] = {
     "cascade_tokenV2": (-1, 0, 0.1, 0.3, 0.5, 0.8, 1),
     "cascade_tokenV3": (0, 0.3, 0.6, 0.9, 0.99, 0.999, 1),
 }
-"""Default leniences of a method, strict end first; denser where its curve bends. Other methods are sampled evenly."""
+"""Default leniences of some methods, strict end first, denser where the curve bends. Other methods are sampled evenly."""
 _EVEN_STEPS = 6
 _RANGES = {
     "trials": (1, 1000),
@@ -34,7 +34,7 @@ _RANGES = {
 
 @dataclass(frozen=True, order=True)
 class Setting:
-    """One point of a sweep: a method at a lenience (0 where it has none) and a temperature."""
+    """One point of a sweep: a method, a lenience (0 if the method has none) and a temperature."""
 
     temperature: float
     method: str
@@ -42,7 +42,7 @@ class Setting:
 
     @property
     def title(self) -> str:
-        """The method's title, and its lenience where it has one."""
+        """The method's title, with the lenience if it has one."""
         method = get_method(self.method)
         lenience = f"{self.lenience:g}".replace("-", "−")
         return f"{method.title}, α\u00a0=\u00a0{lenience}" if method.has_lenience else method.title
@@ -50,7 +50,7 @@ class Setting:
 
 @dataclass(frozen=True, order=True)
 class Unit:
-    """One trial of an item at all settings of a temperature; units are done in order, each whole or not at all."""
+    """One trial of an item at all settings of a temperature. Units are done in order, each completely or not at all."""
 
     trial: int
     item: int
@@ -63,17 +63,18 @@ class SweepGrid:
 
     Attributes:
         pair: a key of the registry.
-        methods: by name; verifier_only and drafter_only are always added.
-        leniences: shared by all methods, as far as a method's range allows; none takes each method's own (`LENIENCES`).
-        points: how many of a method's own leniences, both ends included; 0 takes all.
-        temperatures: each at least 0. At temperature 0 every text is written once, whatever `trials` says.
+        methods: names of methods; verifier_only and drafter_only are always added.
+        leniences: used for all methods, except those outside a method's range. If empty, each method has its own
+            (`LENIENCES`).
+        points: number of a method's own leniences, including both ends; 0 takes all.
+        temperatures: each at least 0. At temperature 0 there is one trial, whatever `trials` says.
         prompts: "built-in", a file, or "lm-eval:TASK".
-        limit: the most items; 0 takes all.
-        trials: texts of an item at a setting, each with its own seed.
+        limit: most items; 0 takes all.
+        trials: number of texts per item and setting, each with its own seed.
         draft_length: K, shared by all methods.
-        max_new_tokens: of a text.
-        seed: of everything random.
-        timed: items that are also served one at a time to measure latency.
+        max_new_tokens: most tokens of a text.
+        seed: seed of everything random.
+        timed: number of items that are also served one at a time to measure latency.
 
     Raises:
         RequestError: a number is out of range, a method is unknown, or no lenience fits a method.
@@ -128,7 +129,7 @@ class SweepGrid:
         )
 
     def trials_at(self, temperature: float) -> int:
-        """Texts of an item at a temperature: greedy ones are all the same."""
+        """Number of trials at a temperature: 1 at 0, since greedy texts are all the same."""
         return self.trials if temperature > 0 else 1
 
     def seed_of(self, item: int, trial: int) -> int:
@@ -137,7 +138,7 @@ class SweepGrid:
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> SweepGrid:
-        """Read a plan from its JSON object; RequestError or TypeError if it is something else."""
+        """Read a plan from its JSON object. Raises RequestError or TypeError if it is something else."""
         settings: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in record.items()}
         return SweepGrid(**settings)
 

@@ -1,4 +1,4 @@
-"""The questions of a sweep, and whether an answer is right: the project's own, or those of a JSON lines file."""
+"""The questions of a sweep, built in or from a file of JSON lines, and the check whether an answer is right."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FIELDS: dict[str, tuple[type, str]] = {
 }
 _WORD = re.compile(r"[^\W_]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# A minus is a sign only where no word or number stands before it: in "7-3" and "7 minus 3" it is not.
+# A minus is a sign only if no word or number precedes it: it is not in "7-3" and "7 minus 3".
 _NUMBER = re.compile(
     r"(?P<sign>(?<![^\W_])[-−]|(?<!\d )\b(?:minus|negative) )?"
     r"(?<![^\W_])(?P<number>(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?)",
@@ -45,7 +45,7 @@ class Item:
         key: unique in a file.
         kind: its category. The answers of "arithmetic" are numbers.
         prompt: what a user would type.
-        answers: the right ones; none if there is nothing to check against.
+        answers: the right answers; empty if an answer cannot be checked.
         raw: whether the prompt is used without the chat template.
     """
 
@@ -58,7 +58,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Items:
-    """Questions with their kinds interleaved, so that the first few cover every kind."""
+    """Questions, ordered so that kinds alternate and the first few cover every kind."""
 
     name: str
     items: tuple[Item, ...]
@@ -66,8 +66,8 @@ class Items:
     def score(self, index: int, text: str) -> float | None:
         """Whether `text` answers the item at `index`: 1.0 if right, 0.0 if wrong, None if it has no answers.
 
-        In "arithmetic" the last number of the text must equal one of the answers. Signs and thousands commas are read;
-        numbers in words are not. Elsewhere one of the answers must occur in the text as whole words, whatever their case
+        For "arithmetic", the last number of the text must equal one of the answers. Signs and thousands separators are
+        understood, numbers in words are not. For other kinds, one of the answers must occur in the text as whole words, whatever their case
         (after Unicode NFKC) and punctuation. The rest of the text is ignored.
         """
         item = self.items[index]
@@ -81,17 +81,17 @@ class Items:
 
 
 def load_items(source: str = BUILT_IN, limit: int = 0) -> Items:
-    """The project's own items, or those of a file with a JSON object {"prompt": ...} on each line.
+    """The built-in items, or those of a file with a JSON object {"prompt": ...} on each line.
 
-    A line may also have "answers" (a list of texts), "kind" ("text" unless given), "raw" and "key" ("line-7" and the
-    like unless given); empty lines are ignored.
+    A line may also have "answers" (a list of texts), "kind" (by default "text"), "raw" and "key" (by default "line-7"
+    and so on). Empty lines are ignored.
 
     Args:
         source: "built-in", or the path of the file.
-        limit: the first so many; 0 takes all.
+        limit: takes this many from the start; 0 takes all.
 
     Raises:
-        RequestError: the file cannot be read, has no items, or has a line that is none.
+        RequestError: the file cannot be read, has no items, or has an invalid line.
     """
     path = _TASKS if source == BUILT_IN else Path(source)
     try:
@@ -147,7 +147,7 @@ def _item(number: int, line: str) -> Item:
 
 
 def _is_text(value: object) -> bool:
-    """Whether it is text with a word in it, and without lone surrogates, which JSON allows."""
+    """Whether a value is a text with at least one word and without lone surrogates, which JSON allows."""
     return isinstance(value, str) and bool(_WORD.search(value)) and not _SURROGATE.search(value)
 
 

@@ -1,4 +1,4 @@
-"""The records of a sweep: texts and timings, one each, and the estimates for each setting. Plain data, to JSON and CSV."""
+"""The records of a sweep: a `Sample` per text, a `Timing` per timed text, and a `Point` of estimates per setting."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Sample:
 
     Attributes:
         setting, item, trial: indices of the setting, the item and the trial.
-        seed: of the uniforms; the same for all settings.
+        seed: seed of the uniforms; the same for all settings.
         text: the answer.
-        tokens: emitted, including an end-of-text marker.
-        examined, accepted, drafted: draft tokens; 0 examined where only one model ran.
-        verifier_calls: forward passes in rounds.
-        score: of the task, in [0, 1]; None where the item has no answer to check against.
+        tokens: number of emitted tokens, including an end-of-text token.
+        examined, accepted, drafted: numbers of draft tokens; 0 examined if only one model ran.
+        verifier_calls: forward passes of the verifier in rounds.
+        score: score of the answer, in [0, 1]; None if the item has no reference answer.
         distance: sum over the tokens of TV(π, p), at the temperature of the run.
         log_probability: sum over the tokens of ln p1(token), at temperature 1.
         greedy: number of tokens that are the verifier's most probable.
@@ -54,9 +54,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Timing:
-    """The cost of one text served alone, in seconds of its rounds without the prefill.
+    """The cost of one text served alone. `seconds` counts its rounds, without prefill.
 
-    `item` is the index of its item in the sweep, `index` that among the timed items.
+    `item` is the item's index in the sweep, `index` its index among the timed items.
     """
 
     setting: int
@@ -89,7 +89,7 @@ FIGURES: MappingProxyType[str, Figure] = MappingProxyType(
         "verifier_calls": Figure("Verifier calls per token", False, False, False),
     }
 )
-"""All figures by name, quality first. A point lacks those that were not measured."""
+"""All figures by name, quality first. A point has only those that were measured."""
 
 COMPARED = ("accuracy", "log_probability")
 """Figures whose paired differences between settings are estimated."""
@@ -106,17 +106,18 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Point:
-    """One setting's figures.
+    """The estimates of one setting.
 
     Attributes:
-        samples: texts they are estimated from.
-        tokens: in these texts.
+        samples: number of texts.
+        tokens: number of tokens in these texts.
         figures: by the names in `FIGURES`.
         against_verifier: differences of the `COMPARED` figures to verifier_only at the same temperature.
         against_speed: differences to `speed` at the same rejection rate, interpolated between its leniences; absent
-            where its curve does not reach that rate.
-        ratios: of "accuracy" to the verifier's, of "rejection_rate" to lossless decoding's (`speed` at lenience 0).
-        beats_both: whether a cascade is more accurate than both models: "no", "yes", or "surely" where the interval of
+            if the curve of `speed` does not reach that rate.
+        ratios: "accuracy" over the verifier's, and "rejection_rate" over that of lossless decoding (`speed` at
+            lenience 0).
+        beats_both: whether a cascade is more accurate than both models: "no", "yes", or "surely" if the interval of
             the difference lies above 0.
     """
 
@@ -138,11 +139,11 @@ class Results:
     """A whole sweep, or the part of it that is done.
 
     Attributes:
-        plan: of the sweep.
-        drafter, verifier, dtype: of the pair.
-        items: how many.
+        plan: grid of the sweep.
+        drafter, verifier, dtype: description of the pair.
+        items: number of items.
         points: in the order of the plan's settings.
-        complete: whether all that was planned is done.
+        complete: whether every planned text was written.
     """
 
     plan: SweepGrid
@@ -155,7 +156,7 @@ class Results:
 
     @property
     def temperatures(self) -> list[float]:
-        """Ascending."""
+        """The measured temperatures, ascending."""
         return sorted({point.setting.temperature for point in self.points})
 
     def at(self, temperature: float) -> list[Point]:
@@ -168,7 +169,7 @@ class Results:
         return next((point for point in self.points if point.setting == wanted), None)
 
     def to_json(self) -> str:
-        """As text; the same results give the same text."""
+        """The results as JSON text; equal results give equal text."""
         record = {"schema": SCHEMA, "version": VERSION} | asdict(self)
         return json.dumps(record, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
@@ -177,7 +178,7 @@ class Results:
         """Read what `to_json` wrote.
 
         Raises:
-            TraceError: it is something else, damaged, or of another version.
+            TraceError: the text is damaged, of another version or no such record.
         """
 
         def build(record: dict[str, Any]) -> Results:
@@ -187,7 +188,7 @@ class Results:
         return read_record(text, SCHEMA, VERSION, build)
 
     def to_csv(self) -> str:
-        """One line a point: its setting, its texts, and each figure with both ends of its interval."""
+        """A table with one row per point: its setting, its numbers of texts and tokens, and each figure with its interval."""
         columns = {name: ("figures", name) for name in FIGURES}
         columns |= {f"{name}_{side}": (side, name) for side in _SIDES[1:3] for name in COMPARED}
         columns |= {f"{name}_ratio": ("ratios", name) for name in ("accuracy", "rejection_rate")}
@@ -207,7 +208,7 @@ class Results:
 
 
 def read_record(text: str, schema: str, version: int, build: Callable[[dict[str, Any]], T]) -> T:
-    """What `build` makes of a JSON object of this schema and version; TraceError if it is something else."""
+    """Parse a JSON object of this schema and version, and pass it to `build`. Raises TraceError if it is something else."""
     try:
         record = json.loads(text)
         if (record.pop("schema"), record.pop("version")) == (schema, version):

@@ -1,6 +1,6 @@
-"""How often a method's drafts are accepted, and how good its texts are, at the leniences that a sweep measured.
+"""Curves of a sweep: acceptance rate and quality by lenience, for each method and temperature.
 
-`static/lenience_track/scale.js` makes a scale of these curves on which equal distances change the acceptance rate by about equal amounts.
+`static/lenience_track/scale.js` derives the lenience slider's scale from them: equal distances change the acceptance rate about equally.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from specviz.core.methods import METHODS
 from specviz.errors import TraceError
 
 EVEN = 0.08
-"""The share of a scale that is even in the lenience itself, so that a stretch where acceptance does not change is not lost."""
+"""Share of a scale that is linear in the lenience, so that leniences with equal acceptance rates still take up length."""
 FLAT = 0.01
-"""A curve that rises by less is flat: its scale is even in the lenience."""
+"""If an acceptance rate rises by less than this over the whole curve, the scale is linear in the lenience."""
 QUALITIES = ("accuracy", "log_probability")
-"""Figures of quality; the first one that all points of a sweep have is shown."""
+"""Figures of quality, best first. A sweep's curves use the first one that all its points have."""
 
 Curve = list[tuple[float, float, float]]
 """(lenience, acceptance rate, quality) of the measured points, ascending; the acceptance rate never falls."""
@@ -31,11 +31,11 @@ class Scales:
 
     Attributes:
         pair: the key of the pair that was measured.
-        items: questions it was measured on.
+        items: number of questions.
         quality: which of `QUALITIES` the curves have.
         verifier: the verifier's own quality, by temperature.
-        curves: by method and temperature, of the methods that were measured at the same leniences, both ends of their
-            offered range included, at every temperature.
+        curves: by method and temperature. Only of methods that were measured at the same leniences at every
+            temperature, including both ends of their offered range.
     """
 
     pair: str
@@ -46,7 +46,7 @@ class Scales:
 
 
 def make_scales(results: Results) -> Scales | None:
-    """The curves of a sweep's results; None where it has none."""
+    """The curves of a sweep's results; None if there are none."""
     quality = next((name for name in QUALITIES if all(name in each.figures for each in results.points)), None)
     if quality is None:
         return None
@@ -78,7 +78,7 @@ def _curve(results: Results, method: str, temperature: float, quality: str) -> C
 
 @cache
 def recorded_scales() -> Scales | None:
-    """Those of the project's own recorded sweep; None where there is none that can be read."""
+    """The curves of the recorded sweep that ships with SpecViz; None if it is missing or damaged."""
     try:
         return make_scales(SweepFolder(SHELF).results())
     except TraceError:

@@ -1,7 +1,7 @@
 """Generates the texts of a sweep's units, and times some of them alone.
 
-A unit is one item at all settings of one temperature, served as one batch: its prompt is read once, and wherever a sweep
-ends, all settings have answered the same items. The texts of a unit do not depend on other units.
+A unit is one item at all settings of one temperature, served as one batch. Its prompt is prefilled once, and wherever a
+sweep is interrupted, all settings have answered the same items. The texts of a unit do not depend on other units.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Sweep:
         max_sequences: int = 64,
         engine: BaseEngine | None = None,
     ) -> None:
-        """Use the given engine, or a new one for `max_sequences` concurrent sequences."""
+        """Use the given engine, or make one for `max_sequences` concurrent sequences."""
         self.grid, self.pair, self.items = grid, pair, items
         self.settings: list[Setting] = grid.settings
         count = len(items.items)
@@ -45,12 +45,12 @@ class Sweep:
 
     @property
     def header(self) -> Header:
-        """What identifies this sweep."""
+        """The header that identifies this sweep."""
         names = self.pair.drafter_name, self.pair.verifier_name
         return Header(self.grid, *names, self.pair.precision, self.items.items)
 
     def samples(self, unit: Unit, stop: threading.Event) -> list[Sample] | None:
-        """Do a unit: a sample for each setting of its temperature, in order; None if stopped.
+        """Do a unit. Returns a sample for each setting of its temperature, in order; None if stopped.
 
         Raises:
             RequestError, EngineError: as the engine does.
@@ -84,7 +84,7 @@ class Sweep:
         Raises:
             RequestError, EngineError: as the engine does.
         """
-        if asked:  # the first run of all is slow
+        if asked:  # warm up, since the first run is slow
             self._engine.generate(self._request(Setting(1.0, "speed", 0.0), 0, 0), stop=stop)
         for index, setting in asked:
             request = self._request(self.settings[setting], self._timed[index], 0)
@@ -113,12 +113,12 @@ class Sweep:
             draft_length=self.grid.draft_length,
             max_new_tokens=self.grid.max_new_tokens,
             seed=self.grid.seed_of(item, trial),
-            repetition_penalty=1.0,  # methods are compared by the models' own distributions
+            repetition_penalty=1.0,  # methods are compared on the models' own distributions
             **more,
         )
 
     def _sample(self, setting: int, unit: Unit, run: Run) -> Sample:
-        # The last digits of a sum depend on the processor, not on the method.
+        # Rounded, because the last digits of a sum depend on the processor.
         measured = {name: round(value, 6) for name, value in fidelity(run, self.pair)._asdict().items()}
         return Sample(
             setting=setting,

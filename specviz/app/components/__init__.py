@@ -1,1 +1,1 @@
-"""The page's own components, each a `gr.HTML` whose DOM its script owns."""
+"""The page's own components. Each is a `gr.HTML` whose script owns its DOM."""

@@ -6,7 +6,7 @@ from specviz.app.components.scripted_html import ScriptedHTML, style, template
 
 
 class Bar(ScriptedHTML):
-    """The name at the left end and two switches at the right; gradio's tabs lie between them."""
+    """Shows the name on the left and two switches on the right; gradio's tabs are between them."""
 
     TEMPLATE = template("page/bar")
     CSS = style(("shared/shared", "page/bar"))

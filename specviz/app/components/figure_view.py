@@ -1,6 +1,6 @@
-"""A figure whose points can be chosen: drawn by Plotly, listed, and saved, in the browser by `static/figure_view/`.
+"""A figure whose points can be chosen. `static/figure_view/` draws it with Plotly, lists its points and saves it, in the browser.
 
-Its value is one JSON string, replaced whole. This module does not know what the figure shows.
+Its value is one JSON string, which is replaced as a whole. This module does not depend on what the figure shows.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ def figure_value(
     """The value of a `FigureView`.
 
     Args:
-        figure: its traces of points have the points' indices as `customdata` and their titles as `text`. What is to be faint
-            until it is asked for has "faint" as `meta`, what explains a symbol "key".
+        figure: a Plotly figure. Traces of points have the points' indices as `customdata` and their titles as `text`. `meta` is
+            "faint" for parts that stay faint until they are chosen, and "key" for parts that explain a symbol.
         csv: the table to download.
         name: stem of the files to download.
-        key: identifies what is shown: the chosen point is kept as long as the key stays.
-        finding: what the figure shows, in sentences: the first is its headline, and the title of saved pictures.
-        source: where it comes from, for saved pictures.
-        about: what it rests on, each as a word and what it means; folded away.
+        key: identifies what is shown. The point stays chosen as long as the key does not change.
+        finding: sentences that say what the figure shows. The first is the headline, and the title of saved pictures.
+        source: source of the figure, for saved pictures.
+        about: pairs of a term and its meaning, which say what was measured; folded away.
         said: a line below the figure.
-        failure: a sentence above the figure about what went wrong.
+        failure: an error, shown above the figure.
     """
     shown = None if figure is None else json.loads(figure.to_json())
     value = {
@@ -61,7 +61,7 @@ def figure_value(
 class FigureView(ScriptedHTML):
     """Shows a figure and lets its points be chosen.
 
-    The value is what `figure_value` makes; "" is the empty view. `select` events carry the chosen point: `index` from
+    `figure_value` makes the value; "" is the empty view. `select` events carry the chosen point: `index` from
     its trace's `customdata`, `value` from its `text`.
     """
 
@@ -74,5 +74,5 @@ class FigureView(ScriptedHTML):
         super().__init__(value, plotly_address=plotly_address(), dark=dict(dark), **kwargs)
 
     def preprocess(self, payload: str | None) -> str:
-        """Nothing: the server needs none of it."""
+        """Discard the value, which the server does not need."""
         return ""

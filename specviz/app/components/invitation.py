@@ -1,6 +1,6 @@
-"""The line on a visitor's page that invites to a step of a lesson, drawn by `static/invitation/`.
+"""The line on a visitor's page that invites to a step of a lesson. `static/invitation/` draws it.
 
-Asking for the invitation also tells the server that the page is open.
+Its script polls for the invitation, which also tells the server that the page is open.
 """
 
 from __future__ import annotations

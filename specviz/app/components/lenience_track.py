@@ -1,7 +1,7 @@
-"""A slider for the lenience whose scale is even in the recorded acceptance rate, with the expected rates beside it.
+"""The lenience slider. Its scale is even in the recorded acceptance rate; the expected rates are shown beside it.
 
-Its value is JSON text with the method and the lenience, so that one update sets both; events on the server get the lenience as a
-number. `static/lenience_track/` draws it.
+Its value is JSON text with the method and the lenience, so that one update sets both. Event handlers on the server get the lenience as
+a number. `static/lenience_track/` draws the slider.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def lenience_value(method: str, lenience: float | None = None) -> str:
 
 
 class LenienceTrack(ScriptedHTML):
-    """A lenience to choose; its value is that of `lenience_value`."""
+    """A slider for the lenience. `lenience_value` makes its value."""
 
     TEMPLATE = template("lenience_track/lenience_track")
     CSS = style(("shared/shared", "lenience_track/lenience_track"))
@@ -49,9 +49,9 @@ class LenienceTrack(ScriptedHTML):
         """Make one.
 
         Args:
-            value: the first value.
+            value: the initial value.
             group: tracks of a group follow one pair and temperature; see `static/page/tell_tracks.js`.
-            around: the first "pair" and "temperature".
+            around: the initial "pair" and "temperature".
             **kwargs: as for `ScriptedHTML`.
         """
         super().__init__(
@@ -93,7 +93,7 @@ def _method_words() -> dict[str, dict[str, Any]]:
 
 @cache
 def _sweep() -> dict[str, Any] | None:
-    """The recorded sweep's scales, as `scale.js` reads them."""
+    """The recorded sweep's scales, in the format that `scale.js` reads."""
     if (found := recorded_scales()) is None:
         return None
     return {

@@ -1,7 +1,7 @@
 """The tab Learn: lessons on recorded text, and the playground.
 
-`static/lesson/` and `static/playground/` compute and draw everything in the browser, which fetches a lesson's steps from the route
-`/lessons` when it opens the lesson.
+`static/lesson/` and `static/playground/` compute and draw everything in the browser. When a lesson is opened, the browser fetches its
+steps from the route `/lessons`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ADDRESS = "lessons"
 
 
 class Playground(ScriptedHTML):
-    """Six words, two distributions to drag, and what each method does with them."""
+    """Six words with two distributions that can be dragged, and what each method does with them."""
 
     TEMPLATE = template("playground/playground")
     CSS = style(("shared/shared", "playground/playground"))
@@ -34,7 +34,7 @@ class Playground(ScriptedHTML):
 
 
 class LessonPlayer(ScriptedHTML):
-    """The list of lessons, and the open lesson on the whole screen."""
+    """The list of lessons, and the open lesson, which fills the screen."""
 
     TEMPLATE = '<div class="specviz sl-lessons"></div>'
     CSS = style(("shared/shared", "race/race", "trace_view/inspector", "lesson/lesson"))
@@ -47,14 +47,14 @@ class LessonPlayer(ScriptedHTML):
 
 
 def _cover(lesson: Lesson | BrokenLesson, lessons: Lessons) -> dict[str, Any]:
-    """What the list says of a lesson, or of what is wrong with it."""
+    """The list's entry for a lesson: its description, or its error."""
     if isinstance(lesson, BrokenLesson):
         return {"name": lesson.name, "problem": lesson.problem}
     return lesson.cover(lessons.words)
 
 
 def lesson_route() -> Route:
-    """The route that answers with a whole lesson, or with the sentence about its error."""
+    """The route that answers with a whole lesson, or with its error."""
 
     def answer(request: Request) -> Response:
         lessons = shown_lessons()

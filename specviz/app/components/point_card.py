@@ -1,6 +1,6 @@
 """The card of a chosen point: four figures and two texts, drawn by `static/point_card/`.
 
-Its value is one JSON string, replaced whole; "" is no card. This module does not know what the figures are.
+Its value is one JSON string, which is replaced as a whole; "" is no card. This module does not depend on what the figures are.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from specviz.app.components.scripted_html import ScriptedHTML, style, template
 
 
 def card_value(card: Mapping[str, Any]) -> str:
-    """The value of a `PointCard`, from what `specviz.app.tabs.tradeoff_words.card` says."""
+    """The value of a `PointCard`, made from `specviz.app.tabs.tradeoff_words.card`."""
     return json.dumps(card, ensure_ascii=False)
 
 
 class PointCard(ScriptedHTML):
-    """Shows a card, goes through its texts, and closes.
+    """Shows a card. The visitor can page through its texts and close it.
 
-    `select` events ask to open a text: `index` is the text's.
+    A `select` event asks to open a text; its `index` is that of the text.
     """
 
     TEMPLATE = template("point_card/point_card")
@@ -28,5 +28,5 @@ class PointCard(ScriptedHTML):
     MODULE = "point_card/point_card"
 
     def preprocess(self, payload: str | None) -> str:
-        """Nothing: the server needs none of it."""
+        """Discard the value, which the server does not need."""
         return ""

@@ -13,8 +13,8 @@ from specviz.core.methods import METHODS
 class Race(ScriptedHTML):
     """Plays a race when it is shown, and again on demand.
 
-    The value is that of `race_value`; "" shows that no race was recorded. `select` events ask why a draft token was rejected: `index` is
-    that of its replacement in the drafted run. `play` events ask for a prompt of the visitor's own.
+    `race_value` makes the value; "" shows that no race was recorded. A `select` event asks why a draft token was rejected; its `index` is
+    that of the replacement in the drafted run. A `play` event asks to run the visitor's own prompt.
     """
 
     TEMPLATE = template("race/race")

@@ -1,6 +1,6 @@
 """The base of the page's own components: a `gr.HTML` whose markup, style and ES module are files in `static/`.
 
-`static/<component>/` has the files of one component, `static/shared/` those of several. The module owns the component's DOM.
+`static/<component>/` has the files of one component, `static/shared/` files that several share. The module owns the component's DOM.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specviz.core.methods import METHODS, OWN_RULE
 
 STATIC = Path(__file__).parents[1] / "static"
 TEMPLATES = Environment(loader=FileSystemLoader(STATIC), autoescape=True)
-"""Templates of whole pages and of the page's head; those of components are gradio's own."""
+"""Templates of whole pages and of the page's head. Gradio renders the templates of components itself."""
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 """The plotly.js of the installed plotly package."""
 
@@ -58,7 +58,7 @@ def plotly_address() -> str:
 
 
 def method_words() -> dict[str, dict[str, Any]]:
-    """What the browser knows of each method: its words, rule, symbol, colour, and the range and both ends of its lenience."""
+    """What the browser gets of each method: words, rule, symbol, colour, and the range and the ends of the lenience."""
     words = ("title", "group", "sentence", "source", "default_lenience")
     return {
         name: {word: getattr(method, word) for word in words}
@@ -75,19 +75,19 @@ import(new URL(props.module, document.baseURI)).then(({ mount }) => mount(elemen
 
 
 class ScriptedHTML(gr.HTML):
-    """A component; a subclass names its markup, its style and its module.
+    """Base class. A subclass sets its markup, its style and its module.
 
-    The module exports `mount(element, { props, trigger, watch })`, which gradio calls once: `props` has the component's properties
-    and its value, `trigger` fires an event, `watch("value", …)` reports new values. The value is a string for the module, never
-    markup; None and "" are the empty component.
+    The module exports `mount(element, { props, trigger, watch })`, which gradio calls once. `props` has the component's properties
+    and its value, `trigger` fires an event, and `watch("value", …)` reports new values. The value is a string for the module, never
+    markup; None and "" stand for the empty component.
     """
 
     TEMPLATE: ClassVar[str]
     CSS: ClassVar[str]
     MODULE: ClassVar[str]
-    """Its path in `static/`, without the ending."""
+    """Path of the module in `static/`, without the extension."""
     OWN_EVENTS: ClassVar[tuple[str, ...]] = ()
-    """Events besides gradio's."""
+    """Events in addition to gradio's."""
 
     def __init__(self, value: str = "", **kwargs: Any) -> None:
         """Make a component; `kwargs` are further arguments of `gr.HTML`, and the module's props."""

@@ -1,7 +1,7 @@
 """The view of one run, and of several side by side.
 
-Their values are JSON lines, which grow by whole lines while runs stream. `static/trace_view/` and `static/compare_view/` draw them in
-the browser.
+Their values are JSON lines, to which whole lines are appended while runs stream. `static/trace_view/` and `static/compare_view/` draw
+them in the browser.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STYLES = (
 
 @cache
 def sources() -> dict[str, str | list[str]]:
-    """The addresses of the files of a saved page."""
+    """Addresses of the files that a saved page contains."""
     return {
         "template": served_address(STATIC / "trace_view/trace_view.html"),
         "styles": [served_address(STATIC / f"{name}.css") for name in STYLES],
@@ -42,9 +42,9 @@ def sources() -> dict[str, str | list[str]]:
 class TraceView(ScriptedHTML):
     """Shows one run from its trace, live or whole.
 
-    The value is the lines of a trace. A value that begins with the previous one appends to the view; any other value replaces it. The
-    view counts lines that it cannot read. `select` events have the pinned token: its index, from 0, and its text. `fork` events ask for
-    a fork (see `specviz.app.forks`), whose lines go into the prop `branch`; `unfork` events drop it.
+    The value is the lines of a trace. If a new value begins with the previous one, the view appends the new lines; otherwise it starts
+    again. It counts lines that it cannot read. A `select` event carries the index (from 0) and the text of the pinned token. A `fork`
+    event requests a fork (see `specviz.app.forks`), whose lines arrive in the prop `branch`; an `unfork` event drops it.
     """
 
     TEMPLATE = template("trace_view/trace_view")
@@ -65,8 +65,8 @@ class TraceView(ScriptedHTML):
         """Make a view.
 
         Args:
-            value: the first trace.
-            methods: replaces `method_words()`.
+            value: the initial trace.
+            methods: used in place of `method_words()`.
             keeps: whether a reloaded page shows the last run again.
             forks: whether `fork` events are answered.
             branch: the lines of the current fork.
@@ -86,7 +86,7 @@ class TraceView(ScriptedHTML):
 class CompareView(ScriptedHTML):
     """Shows several runs, live or whole: a pane for each, and a table.
 
-    The value is the lines of `specviz.serving.comparison`; it grows as that of `TraceView`.
+    The value is the lines of `specviz.serving.comparison`. Lines are appended to it as to that of `TraceView`.
     """
 
     TEMPLATE = template("compare_view/compare_view").replace("<!-- view -->", TraceView.TEMPLATE)

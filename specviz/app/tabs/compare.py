@@ -35,12 +35,12 @@ from specviz.serving.service import Service
 
 PREFIX = "compare-"
 TOKENS = 64
-"""First value of the most tokens to write: four panes take longer."""
+"""Initial limit on new tokens; lower than for one run, because four panes take longer."""
 
 
 @dataclass(frozen=True)
 class Compare:
-    """The tab's components that other modules read and set; a new number in `go` starts a run."""
+    """The tab's components that other modules read and set. Setting `go` to a new number starts a run."""
 
     settings: dict[str, Any]
     """The settings that all panes share, by the names of a `Request`; the pair comes first."""

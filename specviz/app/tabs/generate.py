@@ -102,7 +102,7 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     method.input(describe_method, method, about, **QUIET)
     wire_tracks(settings)
     wire_penalty(settings)
-    # Not `change`: when another run resets the choice, nothing must be fetched.
+    # Not `change`, since a new run resets the choice and must load no recorded run.
     recorded.input(
         lambda key: recorded_value(recordings, key, plays=True) if key else gr.skip(), recorded, view, **QUIET
     )
@@ -141,10 +141,10 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
 
 
 def _wire_forks(page: gr.Blocks, service: Service, view: TraceView) -> None:
-    """Answer the view's requests for forks; in each browser session the next fork ends the previous one."""
+    """Answer the view's requests for forks. In each browser session a new fork ends the previous one."""
     stops = Stops()
     latest: dict[str, Any] = {}
-    """The page's id of each session's fork: a late stop must not end the next fork."""
+    """Id of each session's latest fork, so that a late request to stop does not end the next fork."""
 
     def serve(request: gr.Request, event: gr.EventData) -> Iterator[dict[str, Any]]:
         stops.stop(request)

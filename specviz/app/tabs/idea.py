@@ -13,7 +13,7 @@ from specviz.errors import SpecvizError
 
 
 def wire_idea(race: Race, generate: Generate, tabs: gr.Tabs) -> None:
-    """Let the race open the tab One run: at a rejection, or for a prompt of the visitor's own."""
+    """Let the race open the tab One run: at a rejected draft token, or for the visitor's own prompt."""
 
     def explain(event: gr.SelectData) -> tuple[str, gr.Tabs]:
         index = event.index if isinstance(event.index, int) else 0

@@ -1,4 +1,4 @@
-"""The panes of the tab Compare methods: the settings of each in a column, and presets."""
+"""The panes of the tab Compare methods: one column of settings per pane, and presets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specviz.app.settings import CONTROLS
 
 @dataclass(frozen=True)
 class Preset:
-    """Panes that show one effect, with the other settings that it needs."""
+    """A set of panes that shows one effect, with the other settings that the effect needs."""
 
     title: str
     panes: tuple[Pane, ...]
@@ -27,7 +27,7 @@ class Preset:
 PRESETS = (
     Preset(
         "Lossless or not",
-        # Speculative decoding first: the others diverge from it by their rules. The verifier alone uses other coins.
+        # Every pane is compared with the first. `verifier_only` comes last, because it uses its uniforms differently.
         (Pane("speed", 0), Pane("speed", 0.5), Pane("cascade_tokenV3", 0), Pane("verifier_only", 0)),
     ),
     Preset(
@@ -58,7 +58,7 @@ PANE = ("method", "lenience", "draft_length")
 
 
 def pane_controls(number: int, pane: Pane, prefix: str) -> tuple[gr.Column, list[Component]]:
-    """The column of one pane, counted from 1, and its controls; `prefix` begins their ids."""
+    """The column and the controls of one pane, counted from 1. Their ids begin with `prefix`."""
     with gr.Column(min_width=260, elem_classes="specviz-pane") as column:
         name = f"{prefix}{number}-"
         with gr.Row(elem_classes="specviz-pair"):

@@ -1,4 +1,4 @@
-"""The tab Speed or quality: quality against cost for a pair, from each point down to its texts; recorded, or swept live."""
+"""The tab Speed or quality: a pair's quality against cost, from a recorded or a live sweep. A point opens its texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PREFIX = "tradeoff-"
 def tradeoff_tab(
     page: gr.Blocks, service: Service, compare: Compare, tabs: gr.Tabs, recorded: Recorded | None
 ) -> Component:
-    """Build the tab's content: `recorded` is shown at once; a chosen text is opened in `compare`, one of the `tabs`.
+    """Build the tab's content. It shows `recorded` at first; a chosen text opens in `compare`, one of the `tabs`.
 
     Returns the pair dropdown of a live sweep.
     """

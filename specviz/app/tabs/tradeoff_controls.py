@@ -1,4 +1,4 @@
-"""The controls of a sweep asked for on the page, and its limits."""
+"""The controls of a live sweep, and its limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specviz.errors import RequestError
 from specviz.serving.offer import offered_pairs
 
 MAX_METHODS, POINTS, ITEMS, TOKENS = 4, (2, 5), (8, 32), 24
-"""The most methods; ranges of leniences per method and of questions; tokens of a text. The largest sweep takes minutes on two cores."""
+"""Most methods; range of leniences per method; range of questions; tokens of a text. The largest sweep takes minutes on two cores."""
 
 
 def sweep_controls(prefix: str) -> tuple[tuple[gr.Button, gr.Button], list[Component]]:
@@ -41,10 +41,10 @@ def sweep_controls(prefix: str) -> tuple[tuple[gr.Button, gr.Button], list[Compo
 
 
 def plan_of(key: str, methods: list[str], points: float, temperature: float, limit: float) -> SweepGrid:
-    """The sweep of a pair that was asked for on the page.
+    """The plan of a live sweep.
 
     Raises:
-        RequestError: it is more than a visitor may ask for, or no method is chosen.
+        RequestError: the sweep exceeds a limit, or no method is chosen.
     """
     if key not in offered_pairs() or not 1 <= len(methods) <= MAX_METHODS:
         raise RequestError(f"Choose one to {MAX_METHODS} methods.")

@@ -1,4 +1,4 @@
-"""The events of the tab Speed or quality: what each changes in the session's state and on the page.
+"""The events of the tab Speed or quality. Each changes the session's state and returns updates of the page.
 
 The texts of a point are untrusted: they are shown as text only.
 """
@@ -34,22 +34,22 @@ from specviz.progress import Progress
 from specviz.serving.service import Service
 
 UPDATE_SECONDS = 1.0
-"""Least time between two drawings of a running sweep."""
+"""Shortest time between two drawings of a running sweep."""
 FIGURE_VERSION = "2"
-"""Raise it when the figure or its words change: it is part of the key of the cached first figure."""
+"""Part of the key of the cached first figure. Raise it when the figure or its words change."""
 NOTHING_RECORDED = "There is no recorded sweep in this copy of SpecViz; make one below."
 
 
 @dataclass
 class Showing:
-    """What one browser session looks at. Its events share it: the axes may change while a sweep runs.
+    """What one browser session is looking at. All its events share it, since the axes may change while a sweep runs.
 
     Attributes:
-        temperature, x, y: what the figure shows.
+        temperature, x, y: temperature and axes of the figure.
         is_live: whether it shows the session's own sweep, `live`, rather than the recorded one.
-        number: of live sweeps so far.
-        said, failure: a line below the figure, and one above it about what went wrong.
-        texts: of the chosen point.
+        number: number of live sweeps so far.
+        said, failure: the line below the figure, and the error above it.
+        texts: the texts of the chosen point.
     """
 
     temperature: float
@@ -96,7 +96,7 @@ class TradeoffEvents:
         )
 
     def first(self) -> str:
-        """`drawn` to begin with, cached: drawing would take half a second at every start."""
+        """The first value of `drawn`. Cached, because drawing would take half a second at every start."""
         recorded = self._recorded
         if recorded is None or recorded.folder is None:
             return self.drawn(self.start)
@@ -188,7 +188,7 @@ def _temperatures(offered: list[float], chosen: float) -> gr.Radio:
 
 
 def _progress_words(results: Results, plan: SweepGrid, state: str) -> str:
-    """How far a sweep is, as a sentence; `state` is what it does where it is not done."""
+    """A sentence about a sweep's progress. `state` says what an unfinished sweep is doing."""
     done = sum(point.samples for point in results.points)
     planned = sum(results.items * plan.trials_at(setting.temperature) for setting in plan.settings)
     return f"{'Done' if done >= planned else state}: {done} of {planned} texts."
@@ -197,7 +197,7 @@ def _progress_words(results: Results, plan: SweepGrid, state: str) -> str:
 def in_compare(text: Text, results: Results, temperature: float) -> list[Any]:
     """Updates for Compare's settings and panes: this text again, beside both models and lossless decoding."""
     plan = results.plan
-    rule = METHODS[OWN_RULE].expression  # a sweep has no other
+    rule = METHODS[OWN_RULE].expression  # a sweep uses the default rule
     settings: dict[str, Any] = {"pair": plan.pair, "prompt": text.item.prompt, "rule": rule}
     settings |= {name: each.default for name, each in ranged().items()}
     settings |= {"temperature": temperature, "max_new_tokens": plan.max_new_tokens, "seed": text.seed}

@@ -16,14 +16,14 @@ from specviz.app.link import Pane
 from specviz.core.methods import METHODS
 
 MAX_TEXTS = 50
-"""Texts of a point that its card goes through."""
+"""Most texts of a point on its card."""
 MAX_CHARACTERS = 400
-"""Of a text on the card."""
+"""Most characters of a text on the card."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text of the chosen point beside the verifier's own of the same item, and how to write it again."""
+    """A text of the chosen point, the verifier's text for the same item, and the settings to write it again."""
 
     pane: Pane
     item: Item
@@ -40,7 +40,7 @@ def finding(results: Results, temperature: float) -> list[str]:
 
 
 def source(results: Results, temperature: float) -> str:
-    """Where a figure comes from, for a picture of it."""
+    """The source of a figure, for saved pictures."""
     return (
         f"{results.drafter} → {results.verifier}, {results.items:,} items, temperature {temperature:g}, "
         "bars are 95\u00a0% intervals. SpecViz, after Narasimhan et al. (ICLR 2025)"
@@ -78,7 +78,7 @@ def asked(sweep: Recorded) -> list[list[str]]:
 
 
 def texts_of(sweep: Recorded, point: Point) -> list[Text]:
-    """The texts of a point, `MAX_TEXTS` at most, each beside the verifier's own of the same item and trial."""
+    """The texts of a point, `MAX_TEXTS` at most, each with the verifier's text for the same item and trial."""
     settings = sweep.results.plan.settings
     verifier = sweep.results.point(point.setting.temperature, "verifier_only")
     others = sweep.samples(settings.index(verifier.setting)) if verifier else []
@@ -91,7 +91,7 @@ def texts_of(sweep: Recorded, point: Point) -> list[Text]:
 
 
 def card(results: Results, point: Point, texts: list[Text]) -> dict[str, Any]:
-    """A point's card: up to four figures, each beside the verifier's own, and its texts.
+    """A point's card: up to four figures, each with the verifier's value, and the texts.
 
     It begins with the first text that differs from the verifier's.
     """

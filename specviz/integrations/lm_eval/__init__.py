@@ -1,4 +1,4 @@
-"""lm-evaluation-harness: a pair and a method as one of its models, its tasks as the items of a sweep."""
+"""lm-evaluation-harness: offers a pair and a method as a model, and takes tasks as the items of a sweep."""
 
 from specviz.errors import SpecvizError
 

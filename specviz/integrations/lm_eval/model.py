@@ -28,17 +28,17 @@ from specviz.progress import Progress, silent
 from specviz.schema.settings import Request
 
 _TOKEN_LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-"""A task's names for the maximum of new tokens; the first one given counts."""
+"""Names that tasks use for the maximum of new tokens. The first one that is given counts."""
 _SAMPLING = (*SamplingParameters._fields, "repetition_penalty")
-"""A task's names for the sampling parameters."""
+"""Names that tasks use for the sampling parameters."""
 
 
 @register_model("specviz")
 class HarnessModel(TemplateLM):
     """A pair and a method, as a model of lm-evaluation-harness.
 
-    The engine generates texts. A likelihood is that of the method's target distribution pi: with `verifier_only`, or
-    `speed` at lenience 0, the verifier's own; with a cascade, that of the text which the cascade would write.
+    The engine generates texts. Likelihoods are those under the method's target distribution pi. With `verifier_only`, and
+    with `speed` at lenience 0, pi is the verifier's distribution.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class HarnessModel(TemplateLM):
 
         Args:
             pair: a loaded pair, or a key of the registry.
-            temperature: of tasks that set none, and of likelihoods, which take 1 instead of 0.
+            temperature: used for tasks that set none, and for likelihoods, for which 0 is replaced by 1.
             seed: request n of a call, counted from 0, has seed + n.
             max_gen_toks: maximum of new tokens, for tasks that set none.
             max_sequences: maximum number of concurrent sequences.
@@ -86,7 +86,7 @@ class HarnessModel(TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
-        """The id that stands for an empty context: beginning of text if there is one, else end of text."""
+        """The id that replaces an empty context: beginning of text if there is one, else end of text."""
         beginning = self.tokenizer.bos_token_id
         return self.eot_token_id if beginning is None else beginning
 
@@ -96,7 +96,7 @@ class HarnessModel(TemplateLM):
         return self.pair.key
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        """Ids of a text; a beginning-of-text token is not added to one that begins with it."""
+        """Ids of a text. No beginning-of-text token is added if the text already begins with it."""
         if add_special_tokens is None:
             marker = self.tokenizer.bos_token
             add_special_tokens = not (marker and string.startswith(marker))
@@ -119,7 +119,7 @@ class HarnessModel(TemplateLM):
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Continue every context, in order, up to the first of its stop texts.
 
-        A context too long for the answer is cut from the left.
+        A context that leaves too little space for the answer is truncated on the left.
 
         Raises:
             RequestError: a task asks for something that is not supported, such as beams.
@@ -151,7 +151,7 @@ class HarnessModel(TemplateLM):
         return [texts[number] for number in range(len(asked))]
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Natural log-likelihood of whole texts; longer ones are read in windows of the context length.
+        """Natural log-likelihood of whole texts. Texts longer than the context are read in windows.
 
         Raises:
             StoppedError: `stop` was set.
@@ -191,7 +191,7 @@ class HarnessModel(TemplateLM):
         }
         readings = [read_logits(self.pair, name, context, continuation) for name in needed if needed[name]]
         total, best, done = 0.0, True, 0
-        for logits in zip(*readings, strict=True):  # [n, V] of some positions at a time
+        for logits in zip(*readings, strict=True):  # [n, V], a few positions at a time
             target = target_distribution(
                 method.name,
                 logits[0],

@@ -1,4 +1,4 @@
-"""Tasks of lm-evaluation-harness: how they are loaded, and a task as the items of a sweep."""
+"""Tasks of lm-evaluation-harness: loads them, and turns a task into the items of a sweep."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from specviz.models.pair import ModelPair
 from specviz.models.tokenizer import in_template
 
 SOURCE = "lm-eval:"
-"""Prefix of a task's name where the items of a sweep are named."""
+"""Prefix of a task's name, if a sweep takes its items from a task."""
 _FEWSHOT_SEED = 1234
-"""The harness's default, so that it chooses the same examples."""
+"""The harness's default seed, so that the same examples are chosen."""
 
 
 def load_tasks(
@@ -33,11 +33,11 @@ def load_tasks(
     """Load tasks for `lm_eval.evaluator.evaluate`.
 
     Args:
-        names: of tasks, groups or tags.
+        names: names of tasks, groups or tags.
         include_path: a folder with tasks of your own.
-        num_fewshot: examples in each prompt, except where a task says 0; None takes each task's own number.
+        num_fewshot: number of examples in each prompt, except for tasks that say 0; None takes each task's own number.
         generation: generation arguments that override the tasks' own.
-        runs_code: whether tasks may run code that a model wrote, on this machine.
+        runs_code: whether tasks may run code on this machine that a model wrote.
 
     Raises:
         RequestError: there is no such task or folder, or a task is multimodal, or would run code without consent.
@@ -65,7 +65,7 @@ def _load(names: Sequence[str], include_path: str | Path | None) -> dict[str, An
     listed = ", ".join(names)
     try:
         manager = TaskManager(include_path=include_path, include_defaults=include_path is None)
-        # Listing the harness's own tasks takes seconds: only if they are asked for.
+        # Listing the harness's own tasks takes seconds, so only if they are needed.
         if include_path and not set(names) <= set(manager.all_subtasks):
             manager = TaskManager(include_path=include_path)
         if unknown := [name for name in names if name not in manager.all_tasks]:
@@ -77,7 +77,7 @@ def _load(names: Sequence[str], include_path: str | Path | None) -> dict[str, An
         raise SpecvizError(
             f"To load {listed} takes the package {error.name}, which is not installed."
         ) from error
-    except Exception as error:  # data sets and tasks bring errors of many kinds
+    except Exception as error:  # data sets and tasks raise errors of many types
         raise SpecvizError(
             f"{listed} could not be loaded ({type(error).__name__}): its data set is neither on this machine nor "
             "within reach, or the task's file is wrong."
@@ -89,7 +89,7 @@ class TaskItems(Items):
 
     Attributes:
         name: "lm-eval:TASK".
-        items: one for each document, with the whole prompt, chat template included.
+        items: one per document, with the whole prompt, including the chat template.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class TaskItems(Items):
             include_path, runs_code: as in `load_tasks`.
 
         Raises:
-            RequestError: a malformed name, no such task, or one whose answers are not texts that can be scored one by one.
+            RequestError: the name is malformed, there is no such task, or its answers cannot be scored one by one as texts.
             SpecvizError: its data set or a package is missing.
         """
         task = name.removeprefix(SOURCE)
@@ -145,7 +145,7 @@ class TaskItems(Items):
         """The score of an answer to item `index`, from 0 to 1: the task's first metric, after its first filter.
 
         Raises:
-            RequestError: the metric is not of that kind.
+            RequestError: the metric is not a number from 0 to 1.
         """
         metric, value = self._measure(index, text)
         if value is None or not 0 <= value <= 1:
@@ -156,13 +156,13 @@ class TaskItems(Items):
         target = self._task.doc_to_target(instance.doc)
         answers = target if isinstance(target, list) else [target]
         prompt, marker = instance.args[0], pair.tokenizer.bos_token
-        # A tokenizer that adds the beginning-of-text token itself would double it.
+        # The tokenizer may add the beginning-of-text token itself, and then there would be two.
         if marker and pair.tokenizer("")["input_ids"][:1] == [pair.tokenizer.bos_token_id]:
             prompt = prompt.removeprefix(marker)
         return Item(f"{task}-{instance.doc_id}", task, prompt, tuple(map(str, answers)), raw=True)
 
     def _measure(self, index: int, text: str) -> tuple[str, float | None]:
-        """The name of the metric, and its value for an answer; None if it is no number."""
+        """The name of the metric, and its value for an answer; None if it is not a number."""
         instance = self._instances[index]
         answer = replace(instance, resps=[cut_at_stop(text, stop_texts(instance.args[1]))], filtered_resps={})
         # A private attribute: the public `Task.apply_filters` filters the task's own instances.
@@ -171,14 +171,14 @@ class TaskItems(Items):
             ensemble.apply([answer])
             metrics = self._task.process_results(answer.doc, [answer.filtered_resps[ensemble.name]])
             metric, value = next(iter(metrics.items()))
-        except Exception as error:  # a task brings code of its own
+        except Exception as error:  # a task has its own code
             raise SpecvizError(f"{self.name} could not score an answer: choose another task.") from error
         is_number = hasattr(value, "__float__") and not isinstance(value, str)
         return metric, float(value) if is_number else None
 
 
 def chat_text(pair: ModelPair, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-    """A conversation as text, up to where the answer begins, or goes on.
+    """A conversation as text, up to the point at which the answer begins or continues.
 
     Raises:
         RequestError: the pair is no chat model, or its template does not accept such a conversation.

@@ -1,6 +1,6 @@
 """The benchmark: for every prompt, temperature and repetition all contenders run in turn, in an order that rotates.
 
-Whatever else the machine does then slows all alike, and a ratio is taken between runs that share prompt, temperature and
+So other work on the machine slows all contenders alike. A ratio compares two runs with the same prompt, temperature and
 repetition.
 """
 
@@ -43,7 +43,7 @@ from specviz.tools.templates import NONE, Rows, table
 
 _TRIALS = 2
 _READ_BYTES, _READS = 1 << 28, 25
-"""Buffer size of the bandwidth probe, and how often it is read."""
+"""Buffer size of the bandwidth probe in bytes, and number of reads."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class BenchmarkOptions:
     """What to measure.
 
     Attributes:
-        pair: a key of the registry; or `shape`, two names of `specviz.tools.bench.shapes`.
+        pair: a key of the registry. `shape` replaces it: two names of `specviz.tools.bench.shapes`.
         contenders: keys; empty for all.
         tokens: new tokens of every run.
-        prompts: number of held-out prompts, their kinds in turn.
+        prompts: number of held-out prompts, whose kinds alternate.
         draft_length: K of all contenders that draft a fixed number of tokens.
         sequences: concurrent sequences of the batch contenders.
 
@@ -83,13 +83,13 @@ class BenchmarkOptions:
 
 
 def _held_out() -> list[str]:
-    """Held-out prompts, their kinds in turn."""
+    """Held-out prompts, whose kinds alternate."""
     return [text for texts in zip(*held_out_by_kind().values(), strict=False) for text in texts]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A contender's run: its title in tables, and what it shares with the runs that it is compared with."""
+    """One run of a contender, with the prompt, temperature and repetition by which runs are compared."""
 
     contender: str
     prompt: int
@@ -99,7 +99,7 @@ class Run:
 
     @property
     def key(self) -> tuple[int, float, int]:
-        """What two runs must share to be compared."""
+        """Two runs are compared only if their keys are equal."""
         return self.prompt, self.temperature, self.repetition
 
     @property
@@ -109,13 +109,13 @@ class Run:
 
 
 class Benchmark:
-    """A benchmark; what it has measured is kept when it is stopped.
+    """A benchmark. If it is stopped, its results so far remain.
 
     Attributes:
-        about: what was measured where, in words.
+        about: a description of what was measured, and on which machine.
         runs: all runs so far.
-        notes: sentences on contenders that were left out, and on one forward pass.
-        complete: whether it was not stopped.
+        notes: sentences about contenders that were left out, and about one forward pass.
+        complete: whether it ran to its end.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Benchmark:
     # --- measuring
 
     def measure(self) -> None:
-        """Run all contenders, or until asked to stop.
+        """Run all contenders, until done or stopped.
 
         Raises:
             SpecvizError: one of this project's contenders failed.
@@ -176,7 +176,7 @@ class Benchmark:
         self._progress(1.0, "Measured" if self.complete else "Stopped")
 
     def _warm_up(self, contender: Contender) -> None:
-        """Run a contender once at each temperature. On a CPU, others get the number of threads that is fastest."""
+        """Run a contender once at each temperature. On a CPU, other projects' contenders get the fastest number of threads."""
         longest = max(self._prompts, key=len)
         for temperature in self._options.temperatures:
             request = self._request(longest, temperature)
@@ -212,7 +212,7 @@ class Benchmark:
         )
 
     def _write(self, contender: Contender, request: Request) -> Measured | None:
-        """One run; None if another project's contender broke off, which takes part no more."""
+        """One run. None if another project's contender failed; it is then left out."""
         if self._stop.is_set():
             raise StoppedError("Stopped.")
         if contender not in self._present:
@@ -230,7 +230,7 @@ class Benchmark:
     # --- reporting
 
     def rows(self) -> Rows:
-        """The table: a row for each temperature and contender; medians, and quartiles in brackets."""
+        """The table: one row per temperature and contender, with medians, and quartiles in brackets."""
         head = ["temperature", "contender", "tokens/s", f"÷ {VERIFIER_ALONE}", f"÷ {GENERATE}"]
         rows: Rows = [(*head, "accepted", "first token, ms", "greedy texts equal")]
         temperatures, titles = (
@@ -255,18 +255,18 @@ class Benchmark:
         return rows
 
     def _pairs(self, runs: list[Run], other: str) -> list[tuple[Run, Run]]:
-        """Each run with the other contender's of the same prompt, temperature and repetition."""
+        """Pairs of a run and the other contender's run with the same prompt, temperature and repetition."""
         others = {run.key: run for run in self.runs if run.contender == other}
         return [(run, others[run.key]) for run in runs if run.key in others]
 
     def _equal_texts(self, runs: list[Run]) -> str:
-        """How many texts are the verifier's own."""
+        """A sentence that says how many texts equal the verifier's own."""
         pairs = [(one.measured, other.measured) for one, other in self._pairs(runs, VERIFIER_ALONE)]
         equal = [one.token_ids == other.token_ids for one, other in pairs if one.token_ids is not None]
         return f"{sum(equal)} of {len(equal)}" if equal else NONE
 
     def sentences(self) -> list[str]:
-        """What stands below the table."""
+        """The sentences below the table."""
         return self.notes if self.complete else ["Incomplete: stopped before the end.", *self.notes]
 
     def markdown(self) -> str:
@@ -296,7 +296,7 @@ def _spread(values: list[float], form: str = ".2f") -> str:
 
 
 def load_bed(options: BenchmarkOptions, progress: Progress) -> Bed:
-    """Load the pair twice, as this project uses it and as transformers does.
+    """Load the pair twice: as this project does, and as transformers does.
 
     Raises:
         PairError, RequestError: it cannot be loaded.
@@ -315,7 +315,7 @@ def load_bed(options: BenchmarkOptions, progress: Progress) -> Bed:
 
 @torch.inference_mode()
 def _one_token(bed: Bed, prompt: list[int]) -> str:
-    """A sentence on the verifier's forward pass over one token, beside reads of a buffer larger than any cache."""
+    """A sentence that compares the verifier's forward pass over one token with reads of a buffer larger than any cache."""
     torch.set_num_threads(bed.threads)
     device, model, count = bed.device, bed.ours.verifier_model, len(prompt)
     runner: Any = model.runner(bed.ours.vocabulary_size, beside=True)
@@ -324,7 +324,7 @@ def _one_token(bed: Bed, prompt: list[int]) -> str:
     runner.admit([runner], count + 32)
     ids, positions = torch.tensor([prompt], device=device), torch.arange(count + 1, device=device)[None]
     runner.read(ids, positions[:, :count], visible=count)
-    buffer = torch.ones(_READ_BYTES // (4 * 4096), 4096, device=device)  # of four bytes each
+    buffer = torch.ones(_READ_BYTES // (4 * 4096), 4096, device=device)  # float32: four bytes each
     vector = torch.ones(4096, device=device)
 
     def forward() -> None:

@@ -1,6 +1,6 @@
 """Contenders of a benchmark: this project's methods, transformers' `generate`, flashspec and llama.cpp.
 
-A contender continues token ids by as many new ones as asked for. None stops at the end-of-text token, so all write
+A contender continues token ids by a given number of new ids. No contender stops at the end-of-text token, so all write
 equally many. flashspec and llama-cpp-python are optional; only their own contenders import them.
 """
 
@@ -25,14 +25,14 @@ from specviz.runtime.memory import synchronize
 from specviz.schema.settings import AUTO, Request
 
 VERIFIER_ALONE, GENERATE = "verifier alone", "transformers generate"
-"""Titles of the contenders that all others are divided by."""
+"""Titles of the contenders to which all others are compared."""
 LENIENCE = METHODS["cascade_tokenV3"].default_lenience
-"""Of Token V3 in a benchmark."""
+"""Lenience of Token V3 in a benchmark."""
 _LLAMA_CPP_POSITIONS = 2048
 
 
 def timed(device: torch.device, call: Callable[[], Any]) -> tuple[Any, float]:
-    """What a call returns, and its seconds from one idle moment of the device to the next."""
+    """The result of a call, and its seconds. The device is idle at the start and at the end of the measurement."""
     synchronize(device)
     begin = time.perf_counter()
     found = call()
@@ -45,11 +45,11 @@ class Measured:
     """One run of a contender.
 
     Attributes:
-        tokens: number of new tokens, of all sequences together.
-        seconds: from the call to its end, prefill included.
-        token_ids: the new ids of the request's own sequence; None where they are no text.
-        first_token_seconds: from the call to the first new id; None where nothing streams.
-        examined, accepted: draft tokens; 0 where a contender has none or does not tell.
+        tokens: number of new tokens of all sequences together.
+        seconds: seconds of the call, including prefill.
+        token_ids: the new ids of the request's own sequence; None if they are not a text.
+        first_token_seconds: seconds from the call to the first new id; None if the contender does not stream.
+        examined, accepted: numbers of draft tokens; 0 if a contender has none or does not report them.
     """
 
     tokens: int
@@ -67,9 +67,9 @@ class Contender:
     Attributes:
         key: its name on the command line.
         title: its name in tables.
-        write: runs a request; raises ImportError or SpecvizError where it cannot be run here.
-        ours: whether it is this project's.
-        threads: on a CPU; None for all of the budget.
+        write: runs a request; raises ImportError or SpecvizError if the contender cannot run here.
+        ours: whether the contender is this project's.
+        threads: number of threads on a CPU; None for all that are allowed.
     """
 
     key: str
@@ -84,7 +84,7 @@ class Bed:
     """The pair that all contenders run on: `ours` as this project loads it, `plain` as transformers does.
 
     Attributes:
-        threads: the most that a contender may use.
+        threads: most threads that a contender may use.
         draft_length: K of all contenders that draft a fixed number of tokens.
         others: prompts of the further sequences that are written concurrently, each a list of token ids.
     """
@@ -101,7 +101,7 @@ class Bed:
         self.ours = replace(self.ours, eos_token_ids=frozenset())
         self.engine = Engine(self.ours)
         for model in (self.plain.drafter, self.plain.verifier):
-            model.generation_config = GenerationConfig()  # a checkpoint's own may have a repetition penalty
+            model.generation_config = GenerationConfig()  # the checkpoint's own may have a repetition penalty
         weight: Any = self.plain.verifier.get_input_embeddings().weight
         self.device: torch.device = weight.device
         self.dtype = str(self.plain.dtype).removeprefix("torch.")
@@ -121,7 +121,7 @@ class Bed:
 
     @cached_property
     def llama(self) -> Any:
-        """llama.cpp's model, of the embedded verifier's GGUF file."""
+        """llama.cpp's model, loaded from the embedded verifier's GGUF file."""
         import llama_cpp
 
         return llama_cpp.Llama(str(smollm2.gguf_file()), n_ctx=_LLAMA_CPP_POSITIONS, verbose=False)
@@ -174,7 +174,7 @@ def _single(bed: Bed, options: dict[str, Any], request: Request) -> Measured:
 
 
 def _batch(bed: Bed, options: dict[str, Any], request: Request) -> Measured:
-    """The request's sequence and the bed's others at once."""
+    """The request's sequence and the bed's other sequences in one batch."""
     first = replace(request, **options)
     requests = [first, *(replace(first, token_ids=ids) for ids in bed.others)]
     runs, seconds = timed(bed.device, lambda: bed.engine.generate(requests))
@@ -185,7 +185,7 @@ def _batch(bed: Bed, options: dict[str, Any], request: Request) -> Measured:
 
 
 class _Arrivals:
-    """A streamer of transformers that notes when ids come; the prompt comes first."""
+    """A streamer for transformers that records when ids arrive. The prompt arrives first."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -198,7 +198,7 @@ class _Arrivals:
 
 
 def _generate(bed: Bed, request: Request, assistant: Any = None, cache: str | None = None) -> Measured:
-    """`generate`, perhaps with an assistant model or another kind of cache."""
+    """`generate`, optionally with an assistant model or another kind of cache."""
     from transformers import GenerationConfig
 
     sampled = request.temperature > 0
@@ -234,7 +234,7 @@ def _compiled(bed: Bed, request: Request) -> Measured:
 def _assisted(bed: Bed, request: Request) -> Measured:
     """`generate` with the drafter as assistant model, K tokens a round."""
     drafter = bed.plain.drafter
-    config: Any = drafter.generation_config  # of the assistant: transformers reads the draft's settings there
+    config: Any = drafter.generation_config  # the assistant's: it has the drafting settings
     config.num_assistant_tokens = bed.draft_length
     config.num_assistant_tokens_schedule = "constant"
     config.assistant_confidence_threshold = 0.0
@@ -270,7 +270,7 @@ def _flashspec(bed: Bed, request: Request) -> Measured:
 
 
 def _llama_cpp(bed: Bed, request: Request) -> Measured:
-    """The verifier alone, by `Llama.generate`, the loop that its chat runs."""
+    """The verifier alone, with `Llama.generate`, the loop that llama-cpp-python's chat uses."""
     model, begin = _ready_llama(bed), time.perf_counter()
     model.set_seed(request.seed)
     written: list[int] = []
@@ -285,7 +285,7 @@ def _llama_cpp(bed: Bed, request: Request) -> Measured:
 
 
 def _llama_cpp_evaluation(bed: Bed, request: Request) -> Measured:
-    """Forward passes of the verifier alone, by `Llama.eval`: the prompt, then a token at a time, and no sampling."""
+    """Forward passes of the verifier alone, with `Llama.eval`: the prompt, then one token at a time, without sampling."""
     model, prompt, count = _ready_llama(bed), list(request.token_ids or ()), request.max_new_tokens
     begin = time.perf_counter()
     model.eval(prompt)
@@ -296,7 +296,7 @@ def _llama_cpp_evaluation(bed: Bed, request: Request) -> Measured:
 
 
 def _ready_llama(bed: Bed) -> Any:
-    """llama.cpp's model with an empty cache, on as many threads as torch has now."""
+    """llama.cpp's model with an empty cache and torch's current number of threads."""
     import llama_cpp
 
     if bed.device.type != "cpu" or bed.plain.verifier_name != smollm2.MODEL_NAME:

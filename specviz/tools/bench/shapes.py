@@ -1,4 +1,4 @@
-"""Pairs with random weights at real models' shapes: measures the cost of a pair without downloading it.
+"""Pairs with random weights in the shapes of real models, to measure the cost of a pair without downloading it.
 
 Layers, widths, heads and vocabularies are those of the models' public configs; weights and tokenizer are not. Such a
 pair writes nonsense, but reads as many bytes a round as the real one. Its acceptance rate grows with the temperature:
@@ -51,18 +51,18 @@ SHAPES: dict[str, dict[str, Any]] = {
     "llama-3.1-8b": _shape("llama", (4096, 32, 32, 8, 14336), 128256, 5e5, tied=False),
     "tiny": _shape("qwen2", (64, 2, 4, 2, 128), 512),
 }
-"""Shapes by name: a family of transformers, and arguments of its config; "tiny" is for trying out."""
+"""Shapes by name: a family of transformers, and arguments of its config; "tiny" is for quick trials."""
 
 
 def shape_pair(drafter: str, verifier: str, device: torch.device, dtype: torch.dtype) -> ModelPair:
     """A pair of two shapes with seeded random weights, made on the device itself.
 
-    Both get the smaller of the two vocabularies, so that every contender can verify one with the other (those of
+    Both models get the smaller of the two vocabularies, so that every contender can run the pair (the vocabularies of
     real pairs differ by padding).
 
     Raises:
         RequestError: no such shape.
-        PairError: memory is too small.
+        PairError: there is not enough memory.
     """
     for name in (drafter, verifier):
         if name not in SHAPES:
@@ -81,7 +81,7 @@ def shape_pair(drafter: str, verifier: str, device: torch.device, dtype: torch.d
 
 
 def tuned_twin(pair: ModelPair, tune: Callable[[Any], None]) -> ModelPair:
-    """The pair with `tune` called on modules of its own, which share all weights."""
+    """A copy of the pair on whose models `tune` was called. The copy shares all weights."""
 
     def twin(model: PreTrainedModel) -> Model:
         shared: dict[int, Any] = {id(each): each for each in (*model.parameters(), *model.buffers())}
@@ -112,7 +112,7 @@ def _random_model(
 
 
 def _tokenizer(size: int) -> PreTrainedTokenizerBase:
-    """Encodes bytes; all other ids have a name only."""
+    """A tokenizer that encodes bytes. All other ids only have a name."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

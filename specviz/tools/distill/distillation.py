@@ -1,6 +1,6 @@
 """Distillation of a drafter: the verifier writes texts, a student is trained on its distributions, the pair is measured.
 
-Everything is kept in one directory, and every file is written whole or not at all, so that an interrupted distillation resumes.
+All files are in one directory. Each is written completely or not at all, so that an interrupted distillation can resume.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from specviz.tools.distill.training import Training, TrainingBatches
 from specviz.tools.machine import describe_machine
 
 _FILE_BYTES = 9_000_000
-"""Maximum size of a file of weights, so that a git push to a Space accepts it."""
+"""Maximum size of a file of weights, in bytes. A Space accepts such files in a git push."""
 _CARD = Path(__file__).with_name("model_card.md.j2")
 
 
@@ -57,12 +57,12 @@ class Distillation:
         self._progress, self._stop = progress, stop or threading.Event()
 
     def run(self) -> dict[str, Any]:
-        """Do what is left to do; returns the report, which is saved beside the student's weights.
+        """Do the remaining work. Returns the report, which is saved with the student's weights.
 
         Raises:
             RequestError: the directory holds a distillation with other settings, or `start` or `texts` cannot be read.
             StoppedError: `stop` was set.
-            PairError, EngineError: as in loading and generating.
+            PairError, EngineError: raised by loading and generating.
         """
         settings, directory = self._settings, self._directory
         teacher: Any
@@ -70,7 +70,7 @@ class Distillation:
             settings.verifier, device=self._device, dtype="float32", prepack=False
         )
         known = min(len(tokenizer), teacher.get_output_embeddings().weight.shape[0])
-        # Inputs are read before anything is written or takes hours.
+        # Inputs are read first, so that errors show before hours of work.
         begun = read_drafter(Path(settings.start), teacher, known) if settings.start else None
         given = sum((Texts.read(Path(folder), known) for folder in settings.texts), Texts([], []))
         settings.save(directory)
@@ -81,7 +81,7 @@ class Distillation:
         kept = torch.arange(known) if vocabulary is None else vocabulary.kept
         # The student copies the verifier's weights before those are rounded.
         student = begun[0] if begun else make_student(teacher, settings.layers, kept)
-        release_memory()  # reference cycles hold the pair that wrote, and training needs its memory
+        release_memory()  # reference cycles still hold the pair that wrote the texts, and training needs the memory
         batches = TrainingBatches(settings, texts, teacher.to(_fast_dtype(teacher.device)), kept, vocabulary)
         student, figures = Training(settings, directory, student, batches).run(self._progress, self._stop)
         report = {
@@ -101,7 +101,7 @@ class Distillation:
     def _finish(
         self, student: Any, vocabulary: SmallVocabulary | None, report: dict[str, Any]
     ) -> dict[str, Any]:
-        """Store the student, measure it as users load it, and write its report and its card."""
+        """Store the student, load it as users do and measure it, and write its report and its card."""
         settings = self._settings
         self._progress(0.9, "Measuring the drafter")
         partial, final = self._directory / "student.part", self._directory / "student"
@@ -126,7 +126,7 @@ class Distillation:
         return report
 
     def _write_texts(self, tokens: int) -> Texts:
-        """At least `tokens` tokens of text by the verifier, in files; existing files are read."""
+        """At least `tokens` tokens of text by the verifier. Reads the existing files and writes what is missing."""
         settings = self._settings
         pair = load_pair(settings.verifier, device=self._device)
         folder = self._directory / "texts"
@@ -158,10 +158,10 @@ class Distillation:
 
 
 def read_drafter(folder: Path, verifier: Any, known: int) -> tuple[Any, SmallVocabulary | None]:
-    """A float32 drafter in a folder, to continue from, and its vocabulary; it must be over the verifier's `known` tokens.
+    """Read a float32 drafter to continue from, and its vocabulary. Its ids must be among the verifier's first `known` ids.
 
     Raises:
-        RequestError: there is none, or it has another tokenizer.
+        RequestError: the folder has no drafter, or the drafter has another tokenizer.
     """
     try:
         with quiet_transformers:
@@ -182,14 +182,14 @@ def read_drafter(folder: Path, verifier: Any, known: int) -> tuple[Any, SmallVoc
 
 
 def _earlier_rates(folder: str) -> dict[str, float]:
-    """Acceptance rates of the drafter that was continued from, as its report has them; {} without one."""
+    """Acceptance rates of the drafter that training continued from, as in its report; {} if it has none."""
     with suppress(OSError, ValueError, KeyError):
         return dict(json.loads((Path(folder) / "report.json").read_text(encoding="utf-8"))["held_out"])
     return {}
 
 
 def _fast_dtype(device: torch.device) -> torch.dtype:
-    """bfloat16 where the device multiplies faster in it, on a CPU by a short trial; otherwise float32."""
+    """bfloat16 if the device multiplies faster in it (on a CPU, a short trial decides), otherwise float32."""
     if device.type == "cuda":
         return torch.bfloat16 if dtype_name("auto", device) == "bfloat16" else torch.float32
     half, whole = (torch.ones(512, 512, dtype=dtype) for dtype in (torch.bfloat16, torch.float32))

@@ -1,4 +1,4 @@
-"""Prompts: those held out for measuring, and those made from templates to train on.
+"""Prompts: held-out prompts for measuring, and prompts made from templates for training.
 
 There are seven kinds: facts, stories, code, arithmetic, lists, rewriting, dialogue.
 """
@@ -16,11 +16,11 @@ from specviz.resources import ASSETS
 _FILE = ASSETS / "prompts.json"
 _SLOT = re.compile(r"\{([^{}]+)\}")
 _REPEATED = ("name", "items")
-"""Slots that have one value throughout a prompt; every other occurrence gets a value of its own."""
+"""Slots that have the same value everywhere in a prompt. Each occurrence of another slot gets its own value."""
 _NEAR = 0.75
-"""From this share of common words on, a made prompt is too near a held-out one."""
+"""A made prompt that shares at least this share of its words with a held-out prompt is too similar."""
 _TRIES = 1000
-"""After so many tries without a new prompt the templates are exhausted."""
+"""After this many tries without a new prompt, the templates count as exhausted."""
 
 
 def held_out_by_kind() -> dict[str, list[str]]:
@@ -34,7 +34,7 @@ def held_out_prompts() -> list[str]:
 
 
 def made_prompts(draw: random.Random) -> Iterator[str]:
-    """Distinct prompts from templates, each kind equally often; none is near a held-out one or asks a built-in question."""
+    """Distinct prompts from templates, each kind equally often. None is similar to a held-out prompt or asks a built-in question."""
     made = _read()
     kinds = list(made["templates"].values())
     held_out = [_words(prompt) for prompt in held_out_prompts()]

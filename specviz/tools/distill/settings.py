@@ -17,7 +17,7 @@ class DistillationSettings:
 
     Attributes:
         verifier: key of the pair whose verifier is the teacher.
-        layers: indices of the verifier's layers that initialise the student; negative ones count from the end.
+        layers: indices of the verifier's layers that initialise the student; negative indices count from the end.
         vocabulary: size of the student's vocabulary; 0 is the verifier's.
         start: folder of a drafter to continue from, with its own layers and vocabulary; "" starts from the verifier's weights.
         texts: folders of training texts (`Texts.read`).
@@ -28,7 +28,7 @@ class DistillationSettings:
         batch_tokens: tokens of one optimizer step, padding included.
         learning_rate: peak learning rate.
         four_bits: train with matrices rounded to Q4_1, the format in which they are then stored; otherwise Q8_0.
-        seed: of everything random.
+        seed: seed of everything random.
         remember_gigabytes: memory for the verifier's hidden states, so that later epochs reuse them.
     """
 
@@ -53,10 +53,10 @@ class DistillationSettings:
         return "Q4_1" if self.four_bits else "Q8_0"
 
     def save(self, directory: Path) -> None:
-        """Write the settings to `directory`, which is made if necessary.
+        """Write the settings to `directory`, which is created if necessary.
 
         Raises:
-            RequestError: it holds a distillation with other settings.
+            RequestError: the directory has a distillation with other settings.
         """
         path, text = directory / "plan.json", json.dumps(asdict(self), indent=2) + "\n"
         if path.exists() and path.read_text(encoding="utf-8") != text:

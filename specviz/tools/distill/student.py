@@ -59,8 +59,8 @@ def loss_gradient(scores: Tensor, p: Tensor, sharpness: float) -> tuple[Tensor, 
     """The gradient of the loss in the student's logits `scores` [n, N], and the acceptance rate of lossless decoding, a scalar.
 
     The loss is (1 − sharpness)·KL(p ‖ q) + sharpness·TV(q, p), the mean over n positions; `p` is [n, N]. The acceptance
-    rate is 1 − TV (Leviathan et al. 2023, corollary 3.6); KL learns faster while q is far from p. The closed form saves
-    passes over [n, N] numbers, which dominate a step on a CPU.
+    rate is 1 − TV (Leviathan et al. 2023, corollary 3.6), but KL learns faster while q is far from p. The closed form saves
+    passes over [n, N] numbers, which take most of a step on a CPU.
     """
     q = scores.softmax(-1)
     low = torch.where(q < p, q, 0.0)  # where q is below p, a draft token is always accepted
@@ -70,7 +70,7 @@ def loss_gradient(scores: Tensor, p: Tensor, sharpness: float) -> tuple[Tensor, 
 
 
 def round_to_four_bits(weight: Tensor) -> Tensor:
-    """`weight` [..., n·32] after a round trip through Q4_1: in each block 16 levels between its minimum and maximum."""
+    """`weight` [..., n·32] after a round trip through Q4_1: each block has 16 levels between its minimum and maximum."""
     blocks = weight.unflatten(-1, (-1, BLOCK))
     least, greatest = torch.aminmax(blocks, dim=-1, keepdim=True)
     scale = ((greatest - least) / 15).half().float()

@@ -1,4 +1,4 @@
-"""Training texts: a verifier's answers to prompts from templates, and to user turns that it writes itself.
+"""Training texts: a verifier's answers to prompts from templates, and to user turns that the verifier writes.
 
 User turns are sampled after the chat template's user header, as in Magpie (Xu et al. 2024).
 """
@@ -25,15 +25,15 @@ from specviz.schema.trace import Run
 from specviz.tools.distill.prompts import made_prompts
 
 _TEMPERATURES = (1.0, 1.0, 0.7, 0.0)
-"""Temperatures of the answers, in turn."""
+"""Temperatures of the answers, used in turn."""
 _USER_TOKENS = 48
-"""A longer user turn is discarded."""
+"""Maximum length of a user turn in tokens. Longer turns are discarded."""
 _MARK = "\u2603"
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Sequences of ids, and the index in each at which the verifier's own text starts."""
+    """Sequences of ids, with the index at which the verifier's own text starts in each."""
 
     sequences: list[list[int]]
     starts: list[int]
@@ -44,11 +44,11 @@ class Texts:
         return sum(len(s) - start for s, start in zip(self.sequences, self.starts, strict=True))
 
     def __add__(self, other: Texts) -> Texts:
-        """Both, one after the other."""
+        """The texts of both, concatenated."""
         return Texts(self.sequences + other.sequences, self.starts + other.starts)
 
     def without(self, seen: set[tuple[int, ...]]) -> Texts:
-        """The texts that are not in `seen`, to which they are added: the greedy answer to a repeated prompt is the same."""
+        """The texts that are not in `seen`; adds them to it. A repeated prompt has the same greedy answer."""
         fresh = Texts([], [])
         for sequence, start in zip(self.sequences, self.starts, strict=True):
             if tuple(sequence) not in seen:
@@ -58,7 +58,7 @@ class Texts:
         return fresh
 
     def save(self, path: Path) -> None:
-        """Write to a safetensors file, whole or not at all."""
+        """Write to a safetensors file, completely or not at all."""
         tensors = {
             "tokens": torch.tensor([t for s in self.sequences for t in s], dtype=torch.int32),
             "lengths": torch.tensor([len(s) for s in self.sequences], dtype=torch.int32),
@@ -75,10 +75,10 @@ class Texts:
 
     @staticmethod
     def read(folder: Path, known: int) -> Texts:
-        """All texts in a folder of files that `save` wrote; ids must be below `known`.
+        """Read all files in a folder that `save` wrote. All ids must be below `known`.
 
         Raises:
-            RequestError: there are none, a file cannot be read, or it has another tokenizer's ids.
+            RequestError: there are no files, a file cannot be read, or its ids are those of another tokenizer.
         """
         texts = Texts([], [])
         try:
@@ -110,7 +110,7 @@ def write_texts(
     draw = random.Random(seed)
 
     def write(prompts: list[dict[str, Any]], **options: Any) -> list[Run]:
-        # Without a repetition penalty: a drafter learns the verifier's own distributions.
+        # No repetition penalty, since a drafter learns the verifier's own distributions.
         options |= {"method": "verifier_only", "repetition_penalty": 1.0}
         requests = [Request(**each, seed=draw.getrandbits(32), **options) for each in prompts]
         return engine.generate(requests, stop=stop)

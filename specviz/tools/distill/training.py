@@ -26,10 +26,10 @@ from specviz.tools.distill.texts import Texts
 
 _CHECKPOINT_SECONDS = 120.0
 _TEMPERATURES = (1.0, 0.7, 1.0, 0.5)
-"""Temperatures of the steps, in turn."""
+"""Temperatures of the steps, used in turn."""
 _WARM_UP_STEPS = 50
 _REPORTED_STEPS = 50
-"""The reported agreements are means over so many steps."""
+"""Number of steps over which reported agreements are averaged."""
 
 
 class TrainingBatches:
@@ -61,7 +61,7 @@ class TrainingBatches:
     def take(self, number: int, temperature: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
         """The student's input ids [B, T], a mask bool [B, T] of the n trained positions, and the verifier's p [n, N] there.
 
-        All tokens after the opening that the sequences share are trained on, user turns included.
+        The student is trained on all tokens after the opening that the sequences share, including user turns.
         """
         sequences, device = self._batches[number], self.device
         longest = max(map(len, sequences))
@@ -100,7 +100,7 @@ class Training:
         self._agreements: list[float] = []
 
     def run(self, progress: Progress, stop: threading.Event) -> tuple[Any, dict[str, Any]]:
-        """Train to the end, from the checkpoint if there is one; returns the trained student and figures for the report.
+        """Train to the end, from the checkpoint if there is one. Returns the trained student and figures for the report.
 
         Raises:
             StoppedError: `stop` was set; a checkpoint was saved.
@@ -123,12 +123,12 @@ class Training:
         }
 
     def _order(self) -> list[int]:
-        """The numbers of the batches, shuffled anew in each epoch."""
+        """Indices of the batches in training order. Each epoch is shuffled separately."""
         draw, count = random.Random(self._settings.seed), len(self._batches)
         return [n for _ in range(self._settings.passes) for n in draw.sample(range(count), count)]
 
     def _step(self, batch: int, done: float) -> float:
-        """One optimizer step, with `done` of the training behind it; returns the acceptance rate of lossless decoding."""
+        """One optimizer step. `done` is the finished share of the training. Returns the acceptance rate of lossless decoding."""
         step = len(self._agreements)
         for group in self._optimizer.param_groups:
             warm_up = min(1.0, (step + 1) / _WARM_UP_STEPS)
@@ -141,11 +141,11 @@ class Training:
         with torch.autocast(self._batches.device.type, torch.bfloat16) if is_mixed else nullcontext():
             hidden = self._student.base_model(input_ids=ids).last_hidden_state[mask]
             scores = logits(self._student, hidden)
-        # KL while q is far from p, then more and more total variation, on which acceptance depends.
+        # KL at first, while q is far from p; then more and more total variation, which determines the acceptance rate.
         sharpness = min(0.9, max(1.2 * done, 0.8 if self._settings.start else 0.0))
         gradient, acceptance = loss_gradient(scores.detach() / temperature, p, sharpness)
-        scores.backward(gradient)  # not divided by the temperature: all temperatures count alike
-        _write(self._rounds, exact)  # the gradients of rounded weights go to the exact ones
+        scores.backward(gradient)  # not divided by the temperature: all temperatures weigh the same
+        _write(self._rounds, exact)  # the gradients of the rounded weights are applied to the exact weights
         torch.nn.utils.clip_grad_norm_(self._student.parameters(), 1.0)
         self._optimizer.step()
         self._optimizer.zero_grad()
@@ -155,7 +155,7 @@ class Training:
     def _load(self) -> None:
         if not self._path.exists():
             return
-        # To the CPU: on a GPU the optimizer would read its step counts back each time.
+        # On the CPU, since on a GPU the optimizer would read its step counts back each time.
         state = torch.load(self._path, map_location="cpu", weights_only=True)
         for name, each in self._stored.items():
             each.load_state_dict(state[name])
@@ -169,7 +169,7 @@ class Training:
 
 
 def _batches(sequences: list[list[int]], batch_tokens: int) -> Iterator[list[list[int]]]:
-    """Batches of at most `batch_tokens`, each of similar lengths, so that there is little padding."""
+    """Batches of at most `batch_tokens` tokens. Sequences of a batch have similar lengths, so that there is little padding."""
     batch: list[list[int]] = []
     for sequence in sorted(sequences, key=len):
         if batch and (len(batch) + 1) * len(sequence) > batch_tokens:
@@ -180,12 +180,12 @@ def _batches(sequences: list[list[int]], batch_tokens: int) -> Iterator[list[lis
 
 
 def _shared_length(sequences: list[list[int]]) -> int:
-    """Length of the opening that all sequences share: the chat template's, up to the user turn."""
+    """Length of the opening that all sequences share: the chat template up to the user turn."""
     return sum(1 for _ in takewhile(lambda tokens: len(set(tokens)) == 1, zip(*sequences, strict=False)))
 
 
 def _running_mean(mean: Tensor, weight: Tensor, count: Tensor | int) -> Tensor:
-    """The mean of the last 50 steps or so; of a tenth of the steps at first, so that it leaves the initial weights soon."""
+    """The mean of about the last 50 steps; at first of a tenth of the steps, so that the initial weights soon lose influence."""
     return torch.lerp(mean, weight, max(0.02, 10 / (int(count) + 10)))
 
 

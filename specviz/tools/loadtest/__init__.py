@@ -1,1 +1,1 @@
-"""The load test: simulated users of a running server, each text compared with the one that its request gets alone."""
+"""The load test: simulated users send requests to a running server; each text must equal the one written alone."""

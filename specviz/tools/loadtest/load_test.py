@@ -38,24 +38,24 @@ _PROMPTS = (
 _TOKENS = (16, 32, 64, 128)
 _TEMPERATURES = (0.7, 1.0, 0.0)
 _PATIENCE_SECONDS = 120
-"""Time limit for texts that are being written when the load ends."""
+"""Seconds for which unfinished texts may continue after the load ends."""
 
 
 @dataclass(frozen=True)
 class LoadTest:
-    """How many users do what, for how long.
+    """The settings of a load test.
 
     Attributes:
-        address: of the server, such as http://127.0.0.1:7860.
-        users: simulated users.
-        seconds: no new requests after this long; texts that are being written are read to their end.
-        requests: no new requests after so many; None sets no limit.
+        address: address of the server, such as http://127.0.0.1:7860.
+        users: number of simulated users.
+        seconds: after this time no request is sent; unfinished texts are read to their end.
+        requests: after this many requests no further one is sent; None sets no limit.
         think: mean seconds between two requests of one user.
         cancel, close: shares of requests that are cancelled, or whose connection is closed, midway.
-        seed: of everything random.
+        seed: seed of everything random.
         pair: key of the model pair.
         distinct: number of different requests.
-        anywhere: allow a server on another machine.
+        anywhere: whether the server may be on another machine.
 
     Raises:
         RequestError: a value is out of range.
@@ -91,7 +91,7 @@ class LoadTest:
             raise RequestError(f"{host} is not this machine: only --anywhere puts a load on another one.")
 
     def run(self, json_file: Path | None = None, html_file: Path | None = None) -> int:
-        """Run locust, which prints its report and writes it to the files; returns its exit status.
+        """Run locust, which prints its report and writes it to the files. Returns locust's exit status.
 
         Raises:
             SpecvizError: locust is not installed.
@@ -122,7 +122,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def distinct_requests(count: int, seed: int) -> list[Request]:
-    """`count` different requests: all methods and prompts in turn, each with its own seed; the same for one `seed`."""
+    """`count` different requests: all methods and prompts in turn, each with its own seed. They depend only on `seed`."""
     draw, methods, requests = random.Random(seed), list(METHODS.values()), []
     for index in range(count):
         method = methods[index % len(methods)]

@@ -1,9 +1,9 @@
-"""The simulated users, as locust runs them.
+"""The simulated users, run by locust.
 
-This file is in no package, so that nothing imports it by chance: locust patches the standard library.
+This file is in no package, so that nothing imports it accidentally: locust patches the standard library.
 
-Before the load, every request is asked alone. Under load, every text must equal the one written alone; a text that was
-broken off must be a beginning of it. Every decision comes from the user's own seed.
+Before the load, every request is sent alone. Under load, every text must equal the one written alone; a cancelled text
+must be a beginning of it. All random choices of a user come from its own seed.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _ENDPOINT: Literal["generate"] = "generate"
 _SILENCE_SECONDS = 60.0
 """Read timeout: a server that streams sends a heartbeat every 15 seconds."""
 _SHARE_BEFORE_FIRST_TOKEN = 0.25
-"""Share of those who break off that do so before the first token."""
+"""Share of cancelled texts that are cancelled before the first token."""
 _WHOLE = ("eos", "length", "context")
-"""Stop reasons of a text that was written to its end."""
+"""Stop reasons of a finished text."""
 
 
 @dataclass
@@ -51,19 +51,19 @@ class Received:
 
 
 class Session:
-    """A program's session on a server, by gradio's HTTP API."""
+    """A session of a program on a server, through gradio's HTTP API."""
 
     def __init__(self, plan: LoadTest, function: int) -> None:
-        """`function` is the endpoint's number, by which gradio cancels."""
+        """`function` is the endpoint's number, which gradio needs for cancelling."""
         self._pair, self._function = plan.pair, function
         self._name = {"session_hash": secrets.token_hex(6)}
-        # No proxy: it is the server that is measured.
+        # No proxy, since the server itself is measured.
         self._http = httpx.Client(
             base_url=f"{plan.address.rstrip('/')}/gradio_api", timeout=_SILENCE_SECONDS, trust_env=False
         )
 
     def ask(self, request: Request) -> Iterator[Received]:
-        """Call the endpoint `generate` and yield what has been received, always the same growing object.
+        """Call the endpoint `generate`. Yields the text so far, always the same growing object.
 
         Raises:
             BusyError: the server refused.
@@ -98,7 +98,7 @@ class Session:
 
 @dataclass
 class _Shared:
-    """What all users share; `expected` are the texts that were written alone."""
+    """State that all users share. `expected` has the texts that were written alone."""
 
     plan: LoadTest
     requests: list[Request]
@@ -124,7 +124,7 @@ def _add_arguments(parser: LocustArgumentParser) -> None:
 
 @events.test_start.add_listener
 def _ask_alone(environment: Environment, **_: Any) -> None:
-    """Ask every request alone. Locust starts its users when this is done."""
+    """Send every request alone. Locust starts its users afterwards."""
     global _shared
     plan = LoadTest(**json.loads(cast("Any", environment.parsed_options).plan))
     _shared = _Shared(plan, distinct_requests(plan.distinct, plan.seed))
@@ -141,7 +141,7 @@ def _ask_alone(environment: Environment, **_: Any) -> None:
                 raise EngineError(f"Alone, request {index} ended as {received.stop_reason!r}.")
             _shared.expected.append(received)
         _shared.begin = time.perf_counter()
-        end = threading.Timer(plan.seconds, runner.quit)  # --run-time would count the requests asked alone
+        end = threading.Timer(plan.seconds, runner.quit)  # --run-time would include the requests sent alone
     except (SpecvizError, httpx.HTTPError, ValueError, KeyError) as error:
         print(f"{plan.address} does not serve a request: {error}", file=sys.stderr)
         environment.process_exit_code = 1
@@ -152,7 +152,7 @@ def _ask_alone(environment: Environment, **_: Any) -> None:
 
 @events.quitting.add_listener
 def _sum_up(environment: Environment, **_: Any) -> None:
-    """Print what locust does not count, and write the results."""
+    """Print the results that locust does not count, and write all results."""
     if not _shared.texts:
         return
     _progress(1.0, "Done")
@@ -183,7 +183,7 @@ def _sum_up(environment: Environment, **_: Any) -> None:
 
 
 class SimulatedUser(User):
-    """Thinks, asks, reads, loses patience, comes back."""
+    """A user that waits, sends a request, reads the text, sometimes cancels it, and begins again."""
 
     def on_start(self) -> None:
         """Give the user its own seed."""
@@ -198,7 +198,7 @@ class SimulatedUser(User):
 
     @task
     def ask(self) -> None:
-        """Ask one request, read it to its end or break off, and compare the text; nothing new once the load ends."""
+        """Send one request, read its text to the end or cancel it, and compare the text. Does nothing once the load has ended."""
         plan, runner = _shared.plan, self.environment.runner
         if not runner or runner.state in ("stopping", "stopped") or _shared.asked == plan.requests:
             raise StopUser
@@ -212,7 +212,7 @@ class SimulatedUser(User):
         try:
             received = self._read(index, intent, begin)
             is_whole = received.stop_reason in _WHOLE
-            if received.stop_reason == "time":  # the server's time limit, which is no failure
+            if received.stop_reason == "time":  # the server's time limit, which is not a failure
                 intent = "out of time"
             elif intent == "finished" and not is_whole:
                 raise EngineError(f"A text ended as {received.stop_reason!r}.")
@@ -228,10 +228,10 @@ class SimulatedUser(User):
         done = (time.perf_counter() - _shared.begin) / plan.seconds
         _progress(min(0.99, done), f"{plan.users} users: {_shared.texts} texts")
         if _shared.texts == plan.requests:
-            threading.Thread(target=runner.quit, daemon=True).start()  # which ends this user, too
+            threading.Thread(target=runner.quit, daemon=True).start()  # this ends this user, too
 
     def _read(self, index: int, intent: str, begin: float) -> Received:
-        """What was received, perhaps broken off."""
+        """The received text, which may have been cancelled."""
         received = Received()
         patience = float("inf") if intent == "finished" else self._patience(_shared.expected[index].tokens)
         has_begun = False
@@ -249,13 +249,13 @@ class SimulatedUser(User):
         return received
 
     def _patience(self, tokens: int) -> int:
-        """Tokens after which a user who breaks off does so, of a text of so many; 0 for at once."""
+        """Number of tokens after which a user cancels a text of `tokens` tokens; 0 for at once."""
         if self._random.random() < _SHARE_BEFORE_FIRST_TOKEN:
             return 0
         return 1 + self._random.randrange(max(1, tokens - 1))
 
     def _report(self, name: str, begin: float, tokens: int = 0, failure: Exception | None = None) -> None:
-        """Let locust count a time."""
+        """Report a time, or a failure, to locust."""
         self.environment.events.request.fire(
             request_type="",
             name=name,

@@ -56,11 +56,6 @@ def end_ids(config: GenerationConfig) -> frozenset[int]:
     return frozenset(int(it) for it in several if it is not None)
 
 
-def suppressed_ids(config: GenerationConfig) -> frozenset[int]:
-    """Ids that are never written."""
-    return frozenset(config.suppress_tokens or ())
-
-
 def check_is_served(config: GenerationConfig, name: str) -> None:
     """Refuse a model's generation config that asks for what changes its greedy text and is not served.
 

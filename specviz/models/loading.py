@@ -99,29 +99,18 @@ def load_verifier(
     key: str,
     device: str = "auto",
     dtype: str = "auto",
-    prepack: bool = True,
     progress: Progress | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The verifier of a pair and its tokenizer; arguments, settings and errors as for `load_pair`.
-
-    Without `prepack` all weights stay plain parameters, to be trained or copied.
-    """
+    """The verifier of a pair as plain parameters, to be trained or copied, and its tokenizer; arguments and errors as of `load_pair`."""
     spec = find_pair(key)
     alone = replace(spec, drafter=spec.verifier, drafter_parameters=0)
     name = spec.verifier_name
 
     def read(loader: _Loader) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-        model, tokenizer = replace(loader, fuses=False).load(spec.verifier, name, progress or silent)
+        model, tokenizer = loader.load(spec.verifier, name, progress or silent)
         return model.module(), tokenizer
 
-    return _load(alone, name, device, dtype, prepack, read)
-
-
-def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder."""
-    from transformers import AutoTokenizer  # as in `read_config`
-
-    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    return _load(alone, name, device, dtype, prepack=False, read=read)
 
 
 def release_memory() -> None:
@@ -203,21 +192,19 @@ class _Loader:
     Attributes:
         prepack: whether models are tuned once they are loaded.
         online: whether the hub may be asked.
-        fuses: whether fused passes may be taken.
         fast: with activations of one byte.
     """
 
     placement: Placement
     prepack: bool
     online: bool
-    fuses: bool = True
     fast: bool = False
 
     @property
     def may_fuse(self) -> bool:
         """Whether fused passes may be taken where a model has them."""
         on_cpu = self.placement.device.type == "cpu" and not self.placement.sharded
-        return self.fuses and self.prepack and on_cpu and self.placement.dtype == torch.float32
+        return self.prepack and on_cpu and self.placement.dtype == torch.float32
 
     def check(self, source: Source, name: str) -> None:
         """Refuse a model of a folder or repository that no runner serves, before any weights are read."""
@@ -242,7 +229,12 @@ class _Loader:
             report(0.0, f"Loading {name}")
             folder = hub.folder_of(source.repository, name, report, self.online)
             check_folder(folder, name)
-            return self._model(folder, name, report), read_tokenizer(folder)
+            model = self._model(folder, name, report)
+            from transformers import AutoTokenizer  # here and not above: it takes half a second to import
+
+            return model, AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
         except Exception as error:
             raise explain(error, name) from error
 

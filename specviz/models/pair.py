@@ -180,7 +180,7 @@ def make_pair(
     kind: type[P],
 ) -> P:
     """`pair_from_models` for models that any runner runs."""
-    from specviz.models.generation import check_is_served, end_ids, suppressed_ids
+    from specviz.models.generation import check_is_served, end_ids
 
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise PairError(
@@ -210,7 +210,7 @@ def make_pair(
         ),
         eos_token_ids=end_ids(generation),
         is_chat=bool(getattr(tokenizer, "chat_template", None)),
-        suppressed_ids=suppressed_ids(generation),
+        suppressed_ids=frozenset(generation.suppress_tokens or ()),
     )
 
 

@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -195,27 +195,6 @@ def gguf_file() -> Path:
     with _work_directory(target, silent) as work:
         os.replace(_downloaded_gguf(work, silent), target)
     return target
-
-
-def keep_gguf(parts: Sequence[Path]) -> None:
-    """Keep the GGUF file in the cache, joined from parts in their order, so that nothing need be downloaded.
-
-    Raises:
-        PairError: together they are not the file that SpecViz knows, or the cache cannot be written.
-    """
-    target = _cached_gguf()
-    with _work_directory(target, silent) as work:
-        joined = work / target.name
-        with joined.open("wb") as copy:
-            for part in parts:
-                with part.open("rb") as source:
-                    shutil.copyfileobj(source, copy, 1 << 20)
-        if not _is_known(joined):
-            raise PairError(
-                f"Joined, these files are not {target.name} as {REQUIREMENT} has it (its sha256 differs): give all of its "
-                "parts, in their order."
-            )
-        os.replace(joined, target)
 
 
 def _cached_gguf() -> Path:

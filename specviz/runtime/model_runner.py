@@ -42,7 +42,9 @@ class ModelRunner(Runner):
         super().__init__()
         self._model, self._config = model, model.config.get_text_config()
         self.vocabulary_size = vocabulary_size
-        self._scored, self._read_ids = min(vocabulary_size, output_size(model)), input_size(model)
+        embedding, outputs = model.get_input_embeddings(), output_size(model)
+        self._scored = min(vocabulary_size, outputs)
+        self._read_ids = int(getattr(embedding, "num_embeddings", None) or outputs)
         self._attention = attention_of(model)
         layer_types = getattr(self._config, "layer_types", None) or []
         window = getattr(self._config, "sliding_window", None)
@@ -59,7 +61,7 @@ class ModelRunner(Runner):
         self._workspace = workspace
         self._held: Workspace | None = None
         self._threads = chosen(model)
-        self.device = model.get_input_embeddings().weight.device
+        self.device = embedding.weight.device
         self._dtype = model.dtype
         self.position_bytes = position_bytes(model)
         self._cache_argument = {each: cache_argument(type(each)) for each in (model, model.base_model)}
@@ -286,12 +288,6 @@ def output_size(model: Any) -> int:
     """Number of logits that a causal language model gives, padding included."""
     head = model.get_output_embeddings()
     return int(getattr(head, "out_features", None) or model.config.get_text_config().vocab_size)
-
-
-def input_size(model: Any) -> int:
-    """Number of ids that a language model reads, padding included."""
-    embedding = model.get_input_embeddings()
-    return int(getattr(embedding, "num_embeddings", None) or output_size(model))
 
 
 def position_bytes(model: Any) -> int:

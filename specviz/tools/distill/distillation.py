@@ -66,9 +66,7 @@ class Distillation:
         """
         settings, directory = self._settings, self._directory
         teacher: Any
-        teacher, tokenizer = load_verifier(
-            settings.verifier, device=self._device, dtype="float32", prepack=False
-        )
+        teacher, tokenizer = load_verifier(settings.verifier, device=self._device, dtype="float32")
         known = min(len(tokenizer), teacher.get_output_embeddings().weight.shape[0])
         # Inputs are read first, so that errors show before hours of work.
         begun = read_drafter(Path(settings.start), teacher, known) if settings.start else None

@@ -14,9 +14,6 @@ import pytest
 from fastapi.testclient import TestClient
 from gradio.routes import App, templates
 from gradio.utils import get_upload_folder
-from gradio_client import Client
-from mcp import ClientSession
-from mcp.client.streamable_http import streamablehttp_client
 
 from specviz.compat import gradio as compat
 from specviz.compat.gradio import LastingBlocks
@@ -76,46 +73,6 @@ def test_an_upload_button_of_our_own_is_gradios_to_the_browser() -> None:
     )
     assert own.get_config().keys() == gr.UploadButton("Upload").get_config().keys(), (
         "Gradio collects the settings of a component in another way: see `UploadButton.get_config`."
-    )
-
-
-# ---- tools of assistants
-
-
-def test_a_call_over_mcp_is_told_from_a_clients() -> None:
-    """In the queue and beside it; how a client calls the same endpoint is no tool call."""
-    calls: list[bool] = []
-
-    def note(request: gr.Request) -> str:
-        calls.append(compat.is_tool_call(request))
-        return "noted"
-
-    note.__annotations__ = {"request": gr.Request, "return": str}  # gradio reads types, not their names
-    with gr.Blocks(analytics_enabled=False) as page:
-        gr.api(note, api_name="queued")
-        gr.api(note, api_name="at_once", queue=False)
-    _, address, _ = page.launch(mcp_server=True, prevent_thread_lock=True, quiet=True, ssr_mode=False)
-
-    async def call_all() -> None:
-        async with (
-            streamablehttp_client(f"{address}gradio_api/mcp/") as (read, write, _),
-            ClientSession(read, write) as session,
-        ):
-            await session.initialize()
-            for tool in (await session.list_tools()).tools:
-                (content,) = (await session.call_tool(tool.name, {})).content
-                assert content.type == "text"
-                assert content.text == "noted"
-
-    try:
-        asyncio.run(call_all())
-        client = Client(address, verbose=False)
-        for name in ("/queued", "/at_once"):
-            client.predict(api_name=name)
-    finally:
-        page.close()
-    assert calls == [True, True, False, False], (
-        "Gradio marks the calls of assistants otherwise now: look how its mcp.py serves a tool."
     )
 
 

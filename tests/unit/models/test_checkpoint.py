@@ -12,8 +12,6 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from specviz.engine.engine import Engine
 from specviz.engine.pair import Pair
@@ -26,7 +24,7 @@ from specviz.runtime.cpu.fused import processor
 from specviz.runtime.cpu.fused.runner import FusedModel
 from specviz.runtime.model_runner import TorchModel
 from specviz.schema.settings import Request
-from tests.support.checkpoints import SHAPES, published, write
+from tests.support.checkpoints import published, write
 from tests.support.tiny import tiny_model, tiny_tokenizer
 from tests.unit.models.helpers import spec_of
 
@@ -57,6 +55,8 @@ def write_gguf(
         f"{it}_proj": f"ffn_{it}" for it in ("gate", "up", "down")
     }
     writer = gguf.GGUFWriter(path, architecture)
+    writer.add_array("words", ["a", "", "naïve", "日本"])
+    writer.add_array("numbers", [1, 2, 3])
     for name, tensor in checkpoint.tensors.items():
         parts = name.split(".")
         if parts[1] == "layers":
@@ -187,23 +187,3 @@ def test_other_architectures_and_sizes_run_on_torch(tmp_path: Path) -> None:
     assert kinds(load_pair(spec_of(tmp_path / "drafter", tmp_path / "verifier"), device="cpu")) == {
         TorchModel
     }
-
-
-@pytest.mark.parametrize(
-    "rotary",
-    [
-        {"rope_type": "default"},
-        {"rope_type": "linear", "factor": 3.0},
-        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
-        SHAPES["llama3"]["rope_parameters"],
-    ],
-    ids=lambda rotary: rotary["rope_type"],
-)
-def test_rotary_positions_are_those_of_transformers(rotary: dict[str, Any]) -> None:
-    config = LlamaConfig(
-        hidden_size=96, num_attention_heads=2, rope_parameters=rotary | {"rope_theta": 12345.0}
-    )
-    frequencies, scale = fused_models._rotary(config)
-    wanted = LlamaRotaryEmbedding(config)
-    assert torch.equal(frequencies, wanted.inv_freq)
-    assert scale == wanted.attention_scaling

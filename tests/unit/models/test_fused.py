@@ -85,8 +85,10 @@ def noise(*shape: int) -> torch.Tensor:
     return 0.08 * torch.randn(*shape, generator=torch.Generator().manual_seed(9))
 
 
-@pytest.mark.parametrize("shape", ["llama", "untied", "llama3", "qwen2", "qwen3"])
-@pytest.mark.parametrize("kind", ["F32", "BF16"])
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [("llama", "F32"), ("untied", "BF16"), ("llama3", "F32"), ("qwen2", "BF16"), ("qwen3", "F32")],
+)
 def test_a_fused_pass_writes_what_transformers_writes(shape: str, kind: str, folder: Path) -> None:
     make(folder, shape, kind)
     pair = pair_of(folder)
@@ -96,6 +98,8 @@ def test_a_fused_pass_writes_what_transformers_writes(shape: str, kind: str, fol
 
 _OLD = {"rope_parameters": "absent"}
 """As configs were written before transformers 5."""
+_MISTRAL = {"model_type": "mistral", "mlp_bias": "absent", "attention_bias": "absent"}
+_YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64}
 
 
 @pytest.mark.parametrize(
@@ -104,6 +108,7 @@ _OLD = {"rope_parameters": "absent"}
         ({"rope_scaling": None, "rope_theta": 100.0, **_OLD}, FusedModel),
         ({"rope_scaling": {"type": "linear", "factor": 4.0}, "rope_theta": 100.0, **_OLD}, FusedModel),
         ({"rope_scaling": {"type": "dynamic", "factor": 4.0}, "rope_theta": 100.0, **_OLD}, TorchModel),
+        ({"rope_parameters": _YARN}, FusedModel),
         ({"partial_rotary_factor": 0.5}, TorchModel),
         ({"partial_rotary_factor": 1.0}, FusedModel),
         ({"head_dim": None, "hidden_size": 64}, None),
@@ -121,6 +126,9 @@ _OLD = {"rope_parameters": "absent"}
         ({"query_pre_attn_scalar": 4}, TorchModel),
         ({"pretraining_tp": 2}, FusedModel),
         ({"layer_types": ["full_attention"] * 2}, FusedModel),
+        ({"sliding_window": 3, **_MISTRAL}, TorchModel),
+        (_MISTRAL, TorchModel),  # whose class has a window of 4096 by default
+        ({"sliding_window": None, **_MISTRAL}, FusedModel),
         ({"torch_dtype": "bfloat16", "is_llama_config": True, "rope_interleaved": False}, FusedModel),
     ],
     ids=lambda it: ",".join(it) if isinstance(it, dict) else "",
@@ -133,21 +141,6 @@ def test_a_trait_of_the_config_is_served_as_transformers_serves_it(
     if runner is None:
         assert "Small are damaged or incomplete" in refusal(spec_of(folder, folder))
         return
-    pair = pair_of(folder)
-    assert type(pair.verifier_model) is runner
-    assert greedy(pair) == generated(folder)
-
-
-_MISTRAL = {"model_type": "mistral", "mlp_bias": "absent", "attention_bias": "absent"}
-
-
-@pytest.mark.parametrize(
-    ("window", "runner"),
-    [(3, TorchModel), ("absent", TorchModel), (None, FusedModel)],  # absent: 4096, the default of the class
-    indirect=False,
-)
-def test_layers_with_a_sliding_window_run_on_torch(window: Any, runner: type, folder: Path) -> None:
-    make(folder, sliding_window=window, **_MISTRAL)
     pair = pair_of(folder)
     assert type(pair.verifier_model) is runner
     assert greedy(pair) == generated(folder)
@@ -188,6 +181,8 @@ _EDITS: dict[str, tuple[Callable[[State], State], type]] = {
         FusedModel,
     ),
     "matrices in bfloat16": (_cast(torch.bfloat16, 2), FusedModel),
+    "matrices in float8": (_cast(torch.float8_e4m3fn, 2), TorchModel),
+    "matrices in float64": (_cast(torch.float64, 2), TorchModel),
     "norms in float16": (_cast(torch.float16, 1), FusedModel),
     "two formats in a product": (_cast(torch.bfloat16, 2, "k_proj"), TorchModel),
 }

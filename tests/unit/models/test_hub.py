@@ -8,9 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
-import torch
 from huggingface_hub import errors as hub_errors
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from specviz.models import hub
@@ -84,17 +82,6 @@ def test_a_cached_pair_loads_without_a_hub(empty_hub_cache: Path, tmp_path: Path
     shards[1].unlink()
     assert not listed()["opt"].cached
     assert refusal("opt").startswith("The model hub cannot be reached from here and opt-350m")
-
-
-def test_weights_that_only_exist_as_a_pickle_are_read_as_bare_tensors(
-    empty_hub_cache: Path, tmp_path: Path
-) -> None:
-    tiny_pair("opt", tmp_path, dtype=torch.float32)
-    for repository, name in (("facebook/opt-125m", "drafter"), ("facebook/opt-350m", "verifier")):
-        snapshot = put_into_hub_cache(empty_hub_cache, repository, tmp_path / name)
-        torch.save(load_file(snapshot / "model.safetensors"), snapshot / "pytorch_model.bin")
-        (snapshot / "model.safetensors").unlink()
-    assert load_pair("opt", device="cpu").dtype == torch.float32
 
 
 def test_a_download_tells_how_far_it_is_and_draws_nothing(capfd: Any) -> None:

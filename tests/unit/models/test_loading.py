@@ -185,6 +185,8 @@ def test_the_real_embedded_pair_answers_and_drafts(key: str) -> None:
     assert isinstance(drafter, FusedModel)
     assert isinstance(verifier, FusedModel)
     assert pair.precision == "Q4_1, Q8_0 weights, exact activations"
+    counts = [sum(each.numel() for each in model.parameters()) for model in (pair.drafter, pair.verifier)]
+    assert counts == [PAIRS[key].drafter_parameters, PAIRS[key].verifier_parameters]
     assert (drafter.decoder._arena is verifier.decoder._arena) == (key == "embedded-skip")
     tokens = pair.tokenizer.tokenize("Steps:\n\n1. x = 25 <|im_end|>")
     # Digits come apart first: else the line breaks would be read as two tokens.
@@ -196,12 +198,3 @@ def test_the_real_embedded_pair_answers_and_drafts(key: str) -> None:
     )
     assert "Paris" in pair.tokenizer.decode(answer[0])
     assert isinstance(AutoTokenizer.from_pretrained(smollm2.verifier_directory()), type(pair.tokenizer))
-
-
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float64])
-def test_weights_of_a_dtype_without_fused_passes_run_on_torch(dtype: torch.dtype, checkpoints: Path) -> None:
-    def cast(weights: dict[str, torch.Tensor]) -> None:
-        weights |= {name: it.to(dtype) for name, it in weights.items() if it.ndim == 2}
-
-    change_weights(checkpoints / "verifier", cast)
-    assert load_pair("disk", device="cpu").precision

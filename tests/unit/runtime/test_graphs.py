@@ -173,15 +173,12 @@ def test_freed_captures_are_made_again_in_another_pool(captures: Captures) -> No
         graphs.clear()
 
 
-def test_results_of_all_captures_share_memory_and_captures_are_bounded(
-    captures: Captures, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MOST", 20)
+def test_captures_are_bounded(captures: Captures, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST", 4)
     graphs = Graphs()
-    for length in range(33, 65):
+    for length in range(1, 7):
         often(graphs, length)
-    kept = {each.output.untyped_storage().data_ptr() for each in graphs._captured.values() if each}
-    assert (len(graphs), len(kept)) == (20, 1)
+    assert len(graphs) == 4
 
 
 # ---- texts -----------------------------------------------------------------------------------------------
@@ -236,14 +233,9 @@ def test_two_engines_at_once_share_no_workspace(captures: Captures, pairs: Pairs
     assert captured(pair) > before
 
 
-@pytest.mark.parametrize("change", ["declined", "failing"])
-def test_without_captures_texts_are_the_same(
-    captures: Captures, pairs: Pairs, change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_captures_texts_are_the_same(captures: Captures, pairs: Pairs) -> None:
     pair, requests = pairs("llama"), [request(number) for number in range(4)]
     expected = plain_ids(pair, requests)
-    if change == "declined":
-        monkeypatch.setenv("SPECVIZ_GRAPHS", "0")
     captures.fails = True
     assert ids(Engine(pair), requests) == expected
     assert (captured(pair), captures.replays) == (0, 0)

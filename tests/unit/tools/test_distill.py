@@ -72,7 +72,7 @@ def _pair(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def verifier() -> tuple[Any, Any]:
     """The tiny verifier and its tokenizer."""
-    return load_verifier("tiny", device="cpu", dtype="float32", prepack=False)
+    return load_verifier("tiny", device="cpu", dtype="float32")
 
 
 def test_a_drafter_is_trained_resumed_and_continued(tmp_path: Path) -> None:

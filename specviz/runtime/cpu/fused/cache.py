@@ -45,7 +45,7 @@ class FusedCache:
         self._slots, self.table = slots, SlotTable(slots)
 
     def stretch(self, slots: np.ndarray, positions: np.ndarray) -> None:
-        """Make room for `positions` [n] in `slots` [n]: those that are too short are copied to longer ones."""
+        """Extend `slots` [n] to hold `positions` [n]: those that are too short are copied to longer ones."""
         if (positions < self.table.lengths[slots]).all():
             return
         longer = list(self._slots)

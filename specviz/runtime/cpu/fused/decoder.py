@@ -16,7 +16,7 @@ import numpy as np
 
 from specviz.runtime.cpu.fused import functions
 from specviz.runtime.cpu.fused.layers import POSITIONS
-from specviz.runtime.cpu.fused.layout import Bytes, Room, arrange, arranged_bytes, inputs
+from specviz.runtime.cpu.fused.layout import AlignedMemory, Bytes, arrange, arranged_bytes, inputs
 from specviz.runtime.cpu.fused.memory import CACHE_LINE, FLOAT_BYTES
 from specviz.runtime.cpu.fused.products import BLOCK, PANEL_ROWS, Arithmetic, Format, Kernel
 from specviz.runtime.cpu.fused.tables import LAYER, MATRIX, MOST_ROWS, PASS, SLOT
@@ -230,8 +230,8 @@ class SlotBuffers:
         length = -(-length // _GRAIN) * _GRAIN
         head, size = (layers, shape.key_heads), shape.head_size
         count = layers * shape.key_heads * length * size * FLOAT_BYTES
-        room = Room(2 * (count + CACHE_LINE))
-        keys, values = (room.take(count).view(np.float32) for _ in range(2))
+        memory = AlignedMemory(2 * (count + CACHE_LINE))
+        keys, values = (memory.take(count).view(np.float32) for _ in range(2))
         self.keys = keys.reshape(*head, length // POSITIONS, size, POSITIONS)
         self.values = values.reshape(*head, length, size)
         self.length = length
@@ -259,7 +259,7 @@ class _Arena:
     """Arranged weights, and where they lie."""
 
     def __init__(self, arithmetic: Arithmetic, size: int) -> None:
-        self._arithmetic, self._room = arithmetic, Room(size)
+        self._arithmetic, self._memory = arithmetic, AlignedMemory(size)
         self._vectors: list[np.ndarray] = []
         self._to_arrange: list[tuple[Bytes, Format, np.ndarray]] = []
         self.sizes: dict[int, int] = {}
@@ -295,12 +295,12 @@ class _Arena:
         kernel = Kernel(weights.format, self._arithmetic)
         count, parts = inputs(weights.rows, kernel.weights), [weights, *([other] if other else [])]
         size = arranged_bytes(len(weights.rows), count, kernel.weights)
-        room = self._room.take(size * len(parts))
-        places = room.reshape(-(-len(weights.rows) // LANES), len(parts), -1)
+        memory = self._memory.take(size * len(parts))
+        arranged = memory.reshape(-(-len(weights.rows) // LANES), len(parts), -1)
         for index, part in enumerate(parts):
-            self._to_arrange.append((part.rows, kernel.weights, places[:, index]))
-        groups, blocks, address = len(places) * len(parts), count // BLOCK, int(room.ctypes.data)
-        self.sizes[address] = room.nbytes
+            self._to_arrange.append((part.rows, kernel.weights, arranged[:, index]))
+        groups, blocks, address = len(arranged) * len(parts), count // BLOCK, int(memory.ctypes.data)
+        self.sizes[address] = memory.nbytes
         start = 0 if adds else self.vector(np.zeros(groups * LANES) if bias is None else bias)
         packed = MOST_ROWS // PANEL_ROWS * blocks * kernel.block_bytes
         self.scratch_bytes = max(self.scratch_bytes, count * FLOAT_BYTES + packed)
@@ -323,7 +323,8 @@ class _Buffers:
         widths = {"states": shape.hidden, "projected": heads * size, "mixed": shape.heads * size}
         widths |= {"gated": 2 * shape.inner, "activated": shape.inner + shape.inner // BLOCK}
         self._arrays = {name: np.zeros((MOST_ROWS, width), np.float32) for name, width in widths.items()}
-        self._arrays["scratch"] = Room(MOST_THREADS * scratch_bytes).take(MOST_THREADS * scratch_bytes)
+        of_all_threads = MOST_THREADS * scratch_bytes
+        self._arrays["scratch"] = AlignedMemory(of_all_threads).take(of_all_threads)
         self.rows = np.zeros((3, MOST_ROWS), np.int64)
         self.logits = np.empty((MOST_ROWS, -(-vocabulary // LANES) * LANES), np.float32)
         angles = np.arange(length, dtype=np.float32)[:, None] * shape.frequencies.astype(np.float32)

@@ -34,18 +34,18 @@ def _draw(drafting, slot, step, logits):  # type: ignore[no-untyped-def]
 
 
 @jitable
-def _pass(team, drafting, threads, rows, step):  # type: ignore[no-untyped-def]
+def _pass(pool, drafting, threads, rows, step):  # type: ignore[no-untyped-def]
     """Run a pass over rows whose slots stand in its table, and draw the draft token of that step of each."""
     d = drafting_at(drafting)
     pass_ = pass_at(d.pass_)
     pass_.rows = rows
-    found = _lead(d.lead, team, d.pass_, threads)
+    found = _lead(d.lead, pool, d.pass_, threads)
     for row in range(rows):
         _draw(drafting, word(pass_.row_slots, row), step, pass_.logits + row * pass_.logits_bytes)
     return found
 
 
-def draft(team: int, drafting: int, threads: int) -> int:
+def draft(pool: int, drafting: int, threads: int) -> int:
     """Draw all that is asked for in a `DRAFTING`. Returns what `lead` does of the last pass, `WAITED` if any was."""
     d = drafting_at(drafting)
     pass_ = pass_at(d.pass_)
@@ -56,7 +56,7 @@ def draft(team: int, drafting: int, threads: int) -> int:
             if step >= word(d.lengths, slot):
                 continue
             if rows == MOST_ROWS:
-                found = _pass(team, drafting, threads, rows, step)
+                found = _pass(pool, drafting, threads, rows, step)
                 waited, rows = waited + (found == WAITED), 0
             token = word(d.tokens, slot * d.token_words + step)
             set_word(pass_.tokens, rows, token if d.reads == 0 else word(d.reads, token))
@@ -64,7 +64,7 @@ def draft(team: int, drafting: int, threads: int) -> int:
             set_word(pass_.row_positions, rows, word(d.positions, slot) + step)
             rows += 1
         if rows > 0:
-            found = _pass(team, drafting, threads, rows, step)
+            found = _pass(pool, drafting, threads, rows, step)
             waited += found == WAITED
         step += 1
     return WAITED if waited > 0 else found

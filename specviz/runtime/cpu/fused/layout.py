@@ -81,13 +81,13 @@ def adjacent_pairs(heads: int, size: int) -> np.ndarray:
     return (np.arange(heads)[:, None] * size + own).reshape(-1)
 
 
-class Room:
+class AlignedMemory:
     """One block of memory, handed out in parts that begin at cache lines. One, so that the system may map it in large pages: with
     small ones the pass reads at a third of the memory's speed.
     """
 
     def __init__(self, size: int) -> None:
-        """Room for `size` bytes, what is lost between parts included."""
+        """Allocate `size` bytes, what is lost between parts included."""
         self._bytes = np.empty(size + CACHE_LINE, np.uint8)
         self._used = -self._bytes.ctypes.data % CACHE_LINE
 

@@ -154,7 +154,7 @@ class Kernel:
 def product(kernel: Kernel, rows: Sequence[int], groups: int = 1) -> Any:
     """numba function (w, x, out, out_bytes, blocks, rows) -> None: out += x · w, for one of these numbers of rows and 16 outputs a group.
 
-    x is a row's place in a panel as `packer` writes it; rows of `out` lie out_bytes apart.
+    x is a row's address in a panel as `packer` writes it; rows of `out` lie out_bytes apart.
     """
     writer = _Quantised if kernel.weights.is_quantised else _Floats
 
@@ -365,7 +365,7 @@ _PAIRS = [4 * four + lane for four in range(LANES // 4) for lane in (0, 2, 1, 3)
 
 
 def packer(kernel: Kernel) -> Any:
-    """numba function (x, at, blocks) -> None: write a row's float32 activations to its place in a panel.
+    """numba function (x, at, blocks) -> None: write a row's float32 activations to its address in a panel.
 
     As they are where weights are floats; otherwise as integers of scale max|x| / the largest integer.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -40,9 +40,6 @@ class FusedModel(Model):
     precision: str
     kept: Tensor | None = None
     reads: np.ndarray | None = None
-    _vocabularies: dict[int, tuple[Tensor | None, np.ndarray | None]] = field(
-        default_factory=dict, init=False, repr=False
-    )
 
     device = torch.device("cpu")
     dtype = torch.float32
@@ -63,14 +60,12 @@ class FusedModel(Model):
 
         A token beyond those that the model knows is read as the last one.
         """
-        if size not in self._vocabularies:
-            kept, reads = self.kept, self.reads
-            if size > self.output_size:
-                reads = np.arange(self.output_size) if reads is None else reads
-                reads = np.pad(reads, (0, size - len(reads)), mode="edge")
-                kept = torch.arange(self.output_size) if kept is None else kept
-            self._vocabularies[size] = None if kept is None else kept[kept < size], reads
-        return self._vocabularies[size]
+        kept, reads = self.kept, self.reads
+        if size > self.output_size:
+            reads = np.arange(self.output_size) if reads is None else reads
+            reads = np.pad(reads, (0, size - len(reads)), mode="edge")
+            kept = torch.arange(self.output_size) if kept is None else kept
+        return None if kept is None else kept[kept < size], reads
 
     def with_layers(self, layers: Sequence[int], load: Callable[[], Any]) -> FusedModel:
         """See `Model`."""

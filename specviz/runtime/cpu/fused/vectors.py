@@ -131,8 +131,8 @@ def settle(b: Builder, vectors: Sequence[Value], *, whole: bool = False) -> list
     """
     parts = list(vectors) if whole else [half for each in vectors for half in halves(b, each)]
     kinds, numbers = [part.type for part in parts], range(len(parts))
-    places = ",".join([*("=v" if whole else "=x" for _ in numbers), *map(str, numbers)])
-    found = b.asm(ir.FunctionType(ir.LiteralStructType(kinds), kinds), "", places, parts, True)
+    registers = ",".join([*("=v" if whole else "=x" for _ in numbers), *map(str, numbers)])
+    found = b.asm(ir.FunctionType(ir.LiteralStructType(kinds), kinds), "", registers, parts, True)
     parts = [b.extract_value(found, number) for number in numbers]
     return parts if whole else [join(b, *pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
 

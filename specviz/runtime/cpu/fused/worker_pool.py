@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from specviz.runtime.cpu.fused import functions
-from specviz.runtime.cpu.fused.layout import Room
+from specviz.runtime.cpu.fused.layout import AlignedMemory
 from specviz.runtime.cpu.fused.workers import MOST_THREADS, POOL, WAITED, WORKER
 from specviz.runtime.cpu.threads import budget
 
@@ -31,7 +31,7 @@ class WorkerPool:
         self._draft: Callable[..., int] | None = None
         self._lock = threading.Lock()
         size = POOL.itemsize + MOST_THREADS * WORKER.itemsize
-        table = Room(size).take(size)
+        table = AlignedMemory(size).take(size)
         table[:] = 0
         self._pool, self._alone = table[: POOL.itemsize].view(POOL), np.zeros(1, POOL)
         self._workers = table[POOL.itemsize :].view(WORKER)

@@ -9,17 +9,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from itertools import chain
 
 import torch
 
 from specviz.engine.draft_length import best_draft_length
-from specviz.engine.plan import group_key, plan_round
+from specviz.engine.plan import group_key
 from specviz.engine.prefill import PREFILL_CHUNK, prefill
 from specviz.engine.record import Outcome
 from specviz.engine.round import run_round
 from specviz.engine.sequence import Sequence
 from specviz.models.pair import ModelPair
-from specviz.runtime.cpu.threads import budget, limited_to
 from specviz.runtime.memory import give_back_memory, spare_memory, synchronize
 from specviz.runtime.prefix_cache import LONGEST, PrefixCache
 from specviz.schema.settings import AUTO, MAX_DRAFT_LENGTH
@@ -36,8 +36,6 @@ _ADMISSION_SHARE = 0.9
 _ROUND_BYTES, _ROUND_BYTES_MORE = 48, 96
 """Bytes a round takes for each draft token and token of the vocabulary: logits, distributions, cumulative sums; more where they
 are sorted or inspected."""
-_MANY_NUMBERS = 1 << 22
-"""Numbers in a round's distributions from which on deciding takes more than one thread."""
 
 PrefixCaches = tuple[PrefixCache, PrefixCache]
 """Of drafter and verifier."""
@@ -45,8 +43,6 @@ PrefixCaches = tuple[PrefixCache, PrefixCache]
 
 class Batch:
     """Sequences that share their forward passes."""
-
-    sequences: list[Sequence]
 
     def __init__(self, pair: ModelPair, prefixes: PrefixCaches | None = None, *, apart: bool = False) -> None:
         """An empty batch.
@@ -59,7 +55,7 @@ class Batch:
         self.pair = pair
         self._prefixes = prefixes
         self._gpu = None if apart else pair.verifier_model.gpu
-        self.sequences = []
+        self.sequences: list[Sequence] = []
         self._drafter, self._verifier = pair.runners(apart=apart)
 
     @property
@@ -94,11 +90,9 @@ class Batch:
         """Bytes that admitting sequences would take: slots, buffers to prefill them in, and a round's distributions."""
         longest = max(sequence.length_limit for sequence in sequences)
         chunk = min(PREFILL_CHUNK, max(sequence.prompt_length for sequence in sequences))
-        drafting, verifying = (
-            sum(getattr(sequence.method, name) for sequence in sequences) for name in ("drafts", "verifies")
-        )
         slots = 0
-        for model, count in ((self._drafter, drafting), (self._verifier, verifying)):
+        for model, runs in ((self._drafter, "drafts"), (self._verifier, "verifies")):
+            count = sum(getattr(sequence.method, runs) for sequence in sequences)
             slots += model.growth(count, max(longest, self.longest))
             slots += count * (longest * model.position_bytes + chunk * model.reading_bytes(longest))
         return slots + sum(map(_round_bytes, [*self.sequences, *sequences])) * self.pair.vocabulary_size
@@ -121,7 +115,13 @@ class Batch:
         if any(each.chooses_draft_length for each in sequences):
             self.pair.pass_times  # noqa: B018  # measured before slots are taken
         self.sequences += sequences
-        passes = self._prefill(sequences, chunk)
+        drafting = [sequence for sequence in sequences if sequence.method.drafts]
+        verifying = [sequence for sequence in sequences if sequence.method.verifies]
+        of_drafter, of_verifier = self._prefixes or (None, None)
+        passes = chain(
+            prefill(self._drafter, drafting, self.longest, chunk, of_drafter),
+            prefill(self._verifier, verifying, self.longest, chunk, of_verifier),
+        )
         more = True
         while more:
             begin = time.perf_counter()
@@ -133,14 +133,6 @@ class Batch:
                 sequence.run.seconds = sequence.run.prefill_seconds
             if more:
                 yield
-
-    def _prefill(self, sequences: list[Sequence], chunk: int) -> Iterator[bool]:
-        """Yields True after each pass."""
-        of_drafter, of_verifier = self._prefixes or (None, None)
-        drafting = [sequence for sequence in sequences if sequence.method.drafts]
-        yield from prefill(self._drafter, drafting, self.longest, chunk, of_drafter)
-        verifying = [sequence for sequence in sequences if sequence.method.verifies]
-        yield from prefill(self._verifier, verifying, self.longest, chunk, of_verifier)
 
     @torch.inference_mode()
     def warm_up(self) -> Iterator[None]:
@@ -226,28 +218,20 @@ class Batch:
         if len(self.sequences) > 2:  # two are in order, whatever their order is
             for model in (self._drafter, self._verifier):
                 model.arrange(lambda each: (*group_key(each), id(each)))
-        plan = plan_round(self.sequences, self._drafter, self._verifier, length, self.pair.backend)
-        numbers = len(self.sequences) * plan.width * self.pair.vocabulary_size
-        # Waking threads takes longer than arithmetic on a few vocabularies.
-        with limited_to(1 if numbers < _MANY_NUMBERS else budget()):
-            outcomes, seconds = run_round(plan, self._drafter, self._verifier)
+        outcomes, seconds = run_round(self._drafter, self._verifier, length, self.pair.backend)
         for outcome in outcomes:
-            self._update(outcome, seconds.total)
+            sequence, run = outcome.sequence, outcome.sequence.run
+            if outcome.error is not None:
+                self.remove(sequence, failed=True)
+                continue
+            run.seconds += seconds.total
+            if outcome.round is not None:
+                run.rounds.append(outcome.round)
+            run.verifier_calls += sequence.method.verifies
+            run.drafter_calls += outcome.drafted
+            if sequence.append(outcome.token_ids):
+                self.remove(sequence)
         return sorted(outcomes, key=lambda outcome: outcome.sequence.index)
-
-    def _update(self, outcome: Outcome, seconds: float) -> None:
-        """Append the tokens of a round of so many seconds to its sequence, and its record to the run."""
-        sequence, run = outcome.sequence, outcome.sequence.run
-        if outcome.error is not None:
-            self.remove(sequence, failed=True)
-            return
-        run.seconds += seconds
-        if outcome.round is not None:
-            run.rounds.append(outcome.round)
-        run.verifier_calls += sequence.method.verifies
-        run.drafter_calls += outcome.drafted
-        if sequence.append(outcome.token_ids):
-            self.remove(sequence)
 
 
 def _round_bytes(sequence: Sequence) -> int:

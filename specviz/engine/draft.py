@@ -8,61 +8,48 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from specviz.core.backend import Backend
 from specviz.core.sampling import confidence, distribution, penalise
-from specviz.engine.plan import DraftInputs, first, select
+from specviz.engine.plan import DraftInputs
 from specviz.runtime.runner import Runner
 
 
 @dataclass(frozen=True)
 class Drafted:
-    """Draft tokens in the order of the drafter's slots [D]; what lies beyond a sequence's draft length is not set.
+    """Draft tokens in the order of the drafter's slots [D]; what lies beyond a sequence's draft length is not set."""
 
-    Attributes:
-        draft_lengths: draft tokens of each sequence.
-        counts: the same on the device, [D].
-        tokens: each sequence's last token and its draft tokens, [D, 1 + K or more].
-        q: [D, K or more, V].
-        logits: the drafter's, as `q`; None where they are not kept.
-    """
-
-    draft_lengths: tuple[int, ...]
-    counts: Tensor
-    tokens: Tensor
-    q: Tensor
-    logits: Tensor | None
-
-    def some(self, slots: Tensor | slice | None, count: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Up to `count` draft tokens [B, n] of some slots, q [B, n, V], and the drafter's logits, where they are kept."""
-        count = min(count, max(self.draft_lengths))
-        logits = None if self.logits is None else select(first(self.logits, count), slots)
-        return select(self.tokens, slots)[:, 1 : count + 1], select(first(self.q, count), slots), logits
+    lengths: list[int]  # draft tokens of each sequence, on the host
+    counts: Tensor  # the same on the device, [D]
+    tokens: Tensor  # each sequence's last token and its draft tokens, [D, 1 + K or more]
+    q: Tensor  # [D, K or more, V]
+    logits: Tensor | None  # the drafter's, as `q`; None where they are not kept
 
     def to(self, device: torch.device) -> Drafted:
         """The same on another device."""
-        if self.tokens.device == device:
-            return self
-        logits = None if self.logits is None else self.logits.to(device)
-        moved = {name: getattr(self, name).to(device) for name in ("counts", "tokens", "q")}
-        return replace(self, logits=logits, **moved)
+        moved: Any = {
+            name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
+        return replace(self, **moved)
 
 
-def draft(inputs: DraftInputs, drafter: Runner) -> Drafted:
+def draft(inputs: DraftInputs, drafter: Runner, backend: Backend) -> Drafted:
     """Draw each sequence's draft tokens; K of them, or fewer where one of low confidence ends the draft."""
-    return _fused(inputs, drafter) if inputs.is_fused else _by_steps(inputs, drafter)
+    return _fused(inputs, drafter) if inputs.is_fused else _by_steps(inputs, drafter, backend)
 
 
 def _fused(inputs: DraftInputs, drafter: Runner) -> Drafted:
-    shape = len(inputs.sequences), max(inputs.draft_lengths), drafter.vocabulary_size
+    shape = len(inputs.lengths), max(inputs.lengths), drafter.vocabulary_size
     q = drafter.buffer("q", *shape)
     logits = drafter.buffer("logits", *shape) if inputs.keeps_logits else None
     lengths = drafter.draft(
         inputs.tokens,
         q,
-        inputs.draft_lengths,
+        inputs.lengths,
         inputs.first_positions,
         inputs.temperature,
         inputs.coins,
@@ -70,11 +57,11 @@ def _fused(inputs: DraftInputs, drafter: Runner) -> Drafted:
         thresholds=inputs.thresholds,
     )
     counts = inputs.counts if inputs.thresholds is None else torch.tensor(lengths)
-    return Drafted(tuple(lengths), counts, inputs.tokens, q, logits)
+    return Drafted(lengths, counts, inputs.tokens, q, logits)
 
 
-def _by_steps(inputs: DraftInputs, drafter: Runner) -> Drafted:
-    lengths, counts, tokens = list(inputs.draft_lengths), inputs.counts, inputs.tokens
+def _by_steps(inputs: DraftInputs, drafter: Runner, backend: Backend) -> Drafted:
+    lengths, counts, tokens = list(inputs.lengths), inputs.counts, inputs.tokens
     all_q: Tensor | None = None
     all_logits: Tensor | None = None
     step = 0
@@ -89,28 +76,22 @@ def _by_steps(inputs: DraftInputs, drafter: Runner) -> Drafted:
             shape = len(lengths), max(lengths), logits.shape[-1]
             all_q = logits.new_empty(shape, dtype=torch.promote_types(logits.dtype, torch.float32))
             all_logits = logits.new_empty(shape) if inputs.keeps_logits else None
-        q = _distribution(inputs, logits, all_q[:, own])
-        drawn = inputs.backend.draw(q, inputs.coins[:, own])
+        q = distribution(logits, inputs.temperature, out=all_q[:, own], backend=backend)
+        if inputs.sampling is not None:
+            some = logits[inputs.truncated]
+            q[inputs.truncated] = distribution(some, *inputs.sampling, backend=backend)
+        drawn = backend.draw(q, inputs.coins[:, own])
         step += 1
         tokens[:, step : step + 1] = drawn
         if all_logits is not None:
             all_logits[:, own] = logits
         if inputs.thresholds is not None:
-            found = confidence(logits, inputs.temperature, q, drawn, inputs.backend).tolist()
+            found = confidence(logits, inputs.temperature, q, drawn, backend).tolist()
             for slot, (value, threshold) in enumerate(zip(found, inputs.thresholds, strict=True)):
                 lengths[slot] = min(lengths[slot], step) if value < threshold else lengths[slot]
             counts = torch.tensor(lengths)
     assert all_q is not None
-    return Drafted(tuple(lengths), counts, tokens, all_q, all_logits)
-
-
-def _distribution(inputs: DraftInputs, logits: Tensor, out: Tensor) -> Tensor:
-    """q of logits [D, 1, V], written to `out`."""
-    q = distribution(logits, inputs.temperature, out=out, backend=inputs.backend)
-    if inputs.sampling is not None:
-        some = logits[inputs.truncating]
-        q[inputs.truncating] = distribution(some, *inputs.sampling, backend=inputs.backend)
-    return q
+    return Drafted(lengths, counts, tokens, all_q, all_logits)
 
 
 def ban(logits: Tensor, banned: Tensor | None) -> Tensor:

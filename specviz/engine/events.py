@@ -15,8 +15,7 @@ class Waiting:
     """A request has not been admitted yet. Only shared engines send it."""
 
     index: int
-    queue_position: int
-    """1 is the next to be admitted, 0 is being prefilled."""
+    queue_position: int  # 1 is the next to be admitted, 0 is being prefilled
 
 
 @dataclass(frozen=True)
@@ -33,10 +32,8 @@ class Decided:
 
     index: int
     run: Run
-    record: Round | None
-    """None where the engine keeps no records."""
-    token_ids: Sequence[int] = ()
-    """Emitted in this round."""
+    record: Round | None  # None where the engine keeps no records
+    token_ids: Sequence[int] = ()  # emitted in this round
 
     @property
     def round(self) -> Round:

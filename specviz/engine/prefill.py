@@ -23,8 +23,6 @@ def prefill(
     """Admit sequences and read their prompts; what all prompts begin with once, or from the prefix cache. Yields True after each pass.
 
     Args:
-        model: that reads them.
-        sequences: to be admitted.
         length: positions that a slot may come to need.
         chunk: tokens of each prompt that a pass reads.
         prefixes: read and updated; None for none.

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specviz.core.backend import Backend
 from specviz.core.counterfactual import readings, same_residual, what_if
 from specviz.core.distributions import Positions
 from specviz.core.sampling import ACCEPT, steps
 from specviz.engine.accept import Decision
-from specviz.engine.plan import first
 from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError
 from specviz.schema.trace import Draft, Likely, Proposal, Round, RuleTest, Token, Top, WhatIf
@@ -34,42 +34,34 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a round decided for one sequence.
-
-    Attributes:
-        token_ids: emitted, in order.
-        drafted, examined, accepted: counts of draft tokens; examined are those up to the first rejection.
-        round: the record; None where the sequence keeps none.
-        error: why the sequence cannot go on; nothing was emitted then.
-    """
+    """What a round decided for one sequence."""
 
     sequence: Sequence
-    token_ids: list[int]
-    drafted: int = 0
-    examined: int = 0
+    token_ids: list[int]  # emitted, in order
+    drafted: int = 0  # draft tokens
+    examined: int = 0  # those up to the first rejection
     accepted: int = 0
-    round: Round | None = None
-    error: Exception | None = None
+    round: Round | None = None  # the record; None where the sequence keeps none
+    error: Exception | None = None  # why the sequence cannot go on; nothing was emitted then
 
 
-def tensors(decision: Decision) -> dict[str, Tensor]:
+def tensors(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
     """What is read back of a decision, by name: [B, ...] each.
 
     What explains positions is of the examined ones alone, [n, ...]; `explained` [B] is the index of each sequence's first.
     """
-    inputs, target, tokens, verdict = decision.inputs, decision.target, decision.drafted, decision.verdict
-    found = dict[str, Tensor]()
+    inputs, target, tokens = decision.inputs, decision.target, decision.tokens
+    found = dict[Any, Tensor]()
     emitted = list[Tensor]()  # at each step: the draft token, and what is resampled
     if tokens is not None:
         found["draft"] = tokens
         emitted.append(tokens)
     if decision.resampled is not None:
         found["resampled"] = decision.resampled
-        emitted.append(
-            decision.resampled[:, None] if tokens is None else decision.resampled[:, None].expand_as(tokens)
-        )
-    if verdict is not None and decision.counts is not None:
-        found |= {"drafted": decision.counts, "accepted": verdict.accepted, "acceptance": verdict.acceptance}
+        again = decision.resampled[:, None]
+        emitted.append(again if tokens is None else again.expand_as(tokens))
+    if decision.verdict is not None:
+        found |= {"accepted": decision.verdict.accepted, "acceptance": decision.verdict.acceptance}
     some = torch.stack(emitted, -1)
     if inputs.method.drafts:
         found["q"] = target.distributions.q.gather(-1, some)
@@ -79,46 +71,48 @@ def tensors(decision: Decision) -> dict[str, Tensor]:
         found["pi"] = target.pi(some)
         if tokens is not None and (test := target.deferral_test(tokens)) is not None:
             found["score"], found["threshold"] = test
-        if inputs.explains:
-            found |= _explained(decision)
+        if inputs.inspect:
+            found |= _explained(decision, backend)
     return found
 
 
-def _explained(decision: Decision) -> dict[str, Tensor]:
+def _explained(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
     """The most probable tokens at the examined positions of inspected sequences, and what other methods would have decided there."""
-    inputs, target, tokens, verdict = decision.inputs, decision.target, decision.drafted, decision.verdict
+    inputs, tokens = decision.inputs, decision.tokens
     where, begins = _examined(decision)
-    part, found = target.select(where), {"explained": begins}
-    each = {"q": part.distributions.q} if inputs.method.drafts else {}
-    each |= {"p": part.distributions.p} if inputs.method.verifies else {}
-    count = max(sequence.request.inspect for sequence in inputs.sequences)
-    most: dict[str, list[Tensor]] = {}
-    for name, values in each.items():
-        most[name] = [*inputs.backend.leading(values, min(count, values.shape[-1]))]
+    part, found = decision.target.select(where), dict[Any, Tensor](explained=begins)
+
+    def leading(values: Tensor) -> tuple[Tensor, Tensor]:
+        return backend.leading(values, min(inputs.inspect, values.shape[-1]))
+
+    most = {"q": leading(part.distributions.q)} if inputs.method.drafts else {}
+    most |= {"p": leading(part.distributions.p)} if inputs.method.verifies else {}
     if part.is_lossless or len(most) == 1:
         most["pi"] = most["p" if inputs.method.verifies else "q"]
     elif part.deferred is not None and not part.judges_tokens:  # pi is q or p
-        pairs = zip(most["q"], most["p"], strict=True)
-        most["pi"] = [torch.where(part.deferred > 0, p, q) for q, p in pairs]
+        values, ids = (
+            torch.where(part.deferred > 0, p, q) for q, p in zip(most["q"], most["p"], strict=True)
+        )
+        most["pi"] = values, ids
     else:
-        pi = part.pi()
-        most["pi"] = [*inputs.backend.leading(pi, min(count, pi.shape[-1]))]
+        most["pi"] = leading(part.pi())
     for name, (probabilities, ids) in most.items():
         found[f"top_{name}"], found[f"top_{name}_ids"] = probabilities, ids
-    if tokens is not None and verdict is not None and decision.counts is not None:
-        coins = first(inputs.accept_coins, tokens.shape[1]).flatten()[where]
+    if tokens is not None and decision.verdict is not None:
+        coins = inputs.accept_coins[:, : tokens.shape[1]].flatten()[where]
         found |= {("read", key): each for key, each in readings(part, tokens.flatten()[where], coins).items()}
     return found
 
 
 def _examined(decision: Decision) -> tuple[Positions, Tensor]:
     """The examined positions of inspected sequences, and the index of each sequence's first among them, [B]."""
-    tokens, verdict = decision.drafted, decision.verdict
-    rows, count = len(decision.inputs.sequences), 1 if tokens is None else tokens.shape[1]
+    tokens, verdict, rows = decision.tokens, decision.verdict, len(decision.lengths)
     if tokens is None or verdict is None or not reads_freely(tokens):  # all positions
-        return slice(0, rows * count), steps(rows, decision.device) * count
+        device = (decision.resampled if tokens is None else tokens).device  # type: ignore[union-attr]
+        count = 1 if tokens is None else tokens.shape[1]
+        return slice(0, rows * count), steps(rows, device) * count
     inspected = torch.tensor([each.request.inspect > 0 for each in decision.inputs.sequences])
-    examined = (steps(count, tokens.device) <= verdict.last[:, None]) & inspected[:, None]
+    examined = (steps(tokens.shape[1], tokens.device) <= verdict.last[:, None]) & inspected[:, None]
     numbers, where = examined.sum(1), examined.flatten().nonzero()[:, 0]
     run = slice(int(where[0]), int(where[0]) + len(where))  # is selected without a copy
     return run if len(where) == 1 + int(where[-1]) - run.start else where, numbers.cumsum(0) - numbers
@@ -129,18 +123,12 @@ def reads_freely(values: Tensor) -> bool:
     return values.is_cpu
 
 
-def outcomes(
-    decision: Decision,
-    values: dict[str, Any],
-    draft_lengths: dict[Sequence, int],
-    seconds: Seconds,
-) -> list[Outcome]:
+def outcomes(decision: Decision, values: dict[Any, Any], seconds: Seconds) -> list[Outcome]:
     """The outcome of each sequence of a decision, from the values of `tensors` that were read back."""
     found = []
     for row, sequence in enumerate(decision.inputs.sequences):
         try:
-            readout = _Readout(decision, values, row, draft_lengths.get(sequence, 0))
-            found.append(readout.outcome(seconds))
+            found.append(_Readout(decision, values, row).outcome(seconds))
         except Exception as error:  # this sequence fails alone
             found.append(Outcome(sequence, [], error=error))
     return found
@@ -149,17 +137,14 @@ def outcomes(
 class _Readout:
     """One sequence's part of what was read back."""
 
-    def __init__(self, decision: Decision, values: dict[str, Any], row: int, draft_length: int) -> None:
-        self._decision, self._values, self._row, self._draft_length = decision, values, row, draft_length
-        self._sequence: Sequence = decision.inputs.sequences[row]
-        self._examines = decision.verdict is not None
-        self._drafted = self._accepted = 0
-        if self._examines:
-            self._drafted, self._accepted = int(self._number("drafted")), int(self._number("accepted"))
+    def __init__(self, decision: Decision, values: dict[Any, Any], row: int) -> None:
+        self._decision, self._values, self._row = decision, values, row
+        self._sequence = decision.inputs.sequences[row]
+        self._drafted = self._accepted = decision.lengths[row]
+        if decision.verdict is not None:
+            self._accepted = int(self._number("accepted"))
             # A K-th draft token that is not examined does not count.
             self._drafted = min(self._drafted, max(self._accepted + 1, self._drafted - 1))
-        elif decision.drafted is not None:
-            self._drafted = self._accepted = draft_length
 
     def outcome(self, seconds: Seconds) -> Outcome:
         """Token ids, counts and, where the sequence keeps one, the record.
@@ -173,15 +158,15 @@ class _Readout:
             ids.append(
                 int(self._number("draft", step) if step < self._accepted else self._number("resampled"))
             )
-            for name in ("q", "p"):  # which checks that they are finite
-                self._optional(name, step, 0)
+            for name in ("q", "p"):
+                self._optional(name, step, 0)  # raises where it is not finite
             if ids[-1] in sequence.eos_token_ids:
                 break
         outcome = Outcome(
             sequence,
             ids,
             drafted=self._drafted,
-            examined=len(ids) if self._examines else 0,
+            examined=len(ids) if self._decision.verdict is not None else 0,
             accepted=min(self._accepted, len(ids)),
         )
         if sequence.records:
@@ -193,26 +178,25 @@ class _Readout:
     def _round(self, outcome: Outcome, seconds: Seconds) -> Round:
         sequence, method = self._sequence, self._sequence.method
         index = len(sequence.run.rounds)
-        tokens = [self._token(token, step, index) for step, token in enumerate(outcome.token_ids)]
         drafted = [
             (int(self._number("draft", step)), self._number("q", step, 0)) for step in range(self._drafted)
         ]
         return Round(
             index=index,
-            draft_length=self._draft_length,
+            draft_length=self._decision.lengths[self._row],
             proposals=[Proposal(token, sequence.labels(token), q) for token, q in drafted],
             examined=outcome.examined,
             accepted=outcome.accepted,
             seconds=seconds.total,
             drafter_seconds=seconds.drafter if method.drafts else 0.0,
             verifier_seconds=seconds.verifier if method.verifies else 0.0,
-            tokens=tokens,
+            tokens=[self._token(token, step, index) for step, token in enumerate(outcome.token_ids)],
         )
 
     def _token(self, token: int, step: int, index: int) -> Token:
         sequence, accepted = self._sequence, step < self._accepted
         position = len(sequence.ids) + step
-        acceptance = self._optional("acceptance", step)
+        coin = float(sequence.coins[position, ACCEPT])
         own = 0 if accepted else -1  # with the draft tokens, or with what was resampled
         return Token(
             id=token,
@@ -226,11 +210,11 @@ class _Readout:
             q=self._optional("q", step, own),
             p=self._optional("p", step, own),
             pi=self._number("pi", step, own),
-            acceptance=acceptance,
-            coin=None if acceptance is None else float(sequence.coins[position, ACCEPT]),
+            acceptance=self._optional("acceptance", step),
+            coin=coin if "acceptance" in self._values else None,
             rule=self._rule_test(step),
             top=self._top(step) if sequence.request.inspect else None,
-            what_if=self._what_if(step, accepted) if sequence.run.alternatives else None,
+            what_if=self._what_if(step, coin, accepted) if sequence.run.alternatives else None,
         )
 
     def _rejected(self, step: int) -> Draft:
@@ -260,15 +244,12 @@ class _Readout:
 
         return Top(most_likely("q"), most_likely("p"), most_likely("pi"))
 
-    def _what_if(self, step: int, accepted: bool) -> WhatIf:
+    def _what_if(self, step: int, coin: float, accepted: bool) -> WhatIf:
         method, index = self._sequence.method, int(self._values["explained"][self._row]) + step
         read = {name[1]: values[index] for name, values in self._values.items() if name[0] == "read"}
-        position = len(self._sequence.ids) + step
-        coin, acceptance = float(self._sequence.coins[position, ACCEPT]), self._number("acceptance", step)
-        others, flips = what_if(method, read, acceptance, coin)
-        return WhatIf(
-            others, flips, None if accepted else same_residual(method, read, self._sequence.lenience)
-        )
+        others, flips = what_if(method, read, self._number("acceptance", step), coin)
+        same = None if accepted else same_residual(method, read, self._sequence.lenience)
+        return WhatIf(others, flips, same)
 
     def _keep_logits(self, count: int) -> None:
         decision = self._decision

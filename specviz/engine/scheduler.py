@@ -23,18 +23,12 @@ class SequenceGroup(Generic[S]):
 
     sequences: list[S]
     visitor: str = ""
-    stopped: Callable[[], bool] = lambda: False
-    """Asked before every step; True aborts the whole group."""
-    publish: Callable[[Any], object] = lambda _: None
-    """Where its events go."""
-    arrival: float = 0.0
-    """Seconds on the clock of the engine."""
-    seconds: float = math.inf
-    """From arrival to the deadline."""
-    admitted: bool = False
-    """Whether any of its sequences ever was."""
-    queue_position: int = 0
-    """As last reported; 0 if no sequence waits."""
+    stopped: Callable[[], bool] = lambda: False  # asked before every step; True aborts the whole group
+    publish: Callable[[Any], object] = lambda _: None  # where its events go
+    arrival: float = 0.0  # seconds on the clock of the engine
+    seconds: float = math.inf  # from arrival to the deadline
+    admitted: bool = False  # whether any of its sequences ever was
+    queue_position: int = 0  # as last reported; 0 if no sequence waits
     waiting: list[S] = field(init=False)
     unfinished: list[S] = field(init=False)
     _aborts: dict[S, str] = field(default_factory=dict)
@@ -69,12 +63,9 @@ class Load:
     """How full a scheduler is. Immutable: other threads may read it."""
 
     slots: int
-    queue: float
-    """Sequences that may wait beyond those that free slots will take at once."""
-    running: int = 0
-    """Slots taken."""
-    waiting: int = 0
-    """Sequences that have no slot yet."""
+    queue: float  # sequences that may wait beyond those that free slots will take at once
+    running: int  # slots taken
+    waiting: int  # sequences that have no slot yet
 
     def check_capacity(self, count: int) -> None:
         """Whether `count` more sequences may be submitted. If nobody waits, any number may.
@@ -92,10 +83,8 @@ class Scheduler(Generic[S]):
     def __init__(self, slots: int, queue: float = math.inf) -> None:
         """As the fields of `Load`."""
         self.slots, self.queue = slots, queue
-        self.groups: list[SequenceGroup[S]] = []
-        """With unfinished sequences, by arrival."""
-        self.prefilling: list[S] = []
-        """Admitted, their prompts being read: sequences of one group."""
+        self.groups: list[SequenceGroup[S]] = []  # with unfinished sequences, by arrival
+        self.prefilling: list[S] = []  # admitted, their prompts being read: sequences of one group
         self.decoding: list[S] = []
         self._group_of: dict[S, SequenceGroup[S]] = {}
 
@@ -142,16 +131,9 @@ class Scheduler(Generic[S]):
 
     def unserved(self, now: float) -> list[tuple[SequenceGroup[S], BusyError]]:
         """Groups whose deadline passed before any of their sequences was admitted, with the error that ends them."""
-        return [
-            (
-                group,
-                BusyError(
-                    f"SpecViz was too busy: nothing was free for {group.seconds:g} seconds. Try again in a minute."
-                ),
-            )
-            for group in self.groups
-            if now > group.deadline and not group.admitted
-        ]
+        sentence = "SpecViz was too busy: nothing was free for {:g} seconds. Try again in a minute."
+        late = [group for group in self.groups if now > group.deadline and not group.admitted]
+        return [(group, BusyError(sentence.format(group.seconds))) for group in late]
 
     def finish(self, sequence: S) -> SequenceGroup[S]:
         """Free the slot of a sequence that is over. Returns its group."""
@@ -178,12 +160,12 @@ class Scheduler(Generic[S]):
             return []
         free = self.slots - len(self.decoding)
         taken = self._taken()
-        share = max(1, self.slots // max(1, len({group.visitor for group in self.groups})))
+        share = max(1, self.slots // len({group.visitor for group in self.groups}))
         group = next((group for group, _ in self._order() if taken[group.visitor] < share), None)
         if group is None or free <= 0:
             return []
-        count = min(free, share - taken[group.visitor], len(group.waiting))
-        count = room_for(group.waiting[:count])
+        first = group.waiting[: min(free, share - taken[group.visitor])]
+        count = room_for(first)
         if count:
             self.prefilling, group.waiting = group.waiting[:count], group.waiting[count:]
             group.admitted = True

@@ -28,10 +28,10 @@ class Sequence:
         index: of the request among those asked for together.
         ids: prompt and emitted tokens. The last one has not been read by either model yet: it is the first input of the next
             round, so that an accepted block needs no bonus token and a rejection no second reading.
+        length_limit: positions it may come to need.
         coins: uniforms of all its positions, float64 [positions, 3].
         banned: ids that are never drafted nor emitted.
-        sampling: temperature and truncation of its distributions, as they are computed.
-        lenience: as it is computed; 0 of a method that has none.
+        sampling, lenience: bounded to what can be computed.
         repetition_penalty: the request's, or the pair's own.
         records: whether rounds and tokens are recorded in `run`; False keeps the token ids alone.
     """
@@ -45,20 +45,24 @@ class Sequence:
             RequestError: a prompt that does not fit the pair's vocabulary or context, or banned tokens that are none.
         """
         prompt_ids = encode_prompt(pair.tokenizer, request)
-        room = _room(prompt_ids, pair)
+        available = _available(prompt_ids, pair)
         self.index = index
         self.request = request
         self.method: Method = get_method(request.method, request.rule)
         self.sampling = SamplingParameters(*request.warp).computable()
         self.lenience = bounded(float(request.lenience or 0.0))
-        self.repetition_penalty = _repetition_penalty(request, pair)
+        penalty = (
+            pair.repetition_penalty if request.repetition_penalty is None else request.repetition_penalty
+        )
+        SETTINGS["repetition_penalty"].check(penalty)  # the pair's own is checked as if it had been asked for
+        self.repetition_penalty = float(penalty)
         self.labels = labels
         self.records = records
         self.eos_token_ids = pair.eos_token_ids
         self.ids = list(prompt_ids)
         self.prompt_length = len(prompt_ids)
-        self.limit = min(request.max_new_tokens, room)
-        self.coins = uniforms(request.seed, 0, self.prompt_length + self.limit).numpy()
+        self.length_limit = self.prompt_length + min(request.max_new_tokens, available)
+        self.coins = uniforms(request.seed, 0, self.length_limit).numpy()
         self.detokenizer = Detokenizer(labels.decoding)
         forbidden = forbidden_ids(pair.tokenizer, request.forbidden_tokens, pair.vocabulary_size)
         self.banned = sorted(pair.suppressed_ids.union(forbidden))
@@ -67,6 +71,9 @@ class Sequence:
         self.logits: dict[str, list[Tensor]] = {"drafter": [], "verifier": []}
         continues = self._continues()
         prompt = continues.prompt if continues else request.prompt
+        asked = {}
+        if request.inspect and self.method.drafts and self.method.verifies:
+            asked = leniences(self.method, self.lenience)
         if prompt is None:
             prompt = str(pair.tokenizer.decode(prompt_ids))
         self.run = Run.for_request(
@@ -80,7 +87,7 @@ class Sequence:
             repetition_penalty=self.repetition_penalty,
             prompt=prompt,
             prompt_ids=list(prompt_ids),
-            alternatives=self._alternatives(),
+            alternatives=[Alternative(name, lenience) for name, lenience in asked.items()],
             continues=continues,
         )
 
@@ -95,26 +102,10 @@ class Sequence:
         # Not as the request says it: a run's last token also has what was unfinished at its end, and this one goes on.
         return replace(continues, text="".join(texts), chosen_text=chosen)
 
-    def _alternatives(self) -> list[Alternative]:
-        if not (self.request.inspect and self.method.drafts and self.method.verifies):
-            return []
-        asked = leniences(self.method, self.lenience)
-        return [Alternative(name, lenience) for name, lenience in asked.items()]
-
     @property
     def position(self) -> int:
         """Of its last token."""
         return len(self.ids) - 1
-
-    @property
-    def length_limit(self) -> int:
-        """Positions it may come to need."""
-        return self.prompt_length + self.limit
-
-    @property
-    def emitted(self) -> int:
-        """Tokens emitted so far."""
-        return len(self.ids) - self.prompt_length
 
     @property
     def tokens_left(self) -> int:
@@ -129,26 +120,25 @@ class Sequence:
     def append(self, token_ids: list[int]) -> bool:
         """Add a round's tokens; sets the run's stop reason and returns True where they end it."""
         self.ids += token_ids
-        self.run.stop_reason = self._ending(self.ids[-1], self.emitted)
+        self.run.stop_reason = self._ending(self.ids[-1], len(self.ids))
         return bool(self.run.stop_reason)
 
     def text_of(self, token: int, position: int) -> str:
         """The text that the next token completes, at its position; the last one's has also what was unfinished until then."""
         text = self.detokenizer.push(token)
-        is_last = self._ending(token, position + 1 - self.prompt_length)
-        return text + self.detokenizer.finish() if is_last else text
+        return text + self.detokenizer.finish() if self._ending(token, position + 1) else text
 
     def cut(self, reason: str) -> None:
         """End the run before its end, for a reason; what was unfinished is the run's `tail`."""
         self.run.stop_reason = reason
         self.run.tail = self.detokenizer.finish()
 
-    def _ending(self, token: int, emitted: int) -> str:
-        """Why a run ends with this token as the last of `emitted`; "" where it goes on."""
+    def _ending(self, token: int, length: int) -> str:
+        """Why a run ends with this token as the last of `length`, prompt included; "" where it goes on."""
         if token in self.eos_token_ids:
             return "eos"
-        if emitted == self.limit:
-            return "length" if emitted == self.request.max_new_tokens else "context"
+        if length == self.length_limit:
+            return "length" if length - self.prompt_length == self.request.max_new_tokens else "context"
         return ""
 
     def keep_logits(self) -> None:
@@ -159,23 +149,16 @@ class Sequence:
             )
 
 
-def _repetition_penalty(request: Request, pair: ModelPair) -> float:
-    """The request's penalty, or the pair's own, which is checked as if it had been asked for."""
-    penalty = pair.repetition_penalty if request.repetition_penalty is None else request.repetition_penalty
-    SETTINGS["repetition_penalty"].check(penalty)
-    return float(penalty)
-
-
-def _room(prompt_ids: list[int], pair: ModelPair) -> int:
+def _available(prompt_ids: list[int], pair: ModelPair) -> int:
     """Positions that the pair's context leaves after a prompt."""
     if outside := [i for i in prompt_ids if i >= pair.vocabulary_size]:
         raise RequestError(
             f"Token {outside[0]} is no id of this pair; ids run from 0 to {pair.vocabulary_size - 1}."
         )
-    room = pair.context_length - len(prompt_ids)
-    if room < 1:
+    available = pair.context_length - len(prompt_ids)
+    if available < 1:
         raise RequestError(
             f"The prompt has {len(prompt_ids)} tokens; this pair's context holds {pair.context_length}{pair.limit}, "
             f"and at least one must be left for the answer: shorten the prompt to {pair.context_length - 1} tokens."
         )
-    return room
+    return available

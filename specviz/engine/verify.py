@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specviz.core.sampling import penalise, steps
 from specviz.engine.draft import Drafted, ban
-from specviz.engine.plan import VerifyInputs, first, select
+from specviz.engine.plan import VerifyInputs
 from specviz.runtime.runner import Runner
 
 
@@ -21,20 +21,18 @@ def verify(inputs: VerifyInputs, verifier: Runner, drafted: Drafted | None) -> T
     Args:
         drafted: None where no sequence drafts: then K is 1.
     """
-    lengths = inputs.lengths(drafted.draft_lengths if drafted else None)
-    width = max(lengths)
-    tokens = inputs.tokens
-    if width > 1 and drafted is not None:
-        tokens = select(drafted.tokens, inputs.drafted)[:, :width]
-        if inputs.drafting is not None:
-            tokens = inputs.tokens.repeat(1, width).index_copy_(0, inputs.drafting, tokens)
-    needed = None
+    lengths, tokens = [1] * len(inputs.first_positions), inputs.tokens
+    if drafted is not None:
+        lengths = [1 if slot is None else drafted.lengths[slot] for slot in inputs.drafter_slots]
+        tokens = tokens.repeat(1, max(lengths))
+        tokens[inputs.drafting] = drafted.tokens[inputs.drafted, : max(lengths)]
+    width, needed = max(lengths), None
     if min(lengths) < width:
         own = torch.tensor(lengths)[:, None] if verifier.device.type == "cpu" else inputs.counts
         needed = steps(width, verifier.device) < own
     visible = max(begin + length for begin, length in zip(inputs.first_positions, lengths, strict=True))
     logits = verifier.forward(
-        tokens, first(inputs.positions, width), visible=visible, valid=needed, transient=True
+        tokens, inputs.positions[:, :width], visible=visible, valid=needed, transient=True
     )
     logits = penalise(logits, inputs.penalty, tokens[:, 1:], steps(width, tokens.device)[None])
     return ban(logits, inputs.banned)

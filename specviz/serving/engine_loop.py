@@ -256,7 +256,7 @@ class EngineLoop:
         fields = {
             "pair": self._pair.key,
             "prompt_tokens": sequence.prompt_length,
-            "tokens": sequence.emitted,
+            "tokens": len(sequence.ids) - sequence.prompt_length,
             "rounds": len(run.rounds),
             "seconds": round(time.monotonic() - group.arrival, 3),
         } | {name: getattr(run, name) for name in logged}

@@ -115,10 +115,9 @@ def test_a_run_can_be_forked_only_where_it_has_tokens(engine: Engine, tokens: An
 
 def test_a_fork_needs_something_to_write(engine: Engine) -> None:
     run = one(engine)
-    with pytest.raises(RequestError, match="Nothing is left to write here"):
-        run.fork(24)
-    with pytest.raises(RequestError, match="Nothing is left to write here"):
-        run.fork(23, chosen=0)
+    for settings in ({"tokens": 24}, {"tokens": 23, "chosen": 0}):
+        with pytest.raises(RequestError, match="Nothing is left to write here"):
+            run.fork(**settings)
     assert len(engine.generate(run.fork(24, max_new_tokens=4))[0].tokens) == 4
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from specviz.engine.pair import Pair
 from specviz.errors import RequestError
 from tests.support.tiny import tiny_pair
 
-ROOT = Path(__file__).parents[3]
 SERVED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"temperature": 1e-40}, {"temperature": 0}),
     ({"temperature": 1e300}, {"temperature": 1e29}),

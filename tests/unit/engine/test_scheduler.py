@@ -58,14 +58,6 @@ def test_nobody_joins_while_others_are_prefilling() -> None:
     assert made.admit(everything) == ["b0"]
 
 
-def test_a_visitor_who_asks_for_much_gets_an_equal_share() -> None:
-    """Slots are shared equally by visitors who are served or wait, whatever each asks for, and in how many groups."""
-    made = scheduler(group("a", 5, "greedy"), group("b", 5, "greedy"), group("c", 1), slots=4)
-    assert admit_all(made) == ["a0", "a1", "c0"]
-    made.finish("c0")  # alone again, the greedy one may have all
-    assert admit_all(made) == ["a2", "a3"]
-
-
 def test_a_free_slot_goes_to_those_who_have_fewest() -> None:
     made = scheduler(group("a", 8), slots=4)
     assert admit(made) == ["a0", "a1", "a2", "a3"]

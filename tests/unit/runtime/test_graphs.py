@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -393,11 +394,12 @@ def test_a_round_sends_and_fetches_all_numbers_at_once(monkeypatch: pytest.Monke
     monkeypatch.setattr(Tensor, "pin_memory", lambda self: self)
     monkeypatch.setattr(Tensor, "to", lambda self, *_, **__: sent.append(self.numel()) or self)
     monkeypatch.setattr(Tensor, "is_cpu", False)
-    given = [np.arange(3), np.array([[0.5], [1.5]]), "as it is"]
-    whole, numbers, text = transfer.upload(torch.device("cuda"), given)
+    one = SimpleNamespace(whole=np.arange(3), text="as it is")
+    other = SimpleNamespace(numbers=np.array([[0.5], [1.5]]))
+    transfer.upload(torch.device("cuda"), [one, other])
     assert sent == [5]
-    assert transfer.upload(torch.device("cuda"), [text]) == ["as it is"]
-    assert transfer.download({"a": whole, "b": numbers}) == {"a": [0, 1, 2], "b": [[0.5], [1.5]]}
+    assert one.text == "as it is"
+    assert transfer.download({"a": one.whole, "b": other.numbers}) == {"a": [0, 1, 2], "b": [[0.5], [1.5]]}
 
 
 def test_seconds_of_a_round_are_the_devices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,8 +411,8 @@ def test_seconds_of_a_round_are_the_devices(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: None)
-    watch = round._Stopwatch(torch.device("cuda"), 0.0)
-    for part in ("drafter", "verifier", "", "drafter"):
+    watch = round._Stopwatch(torch.device("cuda"))
+    for part in ("plan", "drafter", "verifier", "", "drafter"):
         watch.mark(part)
     found = watch.read()
     assert (found.drafter, found.verifier) == (0.5, 0.25)

@@ -287,7 +287,7 @@ def test_a_request_that_fails_takes_only_itself_down(
         return output
 
     def faulty_append(self: Sequence, *args: Any) -> Any:
-        if POISON in self.ids and self.emitted > 4:
+        if POISON in self.ids and len(self.ids) - self.prompt_length > 4:
             raise KeyError("a label")
         return append(self, *args)
 

@@ -88,7 +88,7 @@ def uploaded_run(content: bytes | None, limit: int = Limits.max_trace_bytes) -> 
     if content is None:
         raise TraceError("The file did not arrive: upload it again.")
     if len(content) > limit:
-        raise TraceError(f"This file is too large: a trace may have {limit / 1e6:g} MB here.")
+        raise TraceError(f"This file is too large: here a trace may have at most {limit / 1e6:g} MB.")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

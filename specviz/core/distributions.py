@@ -85,21 +85,6 @@ class Distributions:
         selected._plain, selected._source = self._plain, (self, where)
         return selected
 
-    @property
-    def max_q1(self) -> Tensor:
-        """max q1 [..., 1]: the drafter's confidence."""
-        return self.quantity("max", "q1")
-
-    @property
-    def max_p1(self) -> Tensor:
-        """max p1 [..., 1]: the verifier's confidence."""
-        return self.quantity("max", "p1")
-
-    @property
-    def total_variation(self) -> Tensor:
-        """TV(q, p) [..., 1]."""
-        return self.quantity("TV")
-
     def reading(self, key: tuple[str, str, int], tokens: Tensor) -> Tensor:
         """What a `Node.key` stands for at each position, with `tokens` [...] as the draft tokens: [...]."""
         name, of, count = key

@@ -82,8 +82,7 @@ class Method:
         if self.test is not None and not self.formula:
             object.__setattr__(self, "formula", typeset(self.test))
         if self.ratio and not self.formula:
-            formula = f"accept with min(1, {typeset(self.trees['ratio'])})"
-            object.__setattr__(self, "formula", formula)
+            object.__setattr__(self, "formula", f"accept with min(1, {typeset(self.trees['ratio'])})")
 
     @cached_property
     def test(self) -> Node | None:
@@ -176,18 +175,11 @@ class Method:
     def check_lenience(self, lenience: float) -> float:
         """Return `lenience` as a float, or raise RequestError where it is not a number of the valid range."""
         low, high = self.lenience_range
-        valid = isinstance(lenience, int | float) and abs(lenience) <= sys.float_info.max
-        valid = valid and low <= lenience <= high
-        if not self.has_lenience:
-            return (
-                0.0
-                if isinstance(lenience, int | float) and lenience == lenience  # all but NaN
-                else self._reject(lenience)
-            )
-        return float(lenience) if valid else self._reject(lenience)
-
-    def _reject(self, lenience: object) -> float:
-        low, high = self.lenience_range
+        if isinstance(lenience, int | float):
+            if not self.has_lenience and lenience == lenience:  # all but NaN
+                return 0.0
+            if self.has_lenience and abs(lenience) <= sys.float_info.max and low <= lenience <= high:
+                return float(lenience)
         if not self.has_lenience:
             right = "takes no lenience: leave it out"
         elif math.isfinite(high):

@@ -13,14 +13,10 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from specviz.core.later_methods import LATER, SINCE
 from specviz.core.method import OWN, Method
 from specviz.errors import RequestError, quoted
-
-if TYPE_CHECKING:
-    from specviz.core.expression.syntax import Node
 
 OWN_RULE = "own_rule"
 """The method whose rule is given with the request."""
@@ -30,7 +26,40 @@ _DEFERRAL, _TOKEN = "Deferral rules, for the drafter as a whole", "Token rules, 
 GROUPS = (_BASELINES, _SPECULATIVE, _DEFERRAL, _TOKEN, SINCE, OWN)
 """The groups of methods, in the order they are shown: the paper's, those published since, and your own."""
 
-_CASCADES = (
+_PAPER = (
+    Method(
+        name="drafter_only",
+        title="Drafter only",
+        label="Drafter only (baseline: nobody checks)",
+        group=_BASELINES,
+        formula="π = q",
+        sentence="The small model writes alone and the verifier never runs: the fastest text, and the baseline below.",
+        verifies=False,
+    ),
+    Method(
+        name="verifier_only",
+        title="Verifier only",
+        label="Verifier only (baseline: nothing is drafted)",
+        group=_BASELINES,
+        formula="π = p",
+        sentence="The large model writes alone, one forward pass for each token: the baseline that speed-ups are measured against.",
+        drafts=False,
+    ),
+    Method(
+        name="speed",
+        title="Speculative decoding",
+        label="Speculative decoding (lossless at α = 0)",
+        group=_SPECULATIVE,
+        formula="accept with min(1, p(v) / ((1 − α)·q(v)))",
+        ratio="p(v) / max(1e-10, (1 - a) * q(v))",  # the smallest denominator is that of the paper's published notebook
+        sentence="At α = 0 lossless: the text has exactly the verifier's distribution, in fewer calls of the verifier, and at temperature 0 it is the verifier's very text. Above 0 it accepts more and drifts towards the drafter.",
+        lenience_range=(0.0, 1.0),
+        offered_range=(0.0, 1.0),
+        default_lenience=0.0,
+        strict_end="0: lossless",
+        drafter_end="1: accept nearly everything",
+        source="lossy decoding: Leviathan et al. 2023, A.5",
+    ),
     Method(
         name="cascade_chow",
         title="Chow",
@@ -117,43 +146,6 @@ _CASCADES = (
     ),
 )
 
-_PAPER = (
-    Method(
-        name="drafter_only",
-        title="Drafter only",
-        label="Drafter only (baseline: nobody checks)",
-        group=_BASELINES,
-        formula="π = q",
-        sentence="The small model writes alone and the verifier never runs: the fastest text, and the baseline below.",
-        verifies=False,
-    ),
-    Method(
-        name="verifier_only",
-        title="Verifier only",
-        label="Verifier only (baseline: nothing is drafted)",
-        group=_BASELINES,
-        formula="π = p",
-        sentence="The large model writes alone, one forward pass for each token: the baseline that speed-ups are measured against.",
-        drafts=False,
-    ),
-    Method(
-        name="speed",
-        title="Speculative decoding",
-        label="Speculative decoding (lossless at α = 0)",
-        group=_SPECULATIVE,
-        formula="accept with min(1, p(v) / ((1 − α)·q(v)))",
-        ratio="p(v) / max(1e-10, (1 - a) * q(v))",  # the smallest denominator is that of the paper's published notebook
-        sentence="At α = 0 lossless: the text has exactly the verifier's distribution, in fewer calls of the verifier, and at temperature 0 it is the verifier's very text. Above 0 it accepts more and drifts towards the drafter.",
-        lenience_range=(0.0, 1.0),
-        offered_range=(0.0, 1.0),
-        default_lenience=0.0,
-        strict_end="0: lossless",
-        drafter_end="1: accept nearly everything",
-        source="lossy decoding: Leviathan et al. 2023, A.5",
-    ),
-    *_CASCADES,
-)
-
 _OWN_RULE = Method(
     name=OWN_RULE,
     title="Your own rule",
@@ -197,19 +189,14 @@ def get_method(name: str, rule: str = "") -> Method:
 
 @lru_cache(256)
 def _own(rule: str) -> Method:
+    from specviz.core.expression.probe import probe  # needs torch, which the registry's own rows do not
+
     method = replace(_OWN_RULE, expression=rule, formula="")
     assert method.test is not None
-    _probe(method.test, rule)
+    probe(method.test, rule)
     if method.test.has_lenience:
         return method
     return replace(method, offered_range=(0.0, 0.0), default_lenience=0.0)
-
-
-def _probe(rule: Node, text: str) -> None:
-    """Try a rule that is not the registry's own."""
-    from specviz.core.expression.probe import probe  # by tensors: the registry's own rows need no torch
-
-    probe(rule, text)
 
 
 def register_method(method: Method) -> Method:
@@ -233,6 +220,8 @@ def register_method(method: Method) -> Method:
         raise RequestError(f"The default lenience of {method.name} is outside the range that it offers.")
     _ = method.rule, method.ratio_of, method.share_of  # which reads them
     if method.test is not None:
-        _probe(method.test, method.expression)
+        from specviz.core.expression.probe import probe
+
+        probe(method.test, method.expression)
     _METHODS[method.name] = method
     return method

@@ -7,7 +7,6 @@ ran beside it. Knows no method, no model and no request.
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -47,12 +46,8 @@ class SamplingParameters(NamedTuple):
 
         Beyond these bounds nothing changes any more: a temperature near 0 is greedy, one without bound uniform.
         """
-        temperature, top_k, *others = self
-        assert isinstance(temperature, float | int)
-        assert isinstance(top_k, float | int)
-        return SamplingParameters(
-            bounded(temperature) if temperature > LEAST_TEMPERATURE else 0, min(top_k, MOST_TOKENS), *others
-        )
+        temperature = min(self.temperature, LARGEST) if self.temperature > LEAST_TEMPERATURE else 0
+        return self._replace(temperature=temperature, top_k=min(self.top_k, MOST_TOKENS))
 
     @property
     def truncates(self) -> bool:
@@ -83,17 +78,10 @@ def column(setting: Number) -> Number:
 
 
 def tensor(setting: Number, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """A setting as a tensor, rounded only here, so that one number for all rows and one a row give the same bits. Not to be changed."""
+    """A setting as a tensor, rounded only here, so that one number for all rows and one a row give the same bits."""
     if isinstance(setting, Tensor):
         return setting.to(device, dtype)
-    return _constant(setting, math.copysign(1.0, setting), device, dtype)
-
-
-@lru_cache(1024)
-def _constant(number: float, _sign: float, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Filled in on the device: copying it there would make the host wait. The sign tells 0 from −0."""
-    with torch.inference_mode(False):
-        return torch.full((), number, dtype=dtype, device=device)
+    return torch.full((), setting, dtype=dtype, device=device)  # a copy would make the host wait for a GPU
 
 
 @lru_cache

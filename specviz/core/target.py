@@ -107,7 +107,8 @@ class Target:
             return torch.full_like(_of(self._own, tokens), not self.method.verifies)
         if self.method.ratio_of is not None:
             return self.method.ratio_of(self.distributions, column(self.lenience), tokens).clamp_max(1)
-        return accepted_share(self.pi(tokens), _of(self.distributions.q, tokens))
+        q = _of(self.distributions.q, tokens)
+        return (self.pi(tokens) / q.clamp_min(torch.finfo(q.dtype).tiny)).clamp_max_(1)
 
     def pi(self, tokens: Tensor | None = None) -> Tensor:
         """The distribution the method emits: pi [..., V], or pi(v) of `tokens` [..., m] alone."""
@@ -233,11 +234,6 @@ class Target:
         return Target(self.method, self.distributions.select(where), lenience, *test)
 
 
-def accepted_share(pi: Tensor, q: Tensor) -> Tensor:
-    """min(1, pi / q) [...]: the acceptance of tokens that pi and q are of."""
-    return (pi / q.clamp_min(torch.finfo(q.dtype).tiny)).clamp_max_(1)
-
-
 def _of(values: Tensor, tokens: Tensor | None) -> Tensor:
     """`values` [..., V] of the whole vocabulary, or of `tokens` [..., m]."""
     return values if tokens is None else values.gather(-1, tokens)
@@ -278,9 +274,7 @@ def acceptance_and_residual(
     Raises:
         RequestError: unknown method; RuleError: an expression that is no rule.
     """
-    backend = backend_of(drafter_logits, verifier_logits)
-    distributions = Distributions(drafter_logits, verifier_logits, temperature, backend=backend)
-    target = Target.of(get_method(method, rule), distributions, lenience)
+    target = _target(method, drafter_logits, verifier_logits, lenience, temperature, rule)
     return target.acceptance(tokens), target.residual(tokens)
 
 
@@ -294,6 +288,11 @@ def target_distribution(
     rule: str = "",
 ) -> Tensor:
     """The distribution pi [..., V] that a method emits; arguments as for `acceptance_and_residual`."""
-    backend = backend_of(drafter_logits, verifier_logits)
-    distributions = Distributions(drafter_logits, verifier_logits, temperature, backend=backend)
-    return Target.of(get_method(method, rule), distributions, lenience).pi()
+    return _target(method, drafter_logits, verifier_logits, lenience, temperature, rule).pi()
+
+
+def _target(
+    method: str, drafter: Tensor, verifier: Tensor, lenience: Number, temperature: Number, rule: str
+) -> Target:
+    distributions = Distributions(drafter, verifier, temperature, backend=backend_of(drafter, verifier))
+    return Target.of(get_method(method, rule), distributions, lenience)

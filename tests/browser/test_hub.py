@@ -92,7 +92,8 @@ def test_a_pair_is_not_unloaded_while_a_text_is_written_on_it(visitor: Visitor, 
     expected = visitor.write(FIRST, 512)
     opened(page, visitor, tokens=512)
     page.click("#run")
-    expect(page.get_by_test_id("token").first).to_be_attached(timeout=WAIT)
+    expect(page.locator("#stop")).to_be_enabled(timeout=WAIT)
+    expect(page.locator("#view").get_by_test_id("token").first).to_be_attached(timeout=WAIT)
     with pytest.raises(AppError, match=r"no other model pair can be loaded while GPT-2 .* in use"):
         visitor.write("distilgpt2")
     wait_for_end(page, SECONDS / 60)

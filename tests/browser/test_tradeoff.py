@@ -226,13 +226,13 @@ def test_a_point_shows_its_texts_and_one_of_them_runs_again_in_compare(page: Pag
     expect(page.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
     expect(page.locator("#compare-view [data-pane]").first).to_be_visible(timeout=MINUTES)
     wait_for_end(page, prefix="compare-")
-    key, asked, _ = script.asked[-1]
+    key, asked, _ = script.compared[-1]
     common = {
         "prompt": RECORDED.items[2].prompt, "temperature": 0.5, "seed": PLAN.seed_of(2, 1), "inspect": 10,
         "max_new_tokens": PLAN.max_new_tokens, "draft_length": PLAN.draft_length,
     }  # fmt: skip
     panes = [("cascade_tokenV3", 0.999), ("verifier_only", 0), ("drafter_only", 0), ("speed", 0)]
-    assert len(script.asked) == 1
+    assert len(script.compared) == 1
     assert key == "embedded"
     assert asked == [Request(method=method, lenience=lenience, **common) for method, lenience in panes]
     assert page.title() != "pwned"

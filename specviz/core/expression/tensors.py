@@ -7,6 +7,7 @@ Settings (numbers, the lenience) are computed in float64 and rounded where they 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any
@@ -100,44 +101,40 @@ def _least(left: float, right: float) -> float:
     return math.nan if left != left or right != right else min(left, right)
 
 
-NUMBERS: dict[str, Callable[..., float]] = {
-    "+": lambda left, right: left + right,
-    "-": lambda left, right: left - right,
-    "*": lambda left, right: left * right,
+NUMBERS: dict[str, Callable[..., Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
     "/": _divide,
     "min": _least,
     "max": lambda left, right: -_least(-left, -right),
-    "negative": lambda number: -number,
+    "negative": operator.neg,
     "sqrt": lambda number: math.sqrt(number) if number >= 0 else math.nan,
     "log": _log,
     "exp": _exp,
-    ">=": lambda left, right: float(left >= right),
-    ">": lambda left, right: float(left > right),
-    "<=": lambda left, right: float(left <= right),
-    "<": lambda left, right: float(left < right),
+    ">=": operator.ge,
+    ">": operator.gt,
+    "<=": operator.le,
+    "<": operator.lt,
     "and": _least,
     "or": lambda left, right: max(left, right),
     "not": lambda truth: 1 - truth,
 }
 """Operators and functions of numbers: of two, where they take more; a division by zero, or what is no number, raises nothing."""
 _ON_TENSORS: dict[str, Callable[..., Tensor]] = {
-    "+": torch.add,
-    "-": torch.sub,
-    "*": torch.mul,
+    **{name: NUMBERS[name] for name in ("+", "-", "*", "negative", "not")},
     "/": torch.div,
     "min": torch.minimum,
     "max": torch.maximum,
-    "negative": torch.neg,
     "sqrt": torch.sqrt,
     "log": torch.log,
     "exp": torch.exp,
-    ">=": lambda left, right: indicator(torch.ge, left, right),
-    ">": lambda left, right: indicator(torch.gt, left, right),
-    "<=": lambda left, right: indicator(torch.le, left, right),
-    "<": lambda left, right: indicator(torch.lt, left, right),
+    ">=": partial(indicator, torch.ge),
+    ">": partial(indicator, torch.gt),
+    "<=": partial(indicator, torch.le),
+    "<": partial(indicator, torch.lt),
     "and": torch.mul,
     "or": torch.maximum,
-    "not": lambda truth: 1 - truth,
 }
 
 

@@ -125,6 +125,6 @@ def test_critical_leniences_at_the_edges() -> None:
         low, high = METHODS[name].lenience_range
         assert (criticals(METHODS[name], b, tokens, always) <= low).all()
         assert (criticals(METHODS[name], b, tokens, never) > high).all() or name == "cascade_opt"
-    opt, best = METHODS["cascade_opt"], b.max_p1[:, 0]  # with TV = 0 lenience changes nothing
+    opt, best = METHODS["cascade_opt"], b.quantity("max", "p1")[:, 0]  # with TV = 0 lenience changes nothing
     assert (criticals(opt, b, tokens, best) == -math.inf).all()
     assert (criticals(opt, b, tokens, best - 1e-3) == math.inf).all()

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,22 @@ def test_a_pair_that_cannot_be_loaded_is_left_out(
     ZeroGpuService(Limits()).warm_up("embedded")
     assert zerogpu_service._held == {"embedded": "embedded"}
     assert [record.fields for record in caplog.records] == [{"pair": "smollm2"}]  # type: ignore[attr-defined]
+
+
+def test_a_service_writes_the_text_of_its_pair(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One run, and two side by side; without ZeroGPU every function runs where it is called."""
+    pair = tiny_pair("llama", tmp_path)
+    monkeypatch.setattr(zerogpu_service, "_held", {"embedded": pair})
+    service, stop = ZeroGpuService(Limits()), threading.Event()
+    request = Request(prompt="The quick brown fox", seed=3, max_new_tokens=12)
+    expected = pair.generate("The quick brown fox", seed=3, max_new_tokens=12)
+    assert isinstance(expected, Run)
+    assert parse_trace(service.lines("embedded", request, stop)).token_ids == expected.token_ids
+    lines = [line for line in service.compare_lines("embedded", [request, request], stop) if line]
+    for pane in (0, 1):
+        of_pane = [line for line in lines if json.loads(line).get("pane") == pane]
+        assert parse_trace(of_pane).token_ids == expected.token_ids
+    assert service.status()[0].finished == {"length": 3}
 
 
 # Run in a process of its own: `spaces` patches torch for good.

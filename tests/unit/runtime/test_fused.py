@@ -80,6 +80,7 @@ def test_a_fused_pass_computes_the_published_model_and_what_plain_numpy_says(
     information = (wanted.softmax(-1) * (wanted.log_softmax(-1) - found.log_softmax(-1))).sum(-1)
     assert information.mean() < (3e-3 if how == "fast" else 1e-6)
     *parts, arithmetic = given
+    assert arithmetic.precision is (Precision.FAST if fast else Precision.EXACT)
     plainly = plain.logits(*parts, arithmetic.precision, ids()[0].numpy())
     errors = np.abs(found[0, :, : plainly.shape[1]].numpy() - plainly) / plainly.std()
     most = {"float": 5e-5, "exact": 1e-3, "fast": 0.1}
@@ -292,3 +293,20 @@ def test_passes_run_on_one_thread_for_a_while_after_waiting_again() -> None:
     pool._alone_until, waits = 0.0, [0] * 9
     pool.run(0, 2)
     assert calls[-1] == 2
+
+
+def test_buffers_of_a_round_are_reused_while_there_are_slots() -> None:
+    """What is written to it comes out as from memory of its own; another round finds the same, and the last slot leaves none behind."""
+    model = fused(published("llama", "Q8_0"))
+    runner, positions = model.runner(203), torch.arange(8).expand(2, -1)
+    runner.admit([0, 1], LENGTH)
+    valid = positions < torch.tensor([[8], [3]])
+    how: dict[str, Any] = {"visible": 8, "valid": valid}
+    own = runner.forward(ids(2)[:, :8], positions, **how)
+    again = runner.forward(ids(2)[:, :8], positions, **how, transient=True)
+    assert torch.equal(own[valid], again[valid])
+    assert runner.buffer("padded", 2, 8, 203).data_ptr() == again.data_ptr() != own.data_ptr()
+    for owner in (0, 1):
+        assert runner._buffers
+        runner.release(owner)
+    assert not runner._buffers

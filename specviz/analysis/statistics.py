@@ -1,4 +1,4 @@
-"""Median and quartiles of some values."""
+"""Median and quartiles."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Quartiles:
-    """Median and quartiles of `count` values."""
+    """Median and quartiles of some values."""
 
     median: float
     low: float
     high: float
-    count: int
 
 
 def quartiles(values: Iterable[float]) -> Quartiles | None:
@@ -23,6 +22,6 @@ def quartiles(values: Iterable[float]) -> Quartiles | None:
     if not found:
         return None
     if len(found) == 1:
-        return Quartiles(found[0], found[0], found[0], 1)
+        return Quartiles(found[0], found[0], found[0])
     low, middle, high = statistics.quantiles(found, n=4, method="inclusive")
-    return Quartiles(middle, low, high, len(found))
+    return Quartiles(middle, low, high)

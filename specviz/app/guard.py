@@ -115,9 +115,8 @@ class _Exchange:
     async def fail(self, error: Exception) -> None:
         """Answer in place of gradio, or end the answer that gradio has begun."""
         if self._begun:
-            if not isinstance(
-                error, HTTPException
-            ):  # the error with which gradio ends the stream of an unknown session
+            # Gradio ends the stream of an unknown session with an HTTPException.
+            if not isinstance(error, HTTPException):
                 log.warning("an answer broke off", exc_info=error)
             with contextlib.suppress(Exception):
                 await self._send({"type": "http.response.body", "body": b"", "more_body": False})

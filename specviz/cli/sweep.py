@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from specviz.cli.options import Device, Dtype, Markdown, UnsafeCode, asks, choices, writes
-from specviz.errors import RequestError
 
 
 def sweep(
@@ -29,7 +28,7 @@ def sweep(
     seed: Annotated[int | None, asks("Of everything random", 0)] = None,
     timed: Annotated[int | None, asks("Questions timed one at a time; 0 for none", 8)] = None,
     max_sequences: Annotated[
-        int, asks("Concurrent sequences; changes no result", None, "N", "--max-sequences", "--rows")
+        int, asks("Concurrent sequences; changes no result", None, "N", "--max-sequences", "--rows", low=1)
     ] = 64,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -38,8 +37,6 @@ def sweep(
     markdown: Markdown = None,
 ) -> int:
     """Measure quality against cost of all methods; resumes where it was stopped."""
-    if max_sequences < 1:
-        raise RequestError(f"--max-sequences is {max_sequences}; at least one text must be written at once.")
     from specviz.analysis.sweep.grid import SweepGrid  # slow to import, as is the job
     from specviz.cli.sweep_job import SweepJob
 

@@ -152,7 +152,7 @@ _OWN_RULE = Method(
     label="Your own rule: write when a token is trusted",
     group=OWN,
     expression="p1(v) >= (1 - a) * max p1 and H(p1) > 0.5",
-    sentence="Trusts each proposed token for which your rule holds. Whatever it says, what is emitted has exactly the distribution π that follows from it.",
+    sentence="Trusts each proposed token for which your rule holds. Every rule defines a distribution π, and the text is drawn exactly from it.",
     lenience_range=(-math.inf, math.inf),
     offered_range=(0.0, 1.0),
     default_lenience=0.5,

@@ -29,9 +29,7 @@ class Decision:
     verifier_logits: Tensor | None  # [B, K, V]; None without a verifier
     target: Target  # what the method decodes towards at these positions
     verdict: Verdict | None  # of the draft tokens; None unless both models ran
-    resampled: (
-        Tensor | None
-    )  # what replaces the first rejected one, or the verifier's own token, [B]; None without a verifier
+    resampled: Tensor | None  # replaces the first rejected one, [B]; None without a verifier
 
 
 def accept(

@@ -37,9 +37,7 @@ class DraftInputs:
     sampling: SamplingParameters | None  # of those slots; None without any
     keeps_logits: bool  # the drafter's logits are asked for, or q1 may be made of them
     is_fused: bool
-    thresholds: (
-        list[float] | None
-    )  # confidence below which a draft token ends a slot's draft; None where none does
+    thresholds: list[float] | None  # confidence below which a draft ends; None where none ends early
 
 
 @dataclass

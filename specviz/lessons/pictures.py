@@ -262,7 +262,7 @@ def _rejections(shelf: Shelf, run: str) -> Picture:
         **_as("token", best=examined(found[0]).text, favourite=favourite.text),
         **_as("percent", best_p=examined(found[0]).p, favourite_p=favourite.probability),
     }
-    rows = [{"text": examined(each).text, "share": beside_favourite(each)} for each in found]
+    rows = [{"text": examined(each).text, "share": share} for each, share in zip(found, shares, strict=True)]
     return Picture({"rows": rows, "good_enough": GOOD_ENOUGH, "prompt": shown.prompt}, values)
 
 

@@ -14,27 +14,31 @@ from transformers import GenerationConfig
 
 from specviz.errors import PairError, quoted
 
-PROCESSORS = (
-    *(
-        "sequence_bias",
-        "bad_words_ids",
-        "begin_suppress_tokens",
-        "forced_bos_token_id",
-        "forced_eos_token_id",
-    ),
-    *("exponential_decay_length_penalty", "watermarking_config", "guidance_scale", "min_length"),
-    *("encoder_repetition_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "min_new_tokens"),
-)
-"""Fields of logits processors that change greedy texts and that a pair does not follow."""
-MODES = ("num_beams", "penalty_alpha", "constraints", "force_words_ids", "dola_layers")
-"""Fields that ask `generate` for another way of decoding."""
-_OTHERS = ("num_beam_groups", "stop_strings", "max_time", "token_healing")
-_IDLE: Mapping[str, Any] = {
-    **dict.fromkeys(("guidance_scale", "encoder_repetition_penalty", "num_beams", "num_beam_groups"), 1),
-    **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "penalty_alpha"), 0),
-    **dict.fromkeys(("min_length", "min_new_tokens", "token_healing"), 0),
+_UNSERVED: Mapping[str, Any] = {
+    "sequence_bias": None,
+    "bad_words_ids": None,
+    "begin_suppress_tokens": None,
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "exponential_decay_length_penalty": None,
+    "watermarking_config": None,
+    "guidance_scale": 1,
+    "min_length": 0,
+    "encoder_repetition_penalty": 1,
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "min_new_tokens": 0,
+    "num_beams": 1,
+    "penalty_alpha": 0,
+    "constraints": None,
+    "force_words_ids": None,
+    "dola_layers": None,
+    "num_beam_groups": 1,
+    "stop_strings": None,
+    "max_time": None,
+    "token_healing": 0,
 }
-"""At these values fields do nothing, as at None, [] and {}."""
+"""Fields that change greedy texts and are not served, with the value at which they do nothing, as at None, [] and {}."""
 
 
 def read_generation_config(folder: Path) -> GenerationConfig:
@@ -62,9 +66,9 @@ def check_is_served(config: GenerationConfig, name: str) -> None:
     Raises:
         PairError: it names the field; the sentence calls the model `name`.
     """
-    for field in (*PROCESSORS, *MODES, *_OTHERS):
+    for field, idle in _UNSERVED.items():
         value = getattr(config, field, None)
-        if value not in (None, [], {}, _IDLE.get(field)):
+        if value not in (None, [], {}, idle):
             raise PairError(
                 f"{name}'s generation config asks for {field}={quoted(value)}, which SpecViz does not serve: remove it "
                 "from generation_config.json."

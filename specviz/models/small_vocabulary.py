@@ -1,8 +1,8 @@
 """A drafter with a smaller vocabulary than its verifier's, given the interface of the whole one.
 
 Most of a small drafter's time goes into its output layer. One that has only the frequent tokens is cheaper, and never
-proposes the others: q is 0 there. As input it takes every token, one it does not have as the most similar one that it
-has.
+proposes the others: q is 0 there. As input it takes every token, one it does not have as the most similar one
+that it has.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class ModelRunner(Runner):
         inputs, held = self._inputs(given), self._held
         if given.slots is None and held is not None and held.graphs.enabled and _is_small(given.tokens):
             return self._replay(held.graphs, inputs, given.visible)
-        return self._padded_logits(*inputs, slots=given.slots, visible=given.visible)
+        return self._pair_logits(*inputs, slots=given.slots, visible=given.visible)
 
     def _read(self, given: PassInputs) -> None:
         self._run(*self._inputs(given), slots=given.slots, visible=given.visible, scores=False)
@@ -149,7 +149,7 @@ class ModelRunner(Runner):
         index = torch.where(valid, positions, self._cache.length)
         return tokens, torch.where(valid, positions, 0), index
 
-    def _padded_logits(self, *inputs: Tensor, slots: slice | None, visible: int) -> Tensor:
+    def _pair_logits(self, *inputs: Tensor, slots: slice | None, visible: int) -> Tensor:
         """The pair's logits of a pass: without padding, and −inf for tokens that the model lacks."""
         logits = self._run(*inputs, slots=slots, visible=visible, scores=True)
         lacking = self.vocabulary_size - self._scored
@@ -187,7 +187,7 @@ class ModelRunner(Runner):
             for values, value in zip(inputs, (0, 0, scratch), strict=True)
         ]
         shape = rows, columns, seen, self.vocabulary_size
-        logits = graphs.run(shape, partial(self._padded_logits, slots=None, visible=seen), padded)
+        logits = graphs.run(shape, partial(self._pair_logits, slots=None, visible=seen), padded)
         return logits[:count, :width]
 
     def warm_up(self, slots: int, length: int, widths: Sequence[int]) -> Iterator[None]:

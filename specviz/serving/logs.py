@@ -23,7 +23,7 @@ OURS = "specviz"
 FORMATS = ("json", "text")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 MAX_TEXT = 200
-"""Most characters of one text in a line."""
+"""Maximum length of an event, and of a text that another program chose, in characters."""
 MAX_CAUSES, MAX_FRAMES = 4, 12
 """Numbers of logged exceptions of a chain, and of logged innermost frames of each."""
 

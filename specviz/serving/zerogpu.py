@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from specviz.errors import BusyError, EngineError, SpecvizError
 from specviz.serving.limits import prompt_characters
+from specviz.serving.logs import MAX_TEXT
 
 if TYPE_CHECKING:  # `start` must run before torch is imported
     from specviz.schema.settings import Request
@@ -126,7 +127,7 @@ def on_gpu(function: Callable[P, Iterator[T]], duration: Callable[P, int]) -> Ca
 
 def _explained(error: Exception) -> SpecvizError:
     """Our error for a failure of ZeroGPU. Its own messages about queues and quotas are passed on to visitors."""
-    title = str(getattr(error, "title", ""))
+    title = str(getattr(error, "title", ""))[:MAX_TEXT]
     log.warning("no result from ZeroGPU", exc_info=error, extra={"fields": {"title": title}})
     if title == "ZeroGPU worker error":
         return EngineError(

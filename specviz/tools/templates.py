@@ -35,12 +35,8 @@ def table(rows: Rows) -> str:
 
 
 _FILTERS: dict[str, Callable[..., str]] = {
-    "cell": cell,
     "row": row,
-    "table": table,
     "joined": joined,
-    "bullets": lambda lines: "\n".join(f"- {line}" for line in lines),
-    "plural": lambda things, noun: f"{len(things)} {noun}{'' if len(things) == 1 else 's'}",
     "percent": lambda share: f"{share * 100:.0f} %",
     "g": lambda number: f"{number:g}",
     # Text after an element of an enumeration; `loop` is Jinja's.
@@ -62,5 +58,5 @@ class Templates:
 
     def render(self, name: str, **values: Any) -> str:
         """Render a template; several blank lines become one."""
-        text = self._environment.get_template(name).render(NONE=NONE, **values)
+        text = self._environment.get_template(name).render(**values)
         return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"

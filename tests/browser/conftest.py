@@ -6,6 +6,7 @@ opening a page takes longer than most tests do; each test gets it blank and 1280
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Generator, Iterator
@@ -37,12 +38,9 @@ def _chromium() -> str | None:
     return next((path for path in candidates if path and Path(path).exists()), None)
 
 
-@pytest.fixture(scope="package")
-def browser() -> Iterator[Browser]:
-    """One Chromium for all tests here; it cannot resolve any host but this machine.
-
-    Scope "package", because no other event loop can run in this thread while Playwright does.
-    """
+@contextlib.contextmanager
+def chromium() -> Iterator[Browser]:
+    """A Chromium that cannot resolve any host but this machine."""
     flags = [
         "--disable-background-networking",
         "--disable-component-update",
@@ -59,6 +57,16 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=_chromium(), args=flags)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests here.
+
+    Scope "package", because no other event loop can run in this thread while Playwright does.
+    """
+    with chromium() as browser:
+        yield browser
 
 
 def _answers(page: Page, polling: Literal["raf"] | float) -> bool:

@@ -92,13 +92,7 @@ class Script(Service):
         raise AssertionError("a pair was asked for")
 
     def lines(
-        self,
-        key: str,
-        request: Request,
-        stop: threading.Event,
-        progress: Progress | None = None,
-        *,
-        visitor: str = "",
+        self, key: str, request: Request, stop: threading.Event, progress: Progress | None = None, **_: Any
     ) -> Iterator[str]:
         """The script's trace; says that it is loading until `loaded` is set."""
         self.asked.append((key, request))
@@ -121,10 +115,9 @@ class Script(Service):
         key: str,
         requests: Sequence[Request],
         stop: threading.Event,
-        progress: Progress | None = None,
-        *,
+        *_: Any,
         measure_alone: bool = True,
-        visitor: str = "",
+        **__: Any,
     ) -> Iterator[str]:
         """The script's panes and a table made of them."""
         self.compared.append((key, list(requests), measure_alone))
@@ -161,13 +154,7 @@ class Recorder(Service):
         """Rounds made after the last stop; −1 until a run is stopped."""
 
     def lines(
-        self,
-        key: str,
-        request: Request,
-        stop: threading.Event,
-        progress: Progress | None = None,
-        *,
-        visitor: str = "",
+        self, key: str, request: Request, stop: threading.Event, *more: Any, **named: Any
     ) -> Iterator[str]:
         """The real lines, but kept."""
         self.runs.append([])
@@ -180,7 +167,7 @@ class Recorder(Service):
                 set_stop()
 
             stop.set = note  # type: ignore[method-assign]
-            for each in super().lines(key, request, stop, progress, visitor=visitor):
+            for each in super().lines(key, request, stop, *more, **named):
                 if each and json.loads(each)["type"] != "waiting":
                     self.runs[-1].append(each)
                 yield each

@@ -8,14 +8,14 @@ from __future__ import annotations
 import io
 
 from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from specviz.app.components.scripted_html import STATIC
 from specviz.app.page import build_page
 from specviz.resources import ASSETS
 from specviz.serving.service import Service
-from tests.browser.conftest import _chromium
-from tests.support.serving import start
+from tests.browser.conftest import chromium
+from tests.support.serving import close, start
 
 COLOURS = 128
 STILLS = {
@@ -26,17 +26,15 @@ STILLS = {
 
 def main() -> None:
     """Serve the page, look at it, and save what is seen."""
-    service = Service()
-    url = start(build_page(service))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
+    app = build_page(Service())
+    url = start(app)
+    with chromium() as browser:
         for file, (address, width, height) in STILLS.items():
             page = _open(browser, f"{url}{address}", width, height)
             page.wait_for_timeout(6000)
             _still(page).save(file, optimize=True)
             page.close()
-        browser.close()
-    service.close()
+    close(app)
 
 
 def _open(browser: Browser, address: str, width: int, height: int) -> Page:

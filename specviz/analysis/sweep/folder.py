@@ -233,9 +233,8 @@ def open_recorded(folder: Path = SHELF) -> Recorded | None:
         results, timings = files.results(), files.timings()
     except SpecvizError:
         return None
-    machine = ", ".join(
-        str(files.machine[name]) for name in ("machine", "processor") if name in files.machine
-    )
+    timed_on = files.machine
+    machine = ", ".join(str(timed_on[name]) for name in ("machine", "processor") if name in timed_on)
     shown = with_latency(results, header.plan.settings, timings)
     return Recorded(shown, header.items, machine=machine, folder=files)
 

@@ -33,7 +33,8 @@ _INK, _MUTED, _FRONT, _GRID, _PAPER = (
 )
 _FAINT = 0.22
 """Opacity of a curve that does not stand out; `figure_view.js` has the same."""
-_ALONE = ("drafter_only", "verifier_only")
+_ALONE = {"drafter_only": ("right", 1), "verifier_only": ("left", 0)}
+"""The models alone, and where their names stand: anchor and x."""
 _STARS = {
     "surely": ("star", "above both models"),
     "yes": ("star-open", "above both, perhaps by chance"),
@@ -221,7 +222,7 @@ def _label(name: str, mark: _Mark, right: int, above: int, *, is_visible: bool) 
 
 def _alone(plot: go.Figure, marks: list[_Mark], axes: tuple[str, str]) -> None:
     """Both models alone, and a line across at the quality of each."""
-    for name, side, x in (("drafter_only", "right", 1), ("verifier_only", "left", 0)):
+    for name, (side, x) in _ALONE.items():
         own = [mark for mark in marks if mark.point.setting.method == name]
         if not own:
             continue

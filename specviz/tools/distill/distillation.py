@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jinja2 import Template
 from safetensors import SafetensorError
 
 from specviz.compat.transformers import quiet_transformers
@@ -35,6 +34,7 @@ from specviz.tools.distill.student import make_student
 from specviz.tools.distill.texts import Texts, write_texts
 from specviz.tools.distill.training import Training, TrainingBatches
 from specviz.tools.machine import describe_machine
+from specviz.tools.templates import Templates
 
 _FILE_BYTES = 9_000_000
 """Maximum size of a file of weights, in bytes. A Space accepts such files in a git push."""
@@ -116,8 +116,7 @@ class Distillation:
             "held_out_prompts": len(held_out_prompts()),
         }
         write_whole(partial / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-        card = Template(_CARD.read_text(encoding="utf-8"), trim_blocks=True, lstrip_blocks=True)
-        write_whole(partial / "README.md", card.render(report) + "\n")
+        write_whole(partial / "README.md", Templates(_CARD.parent).render(_CARD.name, **report))
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
         self._progress(1.0, "The drafter is ready")

@@ -16,7 +16,7 @@ import pytest
 
 from specviz.__main__ import main
 from specviz.app import running
-from specviz.app.page import build_page, launch
+from specviz.app.page import build_page
 from specviz.core.methods import METHODS
 from specviz.engine.events import Decided, Finished, Started, Waiting
 from specviz.errors import BusyError, EngineError, RequestError
@@ -25,7 +25,7 @@ from specviz.schema.trace import Round, Run, Token, parse_trace
 from specviz.serving.limits import Limits
 from specviz.serving.service import Service
 from specviz.tools.loadtest.load_test import LoadTest, distinct_requests
-from tests.support.serving import close
+from tests.support.serving import close, start
 from tests.support.traces import end_entry, line, round_entry, run_entry, token_entry
 
 DISTINCT, ROUNDS = 3, 5
@@ -88,14 +88,8 @@ def one_round(index: int, text: str) -> Round:
 @pytest.fixture(scope="module")
 def server() -> Iterator[tuple[Writer, str]]:
     writer = Writer()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     page = build_page(writer)
-    _, address, _ = launch(
-        page, writer, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True
-    )
-    yield writer, address
+    yield writer, start(page, writer)
     close(page)
 
 

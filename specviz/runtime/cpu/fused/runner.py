@@ -95,8 +95,7 @@ class FusedRunner(Runner):
 
     def __init__(self, model: FusedModel, vocabulary_size: int) -> None:
         """Logits become those of `vocabulary_size` tokens: cut, or −inf for tokens that the model lacks."""
-        self._model, self._decoder, self.vocabulary_size = model, model.decoder, vocabulary_size
-        self.device, self.dtype = model.device, model.dtype
+        self._decoder, self.vocabulary_size, self.device = model.decoder, vocabulary_size, model.device
         self._width = -(-self._decoder.vocabulary // LANES) * LANES
         self._known, self._reads = model.vocabulary(vocabulary_size)
         self._buffers = dict[str, Tensor]()

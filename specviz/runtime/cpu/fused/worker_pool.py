@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -28,7 +28,6 @@ class WorkerPool:
 
     def __init__(self) -> None:
         self._lead = _function(functions.lead(), 3)
-        self._draft: Callable[..., int] | None = None
         self._lock = threading.Lock()
         size = POOL.itemsize + MOST_THREADS * WORKER.itemsize
         table = AlignedMemory(size).take(size)
@@ -40,14 +39,16 @@ class WorkerPool:
         self._waits, self._alone_until = 0, 0.0
         self._pool["run"] = self._alone["run"] = functions.run()
 
+    @cached_property
+    def _draft(self) -> Callable[..., int]:
+        return _function(functions.draft(), 3)
+
     def run(self, table: int, threads: int, *, drafts: bool = False) -> None:
         """Run a pass, or the passes of a `DRAFTING` if it `drafts`, given by the table's address, on so many threads.
 
         On one thread while others use the pool or cores are missed.
         """
-        if drafts and self._draft is None:
-            self._draft = _function(functions.draft(), 3)
-        function = self._draft if drafts and self._draft else self._lead
+        function = self._draft if drafts else self._lead
         together = threads > 1 and time.monotonic() >= self._alone_until
         if not (together and self._lock.acquire(blocking=False)):
             function(int(self._alone.ctypes.data), table, 1)

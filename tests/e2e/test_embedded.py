@@ -179,17 +179,17 @@ def test_calls_are_rounds_not_tokens(engine: Engine, method: str, monkeypatch: p
         FusedRunner,
     )  # not where a GPU's tests take this file's prompts
 
-    models = {id(engine.pair.drafter_model): "drafter", id(engine.pair.verifier_model): "verifier"}
+    models = {id(engine.pair.drafter_model.decoder): "drafter", id(engine.pair.verifier_model.decoder): "verifier"}
     counts = dict.fromkeys(models.values(), 0)
     run_pass, draft = FusedRunner._run, FusedRunner.draft
 
     def count(self: FusedRunner, *args: Any) -> None:
-        counts[models[id(self._model)]] += 1
+        counts[models[id(self._decoder)]] += 1
         run_pass(self, *args)
 
     def count_drafts(self: FusedRunner, *args: Any, **more: Any) -> list[int]:
         found = draft(self, *args, **more)
-        counts[models[id(self._model)]] += max(found)
+        counts[models[id(self._decoder)]] += max(found)
         return found
 
     assert engine.pair.pass_times  # measured by passes of its own

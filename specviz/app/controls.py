@@ -260,32 +260,26 @@ def wire_penalty(settings: Mapping[str, Component]) -> None:
     pair.change(lambda key: gr.Textbox(**_of_pair(key)), pair, settings["repetition_penalty"], **QUIET)
 
 
-def link_button(
-    tab: str, settings: dict[str, Component], panes: Sequence[Component] = (), prefix: str = ""
-) -> None:
-    """A button that copies a link to these settings, by the names of a `Request` and "pair", and shows the link.
-
-    `panes` has the number of panes, then method, lenience and draft length of each pane.
-    """
+def link_button(tab: str, settings: Mapping[str, Component], prefix: str = "") -> None:
+    """A button that copies a link to these settings, by the names of a `Request`, "pair", "run" and "panes", and shows the link."""
     button = gr.Button("Copy link", size="sm", min_width=90, elem_id=f"{prefix}copy-link")
     shown = gr.Textbox(visible=False, interactive=False, lines=1, max_lines=3, elem_id=f"{prefix}link")
     js = _address_script("copyLink", tab, settings)
-    button.click(None, [*settings.values(), *panes], shown, js=js, **QUIET)
+    button.click(None, list(settings.values()), shown, js=js, **QUIET)
 
 
-def keep_address(
-    tab: str, settings: dict[str, Component], triggers: Sequence[Any], panes: Sequence[Component] = ()
-) -> None:
+def keep_address(tab: str, settings: Mapping[str, Component], triggers: Sequence[Any]) -> None:
     """Write these settings into the page's address whenever one of `triggers` fires; arguments as for `link_button`."""
     js = _address_script("keepAddress", tab, settings)
-    gr.on(triggers, None, [*settings.values(), *panes], None, js=js, **QUIET)
+    gr.on(triggers, None, list(settings.values()), None, js=js, **QUIET)
 
 
-def _address_script(function: str, tab: str, settings: dict[str, Component]) -> str:
-    """JavaScript that calls a function of `static/page/address.js` with an event's inputs."""
+def _address_script(function: str, tab: str, settings: Mapping[str, Component]) -> str:
+    """JavaScript that calls a function of `static/page/address.js` with an event's inputs, by their names in a link."""
     short = {setting: name for name, setting in NAMES.items()}
-    names = json.dumps([short[name] for name in settings])
-    return f"async (...values) => {address_module()}.{function}({json.dumps(tab)}, {names}, values)"
+    names = json.dumps([short.get(name, name) for name in settings])
+    asked = f"Object.fromEntries({names}.map((name, at) => [name, values[at]]))"
+    return f"async (...values) => {address_module()}.{function}({json.dumps(tab)}, {asked})"
 
 
 def address_module() -> str:

@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from pathlib import Path
@@ -16,7 +16,8 @@ import gradio as gr
 from gradio.components import Component
 
 from specviz.compat.gradio import then_always
-from specviz.errors import BROKEN, PairError, RequestError, SpecvizError
+from specviz.errors import BROKEN, SpecvizError
+from specviz.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +28,6 @@ UPDATES_A_SECOND = 40
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 """Options of small events: no queue, no spinner, not in the API."""
 
-_SESSIONS = 10_000
-"""Most sessions with a stop flag. A limit, so that invented sessions cannot fill the memory."""
 _streams: set[object] = set()
 """Answers that are streaming now."""
 
@@ -47,98 +46,118 @@ def session_of(request: gr.Request | None) -> str:
     return (request.session_hash if request else None) or ""
 
 
+class StopFlag(threading.Event):
+    """Tells a run to stop. If it `is_dropped`, what the run still writes is not shown."""
+
+    is_dropped = False
+    name: Any = None
+    """Whatever identifies the run within its session."""
+
+
 class Stops:
-    """A stop flag for each browser session with a run."""
+    """The stop flag of each browser session's run, only while the run goes on."""
 
     def __init__(self) -> None:
-        self._flags: dict[str, threading.Event] = {}
+        self._flags: dict[str, StopFlag] = {}
 
-    def arm(self, request: gr.Request) -> threading.Event:
-        """A new flag for the session's next run."""
-        while len(self._flags) >= _SESSIONS:
-            self._flags.pop(next(iter(self._flags)), None)
-        flag = self._flags[session_of(request)] = threading.Event()
-        return flag
+    @contextmanager
+    def running(self, request: gr.Request, name: Any = None) -> Iterator[StopFlag]:
+        """The flag of a new run of the session. The run before it is dropped."""
+        self.drop(request)
+        key, flag = session_of(request), StopFlag()
+        flag.name = name
+        self._flags[key] = flag
+        try:
+            yield flag
+        finally:
+            if self._flags.get(key) is flag:
+                del self._flags[key]
 
-    def flag(self, request: gr.Request) -> threading.Event:
-        """The flag of the session's run."""
-        return self._flags.get(session_of(request)) or self.arm(request)
-
-    def stop(self, request: gr.Request) -> None:
-        """Stop the session's run."""
-        if flag := self._flags.get(session_of(request)):
+    def stop(self, request: gr.Request, name: Any = None) -> None:
+        """Stop the session's run, if it is the one of this name."""
+        if (flag := self._flags.get(session_of(request))) and flag.name == name:
             flag.set()
 
-    def forget(self, request: gr.Request) -> None:
-        """Stop the run of a session that has ended, and drop its flag."""
-        self.stop(request)
-        self._flags.pop(session_of(request), None)
+    def drop(self, request: gr.Request) -> None:
+        """Stop the session's run, and show no more of it."""
+        if flag := self._flags.get(session_of(request)):
+            flag.is_dropped = True
+            flag.set()
+
+
+def named_values(components: Mapping[str, Component], values: Mapping[Component, Any]) -> dict[str, Any]:
+    """The values of an event by the names of its components. The event's inputs are the set of the components."""
+    return {name: values[component] for name, component in components.items()}
 
 
 def wire_run(
     page: gr.Blocks,
-    run: Callable[..., Iterator[Any]],
+    run: Callable[[threading.Event, Progress, str, dict[str, Any]], Iterator[dict[Component, Any]]],
     *,
     triggers: Sequence[Any],
     buttons: tuple[gr.Button, gr.Button],
-    inputs: list[Component],
+    inputs: Mapping[str, Component],
     view: gr.HTML,
     more_outputs: Sequence[Component] = (),
-    check: Callable[..., None] = lambda *_: None,
-) -> None:
-    """Let `triggers` start `run` and stream what it yields into `view`.
+) -> Callable[[gr.Request], None]:
+    """Let `triggers` start `run` and show what it yields. While a session's run goes on, its triggers do nothing.
 
     Args:
         page: a session's run stops when its visitor leaves this page.
-        run: called as (stop, progress, visitor, *values of the inputs); yields values of the view, or lists of values if there are
-            more outputs. Must not raise, or the buttons would stay as they are during a run.
+        run: called as (stop, progress, visitor, values of the inputs by name); yields updates of outputs. Must not raise, since gradio
+            would show a notice that fades.
         triggers: events that start a run.
         buttons: Run and Stop.
-        inputs: components whose values `run` gets.
-        view: emptied and scrolled to before the run.
-        more_outputs: components that `run` sets as well.
-        check: called first, with the values of the inputs. If it raises a RequestError or a PairError, a notice shows the message and
-            the view keeps the previous run.
+        inputs: components whose values `run` gets, by name.
+        view: scrolled to before the run. It keeps what it shows until `run` updates it.
+        more_outputs: components that `run` updates as well.
+
+    Returns:
+        A function that ends a session's run, for whatever else is to be shown in the view.
     """
     stops = Stops()
     start, stop = buttons
 
-    def begin(request: gr.Request, *values: Any) -> tuple[Any, Any, Any]:
-        try:
-            check(*values)
-        except (RequestError, PairError):  # `serve` raises it again; its event can show it
-            return gr.skip(), gr.skip(), gr.skip()
-        stops.arm(request)
-        return gr.Button(interactive=False), gr.Button(interactive=True), ""
-
     def serve(
         request: gr.Request,
-        *values: Any,
+        values: dict[Component, Any],
         progress: gr.Progress = gr.Progress(),  # noqa: B008
-    ) -> Iterator[Any]:
-        check(*values)
-
+    ) -> Iterator[dict[Component, Any]]:
         # Downloads report progress from other threads, and gradio finds the run in the caller's context.
         context = copy_context()
 
         def report(fraction: float, text: str) -> None:
             context.copy().run(progress, fraction, desc=text)
 
-        yield from run(stops.flag(request), report, session_of(request), *values)
+        with stops.running(request) as flag:
+            yield {start: gr.Button(interactive=False), stop: gr.Button(interactive=True)}
+            for updates in run(flag, report, session_of(request), named_values(inputs, values)):
+                if flag.is_dropped:
+                    return
+                yield updates
 
-    scroll = page_script("scroll_to_view", NAME=view.elem_id)
-    begun = gr.on(triggers, begin, inputs, [start, stop, view], js=scroll, **QUIET)
-    ran = begun.then(
+    ran = gr.on(
+        triggers,
         serve,
-        inputs,
-        [view, *more_outputs],
+        set(inputs.values()),
+        [start, stop, view, *more_outputs],
+        js=page_script("scroll_to_view", NAME=view.elem_id),
         show_progress_on=view,
+        trigger_mode="once",
         concurrency_limit=None,  # the scheduler has its own queue, and shows users their position
         api_visibility="private",
     )
     then_always(ran, None, None, [start, stop], js=page_script("run_ended"), **QUIET)
     stop.click(stops.stop, None, None, **QUIET)
-    page.unload(stops.forget)
+    page.unload(stops.drop)
+    return stops.drop
+
+
+def in_view(
+    view: gr.HTML, lines: Callable[..., Iterator[str]], *values: Any
+) -> Iterator[dict[Component, Any]]:
+    """A run for `wire_run`: updates of `view` from the lines that `lines` yields."""
+    return ({view: value} for value in grow(lines, *values))
 
 
 def grow(lines: Callable[..., Iterator[str]], *values: Any) -> Iterator[str]:

@@ -26,7 +26,7 @@ from specviz.app.controls import (
     wire_tracks,
 )
 from specviz.app.link import PANES
-from specviz.app.running import QUIET, grow, wire_run
+from specviz.app.running import QUIET, in_view, wire_run
 from specviz.app.tabs.generate import INSPECT
 from specviz.app.tabs.panes import PANE, PRESETS, Preset, pane_controls, set_panes, show_columns
 from specviz.progress import Progress
@@ -60,7 +60,7 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
     tab, presets, alone = _controls(service)
     with gr.Row(elem_classes="specviz-actions"):
         buttons = run_buttons(PREFIX)
-        link_button("compare", tab.settings, tab.pane_inputs, PREFIX)
+        link_button("compare", tab.settings, PREFIX)
     view = CompareView(elem_id="compare-view")
     count = tab.pane_inputs[0]
     count.input(show_columns, count, tab.columns, **QUIET)
@@ -70,29 +70,26 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
     wire_tracks(tab.settings, PREFIX)
     wire_penalty(tab.settings)
 
+    names = [f"pane input {at}" for at in range(len(tab.pane_inputs))]
+
     def lines(
-        stop: threading.Event, progress: Progress, visitor: str, measure: bool, *values: Any
+        stop: threading.Event, progress: Progress, visitor: str, given: dict[str, Any]
     ) -> Iterator[str]:
-        asked = dict(zip(tab.settings, values, strict=False))
-        key, requests = asked.pop("pair"), _requests(asked, *values[len(tab.settings) :])
+        measure, count, *panes = (given.pop(name) for name in ("alone", *names))
+        service.check_pair(given["pair"])
+        check_rule(given, panes[: len(PANE) * int(count) : len(PANE)])
+        key, requests = given.pop("pair"), _requests(given, count, *panes)
         return service.compare_lines(key, requests, stop, progress, measure_alone=measure, visitor=visitor)
 
-    def check(measure: bool, *values: Any) -> None:
-        asked = dict(zip(tab.settings, values, strict=False))
-        count, *panes = values[len(tab.settings) :]
-        service.check_pair(asked["pair"])
-        check_rule(asked, panes[: len(PANE) * int(count) : len(PANE)])
-
     triggers = [buttons[0].click, tab.settings["prompt"].submit, tab.go.change]
-    keep_address("compare", tab.settings, triggers, tab.pane_inputs)
+    keep_address("compare", tab.settings, triggers)
     wire_run(
         page,
-        partial(grow, lines),
+        partial(in_view, view, lines),
         triggers=triggers,
         buttons=buttons,
-        inputs=[alone, *tab.settings.values(), *tab.pane_inputs],
+        inputs={"alone": alone, **tab.settings, **dict(zip(names, tab.pane_inputs, strict=True))},
         view=view,
-        check=check,
     )
     return tab
 

@@ -34,7 +34,7 @@ from specviz.app.controls import (
 )
 from specviz.app.forks import fork_id, fork_lines
 from specviz.app.recorded import TraceUpload, recorded_value, uploaded_value
-from specviz.app.running import QUIET, Stops, grow, session_of, wire_run
+from specviz.app.running import QUIET, Stops, grow, in_view, session_of, wire_run
 from specviz.compat.gradio import event_data
 from specviz.progress import Progress
 from specviz.schema.settings import DEFAULT_METHOD, Request
@@ -109,32 +109,25 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     keep_address("generate", {"run": recorded}, [recorded.input])
     upload.upload(lambda content: (uploaded_value(content, limit), ""), upload, [view, recorded], **QUIET)
 
-    def lines(stop: threading.Event, progress: Progress, visitor: str, *values: Any) -> Iterator[str]:
-        asked = dict(zip(settings, values, strict=True))
-        return service.lines(
-            asked.pop("pair"),
-            Request(inspect=INSPECT, **request_settings(asked)),
-            stop,
-            progress,
-            visitor=visitor,
-        )
-
-    def check(*values: Any) -> None:
-        asked = dict(zip(settings, values, strict=True))
+    def lines(
+        stop: threading.Event, progress: Progress, visitor: str, asked: dict[str, Any]
+    ) -> Iterator[str]:
+        pair = asked.pop("pair")
         check_rule(asked, [asked["method"]])
-        service.check_pair(asked["pair"])
+        service.check_pair(pair)
+        request = Request(inspect=INSPECT, **request_settings(asked))
+        return service.lines(pair, request, stop, progress, visitor=visitor)
 
     triggers = [buttons[0].click, prompt.submit]
     gr.on(triggers, None, None, recorded, js='() => ""', **QUIET)
     keep_address("generate", settings, triggers)
     wire_run(
         page,
-        partial(grow, lines),
+        partial(in_view, view, lines),
         triggers=triggers,
         buttons=buttons,
-        inputs=list(settings.values()),
+        inputs=settings,
         view=view,
-        check=check,
     )
     _wire_forks(page, service, view)
     return Generate(settings, about, view, recorded, recordings)
@@ -143,23 +136,15 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
 def _wire_forks(page: gr.Blocks, service: Service, view: TraceView) -> None:
     """Answer the view's requests for forks. In each browser session a new fork ends the previous one."""
     stops = Stops()
-    latest: dict[str, Any] = {}
-    """Id of each session's latest fork, so that a late request to stop does not end the next fork."""
 
     def serve(request: gr.Request, event: gr.EventData) -> Iterator[dict[str, Any]]:
-        stops.stop(request)
-        sent, stop = event_data(event), stops.arm(request)
-        latest[session_of(request)] = fork_id(sent)
-        for value in grow(fork_lines, service, sent, INSPECT, stop, session_of(request)):
-            yield gr.update(branch=value)
+        sent = event_data(event)
+        with stops.running(request, fork_id(sent)) as stop:
+            for value in grow(fork_lines, service, sent, INSPECT, stop, session_of(request)):
+                yield gr.update(branch=value)
 
     def end(request: gr.Request, event: gr.EventData) -> None:
-        if latest.get(session_of(request)) == fork_id(event_data(event)):
-            stops.stop(request)
-
-    def forget(request: gr.Request) -> None:
-        stops.forget(request)
-        latest.pop(session_of(request), None)
+        stops.stop(request, fork_id(event_data(event)))
 
     view.fork(
         serve,
@@ -171,4 +156,4 @@ def _wire_forks(page: gr.Blocks, service: Service, view: TraceView) -> None:
         api_visibility="private",
     )
     view.unfork(end, None, None, **QUIET)
-    page.unload(forget)
+    page.unload(stops.drop)

@@ -53,13 +53,15 @@ def tradeoff_tab(
     card.select(events.open_in_compare, [showing, compare.go], opened, **QUIET)
     wire_run(
         page,
-        events.run,
+        lambda stop, progress, visitor, given: (
+            dict(zip([view, temperature, back, card], found, strict=True))
+            for found in events.run(stop, progress, visitor, *given.values())
+        ),
         triggers=[buttons[0].click],
         buttons=buttons,
-        inputs=[showing, *inputs],
+        inputs={"showing": showing, **{str(at): each for at, each in enumerate(inputs)}},
         view=view,
         more_outputs=[temperature, back, card],
-        check=lambda _, key, *__: service.check_pair(key),
     )
     return inputs[0]
 

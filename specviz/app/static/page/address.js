@@ -6,27 +6,25 @@
 /** The number in the value of a lenience track. */
 const lenienceOf = (track) => JSON.parse(track).lenience;
 
-/** The address of these settings; after the named values may come the number of panes, and three values for each of them. */
-function addressOf(tab, names, values) {
+/** The address of settings, {name in a link: value}; "panes" is JSON text, a list of panes. */
+function addressOf(tab, asked) {
   const address = new URL(location.pathname, location.origin);
   const add = (name, value) => value !== null && value !== "" && address.searchParams.append(name, String(value));
+  const { panes, ...settings } = asked;
+  const shown = JSON.parse(panes ?? "[]");
+  const methods = [asked.method, ...shown.map(({ method }) => method)];
   add("tab", tab);
-  const [count, ...panes] = values.slice(names.length);
-  const methods = names.includes("method") ? [values[names.indexOf("method")]] : panes.slice(0, 3 * count).filter((_, at) => at % 3 === 0);
-  names.forEach((name, at) => {
-    if (name === "rule" && !methods.includes("own_rule")) return; // it is not in use
-    add(name, name === "lenience" ? lenienceOf(values[at]) : values[at]);
-  });
-  for (let at = 0; at < count; at += 1) {
-    const [method, track, draftLength] = panes.slice(3 * at, 3 * at + 3);
-    add("pane", [method, lenienceOf(track), draftLength].join(":"));
+  for (const [name, value] of Object.entries(settings)) {
+    if (name === "rule" && !methods.includes("own_rule")) continue; // it is not in use
+    add(name, name === "lenience" ? lenienceOf(value) : value);
   }
+  for (const { method, lenience, draft_length, pair } of shown) add("pane", [method, lenience, draft_length, pair].filter((part) => part != null).join(":"));
   return address.href;
 }
 
 /** Copy a link to these settings; an update for the box that shows it. */
-export async function copyLink(tab, names, values) {
-  const address = addressOf(tab, names, values);
+export async function copyLink(tab, asked) {
+  const address = addressOf(tab, asked);
   let label = "Link, copied";
   try {
     await navigator.clipboard.writeText(address);
@@ -39,8 +37,8 @@ export async function copyLink(tab, names, values) {
 let shown = location.search;
 
 /** Let the address name these settings from now on. */
-export function keepAddress(tab, names, values) {
-  const address = addressOf(tab, names, values);
+export function keepAddress(tab, asked) {
+  const address = addressOf(tab, asked);
   if (address !== location.href) history.pushState(null, "", address);
   shown = location.search;
 }

@@ -77,7 +77,10 @@ def tensors(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
 
 
 def _explained(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
-    """The most probable tokens at the examined positions of inspected sequences, and what other methods would have decided there."""
+    """The most probable tokens at the examined positions of inspected sequences, and what other methods would have decided there.
+
+    Where the temperature is 0, those of q1 and p1 in place of q and p.
+    """
     inputs, tokens = decision.inputs, decision.tokens
     where, begins = _examined(decision)
     part, found = decision.target.select(where), dict[Any, Tensor](explained=begins)
@@ -96,6 +99,13 @@ def _explained(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
         most["pi"] = values, ids
     else:
         most["pi"] = leading(part.pi())
+    greedy = torch.tensor([each.request.temperature == 0 for each in inputs.sequences])
+    if greedy.any():  # q and p are one-hot there
+        count = 1 if tokens is None else tokens.shape[1]
+        rows = greedy.repeat_interleave(count).to(most["pi"][0].device)[where][:, None]
+        for name in most.keys() - {"pi"}:
+            at_1 = leading(getattr(part.distributions, f"{name}1"))
+            most[name] = tuple(torch.where(rows, *both) for both in zip(at_1, most[name], strict=True))
     for name, (probabilities, ids) in most.items():
         found[f"top_{name}"], found[f"top_{name}_ids"] = probabilities, ids
     if tokens is not None and decision.verdict is not None:

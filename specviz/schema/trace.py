@@ -59,7 +59,10 @@ class Likely:
 
 @dataclass(frozen=True)
 class Top:
-    """The most probable tokens of q, p and pi, in descending order; None if that model did not run."""
+    """The most probable tokens of q, p and pi, in descending order; None if that model did not run.
+
+    At temperature 0, where q and p are one-hot, those of the same logits at temperature 1.
+    """
 
     q: list[Likely] | None
     p: list[Likely] | None

@@ -179,7 +179,10 @@ def test_calls_are_rounds_not_tokens(engine: Engine, method: str, monkeypatch: p
         FusedRunner,
     )  # not where a GPU's tests take this file's prompts
 
-    models = {id(engine.pair.drafter_model.decoder): "drafter", id(engine.pair.verifier_model.decoder): "verifier"}
+    models = {
+        id(engine.pair.drafter_model.decoder): "drafter",
+        id(engine.pair.verifier_model.decoder): "verifier",
+    }
     counts = dict.fromkeys(models.values(), 0)
     run_pass, draft = FusedRunner._run, FusedRunner.draft
 

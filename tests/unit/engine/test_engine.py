@@ -350,6 +350,14 @@ def test_inspection_is_the_top_of_all_three_distributions(pair: ModelPair, engin
                 expected.values.tolist(), abs=1e-9
             )
         assert len(token.top.pi) == 4
+    greedy = one(engine, temperature=0, inspect=2, return_logits=True)
+    for index, token in enumerate(
+        greedy.tokens
+    ):  # one-hot at temperature 0, so those of temperature 1 are told
+        for side, logits in ((token.top.q, greedy.drafter_logits), (token.top.p, greedy.verifier_logits)):
+            expected = distribution(logits[index], 1.0).topk(2)
+            assert [likely.id for likely in side] == expected.indices.tolist()
+        assert [likely.probability for likely in token.top.pi] == [1.0]
     assert one(engine, inspect=0).tokens[0].top is None
     assert one(engine, method="drafter_only", inspect=2).tokens[0].top.p is None
     assert one(engine, method="verifier_only", inspect=2).tokens[0].top.q is None

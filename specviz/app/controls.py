@@ -45,8 +45,9 @@ def prompt_box(prefix: str = "", lines: int = 1) -> gr.Textbox:
     return gr.Textbox(
         next(iter(EXAMPLES.values())),
         label="Prompt",
+        show_label=False,
         lines=lines,
-        max_lines=6,
+        max_lines=3,
         scale=5,
         min_width=240,
         elem_id=f"{prefix}prompt",
@@ -63,7 +64,7 @@ def example_buttons(prompt: gr.Textbox) -> None:
 
 @contextmanager
 def drawer(elem_id: str, button: gr.Button) -> Iterator[None]:
-    """A column of further settings, which `button` shows and hides."""
+    """A panel over the page, which `button` opens."""
     with gr.Column(elem_id=elem_id, elem_classes="specviz-drawer"):
         yield
     js = page_script("toggle_drawer", BUTTON=button.elem_id, DRAWER=elem_id)
@@ -71,11 +72,11 @@ def drawer(elem_id: str, button: gr.Button) -> Iterator[None]:
 
 
 def run_buttons(prefix: str = "") -> tuple[gr.Button, gr.Button]:
-    """Run and Stop, side by side."""
+    """Run, and Stop in its place while a run goes on."""
     with gr.Row(elem_classes="specviz-run"):
         return (
             gr.Button("Run", variant="primary", min_width=70, elem_id=f"{prefix}run"),
-            gr.Button("Stop", variant="stop", min_width=60, interactive=False, elem_id=f"{prefix}stop"),
+            gr.Button("Stop", variant="stop", min_width=70, interactive=False, elem_id=f"{prefix}stop"),
         )
 
 
@@ -138,12 +139,11 @@ def lenience_track(
     return track
 
 
-def wire_tracks(settings: Mapping[str, Component], prefix: str = "") -> None:
-    """Update a tab's lenience sliders, in the browser, when its pair or temperature changes."""
-    for name in ("pair", "temperature"):
-        js = page_script("tell_tracks", GROUP=prefix, NAME=name)
-        listener: Any = settings[name]
-        listener.change(None, settings[name], None, js=js, **QUIET)
+def wire_form(settings: Mapping[str, Component], prefix: str = "") -> None:
+    """Tell the page's scripts a tab's settings whenever they change; see `static/page/tell_form.js`."""
+    js = page_script("tell_form", GROUP=prefix, NAMES=list(settings))
+    components: list[Any] = list(settings.values())
+    gr.on([each.change for each in components], None, components, None, js=js, **QUIET)
 
 
 def draft_length_dropdown(elem_id: str, info: str | None = None) -> gr.Dropdown:
@@ -160,7 +160,7 @@ def draft_length_dropdown(elem_id: str, info: str | None = None) -> gr.Dropdown:
     )
 
 
-def pair_dropdown(prefix: str = "") -> gr.Dropdown:
+def pair_dropdown(prefix: str = "", **more: Any) -> gr.Dropdown:
     """The model pairs, each with where its weights come from; see `wire_pairs`."""
     chosen = default_pair()
     return gr.Dropdown(
@@ -170,6 +170,7 @@ def pair_dropdown(prefix: str = "") -> gr.Dropdown:
         info=offered_pairs()[chosen].about,
         elem_id=f"{prefix}pair",
         elem_classes="specviz-pair",
+        **more,
     )
 
 
@@ -264,17 +265,17 @@ def link_button(tab: str, settings: Mapping[str, Component], prefix: str = "") -
     """A button that copies a link to these settings, by the names of a `Request`, "pair", "run" and "panes", and shows the link."""
     button = gr.Button("Copy link", size="sm", min_width=90, elem_id=f"{prefix}copy-link")
     shown = gr.Textbox(visible=False, interactive=False, lines=1, max_lines=3, elem_id=f"{prefix}link")
-    js = _address_script("copyLink", tab, settings)
+    js = address_script("copyLink", tab, settings)
     button.click(None, list(settings.values()), shown, js=js, **QUIET)
 
 
 def keep_address(tab: str, settings: Mapping[str, Component], triggers: Sequence[Any]) -> None:
     """Write these settings into the page's address whenever one of `triggers` fires; arguments as for `link_button`."""
-    js = _address_script("keepAddress", tab, settings)
+    js = address_script("keepAddress", tab, settings)
     gr.on(triggers, None, list(settings.values()), None, js=js, **QUIET)
 
 
-def _address_script(function: str, tab: str, settings: Mapping[str, Component]) -> str:
+def address_script(function: str, tab: str, settings: Mapping[str, Component]) -> str:
     """JavaScript that calls a function of `static/page/address.js` with an event's inputs, by their names in a link."""
     short = {setting: name for name, setting in NAMES.items()}
     names = json.dumps([short.get(name, name) for name in settings])

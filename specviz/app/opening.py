@@ -13,7 +13,7 @@ from specviz.app.link import Link, parse_link
 from specviz.app.recorded import recorded_value
 from specviz.app.running import QUIET
 from specviz.app.tabs.compare import Compare
-from specviz.app.tabs.generate import Generate
+from specviz.app.tabs.generate import Generate, fill, form_of
 from specviz.app.tabs.panes import set_panes
 from specviz.lessons.shelf import shown_lessons
 from specviz.schema.settings import DEFAULT_METHOD
@@ -37,7 +37,7 @@ def wire_opening(
         *generate.settings.values(),
         generate.about,
         generate.view,
-        generate.recorded,
+        generate.examples,
         *compare.settings.values(),
         *compare.pane_outputs,
     ]
@@ -52,7 +52,7 @@ def wire_opening(
             # Only if the link names a tab, since a quick visitor may have chosen one before this update arrives.
             gr.Tabs(selected=_tab(link)) if _tab(link) else gr.skip(),
             gr.Tabs(selected=link.part) if link.part else gr.skip(),
-            *_generate(generate, link),
+            *_generate(generate, link, limits),
             *_compare(compare, link),
         ]
 
@@ -68,7 +68,7 @@ def _tab(link: Link) -> str | None:
     return "compare" if link.panes else "generate"
 
 
-def _generate(tab: Generate, link: Link) -> list[Any]:
+def _generate(tab: Generate, link: Link, limits: Limits) -> list[Any]:
     """Updates for the settings of the tab One run, the method's description, the view and the recorded run."""
     wanted = {} if link.compares else link.settings
     method = wanted.get("method", DEFAULT_METHOD)
@@ -77,7 +77,9 @@ def _generate(tab: Generate, link: Link) -> list[Any]:
     about = describe_method(method) if "method" in wanted else gr.skip()
     key = wanted.get("run")
     run = [recorded_value(tab.recordings, key, plays=True), key] if key else [gr.skip()] * 2
-    return [*(wanted.get(name, gr.skip()) for name in tab.settings), about, *run]
+    if key:
+        wanted = form_of(tab.recordings.load(key), limits)
+    return [*fill(tab.settings, wanted), about, *run]
 
 
 def _compare(tab: Compare, link: Link) -> list[Any]:

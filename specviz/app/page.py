@@ -53,7 +53,7 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
         with gr.Tabs(selected="idea", elem_id="tabs") as tabs:
             with gr.Tab("The idea", id="idea"):
                 race = idea_tab()
-            with gr.Tab("One run", id="generate"):
+            with gr.Tab("One run", id="generate"), gr.Column(elem_id="one-run"):
                 generate = generate_tab(page, service)
             with gr.Tab("Compare methods", id="compare"):
                 compare = compare_tab(page, service)
@@ -64,7 +64,7 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
                     LessonPlayer(shown_lessons(), elem_id="lessons")
                 with gr.Tab("Playground", id="playground"):
                     Playground(elem_id="playground")
-        wire_idea(race, generate, tabs)
+        wire_idea(race, generate, tabs, service.limits)
         wire_pairs(page, service, [generate.settings["pair"], compare.settings["pair"], swept_pair])
         wire_opening(page, service.limits, banner, tabs, learn, generate, compare)
         wire_api(service)

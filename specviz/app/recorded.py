@@ -12,10 +12,9 @@ from typing import Any
 from gradio.data_classes import FileData, ListFiles
 
 from specviz.analysis.recorded_runs import RecordedRuns
-from specviz.app.guard import MAX_SENTENCE
 from specviz.app.running import error_line
 from specviz.compat.gradio import UploadButton
-from specviz.errors import SpecvizError, TraceError
+from specviz.errors import TraceError
 from specviz.schema.trace import Run, parse_trace
 from specviz.serving.limits import Limits
 
@@ -73,12 +72,8 @@ def recorded_value(runs: RecordedRuns, key: str, *, plays: bool = False, show: i
     return trace + "".join(json.dumps(line) + "\n" for line in more)
 
 
-def uploaded_value(content: bytes | None, limit: int) -> str:
-    """The run of an uploaded file for the view, or the line of an error."""
-    try:
-        run = uploaded_run(content, limit)
-    except SpecvizError as error:
-        return error_line(str(error)[:MAX_SENTENCE])
+def uploaded_value(run: Run) -> str:
+    """The run of an uploaded file for the view."""
     line = {"type": "recorded", "title": "From a file", "story": ""}
     return "".join(run.lines()) + json.dumps(line) + "\n"
 

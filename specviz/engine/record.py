@@ -104,8 +104,8 @@ def _explained(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
         count = 1 if tokens is None else tokens.shape[1]
         rows = greedy.repeat_interleave(count).to(most["pi"][0].device)[where][:, None]
         for name in most.keys() - {"pi"}:
-            at_1 = leading(getattr(part.distributions, f"{name}1"))
-            most[name] = tuple(torch.where(rows, *both) for both in zip(at_1, most[name], strict=True))
+            values, ids = leading(getattr(part.distributions, f"{name}1"))
+            most[name] = torch.where(rows, values, most[name][0]), torch.where(rows, ids, most[name][1])
     for name, (probabilities, ids) in most.items():
         found[f"top_{name}"], found[f"top_{name}_ids"] = probabilities, ids
     if tokens is not None and decision.verdict is not None:

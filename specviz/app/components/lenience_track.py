@@ -50,7 +50,7 @@ class LenienceTrack(ScriptedHTML):
 
         Args:
             value: the initial value.
-            group: tracks of a group follow one pair and temperature; see `static/page/tell_tracks.js`.
+            group: tracks of a group follow the pair and the temperature of one form; see `static/page/tell_form.js`.
             around: the initial "pair" and "temperature".
             **kwargs: as for `ScriptedHTML`.
         """

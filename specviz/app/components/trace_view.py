@@ -21,10 +21,7 @@ from specviz.compat.gradio import served_address
 
 STYLES = (
     "shared/shared",
-    *(
-        f"trace_view/{name}"
-        for name in ("trace_view", "round", "timeline", "inspector", "what_if", "branches")
-    ),
+    *(f"trace_view/{name}" for name in ("trace_view", "timeline", "inspector", "what_if", "branches")),
 )
 """The style sheets of the view, in order."""
 
@@ -44,13 +41,14 @@ class TraceView(ScriptedHTML):
 
     The value is the lines of a trace. If a new value begins with the previous one, the view appends the new lines; otherwise it starts
     again. It counts lines that it cannot read. A `select` event carries the index (from 0) and the text of the pinned token. A `fork`
-    event requests a fork (see `specviz.app.forks`), whose lines arrive in the prop `branch`; an `unfork` event drops it.
+    event requests a fork (see `specviz.app.forks`), whose lines arrive in the prop `branch`; an `unfork` event drops it. In a form, a
+    `fill` event asks to set the form's method and lenience.
     """
 
     TEMPLATE = template("trace_view/trace_view")
     CSS = style(STYLES)
     MODULE = "trace_view/trace_view"
-    OWN_EVENTS = ("fork", "unfork")
+    OWN_EVENTS = ("fork", "unfork", "fill")
 
     def __init__(
         self,
@@ -59,6 +57,7 @@ class TraceView(ScriptedHTML):
         methods: dict[str, dict[str, Any]] | None = None,
         keeps: bool = False,
         forks: bool = False,
+        form: bool = False,
         branch: str = "",
         **kwargs: Any,
     ) -> None:
@@ -69,6 +68,8 @@ class TraceView(ScriptedHTML):
             methods: used in place of `method_words()`.
             keeps: whether a reloaded page shows the last run again.
             forks: whether `fork` events are answered.
+            form: whether it is part of a form, whose controls ask for forks and have the buttons to save; see
+                `static/trace_view/form.js`.
             branch: the lines of the current fork.
             **kwargs: as for `ScriptedHTML`.
         """
@@ -78,6 +79,7 @@ class TraceView(ScriptedHTML):
             sources=sources(),
             keeps=keeps,
             forks=forks,
+            form=form,
             branch=branch,
             **kwargs,
         )

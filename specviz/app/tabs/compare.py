@@ -22,8 +22,8 @@ from specviz.app.controls import (
     rule_field,
     run_buttons,
     sampling_controls,
+    wire_form,
     wire_penalty,
-    wire_tracks,
 )
 from specviz.app.link import PANES
 from specviz.app.running import QUIET, in_view, wire_run
@@ -67,7 +67,7 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
     for button, preset in zip(presets, PRESETS, strict=True):
         outputs = [*tab.pane_outputs, tab.settings["temperature"], tab.settings["prompt"]]
         button.click(partial(_chosen, preset), None, outputs, **QUIET)
-    wire_tracks(tab.settings, PREFIX)
+    wire_form(tab.settings, PREFIX)
     wire_penalty(tab.settings)
 
     names = [f"pane input {at}" for at in range(len(tab.pane_inputs))]

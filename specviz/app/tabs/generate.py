@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,13 +12,15 @@ import gradio as gr
 from gradio.components import Component
 
 from specviz.analysis.recorded_runs import RecordedRuns, read_recorded_runs
+from specviz.app.components.lenience_track import lenience_value
 from specviz.app.components.trace_view import TraceView
 from specviz.app.controls import (
+    EXAMPLES,
+    address_script,
     check_rule,
     describe_method,
     draft_length_dropdown,
     drawer,
-    example_buttons,
     keep_address,
     lenience_track,
     link_button,
@@ -29,17 +31,36 @@ from specviz.app.controls import (
     rule_field,
     run_buttons,
     sampling_controls,
+    wire_form,
     wire_penalty,
-    wire_tracks,
 )
 from specviz.app.forks import fork_id, fork_lines
-from specviz.app.recorded import TraceUpload, recorded_value, uploaded_value
-from specviz.app.running import QUIET, Stops, grow, in_view, session_of, wire_run
+from specviz.app.guard import MAX_SENTENCE
+from specviz.app.link import ranged
+from specviz.app.recorded import TraceUpload, recorded_value, uploaded_run, uploaded_value
+from specviz.app.running import (
+    QUIET,
+    Stops,
+    error_line,
+    grow,
+    in_view,
+    page_script,
+    session_of,
+    wire_run,
+)
 from specviz.compat.gradio import event_data
+from specviz.core.methods import METHODS
+from specviz.errors import SpecvizError
+from specviz.models.registry import PAIRS
 from specviz.progress import Progress
-from specviz.schema.settings import DEFAULT_METHOD, Request
+from specviz.schema.settings import AUTO, Request
+from specviz.schema.trace import Run
+from specviz.serving.limits import Limits
+from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
 
+OPENING = "token-rule"
+"""The recorded run that the tab opens on."""
 INSPECT = 10
 """Number of top tokens of each model to record with each token."""
 
@@ -52,62 +73,57 @@ class Generate:
     """The settings of a run, by the names of a `Request`; the pair comes first."""
     about: gr.Markdown
     view: TraceView
-    recorded: gr.Dropdown
-    """The key of the shown recorded run, or ""."""
+    examples: gr.Dropdown
+    """The key of the shown recorded run, or ""; its other choices are example prompts."""
     recordings: RecordedRuns
 
 
 def generate_tab(page: gr.Blocks, service: Service) -> Generate:
-    """Build the tab's content, inside the caller's `gr.Tab`."""
-    start = DEFAULT_METHOD
+    """Build the tab's content, inside the caller's `gr.Tab`. It opens on the recorded run `OPENING`."""
     recordings = read_recorded_runs()
-    hint = "Draft tokens per round: chosen for each round, or fixed. Changes the speed, never the text."
-    with gr.Row(elem_classes="specviz-bar"):
+    opening = recordings.load(OPENING)
+    limit = service.limits.max_trace_bytes
+    with gr.Row(elem_classes="specviz-ask"):
         prompt = prompt_box()
-        method = method_dropdown(start, "method", min_width=200, scale=3)
-        with gr.Column(scale=3, min_width=230):
-            lenience = lenience_track(method, "lenience")
-        buttons = run_buttons()
-    rule = rule_field([method])
-    with gr.Row(elem_classes="specviz-tools"):
-        example_buttons(prompt)
-        choices = [("Recorded runs …", ""), *((run.title, run.key) for run in recordings.runs)]
-        recorded = gr.Dropdown(
-            choices,
+        recorded = [(f"Recorded: {run.title}", run.key) for run in recordings.runs]
+        examples = gr.Dropdown(
+            [("Examples …", ""), *EXAMPLES.items(), *recorded],
             value="",
-            label="Recorded run",
+            label="Examples",
             show_label=False,
-            container=False,
             filterable=False,
-            min_width=170,
-            elem_id="recorded",
+            min_width=120,
+            elem_id="examples",
         )
-        limit = service.limits.max_trace_bytes
-        upload = TraceUpload("Open a trace", limit=limit, size="sm", min_width=110, elem_id="upload")
-        share = gr.Row(elem_classes="specviz-share")
-        more = gr.Button("More settings", size="sm", min_width=120, elem_id="more-settings")
+        buttons = run_buttons()
+        more = gr.Button("⚙ Settings", size="sm", min_width=40, elem_id="more-settings")
+        share = gr.Button("Share", size="sm", min_width=40, elem_id="share")
+    with gr.Row(elem_classes="specviz-choice"):
+        pair = pair_dropdown(show_label=False)
+        method = method_dropdown(opening.method, "method", show_label=False)
+        lenience = lenience_track(method, "lenience", opening.lenience)
+    rule = rule_field([method])
     with drawer("settings-drawer", more):
-        about = gr.Markdown(describe_method(start), elem_classes="specviz-method", elem_id="about-method")
-        with gr.Row():
-            pair = pair_dropdown()
-            draft_length = draft_length_dropdown("draft-length", hint)
+        about = gr.Markdown(
+            describe_method(opening.method), elem_classes="specviz-method", elem_id="about-method"
+        )
+        hint = "Draft tokens per round. Changes the speed, never the text."
+        draft_length = draft_length_dropdown("draft-length", hint)
         sampling = sampling_controls(service.limits)
-    view = TraceView(
-        recorded_value(recordings, recordings.runs[0].key), keeps=True, forks=True, elem_id="view"
-    )
     settings: dict[str, Component] = {"pair": pair, "prompt": prompt, "method": method}
     settings |= {"lenience": lenience, "draft_length": draft_length, "rule": rule} | sampling
-    with share:
-        link_button("generate", settings | {"run": recorded})
+    for name, value in form_of(opening, service.limits).items():
+        settings[name].value = value
+    with drawer("share-drawer", share):
+        link_button("generate", settings | {"run": examples})
+        for what in ("picture", "page", "trace"):
+            save = gr.Button(f"Save {what}", size="sm", elem_id=f"save-{what}")
+            save.click(None, None, None, js=page_script("save", WHAT=what), **QUIET)
+        upload = TraceUpload("Open a trace …", limit=limit, size="sm", elem_id="upload")
+    view = TraceView(recorded_value(recordings, OPENING), keeps=True, forks=True, form=True, elem_id="view")
     method.input(describe_method, method, about, **QUIET)
-    wire_tracks(settings)
+    wire_form(settings)
     wire_penalty(settings)
-    # Not `change`, since a new run resets the choice and must load no recorded run.
-    recorded.input(
-        lambda key: recorded_value(recordings, key, plays=True) if key else gr.skip(), recorded, view, **QUIET
-    )
-    keep_address("generate", {"run": recorded}, [recorded.input])
-    upload.upload(lambda content: (uploaded_value(content, limit), ""), upload, [view, recorded], **QUIET)
 
     def lines(
         stop: threading.Event, progress: Progress, visitor: str, asked: dict[str, Any]
@@ -119,9 +135,9 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         return service.lines(pair, request, stop, progress, visitor=visitor)
 
     triggers = [buttons[0].click, prompt.submit]
-    gr.on(triggers, None, None, recorded, js='() => ""', **QUIET)
+    gr.on(triggers, None, None, examples, js='() => ""', **QUIET)
     keep_address("generate", settings, triggers)
-    wire_run(
+    drop = wire_run(
         page,
         partial(in_view, view, lines),
         triggers=triggers,
@@ -130,7 +146,63 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         view=view,
     )
     _wire_forks(page, service, view)
-    return Generate(settings, about, view, recorded, recordings)
+    view.fill(_filled, None, [method, lenience], **QUIET)
+
+    def choose(request: gr.Request, key: str) -> list[Any]:
+        """Fill the prompt with an example, or show a recorded run and fill the form with its settings."""
+        if key in EXAMPLES.values():
+            return [gr.skip(), "", *fill(settings, {"prompt": key})]
+        drop(request)
+        values = form_of(recordings.load(key), service.limits)
+        return [recorded_value(recordings, key, plays=True), key, *fill(settings, values)]
+
+    def opened(request: gr.Request, content: bytes | None) -> list[Any]:
+        try:
+            run = uploaded_run(content, limit)
+        except SpecvizError as error:
+            return [error_line(str(error)[:MAX_SENTENCE]), gr.skip(), *fill(settings, {})]
+        drop(request)
+        return [uploaded_value(run), "", *fill(settings, form_of(run, service.limits))]
+
+    # Not `change`, since a new run resets the choice and must load no recorded run.
+    outputs = [view, examples, *settings.values()]
+    shown = examples.input(choose, examples, outputs, **QUIET)
+    js = address_script("keepAddress", "generate", {"run": examples})
+    shown.then(None, examples, None, js=js, **QUIET)
+    upload.upload(opened, upload, outputs, **QUIET)
+    return Generate(settings, about, view, examples, recordings)
+
+
+def form_of(run: Run, limits: Limits) -> dict[str, Any]:
+    """Values of the form's controls that ask for a run again, by name. A pair that is not offered here is left out."""
+    values: dict[str, Any] = {name: getattr(run, name) for name in ranged()}
+    values |= {"prompt": run.prompt, "method": run.method, "draft_length": run.draft_length or AUTO}
+    values |= {"lenience": lenience_value(run.method, run.lenience)}
+    own = PAIRS[run.pair].repetition_penalty if run.pair in PAIRS else None
+    values["repetition_penalty"] = (
+        "" if run.repetition_penalty == (own or 1) else f"{run.repetition_penalty:g}"
+    )
+    values["max_new_tokens"] = min(run.max_new_tokens, limits.max_new_tokens)
+    if run.rule:
+        values["rule"] = run.rule
+    if run.pair in offered_pairs():
+        values["pair"] = run.pair
+    return values
+
+
+def fill(settings: Mapping[str, Component], values: Mapping[str, Any]) -> list[Any]:
+    """Updates for a form's controls, in their order; those without a value stay."""
+    return [values.get(name, gr.skip()) for name in settings]
+
+
+def _filled(event: gr.EventData) -> list[Any]:
+    """Updates of method and lenience that the view asks for. Untrusted."""
+    sent = event_data(event)
+    sent = sent if isinstance(sent, dict) else {}
+    name, lenience = sent.get("method"), sent.get("lenience")
+    if not isinstance(name, str) or name not in METHODS or not isinstance(lenience, int | float):
+        return [gr.skip(), gr.skip()]
+    return [name, lenience_value(name, float(lenience))]
 
 
 def _wire_forks(page: gr.Blocks, service: Service, view: TraceView) -> None:

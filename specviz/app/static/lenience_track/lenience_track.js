@@ -1,8 +1,8 @@
 /**
  * The lenience as a track on which equal ways change the acceptance rate by about equally much, with what is to be expected
  * written beside it. The value is JSON text: {method, lenience}; what an update leaves out stays as it was, and a lenience
- * of null is the method's default. Pair and temperature are those of the group, see
- * `page/tell_tracks.js`. Knows no run.
+ * of null is the method's default. Pair and temperature are those of the group's form, see `page/tell_form.js`. While it moves, it
+ * tells the document in a "specviz-lenience" event: {group, method, lenience, rests}. Knows no run.
  */
 
 import { el, shape } from "../shared/dom.js";
@@ -25,7 +25,8 @@ export function mount(element, { props, trigger, watch }) {
   const part = (name) => root.querySelector(`[data-part="${name}"]`);
   const [number, range, none] = [".sl-number", ".sl-range", ".sl-none"].map((at) => root.querySelector(at));
   const { methods, sweep, title: label, group } = props;
-  const around = () => ({ ...props.around, ...window.specvizAround?.[group] });
+  const around = () => ({ ...props.around, ...window.specvizForm?.[group] });
+  const tell = (rests) => document.dispatchEvent(new CustomEvent("specviz-lenience", { detail: { group, ...state, rests } }));
   part("label").textContent = label;
   range.setAttribute("aria-label", label);
   number.setAttribute("aria-label", label + ", as a number");
@@ -60,6 +61,7 @@ export function mount(element, { props, trigger, watch }) {
     number.value = String(state.lenience);
     number.removeAttribute("aria-invalid");
     send();
+    tell(true);
   }
 
   function draw() {
@@ -96,9 +98,9 @@ export function mount(element, { props, trigger, watch }) {
     const kept = scale.isMeasured ? percent(scale.acceptance(lenience)) : "";
     const keeps = part("keeps");
     keeps.hidden = !kept;
-    keeps.replaceChildren("keeps ", el("b", "", "≈ " + kept));
+    keeps.replaceChildren(el("b", "", "≈ " + kept), " accepted");
     const spoken = String(lenience).replace("-", "−");
-    range.setAttribute("aria-valuetext", kept ? `${spoken}, keeps about ${kept.replace("\u00a0", " ")}` : spoken);
+    range.setAttribute("aria-valuetext", kept ? `${spoken}, about ${kept.replace("\u00a0", " ")} accepted` : spoken);
     part("note").textContent = note(lenience);
     root.title = about();
   }
@@ -115,13 +117,14 @@ export function mount(element, { props, trigger, watch }) {
     if (!scale.isMeasured) return "";
     const { words, text } = QUALITIES[sweep.quality];
     const alone = scale.verifier === null ? "" : ` The verifier alone: ${words} ≈ ${text(scale.verifier)}.`;
-    return `Expected, from ${sweep.items} short prompts on this pair; yours will differ.${alone}`;
+    return `Expected share of accepted draft tokens, from ${sweep.items} short questions on this pair; your prompt will differ. ${note(state.lenience)}.${alone}`;
   }
 
   /** A visitor moved it. */
   function choose(lenience, soon = false) {
     state = { ...state, lenience };
     drawValue();
+    tell(!soon);
     clearTimeout(sending);
     if (soon) sending = setTimeout(send, PAUSE);
     else send();
@@ -136,7 +139,10 @@ export function mount(element, { props, trigger, watch }) {
   }
 
   range.addEventListener("input", () => slide(range.valueAsNumber, true));
-  range.addEventListener("change", send);
+  range.addEventListener("change", () => {
+    send();
+    tell(true);
+  });
   range.addEventListener("keydown", (event) => {
     const step = STEPS[event.key];
     if (!step || event.ctrlKey || event.altKey || event.metaKey) return;
@@ -166,8 +172,8 @@ export function mount(element, { props, trigger, watch }) {
   followTheme(root);
   update(props.value);
   watch("value", () => update(props.value));
-  document.addEventListener("specviz-around", function heard(event) {
-    if (!root.isConnected) document.removeEventListener("specviz-around", heard);
+  document.addEventListener("specviz-form", function heard(event) {
+    if (!root.isConnected) document.removeEventListener("specviz-form", heard);
     else if (event.detail === group && state.method) draw();
   });
 }

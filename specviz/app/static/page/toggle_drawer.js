@@ -1,6 +1,8 @@
-/* Shows or hides the further settings, which stay in the page. */
+/* Opens the panel DRAWER over the page by its BUTTON. From then on it is a popover of that button: the browser closes it again. */
 () => {
-  const button = document.getElementById(BUTTON);
-  const open = document.getElementById(DRAWER).classList.toggle("is-open");
-  button.setAttribute("aria-expanded", String(open));
+  const [drawer, button] = [DRAWER, BUTTON].map((name) => document.getElementById(name));
+  if (drawer.popover) return;
+  drawer.popover = "auto";
+  button.setAttribute("popovertarget", DRAWER);
+  drawer.showPopover();
 }

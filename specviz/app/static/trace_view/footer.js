@@ -1,24 +1,25 @@
 /**
- * The view's footer: what can be done with a whole run. Knows which run there is; saving is the business of save.
+ * What can be done with a whole run. Knows which run there is; saving is the business of save.
  */
 
 import { savePage, saveTrace } from "./save.js";
 
-export function createFooter(section, { methods, sources, yardstick, shareCard }) {
-  const button = (name) => section.querySelector('[data-testid="' + name + '"]');
-  const note = section.querySelector(".sv-saved");
-  let run, rounds, value;
+export function createFooter(host, { methods, sources, yardstick, shareCard, isShown }) {
+  const section = host.querySelector(".sv-footer");
+  const note = host.querySelector(".sv-saved");
+  let run, ended, value;
 
   function reset() {
-    [run, rounds, value] = [{}, 0, () => ""];
+    [run, ended, value] = [null, false, () => ""];
     section.hidden = true;
+    note.textContent = "";
   }
 
   /** Take in a line of the trace; there is something to save once the run has ended. */
   function add(entry) {
     if (entry?.type === "run") run = entry;
-    else if (entry?.type === "round") rounds += 1;
-    else if (entry?.type === "end") section.hidden = rounds === 0;
+    else if (entry?.type === "end") ended = true;
+    section.hidden = !(isShown && ended);
   }
 
   /** Remember how to get the whole trace. */
@@ -26,20 +27,27 @@ export function createFooter(section, { methods, sources, yardstick, shareCard }
     value = whole;
   }
 
-  async function save(how) {
+  const ways = { picture: () => shareCard(), page: () => savePage(run, value(), yardstick(), methods, sources), trace: () => saveTrace(run, value()) };
+
+  /** Save the run as a "picture", a "page" or a "trace". */
+  async function save(what) {
+    if (!ended) {
+      note.textContent = "There is no whole run to save yet.";
+      return;
+    }
     try {
       note.textContent = "Saving …";
-      await how();
+      await ways[what]();
       note.textContent = "Saved.";
     } catch {
       note.textContent = "It could not be saved: the server with the page’s files does not answer.";
     }
   }
 
-  button("share-card").hidden = shareCard === null;
-  button("share-card").addEventListener("click", () => save(shareCard));
-  button("save-trace").addEventListener("click", () => save(() => saveTrace(run, value())));
-  button("save-page").hidden = sources === null;
-  button("save-page").addEventListener("click", () => save(() => savePage(run, value(), yardstick(), methods, sources)));
-  return { reset, add, keep };
+  for (const [name, what] of Object.entries({ "share-card": "picture", "save-page": "page", "save-trace": "trace" })) {
+    const button = section.querySelector('[data-testid="' + name + '"]');
+    button.hidden = what === "page" && sources === null;
+    button.addEventListener("click", () => save(what));
+  }
+  return { reset, add, keep, save };
 }

@@ -26,15 +26,15 @@ function beginning(run, rounds, tokens) {
 }
 
 /**
- * createForks(host, {text, methods, ask, stop, onWhole, onItem}) -> see the returned object
+ * createForks(host, {text, methods, ask, stop, form, onWhole, onItem}) -> see the returned object
  *   ask      asks the server for a fork, or null where there is none; its answer comes through `answer`
  *   stop     tells the server that a branch that it writes, {id}, is not wanted any more
  *   onWhole  called when the run must be on the page to its end
  *   onItem   as for createBranches
  */
-export function createForks(host, { text, methods, ask, stop, onWhole, onItem }) {
+export function createForks(host, { text, methods, ask, stop, form, onWhole, onItem }) {
   const find = (selector) => host.querySelector(selector);
-  const bar = createForkBar(find('[data-testid="what-if"]'), find(".sw-words"), { text: find(".sv-text"), methods, asks: ask !== null, onTouch: onWhole, onWish, onRest, onBack: back });
+  const bar = createForkBar(find('[data-testid="what-if"]'), find(".sw-words"), { text: find(".sv-text"), methods, asks: ask !== null, form, onTouch: onWhole, onWish, onRest });
   const branches = createBranches(find(".sv-fork"), { text, scroller: find(".sv-page"), methods, onItem, onClose: close });
   let run, rounds, recorded, ended;
   let unloaded; // whether the server has said that it has no models to write with
@@ -82,7 +82,7 @@ export function createForks(host, { text, methods, ask, stop, onWhole, onItem })
     settle();
     branches.close(...open);
     bar.back();
-    if (focused) bar.focus();
+    if (focused) focusText();
     return open.length > 0;
   }
 
@@ -90,8 +90,10 @@ export function createForks(host, { text, methods, ask, stop, onWhole, onItem })
     if (branch === writing?.branch) settle();
     branches.close(branch);
     if (branches.all().length === 0) back();
-    bar.focus();
+    focusText();
   }
+
+  const focusText = () => find('.sv-text [tabindex="0"]')?.focus({ preventScroll: true });
 
   function onWish(wish, found) {
     performance.mark(MOVED);
@@ -138,7 +140,7 @@ export function createForks(host, { text, methods, ask, stop, onWhole, onItem })
 
   /** Where nobody writes, the slider comes to rest at what was recorded. */
   function settleAt(nearest) {
-    bar.move(nearest.lenience);
+    bar.move({ method: run.method, lenience: nearest.lenience });
     showRecorded(nearest);
   }
 
@@ -152,7 +154,7 @@ export function createForks(host, { text, methods, ask, stop, onWhole, onItem })
   }
 
   function write(tokens, wish) {
-    const changes = { ...(wish.method === run.method ? {} : { method: wish.method }), lenience: wish.lenience, draft_length: wish.draft_length };
+    const changes = { ...(wish.method === run.method ? {} : { method: wish.method }), lenience: wish.lenience };
     request({ tokens, chosen: null, changes }, { run, rounds }, { tokens, from: null, wish });
   }
 

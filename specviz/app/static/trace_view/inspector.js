@@ -5,15 +5,15 @@
 
 import { DASH, chip, compared, el, finite, isExamined, list, nameOf, number, percent, percents, quoted } from "../shared/dom.js";
 import { withRule } from "../shared/rules.js";
-import { picture } from "./picture.js";
+import { bar, picture } from "./picture.js";
 import { flipSentence, tellsWhatIf, whatIfNodes } from "./what_if.js";
 
 /** The verdict on a token, as a heading. */
 function verdict({ token }, run) {
   if (run.method === "drafter_only") return [chip(token, "kept"), " from the drafter"];
   if (!token.accepted && !token.draft) return [chip(token, "own"), " from the verifier"];
-  if (token.accepted) return [chip(token, "kept"), isExamined(token) ? " drafted and kept" : " drafted"];
-  return [chip(token.draft, "out"), " made way for ", chip(token, "own")];
+  if (token.accepted) return [chip(token, "kept"), isExamined(token) ? " accepted" : " drafted"];
+  return [chip(token.draft, "out"), " → ", chip(token, "own")];
 }
 
 /** What happened, in plain words. */
@@ -26,14 +26,37 @@ function sentence({ token }, run) {
   const [coin, chance] = percents(token.coin, token.acceptance);
   const named = chip(draft, token.accepted ? "kept" : "out");
   const trusted = token.rule?.trusted;
+  if (run.temperature === 0) return greedySentence(token, named, trusted);
   const lead = trusted === true ? "The rule trusts the drafter here. " : trusted === false ? "The rule leaves this to the verifier. " : "";
   const gave = [lead, "The drafter gave ", named, " ", el("b", "", percent(draft.q)), ", the verifier ",
     ...(draft.p < draft.q ? ["only "] : []), el("b", "", percent(draft.p)), ". "];
-  if (token.accepted && token.acceptance >= 1) return [...gave, "Such a token is always kept."];
-  const odds = ["The chance of keeping it was ", el("b", "", chance), "; the coin showed " + coin + ", "];
+  if (token.accepted && token.acceptance >= 1) return [...gave, "It is always accepted."];
+  const odds = ["It is accepted with a chance of ", el("b", "", chance), "; the coin showed " + coin + ", "];
   if (token.accepted) return [...gave, ...odds, "so it stayed."];
-  const guide = run.method === "speed" || trusted === false ? "the verifier" : "the target";
-  return [...gave, ...odds, "so it was rejected, and ", chip(token, "own"), " was drawn from what " + guide + " wanted more of."];
+  const guide = run.method === "speed" || trusted === false ? "the verifier" : "the rule’s target π";
+  return [...gave, ...odds, "so it was rejected. ", chip(token, "own"), " was drawn among the tokens that " + guide + " finds likelier than the drafter does."];
+}
+
+/** What happened at temperature 0, where each model names its favourite and no coin decides. */
+function greedySentence(token, named, trusted) {
+  const favourite = list(token.top?.p)[0];
+  const agreed = favourite && favourite.id === (token.draft || token).id;
+  if (agreed) return ["Both models’ favourite is ", named, ", so it is accepted."];
+  const verifiers = favourite ? ["; the verifier’s is ", chip(favourite, "own")] : [];
+  const verdict = token.accepted ? trusted === true ? ". The rule trusts the drafter here, so it stays." : ". It is accepted."
+    : (trusted === false ? ". The rule leaves this to the verifier" : ". They differ") + ", so the verifier’s is written.";
+  return ["At temperature 0 no coin is thrown. The drafter’s favourite is ", named, ...verifiers, verdict];
+}
+
+/** Both models' probabilities at temperature 1 of the draft token and of the verifier's favourite, where they were recorded. */
+function favourites(token) {
+  const draft = token.draft || token;
+  const others = list(token.top?.p).slice(0, 1).filter(({ id }) => id !== draft.id);
+  const share = (key, { id }) => list(token.top?.[key]).find((entry) => entry.id === id)?.probability;
+  if (!token.top) return null;
+  return el("figure", "sv-picture sv-favourites", ...[draft, ...others].flatMap((one) => [
+    el("p", "sv-caption", quoted(one), one === draft ? " drafter’s favourite" : " verifier’s favourite"),
+    bar("drafter", "drafter", share("q", one)), bar("verifier", "verifier", share("p", one))]));
 }
 
 /** The rule's own numbers, in one sentence. */
@@ -52,14 +75,14 @@ function ruleSentence(token, run, method) {
 
 /** How the acceptance probability came about, with the numbers of the draft token that was examined. */
 function acceptanceSentence(token, run, method) {
-  if (method.tree?.ratio && run.method !== "speed") return "Chance of keeping = " + number(token.acceptance) + "; coin " + number(token.coin) + ".";
+  if (method.tree?.ratio && run.method !== "speed") return "Acceptance probability = " + number(token.acceptance) + "; coin " + number(token.coin) + ".";
   const draft = token.draft || token;
   const strict = run.method === "speed";
   const formula = strict ? "min(1, p / ((1 − α) q))" : "min(1, π / q)";
   const numbers = strict
     ? number(draft.p) + " / (" + number(1 - finite(run.lenience)) + " × " + number(draft.q) + ")"
     : number(draft.pi) + " / " + number(draft.q);
-  return "Chance of keeping = " + formula + " = min(1, " + numbers + ") = " + number(token.acceptance) + "; coin " + number(token.coin) + ".";
+  return "Acceptance probability = " + formula + " = min(1, " + numbers + ") = " + number(token.acceptance) + "; coin " + number(token.coin) + ".";
 }
 
 /** The draft tokens of the token's round: kept, rejected, or never examined. */
@@ -70,7 +93,7 @@ function roundChips({ round, offset }) {
   drafted.forEach((one, at) => {
     const fate = at < round.accepted ? "kept" : at < round.examined ? "out" : "unseen";
     const node = chip(one, fate);
-    node.title = { kept: "kept", out: "rejected", unseen: "never examined" }[fate];
+    node.title = { kept: "accepted", out: "rejected", unseen: "not examined" }[fate];
     node.classList.toggle("is-here", at === offset);
     strip.append(node);
   });
@@ -81,7 +104,8 @@ function roundChips({ round, offset }) {
 function probabilities(token) {
   const row = (word, one) =>
     el("tr", "", el("th", "", word + " ", quoted(one)), ...["q", "p", "pi"].map((key) => el("td", "", number(one[key]))));
-  const head = el("tr", "", el("th", ""), el("th", "", "q drafter"), el("th", "", "p verifier"), el("th", "", "π target"));
+  const head = el("tr", "", el("th", ""), ...[["q", "the drafter’s probability"], ["p", "the verifier’s probability"], ["π", "the probability that the method gives it in the end: its target"]]
+    .map(([name, meaning]) => Object.assign(el("th", "", name), { title: meaning })));
   return el("table", "sv-numbers", el("thead", "", head),
     el("tbody", "", row("written", token), token.draft ? row("rejected", token.draft) : null));
 }
@@ -108,7 +132,7 @@ function topColumn(token, key, title, take) {
     const bar = el("span", "sv-bar");
     bar.style.width = 100 * finite(entry.probability) + "%";
     const draft = entry.id === token.draft?.id;
-    const takes = take && key !== "pi" && entry.id !== token.id && Number.isInteger(entry.id);
+    const takes = take && entry.id !== token.id && Number.isInteger(entry.id);
     const row = el(takes ? "button" : "div", "sv-row", bar, el(draft ? "del" : "span", "sv-row-name", el("bdi", "", nameOf(entry))),
       el("span", "sv-row-number", percent(entry.probability)));
     row.title = nameOf(entry);
@@ -130,8 +154,7 @@ function topList(token, take) {
   if (!token.top || typeof token.top !== "object") {
     return el("p", "sv-caption sv-no-top", "Inspection was off for this run.");
   }
-  return el("div", "sv-tops", topColumn(token, "q", "drafter q", take), topColumn(token, "p", "verifier p", take),
-    topColumn(token, "pi", "target π", null));
+  return el("div", "sv-tops", topColumn(token, "q", "drafter", take), topColumn(token, "p", "verifier", take));
 }
 
 /** A part that is folded away, and made only when it is opened; which are open is remembered from token to token. */
@@ -158,20 +181,22 @@ export function inspectorNodes(item, run, methods, opened, take = null) {
   const examined = isExamined(token);
   const method = withRule(Object.hasOwn(methods, run.method) ? methods[run.method] : {}, run.rule);
   const flip = examined ? flipSentence(token, run) : null;
+  const shown = !examined ? null : run.temperature === 0 ? favourites(token) : picture(token, run, { ratio: method.tree?.ratio });
   return [
-    el("p", "sv-caption sv-where", "Token " + (finite(run.continues?.tokens) + index + 1) + " · round " + (finite(round.index) + 1)),
+    el("p", "sv-caption sv-where", "Why? Token " + (finite(run.continues?.tokens) + index + 1) + ", round " + (finite(round.index) + 1)),
     el("h3", "sv-verdict", ...verdict(item, run)),
-    examined && picture(token, run, { ratio: method.tree?.ratio }),
+    shown,
     el("p", "sv-sentence", ...sentence(item, run)),
     flip && el("p", "sv-flip", flip),
     fold("rule", "The rule and its numbers", opened, () => [
       el("p", "sv-rule-words", ruleSentence(token, run, method)),
       method.formula && el("p", "sv-rule", method.formula),
-      examined && el("p", "sv-caption", acceptanceSentence(token, run, method)),
+      examined && run.temperature > 0 && el("p", "sv-caption", acceptanceSentence(token, run, method)),
       probabilities(token), roundChips(item),
-      el("p", "sv-caption", "position " + (token.position ?? DASH) + " · id " + (token.id ?? DASH))]),
-    tellsWhatIf(token, run) && fold("methods", "What other methods would have done", opened, () => [whatIfNodes(token, run, methods)]),
-    fold("tops", "What each model would have liked", opened, () => [
-      take && token.top && el("p", "sv-caption", "Choose another token: the text goes on from there as a branch."), topList(token, take)]),
+      el("p", "sv-caption", "q: drafter, p: verifier, π: the method’s target; q₁ and p₁ in a rule: at temperature 1. Position " + (token.position ?? DASH) + ", id " + (token.id ?? DASH) + ".")]),
+    (tellsWhatIf(token, run) || token.top) && fold("others", "Other rules, other tokens", opened, () => [
+      tellsWhatIf(token, run) && whatIfNodes(token, run, methods),
+      el("h4", "sv-likely", "Most likely tokens" + (run.temperature === 0 ? ", at temperature 1" : "")),
+      take && token.top && el("p", "sv-caption", "Choose one: the text goes on from there as a branch."), topList(token, take)]),
   ].filter(Boolean);
 }

@@ -13,17 +13,17 @@ const ENGLISH = {
   target: "target",
   eased: "verifier, eased by lenience",
   coin: "coin",
-  kept: "kept",
+  kept: "accepted",
   rejected: "rejected",
   stretched: "The drafter’s bar, stretched. Solid: the part that the verifier’s bar covers too.",
   stretchedTarget: "The drafter’s bar, stretched. Solid: the part that the target’s bar covers too.",
-  chance: "Chance of keeping",
+  chance: "Acceptance probability",
   written: percent,
   pair: percents,
 };
 
 /** A bar from 0 to 1 with its words. */
-function bar(className, name, share, { written }) {
+export function bar(className, name, share, { written } = ENGLISH) {
   const fill = el("i", "sv-bar-fill");
   fill.style.width = 100 * Math.min(1, Math.max(0, finite(share))) + "%";
   const label = el("span", "sv-bar-words", name + " " + written(share));

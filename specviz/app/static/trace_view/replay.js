@@ -1,37 +1,34 @@
 /**
- * The replay of a run: its steps, one after another, and the transport and scrubber that walk through them; while a run goes on,
- * its latest round. Knows steps; how they look is the business of round, lanes, timeline and the view.
+ * The replay of a run: its steps, one after another, and the transport and scrubber that walk through them. Knows steps; how they
+ * look is the business of round, lanes, timeline and the view.
  */
 
 import { finite } from "../shared/dom.js";
 import { createLanes, seconds } from "./lanes.js";
-import { narrate, roundCards, summary } from "./round.js";
+import { narrate, pendingChips } from "./round.js";
 import { clockOf, roundSoFar, stepsOf } from "./steps.js";
 
 const STEP_PAUSE = 1100; // ms a step stays, at speed 1
 
 /**
- * `show(step)` is called with every step gone to, with `entries` added: the trace as far as it has come, for the figures, and
- * `words` about where the replay is, "" at its end. `onCard(index)` is called when a card of a decided token is chosen.
+ * `show(step)` is called with every step gone to, with two things added: `rounds` as far as the replay has come, null at its end,
+ * and `pending`, the chips of draft tokens that are not decided yet.
  */
-export function createReplay(host, { timeline, show, onCard }) {
+export function createReplay(host, { timeline, show }) {
   const find = (selector) => host.querySelector(selector);
   const section = find(".sv-timeline");
   const scrubber = find(".sv-chart input");
   const narration = find(".sv-narration");
-  const stage = find(".sv-stage");
   const lanes = createLanes(find(".sv-lanes"));
   const remembered = new Map(); // what verifier_only took a token, by pair and machine
-  let run, rounds, ending, yardstick, steps, total, firsts, places, at, timer, ended;
+  let run, rounds, yardstick, steps, total, firsts, places, at, timer, ended;
 
   function reset() {
     pause();
-    [run, rounds, ending, yardstick, steps, total, firsts, places, at, ended] = [{}, [], [], null, [], 0, [], [], 0, false];
+    [run, rounds, yardstick, steps, total, firsts, places, at, ended] = [{}, [], null, [], 0, [], [], 0, false];
     find(".sv-lanes").hidden = true;
-    find(".sv-round-words").textContent = "";
     find(".sv-clock").textContent = "";
-    narration.replaceChildren();
-    stage.replaceChildren();
+    narrateStep(null);
     scrubber.max = "0";
     able();
     timeline.move(null);
@@ -44,14 +41,12 @@ export function createReplay(host, { timeline, show, onCard }) {
       total += entry.tokens.length;
       rounds.push(entry);
     } else if (entry?.type === "yardstick") yardstick = entry;
-    else if (entry?.type === "end" || entry?.type === "error") ending.push(entry);
-    ended = ending.length > 0;
+    else if (entry?.type === "end" || entry?.type === "error") ended = true;
   }
 
-  /** After new entries: the latest round while the run goes on; all its steps once it is whole, at the last of them. */
+  /** After new entries: all steps of the run once it is whole, at the last of them. */
   function ready() {
-    if (rounds.length === 0) return;
-    if (!ended) return showLatest();
+    if (rounds.length === 0 || !ended) return;
     steps = stepsOf(rounds);
     if (steps.length === 0) return;
     // On the timeline a round's steps lie evenly: what they took was not measured one by one.
@@ -68,15 +63,6 @@ export function createReplay(host, { timeline, show, onCard }) {
     timeline.finish();
     able();
     go(steps.length - 1);
-  }
-
-  function showLatest() {
-    const round = rounds[rounds.length - 1];
-    const last = stepsOf([round]).at(-1);
-    narration.setAttribute("aria-live", "off"); // too fast to be read out
-    if (last) showRound({ ...last, round: rounds.length - 1 });
-    find(".sv-round-words").textContent = "Round " + rounds.length;
-    narration.replaceChildren(...summary(round, run));
   }
 
   /** What verifier_only takes for a token on the same pair and machine, if it was measured. */
@@ -96,7 +82,7 @@ export function createReplay(host, { timeline, show, onCard }) {
   /** Which buttons lead anywhere. They stay focusable: keys must reach them. */
   function able() {
     const none = steps.length === 0;
-    const stuck = { first: none || at === 0, back: none || at === 0, next: none || isLast(), last: none || isLast(), play: none };
+    const stuck = { back: none || at === 0, next: none || isLast(), play: none };
     for (const [name, is] of Object.entries(stuck)) button(name).setAttribute("aria-disabled", String(is));
     scrubber.disabled = none;
   }
@@ -108,44 +94,22 @@ export function createReplay(host, { timeline, show, onCard }) {
     section.dataset.step = String(at);
     section.dataset.phase = step.phase;
     scrubber.value = String(at);
-    showRound(step);
-    scrubber.setAttribute("aria-valuetext", find(".sv-round-words").textContent + ". " + narration.textContent);
+    narrateStep(isLast() ? null : step);
+    scrubber.setAttribute("aria-valuetext", isLast() ? "the whole run" : narration.textContent);
     const clock = timeline.rounds()[step.round].start + clockOf(step, round);
     find(".sv-clock").textContent = seconds(clock) + " of " + seconds(timeline.rounds().at(-1).end);
     lanes.move(step);
     timeline.move(places[at]);
     able();
-    const partial = roundSoFar(round, step, firsts[step.round]);
-    const entries = [run, ...rounds.slice(0, step.round), partial, ...(isLast() ? ending : [])].filter(Boolean);
-    show({ ...step, entries, words: isLast() ? "" : (timer === null ? "paused in round " : "replaying round ") + (step.round + 1) });
+    const soFar = [...rounds.slice(0, step.round), roundSoFar(round, step, firsts[step.round])].filter(Boolean);
+    show({ ...step, rounds: isLast() ? null : soFar, pending: isLast() ? [] : pendingChips(step, round) });
   }
 
-  /** A step of a round as cards and a sentence; `current` is the token that it is about, if that is another than the step's. */
-  function showRound(step, current = null) {
-    const round = rounds[step.round];
-    find(".sv-round-words").textContent = "Round " + (step.round + 1) + (ended ? " of " + rounds.length : "");
-    stage.replaceChildren(...roundCards(step, round, firsts[step.round]));
-    if (current !== null) {
-      for (const card of stage.children) {
-        if (card.dataset.index === String(current.index) && card.dataset.state !== "rejected") card.setAttribute("aria-current", "step");
-        else card.removeAttribute("aria-current");
-      }
-    }
-    narration.replaceChildren(...narrate(current?.step ?? step, round, run));
-    if (!ended) return; // no layout is to be computed while tokens stream
-    const marked = stage.querySelector("[aria-current]")?.getBoundingClientRect();
-    const box = stage.getBoundingClientRect();
-    if (marked) stage.scrollLeft += marked.left - box.left - (box.width - marked.width) / 2;
-  }
-
-  /** Show the round of a token as it ended, and what happened there; null shows the replay's own step again. */
-  function lookAt(item) {
-    if (steps.length === 0) return;
-    if (item === null) return showRound(steps[at]);
-    const round = firsts.findLastIndex((first) => first <= item.index);
-    const last = steps.findLast((step) => step.round === round);
-    const own = steps.find((step) => step.round === round && step.tokens > item.index) ?? last;
-    showRound(last, { index: item.index, step: own });
+  /** Say what happens in a step; at the end of the run nothing. */
+  function narrateStep(step) {
+    host.classList.toggle("is-replaying", step !== null);
+    if (step === null) narration.replaceChildren();
+    else narration.replaceChildren("Round " + (step.round + 1) + " of " + rounds.length + ". ", ...narrate(step, rounds[step.round], run));
   }
 
   function pause() {
@@ -155,7 +119,7 @@ export function createReplay(host, { timeline, show, onCard }) {
     const play = button("play");
     play.setAttribute("aria-label", "Play");
     play.title = "Play";
-    play.classList.remove("is-playing");
+    section.classList.remove("is-playing");
   }
 
   function play() {
@@ -163,7 +127,7 @@ export function createReplay(host, { timeline, show, onCard }) {
     const play = button("play");
     play.setAttribute("aria-label", "Pause");
     play.title = "Pause";
-    play.classList.add("is-playing");
+    section.classList.add("is-playing");
     wait();
     go(isLast() ? 0 : at);
   }
@@ -174,7 +138,7 @@ export function createReplay(host, { timeline, show, onCard }) {
       if (at + 1 >= steps.length - 1) pause();
       else wait();
       go(at + 1);
-    }, STEP_PAUSE / parseFloat(find(".sv-speed select").value));
+    }, STEP_PAUSE / parseFloat(find(".sv-speed").value));
   }
 
   section.addEventListener("click", (event) => {
@@ -182,16 +146,12 @@ export function createReplay(host, { timeline, show, onCard }) {
     if (!name || steps.length === 0) return;
     if (name === "play" && timer === null) return play();
     pause();
-    const goals = { first: 0, back: at - 1, next: at + 1, last: steps.length - 1, play: at };
+    const goals = { back: at - 1, next: at + 1, play: at };
     go(goals[name]);
   });
   scrubber.addEventListener("input", () => {
     pause();
     go(Number(scrubber.value));
-  });
-  stage.addEventListener("click", (event) => {
-    const index = event.target.closest(".sv-card")?.dataset.index;
-    if (index !== undefined) onCard(Number(index));
   });
 
   /** Go to the last step up to a second of the timeline. */
@@ -225,5 +185,5 @@ export function createReplay(host, { timeline, show, onCard }) {
     go(steps.length - 1);
   }
 
-  return { reset, add, ready, seek, finish, reach, lookAt, start, yardstick: measured };
+  return { reset, add, ready, seek, finish, reach, start, yardstick: measured };
 }

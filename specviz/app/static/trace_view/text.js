@@ -47,7 +47,7 @@ function pieces(text, className) {
 }
 
 function spokenVerdict(token) {
-  if (token.accepted) return isExamined(token) ? "drafted and kept" : "drafted";
+  if (token.accepted) return isExamined(token) ? "drafted and accepted" : "drafted";
   return token.draft ? "the verifier’s own, rejected draft " + spoken(token.draft) : "written by the verifier";
 }
 
@@ -96,6 +96,7 @@ export function createText(box, { scroller = box, latest = true, onShow, onPin, 
   let visibleTokens; // all, unless a replay has not come to them
   let isCode;
   let following; // whether the box scrolls along with what is written
+  const waiting = attributes(el("span", "sv-pending"), { "aria-hidden": "true" });
 
   function reset() {
     items = [];
@@ -150,15 +151,24 @@ export function createText(box, { scroller = box, latest = true, onShow, onPin, 
     follow();
   }
 
-  /** Show so many tokens and rejected drafts only. Later ones keep their nodes, out of sight. */
-  function showUpTo(tokens, drafts) {
+  /** Show so many tokens and rejected drafts only, and behind them the nodes of what is `pending`. Later ones keep their nodes, out of sight. */
+  function showUpTo(tokens, drafts, pending = []) {
     visibleTokens = tokens;
+    waiting.replaceChildren(...pending);
+    if (pending.length === 0) waiting.remove();
+    else if (tokens > 0) items[tokens - 1].node.after(waiting);
+    else box.prepend(waiting);
     for (const { node, index } of items) node.hidden = index >= tokens;
     for (const node of box.querySelectorAll(".sv-draft")) node.hidden = Number(node.dataset.for) >= drafts;
     if (pinned !== null && pinned >= tokens) setPinned(null);
     showLatest();
     if (tokens > 0) setTabStop(Math.min(tabStop ?? 0, tokens - 1));
-    if (items[tokens - 1]) reveal(items[tokens - 1].node);
+    if (items[tokens - 1]) reveal(pending.length > 0 ? waiting : items[tokens - 1].node);
+  }
+
+  /** Show a token, without the focus and the pin, unless the reader has chosen one. */
+  function look(index) {
+    if (pinned === null && items[index]) show(index);
   }
 
   /** The last token on the page is shown, unless the reader has chosen one or points at one. */
@@ -328,5 +338,5 @@ export function createText(box, { scroller = box, latest = true, onShow, onPin, 
     scroller.scrollTop = 0;
   }
 
-  return { reset, begin, add, end, flush, rest, split, join, showUpTo, pin, unpin, clear, mark, items: () => items, pinned: () => pinned };
+  return { reset, begin, add, end, flush, rest, split, join, showUpTo, look, pin, unpin, clear, mark, items: () => items, pinned: () => pinned };
 }

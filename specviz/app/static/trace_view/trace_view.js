@@ -1,11 +1,11 @@
 /**
- * The stage of a run: reads a "specviz-trace" (JSON lines) as it grows, and hands its entries to the parts of the view: the
- * round, figures, text, timeline, inspector, forks and footer.
+ * The view of a run: reads a "specviz-trace" (JSON lines) as it grows, and hands its entries to the parts of the view: figures,
+ * text, replay, timeline, inspector, forks and footer.
  *
- * It knows the trace format and the DOM; it knows no model, no server and no page around it. All text in a trace is
- * untrusted, so nodes are only ever built from text, never from markup.
+ * It knows the trace format and the DOM; it knows no model and no server. All text in a trace is untrusted, so nodes are only ever
+ * built from text, never from markup.
  *
- * createTraceView(root, {methods, rules, onSelect, sources, latest, onEnd, ask, stop}) -> {update(value), answer(value), pin(index), mark(index, badge, words)}
+ * createTraceView(root, {methods, rules, onSelect, sources, latest, onEnd, ask, stop, form}) -> {update(value), answer(value), pin(index), mark(index, badge, words)}
  *   root      the element holding trace_view.html
  *   methods   method name -> {title, formula, sentence, score_label, threshold_label, range}; range is what the
  *             what-if slider offers, [strict end, drafter's end]
@@ -15,7 +15,9 @@
  *   onEnd     called with the whole value once a run has ended
  *   ask, stop, answer   how forks are asked for, ended and answered, see forks; without `ask` there are those recorded
  *   sources   where the view's own files are, {template, styles, module}; without them there is no "Save page"
- *   update    takes the whole trace so far: what it adds to the last one is drawn, anything else starts anew. Beside the
+ *   form      the form around the view, from createForm; without one the view has a what-if slider and buttons to save
+ *   update    takes the whole trace so far: what it adds to the last one is drawn, anything else starts anew. A value that has no
+ *             run yet, but says that it waits or failed, leaves the run before it on the page. Beside the
  *             trace's own lines there may be {"type": "error", "message"} in place of the end, which says why a run broke
  *             off; {"type": "recorded", "title", "story", "plays"}, what a recorded run shows, and whether it plays by
  *             itself; {"type": "yardstick", "seconds_per_token", "machine"}, the verifier's own speed;
@@ -24,12 +26,13 @@
  *   take      in place of update, also returned: draws entries that somebody else has read; whole() gives the trace so far, for saving
  */
 
-import { el, string } from "../shared/dom.js";
+import { el, isExamined, string } from "../shared/dom.js";
 import { saveShareCard } from "../share_card/share_card.js";
 import { followTheme } from "../shared/theme.js";
 import { keepRules, readRule } from "../shared/rules.js";
 import { createFigures } from "./figures.js";
 import { createFooter } from "./footer.js";
+import { createForm } from "./form.js";
 import { createForks } from "./forks.js";
 import { inspectorNodes } from "./inspector.js";
 import { createReader } from "./reader.js";
@@ -38,32 +41,33 @@ import { createSheet } from "./sheet.js";
 import { createText } from "./text.js";
 import { createTimeline } from "./timeline.js";
 
-const HINTS = [
-  "Choose a token to see why it is there: point at it, tap it, or walk to it with Tab and the arrow keys.",
-  "Here you will find the chances that drafter and verifier gave it, and the coin that decided.",
-];
+const HINT = "Choose a token to see why it is there: point at it, tap it, or walk to it with Tab and the arrow keys.";
 const KEPT = "specviz-run"; // the name under which a page keeps its last run
 
 export function createTraceView(root, options = {}) {
-  const { methods = {}, onSelect = () => {}, rules = [], sources = null, latest = true, onEnd = () => {}, ask = null, stop = () => {} } = options;
+  const { methods = {}, onSelect = () => {}, rules = [], sources = null, latest = true, onEnd = () => {}, ask = null, stop = () => {}, form = null } = options;
   const host = root.matches(".specviz") ? root : root.querySelector(".specviz");
   const find = (selector) => host.querySelector(selector);
   keepRules(rules);
   const read = createReader();
   const panel = find(".sv-inspector");
-  const opened = new Set(); // folds of the inspector
-  const figures = createFigures(host, methods);
+  const opened = new Set(innerHeight > 950 && innerWidth > 900 ? ["rule"] : []); // folds of the inspector
+  const figures = createFigures(host, methods, { isNamed: form === null });
   const timeline = createTimeline(find(".sv-chart"), { onSeek: (second) => replay.seek(second), onPick: choose });
   const sheet = createSheet(panel, () => text.clear());
   const text = createText(find(".sv-text"), { scroller: find(".sv-page"), latest, onShow: inspect, onPin, onSelect });
-  const replay = createReplay(host, { timeline, show: showSoFar, onCard: choose });
-  const footer = createFooter(find(".sv-footer"), { methods, sources, yardstick: replay.yardstick, shareCard });
-  const forks = createForks(host, { text, methods, ask, stop, onWhole: () => replay.finish(), onItem: inspectBranch });
+  const replay = createReplay(host, { timeline, show: showSoFar });
+  const footer = createFooter(host, { methods, sources, yardstick: replay.yardstick, shareCard, isShown: form === null });
+  const forks = createForks(host, { text, methods, ask, stop, form, onWhole: () => replay.finish(), onItem: inspectBranch });
+  form?.onSave(footer.save);
+  form?.onChange(() => figures.differs(form.differs(run)));
   let run, rounds;
+  let isNew = false; // whether a value has begun of which nothing is drawn yet
   let inspected = null; // what the inspector shows: arguments of show
   let pinning = text; // the text whose token is pinned, if one is
 
   function shareCard() {
+    replay.finish();
     const dark = host.dataset.theme === "dark";
     return saveShareCard(run, rounds, figures.told(), { dark, methods, host });
   }
@@ -79,7 +83,13 @@ export function createTraceView(root, options = {}) {
 
   function update(value) {
     const { anew, entries } = read(string(value));
-    if (anew) reset();
+    isNew ||= anew;
+    if (entries.every((entry) => entry?.type === "waiting" || (isNew && entry?.type === "error")) && entries.length > 0) {
+      for (const entry of entries) figures.add(entry);
+      return figures.show();
+    }
+    if (isNew) reset();
+    isNew = false;
     take(entries, () => string(value));
   }
 
@@ -102,32 +112,32 @@ export function createTraceView(root, options = {}) {
     text.flush();
     figures.show();
     replay.ready();
-    if (begins && entries.some((entry) => entry?.type === "end")) text.rest();
+    const ends = entries.some((entry) => entry?.type === "end");
+    if (begins && ends) text.rest();
     forks.ready(text.items());
+    if (ends) text.look(telling(text.items()));
+    figures.differs(form?.differs(run) ?? false);
     const first = entries.find((entry) => entry?.type === "show");
     if (first) text.pin(first.index);
     if (entries.some((entry) => entry?.type === "recorded" && entry.plays === true)) replay.start();
-    if (entries.some((entry) => entry?.type === "end")) onEnd(whole());
+    if (ends) onEnd(whole());
   }
 
   function start(entry) {
     run = entry;
     if (string(entry.rule)) readRule(entry.rule).then(() => inspected && show(...inspected));
     const prompt = string(entry.prompt);
-    find(".sv-prompt").hidden = prompt === "";
+    find(".sv-prompt").hidden = prompt === "" || form !== null;
     find(".sv-prompt-short").textContent = prompt.slice(0, 300);
     find(".sv-prompt-full").textContent = prompt;
     if (entry.continues) text.begin(entry.continues);
   }
 
   /** Show the run only as far as a step of its replay has come. */
-  function showSoFar({ tokens, drafts, entries, words }) {
-    text.showUpTo(tokens, drafts);
+  function showSoFar({ tokens, drafts, rounds: soFar, pending }) {
+    text.showUpTo(tokens, drafts, pending);
     timeline.showUpTo(tokens);
-    figures.rewind();
-    figures.say(words);
-    for (const entry of entries) figures.add(entry);
-    figures.show();
+    figures.show(soFar);
   }
 
   /** Pin a token, wherever the replay is. */
@@ -138,7 +148,6 @@ export function createTraceView(root, options = {}) {
 
   function onPin(index) {
     timeline.mark(index);
-    replay.lookAt(text.items()[index] ?? null);
     if (index === null) return;
     sheet.open();
     const hidden = text.items()[index].node.getBoundingClientRect().bottom - panel.getBoundingClientRect().top;
@@ -149,7 +158,7 @@ export function createTraceView(root, options = {}) {
     const box = find(".sv-inspected");
     if (!item) {
       inspected = null;
-      return box.replaceChildren(...HINTS.map((hint) => el("p", "sv-hint", hint)));
+      return box.replaceChildren(el("p", "sv-hint", HINT));
     }
     if (isTaken(text, pinned)) show(item, pinned, run, null);
   }
@@ -199,16 +208,17 @@ export function createTraceView(root, options = {}) {
   return { update, take, answer: forks.answer, pin: choose, mark: text.mark };
 }
 
+/** The index of a token whose reasons tell most: a rejection that a coin decided, else any rejection, else any examined token. */
+function telling(items) {
+  const isCloseCall = ({ token }) => token.draft && token.acceptance > 0 && token.acceptance < 1;
+  const tests = [isCloseCall, ({ token }) => token.draft, ({ token }) => isExamined(token)];
+  return tests.map((test) => items.findIndex(test)).find((index) => index >= 0) ?? 0;
+}
+
 /** Mount the component in gradio’s element; with `keeps` a page that is loaded again still has the run it made last. */
 export function mount(element, { props, trigger, watch }) {
   const address = () => location.pathname + location.search;
-  const keep = (value) => {
-    try {
-      sessionStorage.setItem(KEPT, JSON.stringify({ address: address(), value }));
-    } catch {
-      // A run too large to keep, or a browser that keeps nothing: then it is not there after a reload.
-    }
-  };
+  const keep = (value) => remember(KEPT, { address: address(), value });
   const view = createTraceView(element, {
     methods: props.methods,
     sources: props.sources,
@@ -216,9 +226,25 @@ export function mount(element, { props, trigger, watch }) {
     onEnd: props.keeps ? keep : undefined,
     ask: props.forks ? (wanted) => trigger("fork", wanted) : null,
     stop: (written) => trigger("unfork", written),
+    form: props.form ? createForm((settings) => trigger("fill", settings)) : null,
   });
-  const kept = props.keeps ? JSON.parse(sessionStorage.getItem(KEPT) ?? "null") : null;
+  const kept = props.keeps ? recall(KEPT) : null;
   watch("value", () => view.update(props.value));
   watch("branch", () => view.answer(props.branch));
   view.update(kept?.address === address() ? kept.value : props.value);
+}
+
+/** Keep a value for as long as the tab is open; a browser may refuse. */
+function remember(name, value) {
+  try {
+    sessionStorage.setItem(name, JSON.stringify(value));
+  } catch { /* too large, or nothing may be kept: then it is not there after a reload */ }
+}
+
+function recall(name) {
+  try {
+    return JSON.parse(sessionStorage.getItem(name) ?? "null");
+  } catch {
+    return null;
+  }
 }

@@ -37,10 +37,11 @@ function flipWords(flips, accepted, lenience) {
 export function flipSentence(token, run) {
   const own = ownWhatIf(token, run);
   if (!own?.known) return null;
-  if (own.flips.length === 0) return "It would have been " + (token.accepted ? "kept" : "rejected") + " at every lenience.";
+  if (run.temperature === 0 && run.method === "speed") return null; // it ignores the lenience there
+  if (own.flips.length === 0) return "It would have been " + (token.accepted ? "accepted" : "rejected") + " at every lenience.";
   const nearest = own.flips.reduce((best, flip) => (Math.abs(flip - run.lenience) < Math.abs(best - run.lenience) ? flip : best));
   return (nearest > run.lenience ? "From lenience " + lenienceText(nearest) + " on" : "Below lenience " + lenienceText(nearest)) +
-    " it would have been " + (token.accepted ? "rejected" : "kept") + ".";
+    " it would have been " + (token.accepted ? "rejected" : "accepted") + ".";
 }
 
 // ---- the table in the inspector
@@ -151,6 +152,6 @@ export function changeSentence(items, run, wish, found, span, title) {
   if (change === "unknown") return [at + "the text may change from " + (index === 0 ? "its first token" : "token " + (index + 1)) + " on: where is not recorded."];
   const { token } = items[index];
   const lead = index === 0 ? "the very first token is another matter: " : "the text stays the same for " + count(index, "token") + "; then ";
-  const verdict = { kept: " would have been kept.", rejected: " would have been rejected.", redrawn: " may be resampled differently." };
+  const verdict = { kept: " would have been accepted.", rejected: " would have been rejected.", redrawn: " may be resampled differently." };
   return [at + lead + "“", quoted(change === "kept" ? token.draft ?? token : token), "”" + verdict[change]];
 }

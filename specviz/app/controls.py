@@ -34,6 +34,8 @@ EXAMPLES = {
     "Arithmetic": "A train travels 60 miles in 1.5 hours. What is its average speed? Show your steps.",
 }
 """Example prompts by the names of their buttons. The prompt box starts with the first."""
+MAIN_METHODS = ("speed", "cascade_tokenV3", "cascade_chow", "verifier_only")
+"""The methods that a menu lists first. `static/page/settings.css` puts a heading above the others."""
 NOT_NOW = " · unavailable now: "
 """Text between the title of an unavailable pair and the reason; `static/page/page.css` has it too."""
 _ASK_SECONDS = 30.0
@@ -81,8 +83,9 @@ def run_buttons(prefix: str = "") -> tuple[gr.Button, gr.Button]:
 
 
 def method_dropdown(name: str, elem_id: str, **more: Any) -> gr.Dropdown:
-    """All methods by their labels. `name` is selected."""
-    labels = [(method.label, key) for key, method in METHODS.items()]
+    """All methods by their labels, `MAIN_METHODS` first. `name` is selected."""
+    ordered = dict.fromkeys((*MAIN_METHODS, *METHODS))
+    labels = [(METHODS[key].label, key) for key in ordered]
     return gr.Dropdown(labels, value=name, elem_id=elem_id, **{"label": CONTROLS["method"].title} | more)
 
 

@@ -3,6 +3,6 @@
   const [drawer, button] = [DRAWER, BUTTON].map((name) => document.getElementById(name));
   if (drawer.popover) return;
   drawer.popover = "auto";
-  button.setAttribute("popovertarget", DRAWER);
   drawer.showPopover();
+  setTimeout(() => button.setAttribute("popovertarget", DRAWER)); // not for this click too
 }

@@ -3,7 +3,7 @@
  * Knows the traces of a run and of its forks; asks nobody for any. All text is untrusted: nodes are built from text, never markup.
  */
 
-import { DASH, attributes, count, el, finite, isExamined, list, nameOf, percent, quoted, signed, string } from "../shared/dom.js";
+import { DASH, attributes, count, el, isExamined, list, nameOf, percent, quoted, string } from "../shared/dom.js";
 import { lenienceText } from "./what_if.js";
 import { createText } from "./text.js";
 
@@ -16,26 +16,18 @@ function label(run, methods) {
   return (string(method.title) || string(run.method)) + (leans ? ", α " + lenienceText(run.lenience) : "");
 }
 
-/** What is counted of a token, wherever it stands: it, its round, and its part of what the round took. */
-const cellsOf = (round) => round.tokens.map((token) => ({ token, round, seconds: finite(round.seconds) / round.tokens.length }));
+/** What is counted of a token, wherever it stands: it, and its round. */
+const cellsOf = (round) => round.tokens.map((token) => ({ token, round }));
 
 /** The figures of some tokens of a run: [value, words, meaning] each. */
 function figuresOf(cells, run) {
   const written = cells.filter(({ round }) => round);
   const examined = written.filter(({ token }) => isExamined(token));
-  const kept = examined.filter(({ token }) => token.accepted).length;
-  const seconds = written.reduce((sum, cell) => sum + cell.seconds, 0);
+  const accepted = examined.filter(({ token }) => token.accepted).length;
   const calls = run.method === "drafter_only" ? 0 : new Set(written.map(({ round }) => round)).size;
-  const logs = run.temperature > 0 ? written.map(({ token }) => token.p).filter(Number.isFinite).map(Math.log) : [];
-  const mean = logs.reduce((sum, log) => sum + log, 0) / logs.length;
   return [
-    [examined.length > 0 ? percent(kept / examined.length) : DASH, "accepted", "Accepted draft tokens out of those examined."],
+    [examined.length > 0 ? percent(accepted / examined.length) : DASH, "accepted", "Accepted draft tokens out of those examined."],
     [written.length > 0 ? String(calls) : DASH, calls === 1 ? "verifier call" : "verifier calls", "Rounds that wrote these tokens."],
-    [seconds > 0 ? (written.length / seconds).toFixed(0) : DASH, "tokens/s", "Tokens per second of model time, on the machine that wrote them."],
-    [logs.length === 0 ? DASH : mean === -Infinity ? "−∞" : signed(mean, Math.abs(mean).toFixed(2)), "mean ln p", run.temperature > 0
-      ? "The verifier’s log-likelihood: the mean of ln p over these tokens, p being the verifier’s probability at temperature " + finite(run.temperature) +
-        ", after truncation where the run truncates. Nearer to 0 is likelier."
-      : "The verifier’s log-likelihood says nothing here: at temperature 0 every p is 0 or 1."],
   ];
 }
 
@@ -98,7 +90,7 @@ export function createBranches(grid, { text, scroller, methods, onItem, onClose 
     branch.text = createText(box, { latest: false, onPin: () => {}, onSelect: () => {}, onShow: (item, pinned) => item && onItem(item, pinned, branch) });
     branch.text.reset();
     if (Number.isInteger(chosen)) {
-      branch.cells.push({ token: { id: chosen, text: string(opening.continues.chosen_text) }, round: null, seconds: 0 });
+      branch.cells.push({ token: { id: chosen, text: string(opening.continues.chosen_text) }, round: null });
       branch.own += 1;
       branch.text.begin({ text: "", chosen, chosen_text: opening.continues.chosen_text });
     }

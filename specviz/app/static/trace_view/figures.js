@@ -108,7 +108,7 @@ export function createFigures(host, methods, { isNamed }) {
 
   function sayTitle() {
     const settings = run ? settingsWords(run, methods).join(" · ") : "";
-    title.textContent = different ? "Not run yet with these settings. Below: " + settings : isNamed ? settings : "";
+    title.textContent = different ? "Not run yet with these settings" : isNamed ? settings : "";
     title.title = settings;
     title.classList.toggle("is-different", different);
   }

@@ -53,11 +53,16 @@ def open_app(page: Page, address: str, tab: str = "generate", **query: Any) -> N
 
 
 def open_settings(page: Page) -> None:
-    """Show the further settings of One run."""
-    button = page.locator("#more-settings")
-    if button.get_attribute("aria-expanded") != "true":
-        button.click()
+    """Show the settings of One run, in their panel over the page."""
+    if not page.locator("#seed input").is_visible():
+        page.locator("#more-settings").click()
     expect(page.locator("#seed input")).to_be_visible()
+
+
+def close_settings(page: Page) -> None:
+    """Close the panel."""
+    page.keyboard.press("Escape")
+    expect(page.locator("#settings-drawer")).to_be_hidden()
 
 
 def unfold(page: Page, words: str) -> None:

@@ -6,7 +6,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable
-from itertools import groupby, zip_longest
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from specviz.analysis.recorded_runs import RecordedRuns, read_recorded_runs
 from specviz.app.recorded import recorded_value
+from specviz.app.tabs.generate import OPENING
 from specviz.schema.trace import Run
 from specviz.schema.trace_file import VERSION
 from specviz.serving.limits import Limits
@@ -42,11 +43,9 @@ SEEN = """() => {
     tokens: all("[data-testid=token]:not([hidden])", (node) => node.textContent),
     drafts: all("[data-testid=draft]:not([hidden])", (node) => Number(node.dataset.for)),
     later: document.querySelectorAll(".sv-brick.is-later").length,
-    cards: all("[data-testid=card]", (node) => [node.dataset.state, node.querySelector(".sv-chip").textContent,
-      node.querySelector(".sv-card-state").textContent, part(node, ".sv-chance-fill", "width"), part(node, ".sv-chance-coin", "left")]),
-    round: document.querySelector(".sv-round-words").textContent,
+    pending: all("[data-testid=pending]", (node) => [node.className.replace("sv-chip", "").trim(), node.textContent]),
     clock: Number(document.querySelector(".sv-lanes").dataset.clock),
-    figures: all(".sv-figures dd", (node) => node.firstChild.textContent),
+    calls: document.querySelector("[data-figure=calls]").textContent,
     narration: document.querySelector(".sv-narration").textContent,
   };
 }"""
@@ -54,26 +53,6 @@ SEEN = """() => {
 
 def visible(text: str) -> str:
     return text.replace(" ", "␣").replace("\n", "⏎")
-
-
-def round_of_cards(entry: dict[str, Any]) -> list[list[Any]]:
-    """The cards that a round ends with: state, name, chance and coin in percent."""
-    tokens, cards = entry["tokens"], []
-    if not entry["examined"]:
-        if not entry["proposals"]:
-            return [["written", visible(token["label"]), None, None] for token in tokens]
-        return [["kept", visible(it["text"]) or f"#{it['id']}", None, None] for it in entry["proposals"]]
-    for token, proposal in zip_longest(tokens, entry["proposals"]):
-        name = visible(proposal["text"]) or f"#{proposal['id']}"
-        if token is None:
-            cards.append(["unseen", name, None, None])
-            continue
-        fate = "accepted" if token["accepted"] else "rejected"
-        shares = [pytest.approx(100 * token[key], abs=1e-3) for key in ("acceptance", "coin")]
-        cards.append([fate, name, *shares])
-        if token["draft"]:
-            cards.append(["drawn", visible(token["label"]), None, None])
-    return cards
 
 
 FINISHED = {
@@ -103,6 +82,11 @@ def press(page: Page, name: str) -> None:
     page.locator(f"[data-go={name}]").evaluate("node => node.click()")  # also where it leads nowhere
 
 
+def start(page: Page) -> None:
+    """Go to the first step."""
+    page.get_by_role("slider", name="Step of the run").press("Home")
+
+
 def walk(page: Page, name: str) -> list[dict[str, Any]]:
     """What is seen step by step, from here as far as the button leads."""
     found: list[dict[str, Any]] = page.evaluate(
@@ -124,16 +108,17 @@ def seen(page: Page) -> dict[str, Any]:
     return found
 
 
-def check_round(found: dict[str, Any], trace: Trace, index: int) -> None:
-    """What is shown is what the trace says at the end of round `index`."""
-    done = trace.rounds[: index + 1]
-    texts = [token["text"] for entry in done for token in entry["tokens"]]
-    assert found["round"] == f"Round {index + 1} of {len(trace.rounds)}"
-    assert found["tokens"] == texts
-    assert found["later"] == len(trace.tokens) - len(texts)
-    assert found["drafts"] == [at for at, token in enumerate(trace.tokens[: len(texts)]) if token["draft"]]
-    assert found["clock"] == pytest.approx(sum(entry["seconds"] for entry in done))
-    assert [[state, name, *shares] for state, name, _, *shares in found["cards"]] == round_of_cards(done[-1])
+def check_tokens(found: dict[str, Any], trace: Trace, count: int) -> None:
+    """So many tokens of the trace are shown, with their rejected drafts."""
+    assert found["tokens"] == [token["text"] for token in trace.tokens[:count]]
+    assert found["later"] == len(trace.tokens) - count
+    rejected = [at for at, token in enumerate(trace.tokens[:count]) if token["draft"]]
+    assert found["drafts"][: len(rejected)] == rejected
+
+
+def round_of(step: dict[str, Any]) -> str:
+    """The round that a step's sentence names; "" at the end of the run."""
+    return step["narration"].partition(".")[0]
 
 
 @pytest.mark.parametrize("method", FINISHED)
@@ -143,18 +128,33 @@ def test_every_step_shows_what_the_trace_says_forwards_and_back(
     """Law 7: each round is proposed, verified and decided token by token; its last step shows the trace's numbers."""
     trace = FINISHED[method]
     alone(trace.value)
-    check_round(seen(page), trace, len(trace.rounds) - 1)  # a whole run is shown whole
-    press(page, "first")
+    check_tokens(seen(page), trace, len(trace.tokens))  # a whole run is shown whole
+    start(page)
     forwards = walk(page, "next")
     press(page, "next")
     assert seen(page) == forwards[-1]  # there is nothing beyond the last step
     assert "".join(forwards[-1]["tokens"]) == trace.text
-    for index, (_, steps) in enumerate(groupby(forwards, lambda each: each["round"])):
-        steps = list(steps)
-        check_round(steps[-1], trace, index)
+    done, clock = 0, 0.0
+    # The last step has no sentence: the run is whole then.
+    last_round = f"Round {len(trace.rounds)} of {len(trace.rounds)}"
+    for index, (name, group) in enumerate(groupby(forwards, lambda each: round_of(each) or last_round)):
+        steps, entry = list(group), trace.rounds[index]
+        assert name == f"Round {index + 1} of {len(trace.rounds)}"
+        done, clock = done + len(entry["tokens"]), clock + entry["seconds"]
+        check_tokens(steps[-1], trace, done)
+        assert steps[-1]["clock"] == pytest.approx(clock)
         phases = " ".join(step["phase"] for step in steps)
         assert re.fullmatch(PHASES.get(method, PHASES["speed"]), phases), phases
         assert [step["clock"] for step in steps] == sorted(step["clock"] for step in steps)
+        if steps[0]["phase"] == "propose":
+            names = [visible(each["text"]) or f"#{each['id']}" for each in entry["proposals"]]
+            assert [text for _, text in steps[0]["pending"]] == names[: len(steps[0]["pending"])]
+        for step in steps:
+            if step["phase"] == "reject":
+                assert step["pending"][0] == [
+                    "out",
+                    visible(trace.tokens[len(step["tokens"])]["draft"]["text"]),
+                ]
     assert walk(page, "back")[::-1] == forwards
     expect(page.locator("[data-go=back]")).to_have_attribute("aria-disabled", "true")
 
@@ -162,20 +162,17 @@ def test_every_step_shows_what_the_trace_says_forwards_and_back(
 def test_sentence_and_figures_go_along(page: Page, alone: Callable[..., None]) -> None:
     trace = FINISHED["cascade_tokenV3"]
     alone(trace.value)
-    press(page, "first")
+    start(page)
     steps = walk(page, "next")
-    first, last = trace.rounds[0], steps[-1]
-    drafted = len(first["proposals"])
-    assert steps[0]["narration"] == f"The drafter proposes {drafted - 1} tokens, one after the other."
-    assert set(steps[0]["figures"]) == {"–"}
-    said = " ".join(step["narration"] for step in steps if step["round"].startswith("Round 1 "))
+    first = trace.rounds[0]
+    assert steps[0]["narration"].endswith(f"The drafter proposes {len(first['proposals']) - 1} tokens.")
+    assert steps[0]["calls"] == "0 verifier calls"
+    said = " ".join(step["narration"] for step in steps if step["narration"].startswith("Round 1 "))
     for token in first["tokens"]:
         name = visible((token["draft"] or token)["text"])
-        assert f"{name} is {'kept' if token['accepted'] else 'rejected'}" in said
-        assert token["accepted"] or f"{visible(token['text'])} is drawn, from what" in said
-    examined, accepted = (sum(entry[name] for entry in trace.rounds) for name in ("examined", "accepted"))
-    assert last["figures"][0] == f"{100 * accepted / examined:.0f} %"
-    assert last["figures"][3:5] == [str(len(trace.rounds)), str(len(trace.tokens))]
+        assert f"{name} is {'accepted' if token['accepted'] else 'rejected'}" in said
+        assert token["accepted"] or f"{visible(token['text'])} is drawn." in said
+    assert steps[-1]["calls"] == f"{len(trace.rounds)} verifier calls, not {len(trace.tokens)}"
 
 
 def test_the_scrubber_walks_by_key_and_jumps_by_pointer_and_play_walks_to_the_end(
@@ -183,50 +180,37 @@ def test_the_scrubber_walks_by_key_and_jumps_by_pointer_and_play_walks_to_the_en
 ) -> None:
     trace = FINISHED["speed"]
     alone(trace.value)
-    press(page, "first")
+    start(page)
     walked = walk(page, "next")[:8]
     slider = page.get_by_role("slider", name="Step of the run")
     slider.focus()
     page.keyboard.press("Home")
     for step in walked:
         assert seen(page) == step
-        expect(slider).to_have_attribute("aria-valuetext", re.compile(f"^{step['round']}\\. "))
+        expect(slider).to_have_attribute("aria-valuetext", step["narration"])
         slider.press("ArrowRight")
     # A click on the chart where a round ends shows the round's last step.
     chart = page.get_by_test_id("chart").locator("svg").bounding_box()
     span = sum(entry["seconds"] for entry in trace.rounds)
     plot = page.locator(".sv-plot").bounding_box()
-    clock = 0.0
-    for index, entry in enumerate(trace.rounds[:-1]):
-        clock += entry["seconds"]
+    clock, done = 0.0, 0
+    for entry in trace.rounds[:-1]:
+        clock, done = clock + entry["seconds"], done + len(entry["tokens"])
         page.mouse.click(plot["x"] + plot["width"] * clock / span + 1.5, chart["y"] + 3)
-        check_round(seen(page), trace, index)
-    press(page, "first")
-    expect(page.locator("[data-figure=stop]")).to_have_text("paused in round 1")
-    page.locator(".sv-speed select").select_option("25×")
+        check_tokens(seen(page), trace, done)
+    start(page)
     play = page.locator("[data-go=play]")
     play.press("Enter")
     expect(play).to_have_attribute("aria-label", "Pause")
-    expect(page.locator("[data-figure=stop]")).to_contain_text("replaying round")
-    expect(page.locator("[data-go=last]")).to_have_attribute("aria-disabled", "true", timeout=30_000)
+    page.get_by_label("Speed of the replay").select_option("25×")
+    expect(page.locator("[data-go=next]")).to_have_attribute("aria-disabled", "true", timeout=30_000)
     expect(play).to_have_attribute("aria-label", "Play")
-    check_round(seen(page), trace, len(trace.rounds) - 1)
+    check_tokens(seen(page), trace, len(trace.tokens))
 
 
-def test_a_pinned_token_brings_its_round_and_an_unpinned_one_takes_it_back(
-    page: Page, alone: Callable[..., None]
-) -> None:
-    trace = FINISHED["cascade_tokenV3"]
-    alone(trace.value)
-    rest = seen(page)
-    page.get_by_test_id("token").first.click()
-    assert seen(page)["round"] == f"Round 1 of {len(trace.rounds)}"
-    assert len(seen(page)["tokens"]) == len(trace.tokens)
-    expect(page.get_by_test_id("card").first).to_have_attribute("aria-current", "step")
-    page.keyboard.press("Escape")
-    assert seen(page)["round"] == rest["round"]
-    # Tokens of later steps cannot be reached by keyboard.
-    press(page, "first")
+def test_tokens_of_later_steps_cannot_be_reached(page: Page, alone: Callable[..., None]) -> None:
+    alone(FINISHED["cascade_tokenV3"].value)
+    start(page)
     while len(seen(page)["tokens"]) < 2:
         press(page, "next")
     page.get_by_test_id("token").first.focus()
@@ -283,6 +267,7 @@ def test_the_verifier_alone_is_never_guessed_but_remembered_once_measured(
 
 
 SHELF: RecordedRuns = read_recorded_runs()
+STORY = {run.key: run.story for run in SHELF.runs}
 
 
 def open_tab(page: Page, address: str) -> Locator:
@@ -293,7 +278,7 @@ def open_tab(page: Page, address: str) -> Locator:
 
 
 def choose(page: Page, title: str) -> None:
-    page.locator("#recorded input").click()
+    page.locator("#examples input").click()
     page.get_by_role("option", name=title).click()
 
 
@@ -304,7 +289,7 @@ def test_every_recorded_run_plays_to_its_end(page: Page, alone: Callable[..., No
         update(page, recorded_value(SHELF, recorded.key))
         assert seen(page)["tokens"] == [token.text for token in run.tokens]
         expect(page.get_by_test_id("told")).to_contain_text(recorded.story)
-        press(page, "first")
+        start(page)
         assert len(seen(page)["tokens"]) == (run.method == "verifier_only")  # whose first step is a token
         assert (lane(page, "plain").get_attribute("hidden") is None) == (run.method != "verifier_only")
 
@@ -313,7 +298,7 @@ def test_a_recorded_run_plays_when_it_is_chosen_and_a_link_to_it_plays_it_again(
     page: Page, address: str
 ) -> None:
     view = open_tab(page, address)
-    expect(view.get_by_test_id("told")).to_contain_text(SHELF.runs[0].story)
+    expect(view.get_by_test_id("told")).to_contain_text(STORY[OPENING])
     recorded = SHELF.runs[1]
     run = SHELF.load(recorded.key)
     choose(page, recorded.title)
@@ -326,14 +311,14 @@ def test_a_recorded_run_plays_when_it_is_chosen_and_a_link_to_it_plays_it_again(
     expect(view.get_by_test_id("told")).to_contain_text(recorded.story, timeout=60_000)
     expect(view.locator("[data-go=play]")).to_have_attribute("aria-label", "Pause")
     page.go_back()
-    expect(view.get_by_test_id("told")).to_contain_text(SHELF.runs[0].story, timeout=60_000)
+    expect(view.get_by_test_id("told")).to_contain_text(STORY[OPENING], timeout=60_000)
 
 
 def test_a_page_that_is_loaded_again_still_has_its_run(page: Page, address: str) -> None:
     view = open_tab(page, address)
     page.click("#run")
     expect(view.get_by_test_id("told")).to_be_hidden()
-    expect(view.locator("[data-figure=stop]")).to_have_class(re.compile("is-done"), timeout=60_000)
+    expect(view.locator("[data-figure=stop]")).to_have_text(re.compile("ended|reached"), timeout=60_000)
     text = view.get_by_test_id("token").all_text_contents()
     assert len(text) > 0
     page.reload()
@@ -356,6 +341,8 @@ def refused() -> dict[str, tuple[bytes, str]]:
 def upload(page: Page, name: str, content: bytes) -> None:
     file = {"name": name, "mimeType": "application/jsonl", "buffer": content}
     with page.expect_file_chooser() as chooser:
+        if not page.locator("#upload").is_visible():
+            page.locator("#share").click()
         page.locator("#upload").click()
     chooser.value.set_files(file)  # type: ignore[arg-type]
 
@@ -377,6 +364,7 @@ def test_a_bad_file_is_refused_in_a_sentence_and_a_good_one_replayed(page: Page,
     upload(page, "good.jsonl", "".join(run.lines()).encode())
     expect(failure).to_be_hidden()
     expect(view.get_by_test_id("told")).to_have_text("From a file")
-    expect(view.locator(".sv-round-words")).to_have_text(f"Round {len(run.rounds)} of {len(run.rounds)}")
+    expect(page.locator("#prompt textarea")).to_have_value(run.prompt)
+    expect(page.locator("#lenience input[type=number]")).to_have_value(f"{run.lenience:g}")
     expect(view.get_by_test_id("token")).to_have_count(len(run.tokens))
     assert stored() <= before  # nothing that was uploaded is kept

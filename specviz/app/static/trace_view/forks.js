@@ -138,9 +138,9 @@ export function createForks(host, { text, methods, ask, stop, form, onWhole, onI
     bar.say(...branches.words(branch));
   }
 
-  /** Where nobody writes, the slider comes to rest at what was recorded. */
+  /** Where nobody writes, the view's own slider comes to rest at what was recorded; a form stays, as it also sets the next run. */
   function settleAt(nearest) {
-    bar.move({ method: run.method, lenience: nearest.lenience });
+    if (form === null) bar.move({ method: run.method, lenience: nearest.lenience });
     showRecorded(nearest);
   }
 

@@ -194,7 +194,7 @@ export function inspectorNodes(item, run, methods, opened, take = null) {
       examined && run.temperature > 0 && el("p", "sv-caption", acceptanceSentence(token, run, method)),
       probabilities(token), roundChips(item),
       el("p", "sv-caption", "q: drafter, p: verifier, π: the method’s target; q₁ and p₁ in a rule: at temperature 1. Position " + (token.position ?? DASH) + ", id " + (token.id ?? DASH) + ".")]),
-    (tellsWhatIf(token, run) || token.top) && fold("others", "Other rules, other tokens", opened, () => [
+    fold("others", "Other rules, other tokens", opened, () => [
       tellsWhatIf(token, run) && whatIfNodes(token, run, methods),
       el("h4", "sv-likely", "Most likely tokens" + (run.temperature === 0 ? ", at temperature 1" : "")),
       take && token.top && el("p", "sv-caption", "Choose one: the text goes on from there as a branch."), topList(token, take)]),

@@ -338,5 +338,5 @@ export function createText(box, { scroller = box, latest = true, onShow, onPin, 
     scroller.scrollTop = 0;
   }
 
-  return { reset, begin, add, end, flush, rest, split, join, showUpTo, look, pin, unpin, clear, mark, items: () => items, pinned: () => pinned };
+  return { reset, begin, add, end, flush, follow, rest, split, join, showUpTo, look, pin, unpin, clear, mark, items: () => items, pinned: () => pinned };
 }

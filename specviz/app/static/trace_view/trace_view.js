@@ -109,12 +109,13 @@ export function createTraceView(root, options = {}) {
       } else if (entry?.type === "end") text.end(string(entry.tail));
     }
     if (entries.some((entry) => entry?.type !== "waiting")) find(".sv-empty").hidden = true;
-    text.flush();
     figures.show();
+    text.flush();
     replay.ready();
     const ends = entries.some((entry) => entry?.type === "end");
     if (begins && ends) text.rest();
     forks.ready(text.items());
+    text.follow(); // now that the parts around it have their heights
     if (ends) text.look(telling(text.items()));
     figures.differs(form?.differs(run) ?? false);
     const first = entries.find((entry) => entry?.type === "show");

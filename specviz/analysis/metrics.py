@@ -1,4 +1,4 @@
-"""Compares runs: speed-up, where and why two texts diverge, and whether a greedy text equals the verifier's own.
+"""Compares runs: where and why texts diverge, and whether a greedy text equals the verifier's own.
 
 Figures of a single run, such as `Run.acceptance_rate`, are properties of `Run`.
 """
@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from itertools import takewhile, zip_longest
 from typing import Any
 
+from specviz.core.method import LOSSLESS
 from specviz.core.methods import get_method
 from specviz.schema.trace import CUT, Draft, Run, Token
 
 BASELINE = "verifier_only"
-"""The method to which speed-ups are relative. Its text is the verifier's own."""
+"""The method whose text is the verifier's own."""
 
 Sentence = list[Any]
 """Strings and tokens ({"id", "label"}): the page marks white space in tokens."""
@@ -61,13 +62,6 @@ def verdict(run: Run, reference: Run) -> str:
     return "identical as far as it came" if cut else "identical to the verifier’s own text"
 
 
-def speed_up(run: Run, baseline: Run) -> float | None:
-    """Tokens per second over the baseline's; None if either wrote nothing."""
-    if not run.tokens_per_second or not baseline.tokens_per_second:
-        return None
-    return run.tokens_per_second / baseline.tokens_per_second
-
-
 def explain(divergence: Divergence, first: Run, second: Run) -> Sentence:
     """What each rule did where the texts diverge, in one sentence."""
     one, other = divergence.first, divergence.second
@@ -108,32 +102,90 @@ def _token(token: Token | Draft) -> dict[str, Any]:
     return {"id": token.id, "label": token.label if isinstance(token, Token) else token.text}
 
 
-def table(
-    runs: Sequence[Run],
-    alone: Sequence[Run | None],
-    baseline: Run | None,
-    quality: Sequence[float | None],
-) -> list[dict[str, Any]]:
-    """Compare the runs of a batch. Returns one row per run, ready for JSON.
+def short_names(runs: Sequence[Run]) -> list[str]:
+    """Each run's method in as few words as tell it from the others: with its lenience or its drafter only where they differ in that."""
+    names = [_short_name(run) for run in runs]
+    for more in (lambda run: f"α {run.lenience:g}", lambda run: run.drafter):
+        alike = [name for name in names if names.count(name) > 1]
+        same = [
+            {more(run) for run, other in zip(runs, names, strict=True) if other == name} for name in names
+        ]
+        names = [
+            f"{name} ({more(run)})" if name in alike and len(found) > 1 else name
+            for name, run, found in zip(names, runs, same, strict=True)
+        ]
+    return names
 
-    Args:
-        runs: the batch. Divergences are from its first run.
-        alone: runs of the same requests, each served alone; None if not measured.
-        baseline: a run of verifier_only with the same settings, served alone.
-        quality: mean log-probability of each text's tokens under the verifier.
+
+def _short_name(run: Run) -> str:
+    if run.method == LOSSLESS:
+        return "Lenient" if run.lenience else "Lossless"
+    return get_method(run.method).title
+
+
+def shares_coins(run: Run) -> bool:
+    """Whether a difference from other runs is due to the rule. Above temperature 0, `verifier_only` uses its uniforms otherwise."""
+    return run.temperature == 0 or run.method != BASELINE
+
+
+def headline(runs: Sequence[Run]) -> Sentence:
+    """What several runs of one prompt show, in one or two sentences."""
+    names = dict(zip(map(id, runs), short_names(runs), strict=True))
+    leader, *others = [run for run in runs if shares_coins(run)] or [runs[0]]
+    found = [(run, first_divergence(leader, run)) for run in others]
+    same = [leader, *(run for run, parting in found if parting is None)]
+    parted = [(run, parting) for run, parting in found if parting is not None]
+    said: Sentence = []
+    if len(same) > 1:
+        who = _listed([names[id(run)] for run in same]) if parted else _EVERY[len(same)]
+        calls = _listed([str(run.verifier_calls) for run in same])
+        said.append(f"{who} write the same text, in {calls} calls of the verifier. ")
+    if parted:
+        run, parting = min(parted, key=lambda each: each[1].index)
+        alone = len(same) == 1
+        said += _parting(parting, names[id(leader)], names[id(run)], alone)
+    if len(others) + 1 < len(runs) and any(run.method == LOSSLESS and not run.lenience for run in runs):
+        said.append(
+            "Lossless has the distribution of Verifier only; it has the same words only at temperature 0."
+        )
+    return said
+
+
+_EVERY = {2: "Both panes", 3: "All three panes", 4: "All four panes"}
+
+
+def _listed(names: Sequence[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _parting(parting: Divergence, leader: str, name: str, alone: bool) -> Sentence:
+    one, other = parting.first, parting.second
+    if parting.index == 0:
+        opening = "The first token differs: "
+    else:
+        opening = f"{'Same' if alone else f'{name} is the same'} until token {parting.index + 1}; then "
+    if one is None or other is None:
+        return [f"{opening}{leader if one is None else name} ends. "]
+    verb = "writes" if other.acceptance is None else "keeps" if other.accepted else "puts"
+    subject = name if alone or parting.index == 0 else "it"
+    return [f"{opening}{subject} {verb} ", _token(other), ", not ", _token(one), ". "]
+
+
+def table(runs: Sequence[Run], quality: Sequence[float | None] | None = None) -> list[dict[str, Any]]:
+    """Compare runs with the first one. Returns one row per run, ready for JSON.
+
+    `quality` is the mean log-probability of each text's tokens under the verifier.
     """
-    reference = next((run for run in runs if run.method == BASELINE), baseline)
+    reference = next((run for run in runs if run.method == BASELINE), None)
+    scores = quality or [None] * len(runs)
     return [
-        _row(runs[0], run, lone, baseline, reference) | {"quality": score}
-        for run, lone, score in zip(runs, alone, quality, strict=True)
+        _row(runs[0], run, reference) | {"quality": score} for run, score in zip(runs, scores, strict=True)
     ]
 
 
-def _row(
-    leader: Run, run: Run, alone: Run | None, baseline: Run | None, reference: Run | None
-) -> dict[str, Any]:
+def _row(leader: Run, run: Run, reference: Run | None) -> dict[str, Any]:
     parting = first_divergence(leader, run)
-    strayed = first_divergence(run, alone) if alone else None
     own = "the verifier’s own text" if run is reference else None
     return {
         "name": name_of(run),
@@ -141,11 +193,8 @@ def _row(
         "acceptance_rate": run.acceptance_rate,
         "block_efficiency": run.block_efficiency,
         "verifier_calls": run.verifier_calls,
-        "batch_speed": run.tokens_per_second,
-        "alone_speed": alone.tokens_per_second if alone else None,
-        "speed_up": speed_up(alone, baseline) if alone and baseline else None,
         "verdict": own or verdict(run, reference) if reference and run.temperature == 0 else None,
+        "shares_coins": shares_coins(leader) and shares_coins(run),
         "parts_at": parting.index if parting else None,
         "parting": explain(parting, leader, run) if parting else None,
-        "strayed_at": strayed.index if strayed else None,
     }

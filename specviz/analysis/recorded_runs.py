@@ -38,6 +38,32 @@ class Race:
     repetitions: int
 
 
+@dataclass(frozen=True)
+class RecordedPane:
+    """One pane of a recorded comparison.
+
+    Attributes:
+        run: key of the run.
+        seconds: median time of the same request without inspection, each pane timed alone and in turn; None where not measured.
+        quality: mean log-probability of the text's tokens under the verifier.
+    """
+
+    run: str
+    seconds: float | None = None
+    quality: float | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A recorded comparison. Its runs differ in method, lenience or pair, and in nothing else that changes a text."""
+
+    key: str
+    title: str
+    panes: tuple[RecordedPane, ...]
+    machine: str = ""
+    """Where the panes were timed."""
+
+
 RACERS = ("race-verifier-only", "race-lossless")
 """The two runs of a race: the verifier alone, and speculative decoding, at temperature 0. Without inspection, which takes time."""
 INSPECTED = "race-inspected"
@@ -52,6 +78,7 @@ class RecordedRuns:
         verifier_only_seconds_per_token: median time of a step of the `verifier_only` run.
         race: the race; None if the folder lacks `RACERS`.
         lessons: keys of further runs, which only lessons show.
+        comparisons: what the tab Compare shows without a model. One of another pair needs only its files and its entry here.
     """
 
     folder: Path
@@ -61,11 +88,15 @@ class RecordedRuns:
     runs: tuple[RecordedRun, ...]
     race: Race | None = None
     lessons: tuple[str, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
 
     @property
     def keys(self) -> frozenset[str]:
         """The names of all runs in the folder."""
-        return frozenset((*(run.key for run in self.runs), *(RACERS if self.race else ()), *self.lessons))
+        compared = (pane.run for each in self.comparisons for pane in each.panes)
+        return frozenset(
+            (*(run.key for run in self.runs), *(RACERS if self.race else ()), *self.lessons, *compared)
+        )
 
     def load(self, key: str) -> Run:
         """Read one of `keys`.
@@ -106,7 +137,13 @@ def read_recorded_runs(folder: Path = FOLDER) -> RecordedRuns:
         )
         race = Race(**raced) if (raced := index.pop("race", None)) else None
         lessons = tuple(index.pop("lessons", ()))
-        return RecordedRuns(folder=folder, runs=runs, race=race, lessons=lessons, **index)
+        comparisons = tuple(
+            Comparison(**each | {"panes": tuple(RecordedPane(**pane) for pane in each["panes"])})
+            for each in index.pop("comparisons", ())
+        )
+        return RecordedRuns(
+            folder=folder, runs=runs, race=race, lessons=lessons, comparisons=comparisons, **index
+        )
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise TraceError(
             "The recorded runs cannot be read: make them anew with `python -m specviz record`."

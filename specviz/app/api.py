@@ -135,8 +135,7 @@ def compare(
     for position in _follow(service, pair, requests, runs, who):
         yield {"panes": [_so_far(run) for run in runs]} | _queued(position)
     ended = [run for run in runs if run is not None]
-    nothing = [None] * len(ended)
-    rows = table(ended, nothing, None, nothing)
+    rows = table(ended)
     last = [_so_far(run) | _figures(run) | _parting(row) for run, row in zip(ended, rows, strict=True)]
     yield {"panes": last} | _queued(None)
 

@@ -15,6 +15,7 @@ from specviz.analysis.recorded_runs import read_recorded_runs
 from specviz.app.settings import CONTROLS, Control
 from specviz.core.methods import METHODS, OWN_RULE, get_method
 from specviz.errors import RuleError
+from specviz.models.registry import PAIRS
 from specviz.schema.settings import AUTO, DEFAULT_METHOD, MAX_DRAFT_LENGTH
 from specviz.serving.offer import offered_pairs
 
@@ -46,6 +47,8 @@ class Pane:
     method: str
     lenience: float
     draft_length: int | Literal["auto"] = AUTO
+    pair: str | None = None
+    """None is the pair of the whole comparison."""
 
 
 @dataclass(frozen=True)
@@ -207,8 +210,13 @@ def _panes(values: list[str]) -> tuple[Pane, ...]:
 
 
 def _pane(value: str) -> Pane:
-    parts = value.split(":")
-    if len(parts) != 3:
-        raise _UnfitError("each must be method:lenience:draft length, such as speed:0:auto or speed:0:5")
-    name = _method(parts[0])
-    return Pane(name, _lenience(parts[1], name), _draft_length(parts[2]))
+    method, *parts = value.split(":")
+    if len(parts) not in (2, 3):
+        raise _UnfitError(
+            "each must be method:lenience:draft length, such as speed:0:auto, and may end with :pair"
+        )
+    lenience, draft_length, *pairs = parts
+    name = _method(method)
+    # A recorded comparison may be of a pair that is not offered here.
+    pair = _one_of(pairs[0], PAIRS | offered_pairs()) if pairs else None
+    return Pane(name, _lenience(lenience, name), _draft_length(draft_length), pair)

@@ -17,7 +17,7 @@ DESCRIPTION = (
 )
 ICON = STATIC / "page/icon.svg"
 
-CSS = style(["page/page", "page/settings"])
+CSS = style(["page/page", "page/settings", "page/compare"])
 """Style of the page. Gradio limits it to its own container."""
 
 # ---- fonts

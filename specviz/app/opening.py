@@ -14,7 +14,6 @@ from specviz.app.recorded import recorded_value
 from specviz.app.running import QUIET
 from specviz.app.tabs.compare import Compare
 from specviz.app.tabs.generate import Generate, fill, form_of
-from specviz.app.tabs.panes import set_panes
 from specviz.lessons.shelf import shown_lessons
 from specviz.schema.settings import DEFAULT_METHOD
 from specviz.serving.limits import Limits
@@ -38,8 +37,7 @@ def wire_opening(
         generate.about,
         generate.view,
         generate.examples,
-        *compare.settings.values(),
-        *compare.pane_outputs,
+        *compare.outputs,
     ]
 
     def restore(request: gr.Request) -> list[Any]:
@@ -53,7 +51,7 @@ def wire_opening(
             gr.Tabs(selected=_tab(link)) if _tab(link) else gr.skip(),
             gr.Tabs(selected=link.part) if link.part else gr.skip(),
             *_generate(generate, link, limits),
-            *_compare(compare, link),
+            *compare.opened(link),
         ]
 
     opened = page.load(restore, None, outputs, **QUIET)
@@ -80,10 +78,3 @@ def _generate(tab: Generate, link: Link, limits: Limits) -> list[Any]:
     if key:
         wanted = form_of(tab.recordings.load(key), limits)
     return [*fill(tab.settings, wanted), about, *run]
-
-
-def _compare(tab: Compare, link: Link) -> list[Any]:
-    """Updates for the settings of the tab Compare and its panes."""
-    wanted = link.settings if link.compares else {}
-    panes = set_panes(link.panes) if link.panes else [gr.skip()] * len(tab.pane_outputs)
-    return [*(wanted.get(name, gr.skip()) for name in tab.settings), *panes]

@@ -7,9 +7,10 @@ page to show the lines so far.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from specviz.analysis.metrics import headline, table
 from specviz.engine.events import Decided, Event, Finished, Waiting
 from specviz.schema.trace import Run
 from specviz.schema.trace_file import end_line, header_line, round_line
@@ -42,3 +43,19 @@ def trace_lines(events: Iterable[Event | Waiting], runs: dict[int, Run]) -> Iter
 def record(kind: str, **values: Any) -> str:
     """A line of type `kind`."""
     return json.dumps({"type": kind} | values, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def tagged(pane: int, line: str) -> str:
+    """A line of a trace with its pane."""
+    return f'{{"pane":{pane},{line[1:]}'
+
+
+def table_line(
+    runs: Sequence[Run], quality: Sequence[float | None] | None = None, **columns: Sequence[Any]
+) -> str:
+    """The table of a comparison, with further columns by name, and the sentence above it."""
+    rows = [
+        row | {name: column[at] for name, column in columns.items()}
+        for at, row in enumerate(table(runs, quality))
+    ]
+    return record("table", rows=rows, says=headline(runs))

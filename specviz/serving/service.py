@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -142,20 +142,20 @@ class Service:
 
     def compare_lines(
         self,
-        key: str,
+        keys: Sequence[str],
         requests: Sequence[Request],
         stop: threading.Event,
         progress: Progress | None = None,
         *,
-        measure_alone: bool = True,
         visitor: str = "",
     ) -> Iterator[str]:
-        """Compare requests; yields lines of `specviz.serving.comparison`. Arguments and errors as for `events`."""
+        """Compare requests, each on the pair of its key; yields lines of `specviz.serving.comparison`. Otherwise as `events`."""
         self.limits.check_panes(requests)
-        with self._visit(visitor, requests), self.engine(key, progress) as engine:
+        with self._visit(visitor, requests), ExitStack() as stack:
+            engines = {key: stack.enter_context(self.engine(key, progress)) for key in dict.fromkeys(keys)}
             from specviz.serving.comparison import compare  # here: see `_importing`
 
-            yield from compare(engine, requests, stop, measure_alone=measure_alone, visitor=visitor)
+            yield from compare([engines[key] for key in keys], requests, stop, visitor=visitor)
 
     def sweep(
         self,

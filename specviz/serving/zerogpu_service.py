@@ -124,18 +124,19 @@ class ZeroGpuService(Service):
 
     def compare_lines(
         self,
-        key: str,
+        keys: Sequence[str],
         requests: Sequence[Request],
         stop: threading.Event,
         *_: Any,
         visitor: str = "",
         **__: Any,
     ) -> Iterator[str]:
-        """As `Service.compare_lines`, but measures no request alone: that would use up the visitor's GPU time."""
-        from specviz.serving.comparison import side_by_side  # slow to import
+        """As `Service.compare_lines`, but no text is scored: that would use up the visitor's GPU time."""
+        from specviz.serving.comparison import side_by_side, together  # slow to import
 
         self.limits.check_panes(requests)
-        yield from side_by_side(self.events(key, requests, stop, visitor=visitor), len(requests))
+        events = together(keys, requests, lambda key, some: self.events(key, some, stop, visitor=visitor))
+        yield from side_by_side(events, len(requests))
 
     def sweep(self, *_: Any, **__: Any) -> Iterator[Recorded]:
         """Raises RequestError: a sweep takes too long."""

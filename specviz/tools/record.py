@@ -1,4 +1,4 @@
-"""Records traces: the page's runs, their forks at other leniences, the lessons' runs and the race of the tab The idea."""
+"""Records traces: the page's runs, their forks at other leniences, comparisons, the lessons' runs and the race of the tab The idea."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from specviz.analysis.metrics import first_divergence
+from specviz.analysis.quality import mean_log_probability
 from specviz.analysis.recorded_runs import (
     FOLDER,
     INSPECTED,
     RACERS,
+    Comparison,
+    RecordedPane,
     RecordedRuns,
     branch_file,
     read_recorded_runs,
@@ -22,9 +25,10 @@ from specviz.analysis.sweep.grid import LENIENCES
 from specviz.engine.engine import Engine
 from specviz.errors import EngineError, TraceError
 from specviz.files import write_whole
+from specviz.models import loading
 from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
-from specviz.schema.trace import Run
+from specviz.schema.trace import Run, Token, Top
 from specviz.tools.machine import describe_machine
 from specviz.tools.race import RacePlan, record_race
 
@@ -75,6 +79,40 @@ LESSON_RECORDINGS = {
 """The requests of runs that only lessons show."""
 
 
+def _compared(method: str, lenience: float, prompt: str = _STORY, temperature: float = 0.7) -> Request:
+    # At temperature 0 the view shows what both models thought of each other's favourite, which may be far down.
+    inspect = 0 if temperature or method == "verifier_only" else 50
+    return _request(
+        prompt, method=method, lenience=lenience, temperature=temperature, max_new_tokens=64, inspect=inspect
+    )
+
+
+COMPARED = {
+    "compare-lossless": ("embedded", _compared("speed", 0.0, temperature=0.0)),
+    "compare-cascade": ("embedded", _compared("cascade_tokenV3", 0.5, temperature=0.0)),
+    "compare-verifier-only": ("embedded", _compared("verifier_only", 0.0, temperature=0.0)),
+    "compare-layer-skip": ("embedded-skip", _compared("speed", 0.0, temperature=0.0)),
+    **{
+        f"compare-token-v{version}": ("embedded", _compared(f"cascade_tokenV{version}", 0.3))
+        for version in (1, 2, 3)
+    },
+    **{
+        f"compare-caution-{lenience:g}": ("embedded", _compared("cascade_tokenV3", lenience, _FACT))
+        for lenience in (0.1, 0.5, 0.9)
+    },
+}
+"""Pair and request of each run of a comparison."""
+COMPARISONS = {
+    "lossless": ("Lossless?", ("compare-lossless", "compare-cascade", "compare-verifier-only")),
+    "token-rules": ("Token rules", tuple(f"compare-token-v{version}" for version in (1, 2, 3))),
+    "caution": ("Caution", tuple(f"compare-caution-{lenience:g}" for lenience in (0.1, 0.5, 0.9))),
+    "drafters": ("Which drafter?", ("compare-lossless", "compare-layer-skip", "compare-verifier-only")),
+}
+"""Title and runs of each comparison, in order."""
+_REPETITIONS = 5
+"""How often each run of a comparison is timed."""
+
+
 def record(
     pair: ModelPair,
     folder: Path = FOLDER,
@@ -101,6 +139,8 @@ def record(
     seconds = [step.seconds / len(step.tokens) for step in runs[BASELINE].rounds]
     raced, contenders = record_race(pair, RacePlan(), on_start)
     runs |= zip((*RACERS, INSPECTED), contenders, strict=True)
+    comparisons, compared = record_comparisons(pair, on_start)
+    runs |= compared
     recorded = RecordedRuns(
         folder=folder,
         pair=pair.key,
@@ -109,11 +149,60 @@ def record(
         runs=offered,
         race=raced,
         lessons=tuple(LESSON_RECORDINGS),
+        comparisons=comparisons,
     )
     for key, found in branches.items():
         runs |= {Path(branch_file(key, each)).stem: run for each, run in found.items() if run}
     _write(recorded, runs)
     return recorded
+
+
+def record_comparisons(
+    pair: ModelPair, on_start: Callable[[str], None] = lambda title: None
+) -> tuple[tuple[Comparison, ...], dict[str, Run]]:
+    """Make `COMPARISONS`, and the runs of all comparisons by their keys. Comparisons of other pairs stay as they are."""
+    shelf = read_recorded_runs(FOLDER)
+    others = [each for each in shelf.comparisons if each.key not in COMPARISONS]
+    runs = {pane.run: shelf.load(pane.run) for each in others for pane in each.panes}
+    pairs = {pair.key: pair}
+    seconds: dict[str, list[float]] = {key: [] for key in COMPARED}
+    for turn in range(_REPETITIONS):
+        on_start(f"Comparisons: {turn + 1} of {_REPETITIONS}")
+        for key, (name, request) in COMPARED.items():
+            if name not in pairs:
+                pairs[name] = loading.load_pair(name)
+            seconds[key].append(_serve(pairs[name], replace(request, inspect=0)).seconds)
+    made = {key: _trimmed(_serve(pairs[name], request)) for key, (name, request) in COMPARED.items()}
+    panes = {
+        key: RecordedPane(
+            key,
+            round(statistics.median(seconds[key]), 6),
+            round(mean_log_probability(pairs[COMPARED[key][0]], run.prompt_ids, run.token_ids) or 0.0, 4),
+        )
+        for key, run in made.items()
+    }
+    machine = describe_machine(made[next(iter(made))].device)
+    comparisons = [
+        Comparison(key, title, tuple(panes[name] for name in names), machine)
+        for key, (title, names) in COMPARISONS.items()
+    ]
+    return (*comparisons, *others), runs | made
+
+
+def _trimmed(run: Run) -> Run:
+    """A run without what a comparison does not show: other methods' verdicts, and all top tokens but the two favourites' probabilities."""
+
+    def few(token: Token) -> Token:
+        if token.top is None:
+            return replace(token, what_if=None)
+        lists = {"q": token.top.q or [], "p": token.top.p or []}
+        shown = {each[0].id for each in lists.values() if each} | {(token.draft or token).id}
+        kept = {name: [each for each in found if each.id in shown] for name, found in lists.items()}
+        return replace(token, what_if=None, top=Top(**kept, pi=[]))
+
+    run.rounds = [replace(each, tokens=[few(token) for token in each.tokens]) for each in run.rounds]
+    run.alternatives = []
+    return run
 
 
 def record_branches(pair: ModelPair, run: Run) -> dict[float, Run | None]:

@@ -8,12 +8,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from specviz.analysis.metrics import table
 from specviz.progress import Progress
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
-from specviz.serving.comparison import doing, tagged
-from specviz.serving.lines import record
+from specviz.serving.lines import record, table_line, tagged
 from specviz.serving.service import Service
 from tests.support.traces import Trace, end_entry, line, make_trace, round_entry, run_entry, token_entry
 
@@ -79,13 +77,16 @@ class Script(Service):
     def reset(self) -> None:
         """As new, for the next test."""
         self.asked: list[tuple[str, Request]] = []
-        self.compared: list[tuple[str, list[Request], bool]] = []
+        self.compared: list[tuple[list[str], list[Request]]] = []
+        self.stopped = 0
         self.trace = make_trace(stop_reason="eos").lines
         self.panes = diverging()
         self.failure: Exception | None = None
         self.pause = 0.0
         self.loaded = threading.Event()
         self.loaded.set()
+        self.goes_on = threading.Event()
+        self.goes_on.set()
 
     def engine(self, *_: Any, **__: Any) -> Any:
         """No test may load a pair here."""
@@ -111,19 +112,12 @@ class Script(Service):
             self.active -= 1
 
     def compare_lines(
-        self,
-        key: str,
-        requests: Sequence[Request],
-        stop: threading.Event,
-        *_: Any,
-        measure_alone: bool = True,
-        **__: Any,
+        self, keys: Sequence[str], requests: Sequence[Request], stop: threading.Event, *_: Any, **__: Any
     ) -> Iterator[str]:
-        """The script's panes and a table made of them."""
-        self.compared.append((key, list(requests), measure_alone))
+        """The script's panes and a table made of them. A stop is noticed before each line; none comes before `goes_on` is set."""
+        self.compared.append((list(keys), list(requests)))
         count = min(len(self.panes), len(requests))
         runs: list[Run] = [parse_trace(trace) for trace in self.panes[:count]]
-        nothing = [None] * count
         yield record("compare", panes=count)
         for number in range(max(map(len, self.panes))):
             for pane, trace in enumerate(self.panes[:count]):
@@ -132,14 +126,11 @@ class Script(Service):
             if number == 1 and self.failure:
                 raise self.failure
             time.sleep(self.pause)
+            self.goes_on.wait()
             if stop.is_set():
+                self.stopped += 1
                 return
-        yield record("table", rows=table(runs, nothing, None, nothing))
-        yield from doing("Measuring pane 1 alone")
-        if self.pause:
-            stop.wait(60)
-        if not stop.is_set():
-            yield record("table", rows=table(runs, runs, runs[0], [-0.5, -1.25, -2.0, -0.5][:count]))
+        yield table_line(runs, [-0.5, -1.25, -2.0, -0.5][:count])
 
 
 class Recorder(Service):

@@ -1,24 +1,31 @@
-"""The tab Compare in a real browser: panes, their table, the tokens at which texts diverge, and one real run of four."""
+"""The tab Compare in a real browser: recorded comparisons, heads of panes, where texts part and why, and the room that texts have."""
 
 from __future__ import annotations
 
-import pytest
-from playwright.sync_api import Locator, Page, expect
+from typing import Any
 
-from specviz.app.tabs.compare import PRESETS
+import pytest
+from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
+
+from specviz.analysis.metrics import headline
+from specviz.analysis.recorded_runs import Comparison, read_recorded_runs
 from specviz.core.methods import METHODS
 from specviz.errors import EngineError
 from specviz.schema.settings import Request
-from specviz.schema.trace import parse_trace
-from tests.browser.driving import MINUTES, choose, open_app, run, set_number, unfold, watch
+from specviz.schema.trace import Run, parse_trace
+from tests.browser.driving import MINUTES, open_app, run, set_number, watch
 from tests.browser.scripted import Recorder, Script
-from tests.support.traces import line, make_trace, run_entry
+from tests.support.traces import make_trace
+
+SHELF = read_recorded_runs()
+STOPPED = "!document.querySelector('.specviz-compare').hasAttribute('data-replays')"
 
 
 @pytest.fixture
 def opened(script: Script, page: Page, address: str) -> Script:
     """The service of the scripted page, which is open at Compare."""
     open_app(page, address, "compare")
+    expect(tokens(page, 1).first).to_be_visible(timeout=MINUTES)
     return script
 
 
@@ -30,193 +37,379 @@ def tokens(page: Page, number: int) -> Locator:
     return pane(page, number).get_by_test_id("token")
 
 
-def rows(page: Page) -> list[list[str]]:
-    found = [row.locator("th, td").all_inner_texts() for row in page.locator(".sc-table tbody tr").all()]
-    return [[cell.replace("\u00a0", " ") for cell in row] for row in found]
+def head(page: Page, number: int) -> Locator:
+    return pane(page, number).locator(".sc-name")
 
 
-def test_panes_show_their_own_traces_and_where_they_diverge(page: Page, opened: Script) -> None:
-    """Marks, sentence and table of the scripted panes; the mark is clicked and both sides are inspected."""
+def menu(page: Page, number: int) -> Locator:
+    """The open settings of a pane."""
+    found = pane(page, number).locator(".sc-settings")
+    if not found.is_visible():
+        head(page, number).click()
+    return found
+
+
+def set_lenience(page: Page, number: int, position: float) -> None:
+    js = "(node, at) => { node.value = at; node.dispatchEvent(new Event('input', { bubbles: true })); }"
+    menu(page, number).get_by_label("Lenience").evaluate(js, str(position))
+
+
+def preset(page: Page, told: Comparison) -> Locator:
+    return page.get_by_role("button", name=told.title, exact=True)
+
+
+def runs_of(told: Comparison) -> list[Run]:
+    return [SHELF.load(each.run) for each in told.panes]
+
+
+def sentence(runs: list[Run]) -> str:
+    """The headline of runs as the page writes it."""
+    parts = [each if isinstance(each, str) else each["label"].strip() for each in headline(runs)]
+    return "".join(parts).strip()
+
+
+def asked_again(run: Run) -> dict[str, Any]:
+    """What `Run` asks for again: the settings that make a text."""
+    names = ("method", "lenience", "draft_length", "temperature", "seed", "max_new_tokens", "prompt")
+    return {name: getattr(run, name) for name in names}
+
+
+def expect_shown(page: Page, told: Comparison) -> None:
+    """A recorded comparison is shown to its end."""
+    expect(preset(page, told)).to_have_attribute("aria-pressed", "true")
+    runs = runs_of(told)
+    for number, each in enumerate(runs, 1):
+        expect(tokens(page, number)).to_have_count(len(each.tokens), timeout=MINUTES)
+        assert "".join(tokens(page, number).all_text_contents()) == each.text
+    expect(page.get_by_test_id("says")).to_have_text(sentence(runs))
+    expect(page.locator(".sc-stale:visible")).to_have_count(0)
+
+
+def test_it_opens_on_a_recorded_comparison_that_replays_on_one_clock(page: Page, opened: Script) -> None:
+    """At every moment each pane has made as many calls of the verifier as the others, or all of its own."""
+    page.evaluate(
+        """() => {
+          window.seen = [];
+          const note = () => window.seen.push([...document.querySelectorAll('.sc-head .sc-calls b')].map((node) => Number(node.textContent)));
+          new MutationObserver(note).observe(document.querySelector('.sc-panes'), { subtree: true, childList: true });
+        }"""
+    )
+    expect_shown(page, SHELF.comparisons[0])
+    page.wait_for_function(STOPPED)
+    totals = [each.verifier_calls for each in runs_of(SHELF.comparisons[0])]
+    seen = [calls for calls in page.evaluate("window.seen") if len(calls) == len(totals)]
+    # The nodes of one step are written one after another.
+    settled = [
+        calls for calls, after in zip(seen, [*seen[1:], totals], strict=True) if max(after) > max(calls)
+    ]
+    assert len(settled) > 10
+    assert all(calls == [min(max(calls), total) for total in totals] for calls in settled)
+    assert seen[-1] == totals
+    assert not opened.compared
+
+
+def test_a_preset_shows_its_panes_at_once_and_run_writes_them_live(page: Page, opened: Script) -> None:
+    for told in (*SHELF.comparisons[1:], SHELF.comparisons[0]):
+        preset(page, told).click()
+        expect_shown(page, told)
+        asked = len(opened.compared)
+        run(page, prefix="compare-")
+        assert len(opened.compared) == asked + 1
+        pairs, requests = opened.compared[-1]
+        runs = runs_of(told)
+        assert pairs == [each.pair for each in runs]
+        assert [
+            {name: getattr(got, name) for name in asked_again(want)}
+            for got, want in zip(requests, runs, strict=True)
+        ] == [asked_again(each) for each in runs]
+
+
+def test_a_preset_has_an_address_and_the_way_back_leads_to_the_one_before(page: Page, opened: Script) -> None:
+    first, second = SHELF.comparisons[1], SHELF.comparisons[3]
+    for told in (first, second):
+        preset(page, told).click()
+        expect_shown(page, told)
+        page.wait_for_function(
+            f"new URLSearchParams(location.search).getAll('pane').length === {len(told.panes)}"
+        )
+    page.reload()
+    expect_shown(page, second)
+    page.go_back()
+    expect_shown(page, first)
+    assert not opened.compared
+
+
+def test_panes_show_their_traces_where_they_part_and_both_reasons(page: Page, opened: Script) -> None:
     run(page, prefix="compare-")
-    expect(page.locator("[data-pane]")).to_have_count(3)
-    for number, trace in enumerate(opened.panes, 1):
-        assert "".join(tokens(page, number).all_text_contents()) == parse_trace(trace).text
+    runs = [parse_trace(trace) for trace in opened.panes]
+    for number, each in enumerate(runs, 1):
+        assert "".join(tokens(page, number).all_text_contents()) == each.text
     assert page.evaluate("window.pwned") is None
-    expect(pane(page, 1).locator(".sc-title")).to_contain_text("1 · Chow α = 0.3 · K = 5")
-    expect(pane(page, 3).locator(".sc-title")).to_contain_text("3 · Chow α = 0.2 · K = auto")
-
+    assert page.get_by_test_id("says").inner_text() == (
+        "Chow (α 0.3) and Chow (α 0.2) write the same text, in 1 and 1 calls of the verifier. "
+        "Chow (α 0.1) is the same until token 3; then it puts is, not was."
+    )
     expect(page.locator("[data-badge]")).to_have_count(2)
     expect(tokens(page, 1).nth(2)).to_have_attribute("data-badge", "≠2")
     expect(tokens(page, 2).nth(2)).to_have_attribute("data-badge", "≠1")
-    note = pane(page, 2).locator(".sc-note")
-    said = "Chow (α = 0.3) kept the draft ␣was; Chow (α = 0.1) rejected it and the verifier put ␣is."
-    assert said in note.inner_text().replace("\u00a0", " ")
-    assert pane(page, 3).locator(".sc-note").inner_text() == ""
 
+    why = page.get_by_test_id("verdicts")
+    verdicts = why.locator(".sc-verdict")
     tokens(page, 2).nth(2).click()
-    expect(pane(page, 1).get_by_test_id("inspector")).to_contain_text("drafted and kept")
-    expect(pane(page, 2).get_by_test_id("inspector")).to_contain_text("␣was made way for ␣is")
-    expect(pane(page, 3).get_by_test_id("inspector")).to_be_hidden()
+    expect(verdicts.nth(0)).to_contain_text("␣was accepted")
+    expect(verdicts.nth(1)).to_contain_text("␣was → ␣is")
+    expect(verdicts.nth(2)).to_contain_text("␣was accepted")
+    for number in (1, 2, 3):
+        expect(pane(page, number).locator(".is-pinned")).to_have_attribute("data-index", "2")
+    tokens(page, 2).nth(3).click()
+    expect(verdicts.nth(0)).to_contain_text("Another text since token 3")
+    expect(pane(page, 1).locator(".is-pinned")).to_have_count(0)
     page.keyboard.press("Escape")
-    note.get_by_role("button").press("Enter")
-    for number in (1, 2):
-        expect(pane(page, number).locator(".sv-token.is-pinned")).to_have_attribute("data-index", "2")
+    expect(why).to_be_hidden()
+    tokens(page, 1).nth(2).press("Enter")
+    expect(verdicts.nth(1)).to_contain_text("␣was → ␣is")
+    why.get_by_role("button", name="Close").press("Enter")
+    expect(why).to_be_hidden()
+    expect(tokens(page, 1).nth(2)).to_be_focused()
 
-    assert [[row[0], *row[1:10]] for row in rows(page)] == [
-        ["1 · Chow (α = 0.3)", "4", "100%", "4.00", "1", "8.0", "8.0", "1.00×", "−0.50", "–"],
-        ["2 · Chow (α = 0.1)", "4", "75%", "4.00", "1", "8.0", "8.0", "1.00×", "−1.25", "≠ token 3"],
-        ["3 · Chow (α = 0.2)", "4", "100%", "4.00", "1", "8.0", "8.0", "1.00×", "−2.00", "same text"],
+    page.get_by_test_id("more").locator("summary").click()
+    rows = [row.locator("td").all_inner_texts() for row in page.locator(".sc-table tbody tr").all()]
+    assert [[cell.replace("\u00a0", " ") for cell in row[:5]] for row in rows] == [
+        ["1", "4", "4.00", "100 %", "−0.50"],
+        ["1", "4", "4.00", "75 %", "−1.25"],
+        ["1", "4", "4.00", "100 %", "−2.00"],
     ]
-    page.get_by_label("rejected drafts").check()
-    expect(page.locator("[data-pane] .sv-text .sv-draft").last).to_be_visible()
-    expect(pane(page, 1).get_by_test_id("chart")).to_be_hidden()
-    page.get_by_label("charts").check()
-    expect(page.locator("[data-pane] .sv-brick").first).to_be_visible()
+    assert [row[5] for row in rows][::2] == ["–", "same text"]
 
 
-def test_a_result_keeps_the_settings_it_was_made_with(page: Page, opened: Script) -> None:
-    head = run_entry(
-        "cascade_chow", lenience=0.3, temperature=0.5, top_k=40, seed=7, prompt="What is <b>long</b>? " * 20
-    )
-    opened.panes = [[line(head), *trace[1:]] for trace in opened.panes]
-    run(page, prefix="compare-")
-    made = page.get_by_test_id("made")
-    expected = "tiny drafter → SmolLM2-135M-Instruct · temperature 0.5 · top-k 40 · seed 7 · up to 256 tokens"
-    expect(made).to_contain_text(expected)
-    expect(made).to_contain_text("What is <b>long</b>?")
-    unfold(page, "Sampling, seed")
-    set_number(page, "compare-seed", 99)
-    choose(page, "compare-1-method", METHODS["cascade_diff"].label)
-    expect(made).to_contain_text(expected)
-    expect(pane(page, 1).locator(".sc-title")).to_contain_text("Chow")
-
-
-def test_what_is_set_is_what_is_asked(page: Page, opened: Script) -> None:
-    page.fill("#compare-prompt textarea", "two\nlines")
-    page.get_by_label("3", exact=True).check()
-    expect(page.locator("#compare-4-method")).to_be_hidden()
-    choose(page, "compare-1-method", METHODS["cascade_diff"].label)
-    expect(page.locator("#compare-1-lenience input[type=number]")).to_have_attribute("min", "-1")
-    set_number(page, "compare-1-lenience", -0.3)
-    choose(page, "compare-2-draft-length", "9")
-    unfold(page, "Sampling, seed")
-    for name, value in {"temperature": 0.5, "top-k": 40, "max-new-tokens": 32, "seed": 77}.items():
-        set_number(page, f"compare-{name}", value)
-    page.get_by_label("Measure each alone too").uncheck()
+def test_what_the_heads_say_is_what_is_asked(page: Page, opened: Script) -> None:
+    """Methods, lenience, pairs, one K for all; and a pane that is not run yet says so."""
+    page.fill("#compare-prompt textarea", "Something else")
+    expect(page.locator(".sc-stale:visible")).to_have_count(3)
+    menu(page, 1).get_by_label("Method").select_option(METHODS["cascade_diff"].title)
+    set_lenience(page, 1, 0.5)
+    lenience = float(menu(page, 1).locator(".sc-number").inner_text())
+    expect(head(page, 1)).to_contain_text(f"Diff α {lenience:g}")
+    first = menu(page, 2).get_by_label("Method").locator("> option")
+    assert first.count() == 4
+    menu(page, 2).get_by_label("Model pair").select_option("SmolLM2 135M, layer skip")
+    expect(head(page, 2)).to_contain_text("layer skip")
+    menu(page, 3).get_by_role("button", name="Add a pane").click()
+    expect(head(page, 4)).to_be_focused()
+    expect(pane(page, 4)).to_contain_text("Verifier only")
+    assert pane(page, 4).get_by_test_id("text").evaluate(
+        "node => getComputedStyle(node, '::before').content"
+    ) == ('"Not run yet: press Run."')
+    menu(page, 4).get_by_label("Method").select_option("speed")
+    menu(page, 3).get_by_role("button", name="Remove").click()
+    expect(page.locator("[data-pane]")).to_have_count(3)
+    page.click("#compare-more")
+    set_number(page, "compare-seed", 77)
+    set_number(page, "compare-max-new-tokens", 32)
+    page.locator("#compare-draft-length input").click()
+    page.get_by_role("option", name="9", exact=True).click()
+    page.keyboard.press("Escape")
     run(page, prefix="compare-")
     common = {
-        "prompt": "two\nlines",
-        "temperature": 0.5,
-        "top_k": 40,
-        "max_new_tokens": 32,
-        "seed": 77,
-        "inspect": 10,
-    }
-    asked = [
-        Request(method="cascade_diff", lenience=-0.3, draft_length="auto", **common),
-        Request(method="speed", lenience=0.5, draft_length=9, **common),
-        Request(method="cascade_tokenV3", lenience=0, draft_length="auto", **common),
-    ]
-    assert opened.compared[-1] == ("embedded", asked, False)
+        "prompt": "Something else", "temperature": 0, "max_new_tokens": 32, "seed": 77, "inspect": 10, "draft_length": 9,
+    }  # fmt: skip
+    assert opened.compared[-1] == (
+        ["embedded", "embedded-skip", "embedded"],
+        [
+            Request(method="cascade_diff", lenience=lenience, **common),
+            Request(method="cascade_tokenV3", lenience=0.5, **common),
+            Request(method="speed", lenience=0, **common),
+        ],
+    )
 
 
-def test_presets_set_the_panes_and_run_nothing(page: Page, opened: Script) -> None:
-    for preset in PRESETS[1:] + PRESETS[:1]:
-        page.get_by_role("button", name=preset.title, exact=True).click()
-        expect(page.get_by_label(str(len(preset.panes)), exact=True)).to_be_checked()
-        for number, chosen in enumerate(preset.panes, 1):
-            expect(page.locator(f"#compare-{number}-method input")).to_have_value(
-                METHODS[chosen.method].label
-            )
-            if METHODS[chosen.method].has_lenience:
-                value = page.locator(f"#compare-{number}-lenience input[type=number]")
-                expect(value).to_have_value(f"{chosen.lenience:g}")
-        if preset.prompt:
-            expect(page.locator("#compare-prompt textarea")).to_have_value(preset.prompt)
-    assert not opened.compared
-    run(page, prefix="compare-")
-    asked = opened.compared[-1][1]
-    assert [(each.method, each.lenience, each.draft_length) for each in asked] == [
-        (each.method, each.lenience, each.draft_length) for each in PRESETS[0].panes
-    ]
-    assert {each.temperature for each in asked} == {PRESETS[0].temperature}
-
-
-def test_measuring_is_told_and_can_be_stopped(page: Page, opened: Script) -> None:
-    opened.pause = 0.1
-    page.click("#compare-run")
-    expect(page.get_by_test_id("doing")).to_have_text("Measuring pane 1 alone …", timeout=MINUTES)
-    page.click("#compare-stop")
-    expect(page.locator("#compare-stop")).to_be_disabled(timeout=MINUTES)
-    expect(page.locator("#compare-run")).to_be_enabled()
-    assert [row[6] for row in rows(page)] == ["–"] * 3
-
-
-def test_a_failure_is_one_sentence_and_the_next_run_works(page: Page, opened: Script) -> None:
+def test_an_error_keeps_the_comparison_and_the_next_run_works(page: Page, opened: Script) -> None:
     said = page.get_by_test_id("compare-failure")
+    expect_shown(page, SHELF.comparisons[0])
+    page.fill("#compare-prompt textarea", "  ")
+    run(page, prefix="compare-")
+    expect(said).to_contain_text("The prompt is empty")
+    expect(page.locator("#compare-prompt textarea")).to_have_attribute("aria-invalid", "true")
+    expect(tokens(page, 1)).to_have_count(64)
+    assert not opened.compared
+    page.fill("#compare-prompt textarea", "not empty")
     broken = "Something broke inside SpecViz and this run has ended; the next one should work."
-    for failure, sentence in (
+    for failure, sentence_ in (
         (EngineError("Memory ran out."), "Memory ran out."),
         (RuntimeError("secret /home/x.py"), broken),
     ):
         opened.failure = failure
         run(page, prefix="compare-")
-        expect(said).to_have_text(sentence)
-        expect(pane(page, 1).get_by_test_id("status")).to_contain_text("did not work")
-    assert "secret" not in page.content()
+        expect(said).to_have_text(sentence_)
+        expect(tokens(page, 1)).to_have_count(4)  # what was written by then
+    assert "/home/x.py" not in page.content()
     opened.failure = None
-    asked = len(opened.compared)
-    page.fill("#compare-prompt textarea", "  ")
-    run(page, prefix="compare-")
-    expect(said).to_contain_text("The prompt is empty")
-    expect(page.locator("[data-pane]")).to_have_count(0)
-    assert len(opened.compared) == asked
-    page.fill("#compare-prompt textarea", "not empty")
     run(page, prefix="compare-")
     expect(said).to_be_hidden()
-    expect(page.get_by_test_id("results")).to_be_visible()
 
 
-def test_panes_are_side_by_side_on_a_desk_and_in_a_column_on_a_phone(page: Page, opened: Script) -> None:
-    """On a phone the results begin within three screens."""
-    opened.panes = [make_trace(seed=seed).lines for seed in range(4)]
-    run(page, prefix="compare-")
-    expect(page.get_by_test_id("compare-failure")).to_be_hidden()
-    tokens(page, 2).nth(4).click()
-    for width in (1280, 390):
-        page.set_viewport_size({"width": width, "height": 844})
-        page.wait_for_timeout(300)  # the charts follow in a coming frame
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        lefts = {box["x"] for box in (pane(page, number).bounding_box() for number in (1, 2)) if box}
-        assert len(lefts) == (1 if width == 390 else 2)
-    top = "document.querySelector('[data-testid=results]').getBoundingClientRect().top + scrollY"
-    assert page.evaluate(top) < 3 * 844
+def slow(script: Script) -> None:
+    """Panes of more than a hundred tokens, a round every tenth of a second."""
+    script.panes = [make_trace(seed=seed).lines for seed in range(3)]
+    script.pause = 0.1
 
 
-def test_four_real_panes_write_what_each_writes_alone(real: tuple[str, Recorder], page: Page) -> None:
-    """Law 3: four methods of the embedded pair in one batch; each pane's text is that of the method run alone."""
-    address, service = real
-    open_app(page, address, "compare")
-    unfold(page, "Sampling, seed")
-    set_number(page, "compare-max-new-tokens", 24)
-    page.get_by_label("Measure each alone too").uncheck()
-    watch(page, "#compare-run")
+def test_enter_twice_and_a_stop_end_the_one_run(page: Page, opened: Script) -> None:
+    slow(opened)
+    prompt = page.locator("#compare-prompt textarea")
+    prompt.press("Enter")
+    expect(page.locator("#compare-stop")).to_be_enabled(timeout=MINUTES)
+    expect(tokens(page, 1).nth(3)).to_be_visible()
+    prompt.press("Enter")
+    prompt.press("Enter")
+    page.click("#compare-stop")
+    expect(page.locator("#compare-run")).to_be_enabled(timeout=MINUTES)
+    assert (len(opened.compared), opened.stopped) == (1, 1)
+    written = tokens(page, 1).count()
+    page.wait_for_timeout(500)
+    assert tokens(page, 1).count() == written
+
+
+def test_a_preset_during_a_run_ends_it_and_stays(page: Page, opened: Script) -> None:
+    slow(opened)
     page.click("#compare-run")
-    expect(tokens(page, 4).nth(2)).to_be_visible(timeout=3 * MINUTES)
-    expect(page.locator("#compare-run")).to_be_enabled(timeout=3 * MINUTES)
+    expect(page.locator("#compare-stop")).to_be_enabled(timeout=MINUTES)
+    expect(tokens(page, 1).nth(3)).to_be_visible()
+    preset(page, SHELF.comparisons[1]).click()
+    expect_shown(page, SHELF.comparisons[1])
+    expect(page.locator("#compare-run")).to_be_enabled()
+    assert (len(opened.compared), opened.stopped) == (1, 1)
+
+
+MEASURE = """() => {
+  const box = (node) => node.getBoundingClientRect();
+  const inside = (one) => ({ left: Math.max(0, one.left), right: Math.min(innerWidth, one.right), top: Math.max(0, one.top), bottom: Math.min(innerHeight, one.bottom) });
+  const area = (one) => Math.max(0, one.right - one.left) * Math.max(0, one.bottom - one.top);
+  const all = (at) => [...document.querySelectorAll(at)];
+  const seen = (node) => node.checkVisibility({ visibilityProperty: true }) && area(inside(box(node))) > 0;
+  const place = document.querySelector('#compare-place');
+  const controls = all('#compare-place :is(button, a[href], input, select, textarea, summary)').filter(seen);
+  const parts = all('#compare-bar, .sc-says, .sc-tabs, .sc-panes, .sc-foot').filter(seen);
+  const faults = [];
+  for (const node of [...controls, ...all('.sc-says, .sc-head, .sc-calls, .sc-foot, .sc-made, .sc-legend').filter(seen)])
+    if (!node.matches('textarea, select') && node.scrollWidth > node.clientWidth + 1) faults.push('cut: ' + node.className + ' ' + node.textContent);
+  for (const group of [parts, controls])
+    group.forEach((one, at) => group.slice(at + 1).forEach((other) => {
+      const [a, b] = [box(one), box(other)];
+      if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1)
+        faults.push('overlap: ' + (one.id || one.className) + ', ' + (other.id || other.className));
+    }));
+  if (box(parts.at(-1)).bottom > innerHeight + 1) faults.push('below the edge: ' + parts.at(-1).className);
+  if (document.documentElement.scrollWidth > innerWidth) faults.push('wider than the screen');
+  const button = all('#compare-run, #compare-stop').filter((node) => seen(node));
+  if (button.length !== 1 || box(button[0]).bottom > innerHeight) faults.push('Run or Stop is out of sight');
+  const share = all('#compare-view [data-testid=text]').reduce((sum, node) => sum + area(inside(box(node))), 0) / innerWidth / innerHeight;
+  return { share, controls: controls.length, faults };
+}"""
+SCREENS = (
+    ({"width": 1280, "height": 800}, 0.45),
+    ({"width": 1920, "height": 1080}, 0.45),
+    ({"width": 390, "height": 844}, 0.4),
+)
+
+
+def measure(page: Page, when: str) -> list[tuple[Any, ...]]:
+    """What is wrong with the first screen, in every size, light and dark, with normal and with larger text."""
+    wrong = []
+    for size, least in SCREENS:
+        page.set_viewport_size(ViewportSize(width=size["width"], height=size["height"]))
+        for large in (False, True):
+            page.evaluate("large => document.documentElement.classList.toggle('specviz-large', large)", large)
+            for dark in (False, True):
+                page.evaluate("dark => document.body.classList.toggle('dark', dark)", dark)
+                page.evaluate(
+                    "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+                )
+                found = page.evaluate(MEASURE)
+                if found["share"] < least or found["controls"] > 12 or found["faults"]:
+                    wrong.append(
+                        (when, size["width"], "large" if large else "", "dark" if dark else "", found)
+                    )
+    return wrong
+
+
+def test_texts_have_the_screen_before_during_and_after_a_run(page: Page, opened: Script) -> None:
+    """At least 45 % of it on a desktop and 40 % on a phone; nothing is cut or overlaps; at most 12 controls."""
+    wrong = measure(page, "on arrival")
+    slow(opened)
+    page.click("#compare-run")
+    expect(tokens(page, 1).nth(8)).to_be_attached(timeout=MINUTES)
+    opened.goes_on.clear()
+    try:
+        wrong += measure(page, "during a run")
+        assert page.locator("#compare-stop").is_enabled(), "the run was over too early"
+    finally:
+        opened.pause = 0
+        opened.goes_on.set()
+    expect(page.locator("#compare-run")).to_be_enabled(timeout=MINUTES)
+    assert tokens(page, 1).count() >= 128
+    wrong += measure(page, "after a run")
+    page.evaluate(
+        "() => { document.documentElement.classList.remove('specviz-large'); document.body.classList.remove('dark'); }"
+    )
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+def test_a_phone_shows_one_pane_at_a_time(browser: Browser, address: str, script: Script) -> None:
+    """By its tabs, by a swipe, and by the mark where its text parts; both reasons are one tap away."""
+    context = browser.new_context(
+        viewport=ViewportSize(width=390, height=844), has_touch=True, is_mobile=True, reduced_motion="reduce"
+    )
+    page = context.new_page()
+    open_app(page, address, "compare")
+    page.wait_for_function(STOPPED)
+    tabs = page.locator(".sc-tab")
+    left = "(node) => Math.round(node.getBoundingClientRect().left)"
+    tabs.nth(1).tap()
+    expect(tabs.nth(1)).to_have_attribute("aria-pressed", "true")
+    page.wait_for_function(
+        "Math.abs(document.querySelector('[data-pane=\"1\"]').getBoundingClientRect().left) < 20"
+    )
+    assert abs(pane(page, 1).evaluate(left)) > 300
+    page.locator(".sc-panes").evaluate("(node) => node.scrollTo({ left: 2 * node.clientWidth })")
+    expect(tabs.nth(2)).to_have_attribute("aria-pressed", "true")
+    tabs.nth(1).tap()
+    expect(tabs.nth(1)).to_have_attribute("aria-pressed", "true")
+    pane(page, 2).locator(".sc-jump").tap()
+    why = page.get_by_test_id("verdicts")
+    expect(why.locator(".sc-verdict")).to_have_count(3)
+    expect(why).to_contain_text("man")
+    expect(why).to_contain_text("sailor")
+    why.get_by_role("button", name="Close").tap()
+    expect(why).to_be_hidden()
+    page.locator(".sp-menu").select_option(SHELF.comparisons[1].key)
+    expect(page.get_by_test_id("says")).to_have_text(sentence(runs_of(SHELF.comparisons[1])))
+    head(page, 1).tap()
+    settings = pane(page, 1).locator(".sc-settings")
+    expect(settings).to_be_visible()
+    found = settings.bounding_box()
+    assert found
+    assert found["x"] >= 0
+    assert found["x"] + found["width"] <= 390
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    context.close()
+
+
+def test_a_preset_runs_live_on_two_pairs_and_writes_the_recorded_texts(
+    real: tuple[str, Recorder], page: Page
+) -> None:
+    """Laws 2 and 3: neither the batch nor the pair beside it changes a text. The first tokens come while the run goes on."""
+    address, _ = real
+    told = next(each for each in SHELF.comparisons if len({run.pair for run in runs_of(each)}) > 1)
+    open_app(page, address, "compare")
+    preset(page, told).click()
+    expect_shown(page, told)
+    watch(page, "#compare-run")
+    run(page, 5, prefix="compare-")
     assert page.evaluate("window.early.runs"), "the first tokens came only when the run was over"
-    prompt = page.locator("#compare-prompt textarea").input_value()
-    for number, chosen in enumerate(PRESETS[0].panes, 1):
-        request = Request(
-            prompt=prompt,
-            method=chosen.method,
-            lenience=chosen.lenience,
-            draft_length=chosen.draft_length,
-            max_new_tokens=24,
-        )
-        with service.engine("embedded") as engine:
-            alone = engine.generate(request)[0]
-        expect(tokens(page, number)).to_have_count(24)
-        assert "".join(tokens(page, number).all_text_contents()) == alone.text
-    qualities = [float(row[8].replace("−", "-")) for row in rows(page)]
-    assert all(-10 < quality < 0 for quality in qualities)
+    for number, each in enumerate(runs_of(told), 1):
+        assert "".join(tokens(page, number).all_text_contents()) == each.text
+    expect(page.get_by_test_id("says")).to_have_text(sentence(runs_of(told)))
+    page.get_by_test_id("more").locator("summary").click()
+    qualities = page.locator(".sc-table tbody tr td:nth-child(6)").all_inner_texts()
+    assert all(-10 < float(each.replace("−", "-")) < 0 for each in qualities)

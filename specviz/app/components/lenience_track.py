@@ -58,7 +58,7 @@ class LenienceTrack(ScriptedHTML):
             value,
             title=CONTROLS["lenience"].title,
             methods=_method_words(),
-            sweep=_sweep(),
+            sweep=sweep_scales(),
             group=group,
             around=dict(around),
             **kwargs,
@@ -92,7 +92,7 @@ def _method_words() -> dict[str, dict[str, Any]]:
 
 
 @cache
-def _sweep() -> dict[str, Any] | None:
+def sweep_scales() -> dict[str, Any] | None:
     """The recorded sweep's scales, in the format that `scale.js` reads."""
     if (found := recorded_scales()) is None:
         return None

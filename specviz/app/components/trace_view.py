@@ -1,7 +1,6 @@
-"""The view of one run, and of several side by side.
+"""The view of one run.
 
-Their values are JSON lines, to which whole lines are appended while runs stream. `static/trace_view/` and `static/compare_view/` draw
-them in the browser.
+Its value is JSON lines, to which whole lines are appended while a run streams. `static/trace_view/` draws it in the browser.
 """
 
 from __future__ import annotations
@@ -83,18 +82,3 @@ class TraceView(ScriptedHTML):
             branch=branch,
             **kwargs,
         )
-
-
-class CompareView(ScriptedHTML):
-    """Shows several runs, live or whole: a pane for each, and a table.
-
-    The value is the lines of `specviz.serving.comparison`. Lines are appended to it as to that of `TraceView`.
-    """
-
-    TEMPLATE = template("compare_view/compare_view").replace("<!-- view -->", TraceView.TEMPLATE)
-    CSS = style((*STYLES, "compare_view/compare_view"))
-    MODULE = "compare_view/compare_view"
-
-    def __init__(self, **kwargs: Any) -> None:
-        """Make a view; `kwargs` as for `ScriptedHTML`."""
-        super().__init__(methods=method_words(), sources=sources(), **kwargs)

@@ -1,4 +1,7 @@
-"""The tab Compare methods: two to four runs of one pair, prompt and seed, side by side in one view."""
+"""The tab Compare methods: two to four runs of one prompt and seed, side by side in one view.
+
+It opens on a recorded comparison. A button for a recorded comparison shows it and sets everything that writes it live.
+"""
 
 from __future__ import annotations
 
@@ -9,136 +12,181 @@ from functools import partial
 from typing import Any
 
 import gradio as gr
+from gradio.components import Component
 
-from specviz.app.components.trace_view import CompareView
+from specviz.analysis.recorded_runs import RecordedRuns, read_recorded_runs
+from specviz.app.components.compare_view import CompareView, Panes, panes_value
+from specviz.app.components.rule_field import RuleField
 from specviz.app.controls import (
+    MAIN_METHODS,
     check_rule,
+    draft_length_dropdown,
+    drawer,
     example_buttons,
     keep_address,
     link_button,
     pair_dropdown,
     prompt_box,
     request_settings,
-    rule_field,
     run_buttons,
     sampling_controls,
     wire_form,
     wire_penalty,
 )
-from specviz.app.link import PANES
-from specviz.app.running import QUIET, in_view, wire_run
-from specviz.app.tabs.generate import INSPECT
-from specviz.app.tabs.panes import PANE, PRESETS, Preset, pane_controls, set_panes, show_columns
+from specviz.app.link import Link, Pane
+from specviz.app.running import QUIET, in_view, page_script, wire_run
+from specviz.app.tabs.generate import fill
+from specviz.app.tabs.panes import recorded_lines, recorded_settings
+from specviz.core.methods import OWN_RULE
+from specviz.errors import SpecvizError
 from specviz.progress import Progress
 from specviz.schema.settings import Request
+from specviz.serving.limits import Limits
+from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
 
 PREFIX = "compare-"
 TOKENS = 64
 """Initial limit on new tokens; lower than for one run, because four panes take longer."""
+INSPECT = 10
+"""Number of top tokens of each model to record with each token at temperature 0, where the verdicts show both favourites."""
+_WITHOUT_RECORDINGS = (Pane("speed", 0.0), Pane("cascade_tokenV3", 0.5), Pane("verifier_only", 0.0))
 
 
 @dataclass(frozen=True)
 class Compare:
     """The tab's components that other modules read and set. Setting `go` to a new number starts a run."""
 
-    settings: dict[str, Any]
-    """The settings that all panes share, by the names of a `Request`; the pair comes first."""
-    pane_inputs: list[Any]
-    """The number of panes, then the settings of each pane."""
-    columns: list[gr.Column]
+    settings: dict[str, Component]
+    """The settings by the names of a `Request`, "pair" of all panes, and "panes"."""
+    view: CompareView
     go: gr.State
+    shelf: RecordedRuns | None
+    limits: Limits
 
     @property
-    def pane_outputs(self) -> list[Any]:
-        """The outputs for the updates of `set_panes`."""
-        return [*self.pane_inputs, *self.columns]
+    def outputs(self) -> list[Component]:
+        """The outputs for `updates`."""
+        return [*self.settings.values(), self.view]
+
+    def updates(self, wanted: dict[str, Any], view: Any = "") -> list[Any]:
+        """Updates that set the wanted settings, by name, and what the view shows; by default, nothing."""
+        return [*fill(self.settings, wanted), view]
+
+    def show(self, key: str) -> list[Any]:
+        """Updates that show a recorded comparison."""
+        told = (
+            next((each for each in self.shelf.comparisons if each.key == key), None) if self.shelf else None
+        )
+        if not self.shelf or not told:
+            return self.updates({}, gr.skip())
+        return self.updates(
+            recorded_settings(self.shelf, told, self.limits), recorded_lines(self.shelf, told)
+        )
+
+    def opened(self, link: Link) -> list[Any]:
+        """Updates for a link: its settings, and the recorded comparison that has them, if there is one."""
+        if not link.compares or not (link.panes or link.settings):
+            return self.updates({}, gr.skip())
+        wanted = link.settings | ({"panes": panes_value(link.panes)} if link.panes else {})
+        for told in self.shelf.comparisons if self.shelf else ():
+            found = recorded_settings(self.shelf, told, self.limits)  # type: ignore[arg-type]
+            if all(_equal(found.get(name), value) for name, value in wanted.items()):
+                return self.show(told.key)
+        return self.updates(wanted)
+
+
+def _equal(recorded: Any, wanted: Any) -> bool:
+    return recorded == wanted or (recorded in ("", None) and wanted in ("", None))
 
 
 def compare_tab(page: gr.Blocks, service: Service) -> Compare:
     """Build the tab's content, inside the caller's `gr.Tab`."""
-    tab, presets, alone = _controls(service)
-    with gr.Row(elem_classes="specviz-actions"):
-        buttons = run_buttons(PREFIX)
-        link_button("compare", tab.settings, PREFIX)
-    view = CompareView(elem_id="compare-view")
-    count = tab.pane_inputs[0]
-    count.input(show_columns, count, tab.columns, **QUIET)
-    for button, preset in zip(presets, PRESETS, strict=True):
-        outputs = [*tab.pane_outputs, tab.settings["temperature"], tab.settings["prompt"]]
-        button.click(partial(_chosen, preset), None, outputs, **QUIET)
-    wire_form(tab.settings, PREFIX)
-    wire_penalty(tab.settings)
-
-    names = [f"pane input {at}" for at in range(len(tab.pane_inputs))]
+    shelf = _shelf()
+    first = recorded_settings(shelf, shelf.comparisons[0], service.limits) if shelf else {}
+    with gr.Column(elem_id="compare-place"):
+        with gr.Row(elem_id="compare-bar"):
+            known = [{"key": each.key, "title": each.title} for each in shelf.comparisons] if shelf else []
+            start = first.get("panes") or panes_value(_WITHOUT_RECORDINGS)
+            panes = Panes(start, presets=known, elem_id="compare-panes")
+            prompt = prompt_box(PREFIX)
+            buttons = run_buttons(PREFIX)
+            more = gr.Button("⚙ Settings", size="sm", min_width=40, elem_id="compare-more")
+        with drawer("compare-drawer", more):
+            with gr.Row():
+                example_buttons(prompt)
+            with gr.Row():
+                pair = pair_dropdown(PREFIX)
+                length = draft_length_dropdown(
+                    "compare-draft-length", "Of all panes. Changes the speed, never the text."
+                )
+            sampling = sampling_controls(service.limits, PREFIX, TOKENS)
+            share = gr.Row(elem_classes="specviz-share")
+        with gr.Column(visible=False, elem_id="compare-own-rule") as own_rule:
+            rule = RuleField(elem_id="compare-rule")
+        value = recorded_lines(shelf, shelf.comparisons[0]) if shelf else ""
+        view = CompareView(value, first=MAIN_METHODS, group=PREFIX, elem_id="compare-view")
+    for name, component in {"prompt": prompt, "draft_length": length, **sampling}.items():
+        component.value = first.get(name, component.value)
+    settings: dict[str, Component] = (
+        {"pair": pair, "prompt": prompt, "rule": rule} | sampling | {"panes": panes}
+    )
+    with share:
+        link_button("compare", settings, PREFIX)
+    tab = Compare(settings, view, gr.State(0), shelf, service.limits)
+    gr.on([panes.input, panes.change], _shows_rule, panes, own_rule, **QUIET)
+    length.input(None, [length, panes], panes, js=page_script("set_draft_length"), **QUIET)
+    panes.change(None, panes, length, js="(panes) => JSON.parse(panes)[0].draft_length", **QUIET)
+    wire_form(settings, PREFIX)
+    wire_penalty(settings)
+    available = gr.JSON(visible=False)
+    told = page_script("tell_form", GROUP=f"{PREFIX}pairs", NAMES=["offered"])
+    page.load(lambda: _available(service), None, available, **QUIET).then(
+        None, available, None, js=told, **QUIET
+    )
 
     def lines(
-        stop: threading.Event, progress: Progress, visitor: str, given: dict[str, Any]
+        stop: threading.Event, progress: Progress, visitor: str, asked: dict[str, Any]
     ) -> Iterator[str]:
-        measure, count, *panes = (given.pop(name) for name in ("alone", *names))
-        service.check_pair(given["pair"])
-        check_rule(given, panes[: len(PANE) * int(count) : len(PANE)])
-        key, requests = given.pop("pair"), _requests(given, count, *panes)
-        return service.compare_lines(key, requests, stop, progress, measure_alone=measure, visitor=visitor)
+        shared, panes = asked.pop("pair"), asked.pop("panes")
+        pairs = [pane.pop("pair") or shared for pane in panes]
+        for each in dict.fromkeys(pairs):
+            service.check_pair(each)
+        check_rule(asked, [pane["method"] for pane in panes])
+        inspect = INSPECT if asked["temperature"] == 0 else 0
+        requests = [Request(inspect=inspect, **request_settings(asked | pane)) for pane in panes]
+        return service.compare_lines(pairs, requests, stop, progress, visitor=visitor)
 
-    triggers = [buttons[0].click, tab.settings["prompt"].submit, tab.go.change]
-    keep_address("compare", tab.settings, triggers)
-    wire_run(
-        page,
-        partial(in_view, view, lines),
-        triggers=triggers,
-        buttons=buttons,
-        inputs={"alone": alone, **tab.settings, **dict(zip(names, tab.pane_inputs, strict=True))},
-        view=view,
+    triggers = [buttons[0].click, prompt.submit, tab.go.change]
+    keep_address("compare", settings, triggers)
+    drop = wire_run(
+        page, partial(in_view, view, lines), triggers=triggers, buttons=buttons, inputs=settings, view=view
     )
+
+    def show(request: gr.Request, event: gr.SelectData) -> list[Any]:
+        drop(request)
+        return tab.show(str(event.index))
+
+    panes.select(show, None, tab.outputs, **QUIET)
+    keep_address("compare", settings, [view.select])
     return tab
 
 
-def _controls(service: Service) -> tuple[Compare, list[gr.Button], gr.Checkbox]:
-    """The tab's components, the buttons of the presets, and the checkbox for measuring each pane alone."""
-    with gr.Row(elem_id="compare-presets"):
-        presets = [gr.Button(preset.title, size="sm", scale=0) for preset in PRESETS]
-    with gr.Row():
-        with gr.Column(scale=3, min_width=320):
-            prompt = prompt_box(PREFIX, lines=2)
-            with gr.Row():
-                example_buttons(prompt)
-        with gr.Column(scale=2, min_width=320):
-            pair = pair_dropdown(PREFIX)
-            with gr.Accordion("Sampling, seed", open=False):
-                sampling = sampling_controls(service.limits, PREFIX, TOKENS)
-    start = PRESETS[0].panes
-    with gr.Row():
-        count = gr.Radio(list(PANES), value=len(start), label="Panes", elem_id="compare-count", scale=1)
-        alone = gr.Checkbox(
-            True,
-            label="Measure each alone too",
-            info="Then each pane runs again by itself, to measure its own speed.",
-            elem_id="compare-alone",
-            scale=3,
-        )
-    inputs: list[Any] = [count]
-    columns = []
-    with gr.Row():
-        for number, pane in enumerate(start, 1):
-            column, controls = pane_controls(number, pane, PREFIX)
-            columns.append(column)
-            inputs += controls
-    rule = rule_field(inputs[1 :: len(PANE)], PREFIX)
-    return (
-        Compare({"pair": pair, "prompt": prompt, "rule": rule} | sampling, inputs, columns, gr.State(0)),
-        presets,
-        alone,
-    )
+def _shelf() -> RecordedRuns | None:
+    """The recorded runs; None if they have no comparison that can be read."""
+    try:
+        shelf = read_recorded_runs()
+        shelf.load(shelf.comparisons[0].panes[0].run)
+    except (SpecvizError, IndexError):
+        return None
+    return shelf
 
 
-def _chosen(preset: Preset) -> list[Any]:
-    """Updates for a preset's panes, temperature and prompt."""
-    prompt = gr.skip() if preset.prompt is None else preset.prompt
-    return [*set_panes(preset.panes), preset.temperature, prompt]
+def _shows_rule(panes: list[dict[str, Any]]) -> gr.Column:
+    return gr.Column(visible=any(pane["method"] == OWN_RULE for pane in panes))
 
 
-def _requests(shared: dict[str, Any], count: float, *panes: Any) -> list[Request]:
-    """A request for each pane; `panes` has method, lenience and draft length of each."""
-    own = [dict(zip(PANE, panes[at:], strict=False)) for at in range(0, len(PANE) * int(count), len(PANE))]
-    return [Request(inspect=INSPECT, **request_settings({**shared, **each})) for each in own]
+def _available(service: Service) -> list[str]:
+    """Keys of the offered pairs that can be had now."""
+    missing = service.obstacles()
+    return [key for key in offered_pairs() if key not in missing]

@@ -1,83 +1,41 @@
-"""The panes of the tab Compare methods: one column of settings per pane, and presets."""
+"""Recorded comparisons as values of the tab Compare: the lines of their runs, and the settings that write them again."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-import gradio as gr
-from gradio.components import Component
-
-from specviz.app.components.lenience_track import lenience_value
-from specviz.app.controls import EXAMPLES, draft_length_dropdown, lenience_track, method_dropdown
-from specviz.app.link import PANES, Pane
-from specviz.app.settings import CONTROLS
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A set of panes that shows one effect, with the other settings that the effect needs."""
-
-    title: str
-    panes: tuple[Pane, ...]
-    temperature: float = CONTROLS["temperature"].default
-    prompt: str | None = None
+from specviz.analysis.recorded_runs import Comparison, RecordedRuns
+from specviz.app.components.compare_view import panes_value
+from specviz.app.link import Pane
+from specviz.app.running import error_line
+from specviz.app.tabs.generate import form_of
+from specviz.errors import TraceError
+from specviz.schema.settings import AUTO
+from specviz.schema.trace import Run
+from specviz.serving.limits import Limits
+from specviz.serving.lines import record, table_line, tagged
+from specviz.serving.offer import default_pair
 
 
-PRESETS = (
-    Preset(
-        "Lossless or not",
-        # Every pane is compared with the first. `verifier_only` comes last, because it uses its uniforms differently.
-        (Pane("speed", 0), Pane("speed", 0.5), Pane("cascade_tokenV3", 0), Pane("verifier_only", 0)),
-    ),
-    Preset(
-        "The three token rules",
-        (Pane("cascade_tokenV1", 0.3), Pane("cascade_tokenV2", 0.3), Pane("cascade_tokenV3", 0.3)),
-    ),
-    Preset(
-        "Confident drafter",
-        (Pane("cascade_chow", 0.5), Pane("cascade_diff", 0.1), Pane("cascade_opt", 0.3)),
-        prompt=EXAMPLES["Arithmetic"],
-    ),
-    Preset(
-        "Greedy check",
-        (
-            Pane("verifier_only", 0),
-            Pane("speed", 0),
-            Pane("cascade_chow", 0.5),
-            Pane("cascade_tokenV3", 0.5),
-        ),
-        temperature=0,
-    ),
-    Preset("Cost of caution", tuple(Pane("cascade_tokenV3", lenience) for lenience in (0.1, 0.5, 0.9))),
-)
-"""The presets; the page opens with the first."""
-
-PANE = ("method", "lenience", "draft_length")
-"""The settings of a pane, in the order of its controls."""
+def recorded_lines(shelf: RecordedRuns, told: Comparison) -> str:
+    """The lines of a recorded comparison for the view, or the line of an error."""
+    try:
+        runs = [shelf.load(pane.run) for pane in told.panes]
+    except TraceError as error:
+        return error_line(str(error))
+    lines = [record("recorded", key=told.key, machine=told.machine), record("compare", panes=len(runs))]
+    lines += [tagged(at, line) for at, run in enumerate(runs) for line in run.lines()]
+    quality, seconds = [pane.quality for pane in told.panes], [pane.seconds for pane in told.panes]
+    return "".join([*lines, table_line(runs, quality, seconds=seconds)])
 
 
-def pane_controls(number: int, pane: Pane, prefix: str) -> tuple[gr.Column, list[Component]]:
-    """The column and the controls of one pane, counted from 1. Their ids begin with `prefix`."""
-    with gr.Column(min_width=260, elem_classes="specviz-pane") as column:
-        name = f"{prefix}{number}-"
-        with gr.Row(elem_classes="specviz-pair"):
-            method = method_dropdown(pane.method, f"{name}method", label=f"Pane {number}: method")
-            draft_length = draft_length_dropdown(f"{name}draft-length")
-        lenience = lenience_track(method, f"{name}lenience", pane.lenience, prefix)
-    return column, [method, lenience, draft_length]
+def recorded_settings(shelf: RecordedRuns, told: Comparison, limits: Limits) -> dict[str, Any]:
+    """The settings of the tab that write a recorded comparison live, by the names of a `Request`, "pair" and "panes"."""
+    runs = [shelf.load(pane.run) for pane in told.panes]
+    shared = form_of(runs[0], limits)
+    pair = shared.get("pair", default_pair())
+    return shared | {"pair": pair, "panes": panes_value([_pane(run, pair) for run in runs])}
 
 
-def set_panes(panes: tuple[Pane, ...]) -> list[Any]:
-    """Updates for the number of panes, their settings and their columns."""
-    filled = [*panes, *(PRESETS[0].panes[len(panes) :])]
-    settings: list[Any] = []
-    for pane in filled:
-        lenience = lenience_value(pane.method, pane.lenience)
-        settings += [pane.method, lenience, pane.draft_length]
-    return [len(panes), *settings, *show_columns(len(panes))]
-
-
-def show_columns(count: int) -> list[gr.Column]:
-    """Updates that show the first `count` columns."""
-    return [gr.Column(visible=index < count) for index in range(PANES[-1])]
+def _pane(run: Run, shared: str) -> Pane:
+    return Pane(run.method, run.lenience, run.draft_length or AUTO, None if run.pair == shared else run.pair)

@@ -49,7 +49,7 @@ def tradeoff_tab(
     temperature.input(events.set_temperature, [showing, temperature], [view, card], **QUIET)
     back.click(events.show_recorded, showing, [view, temperature, back, card], **QUIET)
     view.select(events.choose, showing, card, **QUIET)
-    opened = [*compare.settings.values(), *compare.pane_outputs, tabs, compare.go]
+    opened = [*compare.outputs, tabs, compare.go]
     card.select(events.open_in_compare, [showing, compare.go], opened, **QUIET)
     wire_run(
         page,

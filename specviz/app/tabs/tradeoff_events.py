@@ -18,13 +18,13 @@ from specviz import __version__
 from specviz.analysis.sweep.folder import Recorded
 from specviz.analysis.sweep.grid import SweepGrid
 from specviz.analysis.sweep.results import Results
+from specviz.app.components.compare_view import panes_value
 from specviz.app.components.figure_view import figure_value
 from specviz.app.components.point_card import card_value
 from specviz.app.figures.tradeoff import figure
 from specviz.app.link import Pane, ranged
 from specviz.app.running import in_a_sentence
 from specviz.app.tabs.compare import Compare
-from specviz.app.tabs.panes import set_panes
 from specviz.app.tabs.tradeoff_controls import plan_of
 from specviz.app.tabs.tradeoff_words import Text, asked, card, finding, source, texts_of
 from specviz.core.methods import METHODS, OWN_RULE
@@ -137,14 +137,13 @@ class TradeoffEvents:
 
     def open_in_compare(self, now: Showing, starts: int, event: gr.SelectData) -> list[Any]:
         """Open a text of the card: Compare's settings and panes, the tab shown, and the number that starts its run."""
-        outputs = len(self._compare.settings) + len(self._compare.pane_outputs)
         sweep = self._sweep(now)
         index = event.index
         is_text = isinstance(index, int) and 0 <= index < len(now.texts)
         if sweep is None or not is_text or now.texts[index].item.raw:
-            return [gr.skip()] * (outputs + 2)
+            return [gr.skip()] * (len(self._compare.outputs) + 2)
         settings = in_compare(now.texts[index], sweep.results, now.temperature)
-        return [*settings, gr.Tabs(selected="compare"), starts + 1]
+        return [*self._compare.updates(settings), gr.Tabs(selected="compare"), starts + 1]
 
     # ---- a live sweep
 
@@ -194,8 +193,8 @@ def _progress_words(results: Results, plan: SweepGrid, state: str) -> str:
     return f"{'Done' if done >= planned else state}: {done} of {planned} texts."
 
 
-def in_compare(text: Text, results: Results, temperature: float) -> list[Any]:
-    """Updates for Compare's settings and panes: this text again, beside both models and lossless decoding."""
+def in_compare(text: Text, results: Results, temperature: float) -> dict[str, Any]:
+    """Compare's settings for this text again, beside both models and lossless decoding."""
     plan = results.plan
     rule = METHODS[OWN_RULE].expression  # a sweep uses the default rule
     settings: dict[str, Any] = {"pair": plan.pair, "prompt": text.item.prompt, "rule": rule}
@@ -203,4 +202,4 @@ def in_compare(text: Text, results: Results, temperature: float) -> list[Any]:
     settings |= {"temperature": temperature, "max_new_tokens": plan.max_new_tokens, "seed": text.seed}
     others = (Pane(name, 0.0, text.pane.draft_length) for name in ("verifier_only", "drafter_only", "speed"))
     panes = tuple(dict.fromkeys((text.pane, *others)))
-    return [*settings.values(), *set_panes(panes)]
+    return settings | {"panes": panes_value(panes)}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specviz.analysis.metrics import agreement, explain, first_divergence, name_of, speed_up, table, verdict
+from specviz.analysis.metrics import agreement, explain, first_divergence, headline, name_of, table, verdict
 from specviz.schema.trace import Run, parse_trace
 from tests.support.traces import end_entry, line, round_entry, run_entry, token_entry
 
@@ -132,31 +132,69 @@ def test_the_greedy_verdict_counts_what_agrees() -> None:
     assert agreement(other, own) == 2
 
 
-def test_speed_up_is_a_ratio_of_tokens_per_second() -> None:
-    slow = a_run(written("A"), written(" is"), method="verifier_only", seconds=2.0)
-    fast = a_run(kept("A"), kept(" is"), seconds=0.5)
-    assert speed_up(fast, slow) == pytest.approx(4.0)
-    assert speed_up(a_run(), slow) is None
-    assert speed_up(fast, a_run()) is None
+def test_the_table_tells_each_run_and_what_the_verifier_made_of_it() -> None:
+    own = a_run(written("A"), written(" was"), method="verifier_only", temperature=0.0)
+    chow = a_run(kept("A"), kept(" seen"), temperature=0.0)
+    first, second = table([own, chow], [-0.5, None])
+    assert (first["tokens"], first["acceptance_rate"], first["parts_at"], first["parting"]) == (
+        2,
+        None,
+        None,
+        None,
+    )
+    assert (first["quality"], second["quality"]) == (-0.5, None)
+    assert (second["acceptance_rate"], second["parts_at"]) == (1.0, 1)
+    assert (first["verdict"], second["verdict"]) == ("the verifier’s own text", "agrees for 1 of 2 tokens")
+    assert second["shares_coins"]
 
 
-def test_the_table_has_a_row_for_each_run_and_gaps_for_what_was_not_measured() -> None:
-    own = a_run(written("A"), written(" is"), method="verifier_only", temperature=0.0, seconds=2.0)
-    chow = a_run(kept("A"), kept(" was"), temperature=0.0, seconds=1.0)
-    first, second = table([own, chow], [None, None], None, [None, None])
-    assert (first["parts_at"], first["parting"], first["verdict"]) == (None, None, "the verifier’s own text")
-    assert (second["parts_at"], second["verdict"]) == (1, "agrees for 1 of 2 tokens")
-    assert second["batch_speed"] == pytest.approx(2.0)
-    assert second["alone_speed"] is second["speed_up"] is second["quality"] is second["strayed_at"] is None
-
-    alone = a_run(kept("A"), kept(" seen"), temperature=0.0, seconds=0.5)
-    first, second = table([own, chow], [own, alone], own, [-0.5, -2.0])
-    assert first["speed_up"] == pytest.approx(1.0)
-    assert second["speed_up"] == pytest.approx(4.0)
-    assert (first["strayed_at"], second["strayed_at"]) == (None, 1)
-    assert (first["quality"], second["quality"]) == (-0.5, -2.0)
-
-
-def test_above_temperature_zero_there_is_no_verdict() -> None:
+def test_above_temperature_zero_the_verifier_alone_has_no_verdict_and_other_coins() -> None:
     own = a_run(written("A"), method="verifier_only", temperature=1.0)
-    assert [row["verdict"] for row in table([own, own], [own, own], own, [None, None])] == [None, None]
+    rows = table([a_run(kept("A"), temperature=1.0), own])
+    assert [(row["verdict"], row["shares_coins"]) for row in rows] == [(None, True), (None, False)]
+
+
+LOSSLESS = {"method": "speed", "lenience": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        (
+            [
+                a_run(kept("A"), redone(" small", " bow"), temperature=0.0, **LOSSLESS),
+                a_run(kept("A"), kept(" bow"), temperature=0.0),
+                a_run(written("A"), written(" small"), temperature=0.0, method="verifier_only"),
+            ],
+            "Lossless and Verifier only write the same text, in 1 and 1 calls of the verifier. "
+            "Chow is the same until token 2; then it keeps ‘ bow’, not ‘ small’. ",
+        ),
+        (
+            [a_run(kept("A"), kept(" bow")), a_run(kept("A"), redone(" small", " bow"), lenience=0.0)],
+            "Same until token 2; then Chow (α 0) puts ‘ small’, not ‘ bow’. ",
+        ),
+        (
+            [a_run(redone("A", " bow"), **LOSSLESS), a_run(kept(" bow"))],
+            "The first token differs: Chow keeps ‘ bow’, not ‘A’. ",
+        ),
+        (
+            [a_run(kept("A"), **LOSSLESS), a_run(written(" was"), method="verifier_only")],
+            "Lossless has the distribution of Verifier only; it has the same words only at temperature 0.",
+        ),
+        (
+            [a_run(kept("A"), kept(" bow")), a_run(kept("A"), stop="eos", lenience=0.0)],
+            "Same until token 2; then Chow (α 0) ends. ",
+        ),
+        (
+            [a_run(kept("A"), drafter=each, **LOSSLESS) for each in ("small", "tiny")],
+            "Both panes write the same text, in 1 and 1 calls of the verifier. ",
+        ),
+        (
+            [a_run(kept(each), drafter=each, **LOSSLESS) for each in ("A", " bow")],
+            "The first token differs: Lossless ( bow) keeps ‘ bow’, not ‘A’. ",
+        ),
+    ],
+    ids=["lossless", "same method", "at once", "distribution", "ended", "all", "drafters"],
+)
+def test_the_headline_says_what_the_panes_show(runs: list[Run], said: str) -> None:
+    assert words(headline(runs)) == said

@@ -53,55 +53,40 @@ def panes_of(entries: list[dict[str, Any]], count: int) -> list[Run]:
 def test_every_pane_writes_what_it_writes_alone_and_the_table_says_so(
     pair: ModelPair, temperature: float
 ) -> None:
-    """Law 3: batch invariance."""
+    """Law 3: batch invariance, also where panes have engines of their own, whose runs come in turn."""
     asked = requests(*METHODS, temperature=temperature)
-    entries = parsed(compare(Engine(pair), asked, threading.Event()))
+    shared, own = Engine(pair), Engine(pair)
+    entries = parsed(compare([shared, own, shared, own], asked, threading.Event()))
     assert entries[0] == {"type": "compare", "panes": 4}
     runs = panes_of(entries, 4)
     alone = [Engine(pair).generate(request)[0] for request in asked]
     assert [run.token_ids for run in runs] == [run.token_ids for run in alone]
-    rows = [entry for entry in entries if entry["type"] == "table"][-1]["rows"]
-    assert [row["strayed_at"] for row in rows] == [None] * 4
+    first, last = (entry for entry in entries if entry["type"] == "table")
+    assert [row.pop("quality") for row in first["rows"]] == [None] * 4
     qualities = [mean_log_probability(pair, run.prompt_ids, run.token_ids) for run in runs]
-    assert [row["quality"] for row in rows] == pytest.approx(qualities)
-    assert all(row["alone_speed"] > 0 and row["speed_up"] > 0 and row["batch_speed"] > 0 for row in rows)
-    assert rows[0]["speed_up"] == 1
-    for row, known in zip(rows, table(runs, [None] * 4, None, [None] * 4), strict=True):
+    assert [row.pop("quality") for row in last["rows"]] == pytest.approx(qualities)
+    assert first == last
+    for row, known in zip(last["rows"], table(runs), strict=True):
         for name in ("tokens", "acceptance_rate", "verifier_calls", "parts_at", "verdict"):
             assert row[name] == known[name], name
     if temperature == 0:
-        assert rows[1]["verdict"] == "identical to the verifier’s own text"
+        assert last["rows"][1]["verdict"] == "identical to the verifier’s own text"
 
 
-def test_the_verifier_alone_is_measured_where_no_pane_is_it_and_once(pair: ModelPair) -> None:
-    entries = parsed(
-        compare(Engine(pair), requests("speed", "cascade_chow", temperature=0.0), threading.Event())
-    )
-    doing = [entry["text"] for entry in entries if entry["type"] == "doing"]
-    assert doing[1:] == ["Measuring the verifier alone", "Measuring pane 1 alone", "Measuring pane 2 alone"]
-    rows = entries[-1]["rows"]
-    assert all(row["speed_up"] > 0 and row["verdict"] for row in rows)
-    entries = parsed(compare(Engine(pair), requests("speed", "verifier_only"), threading.Event()))
-    doing = [entry["text"] for entry in entries if entry["type"] == "doing"]
-    assert doing[1:] == ["Measuring pane 2 alone", "Measuring pane 1 alone"]
-
-
-@pytest.mark.parametrize("before", ["start", "round", "doing"])
-def test_a_stop_ends_everything_and_keeps_what_was_measured(pair: ModelPair, before: str) -> None:
+@pytest.mark.parametrize("before", ["start", "round"])
+def test_a_stop_ends_all_engines_and_keeps_what_was_written(pair: ModelPair, before: str) -> None:
     stop, entries = threading.Event(), []
     if before == "start":
         stop.set()
-    for entry in map(
-        json.loads, filter(None, compare(Engine(pair), requests("speed", "cascade_chow"), stop))
-    ):
+    lines = compare([Engine(pair), Engine(pair)], requests("speed", "cascade_chow"), stop)
+    for entry in map(json.loads, filter(None, lines)):
         entries.append(entry)
         if entry["type"] == before:
             stop.set()
     runs = panes_of(entries, 2)
-    assert [run.stop_reason == "cancelled" for run in runs] == [before != "doing"] * 2
-    rows = entries[-1]["rows"] if entries[-1]["type"] == "table" else entries[-2]["rows"]
-    assert [row["tokens"] for row in rows] == [len(run.tokens) for run in runs]
-    assert all(row["alone_speed"] is None for row in rows)
+    assert [run.stop_reason for run in runs] == ["cancelled"] * 2
+    (told,) = (entry for entry in entries if entry["type"] == "table")
+    assert [row["tokens"] for row in told["rows"]] == [len(run.tokens) for run in runs]
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
@@ -130,7 +115,7 @@ def test_scoring_that_runs_out_of_memory_is_one_sentence(
 
     monkeypatch.setattr("specviz.serving.comparison.mean_log_probability", full)
     with pytest.raises(EngineError, match="Memory ran out"):
-        parsed(compare(Engine(pair), requests("speed", "verifier_only"), threading.Event()))
+        parsed(compare([Engine(pair)] * 2, requests("speed", "verifier_only"), threading.Event()))
 
 
 def test_first_rounds_ask_to_be_shown_at_once_and_positions_stop_with_the_first_run(pair: ModelPair) -> None:

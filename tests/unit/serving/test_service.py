@@ -195,7 +195,7 @@ def test_requests_beyond_a_limit_are_refused_before_anything_loads(
     with pytest.raises(RequestError, match=sentence):
         texts(service, FIRST, request_)
     with pytest.raises(RequestError, match="5 texts were asked for side by side"):
-        list(service.compare_lines(FIRST, [ask()] * 5, threading.Event()))
+        list(service.compare_lines([FIRST] * 5, [ask()] * 5, threading.Event()))
     with pytest.raises(PairError, match="no model pair of that name"):
         texts(service, "../../etc/passwd")
     assert loads.keys == service.status() == []
@@ -255,7 +255,7 @@ class Unloaded(Service):
 service, request, stop = Unloaded(), Request("A prompt"), threading.Event()
 for ask in (
     lambda: service.lines("embedded", request, stop),
-    lambda: service.compare_lines("embedded", [request] * 2, stop),
+    lambda: service.compare_lines(["embedded"] * 2, [request] * 2, stop),
     lambda: service.sweep("embedded", None, stop),
 ):
     try:

@@ -88,7 +88,7 @@ def test_a_service_writes_the_text_of_its_pair(monkeypatch: pytest.MonkeyPatch, 
     expected = pair.generate("The quick brown fox", seed=3, max_new_tokens=12)
     assert isinstance(expected, Run)
     assert parse_trace(service.lines("embedded", request, stop)).token_ids == expected.token_ids
-    lines = [line for line in service.compare_lines("embedded", [request, request], stop) if line]
+    lines = [line for line in service.compare_lines(["embedded"] * 2, [request, request], stop) if line]
     for pane in (0, 1):
         of_pane = [line for line in lines if json.loads(line).get("pane") == pane]
         assert parse_trace(of_pane).token_ids == expected.token_ids
@@ -202,7 +202,7 @@ zerogpu_service._held["embedded"] = pair
 service = zerogpu_service.ZeroGpuService()
 stop = threading.Event()
 lines = list(service.lines("embedded", request, stop))
-compared = service.compare_lines("embedded", [request, request], stop)
+compared = service.compare_lines(["embedded"] * 2, [request, request], stop)
 panes = [json.loads(line) for line in compared if line]
 rounds, ends = 0, []
 for event in service.events("embedded", [Request(prompt="The quick", seed=3, max_new_tokens=400)], stop):

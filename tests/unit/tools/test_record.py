@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from specviz import __main__ as shell
-from specviz.analysis.recorded_runs import FOLDER, INSPECTED, RACERS, Race, branch_file, read_recorded_runs
+from specviz.analysis.recorded_runs import (
+    FOLDER,
+    INSPECTED,
+    RACERS,
+    Comparison,
+    Race,
+    RecordedPane,
+    branch_file,
+    read_recorded_runs,
+)
 from specviz.analysis.sweep.grid import LENIENCES
 from specviz.engine.engine import Engine
 from specviz.errors import EngineError, TraceError
@@ -18,11 +27,11 @@ from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 from specviz.tools import record as recording
 from specviz.tools.race import RacePlan, record_race
-from specviz.tools.record import LESSON_RECORDINGS, RECORDINGS
+from specviz.tools.record import COMPARED, COMPARISONS, LESSON_RECORDINGS, RECORDINGS
 from tests.support.tiny import tiny_pair
 
 KEYS = [INSPECTED, *RECORDINGS]
-FILES = {*KEYS, *RACERS, *LESSON_RECORDINGS}
+FILES = {*KEYS, *RACERS, *LESSON_RECORDINGS, *COMPARED}
 
 
 @pytest.fixture
@@ -36,6 +45,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelPair:
     monkeypatch.setattr(recording, "_serve", serve)
     short = RacePlan(prompts=("Once", "Twice"), draft_lengths=(2, 4), repetitions=2, tokens=8)
     monkeypatch.setattr(recording, "RacePlan", lambda: short)
+    monkeypatch.setattr(recording, "_REPETITIONS", 1)
     monkeypatch.setattr("specviz.models.loading.load_pair", lambda *_, **__: pair)
     return pair
 
@@ -60,6 +70,37 @@ def test_every_recorded_run_is_small_and_as_requested() -> None:
         assert run.tokens
         assert run.pair == recorded.pair
         assert (FOLDER / f"{key}.jsonl").stat().st_size <= 150_000
+
+
+def test_recorded_comparisons_are_small_and_differ_only_in_what_they_compare() -> None:
+    recorded = read_recorded_runs()
+    assert [each.key for each in recorded.comparisons][: len(COMPARISONS)] == list(COMPARISONS)
+    for told in recorded.comparisons:
+        runs = [recorded.load(pane.run) for pane in told.panes]
+        assert 2 <= len(runs) <= 4
+        shared = {(run.prompt, run.temperature, run.seed, run.max_new_tokens, run.verifier) for run in runs}
+        assert len(shared) == 1, told.key
+        assert len({(run.method, run.lenience, run.pair) for run in runs}) == len(runs), told.key
+        assert all(pane.quality is not None for pane in told.panes)
+        assert sum((FOLDER / f"{pane.run}.jsonl").stat().st_size for pane in told.panes) < 120_000
+    for key, (pair, request) in COMPARED.items():
+        run = recorded.load(key)
+        for name in ("method", "lenience", "draft_length", "temperature", "seed", "prompt", "inspect"):
+            assert getattr(run, name) == getattr(request, name), (key, name)
+        assert (run.pair, run.alternatives) == (pair, [])
+
+
+def test_a_comparison_of_another_pair_outlives_a_new_recording(
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It needs only its files and its entry."""
+    shelf = read_recorded_runs()
+    other = Comparison("other", "Another pair", (RecordedPane("lossless"), RecordedPane("token-rule")))
+    monkeypatch.setattr(recording, "read_recorded_runs", lambda _: replace(shelf, comparisons=(other,)))
+    comparisons, runs = recording.record_comparisons(pair)
+    assert [each.key for each in comparisons] == [*COMPARISONS, "other"]
+    assert set(runs) == {*COMPARED, "lossless", "token-rule"}
+    assert runs["lossless"].token_ids == shelf.load("lossless").token_ids
 
 
 def test_branches_continue_a_recorded_run_at_other_leniences() -> None:
@@ -117,6 +158,8 @@ def test_the_command_records_all_of_them(
     assert recorded.race == Race(prompts=2, draft_lengths=2, repetitions=2)
     assert recorded.load(RACERS[0]).token_ids == recorded.load(RACERS[1]).token_ids
     assert recorded.lessons == tuple(LESSON_RECORDINGS)
+    assert [each.key for each in recorded.comparisons] == list(COMPARISONS)
+    assert all(pane.seconds and pane.quality for each in recorded.comparisons for pane in each.panes)
     for key, request in (RECORDINGS | LESSON_RECORDINGS).items():
         run = recorded.load(key)
         assert (run.method, run.pair) == (request.method, pair.key)

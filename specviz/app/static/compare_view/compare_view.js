@@ -1,231 +1,411 @@
 /**
- * Several runs side by side: one trace view a pane, the tokens at which their texts diverge, and one table.
+ * Several runs side by side: a pane each, with its settings in its head, the tokens at which texts part, and why.
  *
  * Draws the lines of `specviz/serving/comparison.py` and computes no figure. All text in them is untrusted, so nodes
- * are only ever built from text, never from markup.
+ * are only ever built from text, never from markup. A recorded comparison replays: each step is one call of the verifier in every pane.
  *
- * createCompareView(root, {methods, sources}) -> {update(value)}
+ * createCompareView(root, {methods, first, pairs, sweep, around, onShown}) -> {update(value), refresh()}
  *   root      the element holding compare_view.html
- *   methods, sources   as for createTraceView
- *   update    takes all lines so far: what they add to the last ones is drawn, anything else starts anew
+ *   methods, first   as for createHead
+ *   pairs     titles of pairs, by key
+ *   sweep     the measured scales of lenience, see lenience_track/scale.js
+ *   around    () -> what all panes share: the settings of the form, and as "offered" the keys of the pairs that can be had
+ *   onShown   called when a recorded comparison is shown that a visitor asked for
+ *   update    takes all lines so far: what they add to the last ones is drawn. Others start anew, with their line "compare": until
+ *             then the comparison before stays. "" shows panes that have not run
+ *   refresh   something of `around` has changed
  */
 
-import { DASH, el, finite, list, quoted, signed, string, waitingWords } from "../shared/dom.js";
+import { scaleOf } from "../lenience_track/scale.js";
+import { attributes, el, finite, list, nameOf, string, waitingWords } from "../shared/dom.js";
 import { methodMark } from "../shared/method_mark.js";
 import { followTheme } from "../shared/theme.js";
 import { createReader } from "../trace_view/reader.js";
-import { createTraceView } from "../trace_view/trace_view.js";
+import { createText } from "../trace_view/text.js";
+import { chosen } from "./chosen.js";
+import { drawCalls, tableNodes } from "./figures.js";
+import { createHead, paneName } from "./pane_head.js";
+import { alike, verdictNodes } from "./verdicts.js";
 
-const MOST_PANES = 4;
-const percent = (value) => (Number.isFinite(value) ? Math.round(100 * value) + "%" : DASH);
-const fixed = (places, unit = "") => (value) =>
-  Number.isFinite(value) ? signed(value, Math.abs(value).toFixed(places)) + unit : DASH;
-
-/** The table's columns: heading, key in a row, how the value is written, what it means. */
-const COLUMNS = [
-  ["tokens", "tokens", fixed(0), "Tokens emitted."],
-  ["acceptance", "acceptance_rate", percent, "Accepted proposals out of the proposals that were examined."],
-  ["tokens per verifier call", "block_efficiency", fixed(2), "Tokens written, divided by the rounds; each round is one call of the verifier."],
-  ["verifier calls", "verifier_calls", fixed(0), "Forward passes of the verifier, without reading the prompt."],
-  ["tokens/s in batch", "batch_speed", fixed(1), "Tokens of the pane divided by its time, while all panes run together."],
-  ["tokens/s alone", "alone_speed", fixed(1), "The same run by itself."],
-  ["speed-up", "speed_up", fixed(2, "×"), "Tokens/s of the pane alone, divided by those of Verifier only alone."],
-  ["verifier log-likelihood", "quality", fixed(2), "Of a token, on average, at temperature 1; nearer to 0 is likelier."],
-];
+const LEAST = 2;
+const MOST = 4;
+const STEP = 110; // ms of a call of the verifier in a replay
+const NOT_RUN = "Not run yet: press Run.";
+const SHARED = "All panes share the prompt, the seed and the coins: where their texts part, a rule parted them.";
 
 /** The settings that all panes share, by their names in a run's entry: what is said of each. */
-const SHARED = [["temperature", "temperature"], ["top_k", "top-k"], ["top_p", "top-p"], ["min_p", "min-p"],
+const SETTINGS = [["temperature", "temperature"], ["top_k", "top-k"], ["top_p", "top-p"], ["min_p", "min-p"],
   ["repetition_penalty", "repetition penalty"], ["seed", "seed"]];
 const OFF = { top_k: 0, top_p: 1, min_p: 0, repetition_penalty: 1 };
-const MOST_OF_A_PROMPT = 90;
 
-/** What the panes were made with, as nodes: a result stays when the controls move on. */
-function madeWith(run) {
-  const set = SHARED.filter(([key]) => Number.isFinite(run[key]) && run[key] !== OFF[key]).map(([key, name]) => name + " " + run[key]);
-  const prompt = string(run.prompt).replace(/\s+/g, " ").trim();
-  const models = string(run.drafter) + " → " + string(run.verifier);
-  const tokens = Number.isFinite(run.max_new_tokens) ? ["up to " + run.max_new_tokens + " tokens"] : [];
-  const short = prompt.length > MOST_OF_A_PROMPT ? prompt.slice(0, MOST_OF_A_PROMPT).trimEnd() + "…" : prompt;
-  return [el("q", "", short), " · " + [models, ...set, ...tokens].join(" · ")];
+/** What the panes were made with; the prompt stands where it is written. */
+function madeWith(runs) {
+  const [run] = runs;
+  const set = SETTINGS.filter(([key]) => Number.isFinite(run[key]) && run[key] !== OFF[key]).map(([key, name]) => name + " " + run[key]);
+  const drafters = [...new Set(runs.map((one) => string(one.drafter)))].join(", ");
+  const most = Number.isFinite(run.max_new_tokens) ? ["up to " + run.max_new_tokens + " tokens"] : [];
+  return [[drafters + " → " + string(run.verifier), ...set, ...most].join(" · ")];
 }
 
-/** A pane's trace, for saving. */
-const linesOf = (entries) => entries.map((entry) => JSON.stringify(entry) + "\n").join("");
+/** Whether the form asks for another run than this in what all panes share. What it has not told is as it was. */
+function differs(run, form) {
+  const penalty = string(form.repetition_penalty).trim();
+  return ["prompt", "temperature", "top_k", "top_p", "min_p", "seed", "max_new_tokens"].some((name) => name in form && form[name] !== run[name])
+    || (penalty !== "" && Number(penalty) !== finite(run.repetition_penalty, 1));
+}
 
+/** A token as a word of a sentence: white space is shown only where there is nothing else. */
+const word = (token) => el("bdi", "sc-word", string(token?.label || token?.text).trim() || nameOf(token));
 /** A sentence of words and tokens, as nodes. */
-const sentence = (parts) => list(parts).map((part) => (typeof part === "string" ? part : quoted(part)));
+const sentence = (parts) => list(parts).map((part) => (typeof part === "string" ? part : word(part)));
 
-function createCompareView(root, { methods = {}, sources = null } = {}) {
+function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep = null, around, onShown = () => {} }) {
   const host = root.matches(".specviz-compare") ? root : root.querySelector(".specviz-compare");
   const find = (selector) => host.querySelector(selector);
-  const grid = find(".sc-panes");
-  const blank = find("template").content;
+  const [grid, tabs, says, failure, verdicts, more] = [".sc-panes", ".sc-tabs", ".sc-says", ".sv-failure", ".sc-verdicts", ".sc-more"].map(find);
+  const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const read = createReader();
-  let panes, rows;
-  let pairing = false; // whether a pin is just being repeated in another pane
+  let panes = [];
+  let rows = [];
+  let told = null; // the line of a recorded comparison
+  let pinning = false; // whether a pin is just being repeated in another pane
+  let steps = []; // rounds that a replay has not come to
+  let timer = 0;
 
-  function reset() {
-    panes = [];
-    rows = [];
-    grid.replaceChildren();
-    find(".sc-failure").hidden = true;
-    find(".sc-doing").textContent = find(".sc-waiting").textContent = "";
-  }
+  // ---- lines
 
   function update(value) {
     const { anew, entries } = read(string(value));
-    if (anew) reset();
-    for (const entry of entries) if (entry) show(entry);
-    for (const pane of panes) pane.view.take(pane.fresh.splice(0), () => linesOf(pane.entries));
-    if (rows.length > 0) mark();
-    else if (panes.some((pane) => pane.name)) write(panes.map((pane) => ({ name: pane.name })));
-    find(".sc-common").hidden = panes.length === 0;
-    find(".sc-empty").hidden = panes.length > 0 || !find(".sc-failure").hidden;
-    find(".sc-results").hidden = !panes.some((pane) => pane.name);
+    if (string(value) === "") return blank();
+    if (anew) told = null;
+    for (const entry of entries) if (entry) take(entry);
+    for (const pane of panes) pane.text.flush();
+    refresh();
   }
 
-  function show({ pane, ...entry }) {
-    if (panes[pane]) add(panes[pane], entry);
-    else if (entry.type === "compare") open(Math.min(finite(entry.panes), MOST_PANES));
-    else if (entry.type === "waiting") find(".sc-waiting").textContent = "Now " + waitingWords(entry.queue_position) + " …";
-    else if (entry.type === "said") find(".sc-doing").textContent = string(entry.text);
-    else if (entry.type === "doing") find(".sc-doing").textContent = string(entry.text) + " …";
-    else if (entry.type === "table") draw(list(entry.rows));
+  function take({ pane: at, ...entry }) {
+    if (Number.isInteger(at)) {
+      if (panes[at]) add(panes[at], entry);
+    } else if (entry.type === "recorded") told = entry;
+    else if (entry.type === "compare") open(Math.min(finite(entry.panes), MOST));
+    else if (entry.type === "waiting") say("Now " + waitingWords(entry.queue_position) + " …");
+    else if (entry.type === "table") conclude(entry);
     else if (entry.type === "error") fail(entry);
+  }
+
+  function open(count) {
+    halt();
+    rows = [];
+    fail({ message: "" });
+    say(told ? "" : SHARED);
+    setPanes(count);
+    for (const pane of panes) clear(pane);
+    chosen.show(told ? string(told.key) : null);
+    if (told) onShown();
+  }
+
+  function blank() {
+    halt();
+    [rows, told] = [[], null];
+    chosen.show(null);
+    say(NOT_RUN);
+    for (const pane of panes) clear(pane);
+    refresh();
+  }
+
+  function clear(pane) {
+    pane.text.reset();
+    [pane.run, pane.calls, pane.name, pane.marked] = [null, 0, "", false];
+    verdicts.hidden = true;
+  }
+
+  function add(pane, entry) {
+    if (entry.type === "run") pane.run = entry;
+    else if (entry.type === "round") {
+      if (told) pane.waiting.push(entry);
+      else write(pane, entry);
+    } else if (entry.type === "end" && !told) pane.text.end(string(entry.tail));
+  }
+
+  function write(pane, round) {
+    pane.text.add(round);
+    if (pane.run?.method !== "drafter_only") pane.calls += 1;
+  }
+
+  function conclude({ rows: fresh, says: parts }) {
+    rows = list(fresh).map((row) => ({ ...row, milliseconds: 1000 * row.seconds || null }));
+    say(...sentence(parts));
+    if (told) replay();
+    else mark();
+  }
+
+  function say(...words) {
+    says.replaceChildren(...words);
+  }
+
+  /** What went wrong, above what is shown, which stays. */
+  function fail({ message }) {
+    failure.textContent = string(message);
+    failure.hidden = failure.textContent === "";
+    document.querySelector("#compare-prompt textarea")?.setAttribute("aria-invalid", String(/prompt/i.test(failure.textContent)));
+  }
+
+  // ---- the replay: one call of the verifier a step, in every pane
+
+  function replay() {
+    const length = Math.max(0, ...panes.map((pane) => pane.waiting.length));
+    steps = Array.from({ length }, (_, at) => panes.map((pane) => pane.waiting[at] ?? null));
+    for (const pane of panes) pane.waiting = [];
+    if (calm.matches) return finish();
+    host.dataset.replays = "";
+    step();
+  }
+
+  function step() {
+    const due = steps.shift() ?? [];
+    due.forEach((round, at) => round && write(panes[at], round));
+    for (const pane of panes) pane.text.flush();
+    drawBars();
+    if (steps.length === 0) return finish();
+    timer = setTimeout(whenSeen, STEP);
+  }
+
+  /** A replay waits while nobody can see it. */
+  function whenSeen() {
+    if (!host.isConnected) return;
+    if (host.offsetParent === null || document.hidden) timer = setTimeout(whenSeen, STEP);
+    else step();
+  }
+
+  function finish() {
+    for (const due of steps.splice(0)) due.forEach((round, at) => round && write(panes[at], round));
+    delete host.dataset.replays;
+    for (const pane of panes) {
+      pane.text.flush();
+      pane.text.rest();
+    }
+    mark();
+    refresh();
+  }
+
+  function halt() {
+    clearTimeout(timer);
+    steps = [];
+    delete host.dataset.replays;
   }
 
   // ---- panes
 
-  function open(count) {
-    find(".sc-waiting").textContent = "";
-    for (let at = 0; at < count; at += 1) {
-      const title = el("h3", "sc-title", "Pane " + (at + 1));
-      const note = el("p", "sc-note");
-      const node = el("section", "sc-pane", title, note, blank.cloneNode(true));
-      node.dataset.pane = String(at);
-      grid.append(node);
-      hideDrafts(node);
-      const pane = { node, title, note, entries: [], fresh: [], done: false, marked: null, method: "", name: "" };
-      pane.view = createTraceView(node, { methods, sources, latest: false, onSelect: (index) => follow(at, index) });
-      panes.push(pane);
-    }
+  function setPanes(count) {
+    while (panes.length > count) dropPane(panes.length - 1);
+    while (panes.length < count) addPane();
   }
 
-  function hideDrafts(node) {
-    node.querySelector(".specviz").classList.toggle("sv-show-drafts", find('[data-show="drafts"]').checked);
+  function addPane() {
+    const pane = { run: null, calls: 0, waiting: [], name: "", marked: false };
+    const place = () => panes.indexOf(pane);
+    const change = (next) => chosen.set(chosen.panes().map((one, at) => (at === place() ? next : one)), "input");
+    pane.head = createHead({
+      methods, first,
+      pairs: () => ({ titles: pairs, offered: list(around().offered), shared: around().pair }),
+      scale: (one) => scaleOf(sweep, { method: one.method, pair: one.pair ?? around().pair, temperature: around().temperature, range: methods[one.method].range }),
+      onChange: change,
+      onAdd: () => grow(place()),
+      onRemove: () => shrink(place()),
+    });
+    pane.stale = el("span", "sc-stale", "not run yet");
+    pane.bars = [el("p", "sc-calls"), el("span", "sc-calls")];
+    pane.jump = attributes(el("button", "sv-button sc-jump"), { type: "button" });
+    pane.jump.addEventListener("click", () => pane.text.pin(rows[place()].parts_at));
+    const box = attributes(el("div", "sv-text"), { role: "listbox", "data-testid": "text", dir: "auto" });
+    pane.box = box;
+    pane.node = el("section", "sc-pane", el("header", "sc-head", pane.head.name, pane.stale, pane.bars[0], pane.jump), box, pane.head.panel);
+    pane.text = createText(box, {
+      latest: false,
+      onShow: () => {},
+      onPin: (index) => index === null && !pinning && unpin(),
+      onSelect: (index) => explain(place(), index),
+    });
+    pane.text.reset();
+    pane.tab = attributes(el("button", "sc-tab", el("b", ""), pane.bars[1]), { type: "button" });
+    pane.tab.addEventListener("click", () => grid.scrollTo({ left: pane.node.offsetLeft - grid.offsetLeft, behavior: calm.matches ? "auto" : "smooth" }));
+    panes.push(pane);
+    grid.append(pane.node);
+    tabs.append(pane.tab);
   }
 
-  function add(pane, entry) {
-    pane.entries.push(entry);
-    pane.fresh.push(entry);
-    pane.done ||= entry.type === "end";
-    if (entry.type !== "run") return;
-    const method = Object.hasOwn(methods, entry.method) ? methods[entry.method] : {};
-    const drafts = entry.method !== "verifier_only";
-    const leans = !string(entry.method).endsWith("_only");
-    const length = entry.draft_length === null ? "auto" : finite(entry.draft_length);
-    const settings = [leans && "α = " + finite(entry.lenience), drafts && "K = " + length];
-    const title = string(method.title) || string(entry.method);
-    const words = panes.indexOf(pane) + 1 + " · " + title;
-    pane.method = entry.method;
-    pane.name = leans ? title + " (α = " + finite(entry.lenience) + ")" : title;
-    if (pane === panes[0]) find(".sc-made").replaceChildren(...madeWith(entry));
-    pane.title.replaceChildren(panes.indexOf(pane) + 1 + " · ", methodMark(entry.method, methods) ?? "", title + " ", el("small", "", settings.filter(Boolean).join(" · ")));
-    pane.node.setAttribute("aria-label", "Pane " + words);
+  function dropPane(at) {
+    const [pane] = panes.splice(at, 1);
+    pane.node.remove();
+    pane.tab.remove();
   }
 
-  /** A run broke off: the sentence once, above all panes. */
-  function fail(entry) {
-    find(".sc-failure").hidden = false;
-    find(".sc-failure").textContent = string(entry.message);
-    find(".sc-doing").textContent = "";
-    for (const pane of panes.filter((one) => !one.done)) add(pane, { type: "error", message: "" });
+  /** One more pane beside pane `at`, with the same settings. */
+  function grow(at) {
+    const all = chosen.panes();
+    chosen.set([...all, { ...all[at] }], "input");
+    panes.at(-1)?.head.name.focus();
   }
 
-  // ---- where the texts diverge
+  function shrink(at) {
+    forgetMarks();
+    dropPane(at);
+    chosen.set(chosen.panes().filter((_, place) => place !== at), "input");
+    panes[Math.min(at, panes.length - 1)]?.head.name.focus();
+  }
 
-  /** Mark the tokens, once each: the nodes are new in every run. */
+  /** Without one of them, the panes are another comparison. */
+  function forgetMarks() {
+    for (const node of host.querySelectorAll("[data-badge]")) delete node.dataset.badge;
+    [rows, told] = [[], null];
+    verdicts.hidden = true;
+    chosen.show(null);
+    say("Press Run to compare these panes.");
+  }
+
+  /** Whether a pane shows another run than its head says. */
+  function isStale(pane, at) {
+    const [wanted, run] = [chosen.panes()[at], pane.run];
+    if (!wanted || !run) return false;
+    const pair = wanted.pair ?? around().pair;
+    return differs(run, around()) || wanted.method !== run.method || wanted.lenience !== run.lenience || (Boolean(run.pair) && pair !== run.pair);
+  }
+
+  /** Everything around the texts. */
+  function refresh() {
+    const wanted = chosen.panes();
+    const runs = panes.map((pane) => pane.run);
+    const differ = new Set(wanted.map(({ pair }) => pair)).size > 1;
+    host.style.setProperty("--panes", String(panes.length));
+    panes.forEach((pane, at) => {
+      const settings = wanted[at] ?? runs[at] ?? { method: "speed", lenience: 0, pair: null };
+      const run = pane.run;
+      const key = settings.pair ?? around().pair;
+      const note = differ && settings.method !== "verifier_only" ? string(pairs[key]) || key : "";
+      pane.head.show(settings, { number: at + 1, note, canAdd: panes.length < MOST, canRemove: panes.length > LEAST });
+      pane.name = run ? paneName(run, methods) + (note && " · " + note) : paneName(settings, methods);
+      pane.node.dataset.pane = String(at);
+      pane.node.setAttribute("aria-label", "Pane " + (at + 1) + ": " + pane.name);
+      pane.box.setAttribute("aria-label", "Text of pane " + (at + 1) + ", token by token");
+      pane.box.dataset.empty = run ? "" : NOT_RUN;
+      pane.stale.hidden = !isStale(pane, at);
+      pane.jump.hidden = !isMarked(rows[at], at) || !pane.marked;
+      if (!pane.jump.hidden) pane.jump.textContent = "≠ " + (rows[at].parts_at + 1);
+      pane.jump.setAttribute("aria-label", "Show where pane " + (at + 1) + " parts from pane 1");
+      pane.tab.firstChild.textContent = String(at + 1);
+      pane.tab.setAttribute("aria-label", "Show pane " + (at + 1) + ": " + pane.name);
+    });
+    drawBars();
+    seen();
+    const made = runs.filter(Boolean);
+    find(".sc-made").replaceChildren(...(made.length ? madeWith(made) : []));
+    more.hidden = made.length === 0;
+    const shown = rows.length ? rows : panes.map(() => ({}));
+    find(".sc-table").replaceChildren(...tableNodes(shown, (at) => [at + 1 + " · ", methodMark(panes[at]?.run?.method, methods) ?? "", panes[at]?.name ?? ""], parting));
+  }
+
+  function drawBars() {
+    const most = Math.max(1, ...panes.map((pane, at) => Math.max(pane.calls, finite(rows[at]?.verifier_calls))));
+    panes.forEach((pane, at) => {
+      for (const node of pane.bars) drawCalls(node, pane.calls, most, steps.length ? NaN : rows[at]?.milliseconds);
+      pane.bars[0].hidden = !pane.run;
+    });
+  }
+
+  // ---- where texts part, and why
+
+  const isMarked = (row, at) => at > 0 && row?.shares_coins !== false && Number.isInteger(row?.parts_at);
+
   function mark() {
     rows.forEach((row, at) => {
       const pane = panes[at];
-      if (!pane || !Number.isInteger(row.parts_at) || pane.marked === row.parts_at) return;
-      pane.marked = row.parts_at;
+      if (!pane || pane.marked || !isMarked(row, at)) return;
+      pane.marked = true;
       const words = "here the texts of pane 1 and pane " + (at + 1) + " part";
-      pane.view.mark(row.parts_at, "≠1", words);
-      panes[0].view.mark(row.parts_at, "≠" + (at + 1), words);
-      pane.note.replaceChildren(parting(at, row), ": ", ...sentence(row.parting));
+      pane.text.mark(row.parts_at, panes.length > LEAST ? "≠1" : "≠", words);
+      panes[0].text.mark(row.parts_at, panes.length > LEAST ? "≠" + (at + 1) : "≠", words);
     });
   }
 
-  /** The button that shows where a pane diverges from the first one. */
   function parting(at, row) {
-    const button = el("button", "sc-parting", "≠ token " + (row.parts_at + 1));
-    button.type = "button";
-    button.title = "Show where the texts of pane 1 and pane " + (at + 1) + " part";
-    button.addEventListener("click", () => {
-      panes[at].node.scrollIntoView({ block: "nearest" });
-      panes[at].view.pin(row.parts_at);
-    });
-    return button;
+    if (at === 0 || row.tokens === undefined) return "–";
+    if (row.shares_coins === false) return "other draws";
+    if (!Number.isInteger(row.parts_at)) return "same text";
+    return el("span", "", "token " + (row.parts_at + 1) + ": ", ...sentence(row.parting));
   }
 
-  /** A pin on a token where two texts diverge is repeated in the other one. */
-  function follow(at, index) {
-    if (pairing) return;
-    const others = rows.flatMap((row, other) => (other > 0 && row.parts_at === index ? [other] : []));
-    const partners = at === 0 ? others : others.includes(at) ? [0] : [];
-    pairing = true;
-    for (const partner of partners) panes[partner].view.pin(index);
-    pairing = false;
+  /** A token was chosen: the verdicts on it in all panes, in each of which it is pinned. */
+  function explain(at, index) {
+    if (pinning) return;
+    pinning = true;
+    for (const [place, pane] of panes.entries()) {
+      if (place === at) continue;
+      if (alike(panes, at, index).includes(place) && pane.text.items()[index]) pane.text.pin(index);
+      else if (pane.text.pinned() !== null) pane.text.clear();
+    }
+    verdicts.querySelector(".sc-columns").replaceChildren(...verdictNodes(panes, at, index, methods));
+    verdicts.hidden = false;
+    for (const pane of panes) reveal(pane);
+    pinning = false;
   }
 
-  // ---- the table
-
-  function draw(fresh) {
-    rows = fresh.filter((row) => row !== null && typeof row === "object");
-    find(".sc-doing").textContent = "";
-    write(rows);
+  /** Scroll a text, and only it, until its pinned token is in sight. */
+  function reveal({ box, text }) {
+    const spot = text.items()[text.pinned()]?.node.getBoundingClientRect();
+    const frame = box.getBoundingClientRect();
+    if (spot && spot.bottom > frame.bottom) box.scrollTop += spot.bottom - frame.bottom + 12;
+    else if (spot && spot.top < frame.top) box.scrollTop -= frame.top - spot.top + 12;
   }
 
-  /** The table of these rows; before there are figures, of the panes' names alone, so that nothing moves when they come. */
-  function write(rows) {
-    const greedy = rows.some((row) => string(row.verdict) !== "");
-    const heading = (name, title) => {
-      const cell = el("th", "", name);
-      cell.scope = "col";
-      if (title) cell.title = title;
-      return cell;
-    };
-    const head = el("tr", "", heading("pane"), ...COLUMNS.map(([name, , , title]) => heading(name, title)),
-      heading("leaves pane 1", "The first token at which the pane’s text differs from that of pane 1."),
-      greedy && heading("greedy text"));
-    find(".sc-table").replaceChildren(el("thead", "", head), el("tbody", "", ...rows.map((row, at) => line(row, at, greedy))));
-    const strayed = rows.flatMap((row, at) => (Number.isInteger(row.strayed_at) ? [[at + 1, row.strayed_at + 1]] : []));
-    find(".sc-notes").textContent = strayed.map(([pane, token]) => "Alone, pane " + pane +
-      " wrote another text from token " + token + " on: a coin fell within the rounding of a forward pass.").join(" ");
+  function unpin() {
+    pinning = true;
+    for (const pane of panes) if (pane.text.pinned() !== null) pane.text.clear();
+    verdicts.hidden = true;
+    pinning = false;
   }
 
-  function line(row, at, greedy) {
-    const name = el("th", "", at + 1 + " · ", methodMark(panes[at]?.method, methods), string(row.name));
-    name.scope = "row";
-    const parts = at === 0 || row.tokens === undefined ? DASH : Number.isInteger(row.parts_at) ? parting(at, row) : "same text";
-    return el("tr", "", name, ...COLUMNS.map(([, key, write]) => el("td", "", write(row[key]))), el("td", "", parts),
-      greedy && el("td", "", string(row.verdict) || DASH));
-  }
+  // ---- what one does
 
-  reset();
-  followTheme(host);
-  find(".sc-common").addEventListener("change", ({ target }) => {
-    if (target.dataset.show === "charts") host.classList.toggle("sc-hide-charts", !target.checked);
-    else panes.forEach((pane) => hideDrafts(pane.node));
+  find(".sc-close").addEventListener("click", () => {
+    const pane = panes.find((one) => one.text.pinned() !== null);
+    const node = pane?.text.items()[pane.text.pinned()].node;
+    unpin();
+    node?.focus({ preventScroll: true });
   });
-  return { update };
+  host.addEventListener("keydown", (event) => event.key === "Escape" && !verdicts.hidden && unpin());
+
+  /** On a phone one pane is in sight: which. */
+  function seen() {
+    const at = Math.round(grid.scrollLeft / Math.max(1, grid.clientWidth));
+    panes.forEach((pane, place) => pane.tab.setAttribute("aria-pressed", String(place === at)));
+  }
+  grid.addEventListener("scroll", seen, { passive: true });
+
+  chosen.listen((what) => {
+    if (what === "shown") return;
+    if (chosen.panes().length !== panes.length && chosen.panes().length >= LEAST) {
+      if (rows.length && what === "input") forgetMarks();
+      setPanes(Math.min(chosen.panes().length, MOST));
+    }
+    refresh();
+  });
+  followTheme(host);
+  setPanes(Math.min(Math.max(chosen.panes().length, LEAST), MOST));
+  return { update, refresh };
 }
 
 /** Mount the component in gradio’s element. */
-export function mount(element, { props, watch }) {
-  const { methods, sources } = props;
-  const view = createCompareView(element, { methods, sources });
+export function mount(element, { props, trigger, watch }) {
+  const { group } = props;
+  const told = (form) => window.specvizForm?.[form] ?? {};
+  const around = () => ({ ...props.around, ...told(group), ...told(group + "pairs") });
+  let wanted = false; // whether a visitor asked for what comes
+  const view = createCompareView(element, {
+    methods: props.methods, first: props.first, pairs: props.pairs, sweep: props.sweep, around,
+    onShown: () => wanted && setTimeout(() => trigger("select", { index: 0, value: "" })), // once gradio has set the controls
+  });
+  document.addEventListener("specviz-form", ({ detail }) => string(detail).startsWith(group) && view.refresh());
   watch("value", () => view.update(props.value));
   view.update(props.value);
+  wanted = true;
 }

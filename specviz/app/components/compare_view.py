@@ -1,0 +1,90 @@
+"""The view of the tab Compare, and the panes that it shows.
+
+Two components, because gradio sends a component's value either way only: `Panes` holds the settings of the panes, which the heads of the
+view change, and `CompareView` shows runs. In the browser they share `static/compare_view/chosen.js`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import gradio as gr
+
+from specviz.app.components.lenience_track import sweep_scales
+from specviz.app.components.scripted_html import ScriptedHTML, method_words, style, template
+from specviz.app.link import PANES, Pane
+from specviz.core.methods import METHODS
+from specviz.models.registry import PAIRS
+from specviz.serving.offer import default_pair, offered_pairs
+
+UNFIT = f"There must be {PANES[0]} to {PANES[-1]} panes, each with a method, a lenience and a draft length."
+
+
+class CompareView(ScriptedHTML):
+    """Shows several runs side by side, live or recorded, each with a head in which its method is chosen.
+
+    The value is lines of `specviz.serving.comparison`. Whole lines are appended to it while runs stream. It may also have
+    {"type": "recorded", "key", "machine"} before its first line: then the runs replay on one clock.
+    """
+
+    TEMPLATE = template("compare_view/compare_view")
+    CSS = style(
+        ("shared/shared", "trace_view/trace_view", "trace_view/inspector", "compare_view/compare_view")
+    )
+    MODULE = "compare_view/compare_view"
+
+    def __init__(self, value: str = "", *, first: Sequence[str] = (), group: str = "", **kwargs: Any) -> None:
+        """Make a view.
+
+        Args:
+            value: the initial lines.
+            first: the methods that a menu lists first.
+            group: the form whose settings all panes share; the form "<group>pairs" tells which pairs are "offered". See
+                `static/page/tell_form.js`.
+            **kwargs: as for `ScriptedHTML`.
+        """
+        super().__init__(
+            value,
+            methods=method_words(),
+            first=list(first),
+            pairs={key: spec.title for key, spec in (PAIRS | offered_pairs()).items()},
+            sweep=sweep_scales(),
+            group=group,
+            around={"pair": default_pair(), "offered": [default_pair()]},
+            **kwargs,
+        )
+
+
+class Panes(ScriptedHTML):
+    """The settings of the panes, and buttons for recorded comparisons. `panes_value` makes the value.
+
+    An `input` event tells that a visitor has changed them, a `select` event that a recorded comparison is wanted, with its key.
+    """
+
+    TEMPLATE = template("compare_view/presets")
+    CSS = style(("shared/shared", "compare_view/presets"))
+    MODULE = "compare_view/presets"
+
+    def preprocess(self, payload: Any) -> list[dict[str, Any]]:  # type: ignore[override]
+        """The panes, each with method, lenience, draft length and pair, which is None for the pair of all; raises gr.Error for anything else."""
+        try:
+            panes = [Pane(**each) for each in json.loads(payload)]
+        except (ValueError, TypeError, RecursionError):
+            panes = []
+        if len(panes) not in PANES or not all(_fits(pane) for pane in panes):
+            raise gr.Error(UNFIT)
+        return [asdict(pane) for pane in panes]
+
+
+def _fits(pane: Pane) -> bool:
+    """Whether the values have the right types. A request checks the rest."""
+    numbers = isinstance(pane.lenience, int | float) and isinstance(pane.draft_length, int | str)
+    return numbers and pane.method in METHODS and isinstance(pane.pair, str | None)
+
+
+def panes_value(panes: Sequence[Pane]) -> str:
+    """The value of `Panes`."""
+    return json.dumps([asdict(pane) for pane in panes])

@@ -1,0 +1,26 @@
+/**
+ * The settings of the panes, as their heads show them: shared by the view, which changes them, and the component that sends them to
+ * the server. A pane is {method, lenience, draft_length, pair}; the pair is null where it is that of all panes.
+ */
+
+const heard = new Set();
+let panes = [];
+let shown = null; // key of the recorded comparison in the view
+
+const tell = (what) => heard.forEach((listener) => listener(what));
+
+export const chosen = {
+  panes: () => panes,
+  shown: () => shown,
+  set(next, what = "panes") {
+    panes = next;
+    tell(what);
+  },
+  /** The view shows the recorded comparison of this key; null: another run. */
+  show(key) {
+    shown = key;
+    tell("shown");
+  },
+  /** `listener` is called with "panes" after an update, "input" after a visitor's change, "shown" after `show`. */
+  listen: (listener) => heard.add(listener),
+};

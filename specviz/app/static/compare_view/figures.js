@@ -1,0 +1,40 @@
+/** A comparison in numbers: the table behind the fold, and how many calls of the verifier each pane took, as bars. */
+
+import { DASH, count, el, signed } from "../shared/dom.js";
+
+const percent = (value) => (Number.isFinite(value) ? Math.round(100 * value) + " %" : DASH);
+const fixed = (places, unit = "") => (value) =>
+  Number.isFinite(value) ? signed(value, Math.abs(value).toFixed(places)) + unit : DASH;
+
+/** The table's columns: heading, key in a row, how the value is written, what it means. */
+const COLUMNS = [
+  ["verifier calls", "verifier_calls", fixed(0), "Forward passes of the verifier, without reading the prompt."],
+  ["tokens", "tokens", fixed(0), "Tokens written."],
+  ["tokens per call", "block_efficiency", fixed(2), "Tokens written, divided by the calls of the verifier."],
+  ["accepted", "acceptance_rate", percent, "Accepted draft tokens out of the draft tokens that were examined."],
+  ["verifier’s log-likelihood", "quality", fixed(2), "Of a token, on average, at temperature 1; nearer to 0 is likelier."],
+  ["time alone", "milliseconds", fixed(0, " ms"), "Median time of the same request by itself."],
+];
+
+/** The bars: a pane’s calls out of `most`. */
+export function drawCalls(node, calls, most, milliseconds) {
+  const bar = el("i", "sc-bar");
+  bar.style.width = (most > 0 ? (100 * calls) / most : 0) + "%";
+  const time = Number.isFinite(milliseconds) ? " · " + milliseconds.toFixed(0) + " ms alone" : "";
+  node.replaceChildren(el("span", "sc-count", el("b", "", String(calls)), calls === 1 ? " call" : " calls", time), el("span", "sc-track", bar));
+  node.title = count(calls, "call") + " of the verifier";
+}
+
+/** The table of rows; `name(at)` and `parting(at, row)` give nodes. Columns that no row fills are left out. */
+export function tableNodes(rows, name, parting) {
+  const filled = COLUMNS.filter(([, key]) => rows.some((row) => Number.isFinite(row[key])));
+  const greedy = rows.some((row) => row.verdict);
+  const heading = (words, title) => Object.assign(el("th", "", words), { scope: "col", title: title ?? "" });
+  const head = el("tr", "", heading("pane"), ...filled.map(([words, , , title]) => heading(words, title)),
+    heading("parts from pane 1", "The first token at which the text differs from that of pane 1."),
+    greedy && heading("greedy text"));
+  const body = rows.map((row, at) => el("tr", "", Object.assign(el("th", "", ...name(at)), { scope: "row" }),
+    ...filled.map(([, key, write]) => el("td", "", write(row[key]))), el("td", "", parting(at, row)),
+    greedy && el("td", "", row.verdict || DASH)));
+  return [el("thead", "", head), el("tbody", "", ...body)];
+}

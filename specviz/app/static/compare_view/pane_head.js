@@ -1,0 +1,121 @@
+/**
+ * The head of a pane: a button that says method, lenience and pair, and a panel in which they are chosen. Knows no run.
+ *
+ * createHead({methods, first, pairs, scale}) -> {node, show(words)}
+ *   methods   as for the view
+ *   first     the methods that stand first in the menu
+ *   pairs     () -> {titles, offered, shared}: titles by key, keys that can be had, key of the pair of all panes
+ *   scale     (pane) -> the scale of its lenience, see lenience_track/scale.js
+ *   onChange, onAdd, onRemove   called with the changed pane, or with nothing
+ */
+
+import { shortLenience } from "../lenience_track/scale.js";
+import { attributes, el, string } from "../shared/dom.js";
+import { methodMark } from "../shared/method_mark.js";
+
+const MARGIN = 8; // px between the panel and the edges of the window
+
+let last = 0;
+
+const option = (value, words, selected) => Object.assign(el("option", "", words), { value, selected });
+
+function labelled(words, control) {
+  const label = el("label", "sc-field", el("span", "", words), control);
+  return label;
+}
+
+const takesLenience = (method) => Boolean(method?.range) && method.range[0] < method.range[1];
+
+/** What a pane's method and lenience are called. */
+export function paneName(pane, methods) {
+  const method = Object.hasOwn(methods, pane.method) ? methods[pane.method] : { title: string(pane.method) };
+  if (pane.method === "speed") return pane.lenience === 0 ? "Lossless" : "Lenient α " + pane.lenience;
+  return method.title + (takesLenience(method) ? " α " + pane.lenience : "");
+}
+
+export function createHead({ methods, first, pairs, scale, onChange, onAdd, onRemove }) {
+  const name = attributes(el("button", "sc-name"), { type: "button", "aria-haspopup": "dialog" });
+  const panel = attributes(el("div", "sc-settings"), { id: "specviz-pane-" + (last += 1), popover: "auto", role: "dialog" });
+  const method = el("select", "sc-method");
+  const about = el("p", "sc-about");
+  const range = attributes(el("input", "sc-range"), { type: "range", min: "0", max: "1", step: "0.001" });
+  const number = el("output", "sc-number");
+  const lenience = labelled("Lenience α", el("span", "sc-slide", range, number));
+  const ends = el("p", "sc-ends", el("span"), el("span"));
+  const pair = el("select", "sc-pair");
+  const add = attributes(el("button", "sv-button", "+ Add a pane"), { type: "button" });
+  const remove = attributes(el("button", "sv-button", "× Remove this pane"), { type: "button" });
+  panel.append(labelled("Method", method), about, lenience, ends, labelled("Model pair", pair), el("div", "sc-more-panes", add, remove));
+  name.setAttribute("popovertarget", panel.id);
+  name.setAttribute("aria-controls", panel.id);
+  let pane = {};
+
+  const menu = () => {
+    const one = (key) => option(key, methods[key].title, key === pane.method);
+    const rest = el("optgroup", "", ...Object.keys(methods).filter((key) => !first.includes(key)).map(one));
+    rest.label = "More methods";
+    method.replaceChildren(...first.map(one), rest);
+  };
+
+  function fill() {
+    const own = methods[pane.method];
+    const { titles, offered, shared } = pairs();
+    menu();
+    about.textContent = string(own?.sentence);
+    lenience.hidden = ends.hidden = !takesLenience(own);
+    if (!lenience.hidden) {
+      range.value = String(scale(pane).position(pane.lenience));
+      range.setAttribute("aria-valuetext", String(pane.lenience));
+      number.textContent = String(pane.lenience);
+      own.ends.forEach((words, at) => (ends.children[at].textContent = words));
+    }
+    const keys = [...new Set([...offered, ...(pane.pair ? [pane.pair] : [])])];
+    pair.replaceChildren(option("", "As in all panes: " + (titles[shared] ?? shared), pane.pair === null),
+      ...keys.filter((key) => key !== shared).map((key) => option(key, titles[key] ?? key, key === pane.pair)));
+  }
+
+  /** Below its button, inside the window. */
+  function place() {
+    const { left, bottom } = name.getBoundingClientRect();
+    const { offsetWidth: wide, offsetHeight: high } = panel;
+    panel.style.left = Math.max(MARGIN, Math.min(left, innerWidth - wide - MARGIN)) + "px";
+    panel.style.top = Math.max(MARGIN, Math.min(bottom + 4, innerHeight - high - MARGIN)) + "px";
+  }
+
+  const change = (what) => {
+    pane = { ...pane, ...what };
+    onChange(pane);
+    fill();
+  };
+
+  panel.addEventListener("toggle", ({ newState }) => {
+    name.setAttribute("aria-expanded", String(newState === "open"));
+    if (newState !== "open") return;
+    fill();
+    place();
+    method.focus();
+  });
+  method.addEventListener("change", () => change({ method: method.value, lenience: methods[method.value].default_lenience }));
+  range.addEventListener("input", () => change({ lenience: shortLenience(scale(pane), range.valueAsNumber) }));
+  pair.addEventListener("change", () => change({ pair: pair.value || null }));
+  for (const [button, call] of [[add, onAdd], [remove, onRemove]]) {
+    button.addEventListener("click", () => {
+      panel.hidePopover();
+      call();
+    });
+  }
+
+  /** Show a pane's settings; `words` are the pair, where the panes differ in it, and `number` the place of the pane. */
+  function show(next, { number: at, note, canAdd, canRemove }) {
+    pane = next;
+    const words = paneName(pane, methods);
+    name.replaceChildren(methodMark(pane.method, methods) ?? "", el("b", "", words), el("span", "sc-caret", "▾"), note ? el("small", "", note) : "");
+    name.setAttribute("aria-label", "Pane " + at + ": " + words + (note ? ", " + note : "") + ". Change it");
+    panel.setAttribute("aria-label", "Settings of pane " + at);
+    add.hidden = !canAdd;
+    remove.hidden = !canRemove;
+    if (panel.matches(":popover-open")) fill();
+  }
+
+  return { name, panel, show };
+}

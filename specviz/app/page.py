@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from specviz.analysis.sweep.folder import shown_sweep
+from specviz.analysis.sweep.folder import shown_sweeps
 from specviz.app.api import offers_mcp, wire_api
 from specviz.app.class_routes import class_routes
 from specviz.app.classroom import Classroom
@@ -58,7 +58,7 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
             with gr.Tab("Compare methods", id="compare"):
                 compare = compare_tab(page, service)
             with gr.Tab("Speed or quality", id="tradeoff"):
-                swept_pair = tradeoff_tab(page, service, compare, tabs, shown_sweep())
+                swept_pair = tradeoff_tab(page, service, compare, tabs, shown_sweeps())
             with gr.Tab("Learn", id="learn"), gr.Tabs(elem_id="learn-tabs") as learn:
                 with gr.Tab("Lessons", id="lessons"):
                     LessonPlayer(shown_lessons(), elem_id="lessons")

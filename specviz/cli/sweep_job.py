@@ -28,7 +28,9 @@ from specviz.models import loading
 from specviz.progress import TerminalProgress, silent
 from specviz.runtime.cpu.threads import set_budget
 from specviz.tools.machine import describe_machine, describe_processor, versions
+from specviz.tools.sweep.picture import picture
 from specviz.tools.sweep.report import markdown as sweep_report
+from specviz.tools.sweep.report import source_of
 
 # The process that finishes first may have to wait for hours; torch's default timeout is minutes.
 _PATIENCE = datetime.timedelta(days=30)
@@ -159,10 +161,11 @@ class SweepJob:
         if csv:
             write_output(csv, recorded.results.to_csv())
         if markdown:
-            pictures = {
-                temperature: Path(os.path.relpath(picture, markdown.parent))
-                for temperature, picture in _pictures(recorded.results, self._folder.folder).items()
-            }
+            pictures = {}
+            for temperature in recorded.results.temperatures:
+                file = self._folder.folder / f"rejection-rate-{temperature:g}.svg"
+                write_output(file, picture(recorded.results, temperature))
+                pictures[temperature] = Path(os.path.relpath(file, markdown.parent))
             write_output(markdown, report(recorded, pictures))
 
 
@@ -172,29 +175,12 @@ def report(recorded: Recorded, pictures: Mapping[float, Path]) -> str:
     chosen = {
         each.name: value for each in fields(plan) if (value := getattr(plan, each.name)) != each.default
     }
+    if "prompts" in chosen:
+        chosen["prompts"] = source_of(plan)
     command, date = command_line("sweep", chosen), there.get("date", "")
     return sweep_report(
         recorded, command=command, versions=there.get("versions", {}), date=date, pictures=pictures
     )
-
-
-def _pictures(results: Results, folder: Path) -> dict[float, Path]:
-    """Pictures of accuracy against rejection rate at each temperature. If they cannot be drawn here: none, and a message."""
-    found = {t: folder / f"rejection-rate-{t:g}.svg" for t in results.temperatures}
-    try:
-        from plotly.io import write_images  # an optional package
-
-        from specviz.app.figures.tradeoff import figure
-
-        plots = [figure(results, temperature=temperature) for temperature in found]
-        write_images(fig=plots, file=list(found.values()), width=900, height=620)
-    except (ImportError, OSError, RuntimeError, ValueError) as error:  # plotly and kaleido raise any of these
-        print(
-            f"The report has no pictures ({type(error).__name__}): plotly, kaleido and Chromium draw them.",
-            file=sys.stderr,
-        )
-        return {}
-    return found
 
 
 def table(results: Results) -> list[tuple[str, ...]]:

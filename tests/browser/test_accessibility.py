@@ -12,7 +12,7 @@ TABS = {
     "The idea": "#race .specviz[data-theme]",
     "One run": "#view [data-testid=token]",
     "Compare methods": "#compare-view .sc-table tbody tr",
-    "Speed or quality": "#tradeoff-figure .js-plotly-plot",
+    "Speed or quality": "#tradeoff-view .st-point",
     "Learn": "#lessons .sl-card",
 }
 """Tabs by their names, and what is there once they are filled."""

@@ -12,7 +12,7 @@ from tests.browser.driving import MINUTES, open_app, run
 
 DRAWN = {
     "Compare methods": "#compare-run",
-    "Speed or quality": "#tradeoff-figure .js-plotly-plot",
+    "Speed or quality": "#tradeoff-view .st-point",
     "Learn": "#lessons .sl-card",
     "Playground": "#playground .specviz > *",
 }

@@ -1,8 +1,9 @@
-"""The tab Speed or quality in a real browser: the recorded sweep, its points and texts, Compare, and a sweep that streams."""
+"""The place Speed or quality in a real browser: its first screen, its points and texts, Compare, and a sweep that streams."""
 
 from __future__ import annotations
 
 import html
+import math
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -15,24 +16,51 @@ import gradio as gr
 import pytest
 from playwright.sync_api import Page, expect
 
-from specviz.analysis.sweep.claim import CURVES
+from specviz.analysis.sweep.claim import CURVES, claim
 from specviz.analysis.sweep.folder import Recorded
-from specviz.analysis.sweep.grid import SweepGrid
+from specviz.analysis.sweep.grid import Setting, SweepGrid
 from specviz.analysis.sweep.items import Item
-from specviz.analysis.sweep.results import Results, Sample
+from specviz.analysis.sweep.results import Estimate, Point, Results, Sample
 from specviz.app.tabs.compare import compare_tab
 from specviz.app.tabs.tradeoff import tradeoff_tab
 from specviz.app.tabs.tradeoff_controls import TOKENS
-from specviz.app.tabs.tradeoff_events import NOTHING_RECORDED
-from specviz.app.tabs.tradeoff_words import finding, source
+from specviz.app.tabs.tradeoff_events import NOTHING_RECORDED, YOURS
+from specviz.core.methods import METHODS
 from specviz.errors import EngineError
 from specviz.schema.settings import Request
 from tests.browser import test_compare
-from tests.browser.driving import MINUTES, choose, run, set_number, unfold, violations, wait_for_end
-from tests.unit.app.test_tradeoff_figure import made_point
+from tests.browser.driving import MINUTES, run, set_number, violations, wait_for_end
 
 EVIL = "<img src=x onerror=document.title='pwned'>${1+1}{{1+1}}"
-PLAN = SweepGrid(temperatures=(0.0, 0.5), limit=3, trials=2, seed=7, timed=0)
+PLAN = SweepGrid(temperatures=(0.0, 0.5), limit=32, trials=2, seed=7, timed=0)
+SIZES = ((1280, 800), (1920, 1080), (390, 844))
+CONTROLS = 12
+
+
+def interval(value: float, by: float = 0.03) -> Estimate:
+    return Estimate(round(value, 4), round(value - by, 4), round(value + by, 4))
+
+
+def made_point(setting: Setting, samples: int) -> Point:
+    """A plausible point: from verifier_only's numbers to drafter_only's as the lenience grows, some of them better."""
+    index = list(METHODS).index(setting.method)
+    if setting.method in ("drafter_only", "verifier_only"):
+        trust = float(setting.method == "drafter_only")
+        rejected = Estimate(1 - trust, 1 - trust, 1 - trust)
+    else:
+        low, high = METHODS[setting.method].offered_range
+        trust = (setting.lenience - low) / (high - low)
+        rejected = interval(0.62 * (1 - trust) ** (0.5 + index / 6))
+    accuracy = 0.44 - 0.22 * trust ** (1 + index / 4) + 0.05 * math.sin(math.pi * trust) * (index - 3) / 4
+    figures = {
+        "accuracy": interval(accuracy, 0.05),
+        "distance": interval(0.4 * trust, 0.01),
+        "rejection_rate": rejected,
+        "relative_latency": interval(0.2 + rejected.value),
+    }
+    against = Estimate(accuracy - 0.44, accuracy - 0.5, accuracy - 0.4)
+    ratios = {"accuracy": interval(accuracy / 0.44), "rejection_rate": interval(rejected.value / 0.62)}
+    return Point(setting, samples, 24 * samples, figures, {"accuracy": against}, {}, ratios)
 
 
 def made(plan: SweepGrid, points: int | None = None) -> Recorded:
@@ -44,7 +72,7 @@ def made(plan: SweepGrid, points: int | None = None) -> Recorded:
             text, seed = f"{number}: {items[item].key} {trial} {EVIL}", plan.seed_of(item, trial)
             numbers = (24, 20, 12, 24, 10, float(item == 0), 1.0, -20.0, 12, "length")
             samples.append(Sample(number, item, trial, seed, text, *numbers))
-        found.append(replace(made_point(setting), samples=plan.limit * plan.trials_at(setting.temperature)))
+        found.append(made_point(setting, plan.limit * plan.trials_at(setting.temperature)))
     complete = points is None
     results = Results(plan, "drafter", "verifier", "float32", plan.limit, tuple(found), complete=complete)
     return Recorded(results, items, samples)
@@ -73,7 +101,7 @@ class Script(test_compare.Script):
             yield made(plan, points)
 
 
-def app(service: Script, recorded: Recorded | None) -> gr.Blocks:
+def app(service: Script, recorded: dict[str, Recorded]) -> gr.Blocks:
     with gr.Blocks() as page:
         with gr.Tabs(selected="tradeoff") as tabs:
             with gr.Tab("Compare", id="compare"):
@@ -84,221 +112,230 @@ def app(service: Script, recorded: Recorded | None) -> gr.Blocks:
     return page
 
 
-RECORDED = made(PLAN)
+RECORDED, OTHER = made(PLAN), made(replace(PLAN, methods=("speed",), temperatures=(1.0,)))
 
 
 @pytest.fixture(scope="module")
 def served(serve: Callable[[gr.Blocks], str]) -> tuple[str, Script]:
     service = Script()
-    return serve(app(service, RECORDED)), service
+    return serve(app(service, {"The usual": RECORDED, "Another": OTHER})), service
 
 
 @pytest.fixture
 def script(served: tuple[str, Script], page: Page) -> Script:
-    """The tab with a recorded sweep, fresh."""
+    """The tab with recorded sweeps, fresh."""
     service = served[1]
     service.asked.clear()
     service.plans.clear()
     service.failure_after, service.steps = None, None
     page.goto(served[0])
-    drawn(page, len(RECORDED.results.at(0.5)))
+    expect(page.get_by_test_id("point-title")).not_to_be_empty(timeout=MINUTES)
     return service
 
 
-INDEXES = "document.querySelector('.sf-chart').data.flatMap((trace) => trace.customdata ?? [])"
+def menu(page: Page, name: str) -> Any:
+    """Open a menu below the chart; its content."""
+    found = page.get_by_test_id(f"sweep-{name}")
+    if found.get_attribute("open") is None:
+        found.locator("summary").click()
+    return found.locator(".st-list")
 
 
-def drawn(page: Page, count: int) -> None:
-    """Wait until so many points are drawn."""
-    page.wait_for_function(
-        f"(count) => document.querySelector('.sf-chart')?.data && {INDEXES}.length === count", arg=count,
-        timeout=MINUTES,
-    )  # fmt: skip
+def show_temperature(page: Page, temperature: float) -> None:
+    page.get_by_test_id("sweep-temperature").get_by_label(f"{temperature:g}", exact=True).check()
 
 
-def test_the_legend_stays_above_the_chart_and_lights_curves(page: Page, script: Script) -> None:
-    """However narrow the window; an entry lights its curve while it is pointed at, and for good when clicked."""
-    legend, chart = page.get_by_test_id("figure-legend"), page.get_by_test_id("figure")
-    for width in (390, 1280):
-        page.set_viewport_size({"width": width, "height": 844})
-        page.wait_for_timeout(400)  # the chart follows in a coming frame
-        above, below = legend.bounding_box(), chart.bounding_box()
-        assert above
-        assert below
-        assert above["y"] + above["height"] <= below["y"] + 0.5
-    faint, pressed = legend.get_by_role("button", pressed=False), legend.get_by_role("button", pressed=True)
-    assert pressed.count() <= CURVES + 2, "more than the claim's curves and both models stand out"
-    name = faint.first.evaluate("(each) => each.lastChild.textContent")
-    opacity = "(name) => document.querySelector('.sf-chart').data.find((trace) => trace.customdata && trace.name === name).opacity"
-    assert page.evaluate(opacity, name) < 0.5
-    entry = legend.get_by_role("button", name=name, exact=True)
-    entry.hover()
-    page.wait_for_function(f"(name) => ({opacity})(name) === 1", arg=name)
-    page.mouse.move(0, 0)
-    page.wait_for_function(f"(name) => ({opacity})(name) < 0.5", arg=name)
-    entry.click()
-    expect(entry).to_have_attribute("aria-pressed", "true")
-    page.wait_for_function(
-        """(name) => document.querySelector('.sf-chart').layout.annotations.find((each) => each.text.includes(name))?.visible
-          && document.querySelector('.sf-chart').data.find((trace) => trace.customdata && trace.name === name).opacity === 1""",
-        arg=name,
+def drawn(page: Page) -> list[int]:
+    """The indexes of the points in the chart."""
+    return sorted(
+        page.locator(".st-point").evaluate_all("all => all.map(each => Number(each.dataset.index))")
     )
 
 
-def test_the_headline_is_the_claim_and_what_was_asked_is_folded_below(page: Page, script: Script) -> None:
-    headline, details = finding(RECORDED.results, 0.5)[0], finding(RECORDED.results, 0.5)[1:]
-    expect(page.get_by_test_id("figure-headline")).to_have_text(headline)
-    expect(page.get_by_test_id("figure-details")).to_have_text(" ".join(details))
-    about = page.get_by_test_id("figure-about")
-    expect(about.locator("dd").first).to_be_hidden()
-    about.locator("summary").click()
-    expect(about).to_contain_text(f"{PLAN.limit} questions")
+PROBLEMS = """([isWhole, controls]) => {
+  const found = [], view = document.querySelector("#tradeoff-view .st-view");
+  const box = (each) => each.getBoundingClientRect();
+  const isSeen = (each) => each.checkVisibility({ opacityProperty: true, visibilityProperty: true }) && box(each).width > 0;
+  const apart = (a, b) => a.right <= b.left + 1 || b.right <= a.left + 1 || a.bottom <= b.top + 1 || b.bottom <= a.top + 1;
+  const crossings = (name, all) => all.forEach((a, at) => all.slice(at + 1).forEach((b) =>
+    apart(box(a), box(b)) || found.push(name + ": " + a.textContent.trim().slice(0, 30) + " lies over " + b.textContent.trim().slice(0, 30))));
+  const seen = (selector) => [...view.querySelectorAll(selector)].filter(isSeen);
+  crossings("parts", seen(".st-words > *, .st-switches, .st-panel, .st-card"));
+  crossings("names", seen(".st-name"));
+  crossings("in the panel", seen(".st-chart, .st-tools > *"));
+  crossings("on the card", seen(".st-card h3, .st-figures > div, .st-compared, .st-turn, .st-prompt, .st-texts > *, .st-item > button"));
+  for (const each of seen("h2, p, button, summary, dt, dd, legend, label, blockquote")) {
+    if (each.closest(".st-heat label") === each || each.closest("dialog")) continue;
+    if (each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).display !== "inline") found.push("clipped: " + each.textContent.trim());
+    if (box(each).right > innerWidth + 1) found.push("beyond the edge: " + each.textContent.trim());
+  }
+  const panel = box(view.querySelector(".st-panel")), chart = box(view.querySelector(".st-chart"));
+  for (const each of seen(".st-svg text, .st-point")) {
+    const own = box(each);
+    if (own.left < chart.left - 2 || own.right > chart.right + 2 || own.top < chart.top - 2 || own.bottom > chart.bottom + 2) found.push("outside the chart: " + each.textContent);
+  }
+  if (isWhole && panel.bottom > innerHeight) found.push("the chart ends below the first screen, at " + panel.bottom);
+  if (document.documentElement.scrollWidth > innerWidth) found.push("wider than the screen");
+  const there = seen("button, summary, select, .st-heat").filter((each) => box(each).top < innerHeight).length + 1; // and the points
+  if (there > controls) found.push(there + " controls");
+  return found;
+}"""
 
 
-def axis(page: Page, name: str) -> str:
-    return page.evaluate(f"document.querySelector('.sf-chart').layout.{name}axis.title.text")
+def test_the_first_screen_is_whole_and_nothing_on_it_is_cut_or_covered(page: Page, address: str) -> None:
+    """In every size, theme and size of type, with the recorded sweep: few controls, and a card that is not empty."""
+    page.goto(f"{address}?tab=tradeoff")
+    expect(page.get_by_test_id("point-texts").locator("blockquote")).to_have_count(2, timeout=MINUTES)
+    found = []
+    for is_dark, is_large, (width, height) in product((False, True), (False, True), SIZES):
+        page.set_viewport_size({"width": width, "height": height})
+        page.evaluate(
+            """([dark, large]) => {
+              document.body.classList.toggle("dark", dark);
+              document.documentElement.classList.toggle("specviz-large", large);
+              scrollTo(0, 0);
+            }""",
+            [is_dark, is_large],
+        )
+        for temperature in (0.5, 1):
+            show_temperature(page, temperature)
+            page.wait_for_timeout(400)  # the chart follows in a coming frame
+            assert len(set(page.locator(".st-name").all_text_contents())) == CURVES
+            is_whole = not is_large or width > SIZES[2][0]
+            problems = page.evaluate(PROBLEMS, [is_whole, CONTROLS])
+            found += [
+                (width, "dark" if is_dark else "light", is_large, temperature, each) for each in problems
+            ]
+    page.evaluate(
+        "document.body.classList.remove('dark'), document.documentElement.classList.remove('specviz-large')"
+    )
+    assert not found, "\n".join(map(str, found))
 
 
-def pick(page: Page, title: str) -> None:
-    """Choose a point from the list."""
-    page.get_by_test_id("figure-points").select_option(title.replace(" α = ", " α\u00a0=\u00a0"))
-
-
-def turn_to(page: Page, text: int) -> None:
-    """Go to a text of the card, counted from 1."""
-    number = page.get_by_test_id("point-number")
-    while not number.inner_text().startswith(f"question {text} "):
-        now = int(number.inner_text().split()[1])
-        page.get_by_test_id("point-after" if now < text else "point-before").click()
-
-
-def test_the_recorded_sweep_is_there_at_once_and_its_axes_move(page: Page, script: Script) -> None:
-    """As many points as the results have at a temperature; other costs, other qualities."""
+def test_temperature_axes_and_curves_are_the_readers(page: Page, script: Script) -> None:
+    """Without the server: the sentence and its four curves first, other methods and axes on demand, then another sweep."""
     results = RECORDED.results
-    indexes = page.evaluate(INDEXES)
-    assert sorted(indexes) == [at for at, p in enumerate(results.points) if p.setting.temperature == 0.5]
-    page.locator("#tradeoff-temperature").get_by_label("0", exact=True).check()
-    page.wait_for_function(f"{INDEXES}.includes(0)")
-    drawn(page, len(results.at(0.0)))
-
-    expect(page.get_by_test_id("figure-headline")).to_have_text(finding(results, 0.0)[0])
-    choose(page, "tradeoff-y", "TV(π, p)")
-    page.wait_for_function("document.querySelector('.sf-chart').layout.yaxis.title.text.startsWith('TV')")
-    assert axis(page, "y") == "TV(π, p) (lower is better)"
-    choose(page, "tradeoff-x", "Relative latency")
-    page.wait_for_function("document.querySelector('.sf-chart').layout.xaxis.title.text.includes('latency')")
+    for temperature in (0.5, 0.0):
+        show_temperature(page, temperature)
+        said = claim(results, temperature)
+        expect(page.get_by_test_id("sweep-headline")).to_have_text(said.headline)
+        expect(page.get_by_test_id("sweep-doubt")).to_have_text(said.doubt)
+        assert said.shown
+        expect(page.get_by_test_id("point-title")).to_have_text(said.shown.setting.title)
+        wanted = [
+            p.setting.temperature == temperature and p.setting.method in said.curves for p in results.points
+        ]
+        assert drawn(page) == [at for at, is_wanted in enumerate(wanted) if is_wanted]
+    before = len(drawn(page))
+    other = next(name for name in PLAN.methods if METHODS[name].has_lenience and name not in said.curves)
+    menu(page, "others").get_by_label(METHODS[other].title, exact=True).check()
+    expect(page.locator(".st-name", has_text=METHODS[other].title)).to_be_visible()
+    assert len(drawn(page)) == before + len(
+        [s for s in PLAN.settings if s.temperature == 0 and s.method == other]
+    )
+    menu(page, "axes").get_by_label("Distance from the verifier").check()
+    menu(page, "axes").get_by_label("Time per token").check()
+    expect(page.locator(".st-axis")).to_have_text(
+        ["↑ Distance from the verifier (less is better)", "Time per token (less is cheaper) →"]
+    )
+    bars = page.locator(".st-interval").count()
+    page.get_by_test_id("sweep-intervals").click()
+    expect(page.locator(".st-interval")).to_have_count(2 * len(drawn(page)))
+    assert bars == 2
+    menu(page, "more").get_by_text("Table of these points").click()
+    expect(page.get_by_test_id("sweep-dialog").locator("tbody tr")).to_have_count(len(results.at(0.0)))
+    page.keyboard.press("Escape")
+    page.get_by_test_id("sweep-which").select_option("Another")
+    expect(page.get_by_test_id("sweep-headline")).to_have_text(claim(OTHER.results, 1.0).headline)
+    assert set(drawn(page)) <= set(range(len(OTHER.results.points)))
 
 
 def test_a_point_shows_its_texts_and_one_of_them_runs_again_in_compare(page: Page, script: Script) -> None:
-    """By pointer and from the list; what a model wrote stays text; Compare gets the same seed and settings and starts."""
-    box = page.evaluate("""() => {
-      const node = document.querySelector('.sf-chart');
-      const trace = node.data.find((each) => each.name === 'Verifier only');
-      const frame = node.getBoundingClientRect(), { xaxis, yaxis } = node._fullLayout;
-      return [frame.x + xaxis._offset + xaxis.l2p(trace.x[0]), frame.y + yaxis._offset + yaxis.l2p(trace.y[0])];
-    }""")
-    page.mouse.move(*box)
-    expect(page.locator(".sf-chart .hovertext")).to_contain_text("Verifier only")
-    page.mouse.click(*box)
-    expect(page.get_by_test_id("point-title")).to_have_text("Verifier only")
-    figures = page.get_by_test_id("point-figures")
-    expect(figures.locator("dt")).to_have_count(4)
-    expect(figures.locator("dd").first).to_contain_text("44.0%")
-    expect(page.get_by_test_id("figure-points")).to_have_value("Verifier only")
-    page.wait_for_function("document.querySelector('.sf-chart').data.at(-1).name === 'chosen'")
-
-    title = "Token V3, α = 0.999"
-    pick(page, title)
-    expect(page.get_by_test_id("point-title")).to_have_text(title.replace(" = ", "\u00a0=\u00a0"))
-    settings = [setting.title.replace("\u00a0", " ") for setting in PLAN.settings]
-    index, alone = (len(settings) - 1 - settings[::-1].index(name) for name in (title, "Verifier only"))
-    turn_to(page, 6)
-    expect(page.get_by_test_id("point-prompt")).to_have_text(f"Question 2? {EVIL}")
-    shown = page.get_by_test_id("point-texts")
-    expect(shown.locator("blockquote")).to_have_text(
-        [f"{setting}: item2 1 {EVIL}" for setting in (index, alone)]
+    """By pointer and by arrow keys; what a model wrote stays text; Compare gets the same seed and settings and starts."""
+    point = page.locator(".st-point[aria-label^='Speculative decoding, α\u00a0=\u00a00.4:']")
+    point.hover()
+    expect(page.locator(".st-tip")).to_contain_text("Speculative decoding, α\u00a0=\u00a00.4")
+    point.click()
+    title = page.get_by_test_id("point-title")
+    expect(title).to_have_text("Speculative decoding, α\u00a0=\u00a00.4")
+    expect(page.locator(".st-point[aria-checked=true]")).to_have_count(1)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Shift+Tab")
+    expect(page.locator(".st-point:focus")).to_have_attribute("aria-checked", "true")
+    page.keyboard.press("ArrowLeft")
+    expect(title).to_have_text("Speculative decoding, α\u00a0=\u00a00.6")
+    expect(page.locator(".st-point:focus")).to_have_attribute("aria-checked", "true")
+    expect(page.get_by_test_id("point-figures").locator("dd").first).to_contain_text(
+        "verifier 44, drafter 22"
     )
+
+    setting, alone = (
+        PLAN.settings.index(Setting(0.5, *each)) for each in (("speed", 0.6), ("verifier_only", 0.0))
+    )
+    for _ in range(5):
+        page.get_by_test_id("point-after").click()
+    expect(page.get_by_test_id("point-number")).to_have_text("question 6 of 50")
+    expect(page.get_by_test_id("point-prompt")).to_have_text(f"Question 5? {EVIL}")
+    shown = page.get_by_test_id("point-texts")
+    expect(shown.locator("blockquote")).to_have_text([f"{each}: item5 0 {EVIL}" for each in (setting, alone)])
     expect(shown.locator("figcaption")).to_contain_text(["✗ wrong", "✗ wrong"])
-    expect(page.get_by_test_id("point-after")).to_be_disabled()
-    assert page.locator("#tradeoff-card img").count() == 0
+    assert page.locator("#tradeoff-view img").count() == 0
 
     page.get_by_test_id("point-open").click()
     expect(page.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
     expect(page.locator("#compare-view [data-pane]").first).to_be_visible(timeout=MINUTES)
     wait_for_end(page, prefix="compare-")
-    key, asked, _ = script.compared[-1]
+    [(key, asked, _)] = script.compared
     common = {
-        "prompt": RECORDED.items[2].prompt, "temperature": 0.5, "seed": PLAN.seed_of(2, 1), "inspect": 10,
+        "prompt": RECORDED.items[5].prompt, "temperature": 0.5, "seed": PLAN.seed_of(5, 0), "inspect": 10,
         "max_new_tokens": PLAN.max_new_tokens, "draft_length": PLAN.draft_length,
     }  # fmt: skip
-    panes = [("cascade_tokenV3", 0.999), ("verifier_only", 0), ("drafter_only", 0), ("speed", 0)]
-    assert len(script.compared) == 1
+    panes = [("speed", 0.6), ("verifier_only", 0), ("drafter_only", 0), ("speed", 0)]
     assert key == "embedded"
     assert asked == [Request(method=method, lenience=lenience, **common) for method, lenience in panes]
     assert page.title() != "pwned"
 
 
-def test_the_card_is_reached_and_closed_by_keyboard(page: Page, script: Script) -> None:
-    """From the list of points on by Tab alone; Escape closes it, takes the ring away and goes back to the list."""
-    listed = page.get_by_test_id("figure-points")
-    pick(page, "Verifier only")
-    card = page.get_by_test_id("point-card")
-    expect(card).to_be_visible()
-    listed.focus()
-    for _ in range(8):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.dataset.testid") == "point-close":
-            break
-    expect(page.get_by_test_id("point-close")).to_be_focused()
-    page.keyboard.press("Escape")
-    expect(card).to_be_hidden()
-    expect(listed).to_be_focused()
-    expect(listed).to_have_value("")
-    page.wait_for_function("document.querySelector('.sf-chart').data.at(-1).name !== 'chosen'")
-
-
-def test_both_downloads_are_what_is_shown(page: Page, script: Script, tmp_path: Path) -> None:
-    """The table is the results’ own CSV to the byte, and the figure is a picture."""
-    with page.expect_download() as download:
-        page.get_by_test_id("save-csv").click()
-    assert download.value.suggested_filename == "specviz-sweep.csv"
-    download.value.save_as(tmp_path / "table.csv")
-    assert (tmp_path / "table.csv").read_bytes().decode() == RECORDED.results.to_csv()
+def test_what_is_saved_is_what_is_shown(page: Page, script: Script, tmp_path: Path) -> None:
+    """The table is the results’ own CSV to the byte, and the picture has the sentence."""
     saved = {}
-    for kind in ("png", "svg"):
+    for kind in ("csv", "png", "svg"):
+        menu(page, "more")
         with page.expect_download() as download:
             page.get_by_test_id(f"save-{kind}").click()
         assert download.value.suggested_filename == f"specviz-sweep.{kind}"
         download.value.save_as(tmp_path / kind)
         saved[kind] = (tmp_path / kind).read_bytes()
+    assert saved["csv"].decode() == RECORDED.results.to_csv()
     assert saved["png"].startswith(b"\x89PNG")
-    drawn_text = " ".join(html.unescape(re.sub("<[^>]*>", " ", saved["svg"].decode())).split())
-    for words in (finding(RECORDED.results, 0.5)[0], source(RECORDED.results, 0.5)):
-        assert " ".join(words.split()) in drawn_text
+    words = " ".join(html.unescape(re.sub("<[^>]*>", " ", saved["svg"].decode())).split())
+    said = claim(RECORDED.results, 0.5)
+    for each in (said.headline, said.doubt, "drafter → verifier, 32 questions", "Speculative decoding"):
+        assert " ".join(each.split()) in words
 
 
-def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded_one(
+def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded_ones(
     page: Page, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Points come while it runs, axes moved meanwhile stay, and every end leaves a page that can sweep again."""
-    unfold(page, "Sweep it yourself")
+    """Points come while it runs, axes chosen meanwhile stay, and every end leaves a page that can sweep again."""
+    page.click("#tradeoff-own")
     for number, value in {"tradeoff-points": 2, "tradeoff-heat": 1, "tradeoff-limit": 12}.items():
         set_number(page, number, value)
-    page.get_by_label("Chow", exact=True).check()
+    page.locator("#tradeoff-methods").get_by_label("Chow", exact=True).check()
     monkeypatch.setattr("specviz.app.tabs.tradeoff_events.UPDATE_SECONDS", 0.0)
-    script.steps = threading.Semaphore(2)
+    script.steps = threading.Semaphore(4)
     page.click("#tradeoff-run")
-    said = page.get_by_test_id("figure-said")
-    expect(said).to_contain_text("Sweeping: 24 of 96 texts", timeout=MINUTES)
-    drawn(page, 2)
-    pick(page, "Drafter only")
+    said = page.get_by_test_id("sweep-said")
+    expect(said).to_contain_text("Sweeping: 48 of 96 texts", timeout=MINUTES)
+    expect(page.get_by_test_id("sweep-headline")).to_contain_text("not finished")
     expect(page.get_by_test_id("point-number")).to_contain_text("of 12")
-    choose(page, "tradeoff-y", "TV(π, p)")
-    title = page.locator("#tradeoff-figure .ytitle")
-    expect(title).to_contain_text("TV(π, p)", timeout=MINUTES)
+    page.evaluate("document.querySelectorAll('[name=sweep-y]')[2].click()")  # the drawer stays open
+    title = page.locator(".st-axis").first.text_content()
     script.steps.release()
-    expect(said).to_contain_text("Sweeping: 36 of 96 texts", timeout=MINUTES)
-    assert axis(page, "y").startswith("TV"), "the next point undid what was chosen meanwhile"
+    expect(said).to_contain_text("Sweeping: 60 of 96 texts", timeout=MINUTES)
+    assert page.locator(".st-axis").first.text_content() == title, (
+        "the next point undid what was chosen meanwhile"
+    )
     page.click("#tradeoff-stop")
     wait_for_end(page, prefix="tradeoff-")
     expect(said).to_contain_text("Stopped: ")
@@ -309,59 +346,50 @@ def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded
 
     script.steps, script.failure_after = None, (3, EngineError("Memory ran out."))
     run(page, prefix="tradeoff-")
-    expect(page.get_by_test_id("figure-failure")).to_have_text("Memory ran out.")
-    drawn(page, 3)
+    expect(page.get_by_test_id("sweep-failure")).to_have_text("Memory ran out.")
     script.failure_after = None
     run(page, prefix="tradeoff-")
-    expect(page.get_by_test_id("figure-failure")).to_be_hidden()
+    expect(page.get_by_test_id("sweep-failure")).to_be_hidden()
     expect(said).to_have_text("Done: 96 of 96 texts.")
-    page.click("#tradeoff-recorded")
-    drawn(page, len(RECORDED.results.at(0.5)))
-    expect(page.locator("#tradeoff-recorded")).to_be_hidden()
+    which = page.get_by_test_id("sweep-which")
+    expect(which.locator("option")).to_have_text(["The usual", "Another", YOURS])
+    which.select_option("The usual")
+    expect(page.get_by_test_id("sweep-headline")).to_have_text(claim(RECORDED.results, 0.5).headline)
     expect(said).to_be_hidden()
 
 
 def test_without_a_recording_a_sentence_says_so_and_one_can_sweep(
     page: Page, serve: Callable[[gr.Blocks], str]
 ) -> None:
-    """A copy without the recorded sweep still has a tab that works."""
-    page.goto(serve(app(Script(), None)))
-    expect(page.get_by_test_id("figure-failure")).to_have_text(NOTHING_RECORDED, timeout=MINUTES)
-    unfold(page, "Sweep it yourself")
+    """A copy without a recorded sweep still has a tab that works."""
+    page.goto(serve(app(Script(), {})))
+    expect(page.get_by_test_id("sweep-failure")).to_have_text(NOTHING_RECORDED, timeout=MINUTES)
+    page.click("#tradeoff-own")
     run(page, prefix="tradeoff-")
-    drawn(page, 8)
-    expect(page.get_by_test_id("figure-failure")).to_be_hidden()
-    expect(page.locator("#tradeoff-recorded")).to_be_hidden()
+    expect(page.get_by_test_id("point-title")).not_to_be_empty()
+    assert drawn(page)
+    expect(page.get_by_test_id("sweep-failure")).to_be_hidden()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_serious_violation_and_nothing_wider_than_the_screen(
-    page: Page, served: tuple[str, Script], theme: str
-) -> None:
-    """With a point chosen and the sweep unfolded."""
-    page.goto(f"{served[0]}?__theme={theme}")
-    drawn(page, len(RECORDED.results.at(0.5)))
-    pick(page, "Speculative decoding, α = 0.2")
-    expect(page.get_by_test_id("point-card")).to_be_visible()
-    unfold(page, "Sweep it yourself")
-    found = []
-    for width, height in ((1280, 900), (390, 844)):
+def test_on_a_phone_a_point_opens_as_a_sheet_and_nothing_bars_the_way(page: Page, script: Script) -> None:
+    """By touch or keyboard; no serious violation in either theme, with the sheet and with each menu open."""
+    card, found = page.get_by_test_id("point-card"), []
+    for theme, (width, height) in (("light", SIZES[0]), ("dark", SIZES[2])):
         page.set_viewport_size({"width": width, "height": height})
-        page.wait_for_timeout(300)  # the figure follows in a coming frame
-        found += [(width, *each) for each in violations(page)]
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        page.evaluate("(dark) => document.body.classList.toggle('dark', dark)", theme == "dark")
+        page.wait_for_timeout(400)
+        for name in ("others", "axes", "more"):
+            menu(page, name)
+            assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+            found += [(theme, name, *each) for each in violations(page)]
+            page.keyboard.press("Escape")
+            expect(page.get_by_test_id(f"sweep-{name}").locator(".st-list")).to_be_hidden()
+    expect(card).to_be_hidden()
+    page.locator(".st-point").nth(2).click()
+    expect(card).to_be_visible()
+    expect(page.get_by_test_id("point-title")).not_to_be_empty()
+    found += [("sheet", *each) for each in violations(page)]
+    card.get_by_label("Close").click()
+    expect(card).to_be_hidden()
+    page.evaluate("document.body.classList.remove('dark')")
     assert not found, "\n".join(map(str, found))
-    ink = page.evaluate("document.querySelector('.sf-chart').layout.font.color")
-    assert (ink == "#14161b") == (theme == "light")
-
-
-def test_without_plotly_the_page_says_so_and_the_table_is_still_there(
-    page: Page, served: tuple[str, Script]
-) -> None:
-    """Points can be chosen from the list though nothing can be drawn."""
-    page.route("**/plotly.min.js", lambda route: route.fulfill(status=200, body=""))
-    page.goto(served[0])
-    expect(page.get_by_test_id("figure-failure")).to_contain_text("could not be loaded", timeout=MINUTES)
-    pick(page, "Verifier only")
-    expect(page.get_by_test_id("point-card")).to_be_visible()
-    page.unroute("**/plotly.min.js")

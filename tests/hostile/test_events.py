@@ -7,6 +7,7 @@ import threading
 import time
 from typing import Any
 
+from specviz.analysis.sweep.folder import shown_sweeps
 from tests.hostile.conftest import API, JSON, Live
 
 FILE = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
@@ -120,16 +121,19 @@ def test_no_session_sees_or_stops_the_run_of_another(live: Live) -> None:
     assert 'type\\":\\"end' not in shown["bob"]
 
 
-def test_what_one_session_set_is_not_what_another_one_sees(live: Live) -> None:
+def test_the_sweep_of_one_session_is_not_shown_to_another_one(live: Live) -> None:
     """The state of a tab belongs to its session."""
-    [temperature_field] = find(live, "tradeoff-temperature", "input")
-    [axis] = find(live, "tradeoff-x", "input")
-    mine = live.event(temperature_field["id"], [None, 1.0], "carol")
-    assert "recorded 1\\" in json.dumps(mine)
-    for session, temperature in (("carol", "1"), ("dave", "0.5")):
-        result = live.event(axis["id"], [None, "verifier_calls", "accuracy"], session)
-        assert result["success"], result
-        assert f'"key": "recorded {temperature}"' in str(result["output"]["data"][-1])
+    recorded = next(iter(shown_sweeps().values()))
+    live.service.sweep = lambda *_, **__: iter([recorded])
+    [run] = find(live, "tradeoff-run", "click")
+    [show] = find(live, "tradeoff-view", "show")
+    values = {c["id"]: c["props"].get("value") for c in live.page.config["components"]}
+    assert live.event(run["id"], [values[each] for each in run["inputs"]], "carol")["success"]
+    own = {"sweep": len(shown_sweeps())}
+    for session, is_there in (("carol", True), ("dave", False)):
+        body = {"fn_index": show["id"], "data": [None], "session_hash": session, "event_data": own}
+        answer = live.send("POST", f"{API}/run/predict", json=body)
+        assert (answer.status_code == 200) == is_there, answer.text
 
 
 def threads() -> set[str]:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from gradio.utils import get_upload_folder
 
-from specviz.app.components.scripted_html import PLOTLY_JS, plotly_address
+from specviz.app.components.scripted_html import STATIC
 from specviz.app.components.trace_view import sources
 from tests.hostile.conftest import API, Live
 from tests.hostile.test_events import find
@@ -20,7 +20,7 @@ PRIVATE = (
     *(str(ROOT / name) for name in ("app.py", ".git/config", "assets", "specviz/app/static", "specviz/app/static/../page.py")),
     *("", "..", "~/.ssh", "//etc/passwd", "/etc/../etc/passwd", "file:///etc/passwd", "\\\\host\\share", "C:\\Windows\\win.ini"),
     *("/etc/passwd\0.js", "\0", "%2e%2e/app.py", "a" * 5000, "\ud7ff", "http://127.0.0.1/", "data:text/html,x"),
-    *(str(PLOTLY_JS.parent), f"{PLOTLY_JS}/../../__init__.py"),
+    *(str(STATIC), f"{STATIC}/page/bar.js/../../../page.py"),
 )  # fmt: skip
 SHAPES = (
     f"{API}/file=%s", f"{API}/file/%s", "/file=%s", "/assets/%s", "/static/%s", "/assets/..%%2f..%%2f%s",
@@ -56,10 +56,10 @@ def test_a_link_among_the_uploads_leads_nowhere(live: Live) -> None:
 def test_the_files_of_the_page_are_served_whole_and_in_parts(live: Live) -> None:
     """What the page is made of comes, and a folder lists nothing."""
     found = sources()
-    for path in (plotly_address(), found["template"], found["module"], *found["styles"]):
+    for path in (found["template"], found["module"], *found["styles"]):
         assert live.send("GET", f"/{path}").status_code == 200
         assert live.send("GET", f"/{path}", headers={"range": "bytes=0-9"}).status_code == 206
-    for folder in (get_upload_folder(), f"{get_upload_folder()}/", str(PLOTLY_JS.parent), str(ROOT)):
+    for folder in (get_upload_folder(), f"{get_upload_folder()}/", str(STATIC), str(ROOT)):
         assert live.send("GET", f"{API}/file={folder}").status_code == 403
 
 
@@ -111,7 +111,6 @@ def test_only_an_uploaded_file_is_opened_and_no_file_of_the_page_is_deleted(live
     for path in (
         "/etc/passwd",
         words,
-        str(PLOTLY_JS),
         "http://127.0.0.1/x",
         get_upload_folder(),
         "",
@@ -124,7 +123,6 @@ def test_only_an_uploaded_file_is_opened_and_no_file_of_the_page_is_deleted(live
             assert not result["success"]
             assert "root:" not in str(result)
     assert Path(words).exists()
-    assert PLOTLY_JS.exists()
 
 
 def test_two_who_send_the_same_trace_at_once_both_see_it(live: Live) -> None:

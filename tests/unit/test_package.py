@@ -129,7 +129,7 @@ def test_all_names_are_there() -> None:
 
 
 def test_the_package_imports_no_torch_and_the_library_no_page() -> None:
-    """`import specviz` is immediate; the library does without gradio, plotly and pydantic."""
+    """`import specviz` is immediate; the library does without gradio and pydantic."""
     code = """
 import sys
 
@@ -140,7 +140,7 @@ assert sys.meta_path == finders
 assert not {"torch", "transformers"} & set(sys.modules)
 import specviz.analysis.sweep.sweep, specviz.engine.engine, specviz.models.loading, specviz.schema.trace
 
-brought = {"gradio", "plotly", "pydantic"} & set(sys.modules)
+brought = {"gradio", "pydantic"} & set(sys.modules)
 assert not brought, brought
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

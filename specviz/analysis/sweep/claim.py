@@ -1,20 +1,18 @@
-"""The finding of a sweep at one temperature, as a sentence, and the curves that matter for it.
+"""What a sweep shows at one temperature: a sentence that can be read aloud, how sure it is, and the curves to show first.
 
-A fixed rule, written before any sweep was run, derives the finding. A setting that runs both models answers "about as
-many questions" as the verifier if it has at least `KEPT` of the verifier's accuracy. Each method is represented by the
-setting that does so with the fewest rejections. The headline names the method that rejects least and compares it with
-lossless decoding (`speed` at lenience 0). "Surely" means that the 95 % interval of a difference does not contain 0, and
-that more settings have such an interval than chance would give. A setting chosen among many looks a little better than
-it is.
+A fixed rule derives the sentence from the estimates. Where cascades are surely more accurate than both
+models, it names the most accurate of them. Otherwise it names, among the settings that keep the verifier's accuracy, the
+one that rejects the fewest drafts. "Surely" means that the 95 % interval of a difference does not contain 0, and that more
+settings have such an interval than chance would give.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from specviz.analysis.sweep.results import Estimate, Point, Results
 from specviz.core.methods import get_method
-from specviz.wording import joined
 
 KEPT = 0.95
 """Share of the verifier's accuracy at or above which a setting answers "about as many questions"."""
@@ -22,8 +20,8 @@ FEWER = 0.01
 """Share of lossless decoding's rejections that a method must save; anything less counts as no saving."""
 FEWEST_ITEMS = 30
 """With fewer items there is no finding, because intervals by resampling would be too narrow."""
-CURVES = 3
-"""Most curves that stand out."""
+CURVES = 4
+"""Most curves that are shown first."""
 LOSSLESS = "speed"
 _CHANCE = 1 / 40
 """How often a 95 % interval lies above 0 by chance."""
@@ -34,38 +32,54 @@ class Claim:
     """The finding at one temperature.
 
     Attributes:
-        headline: the finding in one or two sentences without intervals, or the reason why there is none.
-        details: sentences with the numbers behind the headline and their 95 % intervals.
-        curves: methods whose curves matter, most important first, at most `CURVES`.
-        best: the setting that the headline names.
+        headline: one sentence without intervals, or the reason why there is none.
+        doubt: how sure the headline is, and whether a cascade beats both models; "" without a finding.
+        curves: the methods to show first, most important first, at most `CURVES`.
+        shown: the setting that the headline is about. Without a finding: lossless decoding, or any setting.
     """
 
     headline: str
-    details: tuple[str, ...] = ()
+    doubt: str = ""
     curves: tuple[str, ...] = ()
-    best: Point | None = None
+    shown: Point | None = None
 
 
 def claim(results: Results, temperature: float) -> Claim:
     """The finding at one of `results.temperatures`."""
+    points, lossless = results.at(temperature), results.point(temperature, LOSSLESS)
     reached = best_settings(results, temperature)
-    order = [*reached, *(name for name in _methods(results, temperature) if name not in reached)]
+    best = next((point for point in reached.values() if _rejections(point).value <= 1 - FEWER), None)
     judged, surely, chance = above_both(results, temperature)
-    if len(surely) > chance:
-        order.insert(1, _most_accurate(surely).setting.method)
-    # The best method, `speed` for comparison, and the next best.
-    telling = dict.fromkeys([*order[:1], *(name for name in order if name == LOSSLESS), *order])
-    curves, at = tuple(telling)[:CURVES], f"At temperature {temperature:g},"
+    winner = max(surely, key=_accuracy) if len(surely) > chance else None
+    about = winner or best or lossless
+    order = [*([about.setting.method] if about else []), LOSSLESS, *reached, *_methods(results, temperature)]
+    here = {point.setting.method for point in points}
+    curves = tuple(dict.fromkeys(name for name in order if name in here))[:CURVES]
     if refusal := _refusal(results, temperature):
-        return Claim(f"{at} {refusal}", curves=curves)
-    saving = [point for point in reached.values() if _rejections(point).value <= 1 - FEWER]
-    headline = f"{at} {_saving(saving[:1])}"
-    details = _saving_details(results, temperature, saving)
-    if judged:
-        cascades, more = _cascades(judged, surely, chance)
-        headline += f" {cascades}"
-        details += more
-    return Claim(headline, tuple(details), curves, next(iter(saving), None))
+        return Claim(refusal, "", curves, lossless or next(iter(points), None))
+    alone = [results.point(temperature, name) for name in ("verifier_only", "drafter_only")]
+    verifier, drafter = (of_hundred(_accuracy(point)) for point in alone if point)
+    if winner:
+        headline = (
+            f"{_spoken(winner)} answers {of_hundred(_accuracy(winner))} of 100 questions right, the verifier alone "
+            f"{verifier}, the drafter alone {drafter}{_also_rejects(winner, lossless)}."
+        )
+        doubt = (
+            f"That it beats both models is hardly chance: {len(surely)} of {len(judged)} cascade settings surely do, "
+            f"chance would give {chance:.1f}. The best of many looks a little better than it is."
+        )
+    elif best and _rejections(best).high < 1:
+        headline = f"{_spoken(best)} {_rejects(best, lossless)}, and {_right(best, verifier)}."
+        doubt = f"{_sureness(best)} {_no_cascade(judged)}"
+    else:
+        surely_ = "surely " if best else ""
+        headline = (
+            f"No method {surely_}rejects fewer drafts{_than(lossless)} and still answers about as many questions "
+            f"as the verifier, {verifier} of 100."
+        )
+        doubt = f"“About as many” means at least {percent(KEPT)}. {_no_cascade(judged)}"
+        about = lossless
+    return Claim(headline, doubt.strip(), curves, about)
 
 
 def best_settings(results: Results, temperature: float) -> dict[str, Point]:
@@ -75,9 +89,9 @@ def best_settings(results: Results, temperature: float) -> dict[str, Point]:
         method, kept = point.setting.method, point.ratios.get("accuracy")
         if method not in _methods(results, temperature) or kept is None or kept.value < KEPT:
             continue
-        if method not in found or _rejects(point) < _rejects(found[method]):
+        if method not in found or _rejected(point) < _rejected(found[method]):
             found[method] = point
-    return dict(sorted(found.items(), key=lambda one: _rejects(one[1])))
+    return dict(sorted(found.items(), key=lambda one: _rejected(one[1])))
 
 
 def above_both(results: Results, temperature: float) -> tuple[list[Point], list[Point], float]:
@@ -97,92 +111,83 @@ def _methods(results: Results, temperature: float) -> list[str]:
 
 
 def _refusal(results: Results, temperature: float) -> str:
-    """Why there is no finding, as the rest of a sentence; "" if there is one."""
+    """Why there is no finding; "" if there is one."""
     alone = [results.point(temperature, name) for name in ("verifier_only", "drafter_only")]
     right = [point.figures["accuracy"] for point in alone if point and "accuracy" in point.figures]
     if not results.complete:
-        return "nothing is claimed: the sweep is not finished."
+        return "Nothing is claimed yet: the sweep is not finished."
     if len(right) < 2:
-        return "nothing is claimed: the sweep lacks the accuracy of both models alone."
+        return "Nothing is claimed: the sweep lacks the accuracy of both models alone."
     if results.items < FEWEST_ITEMS:
         few = "1 question is" if results.items == 1 else f"{results.items} questions are"
-        return f"nothing is claimed: {few} too few for an interval to be trusted; it takes {FEWEST_ITEMS}."
+        return f"Nothing is claimed: {few} too few for an interval to be trusted; it takes {FEWEST_ITEMS}."
     apart = alone[1].against_verifier.get("accuracy") if alone[1] else None
     if apart is None or apart.high >= 0:
+        verifier, drafter = (of_hundred(one.value) for one in right)
         return (
-            f"these questions do not tell the two models apart: the verifier answers {share(right[0])} of them, "
-            f"the drafter {share(right[1])}."
+            f"These questions do not tell the two models apart: of 100, the verifier answers {verifier} right, "
+            f"the drafter {drafter}."
         )
     return ""
 
 
-def _saving(best: list[Point]) -> str:
-    """The first sentence of the headline, after the temperature."""
-    if not best:
-        return "no method rejects fewer drafts and still answers about as many questions."
-    [point] = best
-    fewer, accuracy = _rejections(point), point.ratios["accuracy"]
-    if fewer.high >= 1:
-        return "no method surely rejects fewer drafts and still answers about as many questions."
-    who = named(point)
-    if point.setting.method == LOSSLESS:
-        who = f"accepting more ({who[0].lower()}{who[1:].replace(' (', ', ')}"
-    answers = "answers about as many questions"
-    if accuracy.high < 1:
-        answers = f"answers {percent(1 - accuracy.value)} fewer questions"
-    return f"{who} rejects {percent(1 - fewer.value)} fewer drafts and {answers}."
+# ---- parts of the sentences
 
 
-def _saving_details(results: Results, temperature: float, saving: list[Point]) -> list[str]:
-    """The numbers behind the first sentence, and the methods that come close."""
-    lossless = results.point(temperature, LOSSLESS)
-    if not saving:
-        own = lossless.figures.get("rejection_rate") if lossless else None
-        return [f"Lossless decoding rejects {share(own)} of its drafts."] if own else []
-    best, *others = saving
-    ratio = _rejections(best)
-    fewer = Estimate(1 - ratio.value, 1 - ratio.high, 1 - ratio.low)
-    beside = "lossless decoding" if lossless else "the verifier alone, which accepts none"
-    said = [
-        f"{named(best)} rejects {share(fewer)} fewer drafts than {beside}, and gets {share(best.ratios['accuracy'])} "
-        f"as many answers right as the verifier. “About as many” means at least {percent(KEPT)}."
-    ]
-    if close := [named(one) for one in others if _rejections(one).low <= ratio.high]:
-        said.append(f"The interval overlaps with that of {joined(close)}.")
-    elif others:
-        said.append("Every other method that answers as many surely rejects more.")
-    return said
+def _spoken(point: Point) -> str:
+    lenience = f"{point.setting.lenience:g}".replace("-", "−")
+    return f"{get_method(point.setting.method).title} at lenience\u00a0{lenience}"
 
 
-def _cascades(judged: list[Point], surely: list[Point], chance: float) -> tuple[str, list[str]]:
-    """Whether a cascade beats both models, from the results of `above_both`: a sentence, and the numbers behind it."""
-    if len(surely) > chance:
-        best = _most_accurate(surely)
-        numbers = (
-            f"{named(best)} answers {share(best.figures['accuracy'])} of the questions. {len(surely)} of {len(judged)} "
-            f"cascade settings surely beat both models; chance would give {chance:.1f}."
-        )
-        return f"{named(best)} beats both models.", [numbers]
-    if ahead := sum(point.beats_both != "no" for point in judged):
-        numbers = (
-            f"{ahead} of {len(judged)} cascade settings answer{'s' * (ahead == 1)} more questions than both models, "
-            "but chance may explain that."
-        )
-        return "No cascade surely beats both models here.", [numbers]
-    return "No cascade beats both models here.", []
+def _rejects(point: Point, lossless: Point | None) -> str:
+    instead = f"the lossless {percent(_rejected(lossless))}" if lossless else "all, as the verifier alone"
+    return f"rejects {percent(_rejected(point))} of the drafts instead of {instead}"
 
 
-def _rejects(point: Point) -> float:
+def _also_rejects(point: Point, lossless: Point | None) -> str:
+    saves = lossless and _rejections(point).high < 1
+    return f", and {_rejects(point, lossless)}" if saves else ""
+
+
+def _than(lossless: Point | None) -> str:
+    return f" than lossless decoding, {percent(_rejected(lossless))}," if lossless else ""
+
+
+def _right(point: Point, verifier: int) -> str:
+    own = of_hundred(_accuracy(point))
+    instead = "as many as the verifier" if own == verifier else f"not the verifier’s {verifier}"
+    return f"answers {own} of 100 questions right, {instead}"
+
+
+def _sureness(point: Point) -> str:
+    """What is sure of a setting that surely saves rejections, against the verifier alone."""
+    found = point.against_verifier["accuracy"]
+    return (
+        f"Fewer rejections: sure. The difference in answers (±{margin(found)} of 100): {chance_words(found)}."
+    )
+
+
+def _no_cascade(judged: list[Point]) -> str:
+    """That no cascade surely beats both models; "" if no cascade was measured."""
+    if not judged:
+        return ""
+    ahead = sum(point.beats_both != "no" for point in judged)
+    if not ahead:
+        return "No cascade beats both models here."
+    return f"No cascade surely beats both models here; {ahead} of {len(judged)} settings are ahead, perhaps by chance."
+
+
+def _accuracy(point: Point) -> float:
+    return point.figures["accuracy"].value
+
+
+def _rejected(point: Point) -> float:
     return point.figures["rejection_rate"].value
 
 
 def _rejections(point: Point) -> Estimate:
     """Rejections over those of lossless decoding. If the sweep lacks it, over the verifier alone, which accepts nothing."""
     return point.ratios.get("rejection_rate") or point.figures["rejection_rate"]
-
-
-def _most_accurate(points: list[Point]) -> Point:
-    return max(points, key=lambda point: point.figures["accuracy"].value)
 
 
 # ---- words
@@ -196,6 +201,21 @@ def named(point: Point) -> str:
     return f"{method} (α{lenience})" if method else lenience
 
 
+def chance_words(difference: Estimate) -> str:
+    """Whether a difference may be chance: whether its interval contains 0."""
+    return "may be chance" if difference.low <= 0 <= difference.high else "hardly chance"
+
+
+def margin(found: Estimate) -> int:
+    """Half the width of a share's interval, in whole hundredths."""
+    return of_hundred((found.high - found.low) / 2)
+
+
+def of_hundred(share: float) -> int:
+    """A share in whole hundredths, halves up, as `static/figure_view/` rounds too."""
+    return math.floor(round(100 * share, 6) + 0.5)
+
+
 def share(found: Estimate) -> str:
     """A share and its interval in percent: "95 % (88–102 %)"."""
     if found.low == found.high:
@@ -207,5 +227,4 @@ def share(found: Estimate) -> str:
 
 def percent(part: float) -> str:
     """A share in whole percent."""
-    text = f"{abs(part):.0%}"
-    return ("−" if part < 0 and text != "0%" else "") + text.removesuffix("%") + _SIGN
+    return f"{of_hundred(part)}{_SIGN}".replace("-", "−")

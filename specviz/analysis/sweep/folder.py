@@ -28,8 +28,9 @@ from specviz.files import write_whole
 from specviz.resources import ASSETS
 
 SCHEMA, VERSION = "specviz-sweep-plan", 1
+_UNREAD = "The texts of this sweep cannot be read."
 SHELF = ASSETS / "sweep"
-"""The recorded sweep that ships with SpecViz."""
+"""The recorded sweep behind the lenience scales and the lessons; `sweeps.json` lists all that the page shows."""
 
 
 @dataclass(frozen=True)
@@ -165,12 +166,15 @@ class SweepFolder:
 
     def samples(self) -> Iterator[Sample]:
         """The finished sweep's texts in order; TraceError if there are none."""
+        return map(_read_sample, self.packed())
+
+    def packed(self) -> Iterator[bytes]:
+        """The lines of `samples`, unread."""
         try:
-            with gzip.open(self._samples, "rt", encoding="utf-8") as file:
-                for line in file:
-                    yield Sample(*json.loads(line))
-        except (OSError, EOFError, ValueError, TypeError) as error:
-            raise TraceError("The texts of this sweep cannot be read.") from error
+            with gzip.open(self._samples) as file:
+                yield from file
+        except (OSError, EOFError) as error:
+            raise TraceError(_UNREAD) from error
 
     def timings(self) -> list[Timing]:
         """The timings so far."""
@@ -212,14 +216,18 @@ class Recorded:
         Raises:
             TraceError: they cannot be read.
         """
-        return self._by_setting.get(setting, [])
+        if self.given is not None:
+            found = [one for one in self.given if one.setting == setting]
+        else:
+            found = [_read_sample(line) for line in self._packed.get(f"[{setting}".encode(), ())]
+        return sorted(found, key=lambda one: (one.trial, one.item))
 
     @cached_property
-    def _by_setting(self) -> dict[int, list[Sample]]:
-        every = self.folder.samples() if self.given is None and self.folder else self.given or ()
+    def _packed(self) -> dict[bytes, list[bytes]]:
+        """The folder's texts by setting. Only what is shown is read: a sweep has tens of thousands."""
         found = defaultdict(list)
-        for one in sorted(every, key=lambda one: (one.setting, one.trial, one.item)):
-            found[one.setting].append(one)
+        for line in self.folder.packed() if self.folder else ():
+            found[line.partition(b",")[0]].append(line)
         return found
 
 
@@ -240,9 +248,27 @@ def open_recorded(folder: Path = SHELF) -> Recorded | None:
 
 
 @cache
+def shown_sweeps() -> dict[str, Recorded]:
+    """The recorded sweeps that can be read, by the titles in `sweeps.json`, in its order. Read once per process."""
+    try:
+        listed = json.loads((ASSETS / "sweeps.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    found = {title: open_recorded(ASSETS / folder) for title, folder in listed.items()}
+    return {title: sweep for title, sweep in found.items() if sweep}
+
+
 def shown_sweep() -> Recorded | None:
-    """The sweep that ships with SpecViz, read once per process."""
-    return open_recorded()
+    """The recorded sweep in `SHELF`; None if it cannot be read."""
+    return next((one for one in shown_sweeps().values() if one.folder and one.folder.folder == SHELF), None)
+
+
+def _read_sample(line: bytes) -> Sample:
+    """A line of the table of texts; TraceError if it is something else."""
+    try:
+        return Sample(*json.loads(line))
+    except (ValueError, TypeError) as error:
+        raise TraceError(_UNREAD) from error
 
 
 def _lines(path: Path) -> Iterator[Any]:

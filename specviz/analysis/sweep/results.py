@@ -70,9 +70,10 @@ class Timing:
 
 
 class Figure(NamedTuple):
-    """A number of a setting: its title, its kind, and which direction is better."""
+    """A number of a setting: its title, what it is, its kind, and which direction is better."""
 
     title: str
+    meaning: str
     is_quality: bool
     higher_is_better: bool
     is_share: bool
@@ -80,13 +81,41 @@ class Figure(NamedTuple):
 
 FIGURES: MappingProxyType[str, Figure] = MappingProxyType(
     {
-        "accuracy": Figure("Task accuracy", True, True, True),
-        "log_probability": Figure("Verifier log-likelihood", True, True, False),
-        "distance": Figure("TV(π, p)", True, False, True),
-        "greedy_agreement": Figure("Agreement with greedy", True, True, True),
-        "rejection_rate": Figure("Rejection rate", False, False, True),
-        "relative_latency": Figure("Relative latency", False, False, False),
-        "verifier_calls": Figure("Verifier calls per token", False, False, False),
+        "accuracy": Figure("Questions right", "Share of the questions answered right.", True, True, True),
+        "log_probability": Figure(
+            "Log-probability per token",
+            "How likely the verifier finds the text at temperature 1: the mean natural logarithm; 0 is most.",
+            True,
+            True,
+            False,
+        ),
+        "distance": Figure(
+            "Distance from the verifier",
+            "Total variation between the distribution that the method follows and the verifier’s, a mean over tokens.",
+            True,
+            False,
+            True,
+        ),
+        "greedy_agreement": Figure(
+            "Verifier’s first choices",
+            "Share of tokens that the verifier finds most probable.",
+            True,
+            True,
+            True,
+        ),
+        "rejection_rate": Figure(
+            "Drafts rejected", "Share of the draft tokens that the verifier turns down.", False, False, True
+        ),
+        "verifier_calls": Figure(
+            "Verifier passes per token",
+            "How often the verifier runs for a token; 1 by itself.",
+            False,
+            False,
+            False,
+        ),
+        "relative_latency": Figure(
+            "Time per token", "The verifier alone takes 100\u00a0%.", False, False, True
+        ),
     }
 )
 """All figures by name, quality first. A point has only those that were measured."""

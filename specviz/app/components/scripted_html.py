@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import gradio as gr
-import plotly
 from jinja2 import Environment, FileSystemLoader
 
 from specviz.app.marks import method_symbol, method_token
@@ -22,8 +21,6 @@ from specviz.core.methods import METHODS, OWN_RULE
 STATIC = Path(__file__).parents[1] / "static"
 TEMPLATES = Environment(loader=FileSystemLoader(STATIC), autoescape=True)
 """Templates of whole pages and of the page's head. Gradio renders the templates of components itself."""
-PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-"""The plotly.js of the installed plotly package."""
 
 
 def template(name: str) -> str:
@@ -49,12 +46,6 @@ def static_address() -> str:
 
 def _read(name: str) -> str:
     return (STATIC / name).read_text(encoding="utf-8")
-
-
-@cache
-def plotly_address() -> str:
-    """The address of plotly.js, relative to the page's."""
-    return served_address(PLOTLY_JS)
 
 
 def method_words() -> dict[str, dict[str, Any]]:

@@ -16,8 +16,8 @@ MAX_METHODS, POINTS, ITEMS, TOKENS = 4, (2, 5), (8, 32), 24
 """Most methods; range of leniences per method; range of questions; tokens of a text. The largest sweep takes minutes on two cores."""
 
 
-def sweep_controls(prefix: str) -> tuple[tuple[gr.Button, gr.Button], list[Component]]:
-    """Run and Stop; and the pair, then the arguments of `plan_of`."""
+def sweep_controls(prefix: str) -> tuple[tuple[gr.Button, gr.Button], dict[str, Component]]:
+    """Run and Stop; and the pair and the arguments of `plan_of`, by name."""
     offered = [(method.title, name) for name, method in METHODS.items() if method.has_lenience]
     heat = CONTROLS["temperature"]
     with gr.Row():
@@ -37,7 +37,14 @@ def sweep_controls(prefix: str) -> tuple[tuple[gr.Button, gr.Button], list[Compo
                 low, high, 0.5, step=heat.step, label="Temperature", elem_id="tradeoff-heat"
             )
             limit = gr.Slider(*ITEMS, ITEMS[0], step=4, label="Questions", elem_id="tradeoff-limit")
-    return run_buttons(prefix), [pair, methods, points, temperature, limit]
+    controls: dict[str, Component] = {
+        "pair": pair,
+        "methods": methods,
+        "points": points,
+        "temperature": temperature,
+        "limit": limit,
+    }
+    return run_buttons(prefix), controls
 
 
 def plan_of(key: str, methods: list[str], points: float, temperature: float, limit: float) -> SweepGrid:

@@ -1,24 +1,25 @@
-"""The words of the tab Speed or quality: the finding, what was asked, and the card of a chosen point. All plain text."""
+"""What the place Speed or quality says of a sweep and of a chosen point. All plain text."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
-from specviz.analysis.sweep.claim import claim
+from specviz.analysis.sweep.claim import KEPT, chance_words, claim, of_hundred, percent
 from specviz.analysis.sweep.estimates import REPLICATES
 from specviz.analysis.sweep.folder import Recorded
 from specviz.analysis.sweep.items import ARITHMETIC, Item
 from specviz.analysis.sweep.results import FIGURES, Estimate, Point, Results, Sample
-from specviz.app.figures.tradeoff import differences, number
 from specviz.app.link import Pane
 from specviz.core.methods import METHODS
+from specviz.wording import joined
 
 MAX_TEXTS = 50
 """Most texts of a point on its card."""
 MAX_CHARACTERS = 400
 """Most characters of a text on the card."""
+_ON_CARD = ("accuracy", "rejection_rate", "verifier_calls", "relative_latency")
 
 
 @dataclass(frozen=True)
@@ -32,47 +33,72 @@ class Text:
     verifier: Sample | None
 
 
-def finding(results: Results, temperature: float) -> list[str]:
-    """The sweep's claim at this temperature: the headline, then its details."""
+def told(sweep: Recorded) -> dict[str, Any]:
+    """All that the view shows of a sweep, except the texts of its points."""
+    results = sweep.results
+    points = [
+        {"index": index, **asdict(point.setting), "title": point.setting.title}
+        | {"figures": {name: astuple(found) for name, found in point.figures.items()}}
+        for index, point in enumerate(results.points)
+    ]
+    return {
+        "complete": results.complete,
+        "temperatures": results.temperatures,
+        "claims": [_claim(results, temperature) for temperature in results.temperatures],
+        "points": points,
+        "task": _task(sweep),
+        "source": f"{results.drafter} → {results.verifier}, {results.items:,} questions. SpecViz",
+        "about": _about(sweep),
+        "csv": results.to_csv(),
+    }
+
+
+def _claim(results: Results, temperature: float) -> dict[str, Any]:
     found = claim(results, temperature)
-    brackets = f"In brackets: 95\u00a0% intervals over {results.items:,} questions."
-    return [found.headline, *found.details, brackets] if found.details else [found.headline]
+    about = results.points.index(found.shown) if found.shown else None
+    return {"headline": found.headline, "doubt": found.doubt, "curves": found.curves, "shown": about}
 
 
-def source(results: Results, temperature: float) -> str:
-    """The source of a figure, for saved pictures."""
+def _task(sweep: Recorded) -> str:
+    """The task and the terms of the sentence, in two sentences."""
+    kinds = joined([f"{count} {kind}" for kind, count in Counter(item.kind for item in sweep.items).items()])
     return (
-        f"{results.drafter} → {results.verifier}, {results.items:,} items, temperature {temperature:g}, "
-        "bars are 95\u00a0% intervals. SpecViz, after Narasimhan et al. (ICLR 2025)"
+        f"Task: {len(sweep.items)} questions{f' ({kinds})' if kinds else ''}. A point is a method at one lenience α: how "
+        "readily it takes what the drafter proposes. Lossless: as the verifier alone would write."
     )
 
 
-def asked(sweep: Recorded) -> list[list[str]]:
-    """What was measured, as pairs of a term and its meaning."""
+def _about(sweep: Recorded) -> list[list[str]]:
+    """What was measured, and how the sentence is made, as pairs of a term and its meaning."""
     plan = sweep.results.plan
-    kinds = Counter(item.kind for item in sweep.items)
-    items = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     said = [
+        ["Models", f"{sweep.results.drafter} drafts, {sweep.results.verifier} verifies."],
         [
-            "Task",
-            f"{len(sweep.items)} questions ({items}), each asked with the same coins at every setting; answers of at most "
-            f"{plan.max_new_tokens} tokens, draft length {plan.draft_length}.",
-        ]
+            "Answers",
+            f"At most {plan.max_new_tokens} tokens, draft length {plan.draft_length}; the same coins for a question at every "
+            "setting.",
+        ],
     ]
     if example := next((item for item in sweep.items if item.answers), None):
         right = "The last number counts" if example.kind == ARITHMETIC else "The words must be in the answer"
         said.append(["Example", f"{_cut(example.prompt)} Right: {' or '.join(example.answers)}. {right}."])
+    said += [[figure.title, figure.meaning] for figure in FIGURES.values()]
     return [
         *said,
-        ["Accuracy", "The share of the questions answered right. The rest of an answer does not matter."],
         [
-            "Rejection rate",
-            "Rejected ÷ examined draft tokens, the paper’s cost: each rejection ends a block and costs a verifier pass.",
+            "± and intervals",
+            f"The middle 95\u00a0% of {REPLICATES:,} resamples of the questions: how much depends on which questions were asked. "
+            "All methods answered the same ones, so a difference is often surer than two intervals suggest.",
         ],
         [
-            "Intervals",
-            f"The middle 95 % of {REPLICATES:,} resamples of the questions: how much depends on which questions were asked. "
-            "All methods answered the same ones, so a difference is often surer than two bars suggest.",
+            "The sentence",
+            "Made by rule. If cascades are surely more accurate than both models, more of them than chance would give, it names "
+            f"the most accurate one. If not: of the settings that keep {percent(KEPT)} of the verifier’s right answers, the one "
+            "that rejects least. The verifier’s are averaged with those of lossless decoding, which follows the same distribution.",
+        ],
+        [
+            "Cascade",
+            "A method that lets the drafter’s word stand by a rule, though the verifier would write another.",
         ],
     ]
 
@@ -90,47 +116,73 @@ def texts_of(sweep: Recorded, point: Point) -> list[Text]:
     ]
 
 
-def card(results: Results, point: Point, texts: list[Text]) -> dict[str, Any]:
-    """A point's card: up to four figures, each with the verifier's value, and the texts.
+def card(sweep: Recorded, point: Point) -> dict[str, Any]:
+    """A point's card: figures beside those of the models or of lossless decoding, and the texts.
 
-    It begins with the first text that differs from the verifier's.
+    It begins with the first question that only one of the two answers right, else with the first different text.
     """
-    verifier = results.point(point.setting.temperature, "verifier_only")
-    quality = next(name for name in FIGURES if name in point.figures)
-    shown = [
-        _figure(name, point.figures[name], verifier.figures.get(name) if verifier else None)
-        for name in (quality, "rejection_rate", "verifier_calls", "relative_latency")
-        if name in point.figures
-    ]
-    said = f"{point.samples:,} texts at temperature {point.setting.temperature:g}. {FIGURES[quality].title}: "
-    compared = differences(point, quality)
-    changed = (at for at, text in enumerate(texts) if text.verifier and text.own.text != text.verifier.text)
+    texts = texts_of(sweep, point)
+    beside = [(at, text.own, text.verifier) for at, text in enumerate(texts) if text.verifier]
+    changed = [at for at, own, other in beside if own.score != other.score]
+    changed += [at for at, own, other in beside if own.text != other.text]
     return {
         "title": point.setting.title,
-        "said": [f"{said}{'; '.join(compared)}."] if compared else [],
-        "figures": shown,
+        "figures": [_figure(sweep.results, point, name) for name in _ON_CARD if name in point.figures],
+        "said": _compared(point),
         "texts": [
             {
                 "prompt": _cut(text.item.prompt),
                 "answers": list(text.item.answers),
                 "own": _shown(text.own, METHODS[point.setting.method].title),
-                "verifier": _shown(text.verifier, METHODS["verifier_only"].title),
+                "verifier": _shown(text.verifier, "Verifier alone"),
                 "opens": not text.item.raw,
             }
             for text in texts
         ],
-        "first": next(changed, 0),
+        "first": next(iter(changed), 0),
     }
 
 
-def _figure(name: str, own: Estimate, verifier: Estimate | None) -> dict[str, str]:
-    ends = f"{number(name, own.low)} to {number(name, own.high)}"
+def _figure(results: Results, point: Point, name: str) -> dict[str, str]:
+    own, temperature = point.figures[name], point.setting.temperature
+    others = {"lossless": "speed"} if name == "rejection_rate" else {"verifier": "verifier_only"}
+    if name == "accuracy":
+        others["drafter"] = "drafter_only"
+    beside = [
+        f"{title} {_number(name, other.figures[name].value)}"
+        for title, method in others.items()
+        if (other := results.point(temperature, method)) and name in other.figures
+    ]
     return {
         "title": FIGURES[name].title,
-        "value": number(name, own.value),
-        "interval": "" if own.low == own.high else ends,
-        "beside": f"verifier {number(name, verifier.value)}" if verifier else "",
+        "value": _number(name, own.value) + (" of 100" if name == "accuracy" else ""),
+        "interval": "" if own.low == own.high else f" {_number(name, own.low)} to {_number(name, own.high)}",
+        "beside": ", ".join(beside),
     }
+
+
+def _number(name: str, value: float) -> str:
+    if name == "accuracy":
+        return str(of_hundred(value))
+    return percent(value) if FIGURES[name].is_share else f"{value:.2f}".replace("-", "−")
+
+
+def _compared(point: Point) -> list[str]:
+    """The point's right answers against the verifier's, and against those of `speed` at the same rejection rate."""
+    sides = {
+        "Against the verifier": point.against_verifier,
+        "Against speculative decoding with as many rejected": point.against_speed,
+    }
+    return [
+        f"{title}: {_difference(side['accuracy'])}" for title, side in sides.items() if "accuracy" in side
+    ]
+
+
+def _difference(found: Estimate) -> str:
+    value, low, high = (
+        f"{of_hundred(one):+d}".replace("+0", "0").replace("-", "−") for one in astuple(found)
+    )
+    return f"{value} right ({low} to {high}), {chance_words(found)}."
 
 
 def _shown(sample: Sample | None, who: str) -> dict[str, Any] | None:

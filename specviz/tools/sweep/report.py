@@ -11,6 +11,7 @@ from typing import Any
 from specviz.analysis.sweep.claim import FEWER, KEPT, best_settings, claim, named, share
 from specviz.analysis.sweep.estimates import REPLICATES
 from specviz.analysis.sweep.folder import Recorded
+from specviz.analysis.sweep.grid import SweepGrid
 from specviz.analysis.sweep.results import Point, Results
 from specviz.core.methods import METHODS
 from specviz.tools.templates import NONE, Templates
@@ -38,8 +39,7 @@ def markdown(
         "results.md.j2",
         results=results,
         kinds=Counter(item.kind for item in sweep.items).items(),
-        # Of a file, its name only: its folder may name a person.
-        source=Path(results.plan.prompts).name,
+        source=source_of(results.plan),
         temperatures=[_temperature(results, t) | {"picture": pictures.get(t)} for t in results.temperatures],
         machine=sweep.machine,
         command=command,
@@ -48,6 +48,11 @@ def markdown(
         kept=KEPT,
         replicates=REPLICATES,
     )
+
+
+def source_of(plan: SweepGrid) -> str:
+    """The plan's questions. Of a file only the name, since its folder may name a person."""
+    return Path(plan.prompts).name
 
 
 def _temperature(results: Results, temperature: float) -> dict[str, Any]:

@@ -1,39 +1,45 @@
-"""The first figure of the tab Speed or quality is drawn once per version of the figure and of its sweep."""
+"""The events of the place Speed or quality: which sweeps there are, and the limits of a live one."""
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import replace
-from pathlib import Path
+import json
+from typing import Any
 
 import pytest
 
-from specviz.analysis.sweep.folder import SHELF, SweepFolder, shown_sweep
+from specviz.analysis.sweep.folder import shown_sweeps
 from specviz.app.tabs.tradeoff_controls import ITEMS, POINTS, plan_of
-from specviz.app.tabs.tradeoff_events import TradeoffEvents
+from specviz.app.tabs.tradeoff_events import NOTHING_RECORDED, YOURS, Live, TradeoffEvents
 from specviz.core.methods import METHODS
 from specviz.errors import RequestError
 
 
-def test_the_first_figure_is_cached_until_its_sweep_or_its_version_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
-    recorded = shown_sweep()
-    assert recorded is not None
-    events = TradeoffEvents(None, None, recorded)  # type: ignore[arg-type]
-    drawn = events.drawn(events.start)
-    assert events.first() == drawn
-    monkeypatch.setattr(TradeoffEvents, "drawn", lambda *_: "drawn anew")
-    assert events.first() == drawn
-    with monkeypatch.context() as now:
-        now.setattr("specviz.app.tabs.tradeoff_events.FIGURE_VERSION", "another")
-        assert events.first() == "drawn anew"
-    other = shutil.copytree(SHELF, tmp_path / "sweep")
-    with (other / "timings.jsonl").open("a") as file:
-        file.write("\n")
-    events._recorded = replace(recorded, folder=SweepFolder(other))
-    assert events.first() == "drawn anew"
+class Event:
+    """What the browser sent."""
+
+    def __init__(self, **sent: Any) -> None:
+        self._data = sent
+
+
+def test_it_opens_on_the_first_recorded_sweep_and_shows_the_others_by_title() -> None:
+    [(title, recorded)] = shown_sweeps().items()
+    events: Any = TradeoffEvents(None, {title: recorded, "Another": recorded})  # type: ignore[arg-type]
+    first = json.loads(events.shown(0))
+    assert (first["titles"], first["which"]) == ([title, "Another"], 0)
+    assert json.loads(events.first_card())["point"] in [each["shown"] for each in first["sweep"]["claims"]]
+    assert json.loads(events.show(Live(), Event(sweep=1)))["which"] == 1
+    own = json.loads(events.show(Live(recorded), Event(sweep=2)))
+    assert (own["titles"][2], own["which"]) == (YOURS, 2)
+    for sent in ({"sweep": 2}, {"sweep": "0"}, {}):
+        with pytest.raises(RequestError, match="no such sweep"):
+            events.show(Live(), Event(**sent))
+    with pytest.raises(RequestError, match="no such point"):
+        events.choose(Live(), Event(sweep=0, point=len(recorded.results.points)))
+
+
+def test_without_a_recording_it_says_so() -> None:
+    shown = json.loads(TradeoffEvents(None, {}).shown(0))  # type: ignore[arg-type]
+    assert (shown["sweep"], shown["failure"]) == (None, NOTHING_RECORDED)
 
 
 @pytest.mark.parametrize(

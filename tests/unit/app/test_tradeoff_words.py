@@ -1,12 +1,14 @@
-"""The words of the tab Speed or quality: a card's figures are its point's, its texts those of one item, the example an item."""
+"""The words of the place Speed or quality: the sentence's numbers stand on the card, whose texts are of one item."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
 from specviz.analysis.sweep.folder import Recorded, open_recorded
 from specviz.analysis.sweep.results import Point
-from specviz.app.tabs.tradeoff_words import MAX_CHARACTERS, MAX_TEXTS, asked, card, finding, source, texts_of
+from specviz.app.tabs.tradeoff_words import MAX_CHARACTERS, MAX_TEXTS, card, texts_of, told
 
 
 @pytest.fixture(scope="module")
@@ -23,40 +25,56 @@ def point(sweep: Recorded) -> Point:
     return found
 
 
-def test_a_card_has_four_figures_with_intervals_beside_the_verifiers(sweep: Recorded, point: Point) -> None:
-    """In the order quality, rejections, calls, time; what has no width shows none."""
-    made = card(sweep.results, point, texts_of(sweep, point))
-    titles = [each["title"] for each in made["figures"]]
-    assert titles == ["Task accuracy", "Rejection rate", "Verifier calls per token", "Relative latency"]
-    accuracy = point.figures["accuracy"]
-    assert made["figures"][0]["value"] == f"{100 * accuracy.value:.1f}%"
-    assert made["figures"][0]["interval"] == f"{100 * accuracy.low:.1f}% to {100 * accuracy.high:.1f}%"
-    assert all(each["beside"].startswith("verifier ") for each in made["figures"])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_every_number_of_the_sentence_stands_on_its_points_card(sweep: Recorded, at: int) -> None:
+    """With the same rounding: its lenience in the title, the others among the figures and what they are compared with."""
+    said = told(sweep)["claims"][at]
+    made = card(sweep, sweep.results.points[said["shown"]])
+    there = re.findall(
+        r"[\d.]*\d", " ".join([made["title"], *(" ".join(each.values()) for each in made["figures"])])
+    )
+    assert set(re.findall(r"[\d.]*\d", said["headline"])) <= {*there, "100"}
+    assert len(said["curves"]) == 4
+
+
+def test_a_card_has_four_figures_beside_what_they_are_compared_with(sweep: Recorded, point: Point) -> None:
+    """In the order quality, rejections, passes, time; what has no width shows no interval."""
+    figures = card(sweep, point)["figures"]
+    assert [each["title"] for each in figures] == [
+        "Questions right",
+        "Drafts rejected",
+        "Verifier passes per token",
+        "Time per token",
+    ]
+    assert [each["value"] for each in figures[:2]] == ["57 of 100", "28\u00a0%"]
+    assert figures[0]["interval"].strip() == "50 to 63"
+    assert figures[0]["beside"] == "verifier 60, drafter 17"
+    assert figures[1]["beside"] == "lossless 34\u00a0%"
     verifier = sweep.results.point(0.5, "verifier_only")
     assert verifier is not None
-    assert card(sweep.results, verifier, [])["figures"][1]["interval"] == ""
+    assert card(sweep, verifier)["figures"][1]["interval"] == ""
 
 
-def test_its_texts_are_of_one_item_each_and_begin_where_they_differ(sweep: Recorded, point: Point) -> None:
-    texts = texts_of(sweep, point)
-    made = card(sweep.results, point, texts)
+def test_its_texts_are_of_one_item_each_and_begin_where_only_one_is_right(
+    sweep: Recorded, point: Point
+) -> None:
+    texts, made = texts_of(sweep, point), card(sweep, point)
     assert len(made["texts"]) == len(texts) <= MAX_TEXTS
     for text, shown in zip(texts, made["texts"], strict=True):
         assert text.verifier is not None
         assert (text.own.item, text.own.seed) == (text.verifier.item, text.verifier.seed)
         assert shown["own"]["text"] == text.own.text[:MAX_CHARACTERS]
         assert shown["verifier"]["text"] == text.verifier.text[:MAX_CHARACTERS]
-    differ = [each["own"]["text"] != each["verifier"]["text"] for each in made["texts"]]
+    differ = [each["own"]["right"] != each["verifier"]["right"] for each in made["texts"]]
     assert made["first"] == differ.index(True)
 
 
 def test_what_was_asked_is_said_with_an_item_of_the_sweep(sweep: Recorded) -> None:
-    """Counts are those of the items, and the source names pair, items and temperature."""
-    said = dict(asked(sweep))
-    assert said["Task"].startswith(f"{len(sweep.items)} questions")
-    assert any(said["Example"].startswith(item.prompt) for item in sweep.items)
-    words = source(sweep.results, 0.5)
-    assert sweep.results.drafter in words
-    assert f"{sweep.results.items} items" in words
-    assert "temperature 0.5" in words
-    assert "temperature 0.5" in finding(sweep.results, 0.5)[0]
+    """The task has the number of the items; pair and example are those of the sweep; every term has a meaning."""
+    shown = told(sweep)
+    about = dict(shown["about"])
+    assert f"{len(sweep.items)} questions" in shown["task"]
+    assert any(about["Example"].startswith(item.prompt) for item in sweep.items)
+    assert sweep.results.drafter in shown["source"]
+    assert all(about.values())
+    assert [each["index"] for each in shown["points"]] == list(range(len(sweep.results.points)))

@@ -22,7 +22,7 @@ def test_the_default_pair_needs_no_hub_and_unknown_ones_are_refused_with_the_kno
 
 def test_importing_the_layer_loads_no_heavy_library() -> None:
     """Pairs are listed, and unknown ones refused, before torch is imported."""
-    heavy = ("torch", "transformers", "gradio", "plotly", "huggingface_hub")
+    heavy = ("torch", "transformers", "gradio", "huggingface_hub")
     code = (
         "import sys, specviz, specviz.models.availability, specviz.models.smollm2\n"
         "try: specviz.load_pair('nope')\n"

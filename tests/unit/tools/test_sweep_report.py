@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from specviz.analysis.sweep.claim import claim
 from specviz.analysis.sweep.folder import Recorded
 from specviz.analysis.sweep.grid import Setting, SweepGrid
 from specviz.analysis.sweep.items import Item
 from specviz.analysis.sweep.results import Estimate, Point, Results
+from specviz.cli.sweep_job import report
+from specviz.tools.sweep.picture import picture
 from specviz.tools.sweep.report import markdown
 
 
@@ -68,7 +71,7 @@ def test_each_method_stands_at_the_setting_that_rejects_least_and_answers_enough
     """The claim leads; a method that saves only with fewer answers is named below the table."""
     results = _results(*BOTH, LOSSLESS, BAD, DEARER, GOOD)
     text = _markdown(results)
-    assert f"- **{claim(results, 1.0).headline}**".replace("\u00a0", " ") in text
+    assert f"- Temperature 1: **{claim(results, 1.0).headline}**".replace("\u00a0", " ") in text
     rows = [line for line in text.splitlines() if line.startswith("| ")][2:]
     assert rows == [
         "| Verifier only | – | 60 % (55–65 %) | 100 % (98–102 %) | 100 % (95–105 %) |",
@@ -114,3 +117,24 @@ def test_what_was_measured_and_pictures() -> None:
     assert "questions.jsonl" in text
     assert "somebody" not in text
     assert "![" not in _markdown(results)
+
+
+def test_the_command_of_a_report_names_no_folder() -> None:
+    """Of a file of questions it has the name."""
+    results = _results(*BOTH)
+    own = replace(results, plan=replace(results.plan, prompts="/home/somebody/questions.jsonl"))
+    text = report(Recorded(own, ()), {})
+    assert "--prompts questions.jsonl" in text
+    assert "somebody" not in text
+
+
+def test_a_picture_has_the_claims_curves_their_points_and_both_models() -> None:
+    """It is an XML file, in which names are text."""
+    results = _results(*BOTH, LOSSLESS, BAD, DEARER, replace(GOOD, setting=Setting(1.0, "cascade_opt", 0.4)))
+    drawn = ElementTree.fromstring(picture(results, 1.0))
+    found = [each.tag.rpartition("}")[2] for each in drawn.iter()]
+    assert found.count("circle") == 4
+    words = [each.text or "" for each in drawn.iter()]
+    for title in ("Speculative decoding", "OPT", "Chow"):
+        assert title in words
+    assert any(each.startswith("Verifier only 60") for each in words)

@@ -1,0 +1,37 @@
+"""A sweep as a sentence, a chart and the chosen point's texts. `static/sweep_view/` draws it in the browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specviz.analysis.sweep.results import FIGURES
+from specviz.app.components.scripted_html import ScriptedHTML, style, template
+from specviz.app.marks import method_symbol, method_token
+from specviz.core.methods import METHODS
+
+
+class SweepView(ScriptedHTML):
+    """Shows a sweep.
+
+    The value comes from `TradeoffEvents.shown`. A `choose` event asks for the card of a point, which arrives in the prop
+    `card`; a `show` event for another sweep; an `open` event for a text of the card in Compare; an `own` event for the
+    settings of a live sweep.
+    """
+
+    TEMPLATE = template("sweep_view/sweep_view")
+    CSS = style(("shared/shared", "sweep_view/sweep_view"))
+    MODULE = "sweep_view/sweep_view"
+    OWN_EVENTS = ("choose", "show", "open", "own")
+
+    def __init__(self, value: str = "", *, card: str = "", **kwargs: Any) -> None:
+        """Make a view; `kwargs` as for `ScriptedHTML`."""
+        methods = {
+            name: {"title": method.title, "symbol": method_symbol(name)[0], "colour": method_token(name)}
+            for name, method in METHODS.items()
+        }
+        figures = {name: figure._asdict() for name, figure in FIGURES.items()}
+        super().__init__(value, card=card, **{"methods": methods, "figures": figures} | kwargs)
+
+    def preprocess(self, payload: str | None) -> str:
+        """Discard the value, which the server does not need."""
+        return ""

@@ -1,1 +1,0 @@
-"""Finished figures, drawn with plotly."""

@@ -1,0 +1,273 @@
+/**
+ * A sweep: one sentence, a chart of quality against cost, and the chosen point with its texts. Everything but the texts of a point is
+ * in the value, so that temperature, axes and curves change without the server.
+ *
+ * The value is JSON: {titles, which, sweep, said, failure}. `titles` are those of the sweeps that can be shown, `which` the index of the
+ * one that is; `sweep` is {complete, temperatures, claims, points, task, source, about, csv}, a claim {headline, doubt, curves, shown} with the
+ * index of the point that it is about. The prop `card` is JSON {sweep, point, …} for `card.js`.
+ */
+
+import { el, list, string } from "../shared/dom.js";
+import { download } from "../shared/download.js";
+import { followTheme } from "../shared/theme.js";
+import { createCard } from "./card.js";
+import { createChart, symbolPath } from "./chart.js";
+import { pictureOf, savePicture } from "./picture.js";
+
+const START = { x: "rejection_rate", y: "accuracy" };
+const LEVELS = { verifier_only: "verifier alone", drafter_only: "drafter alone" };
+const HALF = new Map([[0.25, "¼"], [0.5, "½"], [0.75, "¾"]]);
+
+function read(value) {
+  try {
+    return Object(JSON.parse(value));
+  } catch {
+    return {};
+  }
+}
+
+/** Whole hundredths, halves up; `of_hundred` in `specviz.analysis.sweep.claim` rounds the same. */
+const hundredths = (share) => Math.floor(Number((100 * share).toFixed(6)) + 0.5);
+const signed = (words) => words.replace("-", "−");
+
+function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onOwn }) {
+  const find = (name) => host.querySelector(`[data-testid="${name}"]`);
+  const chart = createChart(find("sweep-chart"), { onChoose: choose });
+  const card = createCard(find("point-card"), { onOpen: (text) => onOpen({ sweep: shown.which, point: chosen, text }) });
+  const dialog = find("sweep-dialog");
+  let shown = {},
+    sweep = null,
+    temperature = null,
+    chosen = null,
+    asked = null, // the point whose card was asked for last
+    axes = { ...START };
+  const extra = new Set(); // methods that the reader added
+
+  const words = (name) => (value) =>
+    signed(figures[name].is_share ? hundredths(value) + " %" : Number(value.toFixed(2)).toString());
+  const claim = () => sweep.claims[sweep.temperatures.indexOf(temperature)];
+  const here = () => sweep.points.filter((point) => point.temperature === temperature);
+  const first = () => claim().curves;
+  const isLevel = (name) => Object.hasOwn(LEVELS, name);
+
+  function update(value) {
+    const another = read(value);
+    if (another.which !== shown.which || !another.sweep) [temperature, chosen] = [null, null];
+    if (another.which !== shown.which || another.sweep?.complete !== sweep?.complete) asked = null; // its figures changed
+    shown = another;
+    sweep = shown.sweep ?? null;
+    find("sweep-said").textContent = string(shown.said);
+    find("sweep-failure").textContent = string(shown.failure);
+    find("sweep-failure").hidden = !shown.failure;
+    host.classList.toggle("is-empty", !sweep);
+    listSweeps();
+    if (!sweep) return;
+    const heats = sweep.temperatures;
+    if (!heats.includes(temperature)) temperature = heats[Math.floor(heats.length / 2)];
+    listTemperatures();
+    show();
+  }
+
+  function show() {
+    const { headline, doubt } = claim();
+    find("sweep-headline").textContent = headline;
+    find("sweep-doubt").textContent = doubt;
+    find("sweep-task").textContent = sweep.task;
+    listOthers();
+    listAxes();
+    if (sweep.points[chosen]?.temperature !== temperature) chosen = claim().shown;
+    draw();
+    ask();
+  }
+
+  function draw() {
+    const axis = (name) => ({ title: figures[name].title, words: words(name), hint: figures[name].higher_is_better ? " (more is better)" : figures[name].is_quality ? " (less is better)" : " (less is cheaper)" });
+    const drawn = here().filter(({ figures: own }) => own[axes.x] && own[axes.y]);
+    const names = [...first(), ...extra].filter((name, at, all) => all.indexOf(name) === at);
+    const pointOf = (each) => ({ index: each.index, title: each.title, x: each.figures[axes.x], y: each.figures[axes.y] });
+    const curves = names.map((name) => ({ name: methods[name].title, colour: colour(name), symbol: methods[name].symbol,
+      points: drawn.filter((each) => each.method === name).sort((a, b) => a.lenience - b.lenience).map(pointOf) }));
+    const levels = Object.entries(LEVELS).flatMap(([name, title]) => drawn.filter((each) => each.method === name).map((each) => ({ name: title, y: each.figures[axes.y][0] })));
+    chart.draw({ x: axis(axes.x), y: axis(axes.y), curves: curves.filter(({ points }) => points.length), levels, chosen,
+      intervals: find("sweep-intervals").getAttribute("aria-pressed") === "true" });
+  }
+
+  const colour = (name) => "var(--sv-" + methods[name].colour + ")";
+
+  /** Ask for the card of the chosen point once it is in sight. */
+  function ask() {
+    if (chosen === null || chosen === asked || !host.offsetParent) return;
+    asked = chosen;
+    onChoose({ sweep: shown.which, point: chosen });
+  }
+
+  function choose(index) {
+    chosen = index;
+    draw();
+    ask();
+    card.open();
+  }
+
+  // ---- what can be set
+
+  function listSweeps() {
+    const titles = list(shown.titles);
+    const select = find("sweep-which");
+    select.parentElement.hidden = titles.length < 2;
+    select.replaceChildren(...titles.map((title, at) => new Option(title, at, false, at === shown.which)));
+  }
+
+  function listTemperatures() {
+    const row = find("sweep-temperature").querySelector("div");
+    const heats = sweep.temperatures.map(String);
+    if ([...row.querySelectorAll("input")].map((each) => each.value).join() !== heats.join()) {
+      row.replaceChildren(...sweep.temperatures.map((heat) => {
+        const input = el("input");
+        Object.assign(input, { type: "radio", name: "sweep-temperature", value: heat });
+        input.setAttribute("aria-label", heat);
+        input.addEventListener("change", () => {
+          [temperature, chosen] = [heat, null];
+          show();
+        });
+        return el("label", "", input, el("span", "", HALF.get(heat) ?? String(heat)));
+      }));
+    }
+    row.querySelector(`input[value="${temperature}"]`).checked = true;
+  }
+
+  function listOthers() {
+    const names = [...new Set(here().map(({ method }) => method))].filter((name) => !isLevel(name) && !first().includes(name));
+    const rows = names.map((name) => check("checkbox", "sweep-others", methods[name].title, extra.has(name), (isOn) => {
+      if (isOn) extra.add(name);
+      else extra.delete(name);
+      draw();
+    }, name));
+    find("sweep-others").hidden = names.length === 0;
+    find("sweep-others").querySelector(".st-list").replaceChildren(...rows);
+  }
+
+  function listAxes() {
+    const group = (axis, title, offered) => {
+      const rows = offered.map((name) => check("radio", "sweep-" + axis, figures[name].title, axes[axis] === name, () => {
+        axes = { ...axes, [axis]: name };
+        draw();
+      }, null, figures[name].meaning));
+      return el("fieldset", "", el("legend", "", title), ...rows);
+    };
+    const names = Object.keys(figures);
+    find("sweep-axes").querySelector(".st-list").replaceChildren(
+      group("y", "Quality, upwards", names.filter((name) => figures[name].is_quality)),
+      group("x", "Cost, to the right", names.filter((name) => !figures[name].is_quality)));
+  }
+
+  function check(type, name, title, isOn, onChange, method = null, meaning = "") {
+    const input = el("input");
+    Object.assign(input, { type, name, checked: isOn });
+    input.addEventListener("change", () => onChange(input.checked));
+    const label = el("label", "", input);
+    if (method) {
+      const sign = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+      sign.setAttribute("viewBox", "-8 -8 16 16");
+      sign.setAttribute("aria-hidden", "true");
+      sign.style.fill = colour(method);
+      sign.append(symbolPath(methods[method].symbol, 6));
+      label.append(sign);
+    }
+    label.append(el("span", "", title, meaning && el("small", "", meaning)));
+    return label;
+  }
+
+  // ---- more
+
+  function openPage(...nodes) {
+    closeMenus(null);
+    dialog.querySelector(".st-page").replaceChildren(...nodes);
+    dialog.showModal();
+  }
+
+  function about() {
+    openPage(el("dl", "", ...list(sweep.about).flatMap(([term, said]) => [el("dt", "", term), el("dd", "", said)])));
+  }
+
+  function table() {
+    const names = Object.keys(figures);
+    const cell = (name, found) => (found ? words(name)(found[0]) + (found[1] < found[2] ? ` (${words(name)(found[1])} to ${words(name)(found[2])})` : "") : "–");
+    const row = (tag, cells) => el("tr", "", ...cells.map((said) => el(tag, "", said)));
+    const head = row("th", ["Point", ...names.map((name) => figures[name].title)]);
+    const rows = here().map((point) => row("td", [point.title, ...names.map((name) => cell(name, point.figures[name]))]));
+    openPage(el("table", "", el("thead", "", head), el("tbody", "", ...rows)));
+  }
+
+  async function save(how) {
+    const note = find("sweep-more").querySelector("[role=status]");
+    try {
+      await how();
+      note.textContent = "Saved.";
+    } catch {
+      note.textContent = "It could not be saved: this browser does not allow it.";
+    }
+  }
+
+  /** The picture is drawn on white, whatever the page's theme. */
+  function picture() {
+    const theme = host.dataset.theme;
+    host.dataset.theme = "light";
+    draw();
+    const style = getComputedStyle(host);
+    const [paper, ink] = ["--sv-panel", "--sv-text"].map((name) => style.getPropertyValue(name).trim());
+    const { headline, doubt } = claim();
+    const source = `${sweep.source}, temperature ${temperature}`;
+    const found = pictureOf(find("sweep-chart").querySelector("svg"), { paper, ink, head: headline, more: doubt, source });
+    host.dataset.theme = theme;
+    draw();
+    return found;
+  }
+
+  find("sweep-which").addEventListener("change", (event) => onShow({ sweep: Number(event.target.value) }));
+  find("sweep-intervals").addEventListener("click", ({ target }) => {
+    target.setAttribute("aria-pressed", String(target.getAttribute("aria-pressed") !== "true"));
+    draw();
+  });
+  host.querySelector(".st-own").addEventListener("click", onOwn);
+  find("sweep-about").addEventListener("click", about);
+  find("sweep-table").addEventListener("click", table);
+  find("save-csv").addEventListener("click", () => save(() => download("specviz-sweep.csv", "text/csv", sweep.csv)));
+  for (const format of ["png", "svg"]) find("save-" + format).addEventListener("click", () => save(() => savePicture("specviz-sweep", picture(), format)));
+
+  const menus = [...host.querySelectorAll(".st-menu")];
+  const closeMenus = (but) => menus.forEach((menu) => menu.contains(but) || (menu.open = false));
+  document.addEventListener("pointerdown", ({ target }) => closeMenus(target));
+  for (const menu of menus) {
+    menu.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape") return;
+      closeMenus(null);
+      menu.querySelector("summary").focus();
+    });
+  }
+  dialog.addEventListener("click", ({ target }) => target === dialog && dialog.close());
+  followTheme(host);
+  new ResizeObserver(([{ target }]) => {
+    host.style.setProperty("--st-head", target.offsetHeight + "px");
+    if (sweep) ask(); // it came in sight
+  }).observe(host.querySelector(".st-words"));
+
+  /** The card of a point, unless another one was chosen meanwhile. */
+  function fill(value) {
+    const found = read(value);
+    if (found.sweep !== shown.which || found.point !== chosen) return;
+    asked = chosen;
+    card.update(found);
+  }
+
+  return { update, fill };
+}
+
+/** Mount the component in gradio’s element. */
+export function mount(element, { props, trigger, watch }) {
+  const view = createSweepView(element.querySelector(".st-view"), { methods: props.methods, figures: props.figures,
+    onChoose: (point) => trigger("choose", point), onShow: (which) => trigger("show", which), onOpen: (text) => trigger("open", text), onOwn: () => trigger("own") });
+  watch("value", () => view.update(props.value));
+  watch("card", () => view.fill(props.card));
+  view.update(props.value);
+  view.fill(props.card);
+}

@@ -66,6 +66,8 @@ class Comparison:
 
 RACERS = ("race-verifier-only", "race-lossless")
 """The two runs of a race: the verifier alone, and speculative decoding, at temperature 0. Without inspection, which takes time."""
+CASCADE = ("lossless", "token-rule")
+"""A lossless run, and a cascade with the same prompt, seed and length that needs fewer calls."""
 INSPECTED = "race-inspected"
 """The second run, recorded again with inspection: the same decisions, but other times."""
 

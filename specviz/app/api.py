@@ -23,7 +23,7 @@ import gradio as gr
 from specviz.analysis.metrics import Sentence, table
 from specviz.app.running import session_of, streaming
 from specviz.app.settings import CONTROLS
-from specviz.compat.gradio import is_tool_call
+from specviz.compat.gradio import is_tool_call, label_endpoint
 from specviz.core.method import Method
 from specviz.core.methods import METHODS
 from specviz.engine.events import Waiting
@@ -59,6 +59,7 @@ WORDS: dict[Any, str] = {
 """Names of the types of arguments."""
 PAIRS_SECONDS = 30.0
 """Seconds for which the answer of `pairs` is cached, since computing it may query the model hub."""
+_ANSWER = "Answer"
 _asking = threading.Lock()
 
 
@@ -98,10 +99,17 @@ PANE = [name for name, each in SETTINGS.items() if "pane" in each.endpoints]
 def wire_api(service: Service) -> None:
     """Add the endpoints. Call this inside the page's Blocks, which send the message of a `SpecvizError` to the client."""
     for serve in (generate, compare):
-        endpoint = _make_endpoint(serve, service, _parameters(serve.__name__))
-        gr.api(endpoint, concurrency_limit=None, concurrency_id="engine")
+        parameters = _parameters(serve.__name__)
+        endpoint = _make_endpoint(serve, service, parameters)
+        event = gr.api(endpoint, concurrency_limit=None, concurrency_id="engine")
+        label_endpoint(event, [(_title(each.name), HELP[each.name]) for each in parameters], _ANSWER)
     for small in (methods, pairs):
-        gr.api(small, queue=False, concurrency_limit=None)
+        label_endpoint(gr.api(small, queue=False, concurrency_limit=None), (), _ANSWER)
+
+
+def _title(name: str) -> str:
+    """A parameter's label: that of its control, if it has one."""
+    return CONTROLS[name].title if name in CONTROLS else name.capitalize()
 
 
 def generate(

@@ -36,7 +36,7 @@ EXAMPLES = {
 """Example prompts by the names of their buttons. The prompt box starts with the first."""
 MAIN_METHODS = ("speed", "cascade_tokenV3", "cascade_chow", "verifier_only")
 """The methods that a menu lists first. `static/page/settings.css` puts a heading above the others."""
-NOT_NOW = " · unavailable now: "
+NOT_NOW = " · not available here: "
 """Text between the title of an unavailable pair and the reason; `static/page/page.css` has it too."""
 _ASK_SECONDS = 30.0
 """Seconds after which an open page asks again which pairs are available."""
@@ -205,12 +205,13 @@ def wire_pairs(page: gr.Blocks, service: Service, pairs: Sequence[Any]) -> None:
 
 
 def _pair_choices(obstacles: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Labels and keys of all pairs. The label of an unavailable pair contains the reason."""
-    missing = {key: PAIRS[key] for key in missing_pairs()}
-    return [
-        (f"{spec.title}{NOT_NOW}{obstacles[key]}" if key in obstacles else spec.title, key)
-        for key, spec in (offered_pairs() | missing).items()
+    """Labels and keys of all pairs. Unavailable pairs come last, and their labels contain the reason."""
+    pairs = offered_pairs() | {key: PAIRS[key] for key in missing_pairs()}
+    usable = [(spec.title, key) for key, spec in pairs.items() if key not in obstacles]
+    others = [
+        (f"{spec.title}{NOT_NOW}{obstacles[key]}", key) for key, spec in pairs.items() if key in obstacles
     ]
+    return usable + others
 
 
 def sampling_controls(limits: Limits, prefix: str = "", tokens: int | None = None) -> dict[str, Component]:
@@ -265,11 +266,10 @@ def wire_penalty(settings: Mapping[str, Component]) -> None:
 
 
 def link_button(tab: str, settings: Mapping[str, Component], prefix: str = "") -> None:
-    """A button that copies a link to these settings, by the names of a `Request`, "pair", "run" and "panes", and shows the link."""
+    """A button that copies a link to these settings, by the names of a `Request`, "pair", "run" and "panes"."""
     button = gr.Button("Copy link", size="sm", min_width=90, elem_id=f"{prefix}copy-link")
-    shown = gr.Textbox(visible=False, interactive=False, lines=1, max_lines=3, elem_id=f"{prefix}link")
     js = address_script("copyLink", tab, settings)
-    button.click(None, list(settings.values()), shown, js=js, **QUIET)
+    button.click(None, list(settings.values()), None, js=js, **QUIET)
 
 
 def keep_address(tab: str, settings: Mapping[str, Component], triggers: Sequence[Any]) -> None:

@@ -54,6 +54,7 @@ _UNKNOWN = re.compile(r"Parameter `(.*)` is not a valid key-word argument", re.D
 _MISSING = re.compile(r"No value provided for required argument: (\w+)")
 _HOST = re.compile(r"[\w.-]{1,253}(:[0-9]{1,5})?|\[[0-9a-fA-F:.]{2,45}\](:[0-9]{1,5})?", re.ASCII)
 _SCHEME = re.compile(r"https?|wss?", re.ASCII)
+_REFUSED_CODING = re.compile(rb"q=0(\.0{0,3})?", re.IGNORECASE)
 _RANGE = re.compile(r"bytes=[0-9]{0,18}-[0-9]{0,18}", re.ASCII)
 
 
@@ -162,9 +163,9 @@ def _refused(scope: Scope) -> Response | None:
         parts = [part.strip() for value in headers.getlist(name) for part in value.split(",")]
         if not all(map(pattern.fullmatch, parts)):
             return _answer(400, f"The header {name} is malformed.")
-    # Gradio fails on any other form of these fields.
+    # Gradio fails on any other form of these fields, and compresses also for clients that refuse it with "gzip;q=0".
     scope["headers"] = [
-        (name, value)
+        (name, _accepted(value) if name == b"accept-encoding" else value)
         for name, value in scope["headers"]
         if name != b"x-gradio-server"
         and not (name == b"range" and not _RANGE.fullmatch(value.decode("latin-1")))
@@ -173,6 +174,12 @@ def _refused(scope: Scope) -> Response | None:
     if not length.isdecimal() or int(length[:20]) > _most(scope):
         return _too_large(scope)
     return None
+
+
+def _accepted(codings: bytes) -> bytes:
+    """An Accept-Encoding without the codings that it refuses."""
+    parts = [(each, each.partition(b";")[2].strip()) for each in codings.split(b",")]
+    return b",".join(each for each, weight in parts if not _REFUSED_CODING.fullmatch(weight))
 
 
 def _too_large(scope: Scope) -> JSONResponse:

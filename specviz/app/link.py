@@ -1,6 +1,6 @@
 """Reads the query of a link that carries settings.
 
-Anybody can write a query, so every value is checked against the registries and the ranges of the page. An invalid value is left out,
+Anybody can write a query, so every value is checked against the registries and the ranges of the page. An invalid value is ignored,
 with a sentence that does not repeat it. Opening a link does not start a run.
 """
 
@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+from urllib.parse import urlencode
 
 from specviz.analysis.recorded_runs import read_recorded_runs
 from specviz.app.settings import CONTROLS, Control
@@ -24,10 +25,10 @@ OLD_TABS = {"replay": "generate", "playground": "learn", "tour": "learn", "lesso
 """Names of tabs in old links, and the tabs that replaced them."""
 LEARN_TABS = {"tour": "lessons", "lessons": "lessons", "playground": "playground"}
 """Parts of the tab Learn, by the names of tabs in links."""
-NAMES = {"pair": "pair", "prompt": "prompt", "run": "run"} | {
+NAMES = {"pair": "pair", "prompt": "prompt", "run": "run", "token": "token"} | {
     each.query: each.name for each in CONTROLS.values() if each.query
 }
-"""Names in a query, and the settings that they stand for ("run" is the key of a recorded run). A query also has `tab`, `lesson` (the
+"""Names in a query, and the settings that they stand for ("run" is the key of a recorded run, "token" the index of a token to select in it). A query also has `tab`, `lesson` (the
 browser reads `step` and `language`) and one `pane` per pane."""
 
 MAX_PROMPT = 4000
@@ -56,7 +57,7 @@ class Link:
     """The valid settings that a link names.
 
     Attributes:
-        problems: sentences about values that were left out.
+        problems: sentences about values that were ignored.
         part: the part of the tab Learn.
     """
 
@@ -83,8 +84,15 @@ def ranged(most_tokens: int | None = None) -> dict[str, Control]:
     return found
 
 
+def query_of(tab: str, settings: Mapping[str, Any], panes: Iterable[Iterable[Any]] = ()) -> str:
+    """The query that `parse_link` reads as these settings; each pane is its parts, in the order of `Pane`."""
+    named = [(name, settings[setting]) for name, setting in NAMES.items() if setting in settings]
+    parts = [("pane", ":".join(map(str, pane))) for pane in panes]
+    return "?" + urlencode([("tab", tab), *named, *parts])
+
+
 class _UnfitError(ValueError):
-    """A value is left out; the message says what would be valid."""
+    """A value is ignored; the message says what would be valid."""
 
 
 def parse_link(
@@ -111,9 +119,9 @@ def parse_link(
             method = found.get("method", None if "method" in given else usual)
             found[name] = _read(name, given[name], method, offered, lessons)
         except _UnfitError as unfit:
-            problems.append(f"The link’s “{name}” was left out: {unfit}.")
+            problems.append(f"The link’s “{name}” was ignored: {unfit}.")
     if "rule" in found and found.setdefault("method", OWN_RULE) != OWN_RULE:
-        problems.append(f"The link’s “rule” was left out: it is for the method {OWN_RULE}.")
+        problems.append(f"The link’s “rule” was ignored: it is for the method {OWN_RULE}.")
         del found["rule"]
     settings = {NAMES[name]: value for name, value in found.items() if name in NAMES}
     tab, part = found.get("tab"), LEARN_TABS.get(given["tab"][0]) if "tab" in found else None
@@ -140,12 +148,20 @@ def _read(
         return _one_of(value, lessons)
     if name == "run":
         return _one_of(value, [run.key for run in read_recorded_runs().runs])
+    if name == "token":
+        return _token(value)
     if name == "pair":
         return _one_of(value, offered_pairs())
     if name == "lenience":
         return _lenience(value, method)
     readers = {"method": _method, "prompt": _prompt, "rule": _rule, "k": _draft_length}
     return readers[name](value) if name in readers else _number(offered[NAMES[name]], value)
+
+
+def _token(value: str) -> int:
+    if not re.fullmatch("[0-9]{1,4}", value):
+        raise _UnfitError("it must be the index of a token")
+    return int(value)
 
 
 def _one_of(value: str, known: Iterable[str]) -> str:

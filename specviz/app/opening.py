@@ -1,34 +1,43 @@
-"""Opens a link: sets its tab and controls, and shows a banner about values that were left out. Starts no run."""
+"""Opens a link, or the address that Back or Forward leads to: sets its tab and controls, and shows a banner about values that were
+ignored. Starts no run."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 from typing import Any
+from urllib.parse import parse_qsl
 
 import gradio as gr
 
+from specviz.app.components.address import Address
 from specviz.app.components.lenience_track import lenience_value
 from specviz.app.controls import address_module, describe_method
 from specviz.app.link import Link, parse_link
 from specviz.app.recorded import recorded_value
 from specviz.app.running import QUIET
 from specviz.app.tabs.compare import Compare
-from specviz.app.tabs.generate import Generate, fill, form_of
+from specviz.app.tabs.generate import OPENING, Generate, fill, form_of
+from specviz.compat.gradio import event_data
 from specviz.lessons.shelf import shown_lessons
 from specviz.schema.settings import DEFAULT_METHOD
 from specviz.serving.limits import Limits
+
+MAX_QUERY = 2**16
+"""Most characters of a query that are read; servers take no longer address."""
 
 
 def wire_opening(
     page: gr.Blocks,
     limits: Limits,
+    address: Address,
     banner: gr.HTML,
     tabs: gr.Tabs,
     learn: gr.Tabs,
     generate: Generate,
     compare: Compare,
 ) -> None:
-    """When the page opens, set what its address names, within `limits`."""
+    """When the page opens or its address changes, set what the address names, within `limits`."""
     outputs = [
         banner,
         tabs,
@@ -40,23 +49,37 @@ def wire_opening(
         *compare.outputs,
     ]
 
-    def restore(request: gr.Request) -> list[Any]:
-        link = parse_link(
-            request.query_params.multi_items(), limits.max_new_tokens, tuple(shown_lessons().lessons)
-        )
+    def restore(
+        query: Iterable[tuple[str, str]], *, is_first: bool = False, is_held: bool = False
+    ) -> list[Any]:
+        """Updates for a query. On the page's first opening, what it leaves unsaid is as it should be already."""
+        link = parse_link(query, limits.max_new_tokens, tuple(shown_lessons().lessons))
         problems = escape(" ".join(link.problems))
+        # On the first opening only a tab that is named, since a quick visitor may have chosen one before this update arrives.
+        tab = _tab(link) or (None if is_first else "idea")
+        if is_held:
+            link = Link(link.tab, part=link.part)
         return [
-            gr.HTML(f'<p role="alert">{problems}</p>', visible=True) if problems else gr.skip(),
-            # Only if the link names a tab, since a quick visitor may have chosen one before this update arrives.
-            gr.Tabs(selected=_tab(link)) if _tab(link) else gr.skip(),
+            gr.HTML(f'<p role="alert">{problems}</p>', visible=bool(problems)),
+            gr.Tabs(selected=tab) if tab else gr.skip(),
             gr.Tabs(selected=link.part) if link.part else gr.skip(),
-            *_generate(generate, link, limits),
+            *_generate(generate, link, limits, renews=not (is_first or is_held) and tab == "generate"),
             *compare.opened(link),
         ]
 
-    opened = page.load(restore, None, outputs, **QUIET)
-    # For a link without a run, the next key press is Run.
-    opened.then(None, None, None, js=f"async () => {address_module()}.opened()", **QUIET)
+    def open_(request: gr.Request) -> list[Any]:
+        return restore(request.query_params.multi_items(), is_first=True)
+
+    def visit(event: gr.EventData) -> list[Any]:
+        sent = event_data(event)
+        sent = sent if isinstance(sent, dict) else {}
+        query = str(sent.get("query", ""))[:MAX_QUERY].removeprefix("?")
+        return restore(parse_qsl(query, keep_blank_values=True), is_held=bool(sent.get("held")))
+
+    visited = address.visit(visit, None, outputs, trigger_mode="multiple", **QUIET)
+    opened = page.load(open_, None, outputs, **QUIET)
+    for event in (visited, opened):
+        event.then(None, None, None, js=f"async () => {address_module()}.opened()", **QUIET)
 
 
 def _tab(link: Link) -> str | None:
@@ -66,15 +89,23 @@ def _tab(link: Link) -> str | None:
     return "compare" if link.panes else "generate"
 
 
-def _generate(tab: Generate, link: Link, limits: Limits) -> list[Any]:
-    """Updates for the settings of the tab One run, the method's description, the view and the recorded run."""
+def _generate(tab: Generate, link: Link, limits: Limits, *, renews: bool) -> list[Any]:
+    """Updates for the settings of the tab One run, the method's description, the view and the recorded run.
+
+    If it `renews` the tab, settings that the link does not name are as on a fresh page.
+    """
     wanted = {} if link.compares else link.settings
-    method = wanted.get("method", DEFAULT_METHOD)
-    if "method" in wanted or "lenience" in wanted:
-        wanted["lenience"] = lenience_value(method, wanted.get("lenience"))
-    about = describe_method(method) if "method" in wanted else gr.skip()
-    key = wanted.get("run")
-    run = [recorded_value(tab.recordings, key, plays=True), key] if key else [gr.skip()] * 2
+    key, token = wanted.get("run"), wanted.get("token")
+    if renews and not wanted:
+        key = OPENING
+    run: list[Any] = [gr.skip(), "" if wanted else gr.skip()]
     if key:
+        run = [recorded_value(tab.recordings, key, plays=token is None, show=token), key]
         wanted = form_of(tab.recordings.load(key), limits)
+    elif "method" in wanted or "lenience" in wanted:
+        method = wanted.setdefault("method", DEFAULT_METHOD)
+        wanted["lenience"] = lenience_value(method, wanted.get("lenience"))
+    if renews:
+        wanted = {name: component.value for name, component in tab.settings.items()} | wanted
+    about = describe_method(wanted["method"]) if "method" in wanted else gr.skip()
     return [*fill(tab.settings, wanted), about, *run]

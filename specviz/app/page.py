@@ -11,6 +11,7 @@ from specviz.analysis.sweep.folder import shown_sweeps
 from specviz.app.api import offers_mcp, wire_api
 from specviz.app.class_routes import class_routes
 from specviz.app.classroom import Classroom
+from specviz.app.components.address import Address
 from specviz.app.components.bar import Bar
 from specviz.app.components.invitation import InvitationLine
 from specviz.app.components.lessons import LessonPlayer, Playground, lesson_route
@@ -22,7 +23,7 @@ from specviz.app.opening import wire_opening
 from specviz.app.rules import rule_route
 from specviz.app.tabs.compare import compare_tab
 from specviz.app.tabs.generate import generate_tab
-from specviz.app.tabs.idea import idea_tab, wire_idea
+from specviz.app.tabs.idea import idea_tab
 from specviz.app.tabs.tradeoff import tradeoff_tab
 from specviz.compat.gradio import serve_head
 from specviz.lessons.shelf import shown_lessons
@@ -47,12 +48,13 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
         api_open=False,  # otherwise gradio lets everybody bypass the queue
     ) as page:
         Bar(elem_id="bar")
+        address = Address(elem_id="address")
         if classroom:
             InvitationLine(elem_id="invitation")
         banner = gr.HTML(visible=False, elem_id="link-banner")
         with gr.Tabs(selected="idea", elem_id="tabs") as tabs:
             with gr.Tab("The idea", id="idea"):
-                race = idea_tab()
+                idea_tab()
             with gr.Tab("One run", id="generate"), gr.Column(elem_id="one-run"):
                 generate = generate_tab(page, service)
             with gr.Tab("Compare methods", id="compare"):
@@ -64,9 +66,8 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
                     LessonPlayer(shown_lessons(), elem_id="lessons")
                 with gr.Tab("Playground", id="playground"):
                     Playground(elem_id="playground")
-        wire_idea(race, generate, tabs, service.limits)
         wire_pairs(page, service, [generate.settings["pair"], compare.settings["pair"], swept_pair])
-        wire_opening(page, service.limits, banner, tabs, learn, generate, compare)
+        wire_opening(page, service.limits, address, banner, tabs, learn, generate, compare)
         wire_api(service)
     return page
 

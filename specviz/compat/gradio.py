@@ -16,6 +16,7 @@ import gradio as gr
 import gradio.state_holder
 from gradio.block_function import BlockFunction
 from gradio.blocks import Block
+from gradio.context import get_blocks_context
 from gradio.route_utils import API_PREFIX
 from gradio.routes import templates
 from gradio.state_holder import SessionState
@@ -91,6 +92,23 @@ def is_tool_call(request: Any) -> bool:
         return False
     path = getattr(getattr(request, "url", None), "path", "")
     return request.headers.get("x-gradio-user") == "mcp" or f"{API_PREFIX}/mcp" in path
+
+
+# ---- "Use via API" (6.31)
+
+
+def label_endpoint(event: Any, parameters: Sequence[tuple[str, str]], answer: str) -> None:
+    """Label the parameters and the answer of a `gr.api` in "Use via API", where gradio counts them: "1st", "2nd".
+
+    `parameters` has a label and a description of each.
+    """
+    blocks: Any = get_blocks_context()
+    for key, (label, description) in zip(
+        [*event["inputs"], *event["outputs"]], [*parameters, (answer, "")], strict=True
+    ):
+        block = blocks.blocks[key]
+        block.label = label
+        block._api_info = {**block._api_info, "additional_description": description}
 
 
 # ---- events (6.0)

@@ -20,6 +20,8 @@ from specviz.lessons.texts import LessonText, StepText, read_text
 
 PICTURES = "pictures.yaml"
 """The file that says what each step shows."""
+MAX_MINUTES = 60
+"""Most minutes of a step."""
 
 Words = Mapping[str, Mapping[str, str]]
 """The words of buttons and pictures, by language and name."""
@@ -27,9 +29,10 @@ Words = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Step:
-    """One step: the kind of its picture, the picture, and its text by language."""
+    """One step: the kind of its picture, the picture, and its text by language; `minutes` is its share of the route."""
 
     kind: str
+    minutes: float
     picture: Picture
     texts: Mapping[str, StepText]
 
@@ -38,6 +41,7 @@ class Step:
         first = next(iter(self.texts.values()))
         return {
             "kind": self.kind,
+            "minutes": self.minutes,
             "deeper": first.deeper,
             "data": self.picture.data,
             "values": self.picture.values,
@@ -55,26 +59,38 @@ class Lesson:
     shelf: Shelf
 
     @cached_property
+    def _pictures(self) -> list[Any]:
+        """The entries of the file of pictures, one for each step."""
+        first = next(iter(self.texts.values()))
+        pictures: list[Any] = _read_yaml(self.shelf.folder / PICTURES, f"{self.name}/{PICTURES}", list)
+        if len(pictures) != len(first.steps):
+            raise LessonError(
+                f"{self.name}/{PICTURES}: there are {len(pictures)} pictures for {len(first.steps)} steps."
+            )
+        return pictures
+
+    @cached_property
     def steps(self) -> tuple[Step, ...]:
         """Its steps; their recorded runs are read when this is first asked for.
 
         Raises:
             LessonError: a step has an error; the sentence names the file, and the line or the step.
         """
-        first = next(iter(self.texts.values()))
-        pictures = _read_yaml(self.shelf.folder / PICTURES, f"{self.name}/{PICTURES}", list)
-        if len(pictures) != len(first.steps):
-            raise LessonError(
-                f"{self.name}/{PICTURES}: there are {len(pictures)} pictures for {len(first.steps)} steps."
-            )
-        return tuple(self._step(number, fields) for number, fields in enumerate(pictures))
+        return tuple(self._step(number, fields) for number, fields in enumerate(self._pictures))
 
     def _step(self, index: int, fields: object) -> Step:
         try:
             if not isinstance(fields, dict):
                 raise LessonError("a picture begins with its kind, such as “kind: coin”.")
-            kind = str(fields.get("kind"))
-            picture = draw(kind, {name: fields[name] for name in fields if name != "kind"}, self.shelf)
+            kind, minutes = str(fields.get("kind")), fields.get("minutes", 0)
+            if (
+                isinstance(minutes, bool)
+                or not isinstance(minutes, int | float)
+                or not 0 <= minutes <= MAX_MINUTES
+            ):
+                raise LessonError(f"“minutes” must be a number from 0 to {MAX_MINUTES}.")
+            more = {name: fields[name] for name in fields if name not in ("kind", "minutes")}
+            picture = draw(kind, more, self.shelf)
         except SpecvizError as error:
             raise LessonError(f"{self.name}/{PICTURES}, step {index + 1}: {error}") from error
         texts = {code: text.steps[index] for code, text in self.texts.items()}
@@ -84,17 +100,26 @@ class Lesson:
                 names = ", ".join(f"{{{name}}}" for name in sorted(known)) or "none"
                 where = f"{self.texts[code].file}, line {text.line}"
                 raise LessonError(f"{where}: there is no {{{min(unknown)}}} in this step; there is {names}.")
-        return Step(kind, picture, texts)
+        return Step(kind, minutes, picture, texts)
 
     def cover(self, words: Words) -> dict[str, Any]:
         """What a list of lessons says of it, JSON-ready."""
         steps = next(iter(self.texts.values())).steps
         deeper = sum(step.deeper for step in steps)
+        minutes = [fields.get("minutes", 0) for fields in self._pictures]
         languages = {
-            code: {"title": text.title, "about": text.about, "end": text.end, "words": words[code]}
+            code: {
+                "title": text.title,
+                "about": text.about,
+                "end": text.end,
+                "words": words[code],
+                "route": [step.plain_title for step in text.steps if not step.deeper],
+            }
             for code, text in self.texts.items()
         }
-        return {"name": self.name, "main": len(steps) - deeper, "deeper": deeper, "languages": languages}
+        route = [each for each, step in zip(minutes, steps, strict=True) if not step.deeper]
+        counts = {"main": len(steps) - deeper, "deeper": deeper, "minutes": sum(minutes), "route": route}
+        return {"name": self.name, **counts, "languages": languages}
 
     def told(self, words: Words) -> dict[str, Any]:
         """The whole lesson, JSON-ready, for the browser."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from specviz.analysis.recorded_runs import RecordedRuns
 from specviz.analysis.sweep.folder import Recorded
 from specviz.core.methods import METHODS
 from specviz.errors import LessonError
+from specviz.schema.settings import AUTO
 from specviz.schema.trace import Draft, Run, Token
 
 CONTEXT, LINE = 160, 40
@@ -43,6 +44,21 @@ Values = Mapping[str, tuple[str, Any]]
 
 
 @dataclass(frozen=True)
+class Live:
+    """Where a visitor can try what a step shows.
+
+    Attributes:
+        tab: a tab of the page, by its name in links.
+        settings: by the names of a `Request`.
+        panes: method, lenience and draft length of each pane of a comparison.
+    """
+
+    tab: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    panes: tuple[tuple[str, float, int | str], ...] = ()
+
+
+@dataclass(frozen=True)
 class Picture:
     """What a step shows.
 
@@ -50,11 +66,13 @@ class Picture:
         data: for the browser, JSON-ready.
         values: what the text may name in braces.
         computed: further names, whose values the browser computes.
+        live: where to try it, if anywhere.
     """
 
     data: Mapping[str, Any]
     values: Values = field(default_factory=dict)
     computed: frozenset[str] = frozenset()
+    live: Live | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +136,21 @@ def _named(prefix: str, values: Values) -> Values:
 # ---- from one run
 
 
+_SHARED = ("prompt", "temperature", "top_k", "top_p", "min_p", "seed", "max_new_tokens")
+"""Settings that all panes of a comparison share."""
+
+
+def _tried(*runs: Run) -> Live:
+    """A run with the settings of this one, or a comparison of several."""
+    first = runs[0]
+    shared = {name: getattr(first, name) for name in _SHARED}
+    panes = tuple((run.method, run.lenience, run.draft_length or AUTO) for run in runs)
+    if len(panes) > 1:
+        return Live("compare", shared, panes)
+    own = dict(zip(("method", "lenience", "draft_length"), panes[0], strict=True))
+    return Live("generate", shared | own)
+
+
 def _of_run(run: Run) -> Values:
     rejected = sum(token.draft is not None for token in run.tokens)
     return {
@@ -174,7 +207,8 @@ def _text(shelf: Shelf, run: str = "") -> Picture:
     if not run:
         return Picture({})
     shown = shelf.load(run)
-    return Picture({"prompt": shown.prompt, "tokens": _coloured(shown)}, _of_run(shown))
+    told = {"prompt": shown.prompt, "tokens": _coloured(shown)}
+    return Picture(told, _of_run(shown), live=_tried(shown))
 
 
 def _race(shelf: Shelf, runs: dict) -> Picture:
@@ -185,7 +219,7 @@ def _race(shelf: Shelf, runs: dict) -> Picture:
     values = {**_as("words", machine=shelf.runs.machine, prompt=next(iter(raced.values())).prompt)}
     for name, one in raced.items():
         values |= _named(name, _of_run(one))
-    return Picture({"lanes": [lane(run) for run in raced.values()]}, values)
+    return Picture({"lanes": [lane(run) for run in raced.values()]}, values, live=_tried(*raced.values()))
 
 
 def _round(shelf: Shelf, run: str, round: int, stages: list) -> Picture:
@@ -210,7 +244,7 @@ def _round(shelf: Shelf, run: str, round: int, stages: list) -> Picture:
     }
     written = sum(len(each.tokens) for each in shown.rounds[:round])
     data = {"stages": stages, "round": lane(shown)["rounds"][round], **text_before(shown, written)}
-    return Picture(data, values)
+    return Picture(data, values, live=_tried(shown))
 
 
 def _coin(shelf: Shelf, run: str, token: int) -> Picture:
@@ -223,7 +257,7 @@ def _coin(shelf: Shelf, run: str, token: int) -> Picture:
     shares = _as("percent", pi=draft.pi, chance=decided.acceptance, coin=decided.coin)
     values = {**_of_run(shown), **_of_draft(decided), **_as("token", replacement=decided.label), **shares}
     data = {"token": told, "method": shown.method, "lenience": shown.lenience}
-    return Picture(text_before(shown, token) | data, values)
+    return Picture(text_before(shown, token) | data, values, live=_tried(shown))
 
 
 def _losslessness(shelf: Shelf, run: str, token: int) -> Picture:
@@ -241,7 +275,8 @@ def _losslessness(shelf: Shelf, run: str, token: int) -> Picture:
     q, p = marked["q"], marked["p"]
     shares = _as("percent", q=q, p=p, chance=min(1.0, p / q) if q else 1.0)
     values = {**_of_run(shown), **_as("token", token=marked["text"]), **shares}
-    return Picture(text_before(shown, token) | {"rows": rows, "marked": marked["text"]}, values)
+    data = {"rows": rows, "marked": marked["text"]}
+    return Picture(text_before(shown, token) | data, values, live=_tried(shown))
 
 
 def _rejections(shelf: Shelf, run: str) -> Picture:
@@ -263,7 +298,8 @@ def _rejections(shelf: Shelf, run: str) -> Picture:
         **_as("percent", best_p=examined(found[0]).p, favourite_p=favourite.probability),
     }
     rows = [{"text": examined(each).text, "share": share} for each, share in zip(found, shares, strict=True)]
-    return Picture({"rows": rows, "good_enough": GOOD_ENOUGH, "prompt": shown.prompt}, values)
+    data = {"rows": rows, "good_enough": GOOD_ENOUGH, "prompt": shown.prompt}
+    return Picture(data, values, live=_tried(shown))
 
 
 def _rule(shelf: Shelf, run: str, token: int, methods: dict) -> Picture:
@@ -298,7 +334,8 @@ def _rule(shelf: Shelf, run: str, token: int, methods: dict) -> Picture:
     }
     computed = {f"{name}.{key}" for name in methods for key in ("score", "threshold", "lenience")}
     data = {"tokens": [*known.values()], "asked": asked, **masses}
-    return Picture(text_before(shown, token) | data, values, frozenset(computed))
+    live = _tried(*(replace(shown, method=name, lenience=lenience) for name, lenience in methods.items()))
+    return Picture(text_before(shown, token) | data, values, frozenset(computed), live)
 
 
 # ---- from several runs, and from the sweep
@@ -319,7 +356,7 @@ def _lenience(shelf: Shelf, runs: list) -> Picture:
         for run in shown
     ]
     values = {**_named("strict", _of_run(shown[0])), **_named("lenient", _of_run(shown[-1]))}
-    return Picture({"prompt": shown[0].prompt, "runs": told}, values)
+    return Picture({"prompt": shown[0].prompt, "runs": told}, values, live=_tried(*shown))
 
 
 def _tradeoff(shelf: Shelf, methods: list, method: str, temperature: float) -> Picture:
@@ -359,7 +396,7 @@ def _tradeoff(shelf: Shelf, methods: list, method: str, temperature: float) -> P
     }
     told = [{"method": name, "points": [_point(each) for each in curve]} for name, curve in curves.items()]
     judged = {"method": method, "lenience": edge.setting.lenience}
-    return Picture({"curves": told, "models": models, "edge": judged}, values)
+    return Picture({"curves": told, "models": models, "edge": judged}, values, live=Live("tradeoff"))
 
 
 def _point(result: Any) -> dict[str, Any]:
@@ -402,7 +439,7 @@ def _distributions(
     _one_of("a state under “compare”", shows, states)
     computed = {f"{name}.{key}" if name else key for name in states for key in COMPUTED}
     data = {"states": states, "control": control, "offered": offered or [], "counts": changed, "shows": shows}
-    return Picture(data, computed=frozenset(computed))
+    return Picture(data, computed=frozenset(computed), live=Live("playground"))
 
 
 def _block(shelf: Shelf, acceptance_rate: float, draft_length: int) -> Picture:
@@ -411,7 +448,7 @@ def _block(shelf: Shelf, acceptance_rate: float, draft_length: int) -> Picture:
         raise LessonError("“acceptance_rate” lies between 0 and 1, “draft_length” from 1 to 16.")
     data = {"rate": acceptance_rate, "draft_length": draft_length}
     values = {**_as("plain", rate=acceptance_rate), **_as("count", draft_length=draft_length)}
-    return Picture(data, values, frozenset({"yield", "limit"}))
+    return Picture(data, values, frozenset({"yield", "limit"}), Live("playground"))
 
 
 KINDS: Mapping[str, Callable[..., Picture]] = {

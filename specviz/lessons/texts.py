@@ -39,6 +39,11 @@ class StepText:
     answer: str = ""
     notes: str = ""
 
+    @property
+    def plain_title(self) -> str:
+        """The title, with … for what its picture fills in."""
+        return _PLACEHOLDER.sub("…", self.title)
+
     def placeholders(self) -> set[str]:
         """The names in braces."""
         texts = (self.title, self.before, self.question, *self.choices, self.answer, self.notes)

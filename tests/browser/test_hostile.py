@@ -22,7 +22,7 @@ BAD = {"temperature": "NaN", "tokens": "1e99"} | dict.fromkeys(
 def test_no_markup_in_link_prompt_or_trace_runs(
     page: Page, address: str, script: Script, tmp_path: Path
 ) -> None:
-    """Bad values of a link are left out in a sentence each, the good ones are used, and nothing runs."""
+    """Bad values of a link are ignored in a sentence each, the good ones are used, and nothing runs."""
     dialogs: list[str] = []
     page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
     query = "&".join(f"{name}={quote(value)}" for name, value in (BAD | {"__theme": MARKUP}).items())
@@ -30,7 +30,7 @@ def test_no_markup_in_link_prompt_or_trace_runs(
     banner = page.locator("#link-banner")
     expect(banner.get_by_role("alert")).to_be_visible(timeout=MINUTES)
     for name in BAD:
-        expect(banner).to_contain_text(f"The link’s “{name}” was left out: ")
+        expect(banner).to_contain_text(f"The link’s “{name}” was ignored: ")
     expect(page.locator("#prompt textarea")).to_have_value(MARKUP)
     expect(page.locator("#method input")).to_have_value(METHODS[DEFAULT_METHOD].label)
     page.get_by_role("tab", name="One run", exact=True).click()

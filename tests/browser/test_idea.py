@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import gradio as gr
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from specviz.analysis.recorded_runs import RACERS, read_recorded_runs
+from specviz.analysis.recorded_runs import CASCADE, INSPECTED, RACERS, read_recorded_runs
 from specviz.app.components.race import Race, race_value
 from specviz.app.page import build_page
 from specviz.app.tabs.idea import idea_tab
@@ -83,20 +84,12 @@ def address(serve: Callable[[gr.Blocks], str]) -> str:
 
 @pytest.fixture(scope="module")
 def alone(serve: Callable[[gr.Blocks], str]) -> str:
-    """The tab's content beside another tab, and what its events carry."""
-
-    def choose(event: gr.SelectData) -> str:
-        return json.dumps([event.index, event.value])
-
-    with gr.Blocks() as app:
-        with gr.Tabs(selected="idea"):
-            with gr.Tab("The idea", id="idea"):
-                shown = idea_tab()
-                asked = gr.Textbox(label="asked", elem_id="asked")
-            with gr.Tab("Other"):
-                gr.Markdown("Nothing here.")
-        shown.select(choose, None, asked)
-        shown.play(lambda: "own", None, asked)
+    """The tab's content beside another tab."""
+    with gr.Blocks() as app, gr.Tabs(selected="idea"):
+        with gr.Tab("The idea", id="idea"):
+            idea_tab()
+        with gr.Tab("Other"):
+            gr.Markdown("Nothing here.")
     return serve(app)
 
 
@@ -238,24 +231,35 @@ def test_everything_it_says_is_in_the_two_traces(browser: Browser, alone: str) -
     for words in (DRAFTED.drafter, DRAFTED.verifier, SHELF.machine, "lossless", "slower", "chosen"):
         expect(conditions).to_contain_text(words)
     expect(page.locator(".sr-claim.asked q")).to_have_text(ALONE.prompt)
-    links = page.locator(".sr-lead a").evaluate_all("all => all.map(each => each.href)")
+    links = page.locator(".sr-papers a").evaluate_all("all => all.map(each => each.href)")
     assert links == ["https://arxiv.org/abs/2211.17192", "https://arxiv.org/abs/2405.19261"]
     page.context.close()
 
 
-def test_the_buttons_ask_for_the_token_and_for_a_prompt(browser: Browser, alone: str) -> None:
-    page = still(browser, alone)
-    asked = page.locator("#asked textarea")
+def test_its_buttons_lead_to_the_rejected_token_to_a_cascade_and_to_a_prompt(
+    page: Page, address: str
+) -> None:
+    page.emulate_media(reduced_motion="reduce")
+    page.goto(address)
+    expect(over(page)).to_be_attached(timeout=30_000)
     page.get_by_test_id("why").click()
-    expect(asked).not_to_have_value("")
-    index, text = json.loads(asked.input_value())
+    page.wait_for_url(re.compile(f"run={INSPECTED}&token="))
+    index = int(parse_qs(urlsplit(page.url).query)["token"][0])
     draft = DRAFTED.tokens[index].draft
     assert draft is not None
-    assert text == DRAFTED.tokens[index].label
+    expect(page.get_by_test_id("inspector")).to_contain_text(draft.text.strip())
+    page.go_back()
     expect(page.get_by_test_id("why")).to_contain_text(draft.text.strip())
+    lossless, cascade = map(SHELF.load, CASCADE)
+    line = page.get_by_test_id("cascade")
+    expect(line).to_contain_text(f"{cascade.verifier_calls} calls")
+    expect(line).to_contain_text(f"not the {lossless.verifier_calls} of lossless decoding")
+    line.get_by_role("link").click()
+    page.wait_for_url(re.compile(f"run={CASCADE[1]}"))
+    page.go_back()
     page.get_by_test_id("own").click()
-    expect(asked).to_have_value("own")
-    page.context.close()
+    expect(page.locator("#prompt textarea")).to_be_focused()
+    page.emulate_media(reduced_motion="no-preference")
 
 
 def test_without_motion_it_stands_at_the_end_and_plays_and_pauses_on_demand(
@@ -306,19 +310,33 @@ def test_without_a_race_its_claim_and_links_remain(
 ) -> None:
     page.goto(handmade(value))
     expect(page.get_by_test_id("headline")).to_be_visible(timeout=30_000)
-    expect(page.locator(".sr-lead a")).to_have_count(2)
+    expect(page.locator(".sr-papers a")).to_have_count(2)
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
-def test_its_end_is_accessible_and_a_phone_shows_both_counters_and_texts(
-    browser: Browser, alone: str, theme: str, width: int
+SHOWN = """() => {
+  const box = (selector) => document.querySelector(selector).getBoundingClientRect();
+  const [own, text, buttons] = [".drafted .sr-token.own", ".drafted .sr-text", ".sr-actions"].map(box);
+  return { hides: Math.max(text.top - own.top, own.bottom - text.bottom), bottom: own.bottom, buttons: buttons.bottom,
+    wide: document.documentElement.scrollWidth - innerWidth };
+}"""
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_the_first_screen_shows_the_one_token_of_the_verifiers_own(
+    browser: Browser, address: str, large: bool
 ) -> None:
-    page = still(browser, f"{alone}?__theme={theme}", viewport={"width": width, "height": 844})
-    assert violations(page) == []
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    for seen in (page.get_by_test_id("calls"), page.get_by_test_id("text")) if width == 390 else ():
-        for box in (seen.nth(0).bounding_box(), seen.nth(1).bounding_box()):
-            assert box
-            assert box["y"] >= 0
-            assert box["y"] + box["height"] <= 844
+    """And the buttons, on a desktop; with normal and with larger text; it is accessible in both themes."""
+    page = still(browser, f"{address}?__theme={'dark' if large else 'light'}")
+    if large:
+        page.evaluate("document.documentElement.classList.add('specviz-large')")
+    for width, height in ((1280, 800), (1920, 1080), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_timeout(300)
+        found = page.evaluate(SHOWN)
+        assert found["hides"] <= 4, (width, found)
+        assert found["bottom"] <= height, (width, found)
+        assert found["wide"] <= 0, (width, found)
+        if width > 900:
+            assert found["buttons"] <= height, (width, found)
+        assert violations(page) == []
     page.context.close()

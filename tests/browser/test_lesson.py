@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import gradio as gr
 import pytest
@@ -16,6 +17,7 @@ from torch import Tensor
 from specviz.analysis.recorded_runs import read_recorded_runs
 from specviz.app.components.lessons import LessonPlayer
 from specviz.app.components.scripted_html import method_words
+from specviz.app.link import parse_link
 from specviz.app.page import build_page
 from specviz.core.backend import TORCH
 from specviz.core.distributions import Distributions
@@ -104,6 +106,9 @@ def test_a_lesson_is_walked_to_its_end_by_keyboard_and_no_step_scrolls(
 
     def look(state: str) -> None:
         faults.extend((place, state, each) for each in page.evaluate(NEEDS_SCROLLING))
+        hints = page.locator(".sl-hints").evaluate("node => parseFloat(getComputedStyle(node).fontSize)")
+        if hints < 12:
+            faults.append((place, state, f"key hints of {hints} px"))
         if state == "shown" and theme == "dark":
             faults.extend((place, *each) for each in violations(page))
 
@@ -115,13 +120,17 @@ def test_a_lesson_is_walked_to_its_end_by_keyboard_and_no_step_scrolls(
         look("asked")
         page.keyboard.press("Enter" if index % 2 else "ArrowRight")
         expect(page.get_by_test_id("answer")).to_be_visible()
+        expect(page.locator(".sl-question")).to_be_visible()
         assert page.get_by_test_id("verdict").get_attribute("data-right") == str(step.texts[language].right)
+        live = page.locator("a.sl-way").get_attribute("href") or ""
+        assert not parse_link(parse_qsl(live[1:])).problems, live
         look("shown")
         deeper = index + 1 < len(PLACES) and "." in PLACES[index + 1]
         page.keyboard.press("ArrowDown" if deeper else "PageDown")
     assert walked == PLACES
     assert at(page) == "end"
     expect(page.get_by_test_id("tally")).to_be_visible()
+    expect(page.locator("a.sl-way")).to_have_count(3)  # the end leads on
     page.keyboard.press("ArrowLeft")
     assert at(page) == "12"
     page.keyboard.press("Escape")
@@ -158,8 +167,11 @@ def test_guesses_are_counted(page: Page, address: str) -> None:
         choice = text.right if number < 5 else (text.right + 1) % len(text.choices)
         if number < 7:
             page.keyboard.press(str(choice + 1))
-            says = page.get_by_test_id("verdict").locator("b").first
-            expect(says).to_have_text("That is right." if number < 5 else "Not this time.")
+            says = page.get_by_test_id("verdict")
+            expect(says).to_have_text(
+                re.compile("^That is right: " if number < 5 else "^Not this time. Right: ")
+            )
+            assert says.inner_text().count("ight") == 1, "the verdict is said once"
         else:
             page.keyboard.press("Enter")
         page.keyboard.press("ArrowRight")
@@ -203,10 +215,33 @@ def test_the_notes_are_in_a_window_of_their_own_whose_keys_lead(page: Page, addr
     notes.keyboard.press("ArrowRight")
     assert at(page) == "5"
     expect(notes.locator("h1")).to_have_text("Nothing is lost")
+    expect(notes.locator(".where")).to_contain_text("this step: 2 min, by its end 9 of 20")
     page.bring_to_front()
     page.keyboard.press("Escape")
     expect(page.get_by_test_id("player")).to_have_count(0)
     assert notes.is_closed() or notes.wait_for_event("close") is not None
+
+
+def test_the_handout_has_every_step_with_its_answer_and_prints_itself(browser: Browser, address: str) -> None:
+    context = browser.new_context(reduced_motion="reduce")
+    context.add_init_script("window.print = () => { window.printed = true; }")
+    page = context.new_page()
+    open_step(page, address, "1", "de")
+    with page.expect_popup() as opened:
+        page.get_by_role("button", name="Handzettel").click()
+    handout = opened.value
+    handout.wait_for_function("window.printed", timeout=MINUTE)
+    sections = handout.locator("main > section")
+    expect(sections).to_have_count(len(PLACES))
+    for number, (place, step) in enumerate(zip(PLACES, own().steps, strict=True)):
+        section = sections.nth(number)
+        expect(section.locator("h2")).to_contain_text(place)
+        expect(section.locator("li", has_text="☑")).to_have_count(1)
+        assert section.locator(".sl-said").count() == 2, place
+        assert section.locator(".sl-figure").count() == 1, place
+        assert step.texts["de"].notes not in section.inner_text()
+    assert not handout.locator("text=/\\{[a-z_.]+\\}/").count(), "a number is missing"
+    context.close()
 
 
 def test_the_handle_shows_the_recorded_texts(page: Page, address: str) -> None:

@@ -1,14 +1,14 @@
-"""Links in a real browser: a copied link restores every control, and nothing runs."""
+"""Addresses in a real browser: a copied link restores every control; Back and Forward show each view again; nothing runs."""
 
 from __future__ import annotations
 
 import re
 from urllib.parse import parse_qs, urlsplit
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from specviz.core.methods import METHODS
-from tests.browser.driving import MINUTES, choose, open_app, open_settings, set_number, unfold
+from tests.browser.driving import MINUTES, choose, open_app, open_settings, run, set_number, unfold
 from tests.browser.scripted import Script
 
 PROMPT = "Why <b>so</b>?\n100% & más + “more” 🌈"
@@ -20,11 +20,16 @@ def numbers(page: Page, *names: str) -> list[str]:
 
 
 def copied(page: Page, prefix: str = "") -> str:
-    """Press Copy link; the address in the field."""
-    page.click(f"#{prefix}copy-link")
-    field = page.locator(f"#{prefix}link textarea")
-    expect(field).to_be_visible()
-    return field.input_value()
+    """Press Copy link; the address that is copied. Nothing on the page moves."""
+    button = page.locator(f"#{prefix}copy-link")
+    if not button.is_visible():
+        page.click("#share")
+    before = button.bounding_box()
+    page.evaluate("navigator.clipboard.writeText('')")
+    button.click()
+    expect(page.get_by_test_id("address-message")).to_have_text("Link copied")
+    assert button.bounding_box() == before
+    return str(page.evaluate("navigator.clipboard.readText()"))
 
 
 def follow(page: Page, link: str, prefix: str = "") -> None:
@@ -35,23 +40,20 @@ def follow(page: Page, link: str, prefix: str = "") -> None:
 
 
 def test_a_link_restores_every_control_of_one_run(page: Page, address: str, script: Script) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     open_app(page, address)
     page.fill("#prompt textarea", PROMPT)
     choose(page, "method", METHODS["cascade_opt"].label)
     set_number(page, "lenience", -2.5)
-    open_settings(page)
     choose(page, "pair", "GPT-2 small → XL")
-    expect(page.locator("#draft-length input")).to_have_value("automatic")
+    open_settings(page)
     choose(page, "draft-length", "7")
-    assert "repetition_penalty" not in copied(page), "an empty box means the pair's own"
     penalty = page.get_by_label("Repetition penalty").first
     penalty.fill("1.15")
     for name, value in SAMPLING.items():
         set_number(page, name, value)
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.keyboard.press("Escape")
     link = copied(page)
-    expect(page.locator("#link")).to_contain_text("Link, copied")
-    assert page.evaluate("navigator.clipboard.readText()") == link
 
     follow(page, link)
     expect(page.locator("#prompt textarea")).to_have_value(PROMPT)
@@ -64,18 +66,13 @@ def test_a_link_restores_every_control_of_one_run(page: Page, address: str, scri
     assert numbers(page, "lenience", *SAMPLING) == [str(value) for value in (-2.5, *SAMPLING.values())]
     expect(page.locator("#draft-length input")).to_have_value("7")
     expect(penalty).to_have_value("1.15")
-    expect(page.locator("#repetition-penalty")).to_contain_text(
-        "1 is off. Leave empty for this pair’s own, 1."
-    )
-    choose(page, "pair", "Qwen2.5 0.5B → 7B")
-    expect(page.locator("#repetition-penalty")).to_contain_text("Leave empty for this pair’s own, 1.05.")
     expect(page.locator("#link-banner")).to_have_count(0)
-    # From here on the method's own default is used again; without access to the clipboard the link is shown.
-    choose(page, "method", METHODS["cascade_chow"].label)
-    expect(page.locator("#lenience input[type=number]")).to_have_value("0.5")
+    page.keyboard.press("Escape")
+    # Without access to the clipboard the link is shown.
     page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }")
-    assert "method=cascade_chow&lenience=0.5" in copied(page)
-    expect(page.locator("#link")).to_contain_text("copy it from here")
+    page.click("#share")
+    page.click("#copy-link")
+    expect(page.get_by_label("Link", exact=True)).to_have_value(link)
     assert not script.asked
 
 
@@ -109,3 +106,106 @@ def test_a_link_restores_every_control_of_compare(page: Page, address: str, scri
     expect(page.locator("#compare-seed input")).to_have_value("123456")
     assert numbers(page, "compare-temperature") == ["0.35"]
     assert not script.compared
+
+
+def shows(page: Page, query: str, *tabs: str) -> None:
+    """Wait until the address has this query and these tabs are selected, outermost first."""
+    page.wait_for_function("query => location.search === query", arg=query)
+    for tab in tabs:
+        expect(page.locator(f"[data-tab-id={tab}]")).to_have_attribute("aria-selected", "true")
+
+
+def test_back_and_forward_lead_through_all_views_without_a_reload(
+    page: Page, address: str, script: Script
+) -> None:
+    """A place, a recorded run, a run of one's own, settings of a comparison, a lesson's step: each is as it was."""
+    views: list[tuple[str, tuple[str, ...]]] = []
+
+    def view(*tabs: str) -> None:
+        expect(page.locator(f"[data-tab-id={tabs[0]}]")).to_have_attribute("aria-selected", "true")
+        page.wait_for_timeout(300)
+        views.append((str(page.evaluate("location.search")), tabs))
+
+    page.goto(address)
+    expect(page.locator(".sr-race")).to_be_visible(timeout=MINUTES)
+    view("idea")
+    page.evaluate("window.stays = true")
+    page.get_by_test_id("cascade").get_by_role("link").click()
+    expect(page.locator("#examples input")).to_have_value(re.compile("token rule"))
+    view("generate")
+    page.fill("#prompt textarea", PROMPT)
+    run(page)
+    view("generate")
+    page.get_by_role("tab", name="Speed or quality").click()
+    view("tradeoff")
+    page.get_by_role("tab", name="Learn").click()
+    view("learn", "lessons")
+    page.get_by_role("tab", name="Playground").click()
+    view("learn", "playground")
+    page.get_by_role("tab", name="Lessons").click()
+    page.locator(".sl-start").first.click()
+    expect(page.locator(".sl-stage[data-place='1']")).to_be_visible(timeout=MINUTES)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".sl-stage[data-place='2']")).to_be_visible()
+
+    page.keyboard.press("ArrowRight")
+    page.get_by_role("link", name="Try it live").click()  # leaves the lesson
+    expect(page.get_by_test_id("player")).to_have_count(0)
+    expect(page.locator("#prompt textarea")).to_have_value(re.compile("lighthouse"))
+    page.go_back()
+    expect(page.locator(".sl-stage[data-place='2']")).to_be_visible(timeout=MINUTES)
+    page.go_back()
+    expect(page.locator(".sl-stage[data-place='1']")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_test_id("player")).to_have_count(0)
+    for query, tabs in reversed(views):
+        page.go_back()
+        shows(page, query, *tabs)
+        if query == views[2][0]:
+            expect(page.locator("#prompt textarea")).to_have_value(PROMPT)
+        if query == views[1][0]:
+            expect(page.locator("#prompt textarea")).not_to_have_value(PROMPT)
+            expect(page.locator("#examples input")).to_have_value(re.compile("token rule"))
+    for query, tabs in views[1:]:
+        page.go_forward()
+        shows(page, query, *tabs)
+    assert page.evaluate("window.stays"), "the page was loaded again"
+    assert len(script.asked) == 1, "going back runs nothing"
+
+
+def test_a_link_opens_each_kind_of_view(page: Page, address: str) -> None:
+    for query, tabs in (
+        ("?tab=tradeoff", ("tradeoff",)),
+        ("?tab=playground", ("learn", "playground")),
+        ("?tab=lessons", ("learn", "lessons")),
+        ("?lesson=cascades&step=5.1&language=de", ("learn", "lessons")),
+        ("?tab=compare&pane=speed:0:auto&pane=cascade_chow:0.5:4", ("compare",)),
+        ("?tab=generate&run=lossless&token=3", ("generate",)),
+    ):
+        page.goto(address + query)
+        shows(page, query, *tabs)
+    expect(page.get_by_test_id("token").nth(3)).to_have_attribute("aria-selected", "true")
+
+
+def test_where_storage_is_denied_every_place_works(browser: Browser, address: str, script: Script) -> None:
+    """As in a frame of another site."""
+    context = browser.new_context()
+    context.add_init_script(
+        "for (const name of ['localStorage', 'sessionStorage'])"
+        " Object.defineProperty(window, name, { get() { throw new DOMException('denied', 'SecurityError'); } });"
+    )
+    page, errors = context.new_page(), []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    open_app(page, address)
+    run(page)
+    expect(page.get_by_test_id("token").first).to_be_visible()
+    page.locator("#large-type").click()
+    expect(page.locator("#large-type")).to_have_attribute("aria-pressed", "true")
+    for name in ("The idea", "Compare methods", "Speed or quality", "Learn"):
+        page.get_by_role("tab", name=name).click()
+        expect(page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
+    page.locator(".sl-start").first.click()
+    expect(page.get_by_test_id("player")).to_be_visible(timeout=MINUTES)
+    assert not errors
+    context.close()

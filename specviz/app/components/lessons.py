@@ -6,6 +6,7 @@ steps from the route `/lessons`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -13,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from specviz.app.components.scripted_html import ScriptedHTML, method_words, style, template
+from specviz.app.link import PANES, query_of
 from specviz.errors import SpecvizError
 from specviz.lessons.lesson import BrokenLesson, Lesson
 from specviz.lessons.shelf import Lessons, shown_lessons
@@ -53,6 +55,21 @@ def _cover(lesson: Lesson | BrokenLesson, lessons: Lessons) -> dict[str, Any]:
     return lesson.cover(lessons.words)
 
 
+def _told(lesson: Lesson, lessons: Lessons) -> dict[str, Any]:
+    """A whole lesson, each step with the link to where it can be tried."""
+    told = lesson.told(lessons.words)
+    for step, shown in zip(told["steps"], lesson.steps, strict=True):
+        live = shown.picture.live
+        step["live"] = live and query_of(live.tab, live.settings, _thinned(live.panes))
+    return told
+
+
+def _thinned(panes: Sequence[Any]) -> list[Any]:
+    """As many panes as a comparison may have: the first, the last and some between."""
+    steps = min(len(panes), PANES[-1]) - 1
+    return [panes[round(at * (len(panes) - 1) / steps)] for at in range(steps + 1)] if steps > 0 else []
+
+
 def lesson_route() -> Route:
     """The route that answers with a whole lesson, or with its error."""
 
@@ -64,7 +81,7 @@ def lesson_route() -> Route:
         if isinstance(found, BrokenLesson):
             return JSONResponse({"problem": found.problem})
         try:
-            return JSONResponse(found.told(lessons.words))
+            return JSONResponse(_told(found, lessons))
         except SpecvizError as error:
             return JSONResponse({"problem": str(error)})
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from specviz.analysis.lanes import lane
-from specviz.analysis.recorded_runs import RACERS, RecordedRuns
+from specviz.analysis.recorded_runs import CASCADE, INSPECTED, RACERS, RecordedRuns
 from specviz.app.components.scripted_html import ScriptedHTML, style, template
+from specviz.app.link import query_of
 from specviz.core.methods import METHODS
 
 
 class Race(ScriptedHTML):
-    """Plays a race when it is shown, and again on demand.
+    """Plays a race when it is shown, and again on demand. Its buttons lead to other addresses of the page.
 
-    `race_value` makes the value; "" shows that no race was recorded. A `select` event asks why a draft token was rejected; its `index` is
-    that of the replacement in the drafted run. A `play` event asks to run the visitor's own prompt.
+    `race_value` makes the value; "" shows that no race was recorded.
     """
 
     TEMPLATE = template("race/race")
@@ -27,6 +28,20 @@ def race_value(shelf: RecordedRuns) -> str:
     if shelf.race is None:
         return ""
     alone, drafted = map(shelf.load, RACERS)
-    about = {"machine": shelf.machine, "method": METHODS[drafted.method].title}
-    counts = {"prompts": shelf.race.prompts, "repetitions": shelf.race.repetitions}
-    return json.dumps(about | counts | {"alone": lane(alone), "drafted": lane(drafted)}, ensure_ascii=False)
+    about: dict[str, Any] = {"machine": shelf.machine, "method": METHODS[drafted.method].title}
+    about |= {"prompts": shelf.race.prompts, "repetitions": shelf.race.repetitions}
+    about |= {"why": query_of("generate", {"run": INSPECTED}), "cascade": _cascade(shelf)}
+    return json.dumps(about | {"alone": lane(alone), "drafted": lane(drafted)}, ensure_ascii=False)
+
+
+def _cascade(shelf: RecordedRuns) -> dict[str, Any] | None:
+    """The calls of the recorded cascade and of the lossless run beside it, and the cascade's address."""
+    if not shelf.keys.issuperset(CASCADE):
+        return None
+    lossless, cascade = map(shelf.load, CASCADE)
+    counts = {
+        "tokens": len(cascade.tokens),
+        "calls": cascade.verifier_calls,
+        "lossless": lossless.verifier_calls,
+    }
+    return counts | {"query": query_of("generate", {"run": CASCADE[1]})}

@@ -49,6 +49,16 @@ class Script(Service):
             self.open -= 1
 
 
+def test_use_via_api_labels_and_describes_every_parameter() -> None:
+    with gr.Blocks(analytics_enabled=False) as page:
+        wire_api(Script())
+    for endpoint in page.get_api_info()["named_endpoints"].values():
+        for each in endpoint["parameters"]:
+            assert each["python_type"]["description"] == api.HELP[each["parameter_name"]]
+            assert not each["label"][0].isdigit()
+        assert [each["label"] for each in endpoint["returns"]] == ["Answer"]
+
+
 @pytest.fixture(scope="module")
 def offered() -> tuple[Script, dict[str, Callable[..., Any]]]:
     """A service and the endpoints by their names, made once: gradio takes its time."""

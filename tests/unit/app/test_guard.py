@@ -43,6 +43,17 @@ def test_a_wrong_argument_hears_its_name(body: dict[str, Any], words: str, addre
     assert len(answer.text) < 300
 
 
+@pytest.mark.parametrize(
+    ("accepts", "coding"),
+    [("gzip", "gzip"), ("br;q=0, gzip;q=0.5", "gzip"), ("gzip;q=0", None), ("br , gzip; Q=0.000", None)],
+)
+def test_a_client_that_refuses_gzip_gets_none(accepts: str, coding: str | None, address: str) -> None:
+    site = address.removesuffix("gradio_api/call")
+    answer = httpx.get(site, headers={"accept-encoding": accepts})
+    assert answer.status_code == 200
+    assert answer.headers.get("content-encoding") == coding
+
+
 def test_too_few_values_are_counted(address: str) -> None:
     event = httpx.post(f"{address}/add", json={"data": [1]}).json()["event_id"]
     told = httpx.get(f"{address}/add/{event}").text

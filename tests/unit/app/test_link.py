@@ -1,4 +1,4 @@
-"""Links: valid values of a query arrive whole; invalid ones are left out with a sentence."""
+"""Links: valid values of a query arrive whole; invalid ones are ignored with a sentence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from specviz.app.link import MAX_PROMPT, NAMES, Link, Pane, parse_link, ranged
+from specviz.app.link import MAX_PROMPT, NAMES, Link, Pane, parse_link, query_of, ranged
 from specviz.core.methods import METHODS
 from specviz.schema.settings import SETTINGS, Request
 
@@ -18,7 +18,7 @@ def parsed(query: str) -> Link:
 def test_a_link_sets_all_that_it_names() -> None:
     link = parsed(
         "tab=generate&pair=gpt2&prompt=Why%3F%0A%26%F0%9F%8C%88&method=own_rule&rule=q1(v)+%3E+a&lenience=0.25&k=7&temperature=0"
-        "&top_k=40&top_p=0.9&min_p=0.1&repetition_penalty=1.05&tokens=64&seed=123456&run=lossless"
+        "&top_k=40&top_p=0.9&min_p=0.1&repetition_penalty=1.05&tokens=64&seed=123456&run=lossless&token=7"
     )
     assert link.problems == ()
     assert link.settings == {
@@ -36,9 +36,10 @@ def test_a_link_sets_all_that_it_names() -> None:
         "max_new_tokens": 64,
         "seed": 123456,
         "run": "lossless",
+        "token": 7,
     }
     assert set(link.settings) == set(NAMES.values())
-    Request(**{name: value for name, value in link.settings.items() if name not in ("pair", "run")})
+    Request(**{name: value for name, value in link.settings.items() if name not in ("pair", "run", "token")})
 
 
 def test_a_link_that_says_no_temperature_leaves_the_default() -> None:
@@ -51,7 +52,7 @@ def test_a_link_asks_for_no_longer_text_than_the_server_writes() -> None:
     query = [("tokens", "300")]
     assert parse_link(query, 1024).settings == {"max_new_tokens": 300}
     assert parse_link(query, 200).problems == (
-        "The link’s “tokens” was left out: it must be a whole number from 8 to 200.",
+        "The link’s “tokens” was ignored: it must be a whole number from 8 to 200.",
     )
     five = ranged(5)["max_new_tokens"]
     assert (five.offered, five.default, five.step, five.setting.is_whole) == ((5, 5), 5, 8, True)
@@ -68,6 +69,22 @@ def test_panes_come_in_order() -> None:
     )
     assert link.compares
     assert link.problems == ()
+
+
+def test_a_query_that_is_written_is_read_as_the_same_link() -> None:
+    settings = {
+        "prompt": "Why?\n&🌈",
+        "method": "cascade_opt",
+        "lenience": -2.5,
+        "draft_length": 7,
+        "max_new_tokens": 64,
+    }
+    query = query_of("generate", settings)
+    assert query.startswith("?tab=generate&")
+    assert parsed(query[1:]) == Link("generate", settings)
+    panes = (("speed", 0.0, "auto"), ("cascade_diff", -0.5, 5))
+    link = parsed(query_of("compare", {"seed": 3}, panes)[1:])
+    assert link == Link("compare", {"seed": 3}, tuple(Pane(*pane) for pane in panes))
 
 
 def test_names_of_others_are_passed_over() -> None:
@@ -98,13 +115,13 @@ LONG = "x" * (MAX_PROMPT + 1)
         *("method=cascade_chow&lenience=1.01", "k=0", "k=17", "k=5.0", "k=" + "9" * 5000),
         *("k=%EF%BC%95", "k=1_0", "k=auto&k=5", "temperature=2.01", "temperature=0x1"),
         *("temperature=", "top_k=-1", "top_p=0", "repetition_penalty=nan", "tokens=1000000"),
-        *("seed=" + "9" * 400, "seed=1e3", "seed=%201", "method=speed&method=speed"),
+        *("seed=" + "9" * 400, "seed=1e3", "seed=%201", "token=-1", "token=x", "method=speed&method=speed"),
         *("pane=speed:0:5", "pane=" + "&pane=".join(["speed:0:5"] * 5)),
         *("pane=speed:0:5&pane=" + HOSTILE, "pane=speed:0:5&pane=speed:nan:5"),
         *("pane=speed:0:5&pane=speed:0:99", "pane=speed:0:5&pane=speed:0"),
     ],
 )
-def test_an_invalid_value_is_left_out_with_a_sentence_that_does_not_repeat_it(query: str) -> None:
+def test_an_invalid_value_is_ignored_with_a_sentence_that_does_not_repeat_it(query: str) -> None:
     link = parsed(query)
     assert len(link.problems) == 1
     assert link.problems[0].startswith("The link’s “")
@@ -125,14 +142,14 @@ def test_one_bad_value_does_not_spoil_the_others() -> None:
     assert len(link.problems) == 3
 
 
-def test_a_rule_of_ones_own_makes_its_method_and_a_foreign_one_is_left_out() -> None:
+def test_a_rule_of_ones_own_makes_its_method_and_a_foreign_one_is_ignored() -> None:
     assert parsed("rule=p1(v)+%3E+0.1").settings == {"rule": "p1(v) > 0.1", "method": "own_rule"}
     link = parsed("rule=p1(v)+%3E+0.1&method=speed")
     assert link.settings == {"method": "speed"}
-    assert link.problems == ("The link’s “rule” was left out: it is for the method own_rule.",)
+    assert link.problems == ("The link’s “rule” was ignored: it is for the method own_rule.",)
     link = parsed("rule=p1(v)+%3E+<b>")
     assert link.settings == {}
-    assert link.problems == ("The link’s “rule” was left out: it is no rule, from character 9 on.",)
+    assert link.problems == ("The link’s “rule” was ignored: it is no rule, from character 9 on.",)
 
 
 def test_a_link_to_a_lesson_opens_one_that_is_there() -> None:
@@ -144,7 +161,7 @@ def test_a_link_to_a_lesson_opens_one_that_is_there() -> None:
     for name in ("../mine", "other"):
         link = opened(f"lesson={name}")
         assert (link.tab, link.part) == (None, None)
-        assert link.problems == ("The link’s “lesson” was left out: it must be one of cascades, mine.",)
+        assert link.problems == ("The link’s “lesson” was ignored: it must be one of cascades, mine.",)
     for tab, part in (
         ("tour", "lessons"),
         ("lessons", "lessons"),

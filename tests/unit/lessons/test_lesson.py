@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from specviz.app.components.lessons import lesson_route
+from specviz.app.link import parse_link
 from specviz.lessons.lesson import BrokenLesson, Lesson, read_words
 from specviz.lessons.pictures import KINDS
 from specviz.lessons.shelf import FOLDER, VARIABLE, read_lessons, shown_lessons
@@ -32,10 +34,15 @@ def read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Lesson | BrokenLesson
     return read_lessons().lessons[folder.name]
 
 
-def test_the_own_lesson_has_twelve_steps_and_nine_deeper_ones_each_with_a_guess_in_both_languages() -> None:
+def test_the_own_lesson_has_twelve_steps_of_twenty_minutes_and_deeper_ones_each_with_a_guess_in_both_languages() -> (
+    None
+):
     steps = own().steps
     assert [step.texts["en"].deeper for step in steps].count(False) == 12
-    assert len(steps) == 21
+    assert sum(step.minutes for step in steps) == own().cover(OWN.words)["minutes"] == 20
+    assert all(bool(step.minutes) != step.texts["en"].deeper for step in steps), (
+        "the route has no deeper step"
+    )
     for step in steps:
         assert set(step.texts) == set(LANGUAGES)
         for text in step.texts.values():
@@ -49,7 +56,7 @@ def test_the_own_lesson_has_twelve_steps_and_nine_deeper_ones_each_with_a_guess_
 
 def test_no_measured_number_is_typed_into_a_text() -> None:
     """Digits in a text are a definition or a name; everything else is a placeholder."""
-    names = r"\{[^{}]*\}|Token V[123]|\bV[123]\b|[qp]₁|95[ -]%|1[.,]000|TV\(|\(19?\d\d\)|α = [01]\b|100 %|Chow \(1970\)|0[.,]7\^K|0[.,]7\)"
+    names = r"\{[^{}]*\}|[Ss]tep \d|Schritt \d|Token V[123]|\bV[123]\b|[qp]₁|95[ -]%|1[.,]000|TV\(|\(19?\d\d\)|α = [01]\b|100 %|Chow \(1970\)|0[.,]7\^K|0[.,]7\)"
     for step in own().steps:
         for text in step.texts.values():
             told = " ".join([text.title, text.before, text.question, text.answer, *text.choices])
@@ -105,6 +112,7 @@ SIX = "- kind: distributions\n  method: speed\n  lenience: 0\n  control: lenienc
         ({"pictures.yaml": PICTURES.replace("39", "soon")}, STEP, "“token” must be a whole number"),
         ({"pictures.yaml": PICTURES.replace("39", "3900")}, STEP, "index of a token that was drafted"),
         ({"pictures.yaml": PICTURES.replace("  token: 39\n", "")}, STEP, "“token” is missing"),
+        ({"pictures.yaml": PICTURES + "  minutes: long\n"}, STEP, "“minutes” must be a number from 0 to 60"),
         ({"pictures.yaml": PICTURES + "  colour: red\n"}, STEP, "“colour” is not a field of coin; known: run, token"),
         ({"pictures.yaml": SIX + "  compare: {x: 1}\n"}, STEP, "“x” under “compare”"),
         ({"pictures.yaml": SIX + "  compare: {x: {method: [speed]}}\n"}, STEP, "is not a method"),
@@ -210,7 +218,12 @@ def test_an_own_lesson_is_listed_before_its_steps_are_read_and_told_when_it_is_o
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     shown_lessons.cache_clear()
     client = TestClient(Starlette(routes=[lesson_route()]))
-    assert len(client.get("/lessons?name=cascades").json()["steps"]) == 21
+    told = client.get("/lessons?name=cascades").json()["steps"]
+    assert len(told) == len(own().steps)
+    for step in told:
+        link = parse_link(parse_qsl(step["live"][1:]))
+        assert link.tab in ("generate", "compare", "tradeoff", "learn")
+        assert not link.problems
     assert client.get("/lessons?name=bad").json()["problem"].startswith("bad/pictures.yaml, step 1: ")
     assert client.get("/lessons?name=../bad").status_code == 404
     shown_lessons.cache_clear()

@@ -2,16 +2,18 @@
  * The lessons there are, each with a way to begin in every language, and the one that the address names, opened on the whole
  * screen. A lesson's steps are fetched when it is opened. Knows the address; what a lesson looks like is `player.js`.
  *
- * Props: {lessons, methods}; each lesson {name, problem} or {name, main, deeper, languages: {code: {title, about, words}}}.
+ * Props: {lessons, methods}; each lesson {name, problem} or {name, main, deeper, minutes, route, languages: {code: {title, about, words, route}}}.
  */
 
 import { setRows } from "../playground/cases.js";
+import { go, write } from "../page/address.js";
 import { attributes, el } from "../shared/dom.js";
 import { followTheme } from "../shared/theme.js";
 import { createLanguage } from "./language.js";
 import { createPlayer } from "./player.js";
 
 const NAMES = ["lesson", "step", "language"];
+const PLACE = "lessons"; // of the page
 
 /** The lesson of the address, or null. */
 function asked() {
@@ -19,6 +21,8 @@ function asked() {
   const [name, step, language] = NAMES.map((each) => query.get(each));
   return name ? { name, step: step ?? "1", language } : null;
 }
+
+const queryOf = ({ name, step, language }) => new URLSearchParams({ lesson: name, step, language });
 
 /** The language to begin with: the one asked for, else the reader's own, else the first there is. */
 function languageOf(codes, wanted) {
@@ -28,15 +32,6 @@ function languageOf(codes, wanted) {
 
 function createLessons(host, { lessons, methods, fetchLesson }) {
   let player = null;
-
-  function address(values) {
-    const url = new URL(location.href);
-    for (const name of NAMES) url.searchParams.delete(name);
-    if (values) url.search = "";
-    else url.searchParams.set("tab", "learn");
-    for (const [name, value] of Object.entries(values ?? {})) url.searchParams.set(name, value);
-    return url.href;
-  }
 
   async function open({ name, step, language }, isNew) {
     const known = lessons.find((each) => each.name === name);
@@ -60,14 +55,22 @@ function createLessons(host, { lessons, methods, fetchLesson }) {
       return;
     }
     say("");
-    if (isNew) history.pushState(null, "", address({ lesson: name, step, language: code }));
+    let before = isNew ? "" : null;
     player = createPlayer(lesson, {
       methods,
       language: code,
       at: step,
-      onMove: (place, spoken) => history.replaceState(null, "", address({ lesson: name, step: place, language: spoken })),
+      onMove: (place, spoken) => {
+        write(PLACE, "?" + queryOf({ name, step: place, language: spoken }), before !== null && before !== place);
+        before = place;
+      },
+      onLeave: (query) => {
+        leave();
+        go(query);
+      },
       onClose: () => {
-        if (asked()) history.replaceState(null, "", address(null));
+        if (!player) return; // left already
+        write(PLACE, "?tab=" + PLACE);
         leave();
       },
     });
@@ -90,7 +93,7 @@ function createLessons(host, { lessons, methods, fetchLesson }) {
     message.classList.toggle("is-problem", Boolean(text) && isProblem);
   };
 
-  function cardOf({ name, problem, languages, main, deeper }) {
+  function cardOf({ name, problem, languages, main, deeper, minutes, route }) {
     if (problem) {
       return attributes(el("article", "sl-card is-broken", el("h2", "", name), el("p", "sl-problem", problem)), { "data-lesson": name });
     }
@@ -98,20 +101,35 @@ function createLessons(host, { lessons, methods, fetchLesson }) {
     const first = languageOf(codes, null);
     const words = createLanguage(first, languages[first].words);
     const card = el("article", "sl-card", el("h2", "", languages[first].title), el("p", "sl-about", languages[first].about),
-      el("p", "sl-count", words.say("steps", { main: String(main), deeper: String(deeper) })));
+      el("p", "sl-count", words.say("steps", { main: String(main), minutes: String(minutes), deeper: String(deeper) })));
     const starts = [first, ...codes.filter((code) => code !== first)].map((code) => {
       const start = attributes(el("button", "sl-start", languages[code].words.start), { type: "button", lang: code, "data-language": code });
       start.addEventListener("click", () => open({ name, step: "1", language: code }, true));
       return start;
     });
-    card.append(el("p", "sl-starts", ...starts));
+    const steps = languages[first].route.map((title, index) => {
+      const asked = { name, step: String(index + 1), language: first };
+      const link = attributes(el("a", "", title), { href: "?" + queryOf(asked) });
+      link.addEventListener("click", (event) => {
+        if (event.ctrlKey || event.metaKey || event.shiftKey) return; // into a window of its own
+        event.preventDefault();
+        open(asked, true);
+      });
+      return el("li", "", link, route[index] > 0 && el("small", "", " " + words.say("minutes", { minutes: String(route[index]) })));
+    });
+    card.append(el("p", "sl-starts", ...starts), el("ol", "sl-route", ...steps));
     return attributes(card, { "data-lesson": name, lang: first });
   }
 
   host.append(message, el("div", "sl-cards", ...lessons.map(cardOf)));
-  addEventListener("popstate", () => !asked() && leave());
-  const wanted = asked();
-  if (wanted) open(wanted, false);
+  function follow() {
+    const wanted = asked();
+    if (!wanted) leave();
+    else if (player?.name === wanted.name) player.go(wanted.step, wanted.language);
+    else open(wanted, false);
+  }
+  addEventListener("popstate", follow);
+  follow();
   return { open };
 }
 

@@ -47,11 +47,11 @@ export function createNotes({ onKey }) {
 
   function draw() {
     if (!isThere() || !told) return;
-    const { language, where, title, notes, answer, next } = told;
+    const { language, where, plan, title, notes, answer, next } = told;
     const minutes = language.say("notes_time", { minutes: String(Math.floor((Date.now() - begun) / MINUTE)) });
     page.document.documentElement.lang = language.code;
     page.document.body.replaceChildren(
-      el("p", "where", where + " · " + minutes),
+      el("p", "where", [where, plan, minutes].filter(Boolean).join(" · ")),
       el("h1", "", title),
       attributes(el("p", "notes", notes || language.say("notes_none")), { "data-testid": "notes" }),
       answer ? el("p", "answer", answer) : "",

@@ -2,19 +2,22 @@
  * A lesson on the whole screen: one step at a time, a guess before each answer, keys, progress, and the tally at the end. Knows
  * steps and their order; what a step's picture is like is the business of `pictures/`, how its words are written `language.js`.
  *
- * createPlayer(lesson, {methods, language, at, onMove, onClose}) -> {node, open(), close(), go(place), language(code)}
+ * createPlayer(lesson, {methods, language, at, onMove, onLeave, onClose}) -> {name, node, open(), close(), go(place, language)}
  *   lesson    {name, languages, steps} as the server tells it
  *   at        a place such as "4", "3.1" (the first deeper step below the third) or "end"
  *   onMove    called with (place, language code) whenever either changes
+ *   onLeave   called with the query of another place of the page that was chosen
  *   onClose   called when the lesson is left
  */
 
 import { attributes, el } from "../shared/dom.js";
 import { computedOf } from "./figures.js";
 import { createLanguage } from "./language.js";
+import { openHandout } from "./handout.js";
 import { createNotes } from "./notes.js";
 import { pictureOf } from "./pictures/index.js";
 
+const SIZES = [1, 0.93, 0.86, 0.8, 0.74]; // of a step's words, beside the usual
 const OWN_KEYS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"];
 
 /** Places in the order of the steps: "1", "2", "2.1", …, and "end". */
@@ -27,7 +30,7 @@ function placesOf(steps) {
   }), "end"];
 }
 
-export function createPlayer(lesson, { methods, language: asked, at: wanted, onMove = () => {}, onClose = () => {} }) {
+export function createPlayer(lesson, { methods, language: asked, at: wanted, onMove = () => {}, onLeave = () => {}, onClose = () => {} }) {
   const places = placesOf(lesson.steps);
   const mainPlaces = places.filter((place) => !place.includes("."));
   const computed = lesson.steps.map(computedOf);
@@ -50,6 +53,7 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
   const notes = createNotes({ onKey: (event) => handle(event) });
   const notesButton = button("sl-tool", () => openNotes());
   const themeButton = button("sl-tool", () => document.getElementById("theme-switch")?.click());
+  const handoutButton = button("sl-tool", () => openHandout(lesson, { language: words, methods, fill, titleOf, places }));
   const fullButton = button("sl-tool", () => full());
   const closeButton = button("sl-tool sl-close", () => close());
   const message = attributes(el("p", "sl-message"), { role: "status" });
@@ -60,7 +64,7 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
   const hints = el("p", "sl-hints");
   const nav = el("nav", "sl-nav", dots, hints);
   const node = attributes(el("dialog", "sl-player",
-    el("header", "sl-head", lessonTitle, where, el("div", "sl-tools", languages, notesButton, themeButton, fullButton, closeButton)),
+    el("header", "sl-head", lessonTitle, where, el("div", "sl-tools", languages, notesButton, handoutButton, themeButton, fullButton, closeButton)),
     message, stage, el("footer", "sl-foot", back, nav, next)), { "data-testid": "player" });
 
   for (const code of Object.keys(lesson.languages)) {
@@ -89,10 +93,11 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
 
   // ---- moving
 
-  function go(place) {
+  function go(place, code = words.code) {
     const index = places.indexOf(place);
     if (index < 0) return;
     at = index;
+    if (lesson.languages[code]) words = createLanguage(code, lesson.languages[code].words);
     message.textContent = "";
     draw({ focus: true });
   }
@@ -111,7 +116,7 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
     if (before >= 0) go(places[before]);
   }
 
-  const forward = () => (isOpen() ? move(1) : reveal());
+  const forward = () => (places[at] === "end" ? close() : isOpen() ? move(1) : reveal());
   const deeper = () => isDeeper(at + 1) && go(places[at + 1]);
   const up = () => isDeeper(at) && go(places[at].split(".")[0]);
 
@@ -144,7 +149,8 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
     attributes(node, { lang: words.code });
     const texts = lesson.languages[words.code];
     lessonTitle.textContent = texts.title;
-    const names = [[notesButton, "notes"], [fullButton, "full"], [closeButton, "close"], [back, "back"], [next, isOpen() ? "next" : "show"]];
+    const names = [[notesButton, "notes"], [handoutButton, "handout"], [fullButton, "full"], [closeButton, "close"], [back, "back"],
+      [next, places[at] === "end" ? "close" : isOpen() ? "next" : "show"]];
     for (const [each, name] of names) each.textContent = words.say(name);
     themeButton.textContent = words.say(document.body.classList.contains("dark") ? "light" : "dark");
     attributes(languages, { "aria-label": words.say("switch") });
@@ -156,11 +162,11 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
     where.textContent = place === "end" ? words.say("end")
       : words.say(isDeeper(at) ? "deeper_step" : "step", { step: place.split(".")[0], steps: String(main) });
     back.disabled = at === 0;
-    next.disabled = place === "end";
     const { body, title } = place === "end" ? endNodes() : stepNodes(reveals);
     stage.replaceChildren(...body);
     stage.dataset.place = place;
     stage.dataset.kind = step()?.kind ?? "end";
+    fit();
     drawDots();
     drawHints();
     if (focus) title.focus({ preventScroll: true });
@@ -173,21 +179,32 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
     onMove(place, words.code);
   }
 
+  /** The largest type in which the step's words fit on the stage; a phone scrolls. */
+  function fit() {
+    const said = stage.querySelector(".sl-words");
+    for (const size of SIZES) {
+      said.style.setProperty("--sl-said", size + "em");
+      if (said.getBoundingClientRect().bottom <= stage.getBoundingClientRect().bottom) return;
+    }
+  }
+
   function stepNodes(reveals) {
     const one = step();
     const texts = textsOf(one);
     const title = attributes(el("h2", "sl-title", ...fill(texts.title)), { tabindex: -1, "data-testid": "title" });
     const open = isOpen();
     picture = pictureOf(one, { language: words, methods });
-    const said = el("div", "sl-words", title);
-    if (!open || !asks(at)) said.append(el("p", "sl-said", ...fill(texts.before)));
+    const said = el("div", "sl-words", title, el("p", "sl-said", ...fill(texts.before)));
     if (!open) said.append(questionNodes(texts));
     else if (asks(at)) said.append(...answerNodes(one, texts));
+    const ways = el("p", "sl-ways");
     if (isDeeper(at + 1)) {
-      const down = button("sl-deeper", deeper);
+      const down = button("sl-way", deeper);
       down.append(words.say("deeper") + ": " + titleOf(places[at + 1]), attributes(el("kbd", "", "↓"), { "aria-hidden": "true" }));
-      said.append(down);
+      ways.append(down);
     }
+    if (one.live && open) ways.append(wayTo(one.live, words.say("try")));
+    said.append(ways);
     const shown = el("div", "sl-picture", picture.node);
     if (open) picture.reveal?.(reveals);
     return { body: picture.node ? [said, shown] : [said], title };
@@ -204,15 +221,25 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
     return el("div", "sl-asked", question, attributes(el("div", "sl-choices", ...choices), { role: "group", "aria-labelledby": "sl-question" }));
   }
 
+  /** A link to another place of the page; Back leads to this step again. */
+  function wayTo(query, text) {
+    const link = attributes(el("a", "sl-way", text, attributes(el("span", "", " ↗"), { "aria-hidden": "true" })), { href: query });
+    link.addEventListener("click", (event) => {
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return; // into a window of its own
+      event.preventDefault();
+      onLeave(query);
+    });
+    return link;
+  }
+
   function answerNodes(one, texts) {
     const guess = guesses.get(at);
-    const isRight = guess === one.right;
-    const right = el("span", "", ...fill(texts.choices[one.right]));
-    const [, before, after] = /^(.*)\{answer\}(.*)$/u.exec(lesson.languages[words.code].words.right_was) ?? [null, "", ""];
-    const verdict = el("p", "sl-verdict " + (guess === undefined ? "" : isRight ? "is-right" : "is-wrong"),
-      el("b", "", words.say(guess === undefined ? "no_guess" : isRight ? "right" : "wrong")), " ", before, right, after);
+    const name = guess === undefined ? "no_guess" : guess === one.right ? "right" : "wrong";
+    const [before, after] = lesson.languages[words.code].words[name].split("{answer}");
+    const verdict = el("p", "sl-verdict is-" + name, el("b", "", before), ...fill(texts.choices[one.right]), after);
     attributes(verdict, { role: "status", "data-testid": "verdict", "data-right": one.right });
-    return [verdict, attributes(el("p", "sl-said sl-answer", ...fill(texts.answer)), { "data-testid": "answer" })];
+    return [el("p", "sl-question", ...fill(texts.question)), verdict,
+      attributes(el("p", "sl-said sl-answer", ...fill(texts.answer)), { "data-testid": "answer" })];
   }
 
   function endNodes() {
@@ -227,7 +254,8 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
     });
     again.textContent = words.say("again");
     return { title, body: [el("div", "sl-words sl-end", title, el("p", "sl-said", lesson.languages[words.code].end),
-      attributes(el("p", "sl-tally", tally), { "data-testid": "tally", "data-right": right, "data-guessed": guesses.size }), again)] };
+      attributes(el("p", "sl-tally", tally), { "data-testid": "tally", "data-right": right, "data-guessed": guesses.size }),
+      el("p", "sl-ways", ...["generate", "compare", "playground"].map((tab) => wayTo("?tab=" + tab, words.say("on_" + tab)))), again)] };
   }
 
   function drawDots() {
@@ -251,7 +279,7 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
     const count = choicesOf(at).length;
     const told = [];
     if (!isOpen()) told.push(key(count > 1 ? "1–" + count : "1", "hint_guess"));
-    if (places[at] !== "end") told.push(key("→", isOpen() ? "hint_next" : "hint_show"));
+    told.push(key("→", places[at] === "end" ? "hint_close" : isOpen() ? "hint_next" : "hint_show"));
     if (at > 0) told.push(key("←", "hint_back"));
     if (isDeeper(at + 1)) told.push(key("↓", "hint_deeper"));
     if (isDeeper(at)) told.push(key("↑", "hint_up"));
@@ -275,7 +303,10 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
   function tellNotes() {
     const place = places[at];
     const to = following(at);
-    notes.show({ language: words, where: where.textContent, title: titleOf(place),
+    const minutes = lesson.steps.map((one) => one.minutes);
+    const [end, total] = [minutes.slice(0, at + 1), minutes].map((all) => all.reduce((sum, each) => sum + each, 0));
+    const plan = step()?.minutes ? words.say("notes_plan", { step: String(step().minutes), end: String(end), total: String(total) }) : "";
+    notes.show({ language: words, where: where.textContent, plan, title: titleOf(place),
       notes: place === "end" ? "" : textOf(textsOf(step()).notes), answer: asks(at) ? textOf(textsOf(step()).answer) : "",
       next: to >= 0 ? titleOf(places[to]) : "" });
   }
@@ -300,5 +331,5 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
   });
   new MutationObserver(() => node.open && (themeButton.textContent = words.say(document.body.classList.contains("dark") ? "light" : "dark")))
     .observe(document.body, { attributes: true, attributeFilter: ["class"] });
-  return { node, open, close, go, language: speak };
+  return { name: lesson.name, node, open, close, go };
 }

@@ -1,15 +1,69 @@
 /**
- * The page's address carries its settings, so that a link, a reload and the way back show the same again. A query has the names
- * of specviz/app/link.py. Knows no control.
+ * The page's address names its view, so that a link, a reload, Back and Forward show it again. A query has the names of
+ * specviz/app/link.py, and the server reads it. A view belongs to a place: a tab, or a tab within the tab Learn. Knows no control.
  */
+
+import { attributes, el } from "../shared/dom.js";
+
+const SHOWN = 4000; // milliseconds that a message stays
+const DRAWN = 100; // milliseconds until a tab is drawn
+const SELECTED = "[role=tab][aria-selected=true]";
+
+const views = {}; // by place: the query of the view that it holds
+let current = location.search;
+let visit = () => location.reload(); // asks the server to show a query; what the place holds is shown as it is
+let say = () => {};
+let selects = ""; // a field of the view that is to come
+
+const selected = (tabs) => document.querySelector(tabs + " > .tab-wrapper " + SELECTED)?.dataset.tabId; // gradio 6.31
+const placeOf = (tab) => (tab === "learn" ? selected("#learn-tabs") ?? "lessons" : tab ?? "idea");
+
+/** Let the address name this view of a place from now on; Back leads to the one before if `isNew`. */
+export function write(place, query, isNew = true) {
+  if (!history.state?.place) {
+    const here = placeOf(selected("#tabs"));
+    views[here] ??= location.search;
+    history.replaceState({ place: here }, "");
+  }
+  views[place] = query;
+  if (query === location.search) return;
+  history[isNew ? "pushState" : "replaceState"]({ place }, "", location.pathname + query);
+  current = location.search;
+}
+
+/** Go to a view, given by a query that names its tab; a text field that the selector names is selected there. */
+export function go(query, field = "") {
+  selects = field;
+  write(placeOf(new URLSearchParams(query).get("tab")), query);
+  visit(query);
+}
+
+addEventListener("popstate", ({ state }) => {
+  if (location.search === current) return;
+  current = location.search;
+  const place = state?.place;
+  const isHeld = place !== undefined && views[place] === current;
+  if (place) views[place] = current;
+  visit(current, isHeld);
+});
+
+// Whoever chooses a tab comes back to the view that it holds.
+addEventListener("click", ({ target }) => {
+  const tab = target.closest?.("[role=tab]")?.dataset.tabId;
+  if (!tab) return;
+  const place = placeOf(tab);
+  if (place !== placeOf(selected("#tabs"))) write(place, views[place] ?? "?tab=" + place);
+}, true);
+
+// ---- settings
 
 /** The number in the value of a lenience track. */
 const lenienceOf = (track) => JSON.parse(track).lenience;
 
-/** The address of settings, {name in a link: value}; "panes" is JSON text, a list of panes. */
-function addressOf(tab, asked) {
-  const address = new URL(location.pathname, location.origin);
-  const add = (name, value) => value !== null && value !== "" && address.searchParams.append(name, String(value));
+/** The query of settings, {name in a link: value}; "panes" is JSON text, a list of panes. */
+function queryOf(tab, asked) {
+  const query = new URLSearchParams();
+  const add = (name, value) => value !== null && value !== "" && query.append(name, String(value));
   const { panes, ...settings } = asked;
   const shown = JSON.parse(panes ?? "[]");
   const methods = [asked.method, ...shown.map(({ method }) => method)];
@@ -19,36 +73,50 @@ function addressOf(tab, asked) {
     add(name, name === "lenience" ? lenienceOf(value) : value);
   }
   for (const { method, lenience, draft_length, pair } of shown) add("pane", [method, lenience, draft_length, pair].filter((part) => part != null).join(":"));
-  return address.href;
+  return "?" + query;
 }
-
-/** Copy a link to these settings; an update for the box that shows it. */
-export async function copyLink(tab, asked) {
-  const address = addressOf(tab, asked);
-  let label = "Link, copied";
-  try {
-    await navigator.clipboard.writeText(address);
-  } catch {
-    label = "Link: copy it from here, the browser does not let this page do it";
-  }
-  return { __type__: "update", value: address, label, visible: true };
-}
-
-let shown = location.search;
 
 /** Let the address name these settings from now on. */
-export function keepAddress(tab, asked) {
-  const address = addressOf(tab, asked);
-  if (address !== location.href) history.pushState(null, "", address);
-  shown = location.search;
+export const keepAddress = (tab, asked) => write(tab, queryOf(tab, asked));
+
+/** Copy a link to these settings. */
+export async function copyLink(tab, asked) {
+  const link = location.origin + location.pathname + queryOf(tab, asked);
+  try {
+    await navigator.clipboard.writeText(link);
+    say("Link copied");
+  } catch {
+    say("This browser lets no page copy. The link:", link);
+  }
 }
 
-// The way back leads to other settings: the server sets them, as it does for any link.
-addEventListener("popstate", () => location.search !== shown && location.reload());
-
-/** The page has been opened: where its address names settings and no recorded run, one key is enough to run. */
+/** A view has come: where the address names settings and no recorded run, one key is enough to run. */
 export function opened() {
   const query = new URLSearchParams(location.search);
+  const field = selects;
+  selects = "";
+  if (field) return setTimeout(() => document.querySelector(field)?.select(), DRAWN);
   if (query.has("pane")) document.getElementById("compare-run")?.focus();
   else if ((query.has("method") || query.has("prompt")) && !query.has("run")) document.getElementById("run")?.focus();
+}
+
+/** Mount the component: what this module says, over the page, and the event that asks for a view. */
+export function mount(element, { trigger }) {
+  const host = element.querySelector(".specviz");
+  let timer = 0;
+  visit = (query, held = false) => trigger("visit", { query, held });
+  const close = () => host.replaceChildren();
+  say = (text, link) => {
+    clearTimeout(timer);
+    host.replaceChildren(el("p", "sa-message", el("span", "", text)));
+    if (!link) {
+      timer = setTimeout(close, SHOWN);
+      return;
+    }
+    const field = attributes(el("input"), { readonly: "", "aria-label": "Link", value: link });
+    const button = attributes(el("button", "sv-button", "Close"), { type: "button" });
+    button.addEventListener("click", close);
+    host.firstChild.append(field, button);
+    field.select();
+  };
 }

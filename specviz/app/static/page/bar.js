@@ -1,13 +1,7 @@
 /** The bar's two switches: larger text, for a projector, and light or dark. The browser remembers both; head.js applies them first. */
 
+import { remember } from "../shared/storage.js";
 import { followTheme } from "../shared/theme.js";
-
-const remember = (name, value) => {
-  try {
-    if (value) localStorage.setItem(name, value);
-    else localStorage.removeItem(name);
-  } catch { /* this browser remembers nothing */ }
-};
 
 /** Gradio sets the height of a text area when its text changes, not when the type does. */
 function fitTextAreas() {
@@ -34,7 +28,7 @@ export function mount(element) {
   const root = document.documentElement;
   const sayLarge = () => large.setAttribute("aria-pressed", String(root.classList.contains("specviz-large")));
   large.addEventListener("click", () => {
-    remember("specviz-large", root.classList.toggle("specviz-large") && "1");
+    remember("specviz-large", root.classList.toggle("specviz-large") ? "1" : null);
     sayLarge();
     fitTextAreas();
   });

@@ -14,8 +14,8 @@ const unrounded = (value) => Number(value.toFixed(12)); // without what rounding
 const FIGURES = {
   acceptance: ["acceptance rate", "Expected share of the drafter's proposals that are accepted: the sum of q(v) · acceptance(v)."],
   rejection: ["rejection rate", "1 − acceptance rate: the cost that the paper plots."],
-  tv_p: ["TV(π, p)", "How far what is emitted is from the verifier; 0 is lossless."],
-  tv_q: ["TV(π, q)", "How far what is emitted is from the drafter."],
+  tv_p: ["TV(π, p), from the verifier", "How far what is emitted is from the verifier; 0 is lossless."],
+  tv_q: ["TV(π, q), from the drafter", "How far what is emitted is from the drafter."],
 };
 
 export function figures() {

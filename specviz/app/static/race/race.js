@@ -2,21 +2,22 @@
  * The opening: two recorded runs of one text race on one clock, by themselves and without a model. Knows the clock, the
  * figures and the buttons; when things happen is `schedule.js`, how a lane looks `scene.js`, what is said `words.js`.
  *
- * createRace(root, {onWhy, onOwn}) -> {update(value)}
+ * createRace(root, {leave}) -> {update(value)}
  *   root    the element holding race.html
- *   onWhy   called with (index, text) of a token of the drafted run whose draft token was rejected
- *   onOwn   called where somebody wants to try a prompt
- *   update  takes JSON: {alone, drafted, machine, method, prompts, repetitions}, the first two being traces as one object
- *           each. "" is the race that has not been recorded.
+ *   leave   called with the query of another view of the page, and a field to select there
+ *   update  takes JSON: {alone, drafted, machine, method, prompts, repetitions, why, cascade}, the first two being traces as one
+ *           object each; `why` the query of the drafted run, `cascade` {tokens, calls, lossless, query} or null. "" is the race
+ *           that has not been recorded.
  */
 
-import { attributes, el, spoken } from "../shared/dom.js";
+import { go } from "../page/address.js";
+import { attributes, el, spoken, string } from "../shared/dom.js";
 import { followTheme } from "../shared/theme.js";
 import { chip } from "./chips.js";
 import { ribbons, ticks } from "./ribbons.js";
 import { createLane } from "./scene.js";
 import { momentAt, planRace } from "./schedule.js";
-import { claim, conditions, isFaster, seconds, slower } from "./words.js";
+import { cascadeWords, claim, conditions, isFaster, seconds, slower } from "./words.js";
 
 const SHORTEST_FRAME = 0.024; // seconds: every other frame of a common screen is enough, beside models on the same processor
 const LONGEST_FRAME = 0.25; // seconds: what a tab missed while it was held up is not made up for
@@ -31,12 +32,13 @@ function read(value) {
   }
 }
 
-export function createRace(root, { onWhy = () => {}, onOwn = () => {} } = {}) {
+export function createRace(root, { leave = () => {} } = {}) {
   const host = root.querySelector(".sr-race");
   const find = (selector) => host.querySelector(selector);
   const [again, why, now, rate, announced] = [".sr-again", ".first", ".sr-now", ".sr-rate", ".sr-announced"].map(find);
   let plan = null,
     lanes = [],
+    whyOf = "", // the query of the drafted run
     axis = null,
     shown = 0, // seconds of the show
     running = false, // whether it shall go on
@@ -70,6 +72,8 @@ export function createRace(root, { onWhy = () => {}, onOwn = () => {} } = {}) {
     if (!isFaster(plan)) find(".sr-headline").textContent = "A large language model is asked less often when a small one guesses ahead.";
     find(".asked").replaceChildren("Both answer: ", el("q", "", race.drafted.prompt));
     find(".told").replaceChildren(...claim(plan).map(([text, strong]) => el(strong ? "b" : "span", "", text)));
+    whyOf = string(race.why);
+    tellCascade(race.cascade);
     find(".sr-conditions").textContent = conditions(plan, race);
     for (const { root: own, lane } of lanes) {
       own.querySelector(".sr-time").replaceChildren(el("b", "", seconds(lane.end)), " for " + lane.tokens.length + " tokens");
@@ -77,6 +81,20 @@ export function createRace(root, { onWhy = () => {}, onOwn = () => {} } = {}) {
     tellWork();
     why.hidden = plan.asked < 0;
     if (plan.asked >= 0) why.replaceChildren("Why was ", chip(plan.drafted.tokens[plan.asked].rejected, "rejected"), " rejected?");
+  }
+
+  const ask = (index) => leave(whyOf + "&token=" + index);
+
+  function tellCascade(cascade) {
+    const line = find(".sr-cascade");
+    line.hidden = !cascade;
+    if (!cascade) return;
+    const link = attributes(el("a", "", "See which"), { href: string(cascade.query) });
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      leave(string(cascade.query));
+    });
+    line.replaceChildren(...cascadeWords(cascade).map(([text, strong]) => el(strong ? "b" : "span", "", text)), link);
   }
 
   /** What stands in place of the work once it is done: how many tokens came about how, and every rejected one. */
@@ -91,11 +109,11 @@ export function createRace(root, { onWhy = () => {}, onOwn = () => {} } = {}) {
       const button = el("button", "sr-ask", chip(token.rejected, "rejected"));
       button.type = "button";
       button.setAttribute("aria-label", "Why was " + spoken({ label: token.rejected }) + " rejected?");
-      button.addEventListener("click", () => onWhy(token.index, token.label));
+      button.addEventListener("click", () => ask(token.index));
       return button;
     });
     find(".alone .sr-told").replaceChildren(
-      el("ul", "", row(alone.tokens.length, chip(word(alone.tokens).label, "own plain"), "the verifier’s own, a call for each")),
+      el("ul", "", row(alone.tokens.length, chip(word(alone.tokens).label, "own plain"), "the verifier’s own, one call each")),
     );
     find(".drafted .sr-told").replaceChildren(
       el(
@@ -103,7 +121,7 @@ export function createRace(root, { onWhy = () => {}, onOwn = () => {} } = {}) {
         "",
         row(kept.length, chip(word(kept).label, "kept"), "drafted and kept"),
         row(own.length, chip(word(own).label, "own"), "the verifier’s own"),
-        rejected.length > 0 && el("li", "sr-rejected", el("b", "", String(rejected.length)), el("span", "", "rejected, not in the text:"), el("span", "sr-asks", ...asks)),
+        rejected.length > 0 && el("li", "sr-rejected", el("b", "", String(rejected.length)), el("span", "sr-asks", ...asks), el("span", "", "rejected, not in the text")),
       ),
     );
   }
@@ -197,8 +215,8 @@ export function createRace(root, { onWhy = () => {}, onOwn = () => {} } = {}) {
   }
 
   again.addEventListener("click", () => (running ? pause() : play()));
-  why.addEventListener("click", () => onWhy(plan.asked, plan.drafted.tokens[plan.asked].label));
-  find("[data-testid=own]").addEventListener("click", () => onOwn());
+  why.addEventListener("click", () => ask(plan.asked));
+  find("[data-testid=own]").addEventListener("click", () => leave("?tab=generate", "#prompt textarea"));
   document.addEventListener("visibilitychange", () => (document.hidden ? halt() : go()));
   new IntersectionObserver((entries) => {
     inSight = entries[entries.length - 1].isIntersecting;
@@ -212,11 +230,8 @@ export function createRace(root, { onWhy = () => {}, onOwn = () => {} } = {}) {
   return { update };
 }
 
-export function mount(element, { props, trigger, watch }) {
-  const race = createRace(element, {
-    onWhy: (index, value) => trigger("select", { index, value }),
-    onOwn: () => trigger("play"),
-  });
+export function mount(element, { props, watch }) {
+  const race = createRace(element, { leave: go });
   race.update(props.value);
   watch("value", () => race.update(props.value));
 }

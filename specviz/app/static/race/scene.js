@@ -23,6 +23,7 @@ export function createLane(root, lane, { flat = false, still = () => false } = {
   const text = find(".sr-text");
   const tray = find(".sr-tray");
   const say = find(".sr-say");
+  const last = flat ? 0 : lane.tokens.findLastIndex((token) => !token.kept) + 1; // what the end must show
   const tokens = lane.tokens.map((token) => written(token, flat ? "flat" : token.kept ? "kept" : "own"));
   text.replaceChildren(...tokens);
   let places = [], // of the tokens, from the lane's corner, with the text not scrolled
@@ -68,7 +69,7 @@ export function createLane(root, lane, { flat = false, still = () => false } = {
     for (; seen < count; seen += 1) tokens[seen].classList.add("on");
     for (; seen > count; seen -= 1) tokens[seen - 1].classList.remove("on");
     const over = shown >= lane.shownEnd + FLIGHT;
-    if (box?.hides) follow(over ? 0 : count);
+    if (box?.hides) follow(over ? last : count);
     if (next && lane.rounds[next - 1].gone > shown) next = 0;
     while (next < lane.rounds.length && lane.rounds[next].gone <= shown) dismiss(next++);
     for (let at = next; at < lane.rounds.length && lane.rounds[at].shown.start <= shown; at += 1) drawRound(at, shown);

@@ -28,6 +28,13 @@ export function claim(plan) {
   return [...head, [", yet " + ratio.toFixed(1) + "× as fast here: guessing took more time than it saved", false]];
 }
 
+/** What a cascade saves beyond that, as [text, is it strong] pieces. */
+export const cascadeWords = ({ tokens, calls, lossless }) => [
+  ["A speculative cascade also keeps drafts that are good enough: ", false],
+  [count(calls, "call"), true],
+  [" for a story of " + count(tokens, "token") + ", not the " + lossless + " of lossless decoding. ", false],
+];
+
 /** How much slower than it was the show is at a rate. */
 export function slower(rate) {
   if (rate >= 1.05) return rounded(rate) + "× slower";
@@ -39,12 +46,12 @@ export function slower(rate) {
 export function conditions(plan, value) {
   const { drafted, machine, prompts, repetitions, method } = value;
   const length = drafted.draft_length === null ? "" : " up to " + drafted.draft_length;
-  const more = plan.pace.slowed.length ? " (" + plan.pace.slowed.join(" and ") + " more)" : "";
+  const more = plan.pace.slowed.length ? " (" + plan.pace.slowed.join(" and ") + " slower still)" : "";
   return [
     method + ", lossless, at temperature " + drafted.temperature,
     drafted.drafter + " drafts" + length + ", " + drafted.verifier + " checks",
     machine,
-    "recorded, the median of " + repetitions + ", shown " + slower(plan.pace.rate) + more,
-    "prompt chosen for what it shows, among " + prompts,
+    "median of " + repetitions + " recordings, shown " + slower(plan.pace.rate) + more,
+    "prompt chosen from " + prompts + " for what it shows",
   ].join(" · ");
 }

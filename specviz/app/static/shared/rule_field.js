@@ -7,7 +7,7 @@ import { attributes, el } from "./dom.js";
 import { knownRule, readRule } from "./rules.js";
 
 const HELP = "q(v) p(v) q1(v) p1(v) · max, H, top(k, …) of q p q1 p1 · TV JS a · + - * / min max sqrt log exp · >= > <= < and or not";
-const PROMISE = "Trusts a token where it holds. Every rule defines a distribution π; acceptance and residual follow from π, so decoding towards it is lossless.";
+const PROMISE = "A token is trusted where the rule holds. This defines a distribution π, from which the text is drawn exactly.";
 const PAUSE = 150; // milliseconds without a key before the server is asked
 
 /** A field that begins with a rule; `onRule` hears of each rule that is typed, as the server reads it. {node, set, input}. */

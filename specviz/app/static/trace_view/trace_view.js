@@ -30,6 +30,7 @@ import { el, isExamined, string } from "../shared/dom.js";
 import { saveShareCard } from "../share_card/share_card.js";
 import { followTheme } from "../shared/theme.js";
 import { keepRules, readRule } from "../shared/rules.js";
+import { recall, remember } from "../shared/storage.js";
 import { createFigures } from "./figures.js";
 import { createFooter } from "./footer.js";
 import { createForm } from "./form.js";
@@ -43,6 +44,7 @@ import { createTimeline } from "./timeline.js";
 
 const HINT = "Choose a token to see why it is there: point at it, tap it, or walk to it with Tab and the arrow keys.";
 const KEPT = "specviz-run"; // the name under which a page keeps its last run
+const MOST = 8; // runs of the page's life
 
 export function createTraceView(root, options = {}) {
   const { methods = {}, onSelect = () => {}, rules = [], sources = null, latest = true, onEnd = () => {}, ask = null, stop = () => {}, form = null } = options;
@@ -219,7 +221,12 @@ function telling(items) {
 /** Mount the component in gradio’s element; with `keeps` a page that is loaded again still has the run it made last. */
 export function mount(element, { props, trigger, watch }) {
   const address = () => location.pathname + location.search;
-  const keep = (value) => remember(KEPT, { address: address(), value });
+  const made = new Map(); // runs made here, by their address: Back and Forward lead to them
+  const keep = (value) => {
+    made.set(address(), value);
+    if (made.size > MOST) made.delete(made.keys().next().value);
+    remember(KEPT, JSON.stringify({ address: address(), value }), "sessionStorage");
+  };
   const view = createTraceView(element, {
     methods: props.methods,
     sources: props.sources,
@@ -229,23 +236,9 @@ export function mount(element, { props, trigger, watch }) {
     stop: (written) => trigger("unfork", written),
     form: props.form ? createForm((settings) => trigger("fill", settings)) : null,
   });
-  const kept = props.keeps ? recall(KEPT) : null;
+  const kept = props.keeps ? JSON.parse(recall(KEPT, "sessionStorage")) : null;
+  addEventListener("popstate", () => made.has(address()) && view.update(made.get(address())));
   watch("value", () => view.update(props.value));
   watch("branch", () => view.answer(props.branch));
   view.update(kept?.address === address() ? kept.value : props.value);
-}
-
-/** Keep a value for as long as the tab is open; a browser may refuse. */
-function remember(name, value) {
-  try {
-    sessionStorage.setItem(name, JSON.stringify(value));
-  } catch { /* too large, or nothing may be kept: then it is not there after a reload */ }
-}
-
-function recall(name) {
-  try {
-    return JSON.parse(sessionStorage.getItem(name) ?? "null");
-  } catch {
-    return null;
-  }
 }

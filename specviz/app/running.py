@@ -109,7 +109,7 @@ def wire_run(
         triggers: events that start a run.
         buttons: Run and Stop.
         inputs: components whose values `run` gets, by name.
-        view: scrolled to before the run. It keeps what it shows until `run` updates it.
+        view: keeps what it shows until `run` updates it.
         more_outputs: components that `run` updates as well.
 
     Returns:
@@ -141,7 +141,6 @@ def wire_run(
         serve,
         set(inputs.values()),
         [start, stop, view, *more_outputs],
-        js=page_script("scroll_to_view", NAME=view.elem_id),
         show_progress_on=view,
         trigger_mode="once",
         concurrency_limit=None,  # the scheduler has its own queue, and shows users their position

@@ -95,7 +95,7 @@ class Script(Service):
     def lines(
         self, key: str, request: Request, stop: threading.Event, progress: Progress | None = None, **_: Any
     ) -> Iterator[str]:
-        """The script's trace; says that it is loading until `loaded` is set."""
+        """The script's trace; says that it is loading until `loaded` is set, and halts in its middle until `goes_on` is."""
         self.asked.append((key, request))
         self.active += 1
         try:
@@ -107,6 +107,8 @@ class Script(Service):
                 if self.failure and number == 3:
                     raise self.failure
                 time.sleep(self.pause)
+                if number > len(self.trace) // 2:
+                    self.goes_on.wait()
                 yield each
         finally:
             self.active -= 1

@@ -11,6 +11,7 @@ import gradio as gr
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from specviz.analysis.recorded_runs import read_recorded_runs
 from specviz.app.controls import EXAMPLES
 from specviz.app.page import build_page
 from specviz.core.methods import METHODS, OWN_RULE
@@ -33,9 +34,18 @@ from tests.browser.driving import (
     wait_for_end,
     watch,
 )
+from tests.browser.first_screen import Place, faults
 from tests.browser.scripted import Recorder, Script
 from tests.support.tiny import tiny_pair
 from tests.support.traces import make_trace
+
+ONE_RUN = Place(
+    place="#one-run",
+    texts="#view [data-testid=page]",
+    parts="#one-run .specviz-ask, #one-run .specviz-choice, #view .sv-status, #view .sv-page, #view .sv-timeline",
+    words="#view .sv-figures, #view .sv-verdict",
+    controls=16,
+)
 
 
 class Slow(Service):
@@ -177,6 +187,61 @@ def test_on_a_phone_text_and_stop_are_in_view_and_nothing_comes_after_a_stop(
     tokens(page).nth(2).click()
     expect(page.get_by_test_id("inspector")).to_be_in_viewport()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_text_has_the_first_screen_before_during_and_after_a_run(page: Page, opened: Script) -> None:
+    """At least 45 % of it on a desktop and 40 % on a phone; nothing is cut or overlaps; at most 16 controls."""
+    opened.trace = make_trace([" word", " another", "."] * 43, seed=3).lines
+    wrong = faults(page, ONE_RUN, "on arrival")
+    opened.pause = 0.01
+    opened.goes_on.clear()
+    page.click("#run")
+    try:
+        expect(tokens(page).nth(5)).to_be_visible()
+        expect(page.locator("#stop")).to_be_enabled()
+        wrong += faults(page, ONE_RUN, "during a run")
+    finally:
+        opened.goes_on.set()
+    wait_for_end(page)
+    expect(tokens(page)).to_have_count(len(parse_trace(opened.trace).tokens))
+    wrong += faults(page, ONE_RUN, "after a run")
+    assert wrong == []
+
+
+def test_enter_and_run_during_a_run_change_nothing_and_stop_still_ends_it(page: Page, opened: Script) -> None:
+    opened.pause = 0.3
+    page.click("#run")
+    expect(page.locator("#stop")).to_be_enabled()
+    expect(tokens(page).nth(2)).to_be_visible()
+    prompt = page.locator("#prompt textarea")
+    prompt.press("Enter")
+    prompt.press("Enter")
+    page.locator("#run").dispatch_event("click")
+    page.click("#stop")
+    wait_for_end(page)
+    assert (len(opened.asked), opened.active) == (1, 0)
+    written = tokens(page).count()
+    page.wait_for_timeout(700)
+    assert tokens(page).count() == written
+
+
+def test_a_recorded_run_during_a_run_ends_it_and_fills_the_form(page: Page, opened: Script) -> None:
+    opened.pause = 0.3
+    page.click("#run")
+    expect(page.locator("#stop")).to_be_enabled()
+    expect(tokens(page).nth(2)).to_be_visible()
+    told = next(run for run in read_recorded_runs().runs if run.key == "confident")
+    choose(page, "examples", f"Recorded: {told.title}")
+    expect(page.locator("#view").get_by_test_id("told")).to_contain_text(told.story)
+    expect(page.locator("#method input")).to_have_value(METHODS["cascade_chow"].label)
+    expect(page.locator("#lenience input[type=number]")).to_have_value("0.5")
+    wait_for_end(page)
+    page.wait_for_timeout(700)
+    assert opened.active == 0
+    expect(page.locator("#view").get_by_test_id("told")).to_contain_text(told.story)
+    expect(page.get_by_test_id("title")).to_have_text("")
+    page.fill("#prompt textarea", "Another question")
+    expect(page.get_by_test_id("title")).to_have_text("Not run yet with these settings")
 
 
 def test_what_is_set_is_what_is_asked(page: Page, opened: Script) -> None:

@@ -1,0 +1,80 @@
+"""Measures the first screen of a place: the room of its texts, its controls, and what is cut, covered or out of sight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from playwright.sync_api import Page, ViewportSize
+
+SCREENS = ((1280, 800, 0.45), (1920, 1080, 0.45), (390, 844, 0.4))
+"""Width, height, and the least share of the screen for the texts."""
+
+_MEASURE = """({ place, texts, parts, words, prefix }) => {
+  const box = (node) => node.getBoundingClientRect();
+  const inside = (one) => ({ left: Math.max(0, one.left), right: Math.min(innerWidth, one.right), top: Math.max(0, one.top), bottom: Math.min(innerHeight, one.bottom) });
+  const area = (one) => Math.max(0, one.right - one.left) * Math.max(0, one.bottom - one.top);
+  const all = (at) => [...document.querySelectorAll(at)];
+  const seen = (node) => node.checkVisibility({ visibilityProperty: true }) && area(inside(box(node))) > 0;
+  const controls = all(place + ' :is(button, a[href], input, select, textarea, summary)').filter(seen);
+  const shown = all(parts).filter(seen);
+  const faults = [];
+  for (const node of [...controls, ...all(words).filter(seen)])
+    if (!node.matches('textarea, select, input') && node.scrollWidth > node.clientWidth + 1) faults.push('cut: ' + node.className + ' ' + node.textContent);
+  for (const group of [shown, controls])
+    group.forEach((one, at) => group.slice(at + 1).forEach((other) => {
+      const [a, b] = [box(one), box(other)];
+      if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1)
+        faults.push('overlap: ' + (one.id || one.className) + ', ' + (other.id || other.className));
+    }));
+  for (const part of shown) if (box(part).bottom > innerHeight + 1) faults.push('below the edge: ' + part.className);
+  if (document.documentElement.scrollWidth > innerWidth) faults.push('wider than the screen');
+  const button = all('#' + prefix + 'run, #' + prefix + 'stop').filter(seen);
+  if (button.length !== 1 || box(button[0]).bottom > innerHeight) faults.push('Run or Stop is out of sight');
+  const share = all(texts).reduce((sum, node) => sum + area(inside(box(node))), 0) / innerWidth / innerHeight;
+  return { share, controls: controls.length, faults };
+}"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place, by selectors.
+
+    Attributes:
+        place: what holds its controls.
+        texts: the boxes of coloured text.
+        parts: parts that must lie within the window and not overlap.
+        words: further elements whose text must not be cut.
+        controls: most controls.
+        prefix: of the ids of Run and Stop.
+    """
+
+    place: str
+    texts: str
+    parts: str
+    words: str
+    controls: int
+    prefix: str = ""
+
+
+def faults(page: Page, place: Place, when: str) -> list[tuple[Any, ...]]:
+    """What is wrong with a place's first screen, in every size, light and dark, with normal and with larger text."""
+    given = {name: getattr(place, name) for name in ("place", "texts", "parts", "words", "prefix")}
+    wrong = []
+    for width, height, least in SCREENS:
+        page.set_viewport_size(ViewportSize(width=width, height=height))
+        for large in (False, True):
+            page.evaluate("large => document.documentElement.classList.toggle('specviz-large', large)", large)
+            for dark in (False, True):
+                page.evaluate("dark => document.body.classList.toggle('dark', dark)", dark)
+                page.evaluate(
+                    "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+                )
+                found = page.evaluate(_MEASURE, given)
+                if found["share"] < least or found["controls"] > place.controls or found["faults"]:
+                    looks = f"{'large' if large else 'normal'} {'dark' if dark else 'light'}"
+                    wrong.append((when, width, looks, found))
+    page.evaluate(
+        "() => { document.documentElement.classList.remove('specviz-large'); document.body.classList.remove('dark'); }"
+    )
+    return wrong

@@ -57,14 +57,16 @@ def wire_opening(
         problems = escape(" ".join(link.problems))
         # On the first opening only a tab that is named, since a quick visitor may have chosen one before this update arrives.
         tab = _tab(link) or (None if is_first else "idea")
+        renews = not (is_first or is_held)
         if is_held:
             link = Link(link.tab, part=link.part)
+        renews = not (is_first or is_held)
         return [
             gr.HTML(f'<p role="alert">{problems}</p>', visible=bool(problems)),
             gr.Tabs(selected=tab) if tab else gr.skip(),
             gr.Tabs(selected=link.part) if link.part else gr.skip(),
-            *_generate(generate, link, limits, renews=not (is_first or is_held) and tab == "generate"),
-            *compare.opened(link),
+            *_generate(generate, link, limits, renews=renews and tab == "generate"),
+            *compare.opened(link, renews=renews and tab == "compare"),
         ]
 
     def open_(request: gr.Request) -> list[Any]:

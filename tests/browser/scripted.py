@@ -78,7 +78,7 @@ class Script(Service):
         """As new, for the next test."""
         self.asked: list[tuple[str, Request]] = []
         self.compared: list[tuple[list[str], list[Request]]] = []
-        self.stopped = 0
+        self.finished = 0
         self.trace = make_trace(stop_reason="eos").lines
         self.panes = diverging()
         self.failure: Exception | None = None
@@ -130,8 +130,8 @@ class Script(Service):
             time.sleep(self.pause)
             self.goes_on.wait()
             if stop.is_set():
-                self.stopped += 1
                 return
+        self.finished += 1
         yield table_line(runs, [-0.5, -1.25, -2.0, -0.5][:count])
 
 

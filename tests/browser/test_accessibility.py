@@ -11,7 +11,7 @@ from tests.browser.scripted import Script
 TABS = {
     "The idea": "#race .specviz[data-theme]",
     "One run": "#view [data-testid=token]",
-    "Compare methods": "#compare-view .sc-table tbody tr",
+    "Compare methods": "#compare-view .sc-verdict",
     "Speed or quality": "#tradeoff-view .st-point",
     "Learn": "#lessons .sl-card",
 }
@@ -28,6 +28,7 @@ def show(page: Page, tab: str) -> None:
         page.locator("#view .sv-text .resampled").first.click()
     elif tab == "Compare methods":
         run(page, prefix="compare-")
+        page.locator("#compare-view [data-badge]").first.click()
     expect(page.locator(TABS[tab]).first).to_be_visible(timeout=MINUTES)
 
 

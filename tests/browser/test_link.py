@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Browser, Page, expect
 
 from specviz.core.methods import METHODS
-from tests.browser.driving import MINUTES, choose, open_app, open_settings, run, set_number, unfold
+from tests.browser.driving import MINUTES, choose, open_app, open_settings, run, set_number
 from tests.browser.scripted import Script
 
 PROMPT = "Why <b>so</b>?\n100% & más + “more” 🌈"
@@ -23,7 +22,7 @@ def copied(page: Page, prefix: str = "") -> str:
     """Press Copy link; the address that is copied. Nothing on the page moves."""
     button = page.locator(f"#{prefix}copy-link")
     if not button.is_visible():
-        page.click("#share")
+        page.click("#compare-more" if prefix else "#share")
     before = button.bounding_box()
     page.evaluate("navigator.clipboard.writeText('')")
     button.click()
@@ -76,38 +75,6 @@ def test_a_link_restores_every_control_of_one_run(page: Page, address: str, scri
     assert not script.asked
 
 
-def test_a_link_restores_every_control_of_compare(page: Page, address: str, script: Script) -> None:
-    open_app(page, address, "compare")
-    page.get_by_label("3", exact=True).check()
-    expect(page.locator("#compare-4-method")).to_be_hidden()
-    page.fill("#compare-prompt textarea", PROMPT)
-    choose(page, "compare-1-method", METHODS["cascade_diff"].label)
-    set_number(page, "compare-1-lenience", -0.3)
-    choose(page, "compare-2-draft-length", "9")
-    unfold(page, "Sampling, seed")
-    for name in ("temperature", "seed"):
-        set_number(page, f"compare-{name}", SAMPLING[name])
-    link = copied(page, "compare-")
-    panes = ["cascade_diff:-0.3:auto", "speed:0.5:9", "cascade_tokenV3:0:auto"]
-    assert parse_qs(urlsplit(link).query)["pane"] == panes
-
-    follow(page, link, "compare-")
-    expect(page.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
-    expect(page.get_by_label("3", exact=True)).to_be_checked()
-    expect(page.locator("#compare-4-method")).to_be_hidden()
-    expect(page.locator("#compare-prompt textarea")).to_have_value(PROMPT)
-    for number, pane in enumerate(panes, 1):
-        method, lenience, length = pane.split(":")
-        expect(page.locator(f"#compare-{number}-method input")).to_have_value(METHODS[method].label)
-        expect(page.locator(f"#compare-{number}-lenience input[type=number]")).to_have_value(lenience)
-        shown = "automatic" if length == "auto" else length
-        expect(page.locator(f"#compare-{number}-draft-length input")).to_have_value(shown)
-    unfold(page, "Sampling, seed")
-    expect(page.locator("#compare-seed input")).to_have_value("123456")
-    assert numbers(page, "compare-temperature") == ["0.35"]
-    assert not script.compared
-
-
 def shows(page: Page, query: str, *tabs: str) -> None:
     """Wait until the address has this query and these tabs are selected, outermost first."""
     page.wait_for_function("query => location.search === query", arg=query)
@@ -136,6 +103,11 @@ def test_back_and_forward_lead_through_all_views_without_a_reload(
     page.fill("#prompt textarea", PROMPT)
     run(page)
     view("generate")
+    page.get_by_role("tab", name="Compare methods").click()
+    view("compare")
+    page.locator(".sp-preset").nth(1).click()
+    page.wait_for_function("new URLSearchParams(location.search).has('pane')")
+    view("compare")
     page.get_by_role("tab", name="Speed or quality").click()
     view("tradeoff")
     page.get_by_role("tab", name="Learn").click()

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 PROMPT = "#compare-prompt textarea"
-SIZES = """() => ['#compare-prompt textarea', '#compare-run', '.sc-empty', '#tabs [role=tab]']
+SIZES = """() => ['#compare-prompt textarea', '#compare-run', '.sc-says', '#tabs [role=tab]']
     .map((at) => parseFloat(getComputedStyle(document.querySelector(at)).fontSize))"""
 FONT = """async (family) => {
     await document.fonts.load(`16px '${family}'`, 'a');

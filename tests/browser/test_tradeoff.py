@@ -285,13 +285,13 @@ def test_a_point_shows_its_texts_and_one_of_them_runs_again_in_compare(page: Pag
     expect(page.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
     expect(page.locator("#compare-view [data-pane]").first).to_be_visible(timeout=MINUTES)
     wait_for_end(page, prefix="compare-")
-    [(key, asked, _)] = script.compared
+    [(pairs, asked)] = script.compared
     common = {
-        "prompt": RECORDED.items[5].prompt, "temperature": 0.5, "seed": PLAN.seed_of(5, 0), "inspect": 10,
+        "prompt": RECORDED.items[5].prompt, "temperature": 0.5, "seed": PLAN.seed_of(5, 0),
         "max_new_tokens": PLAN.max_new_tokens, "draft_length": PLAN.draft_length,
     }  # fmt: skip
     panes = [("speed", 0.6), ("verifier_only", 0), ("drafter_only", 0), ("speed", 0)]
-    assert key == "embedded"
+    assert pairs == ["embedded"] * 4
     assert asked == [Request(method=method, lenience=lenience, **common) for method, lenience in panes]
     assert page.title() != "pwned"
 

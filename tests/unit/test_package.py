@@ -24,7 +24,6 @@ EXTRAS = {
     "eval": {"lm-eval"},
     "llama-cpp": {"llama-cpp-python"},
     "loadtest": {"locust"},
-    "pictures": {"kaleido"},
 }
 NOT_IMPORTED = {
     "mcp": "gradio serves tools with it",

@@ -82,7 +82,12 @@ class Panes(ScriptedHTML):
 def _fits(pane: Pane) -> bool:
     """Whether the values have the right types. A request checks the rest."""
     numbers = isinstance(pane.lenience, int | float) and isinstance(pane.draft_length, int | str)
-    return numbers and pane.method in METHODS and isinstance(pane.pair, str | None)
+    return (
+        numbers
+        and isinstance(pane.method, str)
+        and pane.method in METHODS
+        and isinstance(pane.pair, str | None)
+    )
 
 
 def panes_value(panes: Sequence[Pane]) -> str:

@@ -19,6 +19,7 @@ from specviz.app.components.compare_view import CompareView, Panes, panes_value
 from specviz.app.components.rule_field import RuleField
 from specviz.app.controls import (
     MAIN_METHODS,
+    address_script,
     check_rule,
     draft_length_dropdown,
     drawer,
@@ -84,10 +85,14 @@ class Compare:
             recorded_settings(self.shelf, told, self.limits), recorded_lines(self.shelf, told)
         )
 
-    def opened(self, link: Link) -> list[Any]:
-        """Updates for a link: its settings, and the recorded comparison that has them, if there is one."""
+    def opened(self, link: Link, *, renews: bool) -> list[Any]:
+        """Updates for a link: its settings, and the recorded comparison that has them, if there is one.
+
+        If it `renews` the tab, a link without settings shows the first recorded comparison.
+        """
         if not link.compares or not (link.panes or link.settings):
-            return self.updates({}, gr.skip())
+            first = self.shelf.comparisons[0].key if renews and self.shelf else ""
+            return self.show(first)
         wanted = link.settings | ({"panes": panes_value(link.panes)} if link.panes else {})
         for told in self.shelf.comparisons if self.shelf else ():
             found = recorded_settings(self.shelf, told, self.limits)  # type: ignore[arg-type]
@@ -167,8 +172,9 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
         drop(request)
         return tab.show(str(event.index))
 
-    panes.select(show, None, tab.outputs, **QUIET)
-    keep_address("compare", settings, [view.select])
+    js = address_script("keepAddress", "compare", settings)
+    shown = panes.select(show, None, tab.outputs, **QUIET)
+    shown.then(None, list(settings.values()), None, js=js, **QUIET)
     return tab
 
 

@@ -64,7 +64,7 @@ def _task(sweep: Recorded) -> str:
     kinds = joined([f"{count} {kind}" for kind, count in Counter(item.kind for item in sweep.items).items()])
     return (
         f"Task: {len(sweep.items)} questions{f' ({kinds})' if kinds else ''}. A point is a method at one lenience α: how "
-        "readily it takes what the drafter proposes. Lossless: as the verifier alone would write."
+        "readily it takes what the drafter proposes. Lossless: words of the verifier’s own distribution."
     )
 
 

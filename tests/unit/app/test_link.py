@@ -60,12 +60,12 @@ def test_a_link_asks_for_no_longer_text_than_the_server_writes() -> None:
 
 def test_panes_come_in_order() -> None:
     link = parsed(
-        "tab=compare&pane=verifier_only:0:5&pane=speed:0.30000000000000004:16&pane=cascade_diff:-1:auto"
+        "tab=compare&pane=verifier_only:0:5&pane=speed:0.30000000000000004:16&pane=cascade_diff:-1:auto:embedded-skip"
     )
     assert link.panes == (
         Pane("verifier_only", 0.0, 5),
         Pane("speed", 0.30000000000000004, 16),
-        Pane("cascade_diff", -1.0, "auto"),
+        Pane("cascade_diff", -1.0, "auto", "embedded-skip"),
     )
     assert link.compares
     assert link.problems == ()
@@ -119,6 +119,7 @@ LONG = "x" * (MAX_PROMPT + 1)
         *("pane=speed:0:5", "pane=" + "&pane=".join(["speed:0:5"] * 5)),
         *("pane=speed:0:5&pane=" + HOSTILE, "pane=speed:0:5&pane=speed:nan:5"),
         *("pane=speed:0:5&pane=speed:0:99", "pane=speed:0:5&pane=speed:0"),
+        *("pane=speed:0:5&pane=speed:0:5:" + HOSTILE, "pane=speed:0:5&pane=speed:0:5:embedded:x"),
     ],
 )
 def test_an_invalid_value_is_ignored_with_a_sentence_that_does_not_repeat_it(query: str) -> None:

@@ -4,13 +4,13 @@
  * Draws the lines of `specviz/serving/comparison.py` and computes no figure. All text in them is untrusted, so nodes
  * are only ever built from text, never from markup. A recorded comparison replays: each step is one call of the verifier in every pane.
  *
- * createCompareView(root, {methods, first, pairs, sweep, around, onShown}) -> {update(value), refresh()}
+ * createCompareView(root, {methods, first, pairs, sweep, around}) -> {update(value), refresh()}
  *   root      the element holding compare_view.html
  *   methods, first   as for createHead
  *   pairs     titles of pairs, by key
  *   sweep     the measured scales of lenience, see lenience_track/scale.js
  *   around    () -> what all panes share: the settings of the form, and as "offered" the keys of the pairs that can be had
- *   onShown   called when a recorded comparison is shown that a visitor asked for
+ *   onEnd     called with all lines of a live comparison, once it has its table
  *   update    takes all lines so far: what they add to the last ones is drawn. Others start anew, with their line "compare": until
  *             then the comparison before stays. "" shows panes that have not run
  *   refresh   something of `around` has changed
@@ -19,6 +19,7 @@
 import { scaleOf } from "../lenience_track/scale.js";
 import { attributes, el, finite, list, nameOf, string, waitingWords } from "../shared/dom.js";
 import { methodMark } from "../shared/method_mark.js";
+import { recall, remember } from "../shared/storage.js";
 import { followTheme } from "../shared/theme.js";
 import { createReader } from "../trace_view/reader.js";
 import { createText } from "../trace_view/text.js";
@@ -59,7 +60,7 @@ const word = (token) => el("bdi", "sc-word", string(token?.label || token?.text)
 /** A sentence of words and tokens, as nodes. */
 const sentence = (parts) => list(parts).map((part) => (typeof part === "string" ? part : word(part)));
 
-function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep = null, around, onShown = () => {} }) {
+function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep = null, around, onEnd = () => {} }) {
   const host = root.matches(".specviz-compare") ? root : root.querySelector(".specviz-compare");
   const find = (selector) => host.querySelector(selector);
   const [grid, tabs, says, failure, verdicts, more] = [".sc-panes", ".sc-tabs", ".sc-says", ".sv-failure", ".sc-verdicts", ".sc-more"].map(find);
@@ -81,6 +82,7 @@ function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep =
     for (const entry of entries) if (entry) take(entry);
     for (const pane of panes) pane.text.flush();
     refresh();
+    if (!told && entries.some((entry) => entry?.type === "table")) onEnd(string(value));
   }
 
   function take({ pane: at, ...entry }) {
@@ -101,7 +103,6 @@ function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep =
     setPanes(count);
     for (const pane of panes) clear(pane);
     chosen.show(told ? string(told.key) : null);
-    if (told) onShown();
   }
 
   function blank() {
@@ -394,18 +395,36 @@ function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep =
   return { update, refresh };
 }
 
+const KEPT = "specviz-comparison"; // the name under which a page keeps its last live comparison
+const MOST_KEPT = 8;
+
+/** Live comparisons by the query of their address: for the way back, and the last one also for a page that is loaded again. */
+function createShelf() {
+  const last = JSON.parse(recall(KEPT, "sessionStorage")) ?? {};
+  const found = new Map(last.query ? [[last.query, last.value]] : []);
+  return {
+    get: (query) => found.get(query) ?? "",
+    keep(query, value) {
+      found.delete(query);
+      found.set(query, value);
+      if (found.size > MOST_KEPT) found.delete(found.keys().next().value);
+      remember(KEPT, JSON.stringify({ query, value }), "sessionStorage");
+    },
+  };
+}
+
 /** Mount the component in gradio’s element. */
-export function mount(element, { props, trigger, watch }) {
+export function mount(element, { props, watch }) {
   const { group } = props;
   const told = (form) => window.specvizForm?.[form] ?? {};
   const around = () => ({ ...props.around, ...told(group), ...told(group + "pairs") });
-  let wanted = false; // whether a visitor asked for what comes
+  const shelf = createShelf();
   const view = createCompareView(element, {
     methods: props.methods, first: props.first, pairs: props.pairs, sweep: props.sweep, around,
-    onShown: () => wanted && setTimeout(() => trigger("select", { index: 0, value: "" })), // once gradio has set the controls
+    onEnd: (value) => shelf.keep(location.search, value),
   });
   document.addEventListener("specviz-form", ({ detail }) => string(detail).startsWith(group) && view.refresh());
-  watch("value", () => view.update(props.value));
-  view.update(props.value);
-  wanted = true;
+  const show = () => view.update(props.value || shelf.get(location.search));
+  watch("value", show);
+  show();
 }

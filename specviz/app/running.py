@@ -28,6 +28,8 @@ UPDATES_A_SECOND = 40
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 """Options of small events: no queue, no spinner, not in the API."""
 
+_ENDING = 5.0
+"""Most seconds that a run waits for the one that it replaces."""
 _streams: set[object] = set()
 """Answers that are streaming now."""
 
@@ -47,11 +49,13 @@ def session_of(request: gr.Request | None) -> str:
 
 
 class StopFlag(threading.Event):
-    """Tells a run to stop. If it `is_dropped`, what the run still writes is not shown."""
+    """Tells a run to stop. If it `is_dropped`, what the run still writes is not shown. `name` identifies it within its session."""
 
-    is_dropped = False
-    name: Any = None
-    """Whatever identifies the run within its session."""
+    def __init__(self, name: Any) -> None:
+        super().__init__()
+        self.is_dropped = False
+        self.name = name
+        self.ended = threading.Event()
 
 
 class Stops:
@@ -63,13 +67,15 @@ class Stops:
     @contextmanager
     def running(self, request: gr.Request, name: Any = None) -> Iterator[StopFlag]:
         """The flag of a new run of the session. The run before it is dropped."""
-        self.drop(request)
-        key, flag = session_of(request), StopFlag()
-        flag.name = name
+        key, flag = session_of(request), StopFlag(name)
+        if before := self._flags.get(key):
+            self.drop(request)
+            before.ended.wait(_ENDING)  # so that the two do not count as two runs of one visitor
         self._flags[key] = flag
         try:
             yield flag
         finally:
+            flag.ended.set()
             if self._flags.get(key) is flag:
                 del self._flags[key]
 
@@ -133,6 +139,7 @@ def wire_run(
             yield {start: gr.Button(interactive=False), stop: gr.Button(interactive=True)}
             for updates in run(flag, report, session_of(request), named_values(inputs, values)):
                 if flag.is_dropped:
+                    yield {view: gr.skip()}  # gradio sends the last update again when the run ends
                     return
                 yield updates
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from specviz.core.methods import METHODS
 from specviz.schema.settings import DEFAULT_METHOD
-from tests.browser.driving import MINUTES, open_settings, run
+from tests.browser.driving import MINUTES, close_settings, open_settings, run
 from tests.browser.scripted import Script
 from tests.hostile.test_traces import run as trace
 
@@ -38,6 +38,7 @@ def test_no_markup_in_link_prompt_or_trace_runs(
     expect(page.locator("#draft-length input")).to_have_value("3")
     expect(page.locator("#temperature input[type=number]")).to_have_value("0.7")
     assert not script.asked
+    close_settings(page)
     run(page)
     expect(page.get_by_test_id("token").first).to_be_visible()
     assert script.asked[-1][1].prompt == MARKUP
@@ -49,7 +50,7 @@ def test_no_markup_in_link_prompt_or_trace_runs(
     page.locator("#upload").wait_for(state="attached")
     page.locator("input[type=file]").last.set_input_files(file)
     view = page.locator("#view")
-    expect(view.locator(".sv-round-words")).to_have_text("Round 1 of 1", timeout=MINUTES)
+    expect(view.get_by_test_id("told")).to_contain_text("From a file", timeout=MINUTES)
     view.get_by_test_id("token").first.click()
     assert MARKUP in view.get_by_test_id("token").all_text_contents()
     assert page.evaluate("window.__pwned") is None

@@ -61,8 +61,10 @@ def expect_words(track: Locator, method: str, lenience: float, temperature: floa
     assert scales is not None
     scale = scale_at(scales, method, temperature)
     kept = percent(scale.acceptance(lenience))
-    expect(track.locator("[data-part=keeps]")).to_have_text(f"≈ {kept} accepted")
-    spoken = f"{lenience:.12g}".replace("-", "−") + f", about {kept} accepted".replace("\u00a0", " ")
+    expect(track.locator("[data-part=keeps]")).to_have_text(f"≈ {kept} on test questions")
+    spoken = f"{lenience:.12g}".replace("-", "−") + f", about {kept} accepted on test questions".replace(
+        "\u00a0", " "
+    )
     expect(slider(track)).to_have_attribute("aria-valuetext", spoken)
     if scale.acceptance(-9) < scale.acceptance(9):
         expect(track.locator("[data-part=note]")).to_have_text(

@@ -35,7 +35,8 @@ def test_the_page_needs_no_other_host(page: Page, address: str, tmp_path: Path) 
         open_app(page, address)
         run(page)
         with page.expect_download() as download:
-            page.locator("#view").get_by_test_id("save-page").click()
+            page.locator("#share").click()
+            page.locator("#save-page").click()
         download.value.save_as(tmp_path / "run.html")
         for name, drawn in DRAWN.items():
             page.get_by_role("tab", name=name, exact=True).click()
@@ -45,7 +46,7 @@ def test_the_page_needs_no_other_host(page: Page, address: str, tmp_path: Path) 
         )
         assert {urlsplit(each).hostname for each in sources} <= {*LOOPBACK, None}
         page.goto((tmp_path / "run.html").as_uri())
-        expect(page.locator(".sv-round-words")).to_be_visible()
+        expect(page.get_by_test_id("replay")).to_be_visible()
     finally:
         page.unroute("**/*")
     assert not foreign

@@ -36,7 +36,7 @@ from specviz.app.controls import (
 )
 from specviz.app.forks import fork_id, fork_lines
 from specviz.app.guard import MAX_SENTENCE
-from specviz.app.link import ranged
+from specviz.app.link import DRAFT_LENGTHS, ranged
 from specviz.app.recorded import TraceUpload, recorded_value, uploaded_run, uploaded_value
 from specviz.app.running import (
     QUIET,
@@ -174,10 +174,10 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
 
 
 def form_of(run: Run, limits: Limits) -> dict[str, Any]:
-    """Values of the form's controls that ask for a run again, by name. A pair that is not offered here is left out."""
+    """Values of the form's controls that ask for a run again, by name. What is not offered here is left out."""
     values: dict[str, Any] = {name: getattr(run, name) for name in ranged()}
     values |= {"prompt": run.prompt, "method": run.method, "draft_length": run.draft_length or AUTO}
-    values |= {"lenience": lenience_value(run.method, run.lenience)}
+    values["lenience"] = lenience_value(run.method, run.lenience)
     own = PAIRS[run.pair].repetition_penalty if run.pair in PAIRS else None
     values["repetition_penalty"] = (
         "" if run.repetition_penalty == (own or 1) else f"{run.repetition_penalty:g}"
@@ -187,6 +187,10 @@ def form_of(run: Run, limits: Limits) -> dict[str, Any]:
         values["rule"] = run.rule
     if run.pair in offered_pairs():
         values["pair"] = run.pair
+    if run.method not in METHODS:  # a file may name any
+        del values["method"], values["lenience"]
+    if values["draft_length"] not in DRAFT_LENGTHS:
+        del values["draft_length"]
     return values
 
 

@@ -98,9 +98,9 @@ export function mount(element, { props, trigger, watch }) {
     const kept = scale.isMeasured ? percent(scale.acceptance(lenience)) : "";
     const keeps = part("keeps");
     keeps.hidden = !kept;
-    keeps.replaceChildren(el("b", "", "≈ " + kept), " accepted");
+    keeps.replaceChildren(el("b", "", "≈ " + kept), " on test questions");
     const spoken = String(lenience).replace("-", "−");
-    range.setAttribute("aria-valuetext", kept ? `${spoken}, about ${kept.replace("\u00a0", " ")} accepted` : spoken);
+    range.setAttribute("aria-valuetext", kept ? `${spoken}, about ${kept.replace("\u00a0", " ")} accepted on test questions` : spoken);
     part("note").textContent = note(lenience);
     root.title = about();
   }

@@ -34,7 +34,7 @@ function figuresOf(cells, run) {
 /** The head of a column: its name and buttons, whether it was recorded, and a list for its figures. */
 function headNode(name, recorded, ...buttons) {
   return el("header", "sb-head", el("div", "sb-name", attributes(el("h4", "", name), { title: name }), ...buttons),
-    el("div", "sb-line", recorded && el("span", "sb-recorded", "recorded"), el("dl", "sb-figures")));
+    el("div", "sb-line", recorded && el("span", "sb-recorded", "recorded"), el("span", "sb-from", "from here on:"), el("dl", "sb-figures")));
 }
 
 function showFigures(head, cells, run) {

@@ -29,7 +29,7 @@ function sentence({ token }, run) {
   if (run.temperature === 0) return greedySentence(token, named, trusted);
   const lead = trusted === true ? "The rule trusts the drafter here. " : trusted === false ? "The rule leaves this to the verifier. " : "";
   const gave = [lead, "The drafter gave ", named, " ", el("b", "", percent(draft.q)), ", the verifier ",
-    ...(draft.p < draft.q ? ["only "] : []), el("b", "", percent(draft.p)), ". "];
+    ...(draft.p < draft.q && percent(draft.p) !== percent(draft.q) ? ["only "] : []), el("b", "", percent(draft.p)), ". "];
   if (token.accepted && token.acceptance >= 1) return [...gave, "It is always accepted."];
   const odds = ["It is accepted with a chance of ", el("b", "", chance), "; the coin showed " + coin + ", "];
   if (token.accepted) return [...gave, ...odds, "so it stayed."];

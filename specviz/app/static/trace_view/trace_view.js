@@ -138,6 +138,7 @@ export function createTraceView(root, options = {}) {
 
   /** Show the run only as far as a step of its replay has come. */
   function showSoFar({ tokens, drafts, rounds: soFar, pending }) {
+    if (soFar) forks.back(); // branches go on from a whole run
     text.showUpTo(tokens, drafts, pending);
     timeline.showUpTo(tokens);
     figures.show(soFar);

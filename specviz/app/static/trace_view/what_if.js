@@ -9,7 +9,9 @@ import { DASH, count, el, finite, isExamined, list, number, quoted, signed, stri
 export function lenienceText(value) {
   if (!Number.isFinite(value)) return DASH;
   const size = Math.abs(value);
-  return size > 0 && size < 0.0005 ? number(value) : signed(value, String(Number(size.toFixed(3))));
+  if (size > 0 && size < 0.0005) return number(value);
+  const short = Number(size.toFixed(3));
+  return signed(value, String(Number.isInteger(short) ? Number(size.toFixed(6)) : short)); // 0.9995 is not 1
 }
 
 /** What a token recorded of each method: [{name, lenience, acceptance, flips, own}], empty without a record. */

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
@@ -131,42 +130,6 @@ def test_client_and_assistant_are_offered_the_four_endpoints_and_no_others(
     assert {tool.name for tool in tools} == ENDPOINTS
     assert all(tool.description for tool in tools)
     assert all(each["description"] for tool in tools for each in tool.inputSchema["properties"].values())
-
-
-SENT = ["Hi", "speed", 0, "embedded", "auto", 0.7, 0, 1, 0, 8, 0, False]
-
-
-def test_http_answers_what_is_wrong_in_a_sentence(address: str) -> None:
-    """Too few values or wrong ones: a sentence as the last event, without what was sent."""
-    for data in (
-        [],
-        [{"path": "quite/secret", "meta": {"_type": "gradio.FileData"}}, *SENT[1:]],
-        ["quite secret" * 1000, *SENT[1:]],
-        [*SENT[:9], 513, *SENT[10:]],
-        [*SENT[:3], "quite/secret", *SENT[4:]],
-    ):
-        url = f"{address}/gradio_api/call/generate"
-        asked = httpx.post(url, json={"data": data})
-        assert asked.status_code == 200
-        answer = httpx.get(f"{url}/{asked.json()['event_id']}", timeout=SECONDS).text
-        assert re.search(r'^event: error\ndata: \{"error": ".{10,299}\."', answer, re.MULTILINE), answer
-        assert "secret" not in answer
-        assert "Traceback" not in answer
-
-
-def test_http_refuses_what_it_cannot_place(address: str) -> None:
-    """No endpoint, no such argument, no list of values, or around the queue: a status that blames the client."""
-    for path, body in (
-        ("call/v2/generate", {"prompt": "secret", "nonsense": 1}),
-        ("call/nothing", {"data": []}),
-        ("call/generate", {"data": "secret"}),
-        ("call/generate", []),
-        ("run/generate", {"data": SENT}),
-    ):
-        answer = httpx.post(f"{address}/gradio_api/{path}", json=body)
-        assert 400 <= answer.status_code < 500, path
-        assert "secret" not in answer.text
-        assert "Traceback" not in answer.text
 
 
 def test_a_visitor_may_have_so_many_runs(service: Listening, address: str) -> None:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 MARGIN = 0.03
 """Of two logits: how much 16-bit activations may change against transformers in float32."""
 LENGTHS = (1, 2, 3, 5, 8, 16, "auto")
-TOKENS = 40
+TOKENS = 32
 
 PROMPTS = (
     "What is the capital of France?",
@@ -55,15 +55,22 @@ def decisions(runs: list[Run]) -> list[tuple[list[int], list[bool]]]:
 
 
 def test_draft_length_does_not_change_the_text(engine: Engine) -> None:
-    """Law 2: nine methods: one and the same text for K = 1, 2, 3, 5, 8, 16, and the automatic K.
+    """Law 2: for every method one and the same text for K = 1, 2, 3, 5, 8, 16, and the automatic K.
 
     Whole texts for K = 3 and the automatic K, beginnings for the others, because large K draft many tokens in vain.
     """
-    requests = [Request(prompt=PROMPTS[6], method=method, max_new_tokens=TOKENS) for method in PAPER]
-    wanted = decisions(engine.generate([replace(request, draft_length=1) for request in requests]))
+    requests = [Request(prompt=PROMPTS[6], method=method, max_new_tokens=TOKENS) for method in METHODS]
+    first = engine.generate([replace(request, draft_length=1) for request in requests])
+    for run in first:
+        assert run.text == engine.pair.tokenizer.decode(run.token_ids, skip_special_tokens=True)
+    wanted = decisions(first)
     for length in LENGTHS[1:]:
-        count = TOKENS if length in (3, "auto") else 16
-        asked = [replace(request, draft_length=length, max_new_tokens=count) for request in requests]
+        count = TOKENS if length in (3, "auto") else 12
+        inspect = 2 * (length == 8)
+        asked = [
+            replace(request, draft_length=length, max_new_tokens=count, inspect=inspect)
+            for request in requests
+        ]
         runs = engine.generate(asked)
         assert decisions(runs) == [(ids[:count], accepted[:count]) for ids, accepted in wanted], length
 
@@ -92,26 +99,15 @@ def test_a_token_has_the_same_bits_in_any_block_and_any_batch(engine: Engine) ->
 
 
 def test_concurrent_sequences_do_not_change_a_text(engine: Engine) -> None:
-    """Law 3: nine methods, each alone, then all nine in one batch with three different others in turn."""
-    requests = [Request(prompt=PROMPTS[7], method=method, seed=1, max_new_tokens=24) for method in PAPER]
+    """Law 3: nine methods, each alone, then all nine in one batch with different others in turn."""
+    requests = [Request(prompt=PROMPTS[7], method=method, seed=1, max_new_tokens=20) for method in PAPER]
     others = (
-        Request(prompt=PROMPTS[3], temperature=0, max_new_tokens=12),
         Request(prompt=PROMPTS[10], method="speed", draft_length=9, max_new_tokens=40),
         Request(prompt=PROMPTS[19], method="cascade_chow", seed=5, top_p=0.9, draft_length=2),
     )
     alone = decisions([engine.generate(request)[0] for request in requests])
     for other in others:
         assert decisions(engine.generate([other, *requests])[1:]) == alone, other
-
-
-def test_methods_since_the_paper_are_invariant_too(engine: Engine) -> None:
-    """Laws 2 and 3, own rules included: each method alone with K = 1, then all in one batch with larger K, inspected."""
-    names = [name for name in METHODS if name not in PAPER]
-    requests = [Request(prompt=PROMPTS[5], method=name, seed=2, max_new_tokens=24) for name in names]
-    alone = decisions([engine.generate(replace(each, draft_length=1))[0] for each in requests])
-    for length in (3, 8):
-        together = engine.generate([replace(each, draft_length=length, inspect=2) for each in requests])
-        assert decisions(together) == alone, length
 
 
 def margin(engine: Engine, request: Request, index: int) -> float:
@@ -140,7 +136,7 @@ def transformers_greedy(engine: Engine, prompts: list[list[int]], penalty: float
     ]
 
 
-@pytest.mark.parametrize(("penalty", "count"), [(1.0, 20), (1.1, 8)])
+@pytest.mark.parametrize(("penalty", "count"), [(1.0, 12), (1.1, 6)])
 def test_greedy_is_greedy(engine: Engine, penalty: float, count: int) -> None:
     """Law 5 at T = 0: lossless speculative decoding, verifier_only and transformers' greedy `generate`."""
     requests = [
@@ -202,12 +198,6 @@ def test_calls_are_rounds_not_tokens(engine: Engine, method: str, monkeypatch: p
     rule_, drafted = METHODS[method], sum(each.draft_length for each in run.rounds)
     assert counts["verifier"] == (len(run.rounds) + 1 if rule_.verifies else 0)
     assert counts["drafter"] == (drafted + 1 if rule_.drafts else 0)  # the K-th whether it is needed or not
-
-
-def test_text_is_what_the_tokenizer_decodes(engine: Engine) -> None:
-    for run in engine.generate([Request(prompt=prompt, max_new_tokens=40) for prompt in PROMPTS[:4]]):
-        assert run.text == engine.pair.tokenizer.decode(run.token_ids, skip_special_tokens=True)
-        assert sum(run.accepted) not in (0, len(run.tokens))
 
 
 def test_the_tokenizer_is_the_one_that_transformers_finds(embedded: Pair) -> None:

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 
-import pytest
-
-from specviz.core.methods import PAPER
 from specviz.engine.engine import Engine
-from specviz.runtime.prefix_cache import Prefix, PrefixCache
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 from specviz.serving.shared_engine import SharedEngine
@@ -57,40 +52,3 @@ def test_a_dozen_requests_that_join_and_leave_get_the_texts_they_get_alone(engin
     ]
     assert different == []
     assert max(run.neighbours for run in found.values()) >= 4
-
-
-def test_forks_of_runs_write_what_the_whole_runs_wrote(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Laws 2 and 3: nine methods, forked at three positions; the latest texts come from the prefix cache."""
-    shared = SharedEngine(engine.pair)
-    asked = [
-        Request(
-            prompt=PROMPTS[2],
-            method=method,
-            temperature=(0.0, 0.7, 1.0)[number % 3],
-            seed=3,
-            max_new_tokens=24,
-        )
-        for number, method in enumerate(PAPER)
-    ]
-    runs = shared.generate(asked)
-    cached: list[int] = []
-    find = PrefixCache.find
-
-    def note(self: PrefixCache, ids: Sequence[int]) -> tuple[Prefix | None, int]:
-        cached.append(find(self, ids)[1])
-        return find(self, ids)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PrefixCache, "find", note)
-        shared.generate(runs[-1].fork(21))
-    # The method that comes last uses both models; the last token of a prompt is never cached.
-    assert sum(length >= len(runs[-1].prompt_ids) + 20 for length in cached) >= 2
-    forked = [(run, len(run.tokens) * part // 3) for run in reversed(runs) for part in range(3)]
-    forks = shared.generate([run.fork(at) for run, at in forked])
-    shared.close()
-    for (run, at), fork in zip(forked, forks, strict=True):
-        found, wanted = (fork.token_ids, fork.accepted), (run.token_ids[at:], run.accepted[at:])
-        assert found == wanted, (run.method, run.temperature, at)
-        assert fork.text == run.text

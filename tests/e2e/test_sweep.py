@@ -1,14 +1,12 @@
-"""Sweeps as people start them: by several processes, and killed on the way; and the recorded one, reproduced."""
+"""Sweeps by several processes; and the recorded one, reproduced."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +26,6 @@ from tests.support.tiny import tiny_pair
 ROOT = Path(__file__).parents[2]
 ITEMS = 6
 SETTINGS = f"--pair tiny --points 2 --temperatures 0 1 --limit {ITEMS} --max-new-tokens 8 --timed 0".split()
-UNITS = ITEMS * 2
 PRECISELY = ("--dtype", "float64")  # not part of the plan: given each time
 FILES = ("plan.json", "results.json", "samples.jsonl.gz")
 
@@ -51,77 +48,33 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"tiny={folder}/drafter>{folder}/verifier"
 
 
-@pytest.fixture(scope="module")
-def command(tiny: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What starts the shell in another process."""
-    script = tmp_path_factory.mktemp("shell") / "shell.py"
+def test_two_processes_come_to_the_same_files_as_one(tiny: str, tmp_path: Path) -> None:
+    """`accelerate launch` shares the work among processes."""
+    whole, two, script = (tmp_path / name for name in ("whole", "two", "shell.py"))
     script.write_text(_SHELL)
-    return [str(script), tiny]
-
-
-def started(arguments: list[str]) -> subprocess.Popen:
-    """A Python on one thread."""
-    return subprocess.Popen(
-        [sys.executable, *arguments],
+    # Its --cpu starts several processes through MPI alone; --multi_gpu starts them as torch does, on CPUs too.
+    launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", str(script), tiny]
+    process = subprocess.Popen(
+        [sys.executable, *launch, "sweep", "--out", str(two), *SETTINGS, *PRECISELY],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-
-
-@pytest.fixture(scope="module")
-def here(tiny: str) -> Iterator[Callable[..., int]]:
-    """Runs the shell in this process, as the others of these tests run."""
-    before = budget()
-    set_budget(1)
+    before, found = budget(), set[str]()
+    set_budget(1)  # as the others
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PAIRS, "tiny", own_pairs(tiny)["tiny"])
-        yield lambda *arguments: shell.main(arguments)
+        assert shell.main(["sweep", "--out", str(whole), *SETTINGS, *PRECISELY]) == 0
     set_budget(before)
-
-
-@pytest.fixture(scope="module")
-def whole(here: Callable[..., int], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a sweep by one process that nobody disturbed."""
-    folder = tmp_path_factory.mktemp("sweep") / "whole"
-    assert here("sweep", "--out", str(folder), *SETTINGS, *PRECISELY) == 0
-    return folder
-
-
-def check_same(folder: Path, whole: Path) -> None:
-    for name in FILES:
-        assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
-
-
-def test_two_processes_come_to_the_same_files_as_one(command: list[str], whole: Path, tmp_path: Path) -> None:
-    """`accelerate launch` shares the work among processes."""
-    # Its --cpu starts several processes through MPI alone; --multi_gpu starts them as torch does, on CPUs too.
-    launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
-    process = started([*launch, *command, "sweep", "--out", str(tmp_path / "two"), *SETTINGS, *PRECISELY])
-    found: set[str] = set()
     while process.poll() is None:
-        found |= {part.name for part in (tmp_path / "two").glob("part-*.jsonl")}
+        found |= {part.name for part in two.glob("part-*.jsonl")}
         time.sleep(0.05)
     assert process.returncode == 0, process.communicate()[0]
     assert found == {"part-0.jsonl", "part-1.jsonl"}
-    check_same(tmp_path / "two", whole)
-
-
-def test_a_killed_sweep_comes_to_the_same_files(
-    command: list[str], here: Callable[..., int], whole: Path, tmp_path: Path
-) -> None:
-    """Killed at some moment after its first unit, and resumed by its folder alone."""
-    folder = tmp_path / "killed"
-    process = started([*command, "sweep", "--out", str(folder), *SETTINGS, *PRECISELY])
-    while process.poll() is None and not SweepFolder(folder).done():
-        time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert 0 < len(SweepFolder(folder).done()) < UNITS
-    assert here("sweep", "--out", str(folder), *PRECISELY) == 0
-    check_same(folder, whole)
+    for name in FILES:
+        assert (two / name).read_bytes() == (whole / name).read_bytes(), name
 
 
 AGAIN = ("drafter_only", "verifier_only", "speed", "cascade_opt", "cascade_tokenV3", "typical_acceptance")

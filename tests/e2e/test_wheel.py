@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,19 +19,7 @@ from tests.support.wheel import ROOT, build_wheel, install_wheel
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     install_wheel(build_wheel(tmp_path_factory.mktemp("wheel")), folder)
-    _lend_compiled_loops(folder)
     return folder
-
-
-def _lend_compiled_loops(site: Path) -> None:
-    """Lend the checkout's compiled loops to the installed ones: numba compares a file's name, size and date."""
-    here, there = (root / "specviz" / "core" / "loops.py" for root in (ROOT, site))
-    assert here.read_bytes() == there.read_bytes()
-    dates = here.stat()
-    os.utime(there, ns=(dates.st_atime_ns, dates.st_mtime_ns))
-    (there.parent / "__pycache__").mkdir(exist_ok=True)
-    for compiled in (here.parent / "__pycache__").glob("loops.*.nb[ci]"):
-        shutil.copy(compiled, there.parent / "__pycache__")
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def test_nothing_of_what_is_sent_is_printed_or_logged(
     for prompt in (MARKER, f"fail {MARKER}"):
         data[at] = prompt
         assert live.event(index, data)["success"]
-    for value in (MARKER, {MARKER: MARKER}, {"path": f"/{MARKER}", "meta": {"_type": "gradio.FileData"}}):
+    for value in (MARKER, {"path": f"/{MARKER}", "meta": {"_type": "gradio.FileData"}, MARKER: MARKER}):
         for event in live.page.config["dependencies"]:
             body = json.dumps(
                 {"fn_index": event["id"], "data": [value] * len(event["inputs"]), "session_hash": MARKER}

@@ -12,7 +12,7 @@ import pytest
 from tests.hostile.conftest import Live
 from tests.hostile.test_events import find
 from tests.hostile.test_files import upload
-from tests.support.traces import end_entry, make_trace, round_entry, run_entry, token_entry
+from tests.support.traces import end_entry, round_entry, run_entry, token_entry
 
 SCRIPT = "<script>window.__pwned=1</script><img src=x onerror=window.__pwned=1>"
 
@@ -37,24 +37,17 @@ def bomb() -> bytes:
     return file.getvalue()
 
 
-WHOLE = make_trace().value.encode()
 HOSTILE = {
-    "nothing": b"",
     "zip": bomb(),
     "too large": b"x" * 5_000_001,
     "deep": b"[" * 1_000_000,
     "many lines": b"{}\n" * 1_000_000,
     "one long line": b'"' + b"x" * 4_000_000 + b'"',
-    "half a trace": WHOLE[: len(WHOLE) // 2],
-    "no end": WHOLE.rsplit(b"\n", 2)[0],
     "huge whole": run(token={"id": 10**400}),
     "huge": run(end={"seconds": 10**400}),
-    "nan": run(token={"q": float("nan")}),
     "half a character": run(header={"prompt": "\ud800"}),
     "script as reason": run(end={"stop_reason": SCRIPT}),
     "script as version": run(header={"version": SCRIPT}),
-    "true as number": run(token={"id": True}),
-    "text as list": run(header={"prompt_ids": "123"}),
     "object as text": run(header={"prompt": {"toString": 1}}),
     "proto": run(header={"__proto__": {"polluted": 1}, "prompt": None}),
 }  # fmt: skip

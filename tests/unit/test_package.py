@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,9 +26,7 @@ EXTRAS = {
     "llama-cpp": {"llama-cpp-python"},
     "loadtest": {"locust"},
 }
-NOT_IMPORTED = {
-    "mcp": "gradio serves tools with it",
-}
+NOT_IMPORTED = {"mcp": "gradio serves tools with it"}
 PLATFORM = {"spaces", "triton", "llama-cpp"}
 """ZeroGPU's package, torch's package for GPUs, and the module of llama-cpp-python where that is not installed."""
 
@@ -127,20 +126,65 @@ def test_all_names_are_there() -> None:
         _ = specviz.nothing
 
 
-def test_the_package_imports_no_torch_and_the_library_no_page() -> None:
-    """`import specviz` is immediate; the library does without gradio and pydantic."""
-    code = """
-import sys
+_IMPORTS = """
+import os, sys
+from contextlib import contextmanager, suppress
+from threading import Event
+
+def absent(*names):
+    found = set(names) & set(sys.modules)
+    assert not found, found
 
 finders = list(sys.meta_path)
 import specviz
-
 assert sys.meta_path == finders
-assert not {"torch", "transformers"} & set(sys.modules)
-import specviz.analysis.sweep.sweep, specviz.engine.engine, specviz.models.loading, specviz.schema.trace
+import specviz.schema.trace, specviz.models.availability, specviz.models.smollm2
+from specviz.errors import PairError
+with suppress(PairError):
+    specviz.load_pair("nope")
+absent("torch", "transformers", "gradio", "plotly", "huggingface_hub")
 
-brought = {"gradio", "pydantic"} & set(sys.modules)
-assert not brought, brought
+if (child := os.fork()) == 0:
+    import specviz.analysis.sweep.sweep, specviz.engine.engine, specviz.models.loading
+    absent("gradio", "plotly", "pydantic")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+
+from specviz.serving.offer import default_pair, offered_pairs
+print(default_pair(), *offered_pairs())
+absent("torch", "gradio", "spaces")
+
+from specviz.serving.service import Service
+
+class Unloaded(Service):
+    @contextmanager
+    def engine(self, key, progress=None):
+        raise PairError("not yet")
+        yield
+
+service, request, stop = Unloaded(), specviz.Request("A prompt"), Event()
+for ask in (
+    lambda: service.lines("embedded", request, stop),
+    lambda: service.compare_lines(["embedded"] * 2, [request] * 2, stop),
+    lambda: service.sweep("embedded", None, stop),
+):
+    with suppress(PairError):
+        next(ask())
+        raise AssertionError("nothing was loaded")
+    absent("torch", "transformers")
+
+from specviz.cli.main import main
+assert not any(main([*command, "--help"]) for command in ([], ["generate"], ["bench"], ["sweep"], ["eval"]))
+absent("torch")
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_no_more_is_imported_than_is_needed() -> None:
+    """`import specviz` is immediate; settings and pairs are listed, the offer asked, a service asked before a pair is loaded (two threads
+    that import transformers at once can get half a module), and help given without torch; the library does without the page's.
+    """
+    environment = os.environ | {"SPECVIZ_PAIRS_OFFERED": "opt,gpt2"}
+    command = [sys.executable, "-c", _IMPORTS]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split()[:3] == ["opt", "opt", "gpt2"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from specviz.analysis.metrics import agreement, explain, first_divergence, headline, name_of, table, verdict
+from specviz.analysis.statistics import quartiles
 from specviz.schema.trace import Run, parse_trace
 from tests.support.traces import end_entry, line, round_entry, run_entry, token_entry
 
@@ -198,3 +199,14 @@ LOSSLESS = {"method": "speed", "lenience": 0.0}
 )
 def test_the_headline_says_what_the_panes_show(runs: list[Run], said: str) -> None:
     assert words(headline(runs)) == said
+
+
+# ---- statistics ------------------------------------------------------------------------------------------
+
+
+def test_quartiles_are_the_median_and_the_quartiles() -> None:
+    found = quartiles([4.0, 1.0, 3.0, 2.0, 5.0])
+    assert found is not None
+    assert (found.low, found.median, found.high) == (2.0, 3.0, 4.0)
+    assert quartiles([]) is None
+    assert quartiles([7.0]) == quartiles([7.0, 7.0][:1])

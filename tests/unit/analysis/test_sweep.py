@@ -21,7 +21,7 @@ from specviz.analysis.sweep.items import Item, Items, load_items
 from specviz.analysis.sweep.results import Sample
 from specviz.analysis.sweep.sweep import Sweep
 from specviz.cli.sweep_job import report
-from specviz.core.methods import METHODS, OWN_RULE, PAPER
+from specviz.core.methods import METHODS, OWN_RULE
 from specviz.core.sampling import distribution
 from specviz.core.target import acceptance_and_residual
 from specviz.engine.engine import Engine
@@ -158,15 +158,14 @@ def enumerated(
     return pi, p, distribution(verifier)
 
 
-@pytest.mark.parametrize("method", PAPER)
-def test_fidelity_is_that_of_enumerated_outcomes(pair: ModelPair, items: Items, method: str) -> None:
+def test_fidelity_is_that_of_enumerated_outcomes(pair: ModelPair, items: Items) -> None:
     """TV(pi, p), log p1 and the favourite of every position of a sweep's texts, against plain recomputation."""
-    grid = SweepGrid(methods=(method,), temperatures=(0.0, 0.8), points=3, max_new_tokens=4)
+    grid = SweepGrid(temperatures=(0.0, 0.8), points=2, max_new_tokens=3)
     sweep = Sweep(grid, pair, Items("one", items.items[:1]))
     for unit in sweep.units:
         for sample in sweep.samples(unit, threading.Event()) or []:
             setting = sweep.settings[sample.setting]
-            [run] = Engine(pair).generate(request(setting, PROMPTS[unit.item], sample.seed, 4))
+            [run] = Engine(pair).generate(request(setting, PROMPTS[unit.item], sample.seed, 3))
             ids, distance, likely, greedy = list(run.prompt_ids), 0.0, 0.0, 0
             for token in run.token_ids:
                 pi, p, p1 = enumerated(pair, ids, setting)

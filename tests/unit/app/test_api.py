@@ -93,19 +93,12 @@ def run() -> Run:
 
 SPEED = ("Hi", "speed")
 WRONG: list[tuple[Any, ...]] = [
-    *((each,) for each in (None, 7, ["Hi"], {"a": 1}, "\ud800", "   ")),
-    *(("Hi", each) for each in (None, ["speed"], "nothing")),
-    *((*SPEED, each) for each in ("0.5", float("nan"), float("inf"), 10**400, True, 2)),
-    *((*SPEED, 0, "embedded", each) for each in ("three", 17, 2.5)),
+    *((each,) for each in (None, ["Hi"], {"a": 1}, "   ")),
+    *(("Hi", ["speed"]), (*SPEED, "0.5"), (*SPEED, True), (*SPEED, 0, None)),
     *((*SPEED, 0, "embedded", "auto", each) for each in (-1, 10**400)),
-    (*SPEED, 0, None),
-    (*SPEED, 0, "embedded", "auto", 1, -1),
-    (*SPEED, 0, "embedded", "auto", 1, 0, 0),
-    (*SPEED, 0, "embedded", "auto", 1, 0, 1, 2**63),
-    (*SPEED, 0, "embedded", "auto", 1, 0, 1, 0, 0),
-    (*SPEED, 0, "embedded", "auto", 1, 0, 1, 0, 8, 101),
     (*SPEED, 0, "embedded", "auto", 1, 0, 1, 0, 8, 0, "yes"),
 ]
+"""Of every kind of mistake one; tests/unit/schema/test_settings.py has the rest."""
 
 
 @pytest.mark.parametrize("values", WRONG, ids=lambda values: repr(values)[:60])

@@ -21,10 +21,7 @@ from specviz.engine.engine import Engine
 from specviz.schema.settings import Request
 from tests.support.tiny import tiny_pair
 
-RULES = {
-    "expression": "q1(v) >= (1 - a) * max p1",
-    "ratio": "p(v) / q(v) + a",
-}
+RULES = {"expression": "q1(v) >= (1 - a) * max p1", "ratio": "p(v) / q(v) + a"}
 
 
 @pytest.fixture(params=list(RULES))

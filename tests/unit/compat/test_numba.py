@@ -85,14 +85,25 @@ def test_arrays_are_made_of_addresses_and_of_arrays_without_copying() -> None:
     assert numbers.tolist() == [0, 1, 4, 6, 8, 5, 12, 14]
 
 
-def test_reading_what_was_compiled_loads_no_registries(tmp_path: Path) -> None:
-    """Nor does it keep anything from being compiled afterwards."""
+def test_processes_read_what_others_compiled_without_numbas_registries_and_tell_it_apart(
+    tmp_path: Path,
+) -> None:
+    """Nor does reading keep anything from being compiled afterwards. Functions made by one function have one name but for a number,
+    which counts from 1 in each process.
+    """
     first, second = (
-        subprocess.run([sys.executable, "-c", READER, tmp_path], check=True, capture_output=True, text=True)
-        for _ in range(2)
+        subprocess.run(
+            [sys.executable, "-c", READER, tmp_path, str(start)], check=True, capture_output=True, text=True
+        )
+        for start in (2, 3)
     )
     assert first.stdout.split() == ["False", "True", "7.0", "10.0"]
     assert second.stdout.split() == ["True", "False", "7.0", "10.0"]
+    from_two, from_three = (counted(start, str(tmp_path)) for start in (2, 3))
+    assert from_two.was_cached
+    assert from_three.was_cached
+    kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+    assert kind(from_three.address)(7) - kind(from_two.address)(7) == 5
 
 
 READER = """
@@ -110,19 +121,9 @@ def total(values, more):
 loop = compiled_for_python(total, "f8(f8[::1], i8)", name="total", sources="", nogil=True)
 print(bool(loop.stats.cache_hits), "numba.np.linalg" in sys.modules)
 print(loop(np.array([1.0, 2.0]), 4), numba.njit(lambda values: np.sum(values))(np.arange(5.0)))
+from tests.unit.compat.test_numba import counted
+counted(int(sys.argv[2]), sys.argv[1])
 """
-
-
-def test_what_different_processes_compiled_is_told_apart(tmp_path: Path) -> None:
-    """Functions made by one function have one name but for a number, which counts from 1 in each process."""
-    for start in (2, 3):
-        code = f"from tests.unit.compat.test_numba import counted; counted({start}, {str(tmp_path)!r})"
-        subprocess.run([sys.executable, "-c", code], check=True)
-    from_two, from_three = (counted(start, str(tmp_path)) for start in (2, 3))
-    assert from_two.was_cached
-    assert from_three.was_cached
-    kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
-    assert kind(from_three.address)(7) - kind(from_two.address)(7) == 5
 
 
 def counted(start: int, folder: str) -> CompiledFunction:

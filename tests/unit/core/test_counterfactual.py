@@ -42,7 +42,7 @@ def runs(engine: Engine) -> list[Run]:
                 temperature=temperature,
                 seed=seed,
                 inspect=1,
-                max_new_tokens=12,
+                max_new_tokens=9,
                 return_logits=True,
             )
             for seed, temperature in enumerate(TEMPERATURES)
@@ -88,9 +88,9 @@ def test_every_flip_is_a_change_of_the_verdict_and_there_is_no_other(runs: list[
                 low, high = (max(-UNBOUNDED, min(UNBOUNDED, end)) for end in METHODS[name].lenience_range)
                 tiny = [1e-6 * max(1.0, abs(flip)) for flip in flips]
                 both_sides = [x for flip, e in zip(flips, tiny, strict=True) for x in (flip - e, flip + e)]
-                grid = [low + (high - low) * step / 200 for step in range(201)]
+                grid = [low + (high - low) * step / 60 for step in range(61)]
                 if math.isinf(METHODS[name].lenience_range[0]):
-                    grid += [-5 + step / 20 for step in range(201)]
+                    grid += [-5 + step / 6 for step in range(61)]
                 # Whatever lies closer to a flip than its own accuracy says nothing.
                 near = [x for x in grid if all(abs(x - f) > e for f, e in zip(flips, tiny, strict=True))]
                 at = sorted({*near, *(min(max(x, low), high) for x in both_sides)})
@@ -211,7 +211,7 @@ def test_a_device_that_may_not_look_explains_the_same(
             temperature=run.temperature,
             seed=run.seed,
             inspect=1,
-            max_new_tokens=12,
+            max_new_tokens=9,
         )
         for one, other in zip(run.tokens, engine.generate(request)[0].tokens, strict=True):
             assert one.id == other.id

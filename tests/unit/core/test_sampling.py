@@ -154,19 +154,6 @@ def test_temperatures_at_their_limits_are_greedy_or_uniform(
         assert (found - right[: len(found)]).abs().max() < 1e-6
 
 
-def test_the_least_top_p_keeps_one_token() -> None:
-    logits = torch.randn(3, 400, generator=torch.Generator().manual_seed(6))
-    assert torch.equal(distribution(logits, 1.0, 0, 1e-300), distribution(logits, 0.0))
-
-
-def test_rows_with_truncations_of_their_own_equal_rows_alone() -> None:
-    """Law 3: neighbours do not show."""
-    logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    together = distribution(logits, 1.0, torch.tensor([0, 5, 9]), torch.tensor([0.8, 1.0, 0.6]))
-    for row, (k, p) in enumerate([(0, 0.8), (5, 1.0), (9, 0.6)]):
-        assert (together[row] - distribution(logits[row], 1.0, k, p)).abs().max() < 1e-7
-
-
 @pytest.mark.parametrize("settings", [{"top_p": 0.9}, {"top_k": 40}, {"top_k": 300, "top_p": 0.8}])
 def test_truncation_by_the_leading_tokens_is_the_one_by_sorting_all(
     settings: dict, monkeypatch: pytest.MonkeyPatch

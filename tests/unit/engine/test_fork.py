@@ -41,15 +41,18 @@ def decision(token: Token) -> tuple[Any, ...]:
     return token.id, token.text, token.position, token.accepted, token.coin, draft
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
-@pytest.mark.parametrize("method", [*PAPER, "cactus", OWN_RULE])
-def test_a_fork_writes_what_the_whole_run_wrote(engine: Engine, method: str, temperature: float) -> None:
+def test_a_fork_writes_what_the_whole_run_wrote(engine: Engine) -> None:
     """Laws 2 and 3: wherever a run is forked, and whatever K was and is, the same tokens for the same reasons."""
-    run = one(engine, method=method, temperature=temperature, draft_length=3, inspect=2)
-    places = [0, 1, 7, 16, 23]
-    for place, fork in zip(
-        places, engine.generate([run.fork(place, draft_length=5) for place in places]), strict=True
-    ):
+    settings: dict[str, Any] = {"prompt": PROMPT, "seed": 5, "max_new_tokens": 24, "draft_length": 3}
+    runs = engine.generate(
+        [
+            Request(method=method, temperature=(0.0, 0.7, 1.0)[number % 3], inspect=2, **settings)
+            for number, method in enumerate((*PAPER, "cactus", OWN_RULE, "cascade_tokenV3"))
+        ]
+    )
+    forked = [(run, place) for run in runs for place in (0, 1, 7, 16, 23)]
+    forks = engine.generate([run.fork(place, draft_length=5) for run, place in forked])
+    for (run, place), fork in zip(forked, forks, strict=True):
         assert [decision(token) for token in fork.tokens] == [decision(token) for token in run.tokens[place:]]
         assert fork.text == run.text
         assert fork.prompt == run.prompt

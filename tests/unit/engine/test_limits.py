@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from specviz.core.compiled import compiled_backend
+from specviz.engine.engine import Engine
 from specviz.engine.pair import Pair
 from specviz.errors import RequestError
+from specviz.schema.settings import Request
 from tests.support.tiny import tiny_pair
 
 SERVED: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -28,15 +31,18 @@ SERVED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 @pytest.fixture(scope="module", params=[torch.float32, torch.float64], ids=["compiled", "torch"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """A tiny pair whose rounds compiled loops decide, and one whose rounds torch does."""
-    return tiny_pair("llama", tmp_path_factory.mktemp("pair"), dtype=request.param)
+    return replace(
+        tiny_pair("llama", tmp_path_factory.mktemp("pair"), dtype=request.param), context_length=60
+    )
 
 
-@pytest.mark.parametrize(("asked", "same"), SERVED)
-def test_a_setting_at_its_limit_is_served_as_the_nearest(
-    asked: dict[str, Any], same: dict[str, Any], pair: Pair
-) -> None:
-    few = {"max_new_tokens": 12, "seed": 3}
-    assert pair.generate("hello", **few | asked).token_ids == pair.generate("hello", **few | same).token_ids
+def test_a_setting_at_its_limit_is_served_as_the_nearest(pair: Pair) -> None:
+    few: dict[str, Any] = {"prompt": "hello", "max_new_tokens": 12, "seed": 3}
+    limits, nearest = (
+        Engine(pair).generate([Request(**few | settings[side]) for settings in SERVED]) for side in (0, 1)
+    )
+    for (asked, _), one, other in zip(SERVED, limits, nearest, strict=True):
+        assert one.token_ids == other.token_ids, asked
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The repetition penalty against the laws: tiny random models in float64, and transformers' own processor."""
+"""The repetition penalty against transformers' own processor and the laws; test_engine.py has laws 2 and 7 with it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ import pytest
 import torch
 from transformers import RepetitionPenaltyLogitsProcessor
 
-from specviz.core.methods import PAPER
 from specviz.core.sampling import Penalty, distribution, penalise
 from specviz.engine.engine import Engine
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
-from tests.support.reference import reference
 from tests.support.tiny import FAMILIES, tiny_pair
 
 PROMPT = "The quick brown fox jumps over the lazy dog"
-LENGTHS = (1, 2, 3, 5, 8, 16, "auto")
 
 
 @pytest.fixture(scope="module")
@@ -91,70 +88,14 @@ def test_half_precision_is_penalised_in_float32() -> None:
 # ---- the laws --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
-@pytest.mark.parametrize("method", PAPER)
-def test_the_block_does_not_show(engine: Engine, method: str, temperature: float) -> None:
-    """Laws 2 and 7: one text for every K, and it is the plain generator's."""
-    for penalty in (0.8, 1.3):
-        asked = Request(
-            prompt=PROMPT,
-            method=method,
-            temperature=temperature,
-            repetition_penalty=penalty,
-            seed=5,
-            max_new_tokens=16,
-        )
-        runs = engine.generate([dataclasses.replace(asked, draft_length=length) for length in LENGTHS])
-        runs += engine.generate(dataclasses.replace(asked, draft_length="auto"))
-        assert {run.repetition_penalty for run in runs} == {penalty}
-        one = runs[0]
-        plain = reference(
-            engine.pair, one.prompt_ids, method, one.lenience, temperature, one.seed, 16, penalty
-        )
-        for run in runs:
-            assert run.token_ids == [step.token for step in plain]
-            assert run.accepted == [step.accepted for step in plain]
-        for token, step in zip(runs[3].tokens, plain, strict=True):
-            for name in ("acceptance", "coin", "q", "p", "pi"):
-                assert getattr(token, name) == pytest.approx(getattr(step, name), abs=1e-9), name
-
-
-def test_neighbours_do_not_show(engine: Engine) -> None:
-    """Law 3: each text is as alone beside others with other penalties, with none, and with forbidden or truncated tokens."""
-    asked = [
-        Request(prompt=PROMPT[: 9 + 5 * number], method=method, seed=number, max_new_tokens=20, **more)
-        for number, (method, more) in enumerate(
-            zip(
-                (*PAPER, "speed", "cascade_tokenV3"),
-                (
-                    *(
-                        {"repetition_penalty": penalty}
-                        for penalty in (1.3, 1.0, 0.8, 1.05, 1.0, 1.6, 1.1, 1.3, 1.0)
-                    ),
-                    {"repetition_penalty": 1.2, "top_p": 0.8, "inspect": 3},
-                    {"repetition_penalty": 1.2, "forbidden_tokens": [70, 71, 72], "return_logits": True},
-                ),
-                strict=True,
-            )
-        )
-    ]
-    alone = [engine.generate(each)[0] for each in asked]
-    for together in (
-        engine.generate(asked),
-        engine.generate(asked[::-1])[::-1],
-        Engine(engine.pair, max_sequences=3).generate(asked),
-    ):
-        assert list(map(decided, together)) == list(map(decided, alone))
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_is_greedy(family: str, tmp_path: Path) -> None:
     """Law 5: at temperature 0 a lossless method writes what transformers' `generate` writes with the same penalty, also with none."""
     pair = tiny_pair(family, tmp_path)
     texts = set()
-    for penalty in (1.0, 0.8, 1.3):
+    for penalty in (1.0, 0.7):
         asked = Request(
-            prompt=PROMPT, raw=True, lenience=0, temperature=0, repetition_penalty=penalty, max_new_tokens=32
+            prompt=PROMPT, raw=True, lenience=0, temperature=0, repetition_penalty=penalty, max_new_tokens=20
         )
         runs = Engine(pair).generate(
             [dataclasses.replace(asked, method=method) for method in ("speed", "verifier_only")]
@@ -165,7 +106,7 @@ def test_greedy_is_greedy(family: str, tmp_path: Path) -> None:
             attention_mask=torch.ones_like(ids),
             do_sample=False,
             repetition_penalty=penalty,
-            max_new_tokens=32,
+            max_new_tokens=20,
             suppress_tokens=list(range(pair.vocabulary_size, pair.verifier.config.vocab_size)),
             pad_token_id=0,
         )[0, ids.shape[1] :].tolist()

@@ -129,12 +129,6 @@ def test_a_full_queue_refuses_and_keeps_nothing() -> None:
         made.load.check_capacity(1)
 
 
-def test_a_group_of_nothing_is_over_at_once() -> None:
-    made = scheduler(group("a", 0))
-    assert made.groups == []
-    assert made.admit(everything) == []
-
-
 # ---- leaving -------------------------------------------------------------------------------------------------
 
 

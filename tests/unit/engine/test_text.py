@@ -51,7 +51,7 @@ def decoded(pair: Pair, run: Run) -> str:
     return str(pair.tokenizer.decode(run.token_ids, skip_special_tokens=True))
 
 
-def runs(pair: Pair, count: int = 12, **settings: Any) -> list[Run]:
+def runs(pair: Pair, count: int = 8, **settings: Any) -> list[Run]:
     settings = {"prompt": "the fox", "raw": True, "max_new_tokens": 30, "temperature": 1.0} | settings
     return Engine(pair).generate([Request(seed=seed, **settings) for seed in range(count)])
 
@@ -109,7 +109,7 @@ def test_a_run_that_is_cut_tells_what_was_waiting_in_its_tail(pair: Pair, tmp_pa
 
 def test_a_fork_goes_on_where_its_run_ended_within_a_character(pair: Pair) -> None:
     """What was unfinished is finished by the fork: its text is that of one whole run."""
-    for whole in runs(pair, 6):
+    for whole in runs(pair, 3):
         request = Request(
             prompt="the fox", raw=True, temperature=1.0, seed=whole.seed, max_new_tokens=12, draft_length=2
         )

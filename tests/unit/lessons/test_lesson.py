@@ -12,10 +12,11 @@ import yaml
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from specviz.analysis.recorded_runs import read_recorded_runs
 from specviz.app.components.lessons import lesson_route
 from specviz.app.link import parse_link
 from specviz.lessons.lesson import BrokenLesson, Lesson, read_words
-from specviz.lessons.pictures import KINDS
+from specviz.lessons.pictures import CONTEXT, KINDS, LINE, text_before
 from specviz.lessons.shelf import FOLDER, VARIABLE, read_lessons, shown_lessons
 from tests.support.lessons import PICTURES, TEXT, write_lesson
 
@@ -227,3 +228,37 @@ def test_an_own_lesson_is_listed_before_its_steps_are_read_and_told_when_it_is_o
     assert client.get("/lessons?name=bad").json()["problem"].startswith("bad/pictures.yaml, step 1: ")
     assert client.get("/lessons?name=../bad").status_code == 404
     shown_lessons.cache_clear()
+
+
+# ---- recorded runs ---------------------------------------------------------------------------------------
+
+
+RUNS = read_recorded_runs()
+
+
+def test_runs_that_differ_in_lenience_end_with_the_drafters_own_text() -> None:
+    runs = [RUNS.load(key) for key in RUNS.lessons if key.startswith("lesson-lenience")]
+    assert len(runs) >= 5
+    assert runs[-1].lenience == 1
+    assert all(token.accepted for token in runs[-1].tokens)
+    assert len({(run.prompt, run.seed, run.method, run.temperature) for run in runs}) == 1
+
+
+def test_the_two_drafted_stories_are_the_same_text() -> None:
+    """Draft-length invariance, which the last step states."""
+    five, sixteen = (RUNS.load(f"lesson-story-{name}") for name in ("five", "sixteen"))
+    assert five.token_ids == sixteen.token_ids
+
+
+def test_the_text_before_a_token_is_the_longest_end_that_fits() -> None:
+    run = RUNS.load("lesson-rules")
+    for count in range(len(run.tokens) + 1):
+        whole = "".join(token.text for token in run.tokens[:count])
+        shown = text_before(run, count)
+        end = shown["before"]
+        assert whole.endswith(end)
+        assert shown["cut"] == (end != whole)
+        assert len(end) + (LINE - 1) * end.count("\n") <= CONTEXT
+        if shown["cut"]:
+            more = whole[-len(end) - 1 :]
+            assert len(more) + (LINE - 1) * more.count("\n") > CONTEXT

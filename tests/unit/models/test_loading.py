@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import gc
 import json
 import os
@@ -13,16 +14,30 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import errors as hub
+from huggingface_hub.utils import httpx
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BartConfig,
+    FalconConfig,
+    LlamaForCausalLM,
+    PretrainedConfig,
+    Qwen3Config,
+    RwkvConfig,
+)
 
+from specviz.errors import PairError
 from specviz.models import registry, smollm2
 from specviz.models.availability import describe_pairs
 from specviz.models.loading import load_pair
-from specviz.models.registry import PAIRS, AssetSource
+from specviz.models.registry import DEFAULT_PAIR, PAIRS, AssetSource
+from specviz.models.servable import check_config
 from specviz.runtime.cpu.fused.runner import FusedModel
 from tests.support.tiny import tiny_tokenizer
-from tests.unit.models.helpers import refusal
+from tests.unit.models.helpers import refusal, response, spec_of
 
 
 def test_a_pair_loads_and_says_how_far_it_is(checkpoints: Path) -> None:
@@ -191,10 +206,89 @@ def test_the_real_embedded_pair_answers_and_drafts(key: str) -> None:
     tokens = pair.tokenizer.tokenize("Steps:\n\n1. x = 25 <|im_end|>")
     # Digits come apart first: else the line breaks would be read as two tokens.
     assert tokens == ["Steps", ":", "ĊĊ", "1", ".", "Ġx", "Ġ=", "Ġ", "2", "5", "Ġ", "<|im_end|>"]
+    if key != "embedded":
+        return
     chat = [{"role": "user", "content": "What is the capital of France?"}]
     options = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}
     answer = pair.verifier.generate(
-        **pair.tokenizer.apply_chat_template(chat, **options), max_new_tokens=12, do_sample=False
+        **pair.tokenizer.apply_chat_template(chat, **options), max_new_tokens=8, do_sample=False
     )
     assert "Paris" in pair.tokenizer.decode(answer[0])
     assert isinstance(AutoTokenizer.from_pretrained(smollm2.verifier_directory()), type(pair.tokenizer))
+
+
+# ---- what the torch runner serves ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (RwkvConfig(), "keep a state"),
+        (BartConfig(), "have an encoder"),
+        (FalconConfig(alibi=True), "ALiBi"),
+        (Qwen3Config(num_hidden_layers=1, layer_types=["chunked_attention"]), "chunked_attention"),
+    ],
+)
+def test_a_config_is_refused_by_its_traits(config: PretrainedConfig, reason: str) -> None:
+    with pytest.raises(PairError, match=f"of the type {config.model_type} .*{reason}.*SpecViz serves"):
+        check_config(config)
+    check_config(Qwen3Config())
+
+
+def test_a_folder_is_refused_before_its_weights_are_read(tmp_path: Path) -> None:
+    RwkvConfig().save_pretrained(tmp_path)  # and no weights
+    assert "of the type rwkv keep a state" in refusal(spec_of(tmp_path, tmp_path))
+
+
+# ---- errors of libraries ---------------------------------------------------------------------------------
+
+
+def because(inner: Exception, outer: Exception) -> Exception:
+    outer.__cause__ = inner
+    return outer
+
+
+def answer(kind: type[hub.HfHubHTTPError], status: int) -> Exception:
+    return kind(f"{status} Error", response=response(status))
+
+
+ERRORS = [
+    (
+        because(
+            answer(hub.RepositoryNotFoundError, 401), OSError("is not a valid model identifier listed on")
+        ),
+        "Small was not found on the model hub",
+    ),
+    (
+        because(hub.LocalEntryNotFoundError("Cannot find the files"), OSError("We couldn't connect to")),
+        "The model hub cannot be reached from here",
+    ),
+    (hub.OfflineModeIsEnabled("offline"), "The model hub cannot be reached from here"),
+    (httpx.ConnectTimeout("timed out"), "The model hub cannot be reached from here"),
+    (answer(hub.HfHubHTTPError, 401), "The model hub does not accept the token that is set here"),
+    (OSError("Consistency check failed: file should be of size 9"), "The download of Small broke off"),
+    (SafetensorError("Error while deserializing header"), "The files of Small are damaged"),
+    (PermissionError(errno.EACCES, "Permission denied", "/tmp/x"), "The files of Small cannot be read"),
+    (ZeroDivisionError("in /tmp/x"), "Small could not be loaded because of an unexpected ZeroDivisionError"),
+]
+
+
+@pytest.mark.parametrize(("error", "start"), ERRORS)
+def test_every_failure_has_its_sentence(
+    error: Exception, start: str, checkpoints: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", fail)
+    assert refusal().startswith(start)
+
+
+# ---- the registry ----------------------------------------------------------------------------------------
+
+
+def test_the_default_pair_needs_no_hub_and_unknown_ones_are_refused_with_the_known_names() -> None:
+    assert PAIRS[DEFAULT_PAIR].origin == "embedded"
+    assert all(spec.key == key for key, spec in PAIRS.items())
+    with pytest.raises(PairError, match="embedded, embedded-skip, smollm2"):
+        load_pair("nope")

@@ -9,13 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from specviz.runtime.attention import (
-    GROUPED_ATTENTION,
-    group,
-    grouped_attention,
-    grouped_mask,
-    mask_band,
-)
+from specviz.runtime.attention import GROUPED_ATTENTION, group, grouped_attention, grouped_mask, mask_band
 from specviz.runtime.cpu.threads import limited_to
 from specviz.runtime.model_runner import ModelRunner
 from tests.support.tiny import FAMILIES, tiny_model

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from specviz.runtime.cpu import threads
+from specviz.runtime.cpu.packing import PackedLinear, pack
+from specviz.runtime.cpu.threads import limited_to
 from specviz.runtime.model_runner import ModelRunner
 from tests.support.tiny import tiny_model
 
@@ -40,3 +43,53 @@ def test_a_pass_takes_the_threads_chosen_and_restores_the_number(tmp_path: Path)
         runner.forward(torch.zeros(1, count, dtype=torch.long), torch.arange(count)[None], visible=count)
     assert seen == [1, 1, 2, 2, 3]
     assert torch.get_num_threads() == before
+
+
+# ---- prepacked weights: the same products, and less memory than twice ------------------------------------
+
+
+def model(dtype: torch.dtype = torch.float32) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(600, 700), nn.Tanh(), nn.Sequential(nn.Linear(700, 600, bias=False), nn.Linear(600, 3))
+    ).to(dtype)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 200])
+def test_products_are_the_same_to_float32_rounding(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specviz.runtime.cpu.packing._gain", lambda _: 1.0)
+    packed = model()
+    pack(packed)
+    x = torch.randn(2, rows, 600)
+    exact = model().double()(x.double())
+    assert (packed(x).double() - exact).abs().max() < 2e-6
+    assert packed(x).shape == (2, rows, 3)
+
+
+@pytest.mark.parametrize(("threads", "most"), [(1, 96), (2, 16), (4, 16)])
+def test_a_row_has_the_same_bits_however_many_are_multiplied_with_it(threads: int, most: int) -> None:
+    """Laws 2 and 3: any number of them on one thread; on more threads as many as a request may have in a round."""
+    with limited_to(threads):
+        for size in (64, 576, 1536, 2049):
+            torch.manual_seed(size)
+            packed, x = PackedLinear(nn.Linear(size, 300)), torch.randn(most, size)
+            alone = torch.cat([packed(row[None]) for row in x])
+            for rows in (2, 3, 8, 13, 16, 33, 96):
+                assert torch.equal(packed(x[:rows]), alone[:rows]), (size, rows)
+
+
+def test_all_layers_are_packed_or_none_and_no_weight_is_kept_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    for gain, kinds in ((1.0, {PackedLinear}), (-1.0, {nn.Linear})):
+        monkeypatch.setattr("specviz.runtime.cpu.packing._gain", lambda _, gain=gain: gain)
+        packed = model()
+        pack(packed)
+        assert {type(m) for m in packed.modules() if isinstance(m, PackedLinear | nn.Linear)} == kinds
+        assert sum(p.numel() for p in packed.parameters()) == (703 if gain > 0 else 600 * 1403 + 703)
+
+
+def test_other_precisions_and_a_switch_leave_the_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for dtype, switch in ((torch.float64, "1"), (torch.float32, "0")):
+        monkeypatch.setenv("SPECVIZ_PREPACK", switch)
+        plain = model(dtype)
+        pack(plain)
+        assert not any(isinstance(m, PackedLinear) for m in plain.modules())

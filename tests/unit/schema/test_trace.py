@@ -106,9 +106,7 @@ def test_each_version_requires_its_fields() -> None:
         parse_trace(older(4))
 
 
-def test_an_older_trace_has_the_default_of_a_newer_setting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_older_trace_has_the_default_of_a_newer_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SETTINGS, "echo", replace(SETTINGS["echo"], added=True))
     assert parse_trace(without("echo")) == run()
     assert parse_trace(without("repetition_penalty")).repetition_penalty == 1
@@ -212,7 +210,7 @@ def test_every_truncation_is_noticed(tmp_path: Path) -> None:
             Run.load(tmp_path / "t")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.integers() | st.text(),

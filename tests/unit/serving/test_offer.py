@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -182,17 +179,6 @@ def test_a_container_has_what_it_was_given(tmp_path: Path, monkeypatch: pytest.M
     assert machine > GB
     monkeypatch.setattr(offer, "_CGROUP_LIMITS", [*map(str, limits)])
     assert offer.find_hardware({}) == Hardware(123456)
-
-
-def test_asking_is_cheap_and_the_default_is_offered() -> None:
-    """Neither torch nor gradio is imported; the page begins with an offered pair."""
-    code = (
-        "import sys; from specviz.serving.offer import *; print(default_pair(), *offered_pairs());"
-        "sys.exit(bool({'torch', 'gradio', 'spaces'} & set(sys.modules)))"
-    )
-    environment = {**os.environ, "SPECVIZ_PAIRS_OFFERED": "opt,gpt2"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stdout.split()) == (0, ["opt", "opt", "gpt2"])
 
 
 def test_an_own_pair_of_folders_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

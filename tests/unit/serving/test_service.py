@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -239,37 +238,13 @@ def test_lines_are_the_trace_of_the_run(service: Service, tiny: ModelPair) -> No
     assert parse_trace(shown).token_ids == Engine(tiny).generate(ask())[0].token_ids
 
 
-_ASKS_BEFORE_ANYTHING_IS_LOADED = """
-import sys, threading
-from contextlib import contextmanager
-from specviz.errors import PairError
-from specviz.schema.settings import Request
-from specviz.serving.service import Service
-
-class Unloaded(Service):
-    @contextmanager
-    def engine(self, key, progress=None):
-        raise PairError("not yet")
-        yield
-
-service, request, stop = Unloaded(), Request("A prompt"), threading.Event()
-for ask in (
-    lambda: service.lines("embedded", request, stop),
-    lambda: service.compare_lines(["embedded"] * 2, [request] * 2, stop),
-    lambda: service.sweep("embedded", None, stop),
-):
-    try:
-        next(ask())
-    except PairError:
-        print([name for name in ("torch", "transformers") if name in sys.modules])
-"""
-
-
-def test_a_request_imports_no_models_while_another_thread_may_be_loading_them() -> None:
-    """Two threads that import transformers at once can get half a module."""
-    command = [sys.executable, "-c", _ASKS_BEFORE_ANYTHING_IS_LOADED]
-    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert found == ["[]"] * 3
+def test_a_clock_that_jumps_is_not_noticed(
+    service: Service, tiny: ModelPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deadlines run on a monotonic clock."""
+    jumps, now = itertools.cycle((0.0, 4e9, -4e9)), time.time
+    monkeypatch.setattr(time, "time", lambda: now() + next(jumps))
+    assert texts(service, FIRST) == [Engine(tiny).generate(ask())[0].token_ids]
 
 
 def test_a_dead_engine_is_replaced(service: Service, loads: Loads) -> None:

@@ -37,7 +37,7 @@ SETTINGS = DistillationSettings(
     verifier="tiny",
     layers=(0,),
     vocabulary=200,
-    tokens=3_000,
+    tokens=2_000,
     answer_tokens=32,
     rows=32,
     passes=8,
@@ -61,12 +61,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _pair(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pair with the tiny verifier, and few held-out prompts."""
+    """A pair with the tiny verifier, and few held-out prompts at one setting."""
     source = HubSource(str(folder))
     pair = PairSpec("tiny", "A tiny pair", source, source, "tiny", "tiny", 10_000, 10_000, "")
     monkeypatch.setitem(PAIRS, "tiny", pair)
     for module in (distillation, evaluation):
         monkeypatch.setattr(module, "held_out_prompts", lambda: held_out_prompts()[:2])
+    first = dict([*evaluation._EVALUATIONS.items()][:1])
+    monkeypatch.setattr(evaluation, "_EVALUATIONS", first)
 
 
 @pytest.fixture

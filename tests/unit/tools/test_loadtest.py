@@ -107,9 +107,9 @@ def address(server: tuple[Writer, str]) -> str:
 
 
 def run(address: str, tmp_path: Path, *more: str) -> tuple[int, dict[str, Any]]:
-    """Exit status and results of a load test of 24 requests."""
+    """Exit status and results of a load test of 12 requests."""
     file = tmp_path / "results.json"
-    options = {"--users": 4, "--requests": 24, "--think": 0, "--distinct": DISTINCT, "--json": file}
+    options = {"--users": 4, "--requests": 12, "--think": 0, "--distinct": DISTINCT, "--json": file}
     words = [str(word) for option in options.items() for word in option]
     status = main(["loadtest", address, *words, *more])
     return status, json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
@@ -119,9 +119,9 @@ def test_a_server_that_is_right_passes_whatever_its_users_do(
     writer: Writer, address: str, tmp_path: Path
 ) -> None:
     """Cancelling and leaving are no errors, and the server hears of both."""
-    writer.seconds = 0.1  # a text is still being written when a user breaks off
+    writer.seconds = 0.04  # a text is still being written when a user breaks off
     status, found = run(address, tmp_path, "--cancel", "0.3", "--close", "0.3")
-    assert (status, found["texts"], found["wrong"], found["errors"]) == (0, 24, 0, {})
+    assert (status, found["texts"], found["wrong"], found["errors"]) == (0, 12, 0, {})
     assert found["milliseconds"].keys() == {
         "first token",
         *(f"a text, {end}" for end in ("finished", "cancelled", "closed")),

@@ -40,7 +40,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelPair:
     pair, served = tiny_pair("llama", tmp_path), recording._serve
 
     def serve(pair: ModelPair, request: Request) -> Run:
-        return served(pair, replace(request, max_new_tokens=min(16, request.max_new_tokens)))
+        return served(pair, replace(request, max_new_tokens=min(8, request.max_new_tokens)))
 
     monkeypatch.setattr(recording, "_serve", serve)
     short = RacePlan(prompts=("Once", "Twice"), draft_lengths=(2, 4), repetitions=2, tokens=8)
@@ -172,7 +172,7 @@ def test_nothing_is_written_if_a_recording_fails(
     def fail(*_: object) -> None:
         raise TraceError("no")
 
-    monkeypatch.setattr(recording, "record_race", fail)
+    monkeypatch.setattr(recording, "record_branches", fail)
     with pytest.raises(TraceError):
         recording.record(pair, tmp_path / "runs")
     assert not (tmp_path / "runs").exists()

@@ -47,8 +47,8 @@ def _request(prompt: str, **options: Any) -> Request:
 
 
 RECORDINGS = {
-    "lossless": _request(_STORY, method="speed", lenience=0.0, max_new_tokens=96),
-    "token-rule": _request(_STORY, method="cascade_tokenV3", lenience=0.8, max_new_tokens=96),
+    "lossless": _request(_STORY, method="speed", lenience=0.0),
+    "token-rule": _request(_STORY, method="cascade_tokenV3", lenience=0.8),
     "greedy": _request(_FACT, method="speed", lenience=0.0, temperature=0.0),
     "confident": _request(_FACT, method="cascade_chow", lenience=0.5),
     "long-block": _request(_STORY, method="speed", lenience=0.0, draft_length=16),

@@ -19,7 +19,7 @@ from tests.support.serving import close, start
 
 COLOURS = 128
 STILLS = {
-    ASSETS / "page-light.png": ("?tab=generate&run=code&__theme=light", 1280, 800),
+    ASSETS / "page-light.png": ("?tab=generate&__theme=light", 1280, 800),
     STATIC / "page/preview.png": ("?tab=idea&__theme=light", 1200, 630),
 }
 

@@ -71,6 +71,18 @@ def mean_log_probability(
     return sum(scores) / len(scores) if scores else None
 
 
+def confidences(run: Run) -> list[float]:
+    """The largest probability of each token's distribution at temperature 1, where one model wrote alone; empty if both did.
+
+    The run must have its logits (`Request.return_logits`).
+    """
+    method = get_method(run.method, run.rule)
+    logits: Tensor | None = run.verifier_logits if method.verifies else run.drafter_logits
+    if (method.drafts and method.verifies) or logits is None:
+        return []
+    return list(logits.double().softmax(-1).amax(-1).tolist())
+
+
 class Fidelity(NamedTuple):
     """Sums over a text's tokens.
 

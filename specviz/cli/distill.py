@@ -23,6 +23,9 @@ def distill(
     ] = None,
     vocabulary: Annotated[int, asks("Size of the drafter's vocabulary; 0 is the verifier's")] = 12288,
     start: Annotated[str, asks("Continue from this drafter instead", metavar="FOLDER")] = "",
+    skills: Annotated[
+        int, asks("Teach that drafter this many questions with known answers, beside the texts", metavar="N")
+    ] = 0,
     texts: Annotated[
         list[str] | None,
         asks("Train on the texts in these folders, which distill wrote (DIR/texts)", None, "FOLDER..."),

@@ -18,7 +18,7 @@ def sweep(
     leniences: Annotated[list[float] | None, asks("For all methods", "each method’s own", "A...")] = None,
     temperatures: Annotated[list[float] | None, asks("", "0 0.5 1", "T...")] = None,
     prompts: Annotated[
-        str | None, asks("built-in, a file of JSON lines, or lm-eval:TASK", "built-in", "SET")
+        str | None, asks("built-in, skills, a file of JSON lines, or lm-eval:TASK", "built-in", "SET")
     ] = None,
     points: Annotated[int | None, asks("How many of each method’s own leniences", "all")] = None,
     limit: Annotated[int | None, asks("The most questions", "all")] = None,

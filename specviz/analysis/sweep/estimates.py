@@ -44,10 +44,10 @@ def estimate_points(settings: Sequence[Setting], items: int, samples: Sequence[S
         items: number of items.
         samples: samples of a whole sweep or of a part.
     """
-    tables = _sums(len(settings), items, samples)
-    weights = _weights(items)
+    tables = sums(len(settings), items, samples)
+    weights = resamples(items)
     totals = {name: weights @ table.T for name, table in tables.items()}
-    ratios = {name: _divided(totals[above], totals[below]) for name, (above, below) in RATIOS.items()}
+    ratios = {name: divided(totals[above], totals[below]) for name, (above, below) in RATIOS.items()}
     for index, setting in enumerate(settings):
         # One model alone examines nothing. By definition the drafter alone has no rejections, and the verifier alone accepts nothing.
         method = get_method(setting.method)
@@ -72,7 +72,7 @@ def with_latency(results: Results, settings: Sequence[Setting], timings: Sequenc
     for one in sorted(timings, key=lambda one: (one.setting, one.index, one.seconds)):
         seconds[one.setting, one.index] += one.seconds
         tokens[one.setting, one.index] += one.tokens
-    weights, number = _weights(items), {setting: index for index, setting in enumerate(settings)}
+    weights, number = resamples(items), {setting: index for index, setting in enumerate(settings)}
 
     def latency(setting: Setting) -> dict[str, Estimate]:
         own, alone = (
@@ -82,9 +82,9 @@ def with_latency(results: Results, settings: Sequence[Setting], timings: Sequenc
             return {}
         both = (tokens[own] > 0) & (tokens[alone] > 0)
         a_token = [
-            _divided(weights @ (seconds[one] * both), weights @ (tokens[one] * both)) for one in (own, alone)
+            divided(weights @ (seconds[one] * both), weights @ (tokens[one] * both)) for one in (own, alone)
         ]
-        return _estimates([("relative_latency", _divided(*a_token))])
+        return _estimates([("relative_latency", divided(*a_token))])
 
     points = []
     for point in results.points:
@@ -93,7 +93,7 @@ def with_latency(results: Results, settings: Sequence[Setting], timings: Sequenc
     return replace(results, points=tuple(points))
 
 
-def _sums(settings: int, items: int, samples: Sequence[Sample]) -> dict[str, Floats]:
+def sums(settings: int, items: int, samples: Sequence[Sample]) -> dict[str, Floats]:
     """Numerators and denominators, each [settings, items]."""
     tables = {name: np.zeros((settings, items)) for name in (*_COUNTED, "texts", "score", "scored")}
     # Sorted, since the last bits of a sum depend on its order.
@@ -113,7 +113,7 @@ def _sums(settings: int, items: int, samples: Sequence[Sample]) -> dict[str, Flo
 
 
 @lru_cache(maxsize=4)
-def _weights(items: int) -> Floats:
+def resamples(items: int) -> Floats:
     """How often each item counts, [1 + REPLICATES, items]: once in row 0, and in each replicate as often as it is drawn."""
     if not items:
         return np.ones((1, 0))
@@ -122,7 +122,8 @@ def _weights(items: int) -> Floats:
     return np.vstack([np.ones(items), drawn])
 
 
-def _divided(above: Floats, below: Floats) -> Floats:
+def divided(above: Floats, below: Floats) -> Floats:
+    """The ratio; NaN where `below` is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         found = above / below
     return np.where(np.isfinite(found), found, np.nan)
@@ -145,9 +146,9 @@ def _figures(setting: Setting, done: Mapping[Setting, int], ratios: Mapping[str,
             )
         # Lossless decoding draws from the verifier's distribution with other uniforms; averaging the two halves the noise.
         references = [verifier] if lossless is None else [verifier, lossless]
-        ratio["accuracy"] = _divided(own["accuracy"], accuracy[:, references].mean(axis=1))
+        ratio["accuracy"] = divided(own["accuracy"], accuracy[:, references].mean(axis=1))
     if lossless is not None and method.drafts and method.verifies:
-        ratio["rejection_rate"] = _divided(own["rejection_rate"], rejected[:, lossless])
+        ratio["rejection_rate"] = divided(own["rejection_rate"], rejected[:, lossless])
     found["ratios"] = _estimates(ratio.items())
     if method.has_rule:
         if verifier is not None and drafter is not None:
@@ -162,7 +163,7 @@ def _figures(setting: Setting, done: Mapping[Setting, int], ratios: Mapping[str,
 
 
 def _ahead(difference: Floats) -> str:
-    found = _estimate(difference)
+    found = estimate(difference)
     if found is None or found.value <= 0:
         return "no"
     return "surely" if found.low > 0 else "yes"
@@ -196,7 +197,7 @@ def interpolated(rates: Floats, values: Floats, wanted: Floats) -> Floats:
     return np.where(np.isnan(rates + values).any(axis=1), np.nan, found)
 
 
-def _estimate(replicates: Floats) -> Estimate | None:
+def estimate(replicates: Floats) -> Estimate | None:
     """The value and the middle 95 % of the replicates, without NaN; None if the value is NaN."""
     value, drawn = replicates[0], replicates[1:][np.isfinite(replicates[1:])]
     if not np.isfinite(value):
@@ -211,5 +212,5 @@ def _rounded(value: float) -> float:
 
 
 def _estimates(found: Iterable[tuple[str, Floats]]) -> dict[str, Estimate]:
-    each = ((name, _estimate(replicates)) for name, replicates in found)
+    each = ((name, estimate(replicates)) for name, replicates in found)
     return {name: one for name, one in each if one is not None}

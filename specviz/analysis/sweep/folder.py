@@ -61,7 +61,10 @@ class Header:
         """Read the output of `to_json`. Raises TraceError if the text is something else or of another version."""
 
         def build(record: dict[str, Any]) -> Header:
-            items = tuple(Item(**one | {"answers": tuple(one["answers"])}) for one in record["items"])
+            items = tuple(
+                Item(**one | {name: tuple(one.get(name, ())) for name in ("answers", "also")})
+                for one in record["items"]
+            )
             return Header(**record | {"items": items, "plan": SweepGrid.from_record(record["plan"])})
 
         return read_record(text, SCHEMA, VERSION, build)

@@ -68,7 +68,7 @@ class SweepGrid:
             (`LENIENCES`).
         points: number of a method's own leniences, including both ends; 0 takes all.
         temperatures: each at least 0. At temperature 0 there is one trial, whatever `trials` says.
-        prompts: "built-in", a file, or "lm-eval:TASK".
+        prompts: "built-in", "skills", a file, or "lm-eval:TASK".
         limit: most items; 0 takes all.
         trials: number of texts per item and setting, each with its own seed.
         draft_length: K, shared by all methods.

@@ -18,13 +18,18 @@ BUILT_IN = "built-in"
 ARITHMETIC = "arithmetic"
 """The kind whose answers are numbers."""
 
-_TASKS = ASSETS / "tasks.jsonl"
+SKILLS = "skills"
+SKILL_ITEMS = ASSETS / "skills.jsonl"
+"""Questions for the specialist drafter, written by `specviz.tools.distill.skills.items`: its skills, facts, and both in one."""
+
+_OWN = {BUILT_IN: ASSETS / "tasks.jsonl", SKILLS: SKILL_ITEMS}
 _TEXT = (str, "text with a word in it")
 _FIELDS: dict[str, tuple[type, str]] = {
     "key": _TEXT,
     "kind": _TEXT,
     "prompt": _TEXT,
     "answers": (list, "a list"),
+    "also": (list, "a list"),
     "raw": (bool, "true or false"),
 }
 _WORD = re.compile(r"[^\W_]+")
@@ -47,6 +52,7 @@ class Item:
         prompt: what a user would type.
         answers: the right answers; empty if an answer cannot be checked.
         raw: whether the prompt is used without the chat template.
+        also: the right answers to a second question in the prompt; empty if it asks one.
     """
 
     key: str
@@ -54,6 +60,7 @@ class Item:
     prompt: str
     answers: tuple[str, ...] = ()
     raw: bool = False
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,8 @@ class Items:
 
         For "arithmetic", the last number of the text must equal one of the answers. Signs and thousands separators are
         understood, numbers in words are not. For other kinds, one of the answers must occur in the text as whole words, whatever their case
-        (after Unicode NFKC) and punctuation. The rest of the text is ignored.
+        (after Unicode NFKC) and punctuation; if the item asks two questions, one of each one's answers. The rest of the text is
+        ignored.
         """
         item = self.items[index]
         if not item.answers:
@@ -77,23 +85,24 @@ class Items:
             number = _last_number(text)
             return float(number is not None and number in map(_last_number, item.answers))
         words = _words(text)
-        return float(any(_words(answer) in words for answer in item.answers))
+        parts = [part for part in (item.answers, item.also) if part]
+        return float(all(any(_words(answer) in words for answer in part) for part in parts))
 
 
 def load_items(source: str = BUILT_IN, limit: int = 0) -> Items:
-    """The built-in items, or those of a file with a JSON object {"prompt": ...} on each line.
+    """The project's items, or those of a file with a JSON object {"prompt": ...} on each line.
 
-    A line may also have "answers" (a list of texts), "kind" (by default "text"), "raw" and "key" (by default "line-7"
+    A line may also have "answers" (a list of texts), "also" (those of a second question), "kind" (by default "text"), "raw" and "key" (by default "line-7"
     and so on). Empty lines are ignored.
 
     Args:
-        source: "built-in", or the path of the file.
+        source: "built-in", "skills", or the path of the file.
         limit: takes this many from the start; 0 takes all.
 
     Raises:
         RequestError: the file cannot be read, has no items, or has an invalid line.
     """
-    path = _TASKS if source == BUILT_IN else Path(source)
+    path = _OWN.get(source) or Path(source)
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
@@ -110,7 +119,7 @@ def load_items(source: str = BUILT_IN, limit: int = 0) -> Items:
     if len({item.key for item in items}) < len(items):
         raise RequestError("Two items of the file share a key; each needs its own.")
     interleaved = _interleaved(items)
-    return Items(BUILT_IN if source == BUILT_IN else path.name, tuple(interleaved[: limit or None]))
+    return Items(source if source in _OWN else path.name, tuple(interleaved[: limit or None]))
 
 
 def _interleaved(items: list[Item]) -> list[Item]:
@@ -138,8 +147,9 @@ def _item(number: int, line: str) -> Item:
     if "prompt" not in record:
         raise RequestError(f'{where} has no "prompt", the text to ask.')
     fields: dict[str, Any] = {"key": f"line-{number}", "kind": "text"} | record
-    fields["answers"] = tuple(record.get("answers", ()))
-    if not all(_is_text(answer) for answer in fields["answers"]):
+    for name in ("answers", "also"):
+        fields[name] = tuple(record.get(name, ()))
+    if not all(_is_text(answer) for answer in (*fields["answers"], *fields["also"])):
         raise RequestError(f'{where}: each of the "answers" must be text with a word or a number in it.')
     if fields["kind"] == ARITHMETIC and None in map(_last_number, fields["answers"]):
         raise RequestError(f'{where}: each of the "answers" must be a number, written as text.')

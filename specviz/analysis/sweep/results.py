@@ -33,6 +33,8 @@ class Sample:
         log_probability: sum over the tokens of ln p1(token), at temperature 1.
         greedy: number of tokens that are the verifier's most probable.
         stop_reason: as in a trace.
+        confidence, least_confidence: of a text that one model wrote alone: mean and minimum over the tokens of that model's largest
+            probability, at temperature 1; None for other texts.
     """
 
     setting: int
@@ -50,6 +52,8 @@ class Sample:
     log_probability: float
     greedy: int
     stop_reason: str
+    confidence: float | None = None
+    least_confidence: float | None = None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ All files are in one directory. Each is written completely or not at all, so tha
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import itertools
 import json
 import shutil
@@ -12,12 +14,14 @@ import threading
 import timeit
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 
+from specviz.analysis.sweep.items import SKILL_ITEMS
 from specviz.compat.transformers import quiet_transformers
 from specviz.errors import RequestError
 from specviz.files import write_whole
@@ -27,12 +31,14 @@ from specviz.models.placement import dtype_name
 from specviz.models.registry import AssetSource, find_pair
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import Progress, silent
-from specviz.tools.distill.evaluation import acceptance_rates
+from specviz.tools.distill.evaluation import QUESTIONS, acceptance_rates, skill_rates
 from specviz.tools.distill.prompts import held_out_prompts
 from specviz.tools.distill.settings import DistillationSettings, raise_if_stopped
+from specviz.tools.distill.skills.batches import SkillBatches
+from specviz.tools.distill.skills.examples import training_examples
 from specviz.tools.distill.student import make_student
 from specviz.tools.distill.texts import Texts, write_texts
-from specviz.tools.distill.training import Training, TrainingBatches
+from specviz.tools.distill.training import Batches, Training, TrainingBatches
 from specviz.tools.machine import describe_machine
 from specviz.tools.templates import Templates
 
@@ -80,7 +86,17 @@ class Distillation:
         # The student copies the verifier's weights before those are rounded.
         student = begun[0] if begun else make_student(teacher, settings.layers, kept)
         release_memory()  # reference cycles still hold the pair that wrote the texts, and training needs the memory
-        batches = TrainingBatches(settings, texts, teacher.to(_fast_dtype(teacher.device)), kept, vocabulary)
+        batches: Batches
+        if settings.skills:
+            questions = islice(training_examples(settings.seed), settings.skills)
+            student.set_attn_implementation(
+                "eager"
+            )  # short sequences: on a CPU its backward pass is far faster
+            former = copy.deepcopy(student).to(teacher.device, _fast_dtype(teacher.device))
+            batches = SkillBatches(settings, texts, questions, former, vocabulary, tokenizer)
+        else:
+            teacher = teacher.to(_fast_dtype(teacher.device))
+            batches = TrainingBatches(settings, texts, teacher, kept, vocabulary)
         student, figures = Training(settings, directory, student, batches).run(self._progress, self._stop)
         report = {
             "verifier": find_pair(settings.verifier).verifier_name,
@@ -90,6 +106,7 @@ class Distillation:
             "parameters": sum(p.numel() for p in student.parameters()),
             "tokens": texts.written,
             "tokens_given": given.written,
+            "questions": settings.skills,
             "passes": settings.passes,
             "device": describe_machine(str(teacher.device)),
             "start": _earlier_rates(settings.start),
@@ -115,6 +132,13 @@ class Distillation:
             "held_out": acceptance_rates(pair, self._stop),
             "held_out_prompts": len(held_out_prompts()),
         }
+        if settings.skills:
+            items = hashlib.sha256(SKILL_ITEMS.read_bytes()).hexdigest()
+            report |= {
+                "skills": skill_rates(pair, self._stop),
+                "skill_questions": QUESTIONS,
+                "items_sha256": items,
+            }
         write_whole(partial / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
         write_whole(partial / "README.md", Templates(_CARD.parent).render(_CARD.name, **report))
         shutil.rmtree(final, ignore_errors=True)

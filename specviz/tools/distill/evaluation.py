@@ -1,15 +1,18 @@
-"""The acceptance rate of a drafter on held-out prompts."""
+"""The acceptance rate of a drafter on held-out prompts, and its answers to held-out questions of its skills."""
 
 from __future__ import annotations
 
+import random
 import threading
 from typing import Any
 
+from specviz.analysis.sweep.items import Item, Items
 from specviz.engine.engine import Engine
 from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
 from specviz.tools.distill.prompts import held_out_prompts
 from specviz.tools.distill.settings import raise_if_stopped
+from specviz.tools.distill.skills.examples import SKILLS, draw_question
 
 _EVALUATIONS: dict[str, tuple[str, float, float]] = {
     "lossless, T = 1": ("speed", 0.0, 1.0),
@@ -18,6 +21,9 @@ _EVALUATIONS: dict[str, tuple[str, float, float]] = {
     "cascade_tokenV3, lenience 0.5, T = 1": ("cascade_tokenV3", 0.5, 1.0),
 }
 """Method, lenience and temperature at which a drafter's acceptance rate is measured."""
+QUESTIONS = 50
+"""Questions asked of each skill."""
+_ANSWER_TOKENS = 40
 
 
 def acceptance_rates(pair: ModelPair, stop: threading.Event) -> dict[str, float]:
@@ -36,4 +42,35 @@ def acceptance_rates(pair: ModelPair, stop: threading.Event) -> dict[str, float]
         raise_if_stopped(stop)
         rounds = [each for run in runs for each in run.rounds]
         rates[name] = round(sum(r.accepted for r in rounds) / sum(r.examined for r in rounds), 4)
+    return rates
+
+
+def skill_rates(pair: ModelPair, stop: threading.Event) -> dict[str, dict[str, float]]:
+    """Share of `QUESTIONS` held-out questions of each skill that the drafter and the verifier answer right alone, at temperature 0.
+
+    Raises:
+        StoppedError: `stop` was set.
+    """
+    draw = random.Random(0)
+    asked = [draw_question(draw, skill, "test") for skill in SKILLS for _ in range(QUESTIONS)]
+    items = Items("", tuple(Item(str(n), one.skill, one.prompt, one.right) for n, one in enumerate(asked)))
+    rates: dict[str, dict[str, float]] = {skill: {} for skill in SKILLS}
+    for model in ("drafter", "verifier"):
+        requests = [
+            Request(
+                item.prompt,
+                method=f"{model}_only",
+                temperature=0.0,
+                max_new_tokens=_ANSWER_TOKENS,
+                repetition_penalty=1.0,
+            )
+            for item in items.items
+        ]
+        runs = Engine(pair).generate(requests, stop=stop)
+        raise_if_stopped(stop)
+        for skill in SKILLS:
+            scores = [
+                items.score(n, run.text) or 0.0 for n, run in enumerate(runs) if items.items[n].kind == skill
+            ]
+            rates[skill][model] = round(sum(scores) / len(scores), 4)
     return rates

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from specviz.compat.transformers import cache_argument
 from specviz.errors import RequestError
 from specviz.models.checkpoint import BLOCK
 from specviz.models.layer_skip import skip_layers
@@ -37,6 +38,20 @@ def make_student(verifier: Any, layers: tuple[int, ...], kept: Tensor) -> Any:
         student.config.vocab_size = len(kept)
         student.tie_weights()
     return student.requires_grad_(True)
+
+
+def hidden_states(model: Any, ids: Tensor, shared: int) -> Tensor:
+    """The last hidden states [B, T − shared, D] of a model after the first `shared` tokens of `ids` [B, T], the same in all rows.
+
+    Those are read once, and without gradients.
+    """
+    if not shared:
+        return model.base_model(input_ids=ids).last_hidden_state
+    name = cache_argument(type(model))
+    with torch.no_grad():
+        cache = getattr(model.base_model(input_ids=ids[:1, :shared], use_cache=True), name)
+    cache.batch_repeat_interleave(len(ids))
+    return model.base_model(input_ids=ids[:, shared:], **{name: cache}).last_hidden_state
 
 
 def logits(model: Any, hidden: Tensor, rows: Tensor | None = None) -> Tensor:

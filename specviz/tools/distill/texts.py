@@ -28,7 +28,7 @@ _TEMPERATURES = (1.0, 1.0, 0.7, 0.0)
 """Temperatures of the answers, used in turn."""
 _USER_TOKENS = 48
 """Maximum length of a user turn in tokens. Longer turns are discarded."""
-_MARK = "\u2603"
+MARK = "\u2603"
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class Texts:
 
 def _user_header(tokenizer: Any) -> list[int]:
     """Ids of the chat template up to the content of a user turn."""
-    text = tokenizer.apply_chat_template([{"role": "user", "content": _MARK}], tokenize=False)
-    return list(tokenizer(text.partition(_MARK)[0], add_special_tokens=False)["input_ids"])
+    text = tokenizer.apply_chat_template([{"role": "user", "content": MARK}], tokenize=False)
+    return list(tokenizer(text.partition(MARK)[0], add_special_tokens=False)["input_ids"])
 
 
 def write_texts(

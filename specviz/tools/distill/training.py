@@ -7,11 +7,11 @@ import random
 import statistics
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import nullcontext
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,15 +21,46 @@ from specviz.models.checkpoint import BLOCK
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import Progress
 from specviz.tools.distill.settings import DistillationSettings, raise_if_stopped
-from specviz.tools.distill.student import logits, loss_gradient, round_to_four_bits
+from specviz.tools.distill.student import hidden_states, logits, loss_gradient, round_to_four_bits
 from specviz.tools.distill.texts import Texts
 
+T = TypeVar("T")
 _CHECKPOINT_SECONDS = 120.0
 _TEMPERATURES = (1.0, 0.7, 1.0, 0.5)
 """Temperatures of the steps, used in turn."""
 _WARM_UP_STEPS = 50
+_ROUNDED_FROM = 0.6
+"""Share of a training on skills after which it is done with rounded weights."""
 _REPORTED_STEPS = 50
 """Number of steps over which reported agreements are averaged."""
+
+
+class Batch(NamedTuple):
+    """One batch.
+
+    Attributes:
+        ids: the student's input ids [B, T].
+        shared: number of first tokens that are the same in all rows.
+        mask: bool [B, T − shared], the n trained positions.
+        p: the distributions to learn there, [n, N].
+        certain: bool [n], where p is one token: those are learned by cross-entropy at temperature 1. None if nowhere.
+    """
+
+    ids: Tensor
+    shared: int
+    mask: Tensor
+    p: Tensor
+    certain: Tensor | None = None
+
+
+class Batches(Sized, Protocol):
+    """What a student is trained on."""
+
+    device: torch.device
+    dtype: torch.dtype
+
+    def take(self, number: int, temperature: float = 1.0) -> Batch:
+        """The batch with this number, its distributions at a temperature."""
 
 
 class TrainingBatches:
@@ -45,12 +76,15 @@ class TrainingBatches:
         teacher: Any,
         kept: Tensor,
         vocabulary: SmallVocabulary | None,
+        every: int = 1,
     ) -> None:
+        """Train on one in `every` positions."""
         self.device, self.dtype = teacher.device, teacher.dtype
         self._teacher, self._kept = teacher, kept.to(teacher.device)
         self._reads = None if vocabulary is None else vocabulary.reads.to(teacher.device)
-        self._start = _shared_length(texts.sequences)
-        self._batches = list(_batches(texts.sequences, settings.batch_tokens))
+        self._every = every
+        self._start = shared_length(texts.sequences)
+        self._batches = list(batches_of(texts.sequences, settings.batch_tokens, len))
         self._hidden: dict[int, Tensor] = {}
         self._free_bytes = settings.remember_gigabytes * 1e9
 
@@ -58,34 +92,38 @@ class TrainingBatches:
         """The number of batches."""
         return len(self._batches)
 
-    def take(self, number: int, temperature: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
-        """The student's input ids [B, T], a mask bool [B, T] of the n trained positions, and the verifier's p [n, N] there.
+    def take(self, number: int, temperature: float = 1.0) -> Batch:
+        """The batch with this number and the verifier's distributions.
 
         The student is trained on all tokens after the opening that the sequences share, including user turns.
         """
         sequences, device = self._batches[number], self.device
         longest = max(map(len, sequences))
         ids = torch.tensor([s + [0] * (longest - len(s)) for s in sequences], device=device)
-        positions = torch.arange(longest, device=device)
+        positions = torch.arange(self._start, longest, device=device)
         ends = torch.tensor([len(s) for s in sequences], device=device)[:, None]
-        mask = (positions >= self._start) & (positions < ends - 1)  # a position predicts the token after it
+        mask = positions < ends - 1  # a position predicts the token after it
+        mask &= positions % self._every == number % self._every
         with torch.no_grad():
             hidden = self._hidden.get(number)
             if hidden is None:
-                hidden = self._teacher.base_model(input_ids=ids).last_hidden_state[mask]
+                hidden = hidden_states(self._teacher, ids, self._start)[mask]
                 if hidden.nbytes <= self._free_bytes:
                     self._hidden[number] = hidden.cpu()
                     self._free_bytes -= hidden.nbytes
-            scores = logits(self._teacher, hidden.to(device), self._kept)
-            p = (scores / temperature).softmax(-1)
-        return ids if self._reads is None else self._reads[ids], mask, p
+            p = (self.scores(hidden.to(device)) / temperature).softmax(-1)
+        return Batch(ids if self._reads is None else self._reads[ids], self._start, mask, p)
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """The teacher's logits [n, N] from its last hidden states [n, D]."""
+        return logits(self._teacher, hidden, self._kept)
 
 
 class Training:
     """Trains `student` and keeps a checkpoint in `directory`."""
 
     def __init__(
-        self, settings: DistillationSettings, directory: Path, student: Any, batches: TrainingBatches
+        self, settings: DistillationSettings, directory: Path, student: Any, batches: Batches
     ) -> None:
         self._settings, self._batches = settings, batches
         self._student = student.to(batches.device).train()
@@ -93,7 +131,7 @@ class Training:
         matrices = [p for p in student.parameters() if p.dim() > 1]
         vectors = [p for p in student.parameters() if p.dim() <= 1]
         groups = [{"params": matrices, "weight_decay": 0.01}, {"params": vectors, "weight_decay": 0.0}]
-        self._optimizer = torch.optim.AdamW(groups, settings.learning_rate, betas=(0.9, 0.95))
+        self._optimizer = torch.optim.AdamW(groups, settings.learning_rate, betas=(0.9, 0.95), fused=True)
         self._rounds = [p for p in matrices if p.shape[-1] % BLOCK == 0] if settings.four_bits else []
         self._stored = {"student": student, "average": self._average, "optimizer": self._optimizer}
         self._path = directory / "checkpoint.pt"
@@ -134,18 +172,23 @@ class Training:
             warm_up = min(1.0, (step + 1) / _WARM_UP_STEPS)
             group["lr"] = self._settings.learning_rate * warm_up * (1 - 0.95 * done)
         temperature = _TEMPERATURES[step % len(_TEMPERATURES)]
-        ids, mask, p = self._batches.take(batch, temperature)
+        ids, shared, mask, p, certain = self._batches.take(batch, temperature)
         is_mixed = self._batches.dtype == torch.bfloat16
-        exact = [weight.detach().clone() for weight in self._rounds]
-        _write(self._rounds, map(round_to_four_bits, exact))
+        # Skills are learned in whole precision first, which takes fewer steps.
+        rounds = [] if self._settings.skills and done < _ROUNDED_FROM else self._rounds
+        exact = [weight.detach().clone() for weight in rounds]
+        _write(rounds, map(round_to_four_bits, exact))
         with torch.autocast(self._batches.device.type, torch.bfloat16) if is_mixed else nullcontext():
-            hidden = self._student.base_model(input_ids=ids).last_hidden_state[mask]
+            hidden = hidden_states(self._student, ids, shared)[mask]
             scores = logits(self._student, hidden)
         # KL at first, while q is far from p; then more and more total variation, which determines the acceptance rate.
         sharpness = min(0.9, max(1.2 * done, 0.8 if self._settings.start else 0.0))
-        gradient, acceptance = loss_gradient(scores.detach() / temperature, p, sharpness)
+        if self._settings.skills:  # q is p at first, and stays close
+            sharpness = 0.0
+        heat = temperature if certain is None else torch.where(certain, 1.0, temperature)[:, None]
+        gradient, acceptance = loss_gradient(scores.detach() / heat, p, sharpness)
         scores.backward(gradient)  # not divided by the temperature: all temperatures weigh the same
-        _write(self._rounds, exact)  # the gradients of the rounded weights are applied to the exact weights
+        _write(rounds, exact)  # the gradients of the rounded weights are applied to the exact weights
         torch.nn.utils.clip_grad_norm_(self._student.parameters(), 1.0)
         self._optimizer.step()
         self._optimizer.zero_grad()
@@ -168,18 +211,18 @@ class Training:
         os.replace(partial, self._path)
 
 
-def _batches(sequences: list[list[int]], batch_tokens: int) -> Iterator[list[list[int]]]:
+def batches_of(sequences: Sequence[T], batch_tokens: int, size: Callable[[T], int]) -> Iterator[list[T]]:
     """Batches of at most `batch_tokens` tokens. Sequences of a batch have similar lengths, so that there is little padding."""
-    batch: list[list[int]] = []
-    for sequence in sorted(sequences, key=len):
-        if batch and (len(batch) + 1) * len(sequence) > batch_tokens:
+    batch: list[T] = []
+    for sequence in sorted(sequences, key=size):
+        if batch and (len(batch) + 1) * size(sequence) > batch_tokens:
             yield batch
             batch = []
         batch.append(sequence)
     yield batch
 
 
-def _shared_length(sequences: list[list[int]]) -> int:
+def shared_length(sequences: list[list[int]]) -> int:
     """Length of the opening that all sequences share: the chat template up to the user turn."""
     return sum(1 for _ in takewhile(lambda tokens: len(set(tokens)) == 1, zip(*sequences, strict=False)))
 

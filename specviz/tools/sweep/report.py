@@ -11,6 +11,7 @@ from typing import Any
 from specviz.analysis.sweep.claim import FEWER, KEPT, best_settings, claim, named, share
 from specviz.analysis.sweep.estimates import REPLICATES
 from specviz.analysis.sweep.folder import Recorded
+from specviz.analysis.sweep.gains import Gain, described, find_gains, findings
 from specviz.analysis.sweep.grid import SweepGrid
 from specviz.analysis.sweep.results import Point, Results
 from specviz.core.methods import METHODS
@@ -35,12 +36,20 @@ def markdown(
         pictures: of each temperature, with a path relative to the report.
     """
     results = sweep.results
+    settings = results.plan.settings
+    samples = [one for index in range(len(settings)) for one in sweep.samples(index)]
+    kinds = Counter(item.kind for item in sweep.items)
+    gains = {t: find_gains(settings, sweep.items, samples, t) for t in results.temperatures}
     return _TEMPLATES.render(
         "results.md.j2",
         results=results,
-        kinds=Counter(item.kind for item in sweep.items).items(),
+        kinds=kinds.items(),
         source=source_of(results.plan),
-        temperatures=[_temperature(results, t) | {"picture": pictures.get(t)} for t in results.temperatures],
+        temperatures=[
+            _temperature(results, t)
+            | {"picture": pictures.get(t), "gains": gains[t] if len(kinds) > 1 else None}
+            for t in results.temperatures
+        ],
         machine=sweep.machine,
         command=command,
         versions=versions,
@@ -104,6 +113,16 @@ def _settings(points: Sequence[Point]) -> str:
     return "; ".join(words)
 
 
+def _gain(gain: Gain) -> list[str]:
+    """A row of the table of gains."""
+    cells = [
+        described(gain) if gain.lenience is not None or not gain.method else f"{described(gain)} (α chosen)"
+    ]
+    cells += [share(found) for found in gain.accuracy.values()]
+    cells.append(share(gain.above_models) if gain.method not in _BASELINES else NONE)
+    return cells + [NONE if one is None else f"{one:.2f}" for one in (gain.accepted, gain.verifier_calls)]
+
+
 _TEMPLATES = Templates(
     Path(__file__).parent / "templates",
     {
@@ -112,5 +131,7 @@ _TEMPLATES = Templates(
         "share": _share,
         "lenience": _lenience,
         "settings": _settings,
+        "gain": _gain,
+        "findings": findings,
     },
 )

@@ -19,6 +19,21 @@ def score(kind: str, answers: tuple[str, ...], text: str) -> float | None:
 
 
 @pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("47 + 38 = 85\nThe capital of Italy is Rome.", True),
+        ("Rome. The sum is 85.", True),
+        ("47 + 38 = 125\nThe capital of Italy is Rome.", False),
+        ("The sum is 85.", False),
+        ("850, Rome", False),
+    ],
+)
+def test_an_answer_to_two_questions_is_right_only_if_both_parts_are(text: str, right: bool) -> None:
+    items = Items("one", (Item("key", "mixed", "?", ("85",), also=("Rome", "Roma")),))
+    assert items.score(0, text) == float(right)
+
+
+@pytest.mark.parametrize(
     ("answer", "text", "right"),
     [
         ("7", "The answer is 7.", True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import re
@@ -23,14 +24,23 @@ from specviz.models.loading import load_verifier
 from specviz.models.pair import pair_from_models
 from specviz.models.registry import PAIRS, HubSource, PairSpec
 from specviz.models.small_vocabulary import SmallVocabulary
+from specviz.progress import silent
 from specviz.schema.settings import Request
 from specviz.tools.distill import distillation, evaluation, prompts
 from specviz.tools.distill.distillation import Distillation
 from specviz.tools.distill.prompts import held_out_prompts, made_prompts
 from specviz.tools.distill.settings import DistillationSettings
-from specviz.tools.distill.student import loss_gradient, make_student, round_to_four_bits
+from specviz.tools.distill.skills.batches import SkillBatches
+from specviz.tools.distill.skills.examples import training_examples
+from specviz.tools.distill.student import (
+    hidden_states,
+    logits,
+    loss_gradient,
+    make_student,
+    round_to_four_bits,
+)
 from specviz.tools.distill.texts import Texts
-from specviz.tools.distill.training import TrainingBatches
+from specviz.tools.distill.training import Training, TrainingBatches
 from tests.support.tiny import tiny_model, tiny_tokenizer
 
 SETTINGS = DistillationSettings(
@@ -119,6 +129,36 @@ def test_a_drafter_is_trained_resumed_and_continued(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_a_drafter_is_taught_answers_and_elsewhere_by_its_former_self(
+    verifier: tuple[Any, Any], tmp_path: Path
+) -> None:
+    """Taught tokens get likely; the distributions at all other positions are those from before the training."""
+    teacher, tokenizer = verifier
+    student = make_student(teacher, (0,), torch.arange(len(tokenizer)))
+    former = copy.deepcopy(student)
+    texts = Texts([list(range(1, 30)), list(range(3, 50))], [5, 5])
+    settings = replace(SETTINGS, start="given", skills=120, passes=6)
+    batches = SkillBatches(settings, texts, islice(training_examples(0), 120), former, None, tokenizer)
+    before, kept = _likelihood(student, batches)
+    assert kept == pytest.approx(1.0, abs=1e-3)  # the sum of min(q, p) at positions that are not taught
+    trained, _ = Training(settings, tmp_path, student, batches).run(silent, threading.Event())
+    assert _likelihood(trained, batches)[0] > 10 * before
+
+
+def _likelihood(student: Any, batches: SkillBatches) -> tuple[float, float]:
+    """Mean agreement, Σ min(q, p), at the taught positions of all batches, and at the others."""
+    taught, others = [], []
+    for number in range(len(batches)):
+        ids, shared, mask, p, certain = batches.take(number)
+        with torch.no_grad():
+            q = logits(student, hidden_states(student, ids, shared)[mask]).softmax(-1)
+        agreement = torch.minimum(q, p).sum(-1)
+        where = torch.zeros(len(p), dtype=torch.bool) if certain is None else certain
+        taught.append(agreement[where])
+        others.append(agreement[~where])
+    return float(torch.cat(taught).mean()), float(torch.cat(others).mean())
+
+
 @pytest.mark.parametrize(
     ("named", "sentence"),
     [
@@ -141,6 +181,14 @@ def test_unusable_inputs_are_refused_before_anything_is_written(
     with pytest.raises(RequestError, match=sentence):
         Distillation(replace(SETTINGS, **named), tmp_path / "out").run()
     assert not (tmp_path / "out").exists()
+
+
+def test_a_shared_opening_is_read_once(verifier: tuple[Any, Any]) -> None:
+    """Hidden states after it are those of whole passes."""
+    ids = torch.randint(0, 200, (5, 12))
+    ids[:, :4] = ids[0, :4]
+    whole = verifier[0].base_model(input_ids=ids).last_hidden_state
+    torch.testing.assert_close(hidden_states(verifier[0], ids, 4), whole[:, 4:])
 
 
 def test_made_prompts_are_distinct_and_away_from_held_out_ones() -> None:
@@ -223,11 +271,12 @@ def test_batches_mask_the_shared_opening_and_the_padding(verifier: Any) -> None:
     texts = Texts([[5, 6, 7, 8, 9], [5, 6, 9, 4]], [4, 3])
     batches = TrainingBatches(SETTINGS, texts, verifier[0], torch.arange(len(verifier[1])), None)
     assert len(batches) == 1
-    (ids, mask, p), again = batches.take(0), batches.take(0)
-    assert ids.tolist() == [[5, 6, 9, 4, 0], [5, 6, 7, 8, 9]]
-    assert mask.tolist() == [[False, False, True, False, False], [False, False, True, True, False]]
-    assert p.shape == (3, len(verifier[1]))
-    assert torch.equal(p, again[2])
+    batch, again = batches.take(0), batches.take(0)
+    assert batch.ids.tolist() == [[5, 6, 9, 4, 0], [5, 6, 7, 8, 9]]
+    assert batch.shared == 2
+    assert batch.mask.tolist() == [[True, False, False], [True, True, False]]
+    assert batch.p.shape == (3, len(verifier[1]))
+    assert torch.equal(batch.p, again.p)
 
 
 def test_four_bits_are_those_of_gguf() -> None:

@@ -1,0 +1,1 @@
+"""Questions with known answers, from which a drafter learns what its verifier is bad at."""

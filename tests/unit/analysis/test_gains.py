@@ -1,0 +1,81 @@
+"""Gains over both models: who answers what, what is chosen on which half, and the choice of one model per question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specviz.analysis.sweep.gains import ALL, Gain, find_gains, findings
+from specviz.analysis.sweep.grid import Setting
+from specviz.analysis.sweep.items import Item
+from specviz.analysis.sweep.results import Sample
+
+SETTINGS = [
+    Setting(0.0, "drafter_only", 0.0),
+    Setting(0.0, "verifier_only", 0.0),
+    *(Setting(0.0, "cascade_tokenV1", lenience) for lenience in (-1.0, 0.1, 1.0)),
+]
+ITEMS = [Item(f"{kind}-{n}", kind, "?", ("yes",)) for n in range(40) for kind in ("skill", "fact", "mixed")]
+
+
+def _samples() -> list[Sample]:
+    """The drafter knows skills and is sure there; the verifier knows facts; a lenience of 0.1 answers all."""
+    right = [
+        {"skill": 1, "fact": 0, "mixed": 0},
+        {"skill": 0, "fact": 1, "mixed": 0},
+        {"skill": 0, "fact": 1, "mixed": 0},
+        {"skill": 1, "fact": 1, "mixed": 1},
+        {"skill": 1, "fact": 0, "mixed": 0},
+    ]
+    samples = []
+    for setting, knows in enumerate(right):
+        for number, item in enumerate(ITEMS):
+            sure = 0.9 if (item.kind == "skill") == (setting == 0) else 0.4
+            more: dict[str, Any] = {"confidence": sure, "least_confidence": sure} if setting < 2 else {}
+            counts = (10, 10, 8, 10, 3) if setting > 1 else (10, 0, 0, 0, 10)
+            samples.append(
+                Sample(setting, number, 0, 0, "", *counts, float(knows[item.kind]), 0, 0, 0, "eos", **more)
+            )
+    return samples
+
+
+def _only(gains: tuple[Gain, ...], method: str) -> Gain:
+    (found,) = (one for one in gains if one.method == method)
+    return found
+
+
+def test_a_cascade_is_judged_beside_both_models_and_the_choice_of_one_per_question() -> None:
+    """The choice knows skills and facts by confidence, but not both in one answer: there the cascade is ahead."""
+    gains = find_gains(SETTINGS, ITEMS, _samples(), 0.0)
+    assert gains is not None
+    accuracy = {kind: found.value for kind, found in gains.choice.accuracy.items()}
+    assert accuracy == {"skill": 1, "fact": 1, "mixed": 0, ALL: pytest.approx(2 / 3, abs=1e-5)}
+    for group in (gains.named, gains.chosen):
+        cascade = _only(group, "cascade_tokenV1")
+        assert cascade.above_models.value == pytest.approx(2 / 3, abs=1e-5)
+        assert cascade.is_sure
+        assert cascade.above_choice["mixed"].value == 1
+        assert cascade.above_choice["skill"].value == 0
+    named = _only(gains.named, "cascade_tokenV1")
+    assert (named.lenience, named.accepted, named.verifier_calls) == (0.1, 0.8, 0.3)
+    assert any("surely more than sequence-level choice" in sentence for sentence in findings(gains))
+
+
+def test_a_lenience_is_never_judged_on_the_questions_it_was_chosen_on() -> None:
+    """A setting that is right on one half only is chosen there, and judged on the other, where it is wrong."""
+    samples = [
+        one
+        if one.setting < 2
+        else Sample(**vars(one) | {"score": float((one.setting == 3) == (one.item // 3 % 2 == 0))})
+        for one in _samples()
+        if one.setting < 4
+    ]
+    gains = find_gains(SETTINGS[:4], ITEMS, samples, 0.0)
+    assert gains is not None
+    assert _only(gains.chosen, "cascade_tokenV1").accuracy[ALL].value == 0
+
+
+def test_without_confidences_there_are_no_gains() -> None:
+    samples = [Sample(**vars(one) | {"confidence": None, "least_confidence": None}) for one in _samples()]
+    assert find_gains(SETTINGS, ITEMS, samples, 0.0) is None

@@ -20,7 +20,7 @@ from gradio_client import Client
 from playwright.sync_api import Browser, Page, expect
 
 from specviz.models.registry import PAIRS
-from tests.browser.driving import choose, open_settings, run, set_number
+from tests.browser.driving import choose, close_settings, open_settings, run, set_number
 from tests.support.stand_in_hub import StandInHub
 from tests.support.stand_in_hub.every_pair import BY_SHELL, FUSED, GREEDY, HUB_PAIRS, PROMPT, SAMPLED, TOKENS
 from tests.support.stand_in_hub.served import ROOT, SECONDS, environment, served
@@ -75,14 +75,15 @@ def session(address: str, browser: Browser) -> Iterator[Page]:
     }
     page.goto(f"{address}?{urlencode(query)}")
     expect(page.locator("#run")).to_be_enabled(timeout=SECONDS * 1000)
-    open_settings(page)
     yield page
     context.close()
 
 
 def write_on_page(page: Page, temperature: float) -> str:
     """Run, and read the text."""
+    open_settings(page)
     set_number(page, "temperature", temperature)
+    close_settings(page)
     run(page, minutes=SECONDS / 60)
     expect(page.get_by_test_id("failure")).to_be_hidden()
     return "".join(page.locator("#view").get_by_test_id("token").all_text_contents())

@@ -86,8 +86,9 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     with gr.Row(elem_classes="specviz-ask"):
         prompt = prompt_box()
         recorded = [(f"Recorded: {run.title}", run.key) for run in recordings.runs]
+        choices = [("Examples …", ""), *EXAMPLES.items(), *recorded]
         examples = gr.Dropdown(
-            [("Examples …", ""), *EXAMPLES.items(), *recorded],
+            choices,
             value="",
             label="Examples",
             show_label=False,
@@ -148,8 +149,12 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     _wire_forks(page, service, view)
     view.fill(_filled, None, [method, lenience], **QUIET)
 
-    def choose(request: gr.Request, key: str) -> list[Any]:
+    def choose(request: gr.Request, event: gr.SelectData) -> list[Any]:
         """Fill the prompt with an example, or show a recorded run and fill the form with its settings."""
+        index = event.index if isinstance(event.index, int) else 0
+        _, key = choices[index] if 0 <= index < len(choices) else choices[0]
+        if not key:
+            return [gr.skip()] * (2 + len(settings))
         if key in EXAMPLES.values():
             return [gr.skip(), "", *fill(settings, {"prompt": key})]
         drop(request)
@@ -164,9 +169,9 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         drop(request)
         return [uploaded_value(run), "", *fill(settings, form_of(run, service.limits))]
 
-    # Not `change`, since a new run resets the choice and must load no recorded run.
+    # Not `input`, which a dropdown also fires when it is left.
     outputs = [view, examples, *settings.values()]
-    shown = examples.input(choose, examples, outputs, **QUIET)
+    shown = examples.select(choose, None, outputs, **QUIET)
     js = address_script("keepAddress", "generate", {"run": examples})
     shown.then(None, examples, None, js=js, **QUIET)
     upload.upload(opened, upload, outputs, **QUIET)

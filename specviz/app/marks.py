@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from specviz.app.tokens import colours
 from specviz.core.methods import METHODS
 
 SYMBOLS: dict[str, tuple[str, str]] = {
@@ -39,11 +38,6 @@ def method_symbol(name: str) -> tuple[str, str]:
 def method_token(name: str) -> str:
     """The name of a method's colour."""
     return f"method-{name}" if name in SYMBOLS else f"method-other-{_turn(name) % _SHADES}"
-
-
-def method_colour(name: str, theme: str = "light") -> str:
-    """A method's colour in a theme, "light" or "dark"."""
-    return colours(theme)[method_token(name)]
 
 
 def _turn(name: str) -> int:

@@ -23,6 +23,8 @@ FEWEST_ITEMS = 30
 CURVES = 4
 """Most curves that are shown first."""
 LOSSLESS = "speed"
+MODELS = ("verifier_only", "drafter_only")
+"""The methods that are one model alone."""
 _CHANCE = 1 / 40
 """How often a 95 % interval lies above 0 by chance."""
 
@@ -57,7 +59,7 @@ def claim(results: Results, temperature: float) -> Claim:
     curves = tuple(dict.fromkeys(name for name in order if name in here))[:CURVES]
     if refusal := _refusal(results, temperature):
         return Claim(refusal, "", curves, lossless or next(iter(points), None))
-    alone = [results.point(temperature, name) for name in ("verifier_only", "drafter_only")]
+    alone = [results.point(temperature, name) for name in MODELS]
     verifier, drafter = (of_hundred(_accuracy(point)) for point in alone if point)
     if winner:
         headline = (
@@ -112,7 +114,7 @@ def _methods(results: Results, temperature: float) -> list[str]:
 
 def _refusal(results: Results, temperature: float) -> str:
     """Why there is no finding; "" if there is one."""
-    alone = [results.point(temperature, name) for name in ("verifier_only", "drafter_only")]
+    alone = [results.point(temperature, name) for name in MODELS]
     right = [point.figures["accuracy"] for point in alone if point and "accuracy" in point.figures]
     if not results.complete:
         return "Nothing is claimed yet: the sweep is not finished."

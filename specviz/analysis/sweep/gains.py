@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from specviz.analysis.sweep.claim import share
+from specviz.analysis.sweep.claim import MODELS, share
 from specviz.analysis.sweep.estimates import Floats, estimate, resamples, sums
 from specviz.analysis.sweep.grid import Setting
 from specviz.analysis.sweep.items import Item
@@ -25,7 +25,6 @@ from specviz.wording import joined
 
 ALL = "all"
 """All kinds of questions together."""
-MODELS = ("verifier_only", "drafter_only")
 NAMED: Mapping[str, float] = {
     "speed": 0.0,
     "cascade_chow": 0.5,

@@ -52,6 +52,7 @@ class CompareView(ScriptedHTML):
             first=list(first),
             pairs={key: spec.title for key, spec in (PAIRS | offered_pairs()).items()},
             sweep=sweep_scales(),
+            counts=list(PANES),
             group=group,
             around={"pair": default_pair(), "offered": [default_pair()]},
             **kwargs,

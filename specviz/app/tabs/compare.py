@@ -36,7 +36,7 @@ from specviz.app.controls import (
 )
 from specviz.app.link import Link, Pane
 from specviz.app.running import QUIET, in_view, page_script, wire_run
-from specviz.app.tabs.generate import fill
+from specviz.app.tabs.generate import INSPECT, fill
 from specviz.app.tabs.panes import recorded_lines, recorded_settings
 from specviz.core.methods import OWN_RULE
 from specviz.errors import SpecvizError
@@ -49,8 +49,6 @@ from specviz.serving.service import Service
 PREFIX = "compare-"
 TOKENS = 64
 """Initial limit on new tokens; lower than for one run, because four panes take longer."""
-INSPECT = 10
-"""Number of top tokens of each model to record with each token at temperature 0, where the verdicts show both favourites."""
 _WITHOUT_RECORDINGS = (Pane("speed", 0.0), Pane("cascade_tokenV3", 0.5), Pane("verifier_only", 0.0))
 
 
@@ -158,7 +156,7 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
         for each in dict.fromkeys(pairs):
             service.check_pair(each)
         check_rule(asked, [pane["method"] for pane in panes])
-        inspect = INSPECT if asked["temperature"] == 0 else 0
+        inspect = INSPECT if asked["temperature"] == 0 else 0  # where the verdicts show both favourites
         requests = [Request(inspect=inspect, **request_settings(asked | pane)) for pane in panes]
         return service.compare_lines(pairs, requests, stop, progress, visitor=visitor)
 

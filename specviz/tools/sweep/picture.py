@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from html import escape
 
-from specviz.analysis.sweep.claim import claim, percent
+from specviz.analysis.sweep.claim import MODELS, claim, percent
 from specviz.analysis.sweep.results import FIGURES, Point, Results
 from specviz.core.methods import METHODS
 
@@ -26,7 +26,7 @@ def picture(results: Results, temperature: float) -> str:
         for name in claim(results, temperature).curves
         if (own := [point for point in points if point.setting.method == name])
     ]
-    alone = [point for point in points if point.setting.method in ("verifier_only", "drafter_only")]
+    alone = [point for point in points if point.setting.method in MODELS]
     drawn = [point for _, own in curves for point in own]
     across = _Axis([_value(point, X) for point in drawn], _LEFT, _RIGHT)
     ends = [end for point in drawn for end in (point.figures[Y].low, point.figures[Y].high)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from specviz.analysis.sweep.claim import FEWER, KEPT, best_settings, claim, named, share
+from specviz.analysis.sweep.claim import FEWER, KEPT, MODELS, best_settings, claim, named, share
 from specviz.analysis.sweep.estimates import REPLICATES
 from specviz.analysis.sweep.folder import Recorded
 from specviz.analysis.sweep.gains import Gain, described, find_gains, findings
@@ -16,8 +16,6 @@ from specviz.analysis.sweep.grid import SweepGrid
 from specviz.analysis.sweep.results import Point, Results
 from specviz.core.methods import METHODS
 from specviz.tools.templates import NONE, Templates
-
-_BASELINES = ("verifier_only", "drafter_only")
 
 
 def markdown(
@@ -68,8 +66,8 @@ def _temperature(results: Results, temperature: float) -> dict[str, Any]:
     """What the report says of a temperature."""
     points = results.at(temperature)
     lossless = results.point(temperature, "speed")
-    alone = [results.point(temperature, name) for name in _BASELINES]
-    both = [point for point in points if point.setting.method not in _BASELINES]
+    alone = [results.point(temperature, name) for name in MODELS]
+    both = [point for point in points if point.setting.method not in MODELS]
     saving = [
         point
         for point in best_settings(results, temperature).values()
@@ -119,7 +117,7 @@ def _gain(gain: Gain) -> list[str]:
         described(gain) if gain.lenience is not None or not gain.method else f"{described(gain)} (α chosen)"
     ]
     cells += [share(found) for found in gain.accuracy.values()]
-    cells.append(share(gain.above_models) if gain.method not in _BASELINES else NONE)
+    cells.append(share(gain.above_models) if gain.method not in MODELS else NONE)
     return cells + [NONE if one is None else f"{one:.2f}" for one in (gain.accepted, gain.verifier_calls)]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from specviz.app.components.scripted_html import STATIC
 from specviz.app.look import FONTS, ICON, font_faces, head
-from specviz.app.marks import method_colour, method_symbol
+from specviz.app.marks import method_symbol, method_token
 from specviz.app.tokens import colours
 from specviz.core.methods import METHODS
 
@@ -80,6 +80,6 @@ def test_no_method_has_a_colour_that_means_something_else() -> None:
     for each in ("light", "dark"):
         found = colours(each)
         meanings = {found[name] for name in (*MEANINGS, "error")}
-        assert meanings.isdisjoint(method_colour(name, each) for name in METHODS)
+        assert meanings.isdisjoint(found[method_token(name)] for name in METHODS)
     for side in zip(*map(method_symbol, METHODS), strict=True):
         assert len(set(side)) == len(METHODS)

@@ -4,11 +4,12 @@
  * Draws the lines of `specviz/serving/comparison.py` and computes no figure. All text in them is untrusted, so nodes
  * are only ever built from text, never from markup. A recorded comparison replays: each step is one call of the verifier in every pane.
  *
- * createCompareView(root, {methods, first, pairs, sweep, around}) -> {update(value), refresh()}
+ * createCompareView(root, {methods, first, pairs, sweep, counts, around, onEnd}) -> {update(value), refresh()}
  *   root      the element holding compare_view.html
  *   methods, first   as for createHead
  *   pairs     titles of pairs, by key
  *   sweep     the measured scales of lenience, see lenience_track/scale.js
+ *   counts    the numbers of panes that there may be
  *   around    () -> what all panes share: the settings of the form, and as "offered" the keys of the pairs that can be had
  *   onEnd     called with all lines of a live comparison, once it has its table
  *   update    takes all lines so far: what they add to the last ones is drawn. Others start anew, with their line "compare": until
@@ -19,8 +20,9 @@
 import { scaleOf } from "../lenience_track/scale.js";
 import { attributes, el, finite, list, nameOf, string, waitingWords } from "../shared/dom.js";
 import { methodMark } from "../shared/method_mark.js";
-import { recall, remember } from "../shared/storage.js";
+import { createShelf } from "../shared/shelf.js";
 import { followTheme } from "../shared/theme.js";
+import { SHARED_SETTINGS, differs } from "../trace_view/form.js";
 import { createReader } from "../trace_view/reader.js";
 import { createText } from "../trace_view/text.js";
 import { chosen } from "./chosen.js";
@@ -28,8 +30,6 @@ import { drawCalls, tableNodes } from "./figures.js";
 import { createHead, paneName } from "./pane_head.js";
 import { alike, verdictNodes } from "./verdicts.js";
 
-const LEAST = 2;
-const MOST = 4;
 const STEP = 110; // ms of a call of the verifier in a replay
 const NOT_RUN = "Not run yet: press Run.";
 const SHARED = "All panes share the prompt, the seed and the coins: where their texts part, a rule parted them.";
@@ -48,19 +48,13 @@ function madeWith(runs) {
   return [[drafters + " → " + string(run.verifier), ...set, ...most].join(" · ")];
 }
 
-/** Whether the form asks for another run than this in what all panes share. What it has not told is as it was. */
-function differs(run, form) {
-  const penalty = string(form.repetition_penalty).trim();
-  return ["prompt", "temperature", "top_k", "top_p", "min_p", "seed", "max_new_tokens"].some((name) => name in form && form[name] !== run[name])
-    || (penalty !== "" && Number(penalty) !== finite(run.repetition_penalty, 1));
-}
-
 /** A token as a word of a sentence: white space is shown only where there is nothing else. */
 const word = (token) => el("bdi", "sc-word", string(token?.label || token?.text).trim() || nameOf(token));
 /** A sentence of words and tokens, as nodes. */
 const sentence = (parts) => list(parts).map((part) => (typeof part === "string" ? part : word(part)));
 
-function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep = null, around, onEnd = () => {} }) {
+function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep = null, counts, around, onEnd = () => {} }) {
+  const [atLeast, atMost] = [counts[0], counts.at(-1)];
   const host = root.matches(".specviz-compare") ? root : root.querySelector(".specviz-compare");
   const find = (selector) => host.querySelector(selector);
   const [grid, tabs, says, failure, verdicts, more] = [".sc-panes", ".sc-tabs", ".sc-says", ".sv-failure", ".sc-verdicts", ".sc-more"].map(find);
@@ -89,7 +83,7 @@ function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep =
     if (Number.isInteger(at)) {
       if (panes[at]) add(panes[at], entry);
     } else if (entry.type === "recorded") told = entry;
-    else if (entry.type === "compare") open(Math.min(finite(entry.panes), MOST));
+    else if (entry.type === "compare") open(Math.min(finite(entry.panes), atMost));
     else if (entry.type === "waiting") say("Now " + waitingWords(entry.queue_position) + " …");
     else if (entry.type === "table") conclude(entry);
     else if (entry.type === "error") fail(entry);
@@ -269,7 +263,7 @@ function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep =
     const [wanted, run] = [chosen.panes()[at], pane.run];
     if (!wanted || !run) return false;
     const pair = wanted.pair ?? around().pair;
-    return differs(run, around()) || wanted.method !== run.method || wanted.lenience !== run.lenience || (Boolean(run.pair) && pair !== run.pair);
+    return differs(SHARED_SETTINGS, run, around()) || wanted.method !== run.method || wanted.lenience !== run.lenience || (Boolean(run.pair) && pair !== run.pair);
   }
 
   /** Everything around the texts. */
@@ -283,7 +277,7 @@ function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep =
       const run = pane.run;
       const key = settings.pair ?? around().pair;
       const note = differ && settings.method !== "verifier_only" ? string(pairs[key]) || key : "";
-      pane.head.show(settings, { number: at + 1, note, canAdd: panes.length < MOST, canRemove: panes.length > LEAST });
+      pane.head.show(settings, { number: at + 1, note, canAdd: panes.length < atMost, canRemove: panes.length > atLeast });
       pane.name = run ? paneName(run, methods) + (note && " · " + note) : paneName(settings, methods);
       pane.node.dataset.pane = String(at);
       pane.node.setAttribute("aria-label", "Pane " + (at + 1) + ": " + pane.name);
@@ -323,8 +317,8 @@ function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep =
       if (!pane || pane.marked || !isMarked(row, at)) return;
       pane.marked = true;
       const words = "here the texts of pane 1 and pane " + (at + 1) + " part";
-      pane.text.mark(row.parts_at, panes.length > LEAST ? "≠1" : "≠", words);
-      panes[0].text.mark(row.parts_at, panes.length > LEAST ? "≠" + (at + 1) : "≠", words);
+      pane.text.mark(row.parts_at, panes.length > atLeast ? "≠1" : "≠", words);
+      panes[0].text.mark(row.parts_at, panes.length > atLeast ? "≠" + (at + 1) : "≠", words);
     });
   }
 
@@ -346,16 +340,8 @@ function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep =
     }
     verdicts.querySelector(".sc-columns").replaceChildren(...verdictNodes(panes, at, index, methods));
     verdicts.hidden = false;
-    for (const pane of panes) reveal(pane);
+    for (const pane of panes) pane.text.revealPinned(); // the verdicts take room from the texts
     pinning = false;
-  }
-
-  /** Scroll a text, and only it, until its pinned token is in sight. */
-  function reveal({ box, text }) {
-    const spot = text.items()[text.pinned()]?.node.getBoundingClientRect();
-    const frame = box.getBoundingClientRect();
-    if (spot && spot.bottom > frame.bottom) box.scrollTop += spot.bottom - frame.bottom + 12;
-    else if (spot && spot.top < frame.top) box.scrollTop -= frame.top - spot.top + 12;
   }
 
   function unpin() {
@@ -384,33 +370,15 @@ function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep =
 
   chosen.listen((what) => {
     if (what === "shown") return;
-    if (chosen.panes().length !== panes.length && chosen.panes().length >= LEAST) {
+    if (chosen.panes().length !== panes.length && chosen.panes().length >= atLeast) {
       if (rows.length && what === "input") forgetMarks();
-      setPanes(Math.min(chosen.panes().length, MOST));
+      setPanes(Math.min(chosen.panes().length, atMost));
     }
     refresh();
   });
   followTheme(host);
-  setPanes(Math.min(Math.max(chosen.panes().length, LEAST), MOST));
+  setPanes(Math.min(Math.max(chosen.panes().length, atLeast), atMost));
   return { update, refresh };
-}
-
-const KEPT = "specviz-comparison"; // the name under which a page keeps its last live comparison
-const MOST_KEPT = 8;
-
-/** Live comparisons by the query of their address: for the way back, and the last one also for a page that is loaded again. */
-function createShelf() {
-  const last = JSON.parse(recall(KEPT, "sessionStorage")) ?? {};
-  const found = new Map(last.query ? [[last.query, last.value]] : []);
-  return {
-    get: (query) => found.get(query) ?? "",
-    keep(query, value) {
-      found.delete(query);
-      found.set(query, value);
-      if (found.size > MOST_KEPT) found.delete(found.keys().next().value);
-      remember(KEPT, JSON.stringify({ query, value }), "sessionStorage");
-    },
-  };
 }
 
 /** Mount the component in gradio’s element. */
@@ -418,13 +386,13 @@ export function mount(element, { props, watch }) {
   const { group } = props;
   const told = (form) => window.specvizForm?.[form] ?? {};
   const around = () => ({ ...props.around, ...told(group), ...told(group + "pairs") });
-  const shelf = createShelf();
+  const shelf = createShelf("specviz-comparison");
   const view = createCompareView(element, {
-    methods: props.methods, first: props.first, pairs: props.pairs, sweep: props.sweep, around,
-    onEnd: (value) => shelf.keep(location.search, value),
+    methods: props.methods, first: props.first, pairs: props.pairs, sweep: props.sweep, counts: props.counts, around,
+    onEnd: shelf.keep,
   });
   document.addEventListener("specviz-form", ({ detail }) => string(detail).startsWith(group) && view.refresh());
-  const show = () => view.update(props.value || shelf.get(location.search));
+  const show = () => view.update(props.value || shelf.get());
   watch("value", show);
   show();
 }

@@ -4,17 +4,16 @@
  */
 
 import { DASH, count, el, finite, list, percent, string, waitingWords } from "../shared/dom.js";
+import { isFree } from "./what_if.js";
 
 const ANNOUNCE_EVERY = 5000; // ms between two spoken updates of the figures
 const STOP_WORDS = { eos: "ended by itself", length: "reached the token limit", context: "context is full",
   cancelled: "stopped", time: "time was up" };
 
-const isAlone = (method) => method === "verifier_only" || method === "drafter_only";
-
 /** What a run was made with, in words. */
 export function settingsWords(run, methods) {
   const method = Object.hasOwn(methods, run.method) ? methods[run.method] : {};
-  const leans = !isAlone(run.method);
+  const leans = !isFree(run.method);
   const penalty = run.repetition_penalty === undefined ? 1 : finite(run.repetition_penalty); // older traces have none
   const models = run.method === "verifier_only" ? [run.verifier] : run.method === "drafter_only" ? [run.drafter] : [run.drafter, run.verifier];
   return [string(method.title) || string(run.method), leans && "lenience " + finite(run.lenience),
@@ -89,7 +88,7 @@ export function createFigures(host, methods, { isNamed }) {
     cell("stop").textContent = rounds ? "" : stopWords();
     find(".sv-figures").classList.toggle("is-empty", whole.rounds === 0);
     host.classList.toggle("is-ended", whole.end !== null);
-    const alone = isAlone(run?.method) ? run.method : "";
+    const alone = isFree(run?.method) ? run.method : "";
     find(".sv-key-drafter").hidden = alone === "verifier_only";
     find(".sv-key-verifier").hidden = alone === "drafter_only";
     find(".sv-key-drafts").hidden = Boolean(alone);

@@ -7,9 +7,19 @@
  *   "specviz-save"      what is to be saved: "picture", "page" or "trace"
  */
 
-import { finite } from "../shared/dom.js";
+import { finite, string } from "../shared/dom.js";
 
 const GROUP = "";
+
+/** Settings that one form has for all runs beside each other, by their names in a run's entry. */
+export const SHARED_SETTINGS = ["prompt", "temperature", "top_k", "top_p", "min_p", "seed", "max_new_tokens"];
+
+/** Whether a form asks for another run than this in one of the settings `names`, or in the repetition penalty. What it has not told is as it was. */
+export function differs(names, run, form) {
+  const penalty = string(form.repetition_penalty).trim();
+  return names.some((name) => name in form && form[name] !== run[name])
+    || (penalty !== "" && Number(penalty) !== finite(run.repetition_penalty, 1));
+}
 
 /** `fill({method, lenience})` is called when the form is to show these. */
 export function createForm(fill) {
@@ -19,19 +29,15 @@ export function createForm(fill) {
   listen("specviz-lenience", (detail) => detail.group === GROUP && (asked = detail));
 
   /** Whether the form asks for what a fork cannot show: other settings than method and lenience, or a rule. */
-  function differs(run) {
+  function asksOther(run) {
     const form = values();
     if (!form || !run?.pair) return false;
-    const own = { ...run, draft_length: run.draft_length ?? "auto" };
-    const same = (name) => !(name in form) || form[name] === own[name];
-    const penalty = String(form.repetition_penalty ?? "").trim();
-    return !["pair", "prompt", "draft_length", "temperature", "top_k", "top_p", "min_p", "seed", "max_new_tokens"].every(same)
-      || (penalty !== "" && Number(penalty) !== finite(run.repetition_penalty, 1))
+    return differs(["pair", "draft_length", ...SHARED_SETTINGS], { ...run, draft_length: run.draft_length ?? "auto" }, form)
       || (form.method === "own_rule" && (form.rule !== run.rule || run.method !== form.method));
   }
 
   return {
-    differs,
+    differs: asksOther,
     fill,
     /** The method and the lenience that the form shows; null before it has told them. */
     asked: () => asked,

@@ -247,6 +247,11 @@ export function createText(box, { scroller = box, latest = true, onShow, onPin, 
     else if (spot.bottom > frame.bottom) scroller.scrollTop += spot.bottom - frame.bottom + 8;
   }
 
+  /** The pinned token, after the room for the text has changed. */
+  function revealPinned() {
+    if (items[pinned]) reveal(items[pinned].node);
+  }
+
   function setTabStop(index) {
     if (items[tabStop]) items[tabStop].node.tabIndex = -1;
     tabStop = index;
@@ -338,5 +343,5 @@ export function createText(box, { scroller = box, latest = true, onShow, onPin, 
     scroller.scrollTop = 0;
   }
 
-  return { reset, begin, add, end, flush, follow, rest, split, join, showUpTo, look, pin, unpin, clear, mark, items: () => items, pinned: () => pinned };
+  return { reset, begin, add, end, flush, follow, rest, split, join, showUpTo, look, revealPinned, pin, unpin, clear, mark, items: () => items, pinned: () => pinned };
 }

@@ -30,7 +30,7 @@ import { el, isExamined, string } from "../shared/dom.js";
 import { saveShareCard } from "../share_card/share_card.js";
 import { followTheme } from "../shared/theme.js";
 import { keepRules, readRule } from "../shared/rules.js";
-import { recall, remember } from "../shared/storage.js";
+import { createShelf } from "../shared/shelf.js";
 import { createFigures } from "./figures.js";
 import { createFooter } from "./footer.js";
 import { createForm } from "./form.js";
@@ -43,8 +43,6 @@ import { createText } from "./text.js";
 import { createTimeline } from "./timeline.js";
 
 const HINT = "Choose a token to see why it is there: point at it, tap it, or walk to it with Tab and the arrow keys.";
-const KEPT = "specviz-run"; // the name under which a page keeps its last run
-const MOST = 8; // runs of the page's life
 
 export function createTraceView(root, options = {}) {
   const { methods = {}, onSelect = () => {}, rules = [], sources = null, latest = true, onEnd = () => {}, ask = null, stop = () => {}, form = null } = options;
@@ -219,27 +217,20 @@ function telling(items) {
   return tests.map((test) => items.findIndex(test)).find((index) => index >= 0) ?? 0;
 }
 
-/** Mount the component in gradio’s element; with `keeps` a page that is loaded again still has the run it made last. */
+/** Mount the component in gradio’s element; with `keeps` the runs it made come back with their addresses. */
 export function mount(element, { props, trigger, watch }) {
-  const address = () => location.pathname + location.search;
-  const made = new Map(); // runs made here, by their address: Back and Forward lead to them
-  const keep = (value) => {
-    made.set(address(), value);
-    if (made.size > MOST) made.delete(made.keys().next().value);
-    remember(KEPT, JSON.stringify({ address: address(), value }), "sessionStorage");
-  };
+  const shelf = props.keeps ? createShelf("specviz-run") : null;
   const view = createTraceView(element, {
     methods: props.methods,
     sources: props.sources,
     onSelect: (index, value) => trigger("select", { index, value }),
-    onEnd: props.keeps ? keep : undefined,
+    onEnd: shelf?.keep,
     ask: props.forks ? (wanted) => trigger("fork", wanted) : null,
     stop: (written) => trigger("unfork", written),
     form: props.form ? createForm((settings) => trigger("fill", settings)) : null,
   });
-  const kept = props.keeps ? JSON.parse(recall(KEPT, "sessionStorage")) : null;
-  addEventListener("popstate", () => made.has(address()) && view.update(made.get(address())));
+  if (shelf) addEventListener("popstate", () => shelf.get() && view.update(shelf.get()));
   watch("value", () => view.update(props.value));
   watch("branch", () => view.answer(props.branch));
-  view.update(kept?.address === address() ? kept.value : props.value);
+  view.update(shelf?.get() || props.value);
 }

@@ -67,7 +67,8 @@ function whatIfRow(one, token, titles) {
     el("td", "", one.flips.map(lenienceText).join(", ") || DASH));
 }
 
-const isFree = (method) => method === "drafter_only" || method === "verifier_only"; // of lenience
+/** Whether a method has one model alone, and no lenience. */
+export const isFree = (method) => method === "drafter_only" || method === "verifier_only";
 const isAlone = (run) => isFree(run.method);
 
 /** Whether there is something to say about other methods at a token: what they would have done, or why that is not known. */

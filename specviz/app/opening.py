@@ -57,7 +57,6 @@ def wire_opening(
         problems = escape(" ".join(link.problems))
         # On the first opening only a tab that is named, since a quick visitor may have chosen one before this update arrives.
         tab = _tab(link) or (None if is_first else "idea")
-        renews = not (is_first or is_held)
         if is_held:
             link = Link(link.tab, part=link.part)
         renews = not (is_first or is_held)

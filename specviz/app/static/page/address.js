@@ -6,14 +6,14 @@
 import { attributes, el } from "../shared/dom.js";
 
 const SHOWN = 4000; // milliseconds that a message stays
-const DRAWN = 100; // milliseconds until a tab is drawn
+const DRAWN = 50; // milliseconds until one looks again whether a tab is drawn
 const SELECTED = "[role=tab][aria-selected=true]";
 
 const views = {}; // by place: the query of the view that it holds
 let current = location.search;
-let visit = () => location.reload(); // asks the server to show a query; what the place holds is shown as it is
+const asked = [{}]; // visits that the server has not answered; the first is the page's opening
+let send = () => location.reload(); // asks the server to show a query; what the place holds is shown as it is
 let say = () => {};
-let selects = ""; // a field of the view that is to come
 
 const selected = (tabs) => document.querySelector(tabs + " > .tab-wrapper " + SELECTED)?.dataset.tabId; // gradio 6.31
 const placeOf = (tab) => (tab === "learn" ? selected("#learn-tabs") ?? "lessons" : tab ?? "idea");
@@ -33,9 +33,25 @@ export function write(place, query, isNew = true) {
 
 /** Go to a view, given by a query that names its tab; a text field that the selector names is selected there. */
 export function go(query, field = "") {
-  selects = field;
   write(placeOf(new URLSearchParams(query).get("tab")), query);
-  visit(query);
+  visit({ query, field });
+}
+
+/** Visits are answered one at a time, so that none overtakes another. */
+function visit(view) {
+  asked.push(view);
+  if (asked.length === 1) send(view);
+}
+
+/** The view of the oldest visit has come. */
+export function opened() {
+  const { field } = asked.shift() ?? {};
+  if (asked.length) return send(asked[0]);
+  // Where the address names settings and no recorded run, one key is enough to run.
+  const query = new URLSearchParams(location.search);
+  if (field) return selectField(field);
+  if (query.has("pane")) document.getElementById("compare-run")?.focus();
+  else if ((query.has("method") || query.has("prompt")) && !query.has("run")) document.getElementById("run")?.focus();
 }
 
 addEventListener("popstate", ({ state }) => {
@@ -44,7 +60,7 @@ addEventListener("popstate", ({ state }) => {
   const place = state?.place;
   const isHeld = place !== undefined && views[place] === current;
   if (place) views[place] = current;
-  visit(current, isHeld);
+  visit({ query: current, held: isHeld });
 });
 
 // Whoever chooses a tab comes back to the view that it holds.
@@ -90,21 +106,19 @@ export async function copyLink(tab, asked) {
   }
 }
 
-/** A view has come: where the address names settings and no recorded run, one key is enough to run. */
-export function opened() {
-  const query = new URLSearchParams(location.search);
-  const field = selects;
-  selects = "";
-  if (field) return setTimeout(() => document.querySelector(field)?.select(), DRAWN);
-  if (query.has("pane")) document.getElementById("compare-run")?.focus();
-  else if ((query.has("method") || query.has("prompt")) && !query.has("run")) document.getElementById("run")?.focus();
+/** Select a text field as soon as its tab is drawn. */
+function selectField(selector, tries = 100) {
+  const field = document.querySelector(selector);
+  if (!field?.offsetParent) return tries && setTimeout(selectField, DRAWN, selector, tries - 1);
+  field.focus();
+  field.select();
 }
 
 /** Mount the component: what this module says, over the page, and the event that asks for a view. */
 export function mount(element, { trigger }) {
   const host = element.querySelector(".specviz");
   let timer = 0;
-  visit = (query, held = false) => trigger("visit", { query, held });
+  send = ({ query, held = false }) => trigger("visit", { query, held });
   const close = () => host.replaceChildren();
   say = (text, link) => {
     clearTimeout(timer);

@@ -57,7 +57,7 @@ def claim(results: Results, temperature: float) -> Claim:
     order = [*([about.setting.method] if about else []), LOSSLESS, *reached, *_methods(results, temperature)]
     here = {point.setting.method for point in points}
     curves = tuple(dict.fromkeys(name for name in order if name in here))[:CURVES]
-    if refusal := _refusal(results, temperature):
+    if refusal := _refusal(results, temperature) or ("" if winner else _alike(results, temperature)):
         return Claim(refusal, "", curves, lossless or next(iter(points), None))
     alone = [results.point(temperature, name) for name in MODELS]
     verifier, drafter = (of_hundred(_accuracy(point)) for point in alone if point)
@@ -123,14 +123,21 @@ def _refusal(results: Results, temperature: float) -> str:
     if results.items < FEWEST_ITEMS:
         few = "1 question is" if results.items == 1 else f"{results.items} questions are"
         return f"Nothing is claimed: {few} too few for an interval to be trusted; it takes {FEWEST_ITEMS}."
-    apart = alone[1].against_verifier.get("accuracy") if alone[1] else None
-    if apart is None or apart.high >= 0:
-        verifier, drafter = (of_hundred(one.value) for one in right)
-        return (
-            f"These questions do not tell the two models apart: of 100, the verifier answers {verifier} right, "
-            f"the drafter {drafter}."
-        )
     return ""
+
+
+def _alike(results: Results, temperature: float) -> str:
+    """That the verifier is not surely better than the drafter, so that nothing is saved by keeping its accuracy; "" if it is."""
+    verifier, drafter = (results.point(temperature, name) for name in MODELS)
+    assert verifier and drafter  # `_refusal` found both
+    apart = drafter.against_verifier.get("accuracy")
+    if apart and apart.high < 0:
+        return ""
+    right, others = (of_hundred(_accuracy(point)) for point in (verifier, drafter))
+    return (
+        f"These questions do not tell the two models apart: of 100, the verifier answers {right} right, "
+        f"the drafter {others}."
+    )
 
 
 # ---- parts of the sentences

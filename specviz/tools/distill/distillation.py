@@ -78,7 +78,7 @@ class Distillation:
         begun = read_drafter(Path(settings.start), teacher, known) if settings.start else None
         given = sum((Texts.read(Path(folder), known) for folder in settings.texts), Texts([], []))
         settings.save(directory)
-        texts = given
+        texts = given = given.first(settings.tokens)
         if given.written < settings.tokens:
             texts = given + self._write_texts(settings.tokens - given.written)
         vocabulary = begun[1] if begun else self._choose_vocabulary(teacher, tokenizer, texts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import threading
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,12 @@ class Texts:
     def __add__(self, other: Texts) -> Texts:
         """The texts of both, concatenated."""
         return Texts(self.sequences + other.sequences, self.starts + other.starts)
+
+    def first(self, tokens: int) -> Texts:
+        """The first texts, with at least `tokens` tokens written if there are as many."""
+        ends = accumulate(len(s) - start for s, start in zip(self.sequences, self.starts, strict=True))
+        count = 1 + sum(1 for end in ends if end < tokens)
+        return Texts(self.sequences[:count], self.starts[:count])
 
     def without(self, seen: set[tuple[int, ...]]) -> Texts:
         """The texts that are not in `seen`; adds them to it. A repeated prompt has the same greedy answer."""

@@ -86,7 +86,7 @@ class TrainingBatches:
         self._start = shared_length(texts.sequences)
         self._batches = list(batches_of(texts.sequences, settings.batch_tokens, len))
         self._hidden: dict[int, Tensor] = {}
-        self._free_bytes = settings.remember_gigabytes * 1e9
+        self._free_bytes = settings.remember_gigabytes * 1e9 if settings.passes > 1 else 0.0
 
     def __len__(self) -> int:
         """The number of batches."""

@@ -131,6 +131,9 @@ def test_a_cascade_that_surely_beats_both_models_is_the_sentence() -> None:
     assert found.curves[:2] == ("cascade_tokenV3", "speed")
     dearer = said(claim(sweep({**ALONE, **LOSSLESS, V3: (range(0, 150), 0.7)}), 1.0))
     assert "the drafter alone 10. " in dearer, "rejections are named only where they are fewer"
+    alike = {"verifier_only": (range(0, 100), 0.0), "drafter_only": (range(50, 150), 0.0)}
+    experts = said(claim(sweep({**alike, **LOSSLESS, V3: (range(0, 150), 0.3)}), 1.0))
+    assert "75 of 100 questions right, the verifier alone 50, the drafter alone 50" in experts
 
 
 def test_a_cascade_that_is_ahead_perhaps_by_chance_beats_nobody() -> None:
@@ -167,7 +170,7 @@ def test_of_few_items_nothing_is_claimed(items: int) -> None:
 def test_without_what_a_claim_needs_it_says_what_is_missing() -> None:
     winner = {V3: (range(0, 119), 0.3)}
     alike = {"verifier_only": (range(0, 100), 0.0), "drafter_only": (range(50, 151), 0.0)}
-    assert "do not tell the two models apart" in said(claim(sweep({**alike, **winner}), 1.0))
+    assert "do not tell the two models apart" in said(claim(sweep({**alike, V3: (range(0, 99), 0.3)}), 1.0))
     assert "lacks the accuracy of both models" in said(claim(sweep(winner), 1.0))
     assert "not finished" in said(claim(sweep({**ALONE, **winner}, complete=False), 1.0))
     assert "instead of all, as the verifier alone" in said(claim(sweep({**ALONE, **winner}), 1.0))

@@ -219,6 +219,13 @@ def test_made_prompts_end_when_the_templates_are_exhausted(
     assert set(made_prompts(random.Random(1))) == numbered | {"Tea or milk?", "Milk or tea?"}
 
 
+def test_no_more_texts_are_taken_than_hold_the_tokens_asked_for() -> None:
+    texts = Texts([[1, 2, 3], [4, 5], [6, 7, 8]], [1, 1, 0])
+    assert [texts.first(tokens).sequences for tokens in (1, 3, 4, 99)] == [
+        texts.sequences[:count] for count in (1, 2, 3, 3)
+    ]
+
+
 def test_repeated_texts_are_left_out() -> None:
     seen = set[tuple[int, ...]]()
     first = Texts([[5, 6, 7], [5, 8], [5, 6, 7]], [1, 1, 1]).without(seen)

@@ -129,7 +129,8 @@ def _refusal(results: Results, temperature: float) -> str:
 def _alike(results: Results, temperature: float) -> str:
     """That the verifier is not surely better than the drafter, so that nothing is saved by keeping its accuracy; "" if it is."""
     verifier, drafter = (results.point(temperature, name) for name in MODELS)
-    assert verifier and drafter  # `_refusal` found both
+    assert verifier  # `_refusal` found both
+    assert drafter
     apart = drafter.against_verifier.get("accuracy")
     if apart and apart.high < 0:
         return ""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -68,21 +69,14 @@ class Checkpoint:
     def save(self, folder: Path, most_bytes: int = 1 << 40) -> None:
         """Write config and safetensors of at most `most_bytes` each to an existing folder."""
         self.config.save_pretrained(folder)
-        shards: list[dict[str, Tensor]] = [{}]
-        for name, tensor in self.tensors.items():
-            if shards[-1] and sum(each.nbytes for each in shards[-1].values()) + tensor.nbytes > most_bytes:
-                shards.append({})
-            shards[-1][name] = tensor.contiguous()
-        count = len(shards)
-        names = [f"model-{number:05d}-of-{count:05d}.safetensors" for number in range(1, count + 1)]
-        if count == 1:
-            names = [_MODEL]
-        for file, shard in zip(names, shards, strict=True):
-            formats = {name: self.formats[name] for name in shard if name in self.formats}
-            save_file(shard, folder / file, {"format": "pt", _KEY: json.dumps(formats)})
-        if len(shards) > 1:
-            where = {name: file for file, shard in zip(names, shards, strict=True) for name in shard}
-            (folder / f"{_MODEL}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": where}))
+        shards = split_torch_state_dict_into_shards(dict(self.tensors), max_shard_size=most_bytes)
+        for file, names in shards.filename_to_tensors.items():
+            tensors = {name: self.tensors[name].contiguous() for name in names}
+            formats = {name: self.formats[name] for name in names if name in self.formats}
+            save_file(tensors, folder / file, {"format": "pt", _KEY: json.dumps(formats)})
+        if shards.is_sharded:
+            index = {"metadata": {}, "weight_map": shards.tensor_to_filename}
+            (folder / f"{_MODEL}.index.json").write_text(json.dumps(index))
 
     @staticmethod
     def of(model: Any, kind: str) -> Checkpoint:

@@ -75,15 +75,12 @@ DAMAGED = Failure(
     (*_BROKEN, EOFError, FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError),
     (*_BROKEN_MARKS, "does not appear to have", "no file named", "damaged or incomplete"),
 )
-_MISSING = (
-    *(hub_errors.RepositoryNotFoundError, hub_errors.RevisionNotFoundError, hub_errors.HFValidationError),
-)
 # Tried in this order: a gated repository is also a missing one, and both are faults of the hub.
 _FAILURES = (
     GATED,
     Failure(
         "{name} was not found on the model hub: it may have moved or be private.",
-        _MISSING,
+        (hub_errors.RepositoryNotFoundError, hub_errors.RevisionNotFoundError, hub_errors.HFValidationError),
         ("is not a valid model identifier",),
     ),
     Failure(

@@ -11,6 +11,7 @@ import json
 import logging
 import threading
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +79,7 @@ def refusal(repository: str) -> Exception | None:
 
 def is_cached(repository: str) -> bool:
     """Whether a repository's config, tokenizer and all of its weights are in the hub's cache."""
-
-    def path(name: str) -> Path | None:
-        return _cached(repository, name)
-
+    path = partial(_cached, repository)
     with contextlib.suppress(OSError, ValueError, KeyError):
         kind = next(filter(path, _WEIGHTS), None)
         if kind and (index := path(kind)) and kind.endswith(".index.json"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -112,7 +111,7 @@ def torch_model(module: Any) -> TorchModel:
         if not reason and not is_proven:
             if module.training:
                 return model
-            reason = _probe(module, lambda: model.runner(model.output_size, apart=True))
+            reason = _probe(model)
         reasons[attention] = reason
     _raise_if(reasons[attention], module.config)
     return model
@@ -153,17 +152,18 @@ def _class_has(kind: type, config: Any) -> str:
     return ""
 
 
-def _probe(model: Any, make_runner: Callable[[], Runner]) -> str:
+def _probe(model: TorchModel) -> str:
     """How a model's passes over the runner's cache differ from its own pass without one; as `_config_has`."""
+    module: Any = model.module()
     try:
-        differences = _differences(model, make_runner())
+        differences = _differences(module, model.runner(model.output_size, apart=True))
     except Exception as error:  # whatever a model raises that is called in a way it does not know
         if is_out_of_memory(error):
             raise
-        _log.info("a model of the type %s is refused", model.config.model_type, exc_info=error)
+        _log.info("a model of the type %s is refused", module.config.model_type, exc_info=error)
         return "cannot read blocks of tokens over SpecViz's cache of keys and values"
     # In half precision rounding may send a token to another expert: most tokens count there, not the worst.
-    is_half = torch.finfo(model.dtype).bits < 32
+    is_half = torch.finfo(module.dtype).bits < 32
     if (differences.median() <= _ROUNDED) if is_half else (differences.max() <= _EXACT):
         return ""
     return "read a block of tokens otherwise than the same tokens one by one"

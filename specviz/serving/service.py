@@ -257,18 +257,16 @@ class Service:
         with self._lock:
             if self._closed:
                 raise PairError("The server is being stopped.")
-            if key not in self._entries:
-                if len(self._entries) >= self.limits.pairs:
-                    idle = self._idle()
-                    if not idle:
-                        titles = " and ".join(offered[each].title for each in self._entries)
-                        raise BusyError(
-                            f"SpecViz is busy: no other model pair can be loaded while {titles} are in use. "
-                            "Choose one of these, or try again later."
-                        )
-                    unloaded = [self._entries.pop(min(idle, key=lambda each: each.used).key)]
-                self._entries[key] = _Entry(key)
-            entry = self._entries[key]
+            if key not in self._entries and len(self._entries) >= self.limits.pairs:
+                idle = self._idle()
+                if not idle:
+                    titles = " and ".join(offered[each].title for each in self._entries)
+                    raise BusyError(
+                        f"SpecViz is busy: no other model pair can be loaded while {titles} are in use. "
+                        "Choose one of these, or try again later."
+                    )
+                unloaded = [self._entries.pop(min(idle, key=lambda each: each.used).key)]
+            entry = self._entries.setdefault(key, _Entry(key))
             entry.users += 1
         self._unload(unloaded)
         return entry

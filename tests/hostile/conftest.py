@@ -91,10 +91,16 @@ class Live:
         head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
         return self.raw(head.encode())
 
+    def post(
+        self, path: str, fn_index: Any, data: Any, session: Any = "guest", **more: Any
+    ) -> httpx.Response:
+        """Send an event to an address below `API`."""
+        body = json.dumps({"fn_index": fn_index, "data": data, "session_hash": session} | more)
+        return self.send("POST", f"{API}/{path}", content=body, headers=JSON)
+
     def event(self, fn_index: int, data: Any, session: str = "guest", **more: Any) -> dict[str, Any]:
         """Put an event into the queue; the message that says how it ended."""
-        body = json.dumps({"fn_index": fn_index, "data": data, "session_hash": session} | more)
-        joined = self.send("POST", f"{API}/queue/join", content=body, headers=JSON)
+        joined = self.post("queue/join", fn_index, data, session, **more)
         assert joined.status_code < 500, joined.text
         if joined.status_code != 200:
             return {"refused": joined.status_code}
@@ -106,6 +112,11 @@ class Live:
                 if own and message["msg"] == "process_completed":
                     return message
         raise AssertionError("the stream ended before the event did")
+
+
+def file_data(path: Any, **more: Any) -> dict[str, Any]:
+    """A file as the page sends it."""
+    return {"path": path, "meta": {"_type": "gradio.FileData"}} | more
 
 
 def serve(service: FakeService) -> Live:

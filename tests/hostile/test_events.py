@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from typing import Any
 
 from specviz.analysis.sweep.folder import shown_sweeps
-from tests.hostile.conftest import API, JSON, Live
+from tests.hostile.conftest import API, Live, file_data
 
-FILE = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
-VALUES: tuple[Any, ...] = (None, float("nan"), 10**400, "<b>x", "\ud800", {"__type__": "update"}, FILE)
+VALUES: tuple[Any, ...] = (
+    *(None, float("nan"), 10**400, "<b>x", "\ud800", {"__type__": "update"}, file_data("/etc/passwd")),
+)
 """No event takes any of them; gradio itself treats some specially."""
 
 
@@ -20,20 +20,33 @@ def dependencies(live: Live) -> list[dict[str, Any]]:
     return [each for each in live.page.config["dependencies"] if each.get("backend_fn", True)]
 
 
+def block_of(live: Live, elem_id: str) -> int:
+    """The id of a component."""
+    [block] = [c["id"] for c in live.page.config["components"] if c["props"].get("elem_id") == elem_id]
+    return int(block)
+
+
 def find(live: Live, elem_id: str, name: str = "") -> list[dict[str, Any]]:
     """The events of a component, or those that put something into it."""
-    [block] = [c["id"] for c in live.page.config["components"] if c["props"].get("elem_id") == elem_id]
+    block = block_of(live, elem_id)
     if name:
         return [d for d in dependencies(live) if any(tuple(t) == (block, name) for t in d["targets"])]
     return [d for d in dependencies(live) if block in d["outputs"]]
 
 
-def run_of_generate(live: Live) -> tuple[int, list[Any]]:
-    """The event that runs on the tab One run, and its data as the page sends it."""
-    [block] = [c["id"] for c in live.page.config["components"] if c["props"].get("elem_id") == "prompt"]
-    event = next(d for d in find(live, "view") if d["queue"] and block in d["inputs"])
+def data_of(live: Live, event: dict[str, Any]) -> list[Any]:
+    """The data of an event as the page first sends it."""
     values = {c["id"]: c["props"].get("value") for c in live.page.config["components"]}
-    return event["id"], [values[each] for each in event["inputs"]]
+    return [values[each] for each in event["inputs"]]
+
+
+def run_of_generate(live: Live, prompt: str) -> tuple[int, list[Any]]:
+    """The event that runs on the tab One run, and its data for a prompt."""
+    block = block_of(live, "prompt")
+    event = next(d for d in find(live, "view") if d["queue"] and block in d["inputs"])
+    data = data_of(live, event)
+    data[event["inputs"].index(block)] = prompt
+    return event["id"], data
 
 
 def test_every_event_answers_hostile_data_with_a_4xx_and_a_sentence(live: Live) -> None:
@@ -46,9 +59,7 @@ def test_every_event_answers_hostile_data_with_a_4xx_and_a_sentence(live: Live) 
                 sentence = "" if result["success"] else result["output"]["error"]
                 refused = not result["success"]
             else:
-                body = {"fn_index": event["id"], "data": data, "session_hash": "guest", "event_data": value}
-                sent = json.dumps(body)
-                answer = live.send("POST", f"{API}/run/predict", content=sent, headers=JSON)
+                answer = live.post("run/predict", event["id"], data, event_data=value)
                 assert answer.status_code in (200, 422), (event["api_name"], value, answer.text)
                 refused = answer.status_code == 422
                 sentence = answer.json()["error"] if refused else ""
@@ -61,9 +72,8 @@ def test_indices_that_no_event_has_are_refused(live: Live) -> None:
     """An event that is not there is a 4xx."""
     for index in (-1, 10**6, 10**30, "x", None, 1.5, [], True):
         for session in ("guest", "\ud800", "", None, "x" * 100_000):
-            body = json.dumps({"fn_index": index, "data": [], "session_hash": session})
             for path in ("queue/join", "run/predict", "run/nothing"):
-                answer = live.send("POST", f"{API}/{path}", content=body, headers=JSON)
+                answer = live.post(path, index, [], session)
                 assert answer.status_code < 500, (path, index, session, answer.text)
 
 
@@ -77,23 +87,19 @@ def stream(live: Live, session: str, into: list[str]) -> None:
 
 def test_no_session_sees_or_stops_the_run_of_another(live: Live) -> None:
     """What A is shown never reaches B, and B's Stop ends B's run alone."""
-    index, data = run_of_generate(live)
-    prompt = next(number for number, value in enumerate(data) if isinstance(value, str) and len(value) > 40)
     [halt] = find(live, "stop", "click")
     streams: dict[str, list[str]] = {"alice": [], "bob": []}
     live.service.pause = 0.02
     try:
         readers = []
         for name, lines in streams.items():
-            data[prompt] = f"of {name} alone"
-            body = {"fn_index": index, "data": data, "session_hash": name}
-            assert live.send("POST", f"{API}/queue/join", json=body).status_code == 200
+            index, data = run_of_generate(live, f"of {name} alone")
+            assert live.post("queue/join", index, data, name).status_code == 200
             readers.append(threading.Thread(target=stream, args=(live, name, lines)))
             readers[-1].start()
         while not all(any(f"of {name} alone" in line for line in lines) for name, lines in streams.items()):
             time.sleep(0.01)
-        body = {"fn_index": halt["id"], "data": [], "session_hash": "bob"}
-        assert live.send("POST", f"{API}/run/predict", json=body).status_code == 200
+        assert live.post("run/predict", halt["id"], [], "bob").status_code == 200
         for reader in readers:
             reader.join()
     finally:
@@ -113,12 +119,10 @@ def test_the_sweep_of_one_session_is_not_shown_to_another_one(live: Live) -> Non
     live.service.sweep = lambda *_, **__: iter([recorded])
     [run] = find(live, "tradeoff-run", "click")
     [show] = find(live, "tradeoff-view", "show")
-    values = {c["id"]: c["props"].get("value") for c in live.page.config["components"]}
-    assert live.event(run["id"], [values[each] for each in run["inputs"]], "carol")["success"]
+    assert live.event(run["id"], data_of(live, run), "carol")["success"]
     own = {"sweep": len(shown_sweeps())}
     for session, is_there in (("carol", True), ("dave", False)):
-        body = {"fn_index": show["id"], "data": [None], "session_hash": session, "event_data": own}
-        answer = live.send("POST", f"{API}/run/predict", json=body)
+        answer = live.post("run/predict", show["id"], [None], session, event_data=own)
         assert (answer.status_code == 200) == is_there, answer.text
 
 
@@ -129,11 +133,8 @@ def threads() -> set[str]:
 
 def test_nothing_of_a_run_is_kept(live: Live) -> None:
     """When a run is over the server has neither its prompt, nor its text, nor a thread; gradio would keep the texts."""
-    index, data = run_of_generate(live)
-    prompt = next(number for number, value in enumerate(data) if isinstance(value, str) and len(value) > 40)
-    data[prompt] = "a secret of frank's alone"
     before = threads()
-    result = live.event(index, data, "frank")
+    result = live.event(*run_of_generate(live, "a secret of frank's alone"), "frank")
     assert result["success"], result
     deadline = time.monotonic() + 10
     while live.service.active or threads() - before:

@@ -10,7 +10,7 @@ from gradio.utils import get_upload_folder
 
 from specviz.app.components.scripted_html import STATIC
 from specviz.app.components.trace_view import sources
-from tests.hostile.conftest import API, Live
+from tests.hostile.conftest import API, Live, file_data
 from tests.hostile.test_events import find
 from tests.support.traces import make_trace
 
@@ -117,9 +117,8 @@ def test_only_an_uploaded_file_is_opened_and_no_file_of_the_page_is_deleted(live
         "\0",
         7,
     ):
-        for file in ({"path": path}, {"path": path, "url": path, "is_stream": True}):
-            data = [file | {"meta": {"_type": "gradio.FileData"}}]
-            result = live.event(event["id"], data)
+        for file in (file_data(path), file_data(path, url=path, is_stream=True)):
+            result = live.event(event["id"], [file])
             assert not result["success"]
             assert "root:" not in str(result)
     assert Path(words).exists()
@@ -130,7 +129,6 @@ def test_two_who_send_the_same_trace_at_once_both_see_it(live: Live) -> None:
     [event] = find(live, "upload", "upload")
     paths = [upload(live, "run.jsonl", make_trace().value.encode()) for _ in range(2)]
     for number, path in enumerate(paths):
-        sent = [{"path": path, "meta": {"_type": "gradio.FileData"}}]
-        result = live.event(event["id"], sent, session=f"guest {number}")
+        result = live.event(event["id"], [file_data(path)], session=f"guest {number}")
         assert result["success"]
         assert "From a file" in str(result["output"]["data"])

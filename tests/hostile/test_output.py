@@ -13,7 +13,7 @@ import pytest
 
 from specviz.engine.events import Event
 from specviz.serving.logs import configure
-from tests.hostile.conftest import API, JSON, FakeService, Live, serve
+from tests.hostile.conftest import API, JSON, FakeService, Live, file_data, serve
 from tests.hostile.test_events import run_of_generate
 from tests.hostile.test_files import upload
 from tests.support.serving import close
@@ -50,18 +50,12 @@ def test_nothing_of_what_is_sent_is_printed_or_logged(
 ) -> None:
     """No prompt, query, header, body, file or file's name reaches the log, whatever breaks."""
     live, log = logged
-    index, data = run_of_generate(live)
-    at = next(number for number, value in enumerate(data) if isinstance(value, str) and len(value) > 40)
     for prompt in (MARKER, f"fail {MARKER}"):
-        data[at] = prompt
-        assert live.event(index, data)["success"]
-    for value in (MARKER, {"path": f"/{MARKER}", "meta": {"_type": "gradio.FileData"}, MARKER: MARKER}):
+        assert live.event(*run_of_generate(live, prompt))["success"]
+    for value in (MARKER, file_data(f"/{MARKER}", **{MARKER: MARKER})):
         for event in live.page.config["dependencies"]:
-            body = json.dumps(
-                {"fn_index": event["id"], "data": [value] * len(event["inputs"]), "session_hash": MARKER}
-            )
             for path in ("run/predict", f"run/{MARKER}"):
-                live.send("POST", f"{API}/{path}", content=body, headers=JSON)
+                live.post(path, event["id"], [value] * len(event["inputs"]), MARKER)
     bad = f'{{"data":["{MARKER}"],"fn_index":-1,"session_hash":"{MARKER}"}}'
     for path in ("queue/join", "call/generate", f"call/{MARKER}", f"call/v2/{MARKER}", MARKER):
         for content in (bad, f'{{"{MARKER}":'):

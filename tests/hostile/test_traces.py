@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.hostile.conftest import Live
+from tests.hostile.conftest import Live, file_data
 from tests.hostile.test_events import find
 from tests.hostile.test_files import upload
 from tests.support.traces import end_entry, round_entry, run_entry, token_entry
@@ -57,7 +57,7 @@ def shown(live: Live, content: bytes) -> dict[str, Any]:
     """The first line that an uploaded trace is answered with."""
     [event] = find(live, "upload", "upload")
     path = upload(live, "run.jsonl", content)
-    result = live.event(event["id"], [{"path": path, "meta": {"_type": "gradio.FileData"}}])
+    result = live.event(event["id"], [file_data(path)])
     assert result["success"], result
     found: dict[str, Any] = json.loads(result["output"]["data"][0].splitlines()[0])
     return found

@@ -1,9 +1,8 @@
-"""Checkpoints: published bytes in and out, GGUF files that are not what they should be, and who gets a fused pass."""
+"""Checkpoints: published bytes in and out, and GGUF files that are not what they should be."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,20 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.engine.engine import Engine
-from specviz.engine.pair import Pair
 from specviz.errors import PairError
-from specviz.models import fused as fused_models
 from specviz.models.checkpoint import QUANTISED, Checkpoint, from_gguf, is_quantised
-from specviz.models.loading import load_pair
-from specviz.models.registry import PairSpec
-from specviz.runtime.cpu.fused import processor
-from specviz.runtime.cpu.fused.runner import FusedModel
-from specviz.runtime.model_runner import TorchModel
-from specviz.schema.settings import Request
-from tests.support.checkpoints import published, write
-from tests.support.tiny import tiny_model, tiny_tokenizer
-from tests.unit.models.helpers import spec_of
+from tests.support.checkpoints import published
 
 KINDS = ("Q4_1", "Q8_0", "BF16", "F16", "F32")
 
@@ -119,71 +107,3 @@ def test_a_gguf_file_that_cannot_be_read_is_refused_in_a_sentence(kind: str, tmp
     make(tmp_path / "model.gguf")
     with pytest.raises(PairError, match=words):
         from_gguf(tmp_path / "model.gguf", published("llama", "F32").config)
-
-
-# ---- who gets a fused pass ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def spec(tmp_path: Path) -> PairSpec:
-    """A pair of two folders as the hub has them: in half precision."""
-    tokenizer = tiny_tokenizer(tmp_path / "verifier")
-    tokenizer.save_pretrained(tmp_path / "drafter")
-    size = len(tokenizer)
-    write(published("qwen2", "F16", seed=1, vocabulary=size, layers=1), tmp_path / "drafter")
-    write(published("qwen2", "BF16", vocabulary=size), tmp_path / "verifier")
-    return spec_of(tmp_path / "drafter", tmp_path / "verifier")
-
-
-def kinds(pair: Any) -> set[type]:
-    return {type(pair.drafter_model), type(pair.verifier_model)}
-
-
-def greedy(pair: Any) -> list[int]:
-    asked = Request(token_ids=[5, 6, 7, 8], max_new_tokens=16, temperature=0.0, method="speed", lenience=0.0)
-    return Engine(pair).generate(asked)[0].token_ids
-
-
-def test_a_checkpoint_of_the_hub_is_read_as_published(spec: PairSpec) -> None:
-    """bfloat16 stays bfloat16 in memory; the text at T = 0 is transformers' greedy one."""
-    pair = load_pair(spec, device="cpu", kind=Pair)
-    assert kinds(pair) == {FusedModel}
-    assert pair.precision == "BF16"
-    model = pair.verifier
-    begin = torch.tensor([[5, 6, 7, 8]])
-    wanted = model.generate(begin, max_new_tokens=16, do_sample=False, pad_token_id=0)[0, 4:].tolist()
-    assert greedy(pair)[: len(wanted)] == wanted
-    assert pair.verifier is model
-
-
-@pytest.mark.parametrize("change", ["environment", "no numba", "broken numba", "old processor"])
-def test_where_fused_passes_cannot_run_torch_does(
-    change: str, spec: PairSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fused = greedy(load_pair(spec, device="cpu"))
-    if change == "environment":
-        monkeypatch.setenv("SPECVIZ_CPU_RUNNER", "torch")
-    elif change == "no numba":
-        monkeypatch.setattr(fused_models.importlib.util, "find_spec", lambda name: None)
-    elif change == "broken numba":
-        monkeypatch.setitem(sys.modules, "specviz.runtime.cpu.fused.processor", None)
-    else:
-        monkeypatch.setattr(processor, "target_features", lambda: frozenset({"sse2"}))
-    pair = load_pair(spec, device="cpu")
-    assert kinds(pair) == {TorchModel}
-    assert greedy(pair) == fused
-
-
-@pytest.mark.parametrize("asked", [{"dtype": "float64"}, {"dtype": "bfloat16"}, {"prepack": False}])
-def test_who_asks_for_another_dtype_or_plain_models_gets_torch(asked: dict[str, Any], spec: PairSpec) -> None:
-    assert kinds(load_pair(spec, device="cpu", **asked)) == {TorchModel}
-
-
-def test_other_architectures_and_sizes_run_on_torch(tmp_path: Path) -> None:
-    tokenizer = tiny_tokenizer(tmp_path / "verifier")
-    tokenizer.save_pretrained(tmp_path / "drafter")
-    for name, family in (("drafter", "gpt2"), ("verifier", "llama")):  # the llama's sizes are too small
-        tiny_model(family, len(tokenizer), 1, tmp_path / name, dtype=torch.float32)
-    assert kinds(load_pair(spec_of(tmp_path / "drafter", tmp_path / "verifier"), device="cpu")) == {
-        TorchModel
-    }

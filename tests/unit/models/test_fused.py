@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specviz.engine.engine import Engine
-from specviz.engine.pair import Pair
+from specviz.models import fused as fused_models
 from specviz.models.loading import load_pair
+from specviz.runtime.cpu.fused import processor
 from specviz.runtime.cpu.fused.runner import FusedModel
 from specviz.runtime.model_runner import TorchModel
 from specviz.schema.settings import AUTO, Request
 from tests.support.checkpoints import published, write
-from tests.support.tiny import tiny_tokenizer
+from tests.support.tiny import tiny_model, tiny_tokenizer
 from tests.unit.models.helpers import refusal, spec_of
 
 PROMPT = [5, 6, 7, 8]
@@ -43,9 +45,13 @@ def runner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
     return kind
 
 
-def pair_of(folder: Path, drafter: Path | None = None) -> Any:
+def pair_of(folder: Path, drafter: Path | None = None, **asked: Any) -> Any:
     """The pair of a folder with itself, or with another drafter."""
-    return load_pair(spec_of(drafter or folder, folder), device="cpu", kind=Pair)
+    return load_pair(spec_of(drafter or folder, folder), device="cpu", **asked)
+
+
+def kinds(pair: Any) -> set[type]:
+    return {type(pair.drafter_model), type(pair.verifier_model)}
 
 
 def greedy(pair: Any) -> list[int]:
@@ -83,6 +89,49 @@ def change(folder: Path, edit: Callable[[State], Any]) -> None:
 
 def noise(*shape: int) -> torch.Tensor:
     return 0.08 * torch.randn(*shape, generator=torch.Generator().manual_seed(9))
+
+
+def test_a_checkpoint_of_the_hub_is_read_as_published(folder: Path) -> None:
+    """Law 5; bfloat16 stays bfloat16 in memory."""
+    make(folder, "qwen2", "BF16")
+    pair = pair_of(folder)
+    assert kinds(pair) == {FusedModel}
+    assert pair.precision == "BF16"
+    assert pair.verifier is pair.verifier
+    assert greedy(pair) == generated(folder)
+
+
+@pytest.mark.parametrize("change", ["environment", "no numba", "broken numba", "old processor"])
+def test_where_fused_passes_cannot_run_torch_does(
+    change: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(folder, "qwen2", "BF16")
+    wanted = generated(folder)
+    if change == "environment":
+        monkeypatch.setenv("SPECVIZ_CPU_RUNNER", "torch")
+    elif change == "no numba":
+        monkeypatch.setattr(fused_models.importlib.util, "find_spec", lambda name: None)
+    elif change == "broken numba":
+        monkeypatch.setitem(sys.modules, "specviz.runtime.cpu.fused.processor", None)
+    else:
+        monkeypatch.setattr(processor, "target_features", lambda: frozenset({"sse2"}))
+    pair = pair_of(folder)
+    assert kinds(pair) == {TorchModel}
+    assert greedy(pair) == wanted
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16", "float32"])
+def test_who_asks_for_another_dtype_or_plain_models_gets_torch(dtype: str, folder: Path) -> None:
+    make(folder)
+    pair = pair_of(folder, dtype=dtype, prepack=dtype != "float32")
+    assert kinds(pair) == {TorchModel}
+    assert pair.drafter.dtype == pair.dtype == getattr(torch, dtype)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_other_architectures_and_small_sizes_run_on_torch(family: str, folder: Path) -> None:
+    tiny_model(family, 300, 1, folder, dtype=torch.float32)
+    assert kinds(pair_of(folder)) == {TorchModel}
 
 
 _OLD = {"rope_parameters": "absent"}
@@ -303,9 +352,9 @@ def added(folder: Path, *pieces: str) -> int:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_drafter_may_lack_tokens_that_the_verifier_has(
-    temperature: float, runner: type, folder: Path, tmp_path: Path
+    temperature: float, folder: Path, tmp_path: Path
 ) -> None:
-    """Laws 2, 5 and 6: on either runner, and with fused drafting."""
+    """Laws 2, 5 and 6 with fused drafting; test_pair.py has torch."""
     drafter = tmp_path / "drafter"
     shutil.copytree(folder, drafter)
     own = len(AutoTokenizer.from_pretrained(folder))
@@ -321,7 +370,7 @@ def test_a_drafter_may_lack_tokens_that_the_verifier_has(
     change(folder, louder)
     edit(folder / "generation_config.json", eos_token_id=own + 1)
     pair = pair_of(folder, drafter)
-    assert type(pair.drafter_model) is runner
+    assert type(pair.drafter_model) is FusedModel
     assert pair.vocabulary_size == size
     if temperature == 0:
         assert greedy(pair) == generated(folder)

@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,15 +20,15 @@ from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
 from specviz.serving.comparison import compare, side_by_side
-from tests.support.tiny import tiny_pair
+from tests.support.tiny import Pairs
 
 PROMPT = "The quick brown fox"
 METHODS = ("verifier_only", "speed", "cascade_tokenV3", "drafter_only")
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
-    return tiny_pair("llama", tmp_path_factory.mktemp("tiny"))
+@pytest.fixture
+def pair(pairs: Pairs) -> ModelPair:
+    return pairs("llama")
 
 
 def requests(*methods: str, **settings: Any) -> list[Request]:
@@ -91,11 +90,11 @@ def test_a_stop_ends_all_engines_and_keeps_what_was_written(pair: ModelPair, bef
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
 def test_log_probabilities_are_those_of_a_full_reading(
-    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: str, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In pieces, with a cache, as one plain forward pass of the verifier with its padding ids cut gives them."""
     monkeypatch.setattr("specviz.analysis.quality._CHUNK", 7)
-    pair = tiny_pair(family, tmp_path)
+    pair = pairs(family)
     run = Engine(pair).generate(Request(prompt=PROMPT, method="drafter_only", max_new_tokens=20, seed=5))[0]
     prompt, text = run.prompt_ids, run.token_ids
     ids = torch.tensor([[*prompt, *text]])

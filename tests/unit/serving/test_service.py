@@ -21,16 +21,15 @@ from specviz.schema.settings import Request
 from specviz.schema.trace import parse_trace
 from specviz.serving.limits import Limits
 from specviz.serving.service import Service
-from tests.support.tiny import tiny_pair
+from tests.support.tiny import Pairs
 
 FIRST, SECOND, THIRD = "embedded", "embedded-skip", "gpt2"
 """Keys of the registry; behind each stands a tiny pair here."""
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
-    pair = tiny_pair("llama", tmp_path_factory.mktemp("service"))
-    return replace(pair, eos_token_ids=frozenset(), context_length=4000)
+def tiny(pairs: Pairs) -> ModelPair:
+    return replace(pairs("llama"), eos_token_ids=frozenset(), context_length=4000)
 
 
 class Loads:
@@ -84,6 +83,13 @@ def texts(service: Service, key: str, *requests: Request, **more: Any) -> list[l
     return [event.run.token_ids for event in events if isinstance(event, Finished)]
 
 
+def begun(service: Service, key: str = FIRST, stop: threading.Event | None = None, **more: Any) -> Any:
+    """The events of a long run that has begun."""
+    events = service.events(key, [ask(max_new_tokens=3000)], stop or threading.Event(), **more)
+    next(events)
+    return events
+
+
 def test_pairs_are_loaded_once_and_the_one_not_used_for_longest_makes_room(
     service: Service, loads: Loads, tiny: ModelPair
 ) -> None:
@@ -106,14 +112,14 @@ def test_pairs_are_loaded_once_and_the_one_not_used_for_longest_makes_room(
 def test_a_load_does_not_stop_those_who_run(service: Service, loads: Loads) -> None:
     """A run on the first pair goes on, and all who wait for the second see its progress."""
     loads.gates[SECOND] = threading.Event()
-    running = service.events(FIRST, [ask(max_new_tokens=3000)], threading.Event())
-    next(running)
-    shown: list[str] = []
-    loader = threading.Thread(
-        target=lambda: texts(service, SECOND, progress=lambda _, text: shown.append(text))
-    )
-    follower = threading.Thread(
-        target=lambda: texts(service, SECOND, progress=lambda _, text: shown.append(f"too: {text}"))
+    running, shown = begun(service), list[str]()
+    loader, follower = (
+        threading.Thread(
+            target=texts,
+            args=(service, SECOND),
+            kwargs={"progress": lambda _, text, who=who: shown.append(who + text)},
+        )
+        for who in ("", "too: ")
     )
     loader.start()
     wait_until(lambda: SECOND in loads.keys)
@@ -129,9 +135,7 @@ def test_a_load_does_not_stop_those_who_run(service: Service, loads: Loads) -> N
 
 
 def test_pairs_in_use_are_not_unloaded(service: Service, loads: Loads) -> None:
-    running = [service.events(key, [ask(max_new_tokens=3000)], threading.Event()) for key in (FIRST, SECOND)]
-    for each in running:
-        next(each)
+    running = [begun(service, key) for key in (FIRST, SECOND)]
     with pytest.raises(BusyError, match=r"while SmolLM2 .* are in use"):
         texts(service, THIRD)
     running[0].close()
@@ -155,8 +159,7 @@ def test_a_load_that_fails_is_its_sentence_and_the_next_one_tries_afresh(
     service: Service, loads: Loads
 ) -> None:
     """The next request for the same pair loads it afresh; runs on another pair go on."""
-    running = service.events(FIRST, [ask(max_new_tokens=3000)], threading.Event())
-    next(running)
+    running = begun(service)
     loads.failures[SECOND] = [PairError("The disk is full.")]
     with pytest.raises(PairError, match="The disk is full"):
         texts(service, SECOND)
@@ -167,9 +170,7 @@ def test_a_load_that_fails_is_its_sentence_and_the_next_one_tries_afresh(
 
 def test_one_visitor_may_have_so_many_runs_and_no_more(service: Service) -> None:
     stop = threading.Event()
-    running = [service.events(FIRST, [ask(max_new_tokens=3000)], stop, visitor="one") for _ in range(2)]
-    for each in running:
-        next(each)
+    running = [begun(service, stop=stop, visitor="one") for _ in range(2)]
     with pytest.raises(BusyError, match="with 2 runs already"):
         texts(service, FIRST, visitor="one")
     assert len(texts(service, FIRST, visitor="another")) == 1

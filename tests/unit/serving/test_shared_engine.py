@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from specviz.runtime.prefix_cache import PrefixCache
 from specviz.schema.settings import AUTO, Request
 from specviz.serving.policy import Policy
 from specviz.serving.shared_engine import SharedEngine
-from tests.support.tiny import tiny_pair
+from tests.support.tiny import Pairs
 
 METHODS = ("speed", "cascade_tokenV3", "verifier_only", "cascade_opt", "drafter_only")
 OUT_OF_MEMORY = torch.OutOfMemoryError("CUDA out of memory")
@@ -36,13 +37,19 @@ POISON = 61
 """A token id that only the prompt of a request that shall fail has."""
 
 Start = Callable[..., SharedEngine]
+Alone = Callable[[Request], list[int]]
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
+def pair(pairs: Pairs) -> ModelPair:
     """Its texts end where they were asked to, or after thousands of tokens."""
-    pair = tiny_pair("llama", tmp_path_factory.mktemp("shared"))
-    return dataclasses.replace(pair, eos_token_ids=frozenset(), context_length=8000)
+    return dataclasses.replace(pairs("llama"), eos_token_ids=frozenset(), context_length=8000)
+
+
+@pytest.fixture(scope="module")
+def alone(pair: ModelPair) -> Alone:
+    """The ids that a request gets alone."""
+    return cache(lambda request: Engine(pair).generate(request)[0].token_ids)
 
 
 @pytest.fixture
@@ -62,6 +69,20 @@ def start(pair: ModelPair) -> Iterator[Start]:
 @pytest.fixture
 def shared(start: Start) -> SharedEngine:
     return start()
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of prompt tokens of each prefill pass."""
+    counts: list[int] = []
+    prefill = ModelRunner.read
+
+    def count(self: ModelRunner, tokens: torch.Tensor, *args: Any, **more: Any) -> None:
+        counts.append(tokens.shape[1])
+        prefill(self, tokens, *args, **more)
+
+    monkeypatch.setattr(ModelRunner, "read", count)
+    return counts
 
 
 def asked(number: int, **more: Any) -> Request:
@@ -104,10 +125,6 @@ def wait_until_idle(engine: SharedEngine) -> None:
     raise AssertionError("something is still being served")
 
 
-def alone(pair: ModelPair, request: Request) -> list[int]:
-    return Engine(pair).generate(request)[0].token_ids
-
-
 def served(engine: SharedEngine, requests: list[Request], pause: float = 0.0) -> list[Any]:
     """The run of each request, sent by a thread of its own, or its error."""
     found: list[Any] = [None] * len(requests)
@@ -146,19 +163,19 @@ def failing(model: Any, monkeypatch: pytest.MonkeyPatch, when: Any, error: Excep
 
 
 def test_requests_that_join_at_any_time_get_the_texts_they_get_alone(
-    pair: ModelPair, shared: SharedEngine
+    alone: Alone, shared: SharedEngine
 ) -> None:
     """Law 3, with more requests than slots."""
-    requests = [asked(number) for number in range(20)]
+    requests = [asked(number) for number in range(12)]
     runs = served(shared, requests, pause=0.01)
-    assert [run.token_ids for run in runs] == [alone(pair, request) for request in requests]
+    assert [run.token_ids for run in runs] == [alone(request) for request in requests]
     assert max(run.neighbours for run in runs) > 0
-    assert shared.statistics.finished.total() == 20
+    assert shared.statistics.finished.total() == 12
     assert shared.statistics.tokens == sum(len(run.tokens) for run in runs)
     wait_until_idle(shared)
 
 
-def test_long_prompts_are_read_between_the_rounds_of_others(pair: ModelPair, start: Start) -> None:
+def test_long_prompts_are_read_between_the_rounds_of_others(alone: Alone, start: Start) -> None:
     """Law 3: a prompt of many chunks does not stall those that decode."""
     engine = start(policy=Policy(chunk=5, reading_share=0.0, max_reading_seconds=0.0))
     long = asked(1, token_ids=[5 + position % 50 for position in range(90)])
@@ -168,12 +185,12 @@ def test_long_prompts_are_read_between_the_rounds_of_others(pair: ModelPair, sta
         if isinstance(event, Started):
             assert engine.statistics.rounds > begin
         if isinstance(event, Finished):
-            assert event.run.token_ids == alone(pair, long)
+            assert event.run.token_ids == alone(long)
     running.close()
 
 
 def test_if_steps_are_long_a_joining_sequence_has_a_first_step_of_its_own(
-    pair: ModelPair, start: Start, monkeypatch: pytest.MonkeyPatch
+    alone: Alone, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Law 3. The step has one draft token if K is automatic; if it fails, the joint step tries again."""
     monkeypatch.setattr(Batch, "is_invariant", True)
@@ -181,7 +198,7 @@ def test_if_steps_are_long_a_joining_sequence_has_a_first_step_of_its_own(
     running = decoding(engine)
     for request in (asked(0, draft_length=AUTO), asked(1, draft_length=AUTO), asked(2, max_new_tokens=1)):
         [run] = engine.generate(request)
-        assert run.token_ids == alone(pair, request)
+        assert run.token_ids == alone(request)
         if request.draft_length == AUTO:
             assert run.rounds[0].draft_length == 1
     step, threw = Batch.step, []
@@ -193,27 +210,19 @@ def test_if_steps_are_long_a_joining_sequence_has_a_first_step_of_its_own(
         return step(self, **more)
 
     monkeypatch.setattr(Batch, "step", failing)
-    assert engine.generate(asked(1))[0].token_ids == alone(pair, asked(1))
+    assert engine.generate(asked(1))[0].token_ids == alone(asked(1))
     assert threw == [1]
     running.close()
 
 
 def test_prompts_that_begin_alike_are_read_once_and_no_text_changes(
-    pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
+    alone: Alone, shared: SharedEngine, read: list[int]
 ) -> None:
     """Law 3, with prefix caches."""
     common = [40 + position % 30 for position in range(50)]
     prompts = [[*common, 5, 6, 7], [*common, 9, 8], common[:40], [3, *common]]
     requests = [asked(number, token_ids=ids, method="speed") for number, ids in enumerate(prompts)]
-    expected = [alone(pair, request) for request in requests]
-    read: list[int] = []
-    prefill = ModelRunner.read
-
-    def count(self: ModelRunner, tokens: torch.Tensor, *args: Any, **more: Any) -> None:
-        read.append(tokens.shape[1])
-        prefill(self, tokens, *args, **more)
-
-    monkeypatch.setattr(ModelRunner, "read", count)
+    expected = [alone(request) for request in requests]
     for request, ids, new in zip(requests, expected, (52, 1, 0, 50), strict=True):
         read.clear()
         assert shared.generate(request)[0].token_ids == ids
@@ -221,19 +230,12 @@ def test_prompts_that_begin_alike_are_read_once_and_no_text_changes(
 
 
 def test_what_a_run_wrote_is_not_read_again_by_its_fork(
-    pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
+    shared: SharedEngine, read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Laws 2 and 3, with prefix caches, where passes are invariant."""
     monkeypatch.setattr(ModelRunner, "is_invariant", True)
     [run] = shared.generate(asked(3, max_new_tokens=60))
-    read: list[int] = []
-    prefill = ModelRunner.read
-
-    def count(self: ModelRunner, tokens: torch.Tensor, *args: Any, **more: Any) -> None:
-        read.append(tokens.shape[1])
-        prefill(self, tokens, *args, **more)
-
-    monkeypatch.setattr(ModelRunner, "read", count)
+    read.clear()
     assert shared.generate(run.fork(50))[0].token_ids == run.token_ids[50:]
     assert sum(read) <= 2
 
@@ -254,9 +256,7 @@ def test_queued_requests_see_their_position_and_a_full_queue_refuses(start: Star
 
 
 @pytest.mark.parametrize("reason", ["cancelled", "time"])
-def test_a_run_that_is_cut_short_keeps_a_prefix_of_its_text(
-    pair: ModelPair, start: Start, reason: str
-) -> None:
+def test_a_run_that_is_cut_short_keeps_a_prefix_of_its_text(alone: Alone, start: Start, reason: str) -> None:
     """Law 6, by a stop and by the deadline."""
     engine = start(seconds=0.3 if reason == "time" else 300)
     stop = threading.Event()
@@ -266,7 +266,7 @@ def test_a_run_that_is_cut_short_keeps_a_prefix_of_its_text(
         if isinstance(event, Finished):
             run = event.run
     assert run.stop_reason == reason
-    assert run.token_ids == alone(pair, asked(3, max_new_tokens=len(run.token_ids)))
+    assert run.token_ids == alone(asked(3, max_new_tokens=len(run.token_ids)))
 
 
 def test_a_request_without_a_slot_at_its_deadline_is_refused(start: Start) -> None:
@@ -289,11 +289,11 @@ def test_a_request_that_does_not_fit_is_refused_at_once(shared: SharedEngine) ->
 
 @pytest.mark.parametrize("fault", ["raises", "not finite", "recording"])
 def test_a_request_that_fails_takes_only_itself_down(
-    pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch, fault: str
+    pair: ModelPair, alone: Alone, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     """The verifier fails on a token of one sequence, or the record of its round does: the others' texts are untouched."""
     others = [asked(number, max_new_tokens=20, forbidden_tokens=[POISON]) for number in (0, 1, 2)]
-    expected = [alone(pair, request) for request in others]
+    expected = [alone(request) for request in others]
     forward, append = pair.verifier.forward, Sequence.append
 
     def faulty_pass(*args: Any, **more: Any) -> Any:
@@ -319,14 +319,14 @@ def test_a_request_that_fails_takes_only_itself_down(
     assert isinstance(error, EngineError)
     assert ("not finite" if fault == "not finite" else "failed on this request") in str(error)
     assert "kernel" not in str(error)
-    assert shared.generate(poisoned())[0].token_ids == alone(pair, poisoned())
+    assert shared.generate(poisoned())[0].token_ids == alone(poisoned())
 
 
 def test_a_fault_that_passes_costs_nobody_anything(
-    pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
+    pair: ModelPair, alone: Alone, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = [asked(number, max_new_tokens=20) for number in range(5)]
-    expected = [alone(pair, request) for request in requests]
+    expected = [alone(request) for request in requests]
     passes = itertools.count()
     failed = failing(pair.verifier, monkeypatch, lambda _: next(passes) == 12, RuntimeError("a cosmic ray"))
     assert [run.token_ids for run in shared.generate(requests)] == expected
@@ -334,17 +334,17 @@ def test_a_fault_that_passes_costs_nobody_anything(
 
 
 def test_a_fault_in_the_engine_itself_is_a_sentence_and_it_starts_anew(
-    pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
+    alone: Alone, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Scheduler, "admit", lambda *_: 1 / 0)
         with pytest.raises(EngineError, match="Something broke"):
             shared.generate(asked(0))
-    assert shared.generate(asked(0))[0].token_ids == alone(pair, asked(0))
+    assert shared.generate(asked(0))[0].token_ids == alone(asked(0))
 
 
 def test_when_memory_is_short_the_prefix_cache_goes_before_anybodys_text(
-    pair: ModelPair, start: Start, monkeypatch: pytest.MonkeyPatch
+    pair: ModelPair, alone: Alone, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prefix caches go first, then captured passes, then the longest sequence."""
     engine = start(max_sequences=4)
@@ -364,7 +364,7 @@ def test_when_memory_is_short_the_prefix_cache_goes_before_anybodys_text(
     monkeypatch.setattr(PrefixCache, "clear", clear_prefixes)
     monkeypatch.setattr(Batch, "free_memory", free_captures)
     short, long = asked(0, max_new_tokens=20), asked(3, max_new_tokens=60)
-    expected = [alone(pair, short), alone(pair, long)]
+    expected = [alone(short), alone(long)]
     engine.generate(asked(1, token_ids=list(range(5, 45))))  # its prompt is cached
     failures = iter([True])
     with monkeypatch.context() as patch:
@@ -381,20 +381,13 @@ def test_when_memory_is_short_the_prefix_cache_goes_before_anybodys_text(
 
 
 def test_a_prompt_that_does_not_fit_into_memory_is_tried_again_without_the_prefix_cache_and_then_fails(
-    pair: ModelPair, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
+    pair: ModelPair, alone: Alone, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With it, each try would free what the try before has cached, without end."""
     request = asked(1, token_ids=list(range(5, 45)))
-    expected = alone(pair, request)
+    expected = alone(request)
     failures: Iterator[bool] = iter([True])
-    read = ModelRunner.read
-
-    def fails(self: ModelRunner, *args: Any, **more: Any) -> None:
-        if self._model is pair.verifier and next(failures, False):
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        read(self, *args, **more)
-
-    monkeypatch.setattr(ModelRunner, "read", fails)
+    failing(pair.verifier.base_model, monkeypatch, lambda _: next(failures, False), OUT_OF_MEMORY)
     assert shared.generate(request)[0].token_ids == expected
     failures = itertools.repeat(True)
     with pytest.raises(EngineError, match="Memory ran out with 1 request"):
@@ -405,18 +398,20 @@ def test_a_prompt_that_does_not_fit_into_memory_is_tried_again_without_the_prefi
 
 
 @pytest.mark.parametrize("kind", ["own", "shared"])
-def test_streams_that_were_never_started_hold_no_slot(pair: ModelPair, start: Start, kind: str) -> None:
+def test_streams_that_were_never_started_hold_no_slot(
+    pair: ModelPair, alone: Alone, start: Start, kind: str
+) -> None:
     engine = start(max_sequences=2, queue=1) if kind == "shared" else Engine(pair, max_sequences=2)
     opened = [engine.stream([endless(), endless(seed=1)], visitor=str(number)) for number in range(20)]
     events = list(engine.stream(asked(0), visitor="late"))
     assert not any(isinstance(event, Waiting) and event.queue_position > 1 for event in events)
-    assert [event.run.token_ids for event in events if isinstance(event, Finished)] == [alone(pair, asked(0))]
+    assert [event.run.token_ids for event in events if isinstance(event, Finished)] == [alone(asked(0))]
     assert any(isinstance(next(opened[0]), Decided) for _ in range(10))  # one that is started now is served
     opened[0].close()
     assert list(opened[0]) == []
 
 
-def test_a_stream_that_is_dropped_gives_its_slot_to_the_next(pair: ModelPair, start: Start) -> None:
+def test_a_stream_that_is_dropped_gives_its_slot_to_the_next(alone: Alone, start: Start) -> None:
     """Without a garbage collection."""
     engine = start(max_sequences=1)
     gc.disable()
@@ -424,34 +419,31 @@ def test_a_stream_that_is_dropped_gives_its_slot_to_the_next(pair: ModelPair, st
         stream = engine.stream(endless(), visitor="first")
         next(stream)
         del stream
-        assert engine.generate(asked(0))[0].token_ids == alone(pair, asked(0))
+        assert engine.generate(asked(0))[0].token_ids == alone(asked(0))
     finally:
         gc.enable()
     assert engine.statistics.finished == {"cancelled": 1, "length": 1}
 
 
-def test_one_run_of_a_stream_is_aborted_and_the_others_go_on(pair: ModelPair, shared: SharedEngine) -> None:
+def test_one_run_of_a_stream_is_aborted_and_the_others_go_on(alone: Alone, start: Start) -> None:
     """Law 6. A run that waits for a slot can be aborted too."""
-    requests = [asked(number, max_new_tokens=25) for number in range(8)]
-    stream = shared.stream(requests)
-    runs = {}
+    requests = [asked(number, max_new_tokens=60) for number in range(3)]
+    stream = start(max_sequences=2).stream(requests)
+    ends = []
     for event in stream:
         if isinstance(event, Decided) and event.index == 0:
             stream.abort(0)
         if isinstance(event, Started) and event.index == 0:
-            stream.abort(7)
+            stream.abort(2)
         if isinstance(event, Finished):
-            assert event.index not in runs
-            runs[event.index] = event.run
-    for index, request in enumerate(requests):
-        whole, ids = alone(pair, request), runs[index].token_ids
-        if index in (0, 7):
-            assert runs[index].stop_reason == "cancelled"
-            assert ids == whole[: len(ids)]
-            assert len(ids) < len(whole)
-        else:
-            assert ids == whole
-    assert runs[7].token_ids == []
+            ends.append(event)
+    assert sorted(event.index for event in ends) == [0, 1, 2]
+    first, whole, waited = (event.run for event in sorted(ends, key=lambda event: event.index))
+    assert first.stop_reason == waited.stop_reason == "cancelled"
+    assert first.token_ids == alone(requests[0])[: len(first.token_ids)]
+    assert len(first.token_ids) < 60
+    assert whole.token_ids == alone(requests[1])
+    assert waited.token_ids == []
 
 
 # ---- the thread --------------------------------------------------------------------------------------------
@@ -482,10 +474,12 @@ def test_when_the_thread_dies_every_caller_is_told(start: Start, monkeypatch: py
     assert threading.active_count() == before
 
 
-def test_an_engine_that_is_dropped_leaves_no_thread_after_its_last_stream(pair: ModelPair) -> None:
+def test_an_engine_that_is_dropped_leaves_no_thread_after_its_last_stream(
+    pair: ModelPair, alone: Alone
+) -> None:
     before = threading.active_count()
     stream = SharedEngine(pair).stream(asked(0))
-    assert finished(stream)[0].token_ids == alone(pair, asked(0))
+    assert finished(stream)[0].token_ids == alone(asked(0))
     assert threading.active_count() == before + 1
     del stream
     for _ in range(1000):

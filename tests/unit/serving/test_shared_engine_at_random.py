@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import pytest
@@ -15,15 +15,13 @@ from specviz.engine.events import Finished, Started
 from specviz.engine.record import Outcome
 from specviz.engine.sequence import Sequence
 from specviz.errors import BusyError, EngineError
-from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
 from specviz.serving import engine_loop
 from specviz.serving.policy import Policy
 from specviz.serving.shared_engine import SharedEngine
-from specviz.serving.statistics import EngineStatistics
-from tests.support.tiny import tiny_pair
+from tests.support.tiny import Pairs
 
-SLOTS, THREADS, OPERATIONS = 4, 8, 150
+SLOTS, THREADS, OPERATIONS = 4, 8, 80
 
 
 class FakeBatch:
@@ -90,11 +88,6 @@ class FakeBatch:
         return outcomes
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
-    return tiny_pair("llama", tmp_path_factory.mktemp("random"))
-
-
 class Caller:
     """One thread that opens, reads, aborts, closes and drops streams at random; notes how each ended."""
 
@@ -148,34 +141,48 @@ class Caller:
         assert closed or ended.total() == len(requests)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_at_random_every_caller_gets_one_end_and_nothing_is_left(
-    pair: ModelPair, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    """Afterwards all slots are free and no batch holds a sequence; the engine then serves on, and ends when it is closed."""
+@pytest.fixture(params=[0, 1])
+def seed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Shared engines have fake batches of this seed."""
     monkeypatch.setattr(engine_loop, "Batch", FakeBatch)
     monkeypatch.setattr(FakeBatch, "made", [])
-    monkeypatch.setattr(FakeBatch, "random", random.Random(seed))
-    statistics = EngineStatistics(pair.key, SLOTS)
-    policy = Policy(long_step=-1.0) if seed % 2 else None
-    engine = SharedEngine(pair, max_sequences=SLOTS, queue=6, statistics=statistics, policy=policy)
-    before = threading.active_count()
+    monkeypatch.setattr(FakeBatch, "random", random.Random(request.param))
+    return int(request.param)
+
+
+def start(engine: SharedEngine, seed: int) -> tuple[list[Caller], Callable[[], None]]:
+    """Callers at work, and a function that waits until all have ended."""
     callers = [Caller(engine, 100 * seed + number) for number in range(THREADS)]
     threads = [threading.Thread(target=caller.run) for caller in callers]
+
+    def join() -> None:
+        for thread in threads:
+            thread.join(300)
+        assert not any(thread.is_alive() for thread in threads)
+        assert all(caller.ends.total() == OPERATIONS for caller in callers), "a caller's thread has died"
+
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(300)
-    assert not any(thread.is_alive() for thread in threads)
+    return callers, join
+
+
+def test_at_random_every_caller_gets_one_end_and_nothing_is_left(
+    pairs: Pairs, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Afterwards all slots are free and no batch holds a sequence; the engine then serves on, and ends when it is closed."""
+    policy = Policy(long_step=-1.0) if seed else None
+    engine = SharedEngine(pairs("llama"), max_sequences=SLOTS, queue=6, policy=policy)
+    before = threading.active_count()
+    callers, join = start(engine, seed)
+    join()
     ends = sum((caller.ends for caller in callers), Counter[str]())
-    assert ends.total() == THREADS * OPERATIONS, "a caller's thread has died"
     assert min(ends[each] for each in ("finished", "closed", "dropped", "error", "busy")) > 0
     for _ in range(1000):
         engine.call(lambda: None)
-        if not (statistics.running or statistics.waiting):
+        if not (engine.statistics.running or engine.statistics.waiting):
             break
         time.sleep(0.01)
-    assert (statistics.running, statistics.waiting) == (0, 0)
+    assert (engine.statistics.running, engine.statistics.waiting) == (0, 0)
     assert all(not batch.sequences for batch in FakeBatch.made[:1])
     assert threading.active_count() == before
     monkeypatch.setattr(FakeBatch, "failure_rate", 0.0)
@@ -185,21 +192,10 @@ def test_at_random_every_caller_gets_one_end_and_nothing_is_left(
     assert threading.active_count() == before - 1
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_closing_at_any_moment_leaves_nobody_waiting(
-    pair: ModelPair, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_closing_at_any_moment_leaves_nobody_waiting(pairs: Pairs, seed: int) -> None:
     """Each call and each stream that is under way, or comes too late, gets an answer."""
-    monkeypatch.setattr(engine_loop, "Batch", FakeBatch)
-    monkeypatch.setattr(FakeBatch, "random", random.Random(seed))
-    engine = SharedEngine(pair, max_sequences=SLOTS, queue=1000)
-    callers = [Caller(engine, seed) for seed in range(THREADS)]
-    threads = [threading.Thread(target=caller.run) for caller in callers]
-    for thread in threads:
-        thread.start()
+    engine = SharedEngine(pairs("llama"), max_sequences=SLOTS, queue=1000)
+    _, join = start(engine, seed)
     time.sleep(0.1 * seed)
     engine.close()
-    for thread in threads:
-        thread.join(60)
-    assert not any(thread.is_alive() for thread in threads)
-    assert all(caller.ends.total() == OPERATIONS for caller in callers)
+    join()

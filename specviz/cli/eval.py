@@ -42,9 +42,7 @@ def evaluate(
     """Score a pair and a method on the tasks of lm-evaluation-harness."""
     from specviz.integrations.lm_eval import HarnessModel, load_tasks  # slow to import
 
-    generation = None
-    if temperature is not None:
-        generation = {"temperature": temperature, "do_sample": temperature > 0}
+    generation = {} if temperature is None else {"temperature": temperature, "do_sample": temperature > 0}
     with interrupt() as stop:
         model = HarnessModel(
             pair,

@@ -23,7 +23,7 @@ from specviz.analysis.recorded_runs import (
 )
 from specviz.analysis.sweep.grid import LENIENCES
 from specviz.engine.engine import Engine
-from specviz.errors import EngineError, TraceError
+from specviz.errors import EngineError
 from specviz.files import write_whole
 from specviz.models import loading
 from specviz.models.pair import ModelPair
@@ -237,13 +237,10 @@ def _serve(pair: ModelPair, request: Request) -> Run:
 def _write(recorded: RecordedRuns, runs: dict[str, Run]) -> None:
     index = asdict(recorded)
     folder = index.pop("folder")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for stale in folder.glob("*.jsonl"):
-            if stale.stem not in runs:
-                stale.unlink()
-        for key, run in runs.items():
-            run.save(folder / f"{key}.jsonl")
-        write_whole(folder / "index.json", json.dumps(index, ensure_ascii=False, indent=1) + "\n")
-    except OSError as error:
-        raise TraceError(f"The recorded runs could not be written: {error.strerror or error}.") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in folder.glob("*.jsonl"):
+        if stale.stem not in runs:
+            stale.unlink()
+    for key, run in runs.items():
+        run.save(folder / f"{key}.jsonl")
+    write_whole(folder / "index.json", json.dumps(index, ensure_ascii=False, indent=1) + "\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -20,10 +20,10 @@ from specviz.core.target import target_distribution
 from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Finished
 from specviz.errors import RequestError, StoppedError
-from specviz.integrations.lm_eval.tasks import chat_text, cut_at_stop, stop_texts
 from specviz.models.loading import load_pair
 from specviz.models.pair import ModelPair
 from specviz.models.registry import DEFAULT_PAIR
+from specviz.models.tokenizer import in_template
 from specviz.progress import Progress, silent
 from specviz.schema.settings import Request
 
@@ -61,7 +61,7 @@ class HarnessModel(TemplateLM):
             seed: request n of a call, counted from 0, has seed + n.
             max_gen_toks: maximum of new tokens, for tasks that set none.
             max_sequences: maximum number of concurrent sequences.
-            progress: called with the number of requests done.
+            progress: called after each request.
             stop: ends a call within a round.
             settings: `method`, `lenience`, `draft_length` and `repetition_penalty`, as in `Request`.
 
@@ -105,16 +105,23 @@ class HarnessModel(TemplateLM):
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """As `chat_text`."""
-        return chat_text(self.pair, chat_history, add_generation_prompt)
+        """A conversation as text, up to the point at which the answer begins or continues.
+
+        Raises:
+            RequestError: the pair is no chat model, or its template does not accept such a conversation.
+        """
+        if not self.pair.is_chat:
+            raise RequestError("This pair's models have no chat template: ask without one.")
+        options = {"add_generation_prompt": add_generation_prompt, "tokenize": False}
+        options["continue_final_message"] = not add_generation_prompt
+        return str(in_template(self.tokenizer, chat_history, **options))
 
     def get_model_info(self) -> dict[str, Any]:
         """What the harness records about this model."""
         names = ("method", "lenience", "temperature", "draft_length", "seed", "repetition_penalty")
-        info = {"pair": self.pair.key} | {name: getattr(self._request, name) for name in names}
-        if info["repetition_penalty"] is None:
-            info["repetition_penalty"] = self.pair.repetition_penalty
-        return info
+        info = {"pair": self.pair.key, "repetition_penalty": self.pair.repetition_penalty}
+        own = {name: getattr(self._request, name) for name in names}
+        return info | {name: value for name, value in own.items() if value is not None}
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Continue every context, in order, up to the first of its stop texts.
@@ -226,3 +233,16 @@ class HarnessModel(TemplateLM):
     def _check_stop(self) -> None:
         if self._stop.is_set():
             raise StoppedError("The evaluation was stopped before its end: there are no scores.")
+
+
+def stop_texts(wanted: Mapping[str, Any]) -> list[str]:
+    """A task's stop texts."""
+    until = wanted.get("until") or []
+    return [until] if isinstance(until, str) else [text for text in until if text]
+
+
+def cut_at_stop(text: str, until: Sequence[str]) -> str:
+    """The text before the first of its stop texts."""
+    for stop in until:
+        text = text.split(stop)[0]
+    return text

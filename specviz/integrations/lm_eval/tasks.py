@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from lm_eval.tasks import TaskManager
 
 from specviz.analysis.sweep.items import Item, Items
 from specviz.errors import RequestError, SpecvizError
+from specviz.integrations.lm_eval.model import HarnessModel, cut_at_stop, stop_texts
 from specviz.models.pair import ModelPair
-from specviz.models.tokenizer import in_template
 
 SOURCE = "lm-eval:"
 """Prefix of a task's name, if a sweep takes its items from a task."""
@@ -33,7 +32,7 @@ def load_tasks(
     """Load tasks for `lm_eval.evaluator.evaluate`.
 
     Args:
-        names: names of tasks, groups or tags.
+        names: of tasks, groups or tags.
         include_path: a folder with tasks of your own.
         num_fewshot: number of examples in each prompt, except for tasks that say 0; None takes each task's own number.
         generation: generation arguments that override the tasks' own.
@@ -123,14 +122,12 @@ class TaskItems(Items):
         if self._task.OUTPUT_TYPE != "generate_until":
             raise RequestError(f"{task} compares likelihoods: a sweep takes tasks that generate text only.")
         if (self._task.config.repeats or 1) > 1:
-            raise RequestError(
-                f"{task} scores several answers together: a sweep takes tasks with one answer an item."
-            )
+            raise RequestError(f"{task} scores several answers together: a sweep scores each by itself.")
         self._task.build_all_requests(
             limit=limit or None,
             apply_chat_template=pair.is_chat,
             fewshot_as_multiturn=True,
-            chat_template=partial(chat_text, pair) if pair.is_chat else None,
+            chat_template=HarnessModel(pair).apply_chat_template,
             tokenizer_name=pair.key,
         )
         self._instances: list[Instance] = self._task.instances
@@ -175,34 +172,3 @@ class TaskItems(Items):
             raise SpecvizError(f"{self.name} could not score an answer: choose another task.") from error
         is_number = hasattr(value, "__float__") and not isinstance(value, str)
         return metric, float(value) if is_number else None
-
-
-def chat_text(pair: ModelPair, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-    """A conversation as text, up to the point at which the answer begins or continues.
-
-    Raises:
-        RequestError: the pair is no chat model, or its template does not accept such a conversation.
-    """
-    if not pair.is_chat:
-        raise RequestError("This pair's models have no chat template: ask without one.")
-    text = in_template(
-        pair.tokenizer,
-        chat_history,
-        tokenize=False,
-        add_generation_prompt=add_generation_prompt,
-        continue_final_message=not add_generation_prompt,
-    )
-    return str(text)
-
-
-def stop_texts(wanted: Mapping[str, Any]) -> list[str]:
-    """A task's stop texts."""
-    until = wanted.get("until") or []
-    return [until] if isinstance(until, str) else [text for text in until if text]
-
-
-def cut_at_stop(text: str, until: Sequence[str]) -> str:
-    """The text before the first of its stop texts."""
-    for stop in until:
-        text = text.split(stop)[0]
-    return text

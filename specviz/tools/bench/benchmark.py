@@ -11,7 +11,7 @@ import json
 import statistics
 import threading
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
@@ -21,7 +21,6 @@ from specviz.analysis.statistics import quartiles
 from specviz.compat.transformers import quiet_transformers
 from specviz.errors import RequestError, SpecvizError, StoppedError
 from specviz.models.loading import load_pair
-from specviz.models.modules import tune
 from specviz.models.placement import dtype_name, find_device
 from specviz.models.tokenizer import encode_prompt
 from specviz.progress import Progress, silent
@@ -34,7 +33,6 @@ from specviz.tools.bench.contenders import (
     Contender,
     Measured,
     contenders,
-    timed,
 )
 from specviz.tools.bench.shapes import shape_pair, tuned_twin
 from specviz.tools.distill.prompts import held_out_by_kind
@@ -42,21 +40,17 @@ from specviz.tools.machine import describe_machine, describe_processor, versions
 from specviz.tools.templates import NONE, Rows, table
 
 _TRIALS = 2
-_READ_BYTES, _READS = 1 << 28, 25
-"""Buffer size of the bandwidth probe in bytes, and number of reads."""
+"""Timed runs of another project's contender for each number of threads."""
 
 
 @dataclass(frozen=True)
 class BenchmarkOptions:
-    """What to measure.
+    """What to measure; `specviz bench --help` describes each option.
 
     Attributes:
-        pair: a key of the registry. `shape` replaces it: two names of `specviz.tools.bench.shapes`.
+        shape: two names of `specviz.tools.bench.shapes`, which replace `pair`.
         contenders: keys; empty for all.
-        tokens: new tokens of every run.
         prompts: number of held-out prompts, whose kinds alternate.
-        draft_length: K of all contenders that draft a fixed number of tokens.
-        sequences: concurrent sequences of the batch contenders.
 
     Raises:
         RequestError: a value is out of range.
@@ -79,7 +73,7 @@ class BenchmarkOptions:
         most = {"tokens": 4096, "prompts": len(_held_out()), "draft_length": MAX_DRAFT_LENGTH}
         for name, high in (most | {"repetitions": 1000, "sequences": 256}).items():
             if not 1 <= (value := getattr(self, name)) <= high:
-                raise RequestError(f"{name}: {value} was asked for; from 1 to {high} can be.")
+                raise RequestError(f"{name} is {value}; it must be from 1 to {high}.")
 
 
 def _held_out() -> list[str]:
@@ -88,24 +82,13 @@ def _held_out() -> list[str]:
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run of a contender, with the prompt, temperature and repetition by which runs are compared."""
+class Turn:
+    """One run of every contender, by title, with the same prompt, temperature and repetition."""
 
-    contender: str
     prompt: int
     temperature: float
     repetition: int
-    measured: Measured
-
-    @property
-    def key(self) -> tuple[int, float, int]:
-        """Two runs are compared only if their keys are equal."""
-        return self.prompt, self.temperature, self.repetition
-
-    @property
-    def speed(self) -> float:
-        """Tokens per second, prefill included."""
-        return self.measured.tokens / self.measured.seconds
+    runs: dict[str, Measured] = field(default_factory=dict)
 
 
 class Benchmark:
@@ -113,9 +96,7 @@ class Benchmark:
 
     Attributes:
         about: a description of what was measured, and on which machine.
-        runs: all runs so far.
-        notes: sentences about contenders that were left out, and about one forward pass.
-        complete: whether it ran to its end.
+        notes: sentences about contenders that were left out.
     """
 
     def __init__(
@@ -131,13 +112,12 @@ class Benchmark:
         Raises:
             RequestError: there is no such contender.
         """
-        everyone = contenders(bed)
-        known = [each.key for each in everyone]
-        if unknown := set(options.contenders).difference(known):
+        known = {each.key: each for each in contenders(bed)}
+        if unknown := set(options.contenders) - known.keys():
             raise RequestError(f"There is no contender {min(unknown)!r}: known are {', '.join(known)}.")
-        wanted = options.contenders or known
-        self._present = [each for each in everyone if each.key in wanted]
-        self.runs: list[Run] = []
+        self._present = [each for key, each in known.items() if key in (options.contenders or known)]
+        self._titles = [each.title for each in self._present]
+        self.turns: list[Turn] = []
         self.notes: list[str] = []
         self.complete = False
         self._options, self._bed, self._progress = options, bed, progress
@@ -157,8 +137,6 @@ class Benchmark:
             "threads": f"at most {bed.threads}",
         }
 
-    # --- measuring
-
     def measure(self) -> None:
         """Run all contenders, until done or stopped.
 
@@ -170,8 +148,6 @@ class Benchmark:
                 self._progress(0.0, f"Warming up: {contender.title}")
                 self._warm_up(contender)
             self._take_turns()
-            if any(each.ours for each in self._present):
-                self.notes.append(_one_token(self._bed, self._prompts[0]))
             self.complete = True
         self._progress(1.0, "Measured" if self.complete else "Stopped")
 
@@ -179,8 +155,7 @@ class Benchmark:
         """Run a contender once at each temperature. On a CPU, other projects' contenders get the fastest number of threads."""
         longest = max(self._prompts, key=len)
         for temperature in self._options.temperatures:
-            request = self._request(longest, temperature)
-            self._write(contender, request)
+            self._write(contender, request := self._request(longest, temperature))
         if contender.ours or self._bed.device.type != "cpu":
             return  # this project chooses its threads when it loads a pair
         seconds = dict[int, float]()
@@ -190,26 +165,21 @@ class Benchmark:
         contender.threads = min(seconds, key=lambda count: seconds[count])
 
     def _take_turns(self) -> None:
-        counts = range(self._options.repetitions), range(self._options.prompts)
-        turns = list(itertools.product(*counts, self._options.temperatures))
+        repetitions, temperatures = range(self._options.repetitions), self._options.temperatures
+        turns = list(itertools.product(repetitions, range(len(self._prompts)), temperatures))
         for done, (repetition, prompt, temperature) in enumerate(turns):
             seed = self._options.seed + prompt + 1000 * repetition
             request = self._request(self._prompts[prompt], temperature, seed)
+            self.turns.append(Turn(prompt, temperature, repetition))
             first = done % max(1, len(self._present))
             for contender in [*self._present[first:], *self._present[:first]]:
                 self._progress(done / len(turns), f"Measuring: {contender.title}")
                 if measured := self._write(contender, request):
-                    self.runs.append(Run(contender.title, prompt, temperature, repetition, measured))
+                    self.turns[-1].runs[contender.title] = measured
 
     def _request(self, prompt: list[int], temperature: float, seed: int = 0) -> Request:
-        tokens = self._options.tokens
-        return Request(
-            token_ids=prompt,
-            temperature=temperature,
-            seed=seed,
-            max_new_tokens=tokens,
-            repetition_penalty=1.0,
-        )
+        settings: dict[str, Any] = {"max_new_tokens": self._options.tokens, "repetition_penalty": 1.0}
+        return Request(token_ids=prompt, temperature=temperature, seed=seed, **settings)
 
     def _write(self, contender: Contender, request: Request) -> Measured | None:
         """One run. None if another project's contender failed; it is then left out."""
@@ -227,43 +197,38 @@ class Benchmark:
             self.notes.append(f"Left out: {contender.title}. {_reason(error)}")
             return None
 
-    # --- reporting
-
     def rows(self) -> Rows:
         """The table: one row per temperature and contender, with medians, and quartiles in brackets."""
-        head = ["temperature", "contender", "tokens/s", f"÷ {VERIFIER_ALONE}", f"÷ {GENERATE}"]
+        divisors = (VERIFIER_ALONE, GENERATE)
+        head = ["temperature", "contender", "tokens/s", *(f"÷ {other}" for other in divisors)]
         rows: Rows = [(*head, "accepted", "first token, ms", "greedy texts equal")]
-        temperatures, titles = (
-            dict.fromkeys(getattr(run, name) for run in self.runs) for name in ("temperature", "contender")
-        )
-        for temperature, title in itertools.product(temperatures, titles):
-            runs = [run for run in self.runs if (run.temperature, run.contender) == (temperature, title)]
-            measured = [run.measured for run in runs]
-            examined, accepted = (
-                sum(getattr(each, name) for each in measured) for name in ("examined", "accepted")
-            )
-            first = [m.first_token_seconds for m in measured if m.first_token_seconds is not None]
-            speed = _spread([run.speed for run in runs], ".1f")
+        for temperature, title in itertools.product(self._options.temperatures, self._titles):
+            turns = [
+                turn.runs for turn in self.turns if turn.temperature == temperature and title in turn.runs
+            ]
+            if not turns:
+                continue
+            runs = [turn[title] for turn in turns]
             ratios = (
-                _spread([run.speed / other.speed for run, other in self._pairs(runs, divisor)])
-                for divisor in (VERIFIER_ALONE, GENERATE)
+                _spread([turn[title].speed / turn[other].speed for turn in turns if other in turn])
+                for other in divisors
             )
-            share = f"{accepted / examined:.2f}" if examined else NONE
-            milliseconds = f"{1000 * statistics.median(first):.0f}" if first else NONE
-            equal = self._equal_texts(runs) if temperature == 0 else NONE
-            rows.append((f"{temperature:g}", title, speed, *ratios, share, milliseconds, equal))
+            examined, accepted = sum(run.examined for run in runs), sum(run.accepted for run in runs)
+            first = [run.first_token_seconds for run in runs if run.first_token_seconds is not None]
+            equal = [
+                turn[title].token_ids == turn[VERIFIER_ALONE].token_ids
+                for turn in turns
+                if temperature == 0 and VERIFIER_ALONE in turn and turn[title].token_ids is not None
+            ]
+            cells = (
+                _spread([run.speed for run in runs], ".1f"),
+                *ratios,
+                f"{accepted / examined:.2f}" if examined else NONE,
+                f"{1000 * statistics.median(first):.0f}" if first else NONE,
+                f"{sum(equal)} of {len(equal)}" if equal else NONE,
+            )
+            rows.append((f"{temperature:g}", title, *cells))
         return rows
-
-    def _pairs(self, runs: list[Run], other: str) -> list[tuple[Run, Run]]:
-        """Pairs of a run and the other contender's run with the same prompt, temperature and repetition."""
-        others = {run.key: run for run in self.runs if run.contender == other}
-        return [(run, others[run.key]) for run in runs if run.key in others]
-
-    def _equal_texts(self, runs: list[Run]) -> str:
-        """A sentence that says how many texts equal the verifier's own."""
-        pairs = [(one.measured, other.measured) for one, other in self._pairs(runs, VERIFIER_ALONE)]
-        equal = [one.token_ids == other.token_ids for one, other in pairs if one.token_ids is not None]
-        return f"{sum(equal)} of {len(equal)}" if equal else NONE
 
     def sentences(self) -> list[str]:
         """The sentences below the table."""
@@ -276,9 +241,9 @@ class Benchmark:
         return "\n\n".join([f"# Benchmark of {self.about['pair']}", about, table(self.rows()), notes]) + "\n"
 
     def to_json(self) -> str:
-        """All runs, and the table."""
+        """All runs, by turn, and the table."""
         content = {"about": self.about, "complete": self.complete, "notes": self.notes, "table": self.rows()}
-        return json.dumps(content | {"runs": [asdict(run) for run in self.runs]}, indent=1) + "\n"
+        return json.dumps(content | {"turns": [asdict(turn) for turn in self.turns]}, indent=1) + "\n"
 
 
 def _reason(error: Exception) -> str:
@@ -291,6 +256,7 @@ def _reason(error: Exception) -> str:
 
 
 def _spread(values: list[float], form: str = ".2f") -> str:
+    """Median and quartiles in words."""
     found = quartiles(values)
     return f"{found.median:{form}} ({found.low:{form}}–{found.high:{form}})" if found else NONE
 
@@ -304,39 +270,10 @@ def load_bed(options: BenchmarkOptions, progress: Progress) -> Bed:
     if options.shape:
         device = find_device(options.device)
         plain = shape_pair(*options.shape, device, getattr(torch, dtype_name(options.dtype, device)))
-        ours = tuned_twin(plain, tune)
+        ours = tuned_twin(plain)
     else:
         target: dict[str, Any] = {"device": options.device, "dtype": options.dtype, "progress": progress}
         plain, ours = load_pair(options.pair, **target, prepack=False), load_pair(options.pair, **target)
     ids = [encode_prompt(plain.tokenizer, Request(prompt=text)) for text in _held_out()]
     others = list(itertools.islice(itertools.cycle(ids[1:]), options.sequences - 1))
     return Bed(ours, plain, budget(), options.draft_length, others)
-
-
-@torch.inference_mode()
-def _one_token(bed: Bed, prompt: list[int]) -> str:
-    """A sentence that compares the verifier's forward pass over one token with reads of a buffer larger than any cache."""
-    torch.set_num_threads(bed.threads)
-    device, model, count = bed.device, bed.ours.verifier_model, len(prompt)
-    runner: Any = model.runner(bed.ours.vocabulary_size, beside=True)
-    for _ in runner.warm_up(1, count + 32, [1]):
-        pass
-    runner.admit([runner], count + 32)
-    ids, positions = torch.tensor([prompt], device=device), torch.arange(count + 1, device=device)[None]
-    runner.read(ids, positions[:, :count], visible=count)
-    buffer = torch.ones(_READ_BYTES // (4 * 4096), 4096, device=device)  # float32: four bytes each
-    vector = torch.ones(4096, device=device)
-
-    def forward() -> None:
-        runner.forward(ids[:, -1:], positions[:, count:], visible=count + 1, transient=True)
-
-    passes, reads = list[float](), list[float]()
-    for _ in range(_READS):
-        passes.append(timed(device, forward)[1])
-        reads += [timed(device, read)[1] for read in (buffer.sum, lambda: buffer @ vector)]
-    size, seconds = model.weight_bytes + runner.position_bytes * count, statistics.median(passes)
-    rate, memory = size / seconds, _READ_BYTES / min(reads)
-    return (
-        f"The verifier's forward pass over one token takes {1000 * seconds:.2f} ms: it reads {size / 1e6:.0f} MB "
-        f"at {rate / 1e9:.1f} GB/s, {rate / memory:.0%} of the memory's {memory / 1e9:.1f} GB/s."
-    )

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
@@ -23,12 +24,11 @@ from specviz.models import smollm2
 from specviz.models.pair import ModelPair
 from specviz.runtime.memory import synchronize
 from specviz.schema.settings import AUTO, Request
+from specviz.schema.trace import Run
 
 VERIFIER_ALONE, GENERATE = "verifier alone", "transformers generate"
 """Titles of the contenders to which all others are compared."""
-LENIENCE = METHODS["cascade_tokenV3"].default_lenience
-"""Lenience of Token V3 in a benchmark."""
-_LLAMA_CPP_POSITIONS = 2048
+_LENIENCE = METHODS["cascade_tokenV3"].default_lenience
 
 
 def timed(device: torch.device, call: Callable[[], Any]) -> tuple[Any, float]:
@@ -42,13 +42,13 @@ def timed(device: torch.device, call: Callable[[], Any]) -> tuple[Any, float]:
 
 @dataclass(frozen=True)
 class Measured:
-    """One run of a contender.
+    """What a contender did for one request.
 
     Attributes:
         tokens: number of new tokens of all sequences together.
-        seconds: seconds of the call, including prefill.
+        seconds: duration of the call, including prefill.
         token_ids: the new ids of the request's own sequence; None if they are not a text.
-        first_token_seconds: seconds from the call to the first new id; None if the contender does not stream.
+        first_token_seconds: None if the contender does not stream.
         examined, accepted: numbers of draft tokens; 0 if a contender has none or does not report them.
     """
 
@@ -59,14 +59,17 @@ class Measured:
     examined: int = 0
     accepted: int = 0
 
+    @property
+    def speed(self) -> float:
+        """Tokens per second, prefill included."""
+        return self.tokens / self.seconds
+
 
 @dataclass
 class Contender:
-    """A way to generate.
+    """A way to generate, with its names on the command line (`key`) and in tables (`title`).
 
     Attributes:
-        key: its name on the command line.
-        title: its name in tables.
         write: runs a request; raises ImportError or SpecvizError if the contender cannot run here.
         ours: whether the contender is this project's.
         threads: number of threads on a CPU; None for all that are allowed.
@@ -102,29 +105,14 @@ class Bed:
         self.engine = Engine(self.ours)
         for model in (self.plain.drafter, self.plain.verifier):
             model.generation_config = GenerationConfig()  # the checkpoint's own may have a repetition penalty
-        weight: Any = self.plain.verifier.get_input_embeddings().weight
-        self.device: torch.device = weight.device
-        self.dtype = str(self.plain.dtype).removeprefix("torch.")
-
-    @cached_property
-    def flashspec_models(self) -> tuple[Any, Any]:
-        """flashspec's wrappers of drafter and verifier."""
-        from flashspec.engine.hf_drafter import HuggingFaceDrafter
-        from flashspec.engine.verifier import TargetModel
-
-        logging.getLogger("flashspec").setLevel(logging.ERROR)
-        plain, device = self.plain, self.device
-        return (
-            HuggingFaceDrafter(plain.drafter_name, device, plain.dtype, model=plain.drafter),
-            TargetModel(plain.verifier_name, device, plain.dtype, model=plain.verifier),
-        )
+        self.device = self.plain.device
 
     @cached_property
     def llama(self) -> Any:
         """llama.cpp's model, loaded from the embedded verifier's GGUF file."""
         import llama_cpp
 
-        return llama_cpp.Llama(str(smollm2.gguf_file()), n_ctx=_LLAMA_CPP_POSITIONS, verbose=False)
+        return llama_cpp.Llama(str(smollm2.gguf_file()), n_ctx=2048, verbose=False)
 
 
 def contenders(bed: Bed) -> list[Contender]:
@@ -132,9 +120,9 @@ def contenders(bed: Bed) -> list[Contender]:
     k, count = bed.draft_length, len(bed.others) + 1
 
     def ours(key: str, title: str, method: str, **options: Any) -> Contender:
-        request = {"method": method, "draft_length": AUTO, "lenience": 0.0} | options
-        write = _batch if key.endswith("-batch") else _single
-        return Contender(key, title, partial(write, bed, request), ours=True)
+        settings = {"method": method, "draft_length": AUTO, "lenience": 0.0} | options
+        others = bed.others if key.endswith("-batch") else []
+        return Contender(key, title, partial(_ours, bed, others, settings), ours=True)
 
     def theirs(key: str, title: str, write: Callable[..., Measured]) -> Contender:
         return Contender(key, title, partial(write, bed))
@@ -143,7 +131,7 @@ def contenders(bed: Bed) -> list[Contender]:
         ours("verifier_only", VERIFIER_ALONE, "verifier_only"),
         ours("speed", "lossless", "speed"),
         ours("speed-fixed", f"lossless, K = {k}", "speed", draft_length=k),
-        ours("cascade_tokenV3", f"Token V3, α = {LENIENCE:g}", "cascade_tokenV3", lenience=LENIENCE),
+        ours("cascade_tokenV3", f"Token V3, α = {_LENIENCE:g}", "cascade_tokenV3", lenience=_LENIENCE),
         ours("verifier_only-batch", f"{VERIFIER_ALONE}, {count} sequences", "verifier_only"),
         ours("speed-batch", f"lossless, {count} sequences", "speed"),
         theirs("generate", GENERATE, _generate),
@@ -155,73 +143,43 @@ def contenders(bed: Bed) -> list[Contender]:
     ]
 
 
-# --- this project
+def _ours(bed: Bed, others: list[list[int]], options: dict[str, Any], request: Request) -> Measured:
+    """The request and those with the prompts `others`, as one batch of the engine."""
+    own = replace(request, **options)
+    arrivals, runs = list[float](), dict[int, Run]()
 
+    def write() -> None:
+        for event in bed.engine.stream([own, *(replace(own, token_ids=ids) for ids in others)]):
+            runs[event.index] = event.run
+            if isinstance(event, Decided):
+                arrivals.append(time.perf_counter())
 
-def _single(bed: Bed, options: dict[str, Any], request: Request) -> Measured:
-    """One sequence, by the engine's stream of events."""
-    synchronize(bed.device)
-    begin, first = time.perf_counter(), None
-    for event in bed.engine.stream(replace(request, **options)):
-        if first is None and isinstance(event, Decided):
-            first = time.perf_counter() - begin
-    synchronize(bed.device)
-    seconds, run = time.perf_counter() - begin, event.run
-    examined, accepted = (
-        sum(getattr(each, name) for each in run.rounds) for name in ("examined", "accepted")
-    )
-    return Measured(len(run.token_ids), seconds, run.token_ids, first, examined, accepted)
-
-
-def _batch(bed: Bed, options: dict[str, Any], request: Request) -> Measured:
-    """The request's sequence and the bed's other sequences in one batch."""
-    first = replace(request, **options)
-    requests = [first, *(replace(first, token_ids=ids) for ids in bed.others)]
-    runs, seconds = timed(bed.device, lambda: bed.engine.generate(requests))
-    return Measured(sum(len(run.token_ids) for run in runs), seconds, runs[0].token_ids)
-
-
-# --- transformers
-
-
-class _Arrivals:
-    """A streamer for transformers that records when ids arrive. The prompt arrives first."""
-
-    def __init__(self) -> None:
-        self.times: list[float] = []
-
-    def put(self, _ids: torch.Tensor) -> None:
-        self.times.append(time.perf_counter())
-
-    def end(self) -> None:
-        """Nothing is buffered."""
+    begin = time.perf_counter()
+    _, seconds = timed(bed.device, write)
+    rounds = [each for run in runs.values() for each in run.rounds]
+    examined, accepted = sum(each.examined for each in rounds), sum(each.accepted for each in rounds)
+    count = sum(len(run.token_ids) for run in runs.values())
+    return Measured(count, seconds, runs[0].token_ids, arrivals[0] - begin, examined, accepted)
 
 
 def _generate(bed: Bed, request: Request, assistant: Any = None, cache: str | None = None) -> Measured:
     """`generate`, optionally with an assistant model or another kind of cache."""
     from transformers import GenerationConfig
 
-    sampled = request.temperature > 0
-    options = {"temperature": request.temperature, "top_k": 0, "top_p": 1.0} if sampled else {}
-    config = GenerationConfig(
-        max_new_tokens=request.max_new_tokens,
-        do_sample=sampled,
-        pad_token_id=0,
-        repetition_penalty=1.0,
-        cache_implementation=cache,
-        **options,
-    )
+    options: dict[str, Any] = {"max_new_tokens": request.max_new_tokens, "pad_token_id": 0}
+    if request.temperature > 0:
+        options |= {"do_sample": True, "temperature": request.temperature, "top_k": 0, "top_p": 1.0}
+    config = GenerationConfig(repetition_penalty=1.0, cache_implementation=cache, **options)
     ids = torch.tensor([request.token_ids], device=bed.device)
-    inputs = {"inputs": ids, "attention_mask": torch.ones_like(ids)}
-    if assistant is not None:
-        inputs["assistant_model"] = assistant
+    inputs = {"inputs": ids, "attention_mask": torch.ones_like(ids), "assistant_model": assistant}
     model: Any = bed.plain.verifier
     torch.manual_seed(request.seed)
-    arrivals, begin = _Arrivals(), time.perf_counter()
+    times, begin = list[float](), time.perf_counter()
+    arrivals = SimpleNamespace(put=lambda _: times.append(time.perf_counter()), end=lambda: None)
     call = partial(model.generate, **inputs, generation_config=config, streamer=arrivals)
     written, seconds = timed(bed.device, call)
     new = written[0, ids.shape[1] :].tolist()
-    return Measured(len(new), seconds, new, arrivals.times[1] - begin)
+    return Measured(len(new), seconds, new, times[1] - begin)  # the prompt arrives first
 
 
 def _compiled(bed: Bed, request: Request) -> Measured:
@@ -241,32 +199,31 @@ def _assisted(bed: Bed, request: Request) -> Measured:
     return _generate(bed, request, assistant=drafter)
 
 
-# --- flashspec
-
-
 def _flashspec(bed: Bed, request: Request) -> Measured:
     """flashspec with the drafter as its only arm. Its set-up is not timed."""
     from flashspec import BanditConfig, FlashSpecConfig, SamplingConfig, SpeculativeEngine
+    from flashspec.engine.hf_drafter import HuggingFaceDrafter
+    from flashspec.engine.verifier import TargetModel
 
-    drafter, target = bed.flashspec_models
+    logging.getLogger("flashspec").setLevel(logging.ERROR)
+    plain, device = bed.plain, bed.device
+    drafter = HuggingFaceDrafter(plain.drafter_name, device, plain.dtype, model=plain.drafter)
     drafter.set_temperature(request.temperature)
+    target = TargetModel(plain.verifier_name, device, plain.dtype, model=plain.verifier)
     config = FlashSpecConfig(
-        drafter_name=bed.plain.drafter_name,
-        target_name=bed.plain.verifier_name,
-        device=str(bed.device),
-        dtype=cast("Any", bed.dtype),
+        drafter_name=plain.drafter_name,
+        target_name=plain.verifier_name,
+        device=str(device),
+        dtype=cast("Any", str(plain.dtype).removeprefix("torch.")),
         drafter_strategy="bandit",
         bandit=BanditConfig(n_arms=1),
         sampling=SamplingConfig(gamma=bed.draft_length, temperature=request.temperature, seed=request.seed),
     )
     engine = SpeculativeEngine(config, [drafter], target)
-    ids = torch.tensor([request.token_ids], device=bed.device)
-    result, seconds = timed(bed.device, lambda: engine.generate(ids, max_new_tokens=request.max_new_tokens))
+    ids = torch.tensor([request.token_ids], device=device)
+    result, seconds = timed(device, lambda: engine.generate(ids, max_new_tokens=request.max_new_tokens))
     new = result.output_ids[0].tolist()
     return Measured(len(new), seconds, new)
-
-
-# --- llama.cpp
 
 
 def _llama_cpp(bed: Bed, request: Request) -> Measured:

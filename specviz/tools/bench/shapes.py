@@ -8,13 +8,13 @@ qwen2.5-0.5b → qwen2.5-7b accepts 0.7 of its draft tokens at temperature 1.738
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from specviz.errors import PairError, RequestError, is_out_of_memory
+from specviz.models.modules import tune
 from specviz.models.pair import ModelPair, pair_from_models
 from specviz.runtime.model_runner import TorchModel
 from specviz.runtime.runner import Model
@@ -22,15 +22,13 @@ from specviz.runtime.runner import Model
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-END = "<|end|>"
-
-_SIZES = (
+_SIZES = [
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
     "num_key_value_heads",
     "intermediate_size",
-)
+]
 
 
 def _shape(
@@ -68,7 +66,6 @@ def shape_pair(drafter: str, verifier: str, device: torch.device, dtype: torch.d
         if name not in SHAPES:
             raise RequestError(f"There is no shape {name!r}: known are {', '.join(SHAPES)}.")
     size = min(SHAPES[name]["vocab_size"] for name in (drafter, verifier))
-
     return pair_from_models(
         _random_model(drafter, size, 1, device, dtype),
         _random_model(verifier, size, 2, device, dtype),
@@ -80,8 +77,8 @@ def shape_pair(drafter: str, verifier: str, device: torch.device, dtype: torch.d
     )
 
 
-def tuned_twin(pair: ModelPair, tune: Callable[[Any], None]) -> ModelPair:
-    """A copy of the pair on whose models `tune` was called. The copy shares all weights."""
+def tuned_twin(pair: ModelPair) -> ModelPair:
+    """A copy of the pair with fast passes (`models.modules.tune`). The copy shares all weights."""
 
     def twin(model: PreTrainedModel) -> Model:
         shared: dict[int, Any] = {id(each): each for each in (*model.parameters(), *model.buffers())}
@@ -103,12 +100,11 @@ def _random_model(
     torch.manual_seed(seed)
     try:
         with torch.device(device):
-            model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
+            return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
     except Exception as error:
-        if is_out_of_memory(error):
-            raise PairError(f"The shape {name} does not fit into memory: choose a smaller one.") from error
-        raise
-    return model.eval()
+        if not is_out_of_memory(error):
+            raise
+        raise PairError(f"The shape {name} does not fit into memory: choose a smaller one.") from error
 
 
 def _tokenizer(size: int) -> PreTrainedTokenizerBase:
@@ -116,9 +112,10 @@ def _tokenizer(size: int) -> PreTrainedTokenizerBase:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    pieces = [END, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    end = "<|end|>"
+    pieces = [end, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     pieces += [f"<{number}>" for number in range(len(pieces), size)]
     tokenizer = Tokenizer(models.BPE(vocab={piece: i for i, piece in enumerate(pieces)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end)

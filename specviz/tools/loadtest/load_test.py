@@ -10,11 +10,13 @@ import sys
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from specviz.core.methods import METHODS
 from specviz.errors import RequestError, SpecvizError
-from specviz.schema.settings import Request
+from specviz.schema.settings import Request, arguments
+from specviz.tools.distill.prompts import held_out_prompts
 
 _RANGES = {
     "users": (1, 1000),
@@ -25,37 +27,19 @@ _RANGES = {
     "close": (0, 1),
     "distinct": (1, 1000),
 }
-_PROMPTS = (
-    "Why is the sky blue? Explain it to a curious child.",
-    "Write a short story about a lighthouse keeper who finds a message in a bottle.",
-    "Write a Python function that checks whether a word is a palindrome.",
-    "A train travels 60 miles in 1.5 hours. What is its average speed? Show your steps.",
-    "Give three reasons to learn a second language.",
-    "What is the difference between weather and climate?",
-    "Describe how bread is made, from the flour to the oven.",
-    "List five animals that sleep in winter, with a sentence about each.",
-)
 _TOKENS = (16, 32, 64, 128)
 _TEMPERATURES = (0.7, 1.0, 0.0)
 _PATIENCE_SECONDS = 120
 """Seconds for which unfinished texts may continue after the load ends."""
+ENDPOINT: Literal["generate"] = "generate"
+"""The endpoint of the API that users call."""
 
 
 @dataclass(frozen=True)
 class LoadTest:
-    """The settings of a load test.
+    """The settings of a load test; `specviz loadtest --help` describes each.
 
-    Attributes:
-        address: address of the server, such as http://127.0.0.1:7860.
-        users: number of simulated users.
-        seconds: after this time no request is sent; unfinished texts are read to their end.
-        requests: after this many requests no further one is sent; None sets no limit.
-        think: mean seconds between two requests of one user.
-        cancel, close: shares of requests that are cancelled, or whose connection is closed, midway.
-        seed: seed of everything random.
-        pair: key of the model pair.
-        distinct: number of different requests.
-        anywhere: whether the server may be on another machine.
+    After `seconds`, or `requests` if given, no request is sent. Unfinished texts are read to their end.
 
     Raises:
         RequestError: a value is out of range.
@@ -77,9 +61,9 @@ class LoadTest:
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
-                raise RequestError(f"{name}: {value:g} was asked for; from {low} to {high} can be.")
+                raise RequestError(f"{name} is {value:g}; it must be from {low} to {high}.")
         if self.cancel + self.close > 1:
-            raise RequestError("The shares to cancel and to close come to more than 1.")
+            raise RequestError("--cancel and --close add up to more than 1.")
         try:
             parts = urlsplit(self.address)
             host = parts.scheme in ("http", "https") and parts.hostname
@@ -105,13 +89,22 @@ class LoadTest:
             "--spawn-rate": min(100.0, self.users / max(self.think, 1.0)),
             "--stop-timeout": _PATIENCE_SECONDS,
             "--loglevel": "WARNING",
-            "--plan": json.dumps(asdict(self)),
-            "--results": json_file,
-            "--html": html_file,
         }
         command = [sys.executable, "-m", "locust", "--headless", "--only-summary"]
-        command += [str(word) for option in options.items() if option[1] is not None for word in option]
-        return subprocess.run(command).returncode
+        command += [str(word) for option in options.items() for word in option]
+        if html_file:
+            command += ["--html", str(html_file)]
+        requests = [self._arguments(request) for request in distinct_requests(self.distinct, self.seed)]
+        file = str(json_file) if json_file else None
+        given = json.dumps(
+            {"plan": asdict(self), "endpoint": ENDPOINT, "requests": requests, "results": file}
+        )
+        return subprocess.run(command, input=given, text=True).returncode
+
+    def _arguments(self, request: Request) -> list[Any]:
+        """A request as the arguments of the endpoint, in order."""
+        own = {"prompt": request.prompt, "pair": self.pair, "inspect": 0, "trace": False}
+        return [own[name] if name in own else getattr(request, name) for name in arguments(ENDPOINT)]
 
 
 def _is_loopback(host: str) -> bool:
@@ -122,19 +115,15 @@ def _is_loopback(host: str) -> bool:
 
 
 def distinct_requests(count: int, seed: int) -> list[Request]:
-    """`count` different requests: all methods and prompts in turn, each with its own seed. They depend only on `seed`."""
-    draw, methods, requests = random.Random(seed), list(METHODS.values()), []
-    for index in range(count):
-        method = methods[index % len(methods)]
-        low, high = method.offered_range if method.has_lenience else (0.0, 0.0)
-        requests.append(
-            Request(
-                prompt=_PROMPTS[index % len(_PROMPTS)],
-                method=method.name,
-                lenience=round(low + draw.choice((0.25, 0.5, 0.75)) * (high - low), 4),
-                temperature=_TEMPERATURES[index % len(_TEMPERATURES)],
-                seed=1000 * index + draw.randrange(1000),
-                max_new_tokens=draw.choice(_TOKENS),
-            )
+    """`count` different requests: all methods in turn, each with its own seed. They depend only on `seed`."""
+    draw, methods, prompts = random.Random(seed), list(METHODS), held_out_prompts()
+    return [
+        Request(
+            prompt=draw.choice(prompts),
+            method=methods[index % len(methods)],
+            temperature=_TEMPERATURES[index % len(_TEMPERATURES)],
+            seed=1000 * index + draw.randrange(1000),
+            max_new_tokens=draw.choice(_TOKENS),
         )
-    return requests
+        for index in range(count)
+    ]

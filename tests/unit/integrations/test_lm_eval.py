@@ -20,7 +20,7 @@ from lm_eval.evaluator import evaluate
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
-from specviz.analysis.sweep.items import Item, Items
+from specviz.analysis.sweep.items import Item
 from specviz.cli.main import main as shell
 from specviz.core.target import target_distribution
 from specviz.engine.engine import Engine
@@ -31,13 +31,6 @@ from specviz.schema.settings import Request
 from tests.support.tiny import END, tiny_pair
 
 NAME = "local_arithmetic"
-
-# The last number of an answer with its sign, a fraction included (no whole number is the same); commas, leading
-# zeros and the sign of a zero do not count. A minus is a sign only where nothing stands before it to subtract from.
-_NUMBER = (
-    r"((?:(?<![^\W_])[-−]|(?<!\d )\b(?:[Mm]inus|[Nn]egative) )?"
-    r"(?<![^\W_])(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?)"
-)
 CONTEXTS = ("The quick brown fox", "print(add(12,", "A small drafter proposes; a large", "naïve")
 
 
@@ -60,7 +53,7 @@ def generated(model: HarnessModel, *contexts: str, **wanted: Any) -> list[str]:
 
 
 def local_task(folder: Path, items: Sequence[Item], **changes: Any) -> Path:
-    """Write the items, whose answers are whole numbers of at least 0, and the task `NAME`, with `changes`, into a folder to include."""
+    """Write the items and the task `NAME`, with `changes`, into a folder to include. An answer's last number is scored."""
     documents = [{"question": item.prompt, "answers": list(item.answers)} for item in items]
     data = folder / "items.json"
     data.write_text("\n".join(map(json.dumps, documents)), encoding="utf-8")
@@ -77,19 +70,12 @@ def local_task(folder: Path, items: Sequence[Item], **changes: Any) -> Path:
             {
                 "name": "last-number",
                 "filter": [
-                    {"function": "regex", "regex_pattern": _NUMBER, "group_select": -1},
+                    {"function": "regex", "regex_pattern": r"(\d[\d,]*)", "group_select": -1},
                     {"function": "take_first"},
                 ],
             }
         ],
-        "metric_list": [
-            {
-                "metric": "exact_match",
-                "aggregation": "mean",
-                "higher_is_better": True,
-                "regexes_to_ignore": [",", r"\.0*$", r"^0+(?=\d)", r"^\D+(?=0+$)"],
-            }
-        ],
+        "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
     }
     # JSON is YAML.
     (folder / f"{NAME}.yaml").write_text(json.dumps(task | changes), encoding="utf-8")
@@ -108,10 +94,7 @@ def forbid_network(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "1")
 
 
-# ---- texts -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", ["verifier_only", "speed", "cascade_tokenV3", "drafter_only"])
+@pytest.mark.parametrize("method", ["speed", "cascade_tokenV3"])
 def test_texts_are_the_engine_s_in_every_batch(pair: ModelPair, method: str) -> None:
     """Law 3: request n has seed + n and the model's method and lenience."""
     model = HarnessModel(pair, method=method, temperature=0.8, seed=5, max_sequences=1)
@@ -165,6 +148,8 @@ def test_unsupported_requests_are_refused(pair: ModelPair) -> None:
         generated(model, "a", max_gen_toks=512)
     with pytest.raises(RequestError, match="Temperature"):
         HarnessModel(pair, temperature=-1)
+    with pytest.raises(RequestError, match="no chat template"):
+        model.apply_chat_template([{"role": "user", "content": "Why?"}])
 
 
 def test_long_contexts_are_cut_from_the_left_and_empty_ones_are_one_token(pair: ModelPair) -> None:
@@ -218,9 +203,6 @@ def test_a_stopped_evaluation_has_no_scores(pair: ModelPair) -> None:
         generated(model, *CONTEXTS, max_gen_toks=4)
     with pytest.raises(StoppedError):
         model.loglikelihood(asked("loglikelihood", ("a", "b")))
-
-
-# ---- likelihoods -----------------------------------------------------------------------------------------------
 
 
 def by_hand(
@@ -293,17 +275,13 @@ def test_the_verifier_alone_is_the_harness_s_own_transformers_model(tmp_path: Pa
     assert ours.generate_until(asks) == theirs.generate_until(asks, disable_tqdm=True)
 
 
-# ---- tasks -----------------------------------------------------------------------------------------------------
-
 SUMS = [
     Item("sum-1", "arithmetic", "What is 3 plus 4?", ("7",)),
     Item("sum-2", "arithmetic", "What is 1,000 plus 500?", ("1500", "1,500")),
     Item("sum-3", "arithmetic", "How many legs do two dogs have?", ("8",)),
     Item("sum-4", "arithmetic", "What is 9 minus 9?", ("0",)),
 ]
-ANSWERS = ("It is 7.", "7.5", "-7", "07", "", "It is 1,500!", "8 legs\n\n9", "-0")
-
-
+ANSWERS = ("It is 7.", "7 or 9", "", "It is 1,500!", "8 legs\n\n9")
 BLEU = [{"metric": "bleu", "aggregation": "bleu", "higher_is_better": True}]
 """A metric of all answers together."""
 
@@ -319,9 +297,9 @@ def sampled(results: dict[str, Any]) -> list[float]:
     return [one["exact_match"] for one in sorted(results["samples"][NAME], key=lambda one: one["doc_id"])]
 
 
-def test_answers_score_as_the_harness_and_the_sweep_score_them(pair: ModelPair, include: Path) -> None:
-    """TaskItems, the harness's evaluation and the sweep's rule for arithmetic agree."""
-    ours, items = Items("sums", tuple(SUMS)), TaskItems(SOURCE + NAME, pair, include_path=include)
+def test_answers_score_as_the_harness_scores_them(pair: ModelPair, include: Path) -> None:
+    """A sweep's items and an evaluation agree, also where a text goes on after a stop text."""
+    items = TaskItems(SOURCE + NAME, pair, include_path=include)
     assert [item.prompt for item in items.items] == [item.prompt for item in SUMS]
     assert all(item.raw for item in items.items)
 
@@ -337,8 +315,6 @@ def test_answers_score_as_the_harness_and_the_sweep_score_them(pair: ModelPair, 
         tasks = load_tasks([NAME], include_path=include)
         scores = sampled(evaluate(model, tasks, bootstrap_iters=0))
         assert [items.score(number, answer) for number in range(len(SUMS))] == scores
-        before_stop = answer.split("\n\n")[0]
-        assert [ours.score(number, before_stop) for number in range(len(SUMS))] == scores, answer
         seen |= set(scores)
     assert seen == {0.0, 1.0}
 
@@ -376,7 +352,7 @@ def test_examples_are_the_harness_s(pair: ModelPair, tmp_path: Path) -> None:
     ("changes", "match"),
     [
         ({"output_type": "loglikelihood"}, "generate text only"),
-        ({"repeats": 3}, "one answer an item"),
+        ({"repeats": 3}, "several answers together"),
         ({"doc_to_target": "7", "metric_list": BLEU}, "not a number from 0 to 1"),
     ],
 )
@@ -404,9 +380,8 @@ def test_tasks_that_cannot_be_loaded_are_one_sentence(
     pair: ModelPair, include: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An unknown name, a missing folder, a missing data set, a malformed source."""
-    own = partial(
-        TaskManager, include_defaults=False
-    )  # the harness's thousands of tasks take seconds to list
+    # The harness's thousands of tasks take seconds to list.
+    own = partial(TaskManager, include_defaults=False)
     monkeypatch.setattr("specviz.integrations.lm_eval.tasks.TaskManager", own)
     with pytest.raises(RequestError, match="no task nonsense"):
         load_tasks(["nonsense"], include_path=include)
@@ -418,9 +393,6 @@ def test_tasks_that_cannot_be_loaded_are_one_sentence(
     with pytest.raises(SpecvizError, match="data set") as raised:
         load_tasks([NAME], include_path=include)
     assert str(include) not in str(raised.value)
-
-
-# ---- the command -----------------------------------------------------------------------------------------------
 
 
 def test_the_command_prints_and_writes_what_was_scored(

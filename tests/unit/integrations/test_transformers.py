@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,7 +48,7 @@ COUNTS_PADDING = Version(transformers.__version__) < Version("5.23")
 """Whether `generate` has a repetition penalty for the padding token too, where a prompt has padding."""
 
 
-def models(family: str, directory: Path, verifier_padding: int = 0, eos: int | list[int] | None = 0) -> Any:
+def models(family: str, directory: Path, verifier_padding: int = 0, eos: Any = 0) -> Any:
     """A drafter with a padded vocabulary, a verifier, their tokenizer, and three prompts of different lengths."""
     # In float64, transformers' Gemma 2 gives NaN for a row that begins with padding.
     dtype = torch.float32 if family == "gemma2" else torch.float64
@@ -55,7 +57,13 @@ def models(family: str, directory: Path, verifier_padding: int = 0, eos: int | l
     real = len(tokenizer)
     drafter, verifier = (
         tiny_model(
-            family, real + padding, seed, directory / str(seed), layers=seed, dtype=dtype, eos_token_id=eos
+            family,
+            real + padding,
+            seed,
+            directory / str(seed),
+            layers=seed,
+            dtype=dtype,
+            eos_token_id=list(eos) if isinstance(eos, tuple) else eos,
         )
         for seed, padding in ((1, 3), (2, verifier_padding))
     )
@@ -68,8 +76,19 @@ def models(family: str, directory: Path, verifier_padding: int = 0, eos: int | l
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return models("llama", tmp_path_factory.mktemp("models"))
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Models by family and EOS ids; each is made when it is first asked for."""
+
+    @cache
+    def of(family: str = "llama", **options: Any) -> Any:
+        return models(family, tmp_path_factory.mktemp(family), **options)
+
+    return of
+
+
+@pytest.fixture
+def llama(made: Callable[..., Any]) -> Any:
+    return made()
 
 
 def plain(them: Any, **options: Any) -> Any:
@@ -110,18 +129,18 @@ def new_ids(them: Any, sequences: torch.Tensor, padding: int = 0) -> list[list[i
     ("family", "method"),
     [("llama", "verifier_only"), ("llama", "speed"), ("gemma2", "speed"), ("gpt2", "speed")],
 )
-def test_greedy_lossless_text_is_plain_generates(family: str, method: str, tmp_path: Path) -> None:
+def test_greedy_lossless_text_is_plain_generates(family: str, method: str, made: Callable[..., Any]) -> None:
     """Law 5: at temperature 0 a lossless method gives the sequences of greedy `generate`, padding and all."""
-    them = models(family, tmp_path, verifier_padding=7)
+    them = made(family, verifier_padding=7)
     assert torch.equal(cascade(them, method=method), plain(them))
 
 
 @pytest.mark.parametrize(
-    ("eos", "pad"), [(0, 3), ([0, 1, 2, 5, 7, 9, 40], 3), (None, None), (None, 3)], ids=str
+    ("eos", "pad"), [(0, 3), ((0, 1, 2, 5, 7, 9, 40), 3), (None, None), (None, 3)], ids=str
 )
-def test_ends_and_padding_are_plain_generates(eos: Any, pad: int | None, tmp_path: Path) -> None:
+def test_ends_and_padding_are_plain_generates(eos: Any, pad: int | None, made: Callable[..., Any]) -> None:
     """Law 6: sequences end at any of several EOS ids, and are padded as in transformers."""
-    them = models("llama", tmp_path, eos=eos)
+    them = made(eos=eos)
     own = plain(them, pad_token_id=pad)
     assert torch.equal(cascade(them, method="speed", pad_token_id=pad), own)
     several = [int(it) for it in own[:, -14]]  # ids that come soon, and at places of their own
@@ -153,24 +172,26 @@ def test_text_is_the_engines(llama: Any, method: str, lenience: float | None, sa
 
 def test_each_sequence_is_as_if_alone(llama: Any) -> None:
     """Laws 2 and 3: it depends on neither padding nor batch; num_return_sequences counts on with the seeds."""
-    together = cascade(llama, do_sample=True, seed=7, num_return_sequences=2)
+    options: dict[str, Any] = {"do_sample": True, "max_new_tokens": 12}
+    together = cascade(llama, seed=7, num_return_sequences=2, **options)
     assert len(together) == 6
     for number, row in enumerate(new_ids(llama, together)):
         own = llama.inputs["attention_mask"][number // 2].bool()
         ids = llama.inputs["input_ids"][number // 2][own][None]
-        alone = cascade(llama, do_sample=True, seed=7 + number, input_ids=ids, attention_mask=None)
+        alone = cascade(llama, seed=7 + number, input_ids=ids, attention_mask=None, **options)
         assert alone[0, ids.shape[1] :].tolist() == row
 
 
 def test_without_a_seed_torch_decides(llama: Any) -> None:
     """Sampling follows torch.manual_seed; greedy decoding leaves torch's generator as it was."""
+    options: dict[str, Any] = {"do_sample": True, "max_new_tokens": 8}
     torch.manual_seed(3)
-    first, second = cascade(llama, do_sample=True), cascade(llama, do_sample=True)
+    first, second = cascade(llama, **options), cascade(llama, **options)
     torch.manual_seed(3)
-    assert torch.equal(first, cascade(llama, do_sample=True))
+    assert torch.equal(first, cascade(llama, **options))
     assert not torch.equal(first, second)
     before = torch.get_rng_state()
-    cascade(llama)
+    cascade(llama, max_new_tokens=2)
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -204,10 +225,10 @@ CRITERIA: dict[str, Callable[[Any], Any]] = {
     ("kind", "eos", "rows"), [("text", 0, 3), ("text", None, 3), ("own", None, 1), ("time", 0, 3)]
 )
 def test_stopping_criteria_end_what_they_end_in_plain_generate(
-    kind: str, eos: int | None, rows: int, tmp_path: Path
+    kind: str, eos: int | None, rows: int, made: Callable[..., Any]
 ) -> None:
     """Nothing follows the token at which all sequences are stopped; they are padded only if there are EOS ids."""
-    them = models("llama", tmp_path, eos=eos)
+    them = copy(made(eos=eos))
     them.inputs = {name: values[-rows:] for name, values in them.inputs.items()}
     own = plain(them, stopping_criteria=[CRITERIA[kind](them)])
     sequences = cascade(them, method="speed", draft_length=16, stopping_criteria=[CRITERIA[kind](them)])
@@ -286,11 +307,11 @@ def test_tokens_are_streamed_as_they_are_decided(llama: Any, watched: list[Any])
 
 def test_return_dict_gives_an_output_with_the_sequences(llama: Any) -> None:
     """return_dict_in_generate gives transformers' output class with the same fields."""
-    output = cascade(llama, return_dict_in_generate=True)
+    output = cascade(llama, return_dict_in_generate=True, max_new_tokens=6)
     assert isinstance(output, GenerateDecoderOnlyOutput)
-    assert torch.equal(output.sequences, cascade(llama))
+    assert torch.equal(output.sequences, cascade(llama, max_new_tokens=6))
     for options in ({}, {"use_cache": False}, {"output_scores": True}, {"output_logits": True}):
-        options = {"return_dict_in_generate": True} | options
+        options = {"return_dict_in_generate": True, "max_new_tokens": 2} | options
         assert cascade(llama, **options).keys() == plain(llama, **options).keys()
 
 
@@ -381,26 +402,20 @@ def test_the_models_are_left_as_they_were(llama: Any) -> None:
 
     def state() -> list[Any]:
         both = (llama.drafter, llama.verifier)
-        return [
-            (it.data_ptr(), it.requires_grad, it.sum().item())
-            for model in both
-            for it in (*model.parameters(), *model.buffers())
-        ] + [(model.training, model.config._attn_implementation) for model in both]
+        weights = [it for model in both for it in (*model.parameters(), *model.buffers())]
+        modes = [(model.training, model.config._attn_implementation) for model in both]
+        return [(it.data_ptr(), it.requires_grad, it.sum().item()) for it in weights] + modes
 
     llama.verifier.requires_grad_(True).train()
     before = state()
-    cascade(llama)
+    cascade(llama, max_new_tokens=2)
     after = state()
     llama.verifier.eval()
     assert after == before
 
 
-def warper(processor: Any, words: str, **options: Any) -> tuple[dict[str, Any], str]:
-    return {
-        "do_sample": True,
-        "top_k": 0,
-        "logits_processor": LogitsProcessorList([processor]),
-    } | options, words
+def warper(processor: Any, words: str) -> tuple[dict[str, Any], str]:
+    return {"do_sample": True, "top_k": 0, "logits_processor": LogitsProcessorList([processor])}, words
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -551,31 +566,31 @@ def test_arguments_mean_what_they_mean_in_generate(name: str, llama: Any) -> Non
 
 @pytest.mark.parametrize("rows", [slice(0, 3), slice(1, 2)], ids=["padded", "alone"])
 @pytest.mark.parametrize("where", ["argument", "the model's config"])
-def test_a_repetition_penalty_is_plain_generates(where: str, rows: slice, tmp_path: Path) -> None:
+def test_a_repetition_penalty_is_plain_generates(
+    where: str, rows: slice, made: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Law 5: it counts prompt and text without padding, as an argument or from the verifier's generation config."""
-    them = models("qwen2", tmp_path)
+    them = made("qwen2")
     inputs = {name: values[rows] for name, values in them.inputs.items()}
-    for penalty in (1.05, 0.7):
+    for penalty, method in ((1.05, "speed"), (0.7, "verifier_only")):
         options = inputs | ({"repetition_penalty": penalty} if where == "argument" else {})
         if where != "argument":
-            them.verifier.generation_config.repetition_penalty = penalty
+            monkeypatch.setattr(them.verifier.generation_config, "repetition_penalty", penalty)
         own = plain(them, **options)
         if rows == slice(0, 3) and COUNTS_PADDING:
             with pytest.raises(RequestError, match="without padding"):
-                cascade(them, **options)
+                cascade(them, method=method, **options)
             continue
-        assert torch.equal(cascade(them, method="speed", **options), own)
-        assert torch.equal(cascade(them, method="verifier_only", **options), own)
-    assert not torch.equal(own, plain(them, **inputs, repetition_penalty=1.0))
-    without = {"repetition_penalty": 1.0}  # the caller's, over the config's
-    assert torch.equal(cascade(them, method="speed", **inputs, **without), plain(them, **inputs, **without))
+        assert torch.equal(cascade(them, method=method, **options), own)
+    without = inputs | {"repetition_penalty": 1.0}  # the caller's, over the config's
+    unpenalised = plain(them, **without)
+    assert not torch.equal(own, unpenalised)
+    assert torch.equal(cascade(them, method="speed", **without), unpenalised)
 
 
 @pytest.mark.parametrize("wrap", ["compiled", "parallel"])
 def test_a_wrapped_drafter_is_unwrapped(wrap: str, llama: Any) -> None:
-    drafter = (
-        torch.compile(llama.drafter, backend="eager")
-        if wrap == "compiled"
-        else torch.nn.DataParallel(llama.drafter)
-    )
-    assert torch.equal(cascade(llama, drafter=drafter), cascade(llama))
+    wrapper = torch.nn.DataParallel if wrap == "parallel" else partial(torch.compile, backend="eager")
+    drafter = wrapper(llama.drafter)
+    options: dict[str, Any] = {"max_new_tokens": 8}
+    assert torch.equal(cascade(llama, drafter=drafter, **options), cascade(llama, **options))

@@ -21,12 +21,11 @@ from specviz.progress import silent
 from specviz.runtime.model_runner import TorchModel, position_bytes
 from specviz.schema.settings import Request
 from specviz.tools.bench import benchmark, contenders, shapes
-from specviz.tools.bench.benchmark import Benchmark, BenchmarkOptions, Run, load_bed
+from specviz.tools.bench.benchmark import Benchmark, BenchmarkOptions, Turn, load_bed
 from specviz.tools.bench.contenders import GENERATE, VERIFIER_ALONE, Bed, Measured
 from tests.support.tiny import tiny_pair
 
 _TINY_TOKENS = [[5, 6, 7], [8, 9]]
-_OURS = ("verifier_only", "speed", "speed-fixed", "cascade_tokenV3", "verifier_only-batch", "speed-batch")
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +36,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
 
 
 @pytest.fixture
-def bed(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> Bed:
-    monkeypatch.setattr(benchmark, "_READ_BYTES", 1 << 16)
+def bed(pair: ModelPair) -> Bed:
     return Bed(pair, pair, threads=1, draft_length=2, others=_TINY_TOKENS)
 
 
 def _options(**changes: Any) -> BenchmarkOptions:
     return BenchmarkOptions(**{"prompts": 2, "tokens": 6, "draft_length": 2} | changes)
-
-
-def _measured(tokens: int, seconds: float, ids: list[int] | None = None, **more: Any) -> Measured:
-    return Measured(tokens, seconds, ids or [1, 2], **more)
 
 
 def test_a_whole_benchmark_is_printed_and_written(
@@ -61,7 +55,6 @@ def test_a_whole_benchmark_is_printed_and_written(
     assert shell.main(["bench", "--tokens", "6", "--prompts", "2", *outputs]) == 0
     printed = capsys.readouterr().out
     assert "Left out: flashspec, K = 2. flashspec is not installed." in printed
-    assert "The verifier's forward pass over one token takes" in printed
     found = json.loads(files[0].read_text(encoding="utf-8"))
     assert found["complete"]
     assert "--tokens 6 --prompts 2" in found["about"]["command"]
@@ -70,7 +63,7 @@ def test_a_whole_benchmark_is_printed_and_written(
     lossless = (VERIFIER_ALONE, "lossless", "lossless, K = 2", "lossless, 3 sequences", GENERATE)
     for title in (*lossless, "transformers assisted, K = 2"):
         assert by_title[title]["greedy texts equal"] == "2 of 2", title
-    assert len(found["runs"]) == 2 * 2 * len(by_title)
+    assert [len(turn["runs"]) for turn in found["turns"]] == [len(by_title)] * 2 * 2
     report = files[1].read_text(encoding="utf-8")
     assert all(" | ".join(row) in report for row in rows)
 
@@ -107,13 +100,20 @@ def test_llama_cpp_generates_and_evaluates(bed: Bed, monkeypatch: pytest.MonkeyP
 def test_ratios_are_taken_between_runs_of_one_prompt_temperature_and_repetition(bed: Bed) -> None:
     """Medians of ratios, not ratios of medians; acceptance pools all draft tokens."""
     found = Benchmark(_options(), bed)
-    drafted: Any = {"examined": 10, "accepted": 1}, {"examined": 2, "accepted": 2}
-    found.runs = [
-        Run(VERIFIER_ALONE, 0, 0.0, 0, _measured(8, 2.0)),
-        Run(VERIFIER_ALONE, 1, 0.0, 0, _measured(8, 8.0)),
-        Run("lossless", 0, 0.0, 0, _measured(8, 1.0, **drafted[0])),
-        Run("lossless", 1, 0.0, 0, _measured(8, 1.0, [1, 3], **drafted[1])),
-        Run("lossless", 2, 0.0, 0, _measured(8, 1e-6)),
+    found.turns = [
+        Turn(
+            0,
+            0.0,
+            0,
+            {VERIFIER_ALONE: Measured(8, 2.0, [1, 2]), "lossless": Measured(8, 1.0, [1, 2], None, 10, 1)},
+        ),
+        Turn(
+            1,
+            0.0,
+            0,
+            {VERIFIER_ALONE: Measured(8, 8.0, [1, 2]), "lossless": Measured(8, 1.0, [1, 3], None, 2, 2)},
+        ),
+        Turn(2, 0.0, 0, {"lossless": Measured(8, 1e-6, [1, 2])}),
     ]
     row = dict(zip(found.rows()[0], found.rows()[2], strict=True))
     assert row[f"÷ {VERIFIER_ALONE}"] == "5.00 (3.50–6.50)"
@@ -131,9 +131,9 @@ def test_others_that_fail_are_left_out_and_our_own_failure_is_raised(
     found = Benchmark(_options(contenders=("verifier_only", "generate")), bed)
     found.measure()
     assert found.complete
-    assert {run.contender for run in found.runs} == {VERIFIER_ALONE}
+    assert all(turn.runs.keys() == {VERIFIER_ALONE} for turn in found.turns)
     assert found.notes[0].startswith(f"Left out: {GENERATE}. no more")
-    monkeypatch.setattr(contenders, "_single", breaks)
+    monkeypatch.setattr(contenders, "_ours", breaks)
     with pytest.raises(EngineError):
         Benchmark(_options(contenders=("verifier_only",)), bed).measure()
 
@@ -141,9 +141,9 @@ def test_others_that_fail_are_left_out_and_our_own_failure_is_raised(
 def test_a_stop_keeps_what_was_measured(
     bed: Bed, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop, calls, original = threading.Event(), [], contenders._single
+    stop, calls, original = threading.Event(), [], contenders._ours
 
-    def single(*given: Any) -> Measured:
+    def ours(*given: Any) -> Measured:
         calls.append(given)
         if len(calls) == 4:  # the first two warm up
             stop.set()
@@ -151,20 +151,21 @@ def test_a_stop_keeps_what_was_measured(
 
     monkeypatch.setattr(benchmark, "load_bed", lambda _options, _progress: bed)
     monkeypatch.setattr("specviz.cli.bench.interrupt", lambda: nullcontext(stop))
-    monkeypatch.setattr(contenders, "_single", single)
+    monkeypatch.setattr(contenders, "_ours", ours)
     file = tmp_path / "bench.json"
     command = ["bench", "--contenders", "verifier_only", "--tokens", "6", "--json", str(file)]
     assert shell.main(command) == 130
     assert "Incomplete" in capsys.readouterr().out
-    assert len(json.loads(file.read_text(encoding="utf-8"))["runs"]) == 2
+    turns = json.loads(file.read_text(encoding="utf-8"))["turns"]
+    assert sum(len(turn["runs"]) for turn in turns) == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["--json", "no/such/folder/file"], "--json cannot be written there"),
-        (["--prompts", "0"], "prompts: 0"),
-        (["--draft-length", "99"], "draft_length: 99"),
+        (["--prompts", "0"], "prompts is 0; it must be from 1"),
+        (["--draft-length", "99"], "draft_length is 99"),
         (["--shape", "tiny", "huge"], "no shape 'huge'"),
         (["--shape", "tiny", "tiny", "--contenders", "magic"], "no contender 'magic'"),
     ],

@@ -32,6 +32,8 @@ from tests.support.tiny import tiny_pair
 
 KEYS = [INSPECTED, *RECORDINGS]
 FILES = {*KEYS, *RACERS, *LESSON_RECORDINGS, *COMPARED}
+ASKED = {key: ("embedded", request) for key, request in (RECORDINGS | LESSON_RECORDINGS).items()} | COMPARED
+"""Pair and request of every run that has one."""
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelPair:
     pair, served = tiny_pair("llama", tmp_path), recording._serve
 
     def serve(pair: ModelPair, request: Request) -> Run:
-        return served(pair, replace(request, max_new_tokens=min(8, request.max_new_tokens)))
+        return served(pair, replace(request, max_new_tokens=min(5, request.max_new_tokens)))
 
     monkeypatch.setattr(recording, "_serve", serve)
     short = RacePlan(prompts=("Once", "Twice"), draft_lengths=(2, 4), repetitions=2, tokens=8)
@@ -63,12 +65,12 @@ def test_every_recorded_run_is_small_and_as_requested() -> None:
     names = {file.name for file in FOLDER.iterdir()}
     assert names == {"index.json", *(f"{key}.jsonl" for key in FILES), *branches}
     assert recorded.lessons == tuple(LESSON_RECORDINGS)
-    for key, request in (RECORDINGS | LESSON_RECORDINGS).items():
+    for key, (pair, request) in ASKED.items():
         run = recorded.load(key)
         for name in ("method", "lenience", "draft_length", "temperature", "seed", "inspect", "prompt"):
             assert getattr(run, name) == getattr(request, name), (key, name)
         assert run.tokens
-        assert run.pair == recorded.pair
+        assert run.pair == pair
         assert (FOLDER / f"{key}.jsonl").stat().st_size <= 150_000
 
 
@@ -83,11 +85,7 @@ def test_recorded_comparisons_are_small_and_differ_only_in_what_they_compare() -
         assert len({(run.method, run.lenience, run.pair) for run in runs}) == len(runs), told.key
         assert all(pane.quality is not None for pane in told.panes)
         assert sum((FOLDER / f"{pane.run}.jsonl").stat().st_size for pane in told.panes) < 120_000
-    for key, (pair, request) in COMPARED.items():
-        run = recorded.load(key)
-        for name in ("method", "lenience", "draft_length", "temperature", "seed", "prompt", "inspect"):
-            assert getattr(run, name) == getattr(request, name), (key, name)
-        assert (run.pair, run.alternatives) == (pair, [])
+    assert not any(recorded.load(key).alternatives for key in COMPARED)
 
 
 def test_a_comparison_of_another_pair_outlives_a_new_recording(
@@ -178,11 +176,9 @@ def test_nothing_is_written_if_a_recording_fails(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_missing_folder_and_a_missing_run_are_sentences(tmp_path: Path) -> None:
+def test_a_missing_folder_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="python -m specviz record"):
         read_recorded_runs(tmp_path)
-    with pytest.raises(TraceError, match="no recorded run of that name"):
-        read_recorded_runs().load("../secret")
 
 
 def test_the_race_has_the_runs_of_median_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,10 +62,12 @@ class CompiledBackend(Backend):
         """See `Backend.softmax`."""
         if out is None or not out.is_contiguous():
             out = torch.empty(logits.shape)
+        if out.dtype is not torch.float32 or out.shape != logits.shape:
+            raise ValueError(
+                f"float32 {tuple(logits.shape)} is to be written, not {out.dtype} {tuple(out.shape)}"
+            )
         rows, temperatures = _rows(logits), _numbers(temperature, logits.shape[:-1], np.float64)
-        self._loops.softmax(
-            rows, temperatures, _array(out, logits.shape, torch.float32).reshape(len(rows), -1)
-        )
+        self._loops.softmax(rows, temperatures, out.numpy().reshape(len(rows), -1))
         return out
 
     def draw(self, weights: Tensor, uniform: Tensor) -> Tensor:
@@ -162,16 +164,6 @@ def _offsets(lead: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     """Bytes from the first row to each of them, [n]."""
     axes = zip(np.indices(lead), strides, strict=True)
     return sum((index * (4 * stride) for index, stride in axes), np.zeros(lead, np.int64)).reshape(-1)
-
-
-def _array(values: Tensor, shape: torch.Size, dtype: torch.dtype) -> np.ndarray:
-    """A tensor's own memory, contiguous."""
-    if values.dtype is not dtype or values.shape != shape or not values.is_contiguous():
-        raise ValueError(
-            f"{tuple(shape)} of {dtype} is to be written, not {tuple(values.shape)} of {values.dtype}"
-        )
-    array: np.ndarray = values.numpy()
-    return array
 
 
 def _numbers(

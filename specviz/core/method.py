@@ -1,6 +1,6 @@
 """What a method is: its rule as an expression, and how it is named, written and explained.
 
-Knows no registry: the rows are `methods` and `later_methods`. What a rule means in tensors is imported when it is first asked for: whoever
+Knows no registry: the rows are in `methods`. What a rule means in tensors is imported when it is first asked for: whoever
 only reads names, ranges and formulas, as the page does at its start, needs no torch, which takes seconds.
 """
 

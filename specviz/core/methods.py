@@ -4,6 +4,10 @@ those published since, and whatever `register_method` adds.
 A rule is one line of the language of `core.expression`: deferral tests use q1 and p1; mixing, and OPT's total variation, use q and
 p; a is the lenience (the paper's alpha). `METHODS` is the one registry: engine, page, shell, API, sweep and docs read names,
 rules, formulas, sentences and ranges from it, and the playground computes from the same lines.
+
+docs/methods.md says where each rule published since the paper was checked. A deferral test among them is decoded losslessly towards the
+distribution that follows from it: what is emitted has the law of the published rule, and at least as many proposals are accepted. The
+others accept and resample as they were published, and their law is what comes of that.
 """
 
 from __future__ import annotations
@@ -14,7 +18,6 @@ from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 
-from specviz.core.later_methods import LATER, SINCE
 from specviz.core.method import OWN, Method
 from specviz.errors import RequestError, quoted
 
@@ -23,7 +26,8 @@ OWN_RULE = "own_rule"
 
 _BASELINES, _SPECULATIVE = "Baselines", "Speculative decoding"
 _DEFERRAL, _TOKEN = "Deferral rules, for the drafter as a whole", "Token rules, for each token by itself"
-GROUPS = (_BASELINES, _SPECULATIVE, _DEFERRAL, _TOKEN, SINCE, OWN)
+_SINCE = "Since the paper"
+GROUPS = (_BASELINES, _SPECULATIVE, _DEFERRAL, _TOKEN, _SINCE, OWN)
 """The groups of methods, in the order they are shown: the paper's, those published since, and your own."""
 
 _PAPER = (
@@ -146,6 +150,97 @@ _PAPER = (
     ),
 )
 
+_SINCE_THE_PAPER = (
+    Method(
+        name="static_mixture",
+        title="Static mixture",
+        label="Newer rule Static mixture: write with both models at once",
+        group=_SINCE,
+        formula="π = (1 − α)·p + α·q",
+        ratio="((1 - a) * p(v) + a * q(v)) / q(v)",
+        sentence="Decodes losslessly towards a fixed mixture of the two models: of all targets, the one that accepts most at its distance from the verifier.",
+        lenience_range=(0.0, 1.0),
+        offered_range=(0.0, 1.0),
+        default_lenience=0.3,
+        strict_end="0: lossless",
+        drafter_end="1: accept everything",
+        source="DIVERSED, its static ensemble with w = 1 − α (Wang et al., AISTATS 2026, arXiv 2604.07622); Transformers: `assistant_ensemble_weight`",
+    ),
+    Method(
+        name="cactus",
+        title="Cactus",
+        label="Newer rule Cactus: raise the proposal within a budget of divergence",
+        group=_SINCE,
+        formula="accept with min(1, h(v) / q(v)), h = min(1, p + √(2α·p·(1 − p)))",
+        ratio="min(1, p(v) + sqrt(2 * a * p(v) * (1 - p(v)))) / q(v)",
+        share="max(1e-30, (1 - min(1, p(v) + sqrt(2 * a * p(v) * (1 - p(v))))) / max(1e-30, 1 - p(v)))",
+        sentence="Raises the verifier's probability of whatever is proposed as far as a divergence of α allows, and lowers all others to make room: the target depends on the proposal.",
+        lenience_range=(0.0, math.inf),
+        offered_range=(0.0, 2.0),
+        default_lenience=0.5,
+        strict_end="0: lossless",
+        drafter_end="2: accept most of what the verifier finds possible",
+        source="Hao and Mou, ICLR 2026, arXiv 2604.04987; the authors' sampler for vLLM (MANGA-UOFA/Cactus)",
+    ),
+    Method(
+        name="typical_acceptance",
+        title="Typical acceptance",
+        label="Newer rule Typical acceptance: keep what the verifier finds typical",
+        group=_SINCE,
+        formula="p(v) ≥ min(ε, δ·e^(−H(p))), ε = (1 − α)², δ = 1 − α",
+        expression="p(v) >= min((1 - a) * (1 - a), (1 - a) * exp(-H(p)))",
+        sentence="Trusts each proposed token that is likely enough for the verifier, or for how unsure the verifier is: the flatter p, the lower the bar.",
+        lenience_range=(0.0, 1.0),
+        offered_range=(0.0, 1.0),
+        default_lenience=0.7,
+        strict_end="0: trust only what is likelier than typical",
+        drafter_end="1: always trust",
+        source="Medusa (Cai et al., ICML 2024, arXiv 2401.10774), with its recommended δ = √ε; Medusa, TensorRT-LLM, vLLM until 0.8",
+    ),
+    Method(
+        name="relaxed_top_k",
+        title="Relaxed top-k",
+        label="Newer rule Relaxed top-k: keep one of the verifier's ten best",
+        group=_SINCE,
+        expression="p1(v) >= max(top(10, p1), max p1 - a)",
+        sentence="Trusts each proposed token that is among the verifier's ten most probable and comes within α of its best.",
+        lenience_range=(0.0, 1.0),
+        offered_range=(0.0, 1.0),
+        default_lenience=0.6,
+        strict_end="0: trust only the verifier's favourite",
+        drafter_end="1: trust any of the ten",
+        source="TensorRT-LLM's relaxed acceptance, `relaxed_topk` = 10 and `relaxed_delta` = α",
+    ),
+    Method(
+        name="fuzzy",
+        title="Fuzzy",
+        label="Newer rule Fuzzy: trust a drafter that agrees",
+        group=_SINCE,
+        expression="JS <= a",
+        sentence="Trusts the drafter wherever the two models' distributions diverge by at most α, whatever is proposed.",
+        lenience_range=(0.0, 1.0),
+        offered_range=(0.0, 0.7),
+        default_lenience=0.1,
+        strict_end="0: trust only perfect agreement",
+        drafter_end="0.7: always trust, since ln 2 is the most",
+        source="Holsman et al., ACL Findings 2025, arXiv 2502.20704, with the Jensen–Shannon divergence; the authors' code (maxholsman/fsd)",
+    ),
+    Method(
+        name="relaxed_coin",
+        title="Relaxed coin",
+        label="Newer rule Relaxed coin: ease the coin where the verifier is unsure",
+        group=_SINCE,
+        ratio="p(v) / q(v) + a * (1 - max p)",
+        sentence="Speculative decoding whose coin is eased by the verifier's own doubt: where its best token is unlikely, more is accepted; the residual stays.",
+        lenience_range=(0.0, 1.0),
+        offered_range=(0.0, 1.0),
+        default_lenience=0.3,
+        strict_end="0: lossless",
+        drafter_end="1: ease by all of the doubt",
+        source="EARS (Sun et al. 2025, arXiv 2512.13194); the authors' sampler for vLLM on Ascend",
+    ),
+)
+
 _OWN_RULE = Method(
     name=OWN_RULE,
     title="Your own rule",
@@ -161,7 +256,7 @@ _OWN_RULE = Method(
     source="yours",
 )
 
-_METHODS: dict[str, Method] = {method.name: method for method in (*_PAPER, *LATER, _OWN_RULE)}
+_METHODS: dict[str, Method] = {method.name: method for method in (*_PAPER, *_SINCE_THE_PAPER, _OWN_RULE)}
 METHODS: MappingProxyType[str, Method] = MappingProxyType(_METHODS)
 """All methods by name, in the order they are shown: group by group."""
 PAPER = tuple(method.name for method in _PAPER)
@@ -189,7 +284,7 @@ def get_method(name: str, rule: str = "") -> Method:
 
 @lru_cache(256)
 def _own(rule: str) -> Method:
-    from specviz.core.expression.probe import probe  # needs torch, which the registry's own rows do not
+    from specviz.core.expression.tensors import probe  # needs torch, which the registry's own rows do not
 
     method = replace(_OWN_RULE, expression=rule, formula="")
     assert method.test is not None
@@ -220,7 +315,7 @@ def register_method(method: Method) -> Method:
         raise RequestError(f"The default lenience of {method.name} is outside the range that it offers.")
     _ = method.rule, method.ratio_of, method.share_of  # which reads them
     if method.test is not None:
-        from specviz.core.expression.probe import probe
+        from specviz.core.expression.tensors import probe
 
         probe(method.test, method.expression)
     _METHODS[method.name] = method

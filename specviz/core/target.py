@@ -19,7 +19,6 @@ from specviz.core.expression.solve import at_lenience
 from specviz.core.expression.syntax import parse_number
 from specviz.core.method import LOSSLESS, Method
 from specviz.core.methods import METHODS, get_method
-from specviz.core.residuals import Residuals
 from specviz.core.sampling import Number, at, column, steps
 
 
@@ -38,21 +37,6 @@ class Verdict:
     accepted: Tensor
     last: Tensor
     resampled: Tensor
-
-
-def examine(acceptance: Tensor, coins: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """How many of each sequence's draft tokens are accepted before the first rejection, and the index of the last examined: [B] each.
-
-    Args:
-        acceptance: [B, K].
-        coins: [B, K or more].
-        counts: draft tokens of each, [B].
-    """
-    count = acceptance.shape[1]
-    passed = coins[:, :count] < acceptance
-    passed &= steps(count, acceptance.device) < counts[:, None]
-    accepted = passed.cumprod(-1).sum(-1)
-    return accepted, torch.minimum(accepted, counts - 1)
 
 
 @dataclass(frozen=True)
@@ -146,9 +130,9 @@ class Target:
         return backend.excess(q, self._accepted) / torch.where(lack > 0, lack, 1.0)
 
     @cached_property
-    def _residuals(self) -> Residuals:
+    def _residuals(self) -> _Residuals:
         q, p = self.distributions.q, self.distributions.p
-        return Residuals.of(q, p, (q - self._accepted).clamp_min_(0), self._share(None))
+        return _Residuals.of(q, p, (q - self._accepted).clamp_min_(0), self._share(None))
 
     def _share(self, rejected: Tensor | None) -> Tensor:
         """The factor of p in the residual of each rejected token [..., m]."""
@@ -206,8 +190,11 @@ class Target:
             counts: how many of them were drafted, [B], at least 1.
             accept_coins, resample_coins: uniforms of these positions, float64 [B, K or more].
         """
-        acceptance = self.acceptance(tokens)
-        accepted, last = examine(acceptance, accept_coins, counts)
+        acceptance, count = self.acceptance(tokens), tokens.shape[1]
+        passed = accept_coins[:, :count] < acceptance
+        passed &= steps(count, tokens.device) < counts[:, None]
+        accepted = passed.cumprod(-1).sum(-1)
+        last = torch.minimum(accepted, counts - 1)
         resampled = self.draw_replacement(tokens, at(resample_coins, last), last)
         return Verdict(acceptance, accepted, last, resampled)
 
@@ -232,6 +219,59 @@ class Target:
             lenience = select(lenience.unsqueeze(-1).expand(*lead, -1), where).squeeze(-1)
         test = (chosen(each) for each in (self.score, self.threshold, self.deferred))
         return Target(self.method, self.distributions.select(where), lenience, *test)
+
+
+@dataclass(frozen=True)
+class _Residuals:
+    """The residuals max(0, share(x)·p - q) of a method whose residual depends on the rejected token x, all together.
+
+    Two tokens of the same share have the same residual, so shares are gone through in order: a token v has part in the residuals
+    of all shares above q(v)/p(v), and with the sums over those its mass is p(v)·Σ share·rate - q(v)·Σ rate, where rate is how
+    often that share is met over the mass of its residual.
+
+    Attributes:
+        shares: in order, float64 [..., n].
+        weighted, rates: sums of share·rate and of rate from each share on, and 0: float64 [..., n + 1].
+    """
+
+    shares: Tensor
+    weighted: Tensor
+    rates: Tensor
+
+    @staticmethod
+    def of(q: Tensor, p: Tensor, rejected: Tensor, shares: Tensor) -> _Residuals:
+        """From q, p, how often each token is drafted and rejected, and its share, above 0: [..., V] each."""
+        if rejected.device.type == "cpu":  # most tokens are not; to find them on a GPU the host would wait
+            met = rejected.reshape(-1, rejected.shape[-1]).any(0).nonzero()[:, 0]
+            rejected, shares = rejected[..., met], shares[..., met]
+        shares, order = shares.double().sort(-1)
+        rejected = rejected.double().gather(-1, order)
+        first = _first_above(shares, q, p)
+        zero = shares.new_zeros(*shares.shape[:-1], shares.shape[-1] + 1)
+        # q and p of the tokens that have part in each share's residual.
+        below_q, below_p = (
+            zero.scatter_add(-1, first, each.double()).cumsum(-1)[..., :-1] for each in (q, p)
+        )
+        mass = shares * below_p - below_q
+        rate = torch.where((rejected > 0) & (mass > 0), rejected / mass, 0.0)
+        return _Residuals(shares, *(_sums_from(each) for each in (shares * rate, rate)))
+
+    def emitted(self, q: Tensor, p: Tensor) -> Tensor:
+        """What all of them together emit at tokens of these probabilities [..., m]."""
+        first = _first_above(self.shares, q, p)
+        drawn = p * self.weighted.gather(-1, first) - q * self.rates.gather(-1, first)
+        return drawn.clamp_min_(0).to(q.dtype)
+
+
+def _first_above(shares: Tensor, q: Tensor, p: Tensor) -> Tensor:
+    """Index [..., m] of the first share above q/p."""
+    bound = torch.where(p > 0, q.double() / p.double(), torch.inf)
+    return torch.searchsorted(shares, bound, right=True)
+
+
+def _sums_from(values: Tensor) -> Tensor:
+    """Sums of `values` [..., n] from each on, and 0: [..., n + 1]."""
+    return torch.nn.functional.pad(values.flip(-1).cumsum(-1).flip(-1), (0, 1))
 
 
 def _of(values: Tensor, tokens: Tensor | None) -> Tensor:

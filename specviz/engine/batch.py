@@ -13,8 +13,7 @@ from itertools import chain
 
 import torch
 
-from specviz.engine.draft_length import best_draft_length
-from specviz.engine.plan import group_key
+from specviz.engine.plan import best_draft_length, group_key
 from specviz.engine.prefill import PREFILL_CHUNK, prefill
 from specviz.engine.record import Outcome
 from specviz.engine.round import run_round

@@ -1,23 +1,42 @@
 """The plan of a round: which sequences draft how much, and every number the device needs for it.
 
-Made once before the round, and uploaded in one transfer. Knows sequences and their settings; runs no model and decides nothing.
+Made once before the round, and uploaded in one transfer: the host waits for a device whenever it copies from ordinary memory. Knows
+sequences and their settings; runs no model and decides nothing.
+
+A round of draft length K takes K drafter passes and one verifier pass over K tokens a sequence; of a sequence it emits 1 + a + … + a^(K−1)
+tokens, where a is the acceptance rate. Where K is left to the engine ("auto"), it maximises tokens per second by the pair's pass times, at
+one assumed acceptance rate. On a CPU, where reading a confidence is no wait, a draft also ends after a draft token of low confidence, as
+with transformers' `assistant_confidence_threshold`. K never changes a text, only its speed (law 2).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from specviz.core.method import Method
 from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, Penalty, SamplingParameters
-from specviz.engine.draft_length import THRESHOLD, UNVERIFIED
 from specviz.engine.sequence import Sequence
-from specviz.engine.transfer import Array, upload
+from specviz.runtime.pass_times import PassTimes
 from specviz.runtime.runner import Runner
-from specviz.schema.settings import AUTO
+from specviz.schema.settings import AUTO, MAX_DRAFT_LENGTH
+
+ACCEPTANCE = 0.75
+"""The acceptance rate that K is chosen for."""
+THRESHOLD = 0.3
+"""A draft token of lower confidence is the last of its draft."""
+UNVERIFIED = 8
+"""The draft length where no verifier runs: long enough for a round's own cost not to matter."""
+
+Array = Any
+"""A numpy array (int64 or float64) on the host, a Tensor once uploaded; anything else stays as it is."""
 
 
 @dataclass
@@ -261,3 +280,60 @@ def _penalty(sequences: list[Sequence]) -> Penalty | None:
 def _banned(sequences: list[Sequence]) -> np.ndarray | None:
     pairs = [(slot, token) for slot, each in enumerate(sequences) for token in each.banned]
     return np.array(pairs, np.int64) if pairs else None
+
+
+# ---- the draft length
+
+
+@lru_cache
+def best_draft_length(times: PassTimes, sequences: int) -> int:
+    """The K at which so many concurrent sequences emit the most tokens per second.
+
+    At least 2 for a single sequence, which gains nothing from one draft token a round: times that were measured on a busy machine may say 1.
+    """
+
+    def speed(length: int) -> float:
+        seconds = length * times.draft(sequences) + times.verify(sequences * length)
+        return sequences * expected_tokens(ACCEPTANCE, length) / seconds
+
+    return max(range(2 if sequences == 1 else 1, MAX_DRAFT_LENGTH + 1), key=speed)
+
+
+def expected_tokens(acceptance: float, draft_length: int) -> float:
+    """Tokens that a round of draft length K emits at a constant acceptance rate: 1 + a + … + a^(K−1)."""
+    return sum(acceptance**step for step in range(draft_length))
+
+
+# ---- the upload
+
+
+def upload(device: torch.device, stages: list[Any]) -> None:
+    """Make tensors on a device of all numpy arrays among the attributes of some objects, and of named tuples in them, in one transfer."""
+    convert: Callable[[np.ndarray], Tensor] = torch.from_numpy
+    if device.type != "cpu":
+        arrays: list[np.ndarray] = []
+        for stage in stages:
+            for value in vars(stage).values():
+                _map(value, arrays.append)
+        if not arrays:
+            return
+        packed = torch.from_numpy(np.concatenate([array.reshape(-1).view(np.int64) for array in arrays]))
+        packed = packed.pin_memory() if device.type == "cuda" else packed
+        parts = iter(packed.to(device, non_blocking=True).split([array.size for array in arrays]))
+
+        def convert(array: np.ndarray) -> Tensor:
+            part = next(parts).view(array.shape)
+            return part.view(torch.float64) if array.dtype == np.float64 else part
+
+    for stage in stages:
+        for name, value in vars(stage).items():
+            setattr(stage, name, _map(value, convert))
+
+
+def _map(value: Any, function: Callable[[np.ndarray], Any]) -> Any:
+    """The result of `function` for a numpy array; a named tuple of results for one of arrays."""
+    if isinstance(value, np.ndarray):
+        return function(value)
+    if hasattr(value, "_fields"):
+        return type(value)(*[_map(each, function) for each in value])
+    return value

@@ -17,7 +17,8 @@ from specviz.core.backend import Backend
 from specviz.core.counterfactual import readings, same_residual, what_if
 from specviz.core.distributions import Positions
 from specviz.core.sampling import ACCEPT, steps
-from specviz.engine.accept import Decision
+from specviz.core.target import Target, Verdict
+from specviz.engine.plan import AcceptInputs
 from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError
 from specviz.schema.trace import Draft, Likely, Proposal, Round, RuleTest, Token, Top, WhatIf
@@ -30,6 +31,20 @@ class Seconds:
     drafter: float
     verifier: float
     total: float
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a round decided for the sequences [B] of one method."""
+
+    inputs: AcceptInputs
+    lengths: list[int]  # draft tokens of each sequence; 0 without a drafter
+    tokens: Tensor | None  # draft tokens [B, K]; None without a drafter
+    drafter_logits: Tensor | None  # [B, K, V], where they are kept
+    verifier_logits: Tensor | None  # [B, K, V]; None without a verifier
+    target: Target  # what the method decodes towards at these positions
+    verdict: Verdict | None  # of the draft tokens; None unless both models ran
+    resampled: Tensor | None  # replaces the first rejected one, [B]; None without a verifier
 
 
 @dataclass(frozen=True)
@@ -131,6 +146,21 @@ def _examined(decision: Decision) -> tuple[Positions, Tensor]:
 def reads_freely(values: Tensor) -> bool:
     """Whether the host can look at values without a wait for their device."""
     return values.is_cpu
+
+
+def download(groups: list[dict[Any, Tensor]]) -> list[dict[Any, Any]]:
+    """Tensors of one device, by name, as nested lists, in one transfer: a round's only wait for the device.
+
+    All travel as float64, which holds token ids and float32 exactly. On a CPU nothing is copied.
+    """
+    tensors = [tensor for named in groups for tensor in named.values()]
+    if all(each.is_cpu for each in tensors):
+        lists = (each.numpy().tolist() for each in tensors)
+    else:
+        packed = torch.cat([tensor.double().flatten() for tensor in tensors]).cpu()
+        parts = zip(packed.split([tensor.numel() for tensor in tensors]), tensors, strict=True)
+        lists = (part.view(tensor.shape).tolist() for part, tensor in parts)
+    return [{name: next(lists) for name in named} for named in groups]
 
 
 def outcomes(decision: Decision, values: dict[Any, Any], seconds: Seconds) -> list[Outcome]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from specviz.core.backend import indicator
 from specviz.core.distributions import Distributions
 from specviz.core.expression.syntax import Level, Node, compared
 from specviz.core.sampling import Number, tensor
+from specviz.errors import RuleError
 
 Value = Any  # float | Tensor: a setting stays a number until it meets a tensor
 Context = tuple[Distributions, Number, Tensor | None]
@@ -160,7 +161,8 @@ def compile_value(node: Node) -> Compiled:
     if node.name == "(v)":
         return lambda context: _probabilities(context, node.of)
     if node.is_quantity:
-        return lambda context: context[0].quantity(*node.key)
+        key = node.key
+        return lambda context: context[0].quantity(*key)
     parts = [(compile_value(part), part.level is Level.SETTING < node.level) for part in node.parts]
 
     def compute(context: Context) -> Value:
@@ -177,3 +179,39 @@ def _probabilities(context: Context, of: str) -> Tensor:
     b, _, tokens = context
     values: Tensor = getattr(b, of)
     return values if tokens is None else values.gather(-1, tokens)
+
+
+# ---- whether a tree makes sense, tried before any model runs
+
+_LENIENCES = (-1.0, 0.0, 0.137, 0.5, 1.0, 2.0)
+_SENTENCES = {
+    "/": "This divides by zero, whatever the models say.",
+    "log": "There is no logarithm of this: it is negative, whatever the models say.",
+    "sqrt": "There is no square root of this: it is negative, whatever the models say.",
+}
+_NO_NUMBER = "This is no number, whatever the models say."
+
+
+def probe(rule: Node, text: str) -> None:
+    """Raises RuleError at the first part of a rule that is no number, or divides by zero, in all that is tried."""
+    for node in rule.walk():
+        if node.is_truth or not node.parts:
+            continue
+        by_zero = node.name == "/" and not _values(node.parts[1]).any()
+        if by_zero or bool(_values(node).isnan().all()):
+            raise RuleError(_SENTENCES.get(node.name, _NO_NUMBER), text, node.position)
+
+
+def _values(node: Node) -> Tensor:
+    b, lenience = _tried()
+    return compile_number(node)(b, lenience, None)
+
+
+@cache
+def _tried() -> tuple[Distributions, Tensor]:
+    """Eight pairs of distributions at each lenience: [leniences, 8, V], and the leniences [leniences, 8, 1]."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(2, 8, 16, generator=generator, dtype=torch.float64)
+    lenience = torch.tensor(_LENIENCES, dtype=torch.float64)[:, None, None].expand(-1, 8, 1)
+    drafter, verifier = logits[:, None].expand(-1, len(_LENIENCES), -1, -1)
+    return Distributions(drafter, verifier, 0.7), lenience

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from specviz.core.methods import PAPER
-from specviz.engine import batch, round, transfer
+from specviz.engine import batch, plan, record, round
 from specviz.engine.engine import Engine
 from specviz.engine.events import Started
 from specviz.errors import EngineError
@@ -373,10 +373,13 @@ def test_a_round_sends_and_fetches_all_numbers_at_once(monkeypatch: pytest.Monke
     monkeypatch.setattr(Tensor, "is_cpu", False)
     one = SimpleNamespace(whole=np.arange(3), text="as it is")
     other = SimpleNamespace(numbers=np.array([[0.5], [1.5]]))
-    transfer.upload(torch.device("cuda"), [one, other])
+    plan.upload(torch.device("cuda"), [one, other])
     assert sent == [5]
     assert one.text == "as it is"
-    assert transfer.download({"a": one.whole, "b": other.numbers}) == {"a": [0, 1, 2], "b": [[0.5], [1.5]]}
+    assert record.download([{"a": one.whole}, {"b": other.numbers}]) == [
+        {"a": [0, 1, 2]},
+        {"b": [[0.5], [1.5]]},
+    ]
 
 
 def test_seconds_of_a_round_are_the_devices(monkeypatch: pytest.MonkeyPatch) -> None:

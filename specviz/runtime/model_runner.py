@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from specviz.compat.transformers import attention_of, cache_argument
@@ -256,14 +256,6 @@ class TorchModel(Model):
     def gpu(self) -> torch.device | None:
         """See `Model`."""
         return single_gpu(self._module)
-
-    @property
-    def weight_bytes(self) -> int:
-        """See `Model`: without embedding tables that are only indexed."""
-        tables = {m.weight.data_ptr() for m in self._module.modules() if isinstance(m, nn.Embedding)}
-        products = {m.weight.data_ptr() for m in self._module.modules() if isinstance(m, nn.Linear)}
-        every = {weight.data_ptr(): weight.nbytes for weight in self._module.parameters()}
-        return sum(size for pointer, size in every.items() if pointer not in tables - products)
 
     def runner(self, vocabulary_size: int, *, apart: bool = False, beside: bool = False) -> ModelRunner:
         """See `Model`."""

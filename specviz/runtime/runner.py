@@ -248,10 +248,6 @@ class Model(Protocol):
     def gpu(self) -> torch.device | None:
         """The one GPU it is on; None elsewhere or on several devices."""
 
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of weights that a pass over one token reads."""
-
     def runner(self, vocabulary_size: int, *, apart: bool = False, beside: bool = False) -> Runner:
         """A runner with no slots, whose logits are of `vocabulary_size` tokens: cut, or −inf for tokens that the model lacks.
 

@@ -190,7 +190,6 @@ def test_layers_can_be_left_out_and_share_all_weights() -> None:
     model = fused(published("llama", "Q4_1", layers=4))
     shorter = model.with_layers([0, 3], lambda: None)
     assert shorter.decoder.layers == 2
-    assert shorter.weight_bytes < model.weight_bytes
     before = logits(model, ids())
     assert not torch.equal(logits(shorter, ids()), before)
     assert torch.equal(logits(model, ids()), before)

@@ -131,13 +131,6 @@ class Decoder:
         """How many."""
         return len(self._table)
 
-    @property
-    def bytes(self) -> int:
-        """Of weights that a pass over one token reads."""
-        names = ("inputs", "output", "gate_and_up", "down")
-        addresses = {int(each) for name in names for each in self._table[name]["weights"]}
-        return sum(self._arena.sizes[each] for each in addresses | {self._head[_WEIGHTS]})
-
     def _layer(self, layer: LayerWeights) -> tuple[Any, ...]:
         arena = self._arena
         vectors = (layer.attention_norm, layer.mlp_norm, layer.query_norm, layer.key_norm)
@@ -262,7 +255,6 @@ class _Arena:
         self._arithmetic, self._memory = arithmetic, AlignedMemory(size)
         self._vectors: list[np.ndarray] = []
         self._to_arrange: list[tuple[Bytes, Format, np.ndarray]] = []
-        self.sizes: dict[int, int] = {}
         self.scratch_bytes = 0
 
     def vector(self, values: np.ndarray) -> int:
@@ -300,7 +292,6 @@ class _Arena:
         for index, part in enumerate(parts):
             self._to_arrange.append((part.rows, kernel.weights, arranged[:, index]))
         groups, blocks, address = len(arranged) * len(parts), count // BLOCK, int(memory.ctypes.data)
-        self.sizes[address] = memory.nbytes
         start = 0 if adds else self.vector(np.zeros(groups * LANES) if bias is None else bias)
         packed = MOST_ROWS // PANEL_ROWS * blocks * kernel.block_bytes
         self.scratch_bytes = max(self.scratch_bytes, count * FLOAT_BYTES + packed)

@@ -50,11 +50,6 @@ class FusedModel(Model):
         """See `Model`."""
         return self.decoder.vocabulary if self.reads is None else len(self.reads)
 
-    @property
-    def weight_bytes(self) -> int:
-        """See `Model`."""
-        return self.decoder.bytes
-
     def vocabulary(self, size: int) -> tuple[Tensor | None, np.ndarray | None]:
         """The kept tokens of a vocabulary of that size, and what each of its tokens is read as; None, None where the decoder knows all.
 

@@ -129,7 +129,7 @@ def shares_coins(run: Run) -> bool:
 
 
 def headline(runs: Sequence[Run]) -> Sentence:
-    """What several runs of one prompt show, in one or two sentences."""
+    """What several runs of one prompt show, in a sentence or two that name each of them."""
     names = dict(zip(map(id, runs), short_names(runs), strict=True))
     leader, *others = [run for run in runs if shares_coins(run)] or [runs[0]]
     found = [(run, first_divergence(leader, run)) for run in others]
@@ -140,14 +140,16 @@ def headline(runs: Sequence[Run]) -> Sentence:
         who = _listed([names[id(run)] for run in same]) if parted else _EVERY[len(same)]
         calls = _listed([str(run.verifier_calls) for run in same])
         said.append(f"{who} write the same text, in {calls} calls of the verifier. ")
-    if parted:
-        run, parting = min(parted, key=lambda each: each[1].index)
-        alone = len(same) == 1
-        said += _parting(parting, names[id(leader)], names[id(run)], alone)
-    if len(others) + 1 < len(runs) and any(run.method == LOSSLESS and not run.lenience for run in runs):
+    parted.sort(key=lambda each: each[1].index)
+    for place, (run, parting) in enumerate(parted):
+        said += _parting(parting, names[id(leader)], names[id(run)], place == 0 and len(same) == 1, place > 0)
+    apart = [names[id(run)] for run in runs if run is not leader and run not in others]
+    if apart and any(run.method == LOSSLESS and not run.lenience for run in runs):
         said.append(
             "Lossless has the distribution of Verifier only; it has the same words only at temperature 0."
         )
+    elif apart:
+        said.append(f"{_listed(apart)} uses the coins otherwise, so its words differ whatever the rule.")
     return said
 
 
@@ -159,17 +161,20 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _parting(parting: Divergence, leader: str, name: str, alone: bool) -> Sentence:
+def _parting(parting: Divergence, leader: str, name: str, is_alone: bool, is_brief: bool) -> Sentence:
+    """Where a text parts from the leader's, whose name is given if it `is_alone`; if not `is_brief`, also with which tokens."""
     one, other = parting.first, parting.second
     if parting.index == 0:
-        opening = "The first token differs: "
+        opening = f"{name} differs{f' from {leader}' if is_alone else ''} at the first token"
     else:
-        opening = f"{'Same' if alone else f'{name} is the same'} until token {parting.index + 1}; then "
+        opening = f"{name} is the same{f' as {leader}' if is_alone else ''} until token {parting.index + 1}"
+    if is_brief:
+        return [f"{opening}. "]
+    opening += ": " if parting.index == 0 else "; then "
     if one is None or other is None:
-        return [f"{opening}{leader if one is None else name} ends. "]
+        return [f"{opening}{leader if one is None else 'it'} ends. "]
     verb = "writes" if other.acceptance is None else "keeps" if other.accepted else "puts"
-    subject = name if alone or parting.index == 0 else "it"
-    return [f"{opening}{subject} {verb} ", _token(other), ", not ", _token(one), ". "]
+    return [f"{opening}it {verb} ", _token(other), ", not ", _token(one), ". "]
 
 
 def table(runs: Sequence[Run], quality: Sequence[float | None] | None = None) -> list[dict[str, Any]]:

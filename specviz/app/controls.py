@@ -18,6 +18,7 @@ from specviz.app.components.lenience_track import LenienceTrack, lenience_value
 from specviz.app.components.rule_field import RuleField
 from specviz.app.components.scripted_html import module_address
 from specviz.app.link import DRAFT_LENGTHS, NAMES, ranged
+from specviz.app.menu import method_menu
 from specviz.app.running import QUIET, page_script
 from specviz.app.settings import CONTROLS, MAX_SEED, Control
 from specviz.core.methods import METHODS, OWN_RULE, get_method
@@ -34,8 +35,6 @@ EXAMPLES = {
     "Arithmetic": "A train travels 60 miles in 1.5 hours. What is its average speed? Show your steps.",
 }
 """Example prompts by the names of their buttons. The prompt box starts with the first."""
-MAIN_METHODS = ("speed", "cascade_tokenV3", "cascade_chow", "verifier_only")
-"""The methods that a menu lists first. `static/page/settings.css` puts a heading above the others."""
 NOT_NOW = " · not available here: "
 """Text between the title of an unavailable pair and the reason; `static/page/page.css` has it too."""
 _ASK_SECONDS = 30.0
@@ -83,9 +82,8 @@ def run_buttons(prefix: str = "") -> tuple[gr.Button, gr.Button]:
 
 
 def method_dropdown(name: str, elem_id: str, **more: Any) -> gr.Dropdown:
-    """All methods by their labels, `MAIN_METHODS` first. `name` is selected."""
-    ordered = dict.fromkeys((*MAIN_METHODS, *METHODS))
-    labels = [(METHODS[key].label, key) for key in ordered]
+    """All methods by their labels, in the order of the menu. `name` is selected."""
+    labels = [(METHODS[key].label, key) for keys in method_menu().values() for key in keys]
     return gr.Dropdown(labels, value=name, elem_id=elem_id, **{"label": CONTROLS["method"].title} | more)
 
 

@@ -7,6 +7,7 @@ import os
 import gradio as gr
 
 from specviz.app.components.scripted_html import STATIC, TEMPLATES, static_address, style
+from specviz.app.menu import menu_style
 from specviz.app.tokens import colours
 from specviz.compat import gradio as compat
 
@@ -17,8 +18,11 @@ DESCRIPTION = (
 )
 ICON = STATIC / "page/icon.svg"
 
-CSS = style(["page/page", "page/settings", "page/compare"])
-"""Style of the page. Gradio limits it to its own container."""
+
+def css() -> str:
+    """Style of the page. Gradio limits it to its own container."""
+    return "\n".join((style(["page/page", "page/settings", "page/compare"]), menu_style("method")))
+
 
 # ---- fonts
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specviz.app.tokens import colours
 from specviz.core.methods import METHODS
 
 SYMBOLS: dict[str, tuple[str, str]] = {
@@ -26,8 +27,9 @@ _OTHERS = (
     ("triangle-ne", "◥"),
 )
 """Symbols of all other methods, assigned in turn."""
-_SHADES = 3
-"""Number of colours of those methods, assigned in turn."""
+_SHADES = sum(name.startswith("method-other-") for name in colours("light"))
+"""Number of colours of those methods, assigned in turn: one each, as long as no more than one method is registered. It has no divisor in
+common with the number of symbols, so that further methods have a mark of their own all the same."""
 
 
 def method_symbol(name: str) -> tuple[str, str]:

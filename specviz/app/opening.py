@@ -3,6 +3,7 @@ ignored. Starts no run."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from html import escape
 from typing import Any
@@ -14,10 +15,9 @@ from specviz.app.components.address import Address
 from specviz.app.components.lenience_track import lenience_value
 from specviz.app.controls import address_module, describe_method
 from specviz.app.link import Link, parse_link
-from specviz.app.recorded import recorded_value
 from specviz.app.running import QUIET
 from specviz.app.tabs.compare import Compare
-from specviz.app.tabs.generate import OPENING, Generate, fill, form_of
+from specviz.app.tabs.generate import OPENING, Generate, fill, show_recorded
 from specviz.compat.gradio import event_data
 from specviz.lessons.shelf import shown_lessons
 from specviz.schema.settings import DEFAULT_METHOD
@@ -38,6 +38,13 @@ def wire_opening(
     compare: Compare,
 ) -> None:
     """When the page opens or its address changes, set what the address names, within `limits`."""
+    for name, group in (("tabs", tabs), ("learn", learn)):
+        # Gradio tells first that a visitor has chosen a tab, then which one is selected; the latter also where the server selects it.
+        group.select(None, None, None, js=f"async () => {address_module()}.tabChosen()", **QUIET)
+        for tab in group.children:
+            assert isinstance(tab, gr.Tab)
+            js = f"async () => {address_module()}.tabSelected({json.dumps(name)}, {json.dumps(tab.id)})"
+            tab.select(None, None, None, js=js, **QUIET)
     outputs = [
         banner,
         tabs,
@@ -50,7 +57,11 @@ def wire_opening(
     ]
 
     def restore(
-        query: Iterable[tuple[str, str]], *, is_first: bool = False, is_held: bool = False
+        request: gr.Request,
+        query: Iterable[tuple[str, str]],
+        *,
+        is_first: bool = False,
+        is_held: bool = False,
     ) -> list[Any]:
         """Updates for a query. On the page's first opening, what it leaves unsaid is as it should be already."""
         link = parse_link(query, limits.max_new_tokens, tuple(shown_lessons().lessons))
@@ -59,23 +70,25 @@ def wire_opening(
         tab = _tab(link) or (None if is_first else "idea")
         if is_held:
             link = Link(link.tab, part=link.part)
-        renews = not (is_first or is_held)
+        renews = None if is_first or is_held else tab
+        if drop := {"generate": generate.drop, "compare": compare.drop}.get(renews or ""):
+            drop(request)  # what a run still writes belongs to the view that was left
         return [
             gr.HTML(f'<p role="alert">{problems}</p>', visible=bool(problems)),
             gr.Tabs(selected=tab) if tab else gr.skip(),
             gr.Tabs(selected=link.part) if link.part else gr.skip(),
-            *_generate(generate, link, limits, renews=renews and tab == "generate"),
-            *compare.opened(link, renews=renews and tab == "compare"),
+            *_generate(generate, link, limits, renews=renews == "generate"),
+            *compare.opened(link, renews=renews == "compare"),
         ]
 
     def open_(request: gr.Request) -> list[Any]:
-        return restore(request.query_params.multi_items(), is_first=True)
+        return restore(request, request.query_params.multi_items(), is_first=True)
 
-    def visit(event: gr.EventData) -> list[Any]:
+    def visit(request: gr.Request, event: gr.EventData) -> list[Any]:
         sent = event_data(event)
         sent = sent if isinstance(sent, dict) else {}
         query = str(sent.get("query", ""))[:MAX_QUERY].removeprefix("?")
-        return restore(parse_qsl(query, keep_blank_values=True), is_held=bool(sent.get("held")))
+        return restore(request, parse_qsl(query, keep_blank_values=True), is_held=bool(sent.get("held")))
 
     visited = address.visit(visit, None, outputs, trigger_mode="multiple", **QUIET)
     opened = page.load(open_, None, outputs, **QUIET)
@@ -101,8 +114,8 @@ def _generate(tab: Generate, link: Link, limits: Limits, *, renews: bool) -> lis
         key = OPENING
     run: list[Any] = [gr.skip(), "" if wanted else gr.skip()]
     if key:
-        run = [recorded_value(tab.recordings, key, plays=token is None, show=token), key]
-        wanted = form_of(tab.recordings.load(key), limits)
+        value, wanted = show_recorded(key, limits, plays=token is None, show=token)
+        run = [value, key]
     elif "method" in wanted or "lenience" in wanted:
         method = wanted.setdefault("method", DEFAULT_METHOD)
         wanted["lenience"] = lenience_value(method, wanted.get("lenience"))

@@ -18,7 +18,7 @@ from specviz.app.components.lessons import LessonPlayer, Playground, lesson_rout
 from specviz.app.controls import wire_pairs
 from specviz.app.guard import GuardedBlocks, guarded
 from specviz.app.health import health_routes
-from specviz.app.look import CSS, ICON, TITLE, head, theme
+from specviz.app.look import ICON, TITLE, css, head, theme
 from specviz.app.opening import wire_opening
 from specviz.app.rules import rule_route
 from specviz.app.tabs.compare import compare_tab
@@ -93,7 +93,7 @@ def launch(
         "server_name": os.environ.get("HOST") or os.environ.get("GRADIO_SERVER_NAME") or usual,
         "server_port": port(),
         "theme": theme(),
-        "css": CSS,
+        "css": css(),
         "favicon_path": ICON,
         "footer_links": ["api", "settings"],
         "ssr_mode": False,

@@ -12,7 +12,6 @@ from typing import Any
 from gradio.data_classes import FileData, ListFiles
 
 from specviz.analysis.recorded_runs import RecordedRuns
-from specviz.app.running import error_line
 from specviz.compat.gradio import UploadButton
 from specviz.errors import TraceError
 from specviz.schema.trace import Run, parse_trace
@@ -43,16 +42,17 @@ class TraceUpload(UploadButton):
             return None
 
 
-def recorded_value(runs: RecordedRuns, key: str, *, plays: bool = False, show: int | None = None) -> str:
-    """A recorded run for the view, with its description, the verifier's speed and its forks; or the line of an error.
+def recorded_value(
+    runs: RecordedRuns, key: str, run: Run, *, plays: bool = False, show: int | None = None
+) -> str:
+    """The recorded run of that key for the view, with its description, the verifier's speed and its forks.
 
     If `plays`, the view plays the run at once. `show` is the index of the token to select.
+
+    Raises:
+        TraceError: one of its forks cannot be read.
     """
-    try:
-        trace = "".join(runs.load(key).lines())
-        branches = runs.branches(key)
-    except TraceError as error:
-        return error_line(str(error))
+    branches = runs.branches(key)
     told = next(run for run in runs.runs if run.key == key)
     more: list[dict[str, Any]] = [
         {"type": "recorded", "title": told.title, "story": told.story, "plays": plays},
@@ -69,7 +69,7 @@ def recorded_value(runs: RecordedRuns, key: str, *, plays: bool = False, show: i
         more.append({"type": "branches", "leniences": found})
     if show is not None:
         more.append({"type": "show", "index": show})
-    return trace + "".join(json.dumps(line) + "\n" for line in more)
+    return "".join(run.lines()) + "".join(json.dumps(line) + "\n" for line in more)
 
 
 def uploaded_value(run: Run) -> str:

@@ -34,7 +34,7 @@ _PAPER = (
     Method(
         name="drafter_only",
         title="Drafter only",
-        label="Drafter only (baseline: nobody checks)",
+        label="Drafter only: nobody checks",
         group=_BASELINES,
         formula="π = q",
         sentence="The small model writes alone and the verifier never runs: the fastest text, and the baseline below.",
@@ -43,7 +43,7 @@ _PAPER = (
     Method(
         name="verifier_only",
         title="Verifier only",
-        label="Verifier only (baseline: nothing is drafted)",
+        label="Verifier only: nothing is drafted",
         group=_BASELINES,
         formula="π = p",
         sentence="The large model writes alone, one forward pass for each token: the baseline that speed-ups are measured against.",
@@ -52,7 +52,7 @@ _PAPER = (
     Method(
         name="speed",
         title="Speculative decoding",
-        label="Speculative decoding (lossless at α = 0)",
+        label="Speculative decoding: lossless at α = 0",
         group=_SPECULATIVE,
         formula="accept with min(1, p(v) / ((1 − α)·q(v)))",
         ratio="p(v) / max(1e-10, (1 - a) * q(v))",  # the smallest denominator is that of the paper's published notebook
@@ -67,7 +67,7 @@ _PAPER = (
     Method(
         name="cascade_chow",
         title="Chow",
-        label="Deferral rule Chow: trust a confident drafter",
+        label="Chow: trust a confident drafter",
         group=_DEFERRAL,
         expression="max q1 >= 1 - a",
         sentence="Trusts the drafter wherever the drafter itself is confident enough, whatever the verifier thinks.",
@@ -81,7 +81,7 @@ _PAPER = (
     Method(
         name="cascade_diff",
         title="Diff",
-        label="Deferral rule Diff: trust a drafter nearly as confident as the verifier",
+        label="Diff: trust a drafter nearly as sure as the verifier",
         group=_DEFERRAL,
         expression="max q1 >= max p1 - a",
         sentence="Trusts the drafter wherever its confidence falls short of the verifier's by at most α.",
@@ -95,7 +95,7 @@ _PAPER = (
     Method(
         name="cascade_opt",
         title="OPT",
-        label="Deferral rule OPT: trust the drafter where that saves rejections",
+        label="OPT: trust the drafter where that saves rejections",
         group=_DEFERRAL,
         expression="max q1 >= max p1 - a * TV",
         sentence="Like Diff, with an allowance that grows with the disagreement of the two: exactly where accepting saves rejections.",
@@ -109,7 +109,7 @@ _PAPER = (
     Method(
         name="cascade_tokenV1",
         title="Token V1",
-        label="Token rule V1: keep what the drafter finds likely enough",
+        label="Token V1: the drafter finds the token likely enough",
         group=_TOKEN,
         expression="q1(v) >= max p1 - a",
         sentence="Trusts each proposed token whose drafter probability comes within α of the verifier's best.",
@@ -123,7 +123,7 @@ _PAPER = (
     Method(
         name="cascade_tokenV2",
         title="Token V2",
-        label="Token rule V2: keep what comes close to the verifier's favourite",
+        label="Token V2: at most α below the verifier's favourite",
         group=_TOKEN,
         expression="p1(v) >= max p1 - a",
         sentence="Trusts each proposed token whose verifier probability comes within α of the verifier's best.",
@@ -137,7 +137,7 @@ _PAPER = (
     Method(
         name="cascade_tokenV3",
         title="Token V3",
-        label="Token rule V3: keep what the verifier finds good enough",
+        label="Token V3: at least 1 − α of the verifier's favourite",
         group=_TOKEN,
         expression="p1(v) >= (1 - a) * max p1",
         sentence="Trusts each proposed token that the verifier finds at least 1 − α times as likely as its own favourite.",
@@ -154,7 +154,7 @@ _SINCE_THE_PAPER = (
     Method(
         name="static_mixture",
         title="Static mixture",
-        label="Newer rule Static mixture: write with both models at once",
+        label="Static mixture: write with both models at once",
         group=_SINCE,
         formula="π = (1 − α)·p + α·q",
         ratio="((1 - a) * p(v) + a * q(v)) / q(v)",
@@ -169,7 +169,7 @@ _SINCE_THE_PAPER = (
     Method(
         name="cactus",
         title="Cactus",
-        label="Newer rule Cactus: raise the proposal within a budget of divergence",
+        label="Cactus: make whatever is proposed likelier",
         group=_SINCE,
         formula="accept with min(1, h(v) / q(v)), h = min(1, p + √(2α·p·(1 − p)))",
         ratio="min(1, p(v) + sqrt(2 * a * p(v) * (1 - p(v)))) / q(v)",
@@ -185,7 +185,7 @@ _SINCE_THE_PAPER = (
     Method(
         name="typical_acceptance",
         title="Typical acceptance",
-        label="Newer rule Typical acceptance: keep what the verifier finds typical",
+        label="Typical acceptance: keep what the verifier finds typical",
         group=_SINCE,
         formula="p(v) ≥ min(ε, δ·e^(−H(p))), ε = (1 − α)², δ = 1 − α",
         expression="p(v) >= min((1 - a) * (1 - a), (1 - a) * exp(-H(p)))",
@@ -200,7 +200,7 @@ _SINCE_THE_PAPER = (
     Method(
         name="relaxed_top_k",
         title="Relaxed top-k",
-        label="Newer rule Relaxed top-k: keep one of the verifier's ten best",
+        label="Relaxed top-k: keep one of the verifier's ten best",
         group=_SINCE,
         expression="p1(v) >= max(top(10, p1), max p1 - a)",
         sentence="Trusts each proposed token that is among the verifier's ten most probable and comes within α of its best.",
@@ -214,7 +214,7 @@ _SINCE_THE_PAPER = (
     Method(
         name="fuzzy",
         title="Fuzzy",
-        label="Newer rule Fuzzy: trust a drafter that agrees",
+        label="Fuzzy: trust a drafter that agrees with the verifier",
         group=_SINCE,
         expression="JS <= a",
         sentence="Trusts the drafter wherever the two models' distributions diverge by at most α, whatever is proposed.",
@@ -228,7 +228,7 @@ _SINCE_THE_PAPER = (
     Method(
         name="relaxed_coin",
         title="Relaxed coin",
-        label="Newer rule Relaxed coin: ease the coin where the verifier is unsure",
+        label="Relaxed coin: accept more where the verifier is unsure",
         group=_SINCE,
         ratio="p(v) / q(v) + a * (1 - max p)",
         sentence="Speculative decoding whose coin is eased by the verifier's own doubt: where its best token is unlikely, more is accepted; the residual stays.",

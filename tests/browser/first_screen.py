@@ -21,6 +21,10 @@ _MEASURE = """({ place, texts, parts, words, prefix }) => {
   const faults = [];
   for (const node of [...controls, ...all(words).filter(seen)])
     if (!node.matches('textarea, select, input') && node.scrollWidth > node.clientWidth + 1) faults.push('cut: ' + node.className + ' ' + node.textContent);
+  for (const node of all(words).filter(seen)) {
+    const around = box(node.parentElement);
+    if (box(node).right > Math.min(innerWidth, around.width ? around.right : innerWidth) + 1) faults.push('sticks out: ' + node.className);
+  }
   for (const group of [shown, controls])
     group.forEach((one, at) => group.slice(at + 1).forEach((other) => {
       const [a, b] = [box(one), box(other)];

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 
 from specviz.analysis.metrics import headline
 from specviz.analysis.recorded_runs import Comparison, read_recorded_runs
-from specviz.core.methods import METHODS
+from specviz.app.menu import method_menu
 from specviz.errors import EngineError
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
@@ -231,12 +231,12 @@ def test_what_the_heads_say_is_what_is_asked(page: Page, opened: Script) -> None
     """Methods, lenience, pairs, one K for all; and a pane that is not run yet says so."""
     page.fill("#compare-prompt textarea", "Something else")
     expect(page.locator(".sc-stale:visible")).to_have_count(3)
-    menu(page, 1).get_by_label("Method").select_option(METHODS["cascade_diff"].title)
+    menu(page, 1).get_by_label("Method").select_option("cascade_diff")
     set_lenience(page, 1, 0.5)
     lenience = float(menu(page, 1).locator(".sc-number").inner_text())
     expect(head(page, 1)).to_contain_text(f"Diff α {lenience:g}")
-    first = menu(page, 2).get_by_label("Method").locator("> option")
-    assert first.count() == 4
+    groups = menu(page, 2).get_by_label("Method").locator("> optgroup")
+    assert [each.get_attribute("label") for each in groups.all()] == list(method_menu())
     menu(page, 2).get_by_label("Model pair").select_option("SmolLM2 135M, layer skip")
     expect(head(page, 2)).to_contain_text("layer skip")
     menu(page, 3).get_by_role("button", name="Add a pane").click()
@@ -328,6 +328,25 @@ def test_a_preset_during_a_run_ends_it_and_stays(page: Page, opened: Script) -> 
     assert (len(opened.compared), opened.finished) == (1, 0)
 
 
+def test_back_during_a_run_stops_it_and_the_view_before_stays(page: Page, opened: Script) -> None:
+    preset(page, SHELF.comparisons[1]).click()
+    expect_shown(page, SHELF.comparisons[1])
+    page.wait_for_function("location.search.includes('V2')")
+    hold(opened)
+    page.fill("#compare-prompt textarea", "A prompt of my own")
+    page.click("#compare-run")
+    expect(page.locator("#compare-stop")).to_be_enabled(timeout=MINUTES)
+    page.wait_for_function("location.search.includes('of+my+own')")
+    page.go_back()
+    page.wait_for_timeout(300)
+    opened.goes_on.set()
+    expect_shown(page, SHELF.comparisons[1])
+    expect(page.locator("#compare-run")).to_be_enabled()
+    assert opened.finished == 0
+    page.wait_for_timeout(500)
+    expect_shown(page, SHELF.comparisons[1])
+
+
 def test_texts_have_the_screen_before_during_and_after_a_run(page: Page, opened: Script) -> None:
     """At least 45 % of it on a desktop and 40 % on a phone; nothing is cut or overlaps; at most 12 controls."""
     wrong = faults(page, COMPARE, "on arrival")
@@ -354,6 +373,16 @@ def test_a_phone_shows_one_pane_at_a_time(browser: Browser, address: str, script
     open_app(page, address, "compare")
     page.wait_for_function(STOPPED)
     tabs = page.locator(".sc-tab")
+    names = tabs.locator("> b")
+    expect(names).to_have_text(["Lossless", "Token V3", "Verifier only"])
+    for key, words in (
+        ("caution", [f"α {lenience}" for lenience in (0.1, 0.5, 0.9)]),
+        ("drafters", ["embedded", "layer skip", "Verifier only"]),
+        ("lossless", ["Lossless", "Token V3", "Verifier only"]),
+    ):
+        page.locator(".sp-menu").select_option(key)
+        expect(names).to_have_text(words)
+    page.wait_for_function(STOPPED)
     left = "(node) => Math.round(node.getBoundingClientRect().left)"
     tabs.nth(1).tap()
     expect(tabs.nth(1)).to_have_attribute("aria-pressed", "true")

@@ -230,6 +230,9 @@ def test_everything_it_says_is_in_the_two_traces(browser: Browser, alone: str) -
     conditions = page.get_by_test_id("conditions")
     for words in (DRAFTED.drafter, DRAFTED.verifier, SHELF.machine, "lossless", "slower", "chosen"):
         expect(conditions).to_contain_text(words)
+    expect(page.get_by_test_id("sizes")).to_contain_text(
+        "17 million parameters, the verifier 135 million. Expect wrong"
+    )
     expect(page.locator(".sr-claim.asked q")).to_have_text(ALONE.prompt)
     links = page.locator(".sr-papers a").evaluate_all("all => all.map(each => each.href)")
     assert links == ["https://arxiv.org/abs/2211.17192", "https://arxiv.org/abs/2405.19261"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from specviz.analysis.recorded_runs import read_recorded_runs
 from specviz.app.controls import EXAMPLES
+from specviz.app.menu import method_menu
 from specviz.app.page import build_page
 from specviz.core.methods import METHODS, OWN_RULE
 from specviz.engine.batch import Batch
@@ -43,7 +45,7 @@ ONE_RUN = Place(
     place="#one-run",
     texts="#view [data-testid=page]",
     parts="#one-run .specviz-ask, #one-run .specviz-choice, #view .sv-status, #view .sv-page, #view .sv-timeline",
-    words="#view .sv-figures, #view .sv-verdict",
+    words="#view .sv-figures, #view .sv-verdict, #lenience .sl-keeps",
     controls=16,
 )
 
@@ -225,6 +227,61 @@ def test_enter_and_run_during_a_run_change_nothing_and_stop_still_ends_it(page: 
     assert tokens(page).count() == written
 
 
+def test_back_during_a_run_stops_it_and_the_view_before_stays(page: Page, opened: Script) -> None:
+    """A run of one's own, and before it a recorded one."""
+    first = make_trace([" short", " text"]).lines
+    written = [each.text for each in parse_trace(first).tokens]
+    told = next(run for run in read_recorded_runs().runs if run.key == "confident")
+    choose(page, "examples", f"Recorded: {told.title}")
+    page.wait_for_function("location.search.includes('run=confident')")
+    opened.trace = first
+    page.fill("#prompt textarea", "The first prompt")
+    run(page)
+    expect(tokens(page)).to_have_text(written)
+
+    def run_and_go_back(has_begun: bool) -> None:
+        opened.trace, opened.pause = make_trace().lines, 0.3
+        page.fill("#prompt textarea", "The second prompt")
+        page.click("#run")
+        expect(page.locator("#stop")).to_be_enabled()
+        page.wait_for_function("location.search.includes('second')")
+        if has_begun:
+            expect(tokens(page).first).to_have_text(parse_trace(opened.trace).tokens[0].text)
+        page.go_back()
+        wait_for_end(page)
+        assert opened.active == 0
+
+    run_and_go_back(has_begun=False)
+    for _ in range(8):
+        expect(tokens(page)).to_have_text(written)
+        page.wait_for_timeout(100)
+    expect(page.locator("#prompt textarea")).to_have_value("The first prompt")
+    page.go_back()
+    expect(page.locator("#view").get_by_test_id("told")).to_contain_text(told.story)
+    run_and_go_back(has_begun=True)
+    page.wait_for_timeout(800)
+    expect(page.locator("#view").get_by_test_id("told")).to_contain_text(told.story)
+
+
+def test_a_run_goes_on_while_another_place_is_in_sight_and_keeps_its_address(
+    page: Page, opened: Script
+) -> None:
+    opened.pause = 0.2
+    page.fill("#prompt textarea", "A prompt of my own")
+    page.click("#run")
+    expect(page.locator("#stop")).to_be_enabled()
+    page.get_by_role("tab", name="Compare methods").click()
+    page.wait_for_function("location.search === '?tab=compare'")
+    opened.pause = 0
+    expect(page.locator("#stop")).to_be_disabled(timeout=MINUTES)
+    page.go_back()
+    shown, count = page.locator("#view").get_by_test_id("token"), len(parse_trace(opened.trace).tokens)
+    expect(shown).to_have_count(count)
+    page.reload()
+    expect(shown).to_have_count(count, timeout=MINUTES)
+    assert len(opened.asked) == 1
+
+
 def test_a_recorded_run_during_a_run_ends_it_and_fills_the_form(page: Page, opened: Script) -> None:
     opened.pause = 0.3
     page.click("#run")
@@ -242,6 +299,29 @@ def test_a_recorded_run_during_a_run_ends_it_and_fills_the_form(page: Page, open
     expect(page.get_by_test_id("title")).to_have_text("")
     page.fill("#prompt textarea", "Another question")
     expect(page.get_by_test_id("title")).to_have_text("Not run yet with these settings")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_menu_of_methods_is_in_groups_and_in_the_window(page: Page, opened: Script, width: int) -> None:
+    """A heading above the first method of each group; to press on it chooses nothing."""
+    page.set_viewport_size({"width": width, "height": 844})
+    page.locator("#method input").click()
+    options = page.locator("#method").get_by_role("option")
+    expect(options).to_have_text(
+        [re.compile(METHODS[each].label) for keys in method_menu().values() for each in keys]
+    )
+    heading = "node => { const words = getComputedStyle(node, '::before').content; return words === 'none' ? '' : words; }"
+    found = [each.evaluate(heading) for each in options.all()]
+    assert [each.strip('"') for each in found if each] == list(method_menu())
+    first = options.nth(sum(map(len, list(method_menu().values())[:2])))
+    box = first.bounding_box()
+    assert box
+    assert 0 <= box["x"] <= box["x"] + box["width"] <= width
+    page.mouse.click(box["x"] + 30, box["y"] - 12)
+    expect(page.locator("#method input")).to_have_value(METHODS["cascade_tokenV3"].label)
+    page.locator("#method input").fill("chow")
+    page.keyboard.press("Enter")
+    expect(page.locator("#method input")).to_have_value(METHODS["cascade_chow"].label)
 
 
 def test_what_is_set_is_what_is_asked(page: Page, opened: Script) -> None:

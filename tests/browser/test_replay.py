@@ -286,7 +286,7 @@ def test_every_recorded_run_plays_to_its_end(page: Page, alone: Callable[..., No
     alone("")
     for recorded in SHELF.runs:
         run = SHELF.load(recorded.key)
-        update(page, recorded_value(SHELF, recorded.key))
+        update(page, recorded_value(SHELF, recorded.key, SHELF.load(recorded.key)))
         assert seen(page)["tokens"] == [token.text for token in run.tokens]
         expect(page.get_by_test_id("told")).to_contain_text(recorded.story)
         start(page)

@@ -16,6 +16,7 @@ import gradio as gr
 from specviz.app.components.lenience_track import sweep_scales
 from specviz.app.components.scripted_html import ScriptedHTML, method_words, style, template
 from specviz.app.link import PANES, Pane
+from specviz.app.menu import method_menu
 from specviz.core.methods import METHODS
 from specviz.models.registry import PAIRS
 from specviz.serving.offer import default_pair, offered_pairs
@@ -36,12 +37,11 @@ class CompareView(ScriptedHTML):
     )
     MODULE = "compare_view/compare_view"
 
-    def __init__(self, value: str = "", *, first: Sequence[str] = (), group: str = "", **kwargs: Any) -> None:
+    def __init__(self, value: str = "", *, group: str = "", **kwargs: Any) -> None:
         """Make a view.
 
         Args:
             value: the initial lines.
-            first: the methods that a menu lists first.
             group: the form whose settings all panes share; the form "<group>pairs" tells which pairs are "offered". See
                 `static/page/tell_form.js`.
             **kwargs: as for `ScriptedHTML`.
@@ -49,7 +49,7 @@ class CompareView(ScriptedHTML):
         super().__init__(
             value,
             methods=method_words(),
-            first=list(first),
+            menu=list(method_menu().items()),
             pairs={key: spec.title for key, spec in (PAIRS | offered_pairs()).items()},
             sweep=sweep_scales(),
             counts=list(PANES),

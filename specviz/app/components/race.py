@@ -10,6 +10,7 @@ from specviz.analysis.recorded_runs import CASCADE, INSPECTED, RACERS, RecordedR
 from specviz.app.components.scripted_html import ScriptedHTML, style, template
 from specviz.app.link import query_of
 from specviz.core.methods import METHODS
+from specviz.models.registry import PAIRS
 
 
 class Race(ScriptedHTML):
@@ -30,6 +31,8 @@ def race_value(shelf: RecordedRuns) -> str:
     alone, drafted = map(shelf.load, RACERS)
     about: dict[str, Any] = {"machine": shelf.machine, "method": METHODS[drafted.method].title}
     about |= {"prompts": shelf.race.prompts, "repetitions": shelf.race.repetitions}
+    if spec := PAIRS.get(drafted.pair):
+        about["sizes"] = [spec.drafter_parameters, spec.verifier_parameters]
     about |= {"why": query_of("generate", {"run": INSPECTED}), "cascade": _cascade(shelf)}
     return json.dumps(about | {"alone": lane(alone), "drafted": lane(drafted)}, ensure_ascii=False)
 

@@ -6,7 +6,7 @@ It opens on a recorded comparison. A button for a recorded comparison shows it a
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,11 +14,9 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from specviz.analysis.recorded_runs import RecordedRuns, read_recorded_runs
 from specviz.app.components.compare_view import CompareView, Panes, panes_value
 from specviz.app.components.rule_field import RuleField
 from specviz.app.controls import (
-    MAIN_METHODS,
     address_script,
     check_rule,
     draft_length_dropdown,
@@ -37,12 +35,10 @@ from specviz.app.controls import (
 from specviz.app.link import Link, Pane
 from specviz.app.running import QUIET, in_view, page_script, wire_run
 from specviz.app.tabs.generate import INSPECT, fill
-from specviz.app.tabs.panes import recorded_lines, recorded_settings
+from specviz.app.tabs.panes import RecordedComparison, recorded_comparisons
 from specviz.core.methods import OWN_RULE
-from specviz.errors import SpecvizError
 from specviz.progress import Progress
 from specviz.schema.settings import Request
-from specviz.serving.limits import Limits
 from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
 
@@ -60,8 +56,9 @@ class Compare:
     """The settings by the names of a `Request`, "pair" of all panes, and "panes"."""
     view: CompareView
     go: gr.State
-    shelf: RecordedRuns | None
-    limits: Limits
+    recorded: dict[str, RecordedComparison]
+    drop: Callable[[gr.Request], None]
+    """Ends the session's run, and shows no more of it."""
 
     @property
     def outputs(self) -> list[Component]:
@@ -72,16 +69,9 @@ class Compare:
         """Updates that set the wanted settings, by name, and what the view shows; by default, nothing."""
         return [*fill(self.settings, wanted), view]
 
-    def show(self, key: str) -> list[Any]:
+    def show(self, told: RecordedComparison | None) -> list[Any]:
         """Updates that show a recorded comparison."""
-        told = (
-            next((each for each in self.shelf.comparisons if each.key == key), None) if self.shelf else None
-        )
-        if not self.shelf or not told:
-            return self.updates({}, gr.skip())
-        return self.updates(
-            recorded_settings(self.shelf, told, self.limits), recorded_lines(self.shelf, told)
-        )
+        return self.updates(told.settings, told.lines) if told else self.updates({}, gr.skip())
 
     def opened(self, link: Link, *, renews: bool) -> list[Any]:
         """Updates for a link: its settings, and the recorded comparison that has them, if there is one.
@@ -89,13 +79,11 @@ class Compare:
         If it `renews` the tab, a link without settings shows the first recorded comparison.
         """
         if not link.compares or not (link.panes or link.settings):
-            first = self.shelf.comparisons[0].key if renews and self.shelf else ""
-            return self.show(first)
+            return self.show(next(iter(self.recorded.values()), None) if renews else None)
         wanted = link.settings | ({"panes": panes_value(link.panes)} if link.panes else {})
-        for told in self.shelf.comparisons if self.shelf else ():
-            found = recorded_settings(self.shelf, told, self.limits)  # type: ignore[arg-type]
-            if all(_equal(found.get(name), value) for name, value in wanted.items()):
-                return self.show(told.key)
+        for told in self.recorded.values():
+            if all(_equal(told.settings.get(name), value) for name, value in wanted.items()):
+                return self.show(told)
         return self.updates(wanted)
 
 
@@ -105,11 +93,12 @@ def _equal(recorded: Any, wanted: Any) -> bool:
 
 def compare_tab(page: gr.Blocks, service: Service) -> Compare:
     """Build the tab's content, inside the caller's `gr.Tab`."""
-    shelf = _shelf()
-    first = recorded_settings(shelf, shelf.comparisons[0], service.limits) if shelf else {}
+    recorded = recorded_comparisons(service.limits)
+    opening = next(iter(recorded.values()), None)
+    first = opening.settings if opening else {}
     with gr.Column(elem_id="compare-place"):
         with gr.Row(elem_id="compare-bar"):
-            known = [{"key": each.key, "title": each.title} for each in shelf.comparisons] if shelf else []
+            known = [{"key": each.key, "title": each.title} for each in recorded.values()]
             start = first.get("panes") or panes_value(_WITHOUT_RECORDINGS)
             panes = Panes(start, presets=known, elem_id="compare-panes")
             prompt = prompt_box(PREFIX)
@@ -127,8 +116,7 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
             share = gr.Row(elem_classes="specviz-share")
         with gr.Column(visible=False, elem_id="compare-own-rule") as own_rule:
             rule = RuleField(elem_id="compare-rule")
-        value = recorded_lines(shelf, shelf.comparisons[0]) if shelf else ""
-        view = CompareView(value, first=MAIN_METHODS, group=PREFIX, elem_id="compare-view")
+        view = CompareView(opening.lines if opening else "", group=PREFIX, elem_id="compare-view")
     for name, component in {"prompt": prompt, "draft_length": length, **sampling}.items():
         component.value = first.get(name, component.value)
     settings: dict[str, Component] = (
@@ -136,7 +124,7 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
     )
     with share:
         link_button("compare", settings, PREFIX)
-    tab = Compare(settings, view, gr.State(0), shelf, service.limits)
+    go = gr.State(0)
     gr.on([panes.input, panes.change], _shows_rule, panes, own_rule, **QUIET)
     length.input(None, [length, panes], panes, js=page_script("set_draft_length"), **QUIET)
     panes.change(None, panes, length, js="(panes) => JSON.parse(panes)[0].draft_length", **QUIET)
@@ -160,30 +148,21 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
         requests = [Request(inspect=inspect, **request_settings(asked | pane)) for pane in panes]
         return service.compare_lines(pairs, requests, stop, progress, visitor=visitor)
 
-    triggers = [buttons[0].click, prompt.submit, tab.go.change]
+    triggers = [buttons[0].click, prompt.submit, go.change]
     keep_address("compare", settings, triggers)
     drop = wire_run(
         page, partial(in_view, view, lines), triggers=triggers, buttons=buttons, inputs=settings, view=view
     )
+    tab = Compare(settings, view, go, recorded, drop)
 
     def show(request: gr.Request, event: gr.SelectData) -> list[Any]:
         drop(request)
-        return tab.show(str(event.index))
+        return tab.show(recorded.get(str(event.index)))
 
     js = address_script("keepAddress", "compare", settings)
     shown = panes.select(show, None, tab.outputs, **QUIET)
     shown.then(None, list(settings.values()), None, js=js, **QUIET)
     return tab
-
-
-def _shelf() -> RecordedRuns | None:
-    """The recorded runs; None if they have no comparison that can be read."""
-    try:
-        shelf = read_recorded_runs()
-        shelf.load(shelf.comparisons[0].panes[0].run)
-    except (SpecvizError, IndexError):
-        return None
-    return shelf
 
 
 def _shows_rule(panes: list[dict[str, Any]]) -> gr.Column:

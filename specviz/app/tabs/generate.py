@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from specviz.analysis.recorded_runs import RecordedRuns, read_recorded_runs
+from specviz.analysis.recorded_runs import RecordedRun, read_recorded_runs
 from specviz.app.components.lenience_track import lenience_value
 from specviz.app.components.trace_view import TraceView
 from specviz.app.controls import (
@@ -50,10 +50,10 @@ from specviz.app.running import (
 )
 from specviz.compat.gradio import event_data
 from specviz.core.methods import METHODS
-from specviz.errors import SpecvizError
+from specviz.errors import SpecvizError, TraceError
 from specviz.models.registry import PAIRS
 from specviz.progress import Progress
-from specviz.schema.settings import AUTO, Request
+from specviz.schema.settings import AUTO, DEFAULT_METHOD, Request
 from specviz.schema.trace import Run
 from specviz.serving.limits import Limits
 from specviz.serving.offer import offered_pairs
@@ -75,17 +75,31 @@ class Generate:
     view: TraceView
     examples: gr.Dropdown
     """The key of the shown recorded run, or ""; its other choices are example prompts."""
-    recordings: RecordedRuns
+    drop: Callable[[gr.Request], None]
+    """Ends the session's run, and shows no more of it."""
+
+
+def show_recorded(key: str, limits: Limits, **how: Any) -> tuple[str, dict[str, Any]]:
+    """A recorded run as the view's value and the form's values; `how` as for `recorded_value`.
+
+    Where the run cannot be read, the view says so and the form stays.
+    """
+    try:
+        recordings = read_recorded_runs()
+        run = recordings.load(key)
+        return recorded_value(recordings, key, run, **how), form_of(run, limits)
+    except TraceError as error:
+        return error_line(str(error)), {}
 
 
 def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     """Build the tab's content, inside the caller's `gr.Tab`. It opens on the recorded run `OPENING`."""
-    recordings = read_recorded_runs()
-    opening = recordings.load(OPENING)
+    value, opening = show_recorded(OPENING, service.limits)
+    start = opening.get("method", DEFAULT_METHOD)
     limit = service.limits.max_trace_bytes
     with gr.Row(elem_classes="specviz-ask"):
         prompt = prompt_box()
-        recorded = [(f"Recorded: {run.title}", run.key) for run in recordings.runs]
+        recorded = [(f"Recorded: {run.title}", run.key) for run in _recorded_runs()]
         choices = [("Examples …", ""), *EXAMPLES.items(), *recorded]
         examples = gr.Dropdown(
             choices,
@@ -101,27 +115,25 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         share = gr.Button("Share", size="sm", min_width=40, elem_id="share")
     with gr.Row(elem_classes="specviz-choice"):
         pair = pair_dropdown(show_label=False)
-        method = method_dropdown(opening.method, "method", show_label=False)
-        lenience = lenience_track(method, "lenience", opening.lenience)
+        method = method_dropdown(start, "method", show_label=False)
+        lenience = lenience_track(method, "lenience")
     rule = rule_field([method])
     with drawer("settings-drawer", more):
-        about = gr.Markdown(
-            describe_method(opening.method), elem_classes="specviz-method", elem_id="about-method"
-        )
+        about = gr.Markdown(describe_method(start), elem_classes="specviz-method", elem_id="about-method")
         hint = "Draft tokens per round. Changes the speed, never the text."
         draft_length = draft_length_dropdown("draft-length", hint)
         sampling = sampling_controls(service.limits)
     settings: dict[str, Component] = {"pair": pair, "prompt": prompt, "method": method}
     settings |= {"lenience": lenience, "draft_length": draft_length, "rule": rule} | sampling
-    for name, value in form_of(opening, service.limits).items():
-        settings[name].value = value
+    for name, wanted in opening.items():
+        settings[name].value = wanted
     with drawer("share-drawer", share):
         link_button("generate", settings | {"run": examples})
         for what in ("picture", "page", "trace"):
             save = gr.Button(f"Save {what}", size="sm", elem_id=f"save-{what}")
             save.click(None, None, None, js=page_script("save", WHAT=what), **QUIET)
         upload = TraceUpload("Open a trace …", limit=limit, size="sm", elem_id="upload")
-    view = TraceView(recorded_value(recordings, OPENING), keeps=True, forks=True, form=True, elem_id="view")
+    view = TraceView(value, keeps=True, forks=True, form=True, elem_id="view")
     method.input(describe_method, method, about, **QUIET)
     wire_form(settings)
     wire_penalty(settings)
@@ -158,8 +170,8 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         if key in EXAMPLES.values():
             return [gr.skip(), "", *fill(settings, {"prompt": key})]
         drop(request)
-        values = form_of(recordings.load(key), service.limits)
-        return [recorded_value(recordings, key, plays=True), key, *fill(settings, values)]
+        value, values = show_recorded(key, service.limits, plays=True)
+        return [value, key, *fill(settings, values)]
 
     def opened(request: gr.Request, content: bytes | None) -> list[Any]:
         try:
@@ -175,7 +187,15 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     js = address_script("keepAddress", "generate", {"run": examples})
     shown.then(None, examples, None, js=js, **QUIET)
     upload.upload(opened, upload, outputs, **QUIET)
-    return Generate(settings, about, view, examples, recordings)
+    return Generate(settings, about, view, examples, drop)
+
+
+def _recorded_runs() -> tuple[RecordedRun, ...]:
+    """The recorded runs to choose from; none where their index cannot be read."""
+    try:
+        return read_recorded_runs().runs
+    except TraceError:
+        return ()
 
 
 def form_of(run: Run, limits: Limits) -> dict[str, Any]:

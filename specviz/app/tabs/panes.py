@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from specviz.analysis.recorded_runs import Comparison, RecordedRuns
+from specviz.analysis.recorded_runs import Comparison, read_recorded_runs
 from specviz.app.components.compare_view import panes_value
 from specviz.app.link import Pane
-from specviz.app.running import error_line
 from specviz.app.tabs.generate import form_of
 from specviz.errors import TraceError
 from specviz.schema.settings import AUTO
@@ -17,21 +17,46 @@ from specviz.serving.lines import record, table_line, tagged
 from specviz.serving.offer import default_pair
 
 
-def recorded_lines(shelf: RecordedRuns, told: Comparison) -> str:
-    """The lines of a recorded comparison for the view, or the line of an error."""
+@dataclass(frozen=True)
+class RecordedComparison:
+    """A recorded comparison for the tab.
+
+    Attributes:
+        settings: what writes it live, by the names of a `Request`, "pair" and "panes".
+        lines: what the view shows.
+    """
+
+    key: str
+    title: str
+    settings: dict[str, Any]
+    lines: str
+
+
+def recorded_comparisons(limits: Limits) -> dict[str, RecordedComparison]:
+    """The recorded comparisons that can be read, by key, in order."""
+    found = {}
     try:
-        runs = [shelf.load(pane.run) for pane in told.panes]
-    except TraceError as error:
-        return error_line(str(error))
+        shelf = read_recorded_runs()
+    except TraceError:
+        return {}
+    for told in shelf.comparisons:
+        try:
+            runs = [shelf.load(pane.run) for pane in told.panes]
+        except TraceError:
+            continue
+        settings, lines = _settings(runs, limits), _lines(told, runs)
+        found[told.key] = RecordedComparison(told.key, told.title, settings, lines)
+    return found
+
+
+def _lines(told: Comparison, runs: list[Run]) -> str:
     lines = [record("recorded", key=told.key, machine=told.machine), record("compare", panes=len(runs))]
     lines += [tagged(at, line) for at, run in enumerate(runs) for line in run.lines()]
     quality, seconds = [pane.quality for pane in told.panes], [pane.seconds for pane in told.panes]
     return "".join([*lines, table_line(runs, quality, seconds=seconds)])
 
 
-def recorded_settings(shelf: RecordedRuns, told: Comparison, limits: Limits) -> dict[str, Any]:
-    """The settings of the tab that write a recorded comparison live, by the names of a `Request`, "pair" and "panes"."""
-    runs = [shelf.load(pane.run) for pane in told.panes]
+def _settings(runs: list[Run], limits: Limits) -> dict[str, Any]:
     shared = form_of(runs[0], limits)
     pair = shared.get("pair", default_pair())
     return shared | {"pair": pair, "panes": panes_value([_pane(run, pair) for run in runs])}

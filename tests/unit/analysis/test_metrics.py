@@ -172,11 +172,11 @@ LOSSLESS = {"method": "speed", "lenience": 0.0}
         ),
         (
             [a_run(kept("A"), kept(" bow")), a_run(kept("A"), redone(" small", " bow"), lenience=0.0)],
-            "Same until token 2; then Chow (α 0) puts ‘ small’, not ‘ bow’. ",
+            "Chow (α 0) is the same as Chow (α 0.3) until token 2; then it puts ‘ small’, not ‘ bow’. ",
         ),
         (
             [a_run(redone("A", " bow"), **LOSSLESS), a_run(kept(" bow"))],
-            "The first token differs: Chow keeps ‘ bow’, not ‘A’. ",
+            "Chow differs from Lossless at the first token: it keeps ‘ bow’, not ‘A’. ",
         ),
         (
             [a_run(kept("A"), **LOSSLESS), a_run(written(" was"), method="verifier_only")],
@@ -184,7 +184,7 @@ LOSSLESS = {"method": "speed", "lenience": 0.0}
         ),
         (
             [a_run(kept("A"), kept(" bow")), a_run(kept("A"), stop="eos", lenience=0.0)],
-            "Same until token 2; then Chow (α 0) ends. ",
+            "Chow (α 0) is the same as Chow (α 0.3) until token 2; then it ends. ",
         ),
         (
             [a_run(kept("A"), drafter=each, **LOSSLESS) for each in ("small", "tiny")],
@@ -192,10 +192,21 @@ LOSSLESS = {"method": "speed", "lenience": 0.0}
         ),
         (
             [a_run(kept(each), drafter=each, **LOSSLESS) for each in ("A", " bow")],
-            "The first token differs: Lossless ( bow) keeps ‘ bow’, not ‘A’. ",
+            "Lossless ( bow) differs from Lossless (A) at the first token: it keeps ‘ bow’, not ‘A’. ",
+        ),
+        (
+            [
+                a_run(kept("A"), kept(" bow"), kept(" is"), lenience=0.9),
+                a_run(redone(" was", "A"), lenience=0.1),
+                a_run(kept("A"), redone(" small", " bow"), lenience=0.3),
+                a_run(written(" was"), method="verifier_only"),
+            ],
+            "Chow (α 0.1) differs from Chow (α 0.9) at the first token: it puts ‘ was’, not ‘A’. "
+            "Chow (α 0.3) is the same until token 2. "
+            "Verifier only uses the coins otherwise, so its words differ whatever the rule.",
         ),
     ],
-    ids=["lossless", "same method", "at once", "distribution", "ended", "all", "drafters"],
+    ids=["lossless", "same method", "at once", "distribution", "ended", "all", "drafters", "each is named"],
 )
 def test_the_headline_says_what_the_panes_show(runs: list[Run], said: str) -> None:
     assert words(headline(runs)) == said

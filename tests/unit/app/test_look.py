@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from specviz.app import marks
 from specviz.app.components.scripted_html import STATIC
 from specviz.app.look import FONTS, ICON, font_faces, head
 from specviz.app.marks import method_symbol, method_token
@@ -81,5 +82,22 @@ def test_no_method_has_a_colour_that_means_something_else() -> None:
         found = colours(each)
         meanings = {found[name] for name in (*MEANINGS, "error")}
         assert meanings.isdisjoint(found[method_token(name)] for name in METHODS)
+
+
+def test_every_method_has_a_colour_and_a_symbol_of_its_own() -> None:
+    for each in ("light", "dark"):
+        found = colours(each)
+        own = {
+            name: [int(found[method_token(name)][at : at + 2], 16) for at in (1, 3, 5)] for name in METHODS
+        }
+        for one, other in itertools.combinations(own, 2):
+            apart = sum(abs(a - b) for a, b in zip(own[one], own[other], strict=True))
+            assert apart >= 40, (each, one, other)
     for side in zip(*map(method_symbol, METHODS), strict=True):
         assert len(set(side)) == len(METHODS)
+
+
+def test_many_registered_methods_have_marks_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [*METHODS, *(f"mine_{number}" for number in range(40))]
+    monkeypatch.setattr(marks, "METHODS", dict.fromkeys(names))
+    assert len({(method_token(name), method_symbol(name)) for name in names}) == len(names)

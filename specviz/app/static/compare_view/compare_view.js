@@ -4,9 +4,9 @@
  * Draws the lines of `specviz/serving/comparison.py` and computes no figure. All text in them is untrusted, so nodes
  * are only ever built from text, never from markup. A recorded comparison replays: each step is one call of the verifier in every pane.
  *
- * createCompareView(root, {methods, first, pairs, sweep, counts, around, onEnd}) -> {update(value), refresh()}
+ * createCompareView(root, {methods, menu, pairs, sweep, counts, around, onEnd}) -> {update(value), refresh()}
  *   root      the element holding compare_view.html
- *   methods, first   as for createHead
+ *   methods, menu   as for createHead
  *   pairs     titles of pairs, by key
  *   sweep     the measured scales of lenience, see lenience_track/scale.js
  *   counts    the numbers of panes that there may be
@@ -27,7 +27,7 @@ import { createReader } from "../trace_view/reader.js";
 import { createText } from "../trace_view/text.js";
 import { chosen } from "./chosen.js";
 import { drawCalls, tableNodes } from "./figures.js";
-import { createHead, paneName } from "./pane_head.js";
+import { createHead, paneName, shortNames } from "./pane_head.js";
 import { alike, verdictNodes } from "./verdicts.js";
 
 const STEP = 110; // ms of a call of the verifier in a replay
@@ -53,7 +53,7 @@ const word = (token) => el("bdi", "sc-word", string(token?.label || token?.text)
 /** A sentence of words and tokens, as nodes. */
 const sentence = (parts) => list(parts).map((part) => (typeof part === "string" ? part : word(part)));
 
-function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep = null, counts, around, onEnd = () => {} }) {
+function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = null, counts, around, onEnd = () => {} }) {
   const [atLeast, atMost] = [counts[0], counts.at(-1)];
   const host = root.matches(".specviz-compare") ? root : root.querySelector(".specviz-compare");
   const find = (selector) => host.querySelector(selector);
@@ -201,7 +201,7 @@ function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep =
     const place = () => panes.indexOf(pane);
     const change = (next) => chosen.set(chosen.panes().map((one, at) => (at === place() ? next : one)), "input");
     pane.head = createHead({
-      methods, first,
+      methods, menu,
       pairs: () => ({ titles: pairs, offered: list(around().offered), shared: around().pair }),
       scale: (one) => scaleOf(sweep, { method: one.method, pair: one.pair ?? around().pair, temperature: around().temperature, range: methods[one.method].range }),
       onChange: change,
@@ -272,8 +272,10 @@ function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep =
     const runs = panes.map((pane) => pane.run);
     const differ = new Set(wanted.map(({ pair }) => pair)).size > 1;
     host.style.setProperty("--panes", String(panes.length));
+    const shown = panes.map((pane, at) => pane.run ?? wanted[at] ?? { method: "speed", lenience: 0, pair: null });
+    const short = shortNames(shown, methods, shown.map(({ pair }) => string(pairs[pair ?? around().pair])));
     panes.forEach((pane, at) => {
-      const settings = wanted[at] ?? runs[at] ?? { method: "speed", lenience: 0, pair: null };
+      const settings = wanted[at] ?? shown[at];
       const run = pane.run;
       const key = settings.pair ?? around().pair;
       const note = differ && settings.method !== "verifier_only" ? string(pairs[key]) || key : "";
@@ -287,7 +289,7 @@ function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep =
       pane.jump.hidden = !isMarked(rows[at], at) || !pane.marked;
       if (!pane.jump.hidden) pane.jump.textContent = "≠ " + (rows[at].parts_at + 1);
       pane.jump.setAttribute("aria-label", "Show where pane " + (at + 1) + " parts from pane 1");
-      pane.tab.firstChild.textContent = String(at + 1);
+      pane.tab.firstChild.textContent = short[at];
       pane.tab.setAttribute("aria-label", "Show pane " + (at + 1) + ": " + pane.name);
     });
     drawBars();
@@ -295,8 +297,7 @@ function createCompareView(root, { methods = {}, first = [], pairs = {}, sweep =
     const made = runs.filter(Boolean);
     find(".sc-made").replaceChildren(...(made.length ? madeWith(made) : []));
     more.hidden = made.length === 0;
-    const shown = rows.length ? rows : panes.map(() => ({}));
-    find(".sc-table").replaceChildren(...tableNodes(shown, (at) => [at + 1 + " · ", methodMark(panes[at]?.run?.method, methods) ?? "", panes[at]?.name ?? ""], parting));
+    find(".sc-table").replaceChildren(...tableNodes(rows.length ? rows : panes.map(() => ({})), (at) => [at + 1 + " · ", methodMark(panes[at]?.run?.method, methods) ?? "", panes[at]?.name ?? ""], parting));
   }
 
   function drawBars() {
@@ -386,13 +387,13 @@ export function mount(element, { props, watch }) {
   const { group } = props;
   const told = (form) => window.specvizForm?.[form] ?? {};
   const around = () => ({ ...props.around, ...told(group), ...told(group + "pairs") });
-  const shelf = createShelf("specviz-comparison");
+  const shelf = createShelf("specviz-comparison", "compare");
   const view = createCompareView(element, {
-    methods: props.methods, first: props.first, pairs: props.pairs, sweep: props.sweep, counts: props.counts, around,
+    methods: props.methods, menu: props.menu, pairs: props.pairs, sweep: props.sweep, counts: props.counts, around,
     onEnd: shelf.keep,
   });
   document.addEventListener("specviz-form", ({ detail }) => string(detail).startsWith(group) && view.refresh());
   const show = () => view.update(props.value || shelf.get());
-  watch("value", show);
+  watch("value", () => shelf.takes(string(props.value)) && show());
   show();
 }

@@ -1,9 +1,9 @@
 /**
  * The head of a pane: a button that says method, lenience and pair, and a panel in which they are chosen. Knows no run.
  *
- * createHead({methods, first, pairs, scale}) -> {node, show(words)}
+ * createHead({methods, menu, pairs, scale}) -> {name, panel, show}
  *   methods   as for the view
- *   first     the methods that stand first in the menu
+ *   menu      [heading, names of methods] of each group of the menu
  *   pairs     () -> {titles, offered, shared}: titles by key, keys that can be had, key of the pair of all panes
  *   scale     (pane) -> the scale of its lenience, see lenience_track/scale.js
  *   onChange, onAdd, onRemove   called with the changed pane, or with nothing
@@ -26,14 +26,32 @@ function labelled(words, control) {
 
 const takesLenience = (method) => Boolean(method?.range) && method.range[0] < method.range[1];
 
-/** What a pane's method and lenience are called. */
-export function paneName(pane, methods) {
-  const method = Object.hasOwn(methods, pane.method) ? methods[pane.method] : { title: string(pane.method) };
-  if (pane.method === "speed") return pane.lenience === 0 ? "Lossless" : "Lenient α " + pane.lenience;
-  return method.title + (takesLenience(method) ? " α " + pane.lenience : "");
+function titleOf(pane, methods) {
+  if (pane.method === "speed") return pane.lenience === 0 ? "Lossless" : "Lenient";
+  return Object.hasOwn(methods, pane.method) ? methods[pane.method].title : string(pane.method);
 }
 
-export function createHead({ methods, first, pairs, scale, onChange, onAdd, onRemove }) {
+/** What a pane's method and lenience are called. */
+export function paneName(pane, methods) {
+  const title = titleOf(pane, methods);
+  return title + (title !== "Lossless" && takesLenience(methods[pane.method]) ? " α " + pane.lenience : "");
+}
+
+/** Names as short as a phone's tabs: with the lenience, else the pair, only where panes of one method differ in it. `pairs` are titles. */
+export function shortNames(panes, methods, pairs) {
+  const titles = panes.map((pane) => titleOf(pane, methods));
+  const words = pairs.map((pair) => pair.split(" "));
+  return panes.map((pane, at) => {
+    const places = panes.map((_, place) => place).filter((place) => titles[place] === titles[at]);
+    const differ = (of) => new Set(places.map(of)).size > 1;
+    if (differ((place) => panes[place].lenience)) return (places.length < panes.length ? titles[at] + " " : "") + "α " + pane.lenience;
+    if (!differ((place) => pairs[place])) return titles[at];
+    const own = words[at].findIndex((word, n) => places.some((place) => words[place][n] !== word));
+    return words[at].slice(own).join(" ");
+  });
+}
+
+export function createHead({ methods, menu, pairs, scale, onChange, onAdd, onRemove }) {
   const name = attributes(el("button", "sc-name"), { type: "button", "aria-haspopup": "dialog" });
   const panel = attributes(el("div", "sc-settings"), { id: "specviz-pane-" + (last += 1), popover: "auto", role: "dialog" });
   const method = el("select", "sc-method");
@@ -50,17 +68,11 @@ export function createHead({ methods, first, pairs, scale, onChange, onAdd, onRe
   name.setAttribute("aria-controls", panel.id);
   let pane = {};
 
-  const menu = () => {
-    const one = (key) => option(key, methods[key].title, key === pane.method);
-    const rest = el("optgroup", "", ...Object.keys(methods).filter((key) => !first.includes(key)).map(one));
-    rest.label = "More methods";
-    method.replaceChildren(...first.map(one), rest);
-  };
-
   function fill() {
     const own = methods[pane.method];
     const { titles, offered, shared } = pairs();
-    menu();
+    const one = (key) => option(key, methods[key].label, key === pane.method);
+    method.replaceChildren(...menu.map(([label, names]) => Object.assign(el("optgroup", "", ...names.map(one)), { label })));
     about.textContent = string(own?.sentence);
     lenience.hidden = ends.hidden = !takesLenience(own);
     if (!lenience.hidden) {

@@ -7,24 +7,25 @@ import { attributes, el } from "../shared/dom.js";
 
 const SHOWN = 4000; // milliseconds that a message stays
 const DRAWN = 50; // milliseconds until one looks again whether a tab is drawn
-const SELECTED = "[role=tab][aria-selected=true]";
 
+const selected = {}; // by tabs: the id of the selected one
 const views = {}; // by place: the query of the view that it holds
 let current = location.search;
+let place = "idea"; // in sight
+let isChosen = false; // whether the tab that is about to be selected was chosen by the visitor
 const asked = [{}]; // visits that the server has not answered; the first is the page's opening
 let send = () => location.reload(); // asks the server to show a query; what the place holds is shown as it is
 let say = () => {};
 
-const selected = (tabs) => document.querySelector(tabs + " > .tab-wrapper " + SELECTED)?.dataset.tabId; // gradio 6.31
-const placeOf = (tab) => (tab === "learn" ? selected("#learn-tabs") ?? "lessons" : tab ?? "idea");
+const placeOf = (tab) => (tab === "learn" ? selected.learn ?? "lessons" : tab ?? "idea");
 
 /** Let the address name this view of a place from now on; Back leads to the one before if `isNew`. */
-export function write(place, query, isNew = true) {
+export function write(next, query, isNew = true) {
   if (!history.state?.place) {
-    const here = placeOf(selected("#tabs"));
-    views[here] ??= location.search;
-    history.replaceState({ place: here }, "");
+    views[place] ??= location.search;
+    history.replaceState({ place }, "");
   }
+  place = next;
   views[place] = query;
   if (query === location.search) return;
   history[isNew ? "pushState" : "replaceState"]({ place }, "", location.pathname + query);
@@ -37,8 +38,26 @@ export function go(query, field = "") {
   visit({ query, field });
 }
 
+/** The visitor has chosen a tab; `tabSelected` will tell which. */
+export function tabChosen() {
+  isChosen = true;
+}
+
+/** A tab is in sight, by the visitor's choice or the server's. Whoever chooses a tab comes back to the view that it holds. */
+export function tabSelected(tabs, tab) {
+  selected[tabs] = tab;
+  const next = placeOf(selected.tabs);
+  if (isChosen && next !== place) write(next, views[next] ?? "?tab=" + next);
+  place = next;
+  isChosen = false;
+}
+
+/** Tells the views of a place that it is to show another view: one that is asked for, or, at a visit, one that was left. */
+const tell = (isVisit) => document.dispatchEvent(new CustomEvent("specviz-view", { detail: { place, isVisit } }));
+
 /** Visits are answered one at a time, so that none overtakes another. */
 function visit(view) {
+  if (!view.held) tell(true);
   asked.push(view);
   if (asked.length === 1) send(view);
 }
@@ -57,19 +76,10 @@ export function opened() {
 addEventListener("popstate", ({ state }) => {
   if (location.search === current) return;
   current = location.search;
-  const place = state?.place;
-  const isHeld = place !== undefined && views[place] === current;
-  if (place) views[place] = current;
+  const isHeld = state?.place !== undefined && views[state.place] === current;
+  if (state?.place) views[place = state.place] = current;
   visit({ query: current, held: isHeld });
 });
-
-// Whoever chooses a tab comes back to the view that it holds.
-addEventListener("click", ({ target }) => {
-  const tab = target.closest?.("[role=tab]")?.dataset.tabId;
-  if (!tab) return;
-  const place = placeOf(tab);
-  if (place !== placeOf(selected("#tabs"))) write(place, views[place] ?? "?tab=" + place);
-}, true);
 
 // ---- settings
 
@@ -93,7 +103,10 @@ function queryOf(tab, asked) {
 }
 
 /** Let the address name these settings from now on. */
-export const keepAddress = (tab, asked) => write(tab, queryOf(tab, asked));
+export function keepAddress(tab, asked) {
+  write(tab, queryOf(tab, asked));
+  tell(false);
+}
 
 /** Copy a link to these settings. */
 export async function copyLink(tab, asked) {

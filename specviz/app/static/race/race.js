@@ -11,13 +11,13 @@
  */
 
 import { go } from "../page/address.js";
-import { attributes, el, spoken, string } from "../shared/dom.js";
+import { attributes, el, list, spoken, string } from "../shared/dom.js";
 import { followTheme } from "../shared/theme.js";
 import { chip } from "./chips.js";
 import { ribbons, ticks } from "./ribbons.js";
 import { createLane } from "./scene.js";
 import { momentAt, planRace } from "./schedule.js";
-import { cascadeWords, claim, conditions, isFaster, seconds, slower } from "./words.js";
+import { cascadeWords, claim, conditions, isFaster, seconds, sizeWords, slower } from "./words.js";
 
 const SHORTEST_FRAME = 0.024; // seconds: every other frame of a common screen is enough, beside models on the same processor
 const LONGEST_FRAME = 0.25; // seconds: what a tab missed while it was held up is not made up for
@@ -74,6 +74,7 @@ export function createRace(root, { leave = () => {} } = {}) {
     find(".told").replaceChildren(...claim(plan).map(([text, strong]) => el(strong ? "b" : "span", "", text)));
     whyOf = string(race.why);
     tellCascade(race.cascade);
+    find(".sr-sizes").textContent = sizeWords(list(race.sizes));
     find(".sr-conditions").textContent = conditions(plan, race);
     for (const { root: own, lane } of lanes) {
       own.querySelector(".sr-time").replaceChildren(el("b", "", seconds(lane.end)), " for " + lane.tokens.length + " tokens");

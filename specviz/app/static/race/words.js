@@ -42,6 +42,16 @@ export function slower(rate) {
   return "at its own speed";
 }
 
+const TINY = 1e9; // parameters; models that people know have more
+
+/** How small models of such numbers of parameters are, and what follows; "" where they are not tiny. */
+export function sizeWords([small, large]) {
+  if (!(large < TINY)) return "";
+  const millions = (size) => (size / 1e6).toFixed(0) + " million";
+  return "Both models are tiny, so that they run on any computer: the drafter has " + millions(small) + " parameters, the verifier "
+    + millions(large) + ". Expect wrong answers.";
+}
+
 /** Under what conditions it was recorded and how it is shown. */
 export function conditions(plan, value) {
   const { drafted, machine, prompts, repetitions, method } = value;

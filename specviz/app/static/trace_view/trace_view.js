@@ -219,7 +219,7 @@ function telling(items) {
 
 /** Mount the component in gradio’s element; with `keeps` the runs it made come back with their addresses. */
 export function mount(element, { props, trigger, watch }) {
-  const shelf = props.keeps ? createShelf("specviz-run") : null;
+  const shelf = props.keeps ? createShelf("specviz-run", "generate", () => shelf.get() && view.update(shelf.get())) : null;
   const view = createTraceView(element, {
     methods: props.methods,
     sources: props.sources,
@@ -229,8 +229,7 @@ export function mount(element, { props, trigger, watch }) {
     stop: (written) => trigger("unfork", written),
     form: props.form ? createForm((settings) => trigger("fill", settings)) : null,
   });
-  if (shelf) addEventListener("popstate", () => shelf.get() && view.update(shelf.get()));
-  watch("value", () => view.update(props.value));
+  watch("value", () => shelf?.takes(string(props.value)) !== false && view.update(props.value));
   watch("branch", () => view.answer(props.branch));
   view.update(shelf?.get() || props.value);
 }

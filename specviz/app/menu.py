@@ -1,0 +1,40 @@
+"""The menu of methods, in groups: the usual ones first. Its headings are drawn by a style, since gradio's lists have none."""
+
+from __future__ import annotations
+
+import json
+
+from specviz.core.later_methods import SINCE
+from specviz.core.methods import METHODS, PAPER
+
+_USUAL = ("speed", "cascade_tokenV3", "cascade_chow", "verifier_only")
+
+
+def method_menu() -> dict[str, list[str]]:
+    """The names of all methods by the heading of their group, in the order of the menu."""
+    groups: dict[str, list[str]] = {}
+    for name in dict.fromkeys((*_USUAL, *METHODS)):
+        groups.setdefault(_heading(name), []).append(name)
+    return groups
+
+
+def _heading(name: str) -> str:
+    if name in _USUAL:
+        return "To begin with"
+    if name in PAPER:
+        return "Others in the paper"
+    return "Later methods" if METHODS[name].group == SINCE else "Your own"
+
+
+def menu_style(elem_id: str) -> str:
+    """The headings of a dropdown, each above the first method of its group; a list that is filtered may lack some."""
+    rules = []
+    for heading, (first, *_) in method_menu().items():
+        at = f"#{elem_id} .options li[aria-label={_quoted(METHODS[first].label)}]"
+        rules.append(f"{at} {{ margin-top: 1.9rem; }}\n{at}::before {{ content: {_quoted(heading)}; }}")
+    return "\n".join(rules)
+
+
+def _quoted(text: str) -> str:
+    """A CSS string."""
+    return json.dumps(text, ensure_ascii=False)

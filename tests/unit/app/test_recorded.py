@@ -1,0 +1,53 @@
+"""Recorded runs on the page: each is read once, and where one cannot be read the page says so and works."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specviz.analysis.recorded_runs import RecordedRuns, read_recorded_runs
+from specviz.app.components.trace_view import TraceView
+from specviz.app.page import build_page
+from specviz.app.tabs import generate, idea, panes
+from specviz.errors import TraceError
+from specviz.schema.trace import Run
+from specviz.serving.limits import Limits
+
+
+def without_index() -> RecordedRuns:
+    raise TraceError("The recorded runs cannot be read.")
+
+
+def without_files() -> RecordedRuns:
+    return replace(read_recorded_runs(), folder=Path("nowhere"))
+
+
+@pytest.mark.parametrize("read", [without_index, without_files])
+def test_the_page_opens_without_the_recorded_runs_and_says_so(
+    read: Callable[[], RecordedRuns], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (generate, idea, panes):
+        monkeypatch.setattr(module, "read_recorded_runs", read)
+    [view] = [each for each in build_page().blocks.values() if isinstance(each, TraceView)]
+    [line] = view.value.splitlines()
+    assert json.loads(line)["type"] == "error"
+
+
+def test_a_recorded_run_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: Counter[str] = Counter()
+    load = Run.load
+
+    def counted(file: Path) -> Run:
+        parsed[file.name] += 1
+        return load(file)
+
+    monkeypatch.setattr(Run, "load", counted)
+    _, form = generate.show_recorded("lossless", Limits())
+    assert form["method"] == "speed"
+    assert parsed["lossless.jsonl"] == 1
+    assert set(parsed.values()) == {1}

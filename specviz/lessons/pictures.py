@@ -51,11 +51,13 @@ class Live:
         tab: a tab of the page, by its name in links.
         settings: by the names of a `Request`.
         panes: method, lenience and draft length of each pane of a comparison.
+        own: names that only the tab's own script reads, and their values.
     """
 
     tab: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     panes: tuple[tuple[str, float, int | str], ...] = ()
+    own: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -396,7 +398,9 @@ def _tradeoff(shelf: Shelf, methods: list, method: str, temperature: float) -> P
     }
     told = [{"method": name, "points": [_point(each) for each in curve]} for name, curve in curves.items()]
     judged = {"method": method, "lenience": edge.setting.lenience}
-    return Picture({"curves": told, "models": models, "edge": judged}, values, live=Live("tradeoff"))
+    point = f"{method}:{edge.setting.lenience:g}"
+    live = Live("tradeoff", own={"sweep": shelf.sweep.name, "heat": f"{temperature:g}", "point": point})
+    return Picture({"curves": told, "models": models, "edge": judged}, values, live=live)
 
 
 def _point(result: Any) -> dict[str, Any]:
@@ -448,7 +452,9 @@ def _block(shelf: Shelf, acceptance_rate: float, draft_length: int) -> Picture:
         raise LessonError("“acceptance_rate” lies between 0 and 1, “draft_length” from 1 to 16.")
     data = {"rate": acceptance_rate, "draft_length": draft_length}
     values = {**_as("plain", rate=acceptance_rate), **_as("count", draft_length=draft_length)}
-    return Picture(data, values, frozenset({"yield", "limit"}), Live("playground"))
+    return Picture(
+        data, values, frozenset({"yield", "limit"}), Live("generate", {"draft_length": draft_length})
+    )
 
 
 KINDS: Mapping[str, Callable[..., Picture]] = {

@@ -142,6 +142,7 @@ def test_a_lesson_is_walked_to_its_end_by_keyboard_and_no_step_scrolls(
 
 
 def test_on_a_phone_nothing_is_wider_than_the_screen(browser: Browser, address: str) -> None:
+    """With normal and with larger text."""
     context = browser.new_context(reduced_motion="reduce", viewport={"width": 390, "height": 844})
     page, faults = context.new_page(), []
     open_step(page, address, "1", "de", "&__theme=light")
@@ -149,10 +150,15 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(browser: Browser, address: 
         while at(page) != place:
             page.keyboard.press("ArrowDown" if "." in place else "ArrowRight")
         page.keyboard.press("Enter")
-        wide = page.evaluate(
-            "[...document.querySelectorAll('.sl-player *')].filter(n => n.getBoundingClientRect().right > innerWidth + 1).map(n => n.className)"
-        )
-        faults += [(place, each) for each in wide]
+        for is_large in (True, False):
+            wide = page.evaluate(
+                """(large) => {
+                  document.documentElement.classList.toggle("specviz-large", large);
+                  return [...document.querySelectorAll(".sl-player *")].filter(n => n.getBoundingClientRect().right > innerWidth + 1).map(n => n.className);
+                }""",
+                is_large,
+            )
+            faults += [(place, is_large, each) for each in wide]
         if place in ("1", "4", "5", "5.1", "8", "11"):
             faults += [(place, *each) for each in violations(page)]
     context.close()
@@ -201,6 +207,57 @@ def test_each_step_is_a_link_and_deeper_ones_lie_below(page: Page, address: str)
     expect(page.locator(".sl-stage[data-place='10']")).to_be_visible(timeout=MINUTE)
     page.goto(f"{address}?lesson=cascades&step=99&language=xx")
     expect(page.locator(".sl-stage[data-place='1']")).to_be_visible(timeout=MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("place", "control", "value", "found"),
+    [
+        ("5.1", "lenience", "0.3", {"method": "speed", "lenience": "0.3", "presets": "confident and wrong"}),
+        (
+            "8.1",
+            "method",
+            "cascade_diff",
+            {"method": "cascade_diff", "lenience": "0.1", "presets": "both unsure"},
+        ),
+    ],
+)
+def test_try_it_live_opens_what_the_step_shows_and_back_leads_to_the_step(
+    page: Page, scripted: tuple[str, Any], place: str, control: str, value: str, found: dict[str, str]
+) -> None:
+    """Case, method and lenience as they stand when the link is chosen; the answer is still shown afterwards."""
+    open_step(page, scripted[0], place)
+    page.keyboard.press("Enter")
+    moved = page.locator(f".sl-player [data-control={control}]")
+    if control == "lenience":
+        moved.fill(value)
+    else:
+        moved.locator(f"[data-value={value}]").click()
+    shown = page.locator(".sl-row-number").all_text_contents()
+    page.locator("a.sl-way").last.click()
+    playground = page.locator(".sp-play")
+    expect(playground.locator("select[data-control=method]")).to_be_visible(timeout=MINUTE)
+    expect(playground.locator("select[data-control=method]")).to_have_value(found["method"])
+    expect(playground.locator("input[data-control=lenience]")).to_have_value(found["lenience"])
+    pressed = playground.locator("[data-control=presets] [aria-pressed=true]")
+    expect(pressed).to_have_text(found["presets"])
+    emitted = playground.locator("[data-cell=target]").evaluate_all(
+        "all => all.map(n => Number(n.dataset.exact))"
+    )
+    assert emitted == pytest.approx([float(each) for each in shown[2::3]], abs=0.0051)
+    page.go_back()
+    expect(page.locator(f".sl-stage[data-place='{place}']")).to_be_visible(timeout=MINUTE)
+    expect(page.get_by_test_id("answer")).to_be_visible()
+
+
+def test_the_draft_length_of_a_step_is_tried_in_a_run(page: Page, address: str) -> None:
+    """Where the slider was moved, with that length."""
+    open_step(page, address, "3.1")
+    page.keyboard.press("Enter")
+    live = page.locator("a.sl-way").last
+    for length in (5, 7):
+        page.locator(".sl-player [data-control=draft_length]").fill(str(length))
+        link = parse_link(parse_qsl((live.get_attribute("href") or "")[1:]))
+        assert (link.tab, link.settings, link.problems) == ("generate", {"draft_length": length}, ())
 
 
 def test_the_notes_are_in_a_window_of_their_own_whose_keys_lead(page: Page, address: str) -> None:

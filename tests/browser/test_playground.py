@@ -268,6 +268,43 @@ def test_the_rule_is_said_with_its_numbers_and_throws_can_be_thrown_again(page: 
     assert throws(host) == seen[-1], "the coins stay until they are thrown again"
 
 
+def test_the_address_names_the_state_and_opens_it_again(page: Page, host: Locator, address: str) -> None:
+    """A case, probabilities set by hand, a rule of one's own; what nobody can read of a query is ignored."""
+    control(host, "method").select_option("cascade_diff")
+    host.get_by_role("button", name="both unsure").click()
+    slide(host, "lenience", -0.25)
+    slide(host, "temperature", 0.5)
+    page.wait_for_function("decodeURIComponent(location.search).includes(':-0.25:0.5')")
+    seen = exact(host, "cell=target")
+    page.reload()
+    expect(control(host, "method")).to_have_value("cascade_diff")
+    expect(host.get_by_role("button", name="both unsure")).to_have_attribute("aria-pressed", "true")
+    assert exact(host, "cell=target") == seen
+
+    host.get_by_label("Perth: verifier p₁ as a number").fill("0.5")
+    control(host, "method").select_option(OWN_RULE)
+    control(host, "rule").fill("p1(v) >= a * max p1")
+    page.wait_for_function("location.search.includes('own=') && location.search.includes('p=')")
+    page.wait_for_function("decodeURIComponent(location.search).includes('a+*+max')")
+    values, emitted = bar_values(host, "p1"), exact(host, "cell=target")
+    page.reload()
+    expect(control(host, "rule")).to_have_value("p1(v) >= a * max p1")
+    assert bar_values(host, "p1") == pytest.approx(values, abs=0.001)
+    assert exact(host, "cell=target") == pytest.approx(emitted, abs=0.001)
+
+    for wrong in (
+        "play=<b>:1:1",
+        "play=cascade_chow:7:9&case=x",
+        "q=1,2&p=1",
+        "q=-1,1,1,1,1,1&p=0,0,0,0,0,0",
+        "own=)(",
+    ):
+        page.goto(f"{address}?tab=playground&{wrong}")
+        expect(page.get_by_test_id("outcome")).to_be_visible()
+        check_throws(host)
+        assert control(host, "temperature").input_value() == "1"
+
+
 def test_the_keyboard_reaches_everything_and_everything_has_a_name(page: Page, host: Locator) -> None:
     control(host, "presets").locator("button").first.focus()
     reached = set()

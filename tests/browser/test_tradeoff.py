@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import re
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,11 +17,12 @@ import gradio as gr
 import pytest
 from playwright.sync_api import Page, expect
 
-from specviz.analysis.sweep.claim import CURVES, claim
-from specviz.analysis.sweep.folder import Recorded
+from specviz.analysis.sweep.claim import CURVES, claim, reading
+from specviz.analysis.sweep.folder import SHELF, Recorded, open_recorded, shown_sweeps
 from specviz.analysis.sweep.grid import Setting, SweepGrid
 from specviz.analysis.sweep.items import Item
 from specviz.analysis.sweep.results import Estimate, Point, Results, Sample
+from specviz.app.page import build_page
 from specviz.app.tabs.compare import compare_tab
 from specviz.app.tabs.tradeoff import tradeoff_tab
 from specviz.app.tabs.tradeoff_controls import TOKENS
@@ -35,6 +37,7 @@ EVIL = "<img src=x onerror=document.title='pwned'>${1+1}{{1+1}}"
 PLAN = SweepGrid(temperatures=(0.0, 0.5), limit=32, trials=2, seed=7, timed=0)
 SIZES = ((1280, 800), (1920, 1080), (390, 844))
 CONTROLS = 12
+SECOND = "Specialist drafter, sums of two numbers"
 
 
 def interval(value: float, by: float = 0.03) -> Estimate:
@@ -152,7 +155,7 @@ def drawn(page: Page) -> list[int]:
     )
 
 
-PROBLEMS = """([isWhole, controls]) => {
+PROBLEMS = """(controls) => {
   const found = [], view = document.querySelector("#tradeoff-view .st-view");
   const box = (each) => each.getBoundingClientRect();
   const isSeen = (each) => each.checkVisibility({ opacityProperty: true, visibilityProperty: true }) && box(each).width > 0;
@@ -160,10 +163,10 @@ PROBLEMS = """([isWhole, controls]) => {
   const crossings = (name, all) => all.forEach((a, at) => all.slice(at + 1).forEach((b) =>
     apart(box(a), box(b)) || found.push(name + ": " + a.textContent.trim().slice(0, 30) + " lies over " + b.textContent.trim().slice(0, 30))));
   const seen = (selector) => [...view.querySelectorAll(selector)].filter(isSeen);
-  crossings("parts", seen(".st-words > *, .st-switches, .st-panel, .st-card"));
+  crossings("parts", seen(".st-words > *, .st-switches > *, .st-task, .st-panel, .st-card"));
   crossings("names", seen(".st-name"));
   crossings("in the panel", seen(".st-chart, .st-tools > *"));
-  crossings("on the card", seen(".st-card h3, .st-figures > div, .st-compared, .st-turn, .st-prompt, .st-texts > *, .st-item > button"));
+  crossings("on the card", seen(".st-role, .st-card h3, .st-reading, .st-figures > div, .st-compared, .st-turn, .st-prompt, .st-texts > *, .st-models, .st-item > button"));
   for (const each of seen("h2, p, button, summary, dt, dd, legend, label, blockquote")) {
     if (each.closest(".st-heat label") === each || each.closest("dialog")) continue;
     if (each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).display !== "inline") found.push("clipped: " + each.textContent.trim());
@@ -174,7 +177,8 @@ PROBLEMS = """([isWhole, controls]) => {
     const own = box(each);
     if (own.left < chart.left - 2 || own.right > chart.right + 2 || own.top < chart.top - 2 || own.bottom > chart.bottom + 2) found.push("outside the chart: " + each.textContent);
   }
-  if (isWhole && panel.bottom > innerHeight) found.push("the chart ends below the first screen, at " + panel.bottom);
+  for (const each of [panel, ...seen(".st-which, .st-heat").map(box)])
+    if (each.bottom > innerHeight) found.push("below the first screen: chart, sweep or temperature, at " + each.bottom);
   if (document.documentElement.scrollWidth > innerWidth) found.push("wider than the screen");
   const there = seen("button, summary, select, .st-heat").filter((each) => box(each).top < innerHeight).length + 1; // and the points
   if (there > controls) found.push(there + " controls");
@@ -182,9 +186,26 @@ PROBLEMS = """([isWhole, controls]) => {
 }"""
 
 
-def test_the_first_screen_is_whole_and_nothing_on_it_is_cut_or_covered(page: Page, address: str) -> None:
-    """In every size, theme and size of type, with the recorded sweep: few controls, and a card that is not empty."""
-    page.goto(f"{address}?tab=tradeoff")
+@pytest.fixture(scope="module")
+def two(serve: Callable[[gr.Blocks], str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of the whole page with two recorded sweeps."""
+    [(title, recorded)] = shown_sweeps().items()
+    folder = tmp_path_factory.mktemp("assets") / "sums"
+    shutil.copytree(SHELF, folder)
+    other = open_recorded(folder)
+    assert other
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("specviz.app.page.shown_sweeps", lambda: {title: recorded, SECOND: other})
+        return serve(build_page(Script()))
+
+
+@pytest.mark.parametrize("sweeps", [1, 2])
+def test_the_first_screen_is_whole_and_nothing_on_it_is_cut_or_covered(
+    page: Page, address: str, two: str, sweeps: int
+) -> None:
+    """In every size, theme and size of type, with one sweep and with two: few controls, and a card that is not empty."""
+    page.goto(f"{two if sweeps == 2 else address}?tab=tradeoff")
+    expect(page.get_by_test_id("sweep-which")).to_be_visible(visible=sweeps == 2, timeout=MINUTES)
     expect(page.get_by_test_id("point-texts").locator("blockquote")).to_have_count(2, timeout=MINUTES)
     found = []
     for is_dark, is_large, (width, height) in product((False, True), (False, True), SIZES):
@@ -201,8 +222,7 @@ def test_the_first_screen_is_whole_and_nothing_on_it_is_cut_or_covered(page: Pag
             show_temperature(page, temperature)
             page.wait_for_timeout(400)  # the chart follows in a coming frame
             assert len(set(page.locator(".st-name").all_text_contents())) == CURVES
-            is_whole = not is_large or width > SIZES[2][0]
-            problems = page.evaluate(PROBLEMS, [is_whole, CONTROLS])
+            problems = page.evaluate(PROBLEMS, CONTROLS)
             found += [
                 (width, "dark" if is_dark else "light", is_large, temperature, each) for each in problems
             ]
@@ -294,6 +314,69 @@ def test_a_point_shows_its_texts_and_one_of_them_runs_again_in_compare(page: Pag
     assert pairs == ["embedded"] * 4
     assert asked == [Request(method=method, lenience=lenience, **common) for method, lenience in panes]
     assert page.title() != "pwned"
+
+
+def test_the_headline_keeps_its_star_and_the_chosen_point_has_a_sentence_of_its_own(
+    page: Page, script: Script
+) -> None:
+    """Both by one rule: the sentence of the starred point is the headline's."""
+    results = RECORDED.results
+    said = claim(results, 0.5)
+    assert said.shown
+    assert said.is_named
+    assert reading(results, said.shown) == said.headline
+    star, role = page.locator(".st-point:has(.st-star)"), page.get_by_test_id("point-role")
+    expect(page.get_by_test_id("sweep-finding")).to_have_text("★ The finding at temperature ½")
+    expect(star).to_have_attribute("data-index", str(results.points.index(said.shown)))
+    expect(role).to_have_text("★ The finding’s point")
+    expect(page.get_by_test_id("point-reading")).to_be_hidden()  # it stands at the head
+    point = results.point(0.5, "speed", 0.4)
+    assert point
+    page.locator(f".st-point[data-index='{results.points.index(point)}']").click()
+    expect(role).to_have_text("The point you chose")
+    expect(page.get_by_test_id("point-reading")).to_have_text(reading(results, point))
+    expect(page.get_by_test_id("sweep-headline")).to_have_text(said.headline)
+    expect(star).to_have_attribute("data-index", str(results.points.index(said.shown)))
+
+
+def test_an_address_names_sweep_temperature_and_point(page: Page, two: str) -> None:
+    """A reload, Back, Forward and a way round another tab show the same; the choice of a sweep works by keyboard."""
+    page.goto(f"{two}?tab=tradeoff")
+    title, finding = page.get_by_test_id("point-title"), page.get_by_test_id("sweep-finding")
+    which = page.get_by_test_id("sweep-which")
+    expect(title).not_to_be_empty(timeout=MINUTES)
+    expect(page.get_by_test_id("sweep-task")).to_contain_text("Both models are tiny (17 and 135 million")
+    expect(page.get_by_test_id("sweep-measured")).to_be_visible()
+    show_temperature(page, 1)
+    page.locator(".st-point[aria-label^='Speculative decoding, α\u00a0=\u00a00.6']").click()
+    chosen, first = (
+        "Speculative decoding, α\u00a0=\u00a00.6",
+        "?tab=tradeoff&sweep=sweep&heat=1&point=speed%3A0.6",
+    )
+    expect(title).to_have_text(chosen)
+    assert page.evaluate("location.search") == first
+    which.focus()
+    page.keyboard.press("ArrowDown")
+    expect(finding).to_contain_text("½", timeout=MINUTES)
+    page.wait_for_function("location.search.includes('sweep=sums&heat=0.5')")
+    page.go_back()
+    for _ in range(2):
+        expect(which).to_have_value("0", timeout=MINUTES)
+        expect(finding).to_contain_text("temperature 1", timeout=MINUTES)
+        expect(title).to_have_text(chosen, timeout=MINUTES)
+        assert page.evaluate("location.search") == first
+        page.get_by_role("tab", name="One run").click()
+        page.wait_for_function("location.search.startsWith('?tab=generate')")
+        page.get_by_role("tab", name="Speed or quality").click()
+        expect(title).to_have_text(chosen)
+        assert page.evaluate("location.search") == first
+        page.reload()
+    page.goto(f"{two}?tab=tradeoff&sweep=sums&heat=1&point=cascade_chow:99")
+    expect(which).to_have_value("1", timeout=MINUTES)
+    expect(finding).to_contain_text("temperature 1")
+    page.goto(f"{two}?tab=tradeoff&sweep=nothing&heat=x&point=<b>")
+    expect(finding).to_contain_text("½", timeout=MINUTES)
+    expect(which).to_have_value("0")
 
 
 def test_what_is_saved_is_what_is_shown(page: Page, script: Script, tmp_path: Path) -> None:

@@ -38,12 +38,14 @@ class Claim:
         doubt: how sure the headline is, and whether a cascade beats both models; "" without a finding.
         curves: the methods to show first, most important first, at most `CURVES`.
         shown: the setting that the headline is about. Without a finding: lossless decoding, or any setting.
+        is_named: whether the headline is about `shown` alone.
     """
 
     headline: str
     doubt: str = ""
     curves: tuple[str, ...] = ()
     shown: Point | None = None
+    is_named: bool = False
 
 
 def claim(results: Results, temperature: float) -> Claim:
@@ -71,7 +73,7 @@ def claim(results: Results, temperature: float) -> Claim:
             f"chance would give {chance:.1f}. The best of many looks a little better than it is."
         )
     elif best and _rejections(best).high < 1:
-        headline = f"{_spoken(best)} {_rejects(best, lossless)}, and {_right(best, verifier)}."
+        headline = reading(results, best)
         doubt = f"{_sureness(best)} {_no_cascade(judged)}"
     else:
         surely_ = "surely " if best else ""
@@ -81,7 +83,21 @@ def claim(results: Results, temperature: float) -> Claim:
         )
         doubt = f"“About as many” means at least {percent(KEPT)}. {_no_cascade(judged)}"
         about = lossless
-    return Claim(headline, doubt.strip(), curves, about)
+    is_named = about is not None and about is (winner or best)
+    return Claim(headline, doubt.strip(), curves, about, is_named)
+
+
+def reading(results: Results, point: Point) -> str:
+    """What one setting does, in the words of the headline; "" while figures are missing."""
+    temperature, method = point.setting.temperature, point.setting.method
+    lossless, verifier = results.point(temperature, LOSSLESS), results.point(temperature, MODELS[0])
+    needed = {"accuracy"} if method in MODELS else {"accuracy", "rejection_rate"}
+    if not needed <= point.figures.keys():
+        return ""
+    right = _right(point, verifier if verifier and "accuracy" in verifier.figures else None)
+    if method in MODELS:
+        return f"The {method.removesuffix('_only')} alone {right}."
+    return f"{_spoken(point)} {_rejects(point, lossless)}, and {right}."
 
 
 def best_settings(results: Results, temperature: float) -> dict[str, Point]:
@@ -145,13 +161,20 @@ def _alike(results: Results, temperature: float) -> str:
 
 
 def _spoken(point: Point) -> str:
-    lenience = f"{point.setting.lenience:g}".replace("-", "−")
-    return f"{get_method(point.setting.method).title} at lenience\u00a0{lenience}"
+    method, lenience = get_method(point.setting.method), f"{point.setting.lenience:g}".replace("-", "−")
+    return f"{method.title} at lenience\u00a0{lenience}" if method.has_lenience else method.title
 
 
 def _rejects(point: Point, lossless: Point | None) -> str:
-    instead = f"the lossless {percent(_rejected(lossless))}" if lossless else "all, as the verifier alone"
-    return f"rejects {percent(_rejected(point))} of the drafts instead of {instead}"
+    own = f"rejects {percent(_rejected(point))} of the drafts"
+    if point is lossless:
+        return f"is lossless: it {own}"
+    if not lossless:
+        return f"{own} instead of all, as the verifier alone"
+    usual = percent(_rejected(lossless))
+    if usual == percent(_rejected(point)):
+        return f"{own}, as lossless decoding does"
+    return f"{own} instead of the lossless {usual}"
 
 
 def _also_rejects(point: Point, lossless: Point | None) -> str:
@@ -163,18 +186,23 @@ def _than(lossless: Point | None) -> str:
     return f" than lossless decoding, {percent(_rejected(lossless))}," if lossless else ""
 
 
-def _right(point: Point, verifier: int) -> str:
+def _right(point: Point, verifier: Point | None) -> str:
     own = of_hundred(_accuracy(point))
-    instead = "as many as the verifier" if own == verifier else f"not the verifier’s {verifier}"
-    return f"answers {own} of 100 questions right, {instead}"
+    said = f"answers {own} of 100 questions right"
+    if not verifier or point is verifier:
+        return said
+    other = of_hundred(_accuracy(verifier))
+    if own == other:
+        return f"{said}, as many as the verifier"
+    return f"{said}, {'not' if own < other else 'more than'} the verifier’s {other}"
 
 
 def _sureness(point: Point) -> str:
     """What is sure of a setting that surely saves rejections, against the verifier alone."""
     found = point.against_verifier["accuracy"]
-    return (
-        f"Fewer rejections: sure. The difference in answers (±{margin(found)} of 100): {chance_words(found)}."
-    )
+    by_chance = chance_words(found)
+    verb = "" if by_chance.startswith("may") else "is "
+    return f"The saving is sure; the difference in answers (±{margin(found)} of 100) {verb}{by_chance}."
 
 
 def _no_cascade(judged: list[Point]) -> str:

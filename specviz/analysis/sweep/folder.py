@@ -213,6 +213,11 @@ class Recorded:
     machine: str = ""
     folder: SweepFolder | None = None
 
+    @property
+    def name(self) -> str:
+        """Its name in an address: its folder's, which outlasts its title; "" without a folder."""
+        return self.folder.folder.name if self.folder else ""
+
     def samples(self, setting: int) -> list[Sample]:
         """The texts of the setting with this index, the first trial's first.
 

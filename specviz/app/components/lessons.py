@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -60,7 +61,8 @@ def _told(lesson: Lesson, lessons: Lessons) -> dict[str, Any]:
     told = lesson.told(lessons.words)
     for step, shown in zip(told["steps"], lesson.steps, strict=True):
         live = shown.picture.live
-        step["live"] = live and query_of(live.tab, live.settings, _thinned(live.panes))
+        own = f"&{urlencode(live.own)}" if live and live.own else ""
+        step["live"] = live and query_of(live.tab, live.settings, _thinned(live.panes)) + own
     return told
 
 

@@ -39,8 +39,9 @@ def tradeoff_tab(
         settings = in_compare(*events.text(now, event))
         return [*compare.updates(settings), gr.Tabs(selected="compare"), starts + 1]
 
-    view.choose(events.choose, live, view, **QUIET)
-    view.show(events.show, live, view, **QUIET)
+    # A reader may be quicker than the answers: cards of other points are dropped in the browser, and the last sweep asked for is shown.
+    view.choose(events.choose, live, view, trigger_mode="multiple", **QUIET)
+    view.show(events.show, live, view, trigger_mode="always_last", **QUIET)
     opened = [*compare.outputs, tabs, compare.go]
     view.open(open_text, [live, compare.go], opened, **QUIET)
     wire_run(

@@ -33,6 +33,8 @@ UPDATE_SECONDS = 1.0
 """Shortest time between two drawings of a running sweep."""
 NOTHING_RECORDED = "There is no recorded sweep in this copy of SpecViz; run your own below."
 YOURS = "your own"
+OWN = "own"
+"""The live sweep's name in an address."""
 
 
 @dataclass
@@ -48,6 +50,7 @@ class TradeoffEvents:
     def __init__(self, service: Service, recorded: Mapping[str, Recorded]) -> None:
         """Begin with the first recorded sweep; `recorded` has them by title."""
         self._service, self._titles, self._recorded = service, list(recorded), list(recorded.values())
+        self._names = [sweep.name or title for title, sweep in recorded.items()]
         self._told = {sweep: told(sweep) for sweep in self._recorded}
 
     def shown(self, which: int, live: Live | None = None, *, said: str = "", failure: str = "") -> str:
@@ -56,9 +59,9 @@ class TradeoffEvents:
         if sweep is None and not said and not failure:
             failure = NOTHING_RECORDED
         has_live = which == len(self._recorded) or (live and live.sweep)
-        titles = [*self._titles, *([YOURS] if has_live else [])]
         value = {
-            "titles": titles,
+            "titles": [*self._titles, *([YOURS] if has_live else [])],
+            "names": [*self._names, *([OWN] if has_live else [])],
             "which": which,
             "sweep": self._told.get(sweep) or told(sweep) if sweep else None,
         }

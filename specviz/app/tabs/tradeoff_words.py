@@ -6,19 +6,22 @@ from collections import Counter
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
-from specviz.analysis.sweep.claim import KEPT, chance_words, claim, of_hundred, percent
+from specviz.analysis.sweep.claim import KEPT, chance_words, claim, of_hundred, percent, reading
 from specviz.analysis.sweep.estimates import REPLICATES
 from specviz.analysis.sweep.folder import Recorded
 from specviz.analysis.sweep.items import ARITHMETIC, Item
 from specviz.analysis.sweep.results import FIGURES, Estimate, Point, Results, Sample
 from specviz.app.link import Pane
 from specviz.core.methods import METHODS
+from specviz.models.registry import PAIRS
 from specviz.wording import joined
 
 MAX_TEXTS = 50
 """Most texts of a point on its card."""
 MAX_CHARACTERS = 400
 """Most characters of a text on the card."""
+TINY = 1_000_000_000
+"""A model with fewer parameters is called tiny; chat assistants have many times as many."""
 _ON_CARD = ("accuracy", "rejection_rate", "verifier_calls", "relative_latency")
 
 
@@ -47,6 +50,7 @@ def told(sweep: Recorded) -> dict[str, Any]:
         "claims": [_claim(results, temperature) for temperature in results.temperatures],
         "points": points,
         "task": _task(sweep),
+        "models": _sizes(sweep.results),
         "source": f"{results.drafter} → {results.verifier}, {results.items:,} questions. SpecViz",
         "about": _about(sweep),
         "csv": results.to_csv(),
@@ -56,15 +60,37 @@ def told(sweep: Recorded) -> dict[str, Any]:
 def _claim(results: Results, temperature: float) -> dict[str, Any]:
     found = claim(results, temperature)
     about = results.points.index(found.shown) if found.shown else None
-    return {"headline": found.headline, "doubt": found.doubt, "curves": found.curves, "shown": about}
+    named = about if found.is_named else None
+    return {
+        "headline": found.headline,
+        "doubt": found.doubt,
+        "curves": found.curves,
+        "shown": about,
+        "named": named,
+    }
 
 
 def _task(sweep: Recorded) -> str:
-    """The task and the terms of the sentence, in two sentences."""
+    """The task, the size of the models, and the terms of the sentence."""
     kinds = joined([f"{count} {kind}" for kind, count in Counter(item.kind for item in sweep.items).items()])
     return (
-        f"Task: {len(sweep.items)} questions{f' ({kinds})' if kinds else ''}. A point is a method at one lenience α: how "
-        "readily it takes what the drafter proposes. Lossless: words of the verifier’s own distribution."
+        f"Task: {len(sweep.items)} questions{f' ({kinds})' if kinds else ''}. {_sizes(sweep.results)} Each point is one "
+        "method at one lenience α, which says how readily it takes what the drafter proposes. Lossless: the verifier’s own "
+        "distribution, unchanged."
+    ).replace("  ", " ")
+
+
+def _sizes(results: Results) -> str:
+    """That the models are tiny, where they are known to be; else ""."""
+    pair = PAIRS.get(results.plan.pair)
+    if not pair or not 0 < pair.verifier_parameters < TINY:
+        return ""
+    sizes = [
+        f"{round(count / 1e6)}" for count in (pair.drafter_parameters, pair.verifier_parameters) if count
+    ]
+    return (
+        f"Both models are tiny ({joined(sizes)} million parameters; chat assistants have billions), so expect many wrong "
+        "answers."
     )
 
 
@@ -127,6 +153,7 @@ def card(sweep: Recorded, point: Point) -> dict[str, Any]:
     changed += [at for at, own, other in beside if own.text != other.text]
     return {
         "title": point.setting.title,
+        "reading": reading(sweep.results, point),
         "figures": [_figure(sweep.results, point, name) for name in _ON_CARD if name in point.figures],
         "said": _compared(point),
         "texts": [

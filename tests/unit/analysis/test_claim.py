@@ -18,6 +18,7 @@ from specviz.analysis.sweep.claim import (
     margin,
     of_hundred,
     percent,
+    reading,
 )
 from specviz.analysis.sweep.estimates import estimate_points
 from specviz.analysis.sweep.grid import Setting, SweepGrid
@@ -74,7 +75,7 @@ def test_a_setting_that_rejects_less_is_compared_with_lossless_decoding_and_with
     difference = best.against_verifier["accuracy"]
     assert difference.high < 0
     assert found.doubt == (
-        f"Fewer rejections: sure. The difference in answers (±{margin(difference)} of 100): hardly chance. "
+        f"The saving is sure; the difference in answers (±{margin(difference)} of 100) is hardly chance. "
         "No cascade beats both models here."
     )
     assert found.curves == ("cascade_tokenV3", "speed", "cascade_chow")
@@ -85,9 +86,31 @@ def test_a_setting_that_rejects_less_is_compared_with_lossless_decoding_and_with
 def test_a_difference_that_may_be_chance_is_called_so_and_no_difference_is_none() -> None:
     text = said(claim(sweep({**ALONE, **LOSSLESS, V3: (range(10, 126), 0.3)}), 1.0))
     assert "answers 58 of 100 questions right, not the verifier’s 60. " in text
-    assert " of 100): may be chance." in text
+    assert " of 100) may be chance." in text
     assert "60 of 100 questions right, as many as the verifier." in said(
         claim(sweep({**ALONE, **LOSSLESS, ("speed", 0.8): (range(0, 119), 0.3)}), 1.0)
+    )
+
+
+def test_every_setting_is_read_in_the_words_of_the_headline() -> None:
+    """Lossless decoding, one that rejects as much, one that answers more, and the models alone."""
+    same, more = ("cascade_chow", 0.4), ("cascade_diff", 0.2)
+    lossless = {"speed": (range(0, 120), 1.0)}
+    results = sweep({**ALONE, **lossless, same: (range(0, 120), 1.0), more: (range(0, 130), 0.3)})
+    read = {
+        (point.setting.method, point.setting.lenience): reading(results, point).replace("\u00a0", " ")
+        for point in results.at(1.0)
+    }
+    assert read["speed", 0.0].startswith(
+        "Speculative decoding at lenience 0 is lossless: it rejects 100 % of the drafts, and "
+    )
+    assert read[same].startswith(
+        "Chow at lenience 0.4 rejects 100 % of the drafts, as lossless decoding does, and "
+    )
+    assert read[more].endswith("answers 65 of 100 questions right, more than the verifier’s 60.")
+    assert read["verifier_only", 0.0] == "The verifier alone answers 60 of 100 questions right."
+    assert read["drafter_only", 0.0] == (
+        "The drafter alone answers 10 of 100 questions right, not the verifier’s 60."
     )
 
 

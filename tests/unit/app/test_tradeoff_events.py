@@ -9,7 +9,7 @@ import pytest
 
 from specviz.analysis.sweep.folder import shown_sweeps
 from specviz.app.tabs.tradeoff_controls import ITEMS, POINTS, plan_of
-from specviz.app.tabs.tradeoff_events import NOTHING_RECORDED, YOURS, Live, TradeoffEvents
+from specviz.app.tabs.tradeoff_events import NOTHING_RECORDED, OWN, YOURS, Live, TradeoffEvents
 from specviz.core.methods import METHODS
 from specviz.errors import RequestError
 
@@ -26,10 +26,11 @@ def test_it_opens_on_the_first_recorded_sweep_and_shows_the_others_by_title() ->
     events: Any = TradeoffEvents(None, {title: recorded, "Another": recorded})  # type: ignore[arg-type]
     first = json.loads(events.shown(0))
     assert (first["titles"], first["which"]) == ([title, "Another"], 0)
+    assert first["names"] == ["sweep", "sweep"]
     assert json.loads(events.first_card())["point"] in [each["shown"] for each in first["sweep"]["claims"]]
     assert json.loads(events.show(Live(), Event(sweep=1)))["which"] == 1
     own = json.loads(events.show(Live(recorded), Event(sweep=2)))
-    assert (own["titles"][2], own["which"]) == (YOURS, 2)
+    assert (own["titles"][2], own["names"][2], own["which"]) == (YOURS, OWN, 2)
     for sent in ({"sweep": 2}, {"sweep": "0"}, {}):
         with pytest.raises(RequestError, match="no such sweep"):
             events.show(Live(), Event(**sent))

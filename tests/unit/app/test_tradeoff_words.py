@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -35,6 +36,15 @@ def test_every_number_of_the_sentence_stands_on_its_points_card(sweep: Recorded,
     )
     assert set(re.findall(r"[\d.]*\d", said["headline"])) <= {*there, "100"}
     assert len(said["curves"]) == 4
+
+
+def test_the_models_are_called_tiny_where_their_sizes_are_known(sweep: Recorded) -> None:
+    """Once, with the numbers of the registry; of a pair that is not in it nothing is said."""
+    said = told(sweep)
+    assert said["models"].startswith("Both models are tiny (17 and 135 million parameters")
+    assert said["task"].count(said["models"]) == 1
+    unknown = replace(sweep.results, plan=replace(sweep.results.plan, pair="nobody’s"))
+    assert told(replace(sweep, results=unknown))["models"] == ""
 
 
 def test_a_card_has_four_figures_beside_what_they_are_compared_with(sweep: Recorded, point: Point) -> None:

@@ -32,6 +32,7 @@ function languageOf(codes, wanted) {
 
 function createLessons(host, { lessons, methods, fetchLesson }) {
   let player = null;
+  const memories = new Map(); // by lesson: what was guessed and shown, for who comes back from elsewhere on the page
 
   async function open({ name, step, language }, isNew) {
     const known = lessons.find((each) => each.name === name);
@@ -55,11 +56,13 @@ function createLessons(host, { lessons, methods, fetchLesson }) {
       return;
     }
     say("");
+    if (isNew || !memories.has(name)) memories.set(name, { guesses: new Map(), revealed: new Set() });
     let before = isNew ? "" : null;
     player = createPlayer(lesson, {
       methods,
       language: code,
       at: step,
+      memory: memories.get(name),
       onMove: (place, spoken) => {
         write(PLACE, "?" + queryOf({ name, step: place, language: spoken }), before !== null && before !== place);
         before = place;

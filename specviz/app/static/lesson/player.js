@@ -2,9 +2,10 @@
  * A lesson on the whole screen: one step at a time, a guess before each answer, keys, progress, and the tally at the end. Knows
  * steps and their order; what a step's picture is like is the business of `pictures/`, how its words are written `language.js`.
  *
- * createPlayer(lesson, {methods, language, at, onMove, onLeave, onClose}) -> {name, node, open(), close(), go(place, language)}
+ * createPlayer(lesson, {methods, language, at, memory, onMove, onLeave, onClose}) -> {name, node, open(), close(), go(place, language)}
  *   lesson    {name, languages, steps} as the server tells it
  *   at        a place such as "4", "3.1" (the first deeper step below the third) or "end"
+ *   memory    {guesses, revealed}, by index of the step: what this reader guessed, and what is shown
  *   onMove    called with (place, language code) whenever either changes
  *   onLeave   called with the query of another place of the page that was chosen
  *   onClose   called when the lesson is left
@@ -30,12 +31,10 @@ function placesOf(steps) {
   }), "end"];
 }
 
-export function createPlayer(lesson, { methods, language: asked, at: wanted, onMove = () => {}, onLeave = () => {}, onClose = () => {} }) {
+export function createPlayer(lesson, { methods, language: asked, at: wanted, memory: { guesses, revealed }, onMove = () => {}, onLeave = () => {}, onClose = () => {} }) {
   const places = placesOf(lesson.steps);
   const mainPlaces = places.filter((place) => !place.includes("."));
   const computed = lesson.steps.map(computedOf);
-  const guesses = new Map(); // by index of the step
-  const revealed = new Set();
   let at = Math.max(0, places.indexOf(wanted));
   let picture = null;
   let words = createLanguage(asked, lesson.languages[asked].words);
@@ -193,7 +192,12 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
     const texts = textsOf(one);
     const title = attributes(el("h2", "sl-title", ...fill(texts.title)), { tabindex: -1, "data-testid": "title" });
     const open = isOpen();
-    picture = pictureOf(one, { language: words, methods });
+    const live = { query: one.live, link: null };
+    const onTry = (query) => {
+      live.query = query;
+      live.link?.setAttribute("href", query);
+    };
+    picture = pictureOf(one, { language: words, methods, onTry });
     const said = el("div", "sl-words", title, el("p", "sl-said", ...fill(texts.before)));
     if (!open) said.append(questionNodes(texts));
     else if (asks(at)) said.append(...answerNodes(one, texts));
@@ -203,7 +207,7 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
       down.append(words.say("deeper") + ": " + titleOf(places[at + 1]), attributes(el("kbd", "", "↓"), { "aria-hidden": "true" }));
       ways.append(down);
     }
-    if (one.live && open) ways.append(wayTo(one.live, words.say("try")));
+    if (one.live && open) ways.append((live.link = wayTo(live.query, words.say("try"))));
     said.append(ways);
     const shown = el("div", "sl-picture", picture.node);
     if (open) picture.reveal?.(reveals);
@@ -227,7 +231,7 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, onM
     link.addEventListener("click", (event) => {
       if (event.ctrlKey || event.metaKey || event.shiftKey) return; // into a window of its own
       event.preventDefault();
-      onLeave(query);
+      onLeave(link.getAttribute("href"));
     });
     return link;
   }

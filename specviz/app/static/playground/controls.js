@@ -73,11 +73,11 @@ export function methodSelect(methods, names, onChoose) {
   return { node, mark: (name) => (select.value = name) };
 }
 
-/** A rule of one's own; `show` says whether it is there. */
+/** A rule of one's own; `show` says whether it is there, `set` writes it. */
 export function ruleControl(rule, onRule) {
   const field = ruleField(rule, onRule);
   const node = el("div", "sp-control", el("p", "sp-control-head sp-control-name", "Your own rule"), field.node);
-  return { node, show: (shown) => (node.hidden = !shown) };
+  return { node, show: (shown) => (node.hidden = !shown), set: field.set };
 }
 
 /** One word's probability in one distribution: a bar to drag or to move by keys, and the number to type. */

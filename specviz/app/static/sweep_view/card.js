@@ -2,10 +2,11 @@
  * The chosen point: its figures, and one of its texts beside the verifier's, for the same question. On a phone a sheet. All text is
  * untrusted and becomes text nodes.
  *
- * createCard(panel, {onOpen}) -> {update(card), open()}
+ * createCard(panel, {onOpen}) -> {update(card), mark(isFinding), open()}
  *   onOpen  called with the index of the text to be opened elsewhere
- *   update  takes {title, figures: [{title, value, interval, beside}], said, texts: [{prompt, answers, own, verifier, opens}], first},
+ *   update  takes {title, reading, figures: [{title, value, interval, beside}], said, texts: [{prompt, answers, own, verifier, opens}], first},
  *           a text's sides being {who, text, right}
+ *   mark    says whether the sentence at the head of the page is about this point
  */
 
 import { el, list, string } from "../shared/dom.js";
@@ -20,6 +21,7 @@ export function createCard(panel, { onOpen = () => {} } = {}) {
     texts = list(card.texts);
     at = Math.min(card.first ?? 0, Math.max(texts.length - 1, 0));
     find("title").textContent = string(card.title);
+    find("reading").textContent = string(card.reading);
     find("figures").replaceChildren(...list(card.figures).map(({ title, value, interval, beside }) =>
       el("div", "", el("dt", "", title), el("dd", "", value, interval && el("span", "", interval), beside && el("span", "", beside)))));
     find("said").replaceChildren(...list(card.said).map((words) => el("span", "", words)));
@@ -34,7 +36,7 @@ export function createCard(panel, { onOpen = () => {} } = {}) {
     find("before").disabled = at === 0;
     find("after").disabled = at === texts.length - 1;
     find("prompt").textContent = text.prompt;
-    find("answers").textContent = list(text.answers).length ? "Right answer: " + text.answers.join(" or ") : "";
+    find("answers").textContent = list(text.answers).length ? "Counts as right: " + text.answers.join(", ") : "";
     find("texts").replaceChildren(...[["own", text.own], ["verifier", text.verifier]].filter(([, side]) => side).map(([name, side]) => {
       const mark = side.right === null ? "" : side.right ? "✓ right" : "✗ wrong";
       const node = el("figure", "", el("figcaption", "", el("span", "", side.who), el("span", "", mark)), el("blockquote", "", side.text));
@@ -45,6 +47,11 @@ export function createCard(panel, { onOpen = () => {} } = {}) {
     find("open").hidden = !text.opens;
   }
 
+  function mark(isFinding) {
+    find("role").textContent = isFinding ? "★ The finding’s point" : "The point you chose";
+    panel.classList.toggle("is-finding", isFinding);
+  }
+
   function turn(by) {
     at += by;
     showText();
@@ -53,5 +60,5 @@ export function createCard(panel, { onOpen = () => {} } = {}) {
   find("before").addEventListener("click", () => turn(-1));
   find("after").addEventListener("click", () => turn(1));
   find("open").addEventListener("click", () => onOpen(at));
-  return { update, open: createSheet(panel, () => {}).open };
+  return { update, mark, open: createSheet(panel, () => {}).open };
 }

@@ -5,9 +5,9 @@
  * createChart(node, {onChoose}) -> {draw(shown)}
  *   node      an empty positioned element, whose size the drawing takes
  *   onChoose  called with the index of a point
- *   draw      shown = {x, y, curves, levels, chosen, intervals}, an axis being {title, hint, words}: `words` writes a number; a curve
+ *   draw      shown = {x, y, curves, levels, chosen, starred, intervals}, an axis being {title, hint, words}: `words` writes a number; a curve
  *             {name, colour, symbol, points: [{index, title, x: [value, low, high], y}]}, from one end to the other; a level {name, y};
- *             `chosen` the index of a point. Without curves it says that there is nothing to draw.
+ *             `chosen` and `starred` the indexes of points. Without curves it says that there is nothing to draw.
  */
 
 import { attributes, el, shape } from "../shared/dom.js";
@@ -131,7 +131,7 @@ export function createChart(node, { onChoose = () => {} } = {}) {
     }
     for (const curve of shown.curves) curve.points.forEach((point) => mark(curve, point, xOf, yOf));
     svg.append(...names.map(({ node: each }) => each));
-    for (const { point, mark: each } of placed) if (point.index === shown.chosen) svg.append(each); // on top
+    for (const which of [shown.starred, shown.chosen]) placed.filter(({ point }) => point.index === which).forEach(({ mark: each }) => svg.append(each)); // on top
     const stop = placed.find(({ point }) => point.index === shown.chosen) ?? placed[0];
     stop.mark.setAttribute("tabindex", "0");
     if (focused) stop.mark.focus({ preventScroll: true });
@@ -171,11 +171,17 @@ export function createChart(node, { onChoose = () => {} } = {}) {
       line("M" + xOf(point.x[1]) + " " + top + "H" + xOf(point.x[2]), chosen ? "st-interval is-chosen" : "st-interval", curve.colour);
     }
     const found = attributes(shape("g"), { class: "st-point", role: "radio", tabindex: -1, "aria-checked": chosen, "data-index": point.index,
-      "aria-label": point.title + ": " + said(point).join(", "), transform: "translate(" + left + " " + top + ")" });
+      "aria-label": (point.index === shown.starred ? "★ " : "") + point.title + ": " + said(point).join(", "), transform: "translate(" + left + " " + top + ")" });
     const sign = symbolPath(curve.symbol, 6);
     sign.style.fill = curve.colour;
     if (chosen) found.append(attributes(shape("circle"), { r: 12, class: "st-ring" }));
     found.append(sign);
+    if (point.index === shown.starred) {
+      const off = chosen ? -9 : -6; // outside the ring
+      const star = attributes(shape("text"), { x: off, y: off, "text-anchor": "end", class: "st-star" });
+      star.textContent = "★";
+      found.append(star);
+    }
     svg.append(found);
     placed.push({ point, curve, left, top, mark: found });
   }

@@ -2,11 +2,13 @@
  * A sweep: one sentence, a chart of quality against cost, and the chosen point with its texts. Everything but the texts of a point is
  * in the value, so that temperature, axes and curves change without the server.
  *
- * The value is JSON: {titles, which, sweep, said, failure}. `titles` are those of the sweeps that can be shown, `which` the index of the
- * one that is; `sweep` is {complete, temperatures, claims, points, task, source, about, csv}, a claim {headline, doubt, curves, shown} with the
- * index of the point that it is about. The prop `card` is JSON {sweep, point, …} for `card.js`.
+ * The value is JSON: {titles, names, which, sweep, said, failure}. `titles` and, for addresses, `names` are those of the sweeps that can be
+ * shown, `which` the index of the one that is; `sweep` is {complete, temperatures, claims, points, task, models, source, about, csv}, a claim
+ * {headline, doubt, curves, shown, named} with the indexes of the point to begin with and of the one that the headline is about, or null. The
+ * prop `card` is JSON {sweep, point, …} for `card.js`. The address names sweep, temperature and point, as {sweep, heat, point}.
  */
 
+import { write } from "../page/address.js";
 import { el, list, string } from "../shared/dom.js";
 import { download } from "../shared/download.js";
 import { followTheme } from "../shared/theme.js";
@@ -14,7 +16,9 @@ import { createCard } from "./card.js";
 import { createChart, symbolPath } from "./chart.js";
 import { pictureOf, savePicture } from "./picture.js";
 
+const PLACE = "tradeoff"; // of the page
 const START = { x: "rejection_rate", y: "accuracy" };
+const NEAR = 1e-4; // leniences closer than this are one: an address has six digits
 const LEVELS = { verifier_only: "verifier alone", drafter_only: "drafter alone" };
 const HALF = new Map([[0.25, "¼"], [0.5, "½"], [0.75, "¾"]]);
 
@@ -40,6 +44,9 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
     temperature = null,
     chosen = null,
     asked = null, // the point whose card was asked for last
+    followed = null, // the query that was read or written last
+    wanted = null, // a view that waits for its sweep: {which, heat, point}; without a heat it is new to the address
+    kept = null, // the index of the sweep that the address names
     axes = { ...START };
   const extra = new Set(); // methods that the reader added
 
@@ -49,6 +56,47 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
   const here = () => sweep.points.filter((point) => point.temperature === temperature);
   const first = () => claim().curves;
   const isLevel = (name) => Object.hasOwn(LEVELS, name);
+
+  // ---- the address
+
+  const spelled = ({ method, lenience }) => method + ":" + Number(lenience.toPrecision(6));
+  const isSpelled = (point, text) => {
+    const [method, lenience] = (text ?? "").split(":");
+    return point.method === method && Math.abs(point.lenience - Number(lenience)) < NEAR;
+  };
+
+  /** Let the address name what is shown; Back leads to what was shown before if `isNew`. */
+  function keep(isNew = false) {
+    if (!sweep || !host.offsetParent) return;
+    const query = new URLSearchParams({ tab: PLACE, sweep: list(shown.names)[shown.which] ?? "", heat: temperature });
+    if (sweep.points[chosen]) query.set("point", spelled(sweep.points[chosen]));
+    write(PLACE, "?" + query, isNew);
+    followed = location.search;
+  }
+
+  /** Show what the address names, unless it has been shown already. What it does not name is as on a fresh page. */
+  function follow() {
+    if (!sweep || !host.offsetParent || location.search === followed) return;
+    const query = new URLSearchParams(location.search);
+    if (query.get("tab") !== PLACE) return;
+    followed = location.search;
+    write(PLACE, followed, false); // so that the page finds it again, also after a reload
+    const which = Math.max(0, list(shown.names).indexOf(query.get("sweep")));
+    wanted = { which, heat: Number(query.get("heat") ?? NaN), point: query.get("point") };
+    if (which !== shown.which) return onShow({ sweep: which });
+    takeWanted();
+    listTemperatures();
+    return show();
+  }
+
+  function takeWanted() {
+    const heats = sweep.temperatures;
+    temperature = heats.includes(wanted.heat) ? wanted.heat : heats[Math.floor(heats.length / 2)];
+    const found = here().find((point) => isSpelled(point, wanted.point) && !isLevel(point.method));
+    chosen = found?.index ?? null;
+    if (found && !first().includes(found.method)) extra.add(found.method);
+    wanted = null;
+  }
 
   function update(value) {
     const another = read(value);
@@ -63,20 +111,29 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
     listSweeps();
     if (!sweep) return;
     const heats = sweep.temperatures;
-    if (!heats.includes(temperature)) temperature = heats[Math.floor(heats.length / 2)];
+    const isLate = wanted !== null && wanted.which !== shown.which; // another sweep was asked for meanwhile
+    const isNew = wanted ? wanted.heat === undefined : kept !== null && kept !== shown.which;
+    if (wanted && !isLate) takeWanted();
+    else if (!heats.includes(temperature)) temperature = heats[Math.floor(heats.length / 2)];
     listTemperatures();
     show();
+    if (isLate) return;
+    if (isNew) keep(true);
+    kept = shown.which;
   }
 
   function show() {
-    const { headline, doubt } = claim();
+    const { headline, doubt, named } = claim();
+    find("sweep-finding").textContent = (named === null ? "At" : "★ The finding at") + " temperature " + (HALF.get(temperature) ?? temperature);
     find("sweep-headline").textContent = headline;
     find("sweep-doubt").textContent = doubt;
     find("sweep-task").textContent = sweep.task;
+    find("point-models").textContent = string(sweep.models);
     listOthers();
     listAxes();
     if (sweep.points[chosen]?.temperature !== temperature) chosen = claim().shown;
     draw();
+    card.mark(chosen === claim().named);
     ask();
   }
 
@@ -88,7 +145,7 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
     const curves = names.map((name) => ({ name: methods[name].title, colour: colour(name), symbol: methods[name].symbol,
       points: drawn.filter((each) => each.method === name).sort((a, b) => a.lenience - b.lenience).map(pointOf) }));
     const levels = Object.entries(LEVELS).flatMap(([name, title]) => drawn.filter((each) => each.method === name).map((each) => ({ name: title, y: each.figures[axes.y][0] })));
-    chart.draw({ x: axis(axes.x), y: axis(axes.y), curves: curves.filter(({ points }) => points.length), levels, chosen,
+    chart.draw({ x: axis(axes.x), y: axis(axes.y), curves: curves.filter(({ points }) => points.length), levels, chosen, starred: claim().named,
       intervals: find("sweep-intervals").getAttribute("aria-pressed") === "true" });
   }
 
@@ -104,7 +161,9 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
   function choose(index) {
     chosen = index;
     draw();
+    card.mark(chosen === claim().named);
     ask();
+    keep();
     card.open();
   }
 
@@ -128,6 +187,7 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
         input.addEventListener("change", () => {
           [temperature, chosen] = [heat, null];
           show();
+          keep();
         });
         return el("label", "", input, el("span", "", HALF.get(heat) ?? String(heat)));
       }));
@@ -223,7 +283,10 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
     return found;
   }
 
-  find("sweep-which").addEventListener("change", (event) => onShow({ sweep: Number(event.target.value) }));
+  find("sweep-which").addEventListener("change", ({ target }) => {
+    wanted = { which: Number(target.value) };
+    onShow({ sweep: wanted.which });
+  });
   find("sweep-intervals").addEventListener("click", ({ target }) => {
     target.setAttribute("aria-pressed", String(target.getAttribute("aria-pressed") !== "true"));
     draw();
@@ -246,10 +309,18 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
   }
   dialog.addEventListener("click", ({ target }) => target === dialog && dialog.close());
   followTheme(host);
-  new ResizeObserver(([{ target }]) => {
-    host.style.setProperty("--st-head", target.offsetHeight + "px");
-    if (sweep) ask(); // it came in sight
-  }).observe(host.querySelector(".st-words"));
+  /** The chart takes the rest of the first screen; what comes in sight is what the address names. */
+  function fit() {
+    const panel = host.querySelector(".st-panel");
+    if (!panel.offsetParent) return;
+    host.style.setProperty("--st-top", Math.round(panel.getBoundingClientRect().top + scrollY) + "px");
+    follow();
+    if (sweep && !wanted) ask();
+  }
+  const sizes = new ResizeObserver(fit);
+  for (const name of ["said", "failure", "finding", "headline", "doubt", "task"]) sizes.observe(find("sweep-" + name));
+  sizes.observe(host.querySelector(".st-which"));
+  addEventListener("popstate", () => follow());
 
   /** The card of a point, unless another one was chosen meanwhile. */
   function fill(value) {

@@ -5,7 +5,7 @@ import { blockEfficiency } from "../../playground/methods.js";
 
 const MOST = 16;
 
-export function blockPicture({ rate, draft_length: asked }, { language }) {
+export function blockPicture({ rate, draft_length: asked }, { language, onTry = () => {} }) {
   const { say } = language;
   const input = attributes(el("input", "sl-range"), { type: "range", min: 1, max: MOST, step: 1, value: 2, "aria-label": say("draft_length"), "data-control": "draft_length" });
   const shown = el("output", "sl-value");
@@ -14,6 +14,7 @@ export function blockPicture({ rate, draft_length: asked }, { language }) {
   const show = () => {
     const length = Number(input.value);
     shown.textContent = "K = " + length;
+    onTry("?" + new URLSearchParams({ tab: "generate", k: length }));
     yields.textContent = length === asked && !node.classList.contains("is-open") ? "?" : language.number(blockEfficiency(rate, length));
     bars.replaceChildren(...Array.from({ length: MOST }, (_, before) => {
       const bar = el("i", before < length ? "" : "beyond");

@@ -3,6 +3,7 @@
  * Every number is computed with methods.js, as in the playground.
  */
 
+import { queryOf } from "../../playground/address.js";
 import { attributes, el } from "../../shared/dom.js";
 import { WORDS, ruled } from "../../playground/cases.js";
 import { largest } from "../../playground/methods.js";
@@ -10,7 +11,7 @@ import { THROWS, changedTokens, figuresOf, stateOf } from "../figures.js";
 
 const STEP = 0.01;
 
-export function distributionsPicture({ states, control, offered, counts, shows }, { language, methods }) {
+export function distributionsPicture({ states, control, offered, counts, shows }, { language, methods, onTry = () => {} }) {
   const { say } = language;
   const state = stateOf(states[""]);
   const most = Math.max(largest(state.q1), largest(state.p1));
@@ -63,6 +64,7 @@ export function distributionsPicture({ states, control, offered, counts, shows }
     const view = ruled(state);
     const found = figuresOf(state);
     mark();
+    onTry(queryOf(state));
     const share = ([, value], name) => figure(say(name), language.number(value), value);
     figures.replaceChildren(share(found.acceptance_rate, "acceptance_rate"), counts ? changed() : share(found.distance, "distance"));
     rule.replaceChildren(...ruleNodes(view));

@@ -1,6 +1,7 @@
 /**
  * The picture of each kind of step. A picture is {node, reveal(moves)}: the node as it is before the guess, and what shows the
- * rest, moving where there is something to explain. Knows the kinds; knows no step before or after.
+ * rest, moving where there is something to explain. A picture that can be moved calls `onTry` with the query under which what it shows
+ * can be tried. Knows the kinds; knows no step before or after.
  */
 
 import { blockPicture } from "./block.js";

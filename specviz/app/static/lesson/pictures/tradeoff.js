@@ -4,6 +4,7 @@ import { attributes, el, shape } from "../../shared/dom.js";
 
 const WIDTH = 640, HEIGHT = 440, LEFT = 60, RIGHT = 24, TOP = 56, BOTTOM = 60;
 const STEP = 0.2;
+const NAMED = 0.45; // of the axis: where the curves' names stand
 
 export function tradeoffPicture({ curves, models, edge }, { language, methods }) {
   const { say, percent, plain } = language;
@@ -32,10 +33,21 @@ export function tradeoffPicture({ curves, models, edge }, { language, methods })
     across(share, "model " + name);
     text(say(name + "_only"), { x: name === "verifier" ? LEFT + 6 : WIDTH - RIGHT, y: y(share) - 8, "text-anchor": name === "verifier" ? "start" : "end", class: "model-name " + name });
   }
-  curves.forEach((curve, index) => drawCurve(curve, index));
+  const top = curves.reduce((best, curve) => (heightAt(curve) > heightAt(best) ? curve : best));
+  for (const curve of curves) drawCurve(curve, curve === top);
   attributes(svg, { "aria-label": say("accuracy") + ", " + say("rejection_rate") });
 
-  function drawCurve({ method, points: own }, index) {
+  /** How high a curve is where labels stand. */
+  function heightAt({ points: own }) {
+    const at = NAMED * farthest;
+    const sorted = [...own].sort((a, b) => a.x - b.x);
+    const next = sorted.findIndex((point) => point.x >= at);
+    if (next <= 0) return sorted.at(next)?.value ?? 0;
+    const [a, b] = [sorted[next - 1], sorted[next]];
+    return a.value + ((b.value - a.value) * (at - a.x)) / (b.x - a.x);
+  }
+
+  function drawCurve({ method, points: own }, isTop) {
     const title = language.title(method, methods);
     const colour = "var(--sv-" + methods[method].colour + ")";
     const sorted = [...own].sort((a, b) => a.x - b.x);
@@ -52,11 +64,10 @@ export function tradeoffPicture({ curves, models, edge }, { language, methods })
       dot.append(about);
       svg.append(dot);
     }
-    // One label above its curve to the left, the next below it to the right, where a curve has room beside it.
-    const [from, to] = [0.35, 0.55].map((share) => share * farthest);
-    const near = sorted.reduce((best, point) => (Math.abs(point.x - (index % 2 ? from : to)) < Math.abs(best.x - (index % 2 ? from : to)) ? point : best));
-    const below = index % 2 === 1;
-    text(title, { x: x(near.x) + (below ? 12 : -12), y: y(near.value) + (below ? 24 : -10), "text-anchor": below ? "start" : "end", class: "curve-name" }).style.fill = colour;
+    // The highest curve has its label above it to the left, the others below them to the right.
+    const at = NAMED * farthest;
+    const near = sorted.reduce((best, point) => (Math.abs(point.x - at) < Math.abs(best.x - at) ? point : best));
+    text(title, { x: x(near.x) + (isTop ? -12 : 12), y: y(near.value) + (isTop ? -10 : 36), "text-anchor": isTop ? "end" : "start", class: "curve-name" }).style.fill = colour;
   }
 
   const node = el("figure", "sl-figure sl-tradeoff", svg);

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from specviz.core.later_methods import SINCE
-from specviz.core.methods import METHODS, PAPER
+from specviz.core.methods import METHODS, OWN_RULE, PAPER
 
 _USUAL = ("speed", "cascade_tokenV3", "cascade_chow", "verifier_only")
 
@@ -23,7 +22,7 @@ def _heading(name: str) -> str:
         return "To begin with"
     if name in PAPER:
         return "Others in the paper"
-    return "Later methods" if METHODS[name].group == SINCE else "Your own"
+    return "Your own" if name == OWN_RULE else "Later methods"
 
 
 def menu_style(elem_id: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from specviz.analysis.lanes import lane
 from specviz.analysis.recorded_runs import RecordedRuns
-from specviz.analysis.sweep.folder import Recorded
+from specviz.analysis.sweep.folder import SHELF, Recorded
 from specviz.core.methods import METHODS
 from specviz.errors import LessonError
 from specviz.schema.settings import AUTO
@@ -79,11 +79,11 @@ class Picture:
 
 @dataclass(frozen=True)
 class Shelf:
-    """Where a lesson's pictures find recorded runs (its own folder first, then the project's) and the sweep."""
+    """Where a lesson's pictures find recorded runs (its own folder first, then the project's) and sweeps, by the names of their folders."""
 
     folder: Path
     runs: RecordedRuns
-    sweep: Recorded | None
+    sweeps: Mapping[str, Recorded]
     _read: dict[str, Run] = field(default_factory=dict, repr=False, compare=False)
 
     def load(self, name: str) -> Run:
@@ -361,14 +361,15 @@ def _lenience(shelf: Shelf, runs: list) -> Picture:
     return Picture({"prompt": shown[0].prompt, "runs": told}, values, live=_tried(*shown))
 
 
-def _tradeoff(shelf: Shelf, methods: list, method: str, temperature: float) -> Picture:
-    """Curves of the recorded sweep, and how lenient `method` may be before its answers are surely worse."""
+def _tradeoff(
+    shelf: Shelf, methods: list, method: str, temperature: float, sweep: str = SHELF.name
+) -> Picture:
+    """Curves of a recorded sweep, and how lenient `method` may be before its answers are surely worse."""
     for name in (method, *methods):
         _one_of("a method", name, METHODS)
     _one_of("among the methods", method, methods)
-    if shelf.sweep is None:
-        raise LessonError("there is no recorded sweep to show.")
-    results = shelf.sweep.results
+    _one_of("a recorded sweep", sweep, shelf.sweeps)
+    results = shelf.sweeps[sweep].results
     curves = {
         name: [each for each in results.at(temperature) if each.setting.method == name] for name in methods
     }
@@ -383,6 +384,7 @@ def _tradeoff(shelf: Shelf, methods: list, method: str, temperature: float) -> P
         raise LessonError("the recorded sweep has no such curves at this temperature.")
     edge = min(harmless, key=lambda each: each.figures["rejection_rate"].value)
     accuracy = edge.figures["accuracy"]
+    best = max(curves[method], key=lambda each: each.figures["accuracy"].value)
     models = {
         name: each.figures["accuracy"].value for name, each in (("verifier", verifier), ("drafter", drafter))
     }
@@ -390,6 +392,8 @@ def _tradeoff(shelf: Shelf, methods: list, method: str, temperature: float) -> P
     values = {
         **_as("count", items=results.items),
         **_as("plain", temperature=temperature, edge_lenience=edge.setting.lenience),
+        **_as("plain", best_lenience=best.setting.lenience),
+        **_as("percent", best_accuracy=best.figures["accuracy"].value),
         **_as("words", method=METHODS[method].title),
         **_as("percent", verifier_accuracy=models["verifier"], drafter_accuracy=models["drafter"]),
         **_as("percent", lossless_rejected=before, edge_rejected=after),
@@ -399,7 +403,7 @@ def _tradeoff(shelf: Shelf, methods: list, method: str, temperature: float) -> P
     told = [{"method": name, "points": [_point(each) for each in curve]} for name, curve in curves.items()]
     judged = {"method": method, "lenience": edge.setting.lenience}
     point = f"{method}:{edge.setting.lenience:g}"
-    live = Live("tradeoff", own={"sweep": shelf.sweep.name, "heat": f"{temperature:g}", "point": point})
+    live = Live("tradeoff", own={"sweep": sweep, "heat": f"{temperature:g}", "point": point})
     return Picture({"curves": told, "models": models, "edge": judged}, values, live=live)
 
 

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from specviz.analysis.recorded_runs import read_recorded_runs
-from specviz.analysis.sweep.folder import shown_sweep
+from specviz.analysis.sweep.folder import shown_sweeps
 from specviz.errors import SpecvizError
 from specviz.lessons.lesson import BrokenLesson, Lesson, Words, read_lesson, read_words
 from specviz.lessons.pictures import Shelf
@@ -50,13 +50,13 @@ def read_lessons() -> Lessons:
     except SpecvizError as error:
         found["words"] = BrokenLesson("words", str(error))
         words = read_words([FOLDER])
-    runs, sweep = read_recorded_runs(), shown_sweep()
+    runs, sweeps = read_recorded_runs(), {each.name: each for each in shown_sweeps().values()}
     for folder in folders:
         if not folder.is_dir():
             found["lessons"] = BrokenLesson("lessons", f"The folder in {VARIABLE} is missing.")
             continue
         for path in sorted(each for each in folder.iterdir() if each.is_dir() and each.name != "words"):
-            found[path.name] = _read(path, Shelf(path, runs, sweep), words)
+            found[path.name] = _read(path, Shelf(path, runs, sweeps), words)
     return Lessons(found, words)
 
 

@@ -121,6 +121,7 @@ def _hub_pair(
 
 
 _DISTILLED_DRAFTER = (AssetSource("drafter"), "SmolLM2 drafter 17M", 16_519_104)
+_SPECIALIST = (AssetSource("specialist"), "SmolLM2 specialist 17M", 16_519_104)
 _SKIP_DRAFTER = (SkipSource(range(12, 18)), "SmolLM2-135M-Instruct without layers 12–17", 113_274_432)
 _SMOLLM2 = ("HuggingFaceTB/SmolLM2-135M-Instruct", 134_515_008)
 _QWEN = ("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768)
@@ -133,6 +134,12 @@ PAIRS: dict[str, PairSpec] = {
             "SmolLM2 135M, embedded",
             *_DISTILLED_DRAFTER,
             about="Needs no model hub: a drafter distilled for SpecViz; the verifier comes from the Python package index, once.",
+        ),
+        _embedded_pair(
+            "embedded-specialist",
+            "SmolLM2 135M, specialist drafter",
+            *_SPECIALIST,
+            about="The drafter was taught sums and other small tasks that the verifier is bad at: a cascade can answer better than both.",
         ),
         _embedded_pair(
             "embedded-skip",

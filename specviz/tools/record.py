@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from specviz.analysis.recorded_runs import (
     branch_file,
     read_recorded_runs,
 )
+from specviz.analysis.sweep.claim import MODELS
 from specviz.analysis.sweep.grid import LENIENCES
 from specviz.engine.engine import Engine
 from specviz.errors import EngineError
@@ -37,6 +38,10 @@ BASELINE = "verifier-only"
 
 _STORY = "Write a short story about a lighthouse keeper who finds a message in a bottle."
 _FACT = "Why is the sky blue? Explain it to a curious child."
+_SUM = "What is the sum of 89 and 16? Answer with a number."
+_WEEK = "Answer in a few words: How many days are in a week?"
+_BOTH = "Answer both questions. What color is a ripe strawberry? What is 79 minus 68?"
+SPECIALIST = "embedded-specialist"
 _CODE = "Write a Python function that checks whether a word is a palindrome."
 
 
@@ -53,10 +58,13 @@ RECORDINGS = {
     "confident": _request(_FACT, method="cascade_chow", lenience=0.5),
     "long-block": _request(_STORY, method="speed", lenience=0.0, draft_length=16),
     "code": _request(_CODE, method="cascade_opt", lenience=0.3, draft_length=8),
+    "expert": _request(_SUM, method="cascade_diff", lenience=0.0, temperature=0.0, inspect=50),
     BASELINE: _request(_STORY, method="verifier_only"),
     "drafter-only": _request(_STORY, method="drafter_only"),
 }
 """The requests of the page's runs, in order. Their titles and descriptions are in the index of the recorded runs."""
+PAIRS_OF = {"expert": SPECIALIST}
+"""The pairs of those that another pair than that of all writes."""
 
 _SHORT = "Why is the sky blue?"
 _LENIENCES = (0.0, 0.3, 0.6, 0.9, 0.99, 1.0)
@@ -81,12 +89,14 @@ LESSON_RECORDINGS = {
 
 def _compared(method: str, lenience: float, prompt: str = _STORY, temperature: float = 0.7) -> Request:
     # At temperature 0 the view shows what both models thought of each other's favourite, which may be far down.
-    inspect = 0 if temperature or method == "verifier_only" else 50
+    inspect = 0 if temperature or method in MODELS else 50
     return _request(
         prompt, method=method, lenience=lenience, temperature=temperature, max_new_tokens=64, inspect=inspect
     )
 
 
+_QUESTIONS = {"both": _BOTH, "sum": _SUM, "fact": _WEEK}
+_JUDGED = ("verifier_only", "drafter_only", "cascade_diff")
 COMPARED = {
     "compare-lossless": ("embedded", _compared("speed", 0.0, temperature=0.0)),
     "compare-cascade": ("embedded", _compared("cascade_tokenV3", 0.5, temperature=0.0)),
@@ -100,15 +110,27 @@ COMPARED = {
         f"compare-caution-{lenience:g}": ("embedded", _compared("cascade_tokenV3", lenience, _FACT))
         for lenience in (0.1, 0.5, 0.9)
     },
+    **{
+        f"compare-{question}-{method}": (SPECIALIST, _compared(method, 0.0, prompt, temperature=0.0))
+        for question, prompt in _QUESTIONS.items()
+        for method in _JUDGED
+    },
 }
 """Pair and request of each run of a comparison."""
 COMPARISONS = {
     "lossless": ("Lossless?", ("compare-lossless", "compare-cascade", "compare-verifier-only")),
+    **{
+        f"better-{question}": (
+            "Better than both",
+            tuple(f"compare-{question}-{method}" for method in _JUDGED),
+        )
+        for question in _QUESTIONS
+    },
     "token-rules": ("Token rules", tuple(f"compare-token-v{version}" for version in (1, 2, 3))),
     "caution": ("Caution", tuple(f"compare-caution-{lenience:g}" for lenience in (0.1, 0.5, 0.9))),
     "drafters": ("Which drafter?", ("compare-lossless", "compare-layer-skip", "compare-verifier-only")),
 }
-"""Title and runs of each comparison, in order."""
+"""Title and runs of each comparison, in order. Those of one title share a button."""
 _REPETITIONS = 5
 """How often each run of a comparison is timed."""
 
@@ -123,23 +145,22 @@ def record(
     `on_start` is called with each title.
     """
     _serve(pair, Request(prompt=_FACT, max_new_tokens=8))  # warm up: the first run has one-off costs
-    offered, runs = read_recorded_runs(FOLDER).runs, {}
+    pairs = _Loaded({pair.key: pair})
+    offered, runs, branches = read_recorded_runs(FOLDER).runs, {}, {}
     for each in offered:
         if each.key == INSPECTED:
             continue
         on_start(each.title)
-        runs[each.key] = _serve(pair, RECORDINGS[each.key])
-    branches = {}
-    for key, run in runs.items():
-        on_start(f"Its branches: {key}")
-        branches[key] = record_branches(pair, run)
+        writes = pairs[PAIRS_OF.get(each.key, pair.key)]
+        runs[each.key] = run = _serve(writes, RECORDINGS[each.key])
+        branches[each.key] = record_branches(writes, run)
     offered = tuple(replace(each, leniences=tuple(branches.get(each.key, ()))) for each in offered)
     on_start("For the lessons")
     runs |= {key: _serve(pair, request) for key, request in LESSON_RECORDINGS.items()}
     seconds = [step.seconds / len(step.tokens) for step in runs[BASELINE].rounds]
     raced, contenders = record_race(pair, RacePlan(), on_start)
     runs |= zip((*RACERS, INSPECTED), contenders, strict=True)
-    comparisons, compared = record_comparisons(pair, on_start)
+    comparisons, compared = record_comparisons(pairs, on_start)
     runs |= compared
     recorded = RecordedRuns(
         folder=folder,
@@ -157,20 +178,25 @@ def record(
     return recorded
 
 
+class _Loaded(dict[str, ModelPair]):
+    """Pairs by key, each loaded when it is first asked for."""
+
+    def __missing__(self, key: str) -> ModelPair:
+        self[key] = loading.load_pair(key)
+        return self[key]
+
+
 def record_comparisons(
-    pair: ModelPair, on_start: Callable[[str], None] = lambda title: None
+    pairs: Mapping[str, ModelPair], on_start: Callable[[str], None] = lambda title: None
 ) -> tuple[tuple[Comparison, ...], dict[str, Run]]:
     """Make `COMPARISONS`, and the runs of all comparisons by their keys. Comparisons of other pairs stay as they are."""
     shelf = read_recorded_runs(FOLDER)
     others = [each for each in shelf.comparisons if each.key not in COMPARISONS]
     runs = {pane.run: shelf.load(pane.run) for each in others for pane in each.panes}
-    pairs = {pair.key: pair}
     seconds: dict[str, list[float]] = {key: [] for key in COMPARED}
     for turn in range(_REPETITIONS):
         on_start(f"Comparisons: {turn + 1} of {_REPETITIONS}")
         for key, (name, request) in COMPARED.items():
-            if name not in pairs:
-                pairs[name] = loading.load_pair(name)
             seconds[key].append(_serve(pairs[name], replace(request, inspect=0)).seconds)
     made = {key: _trimmed(_serve(pairs[name], request)) for key, (name, request) in COMPARED.items()}
     panes = {

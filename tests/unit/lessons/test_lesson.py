@@ -35,11 +35,11 @@ def read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Lesson | BrokenLesson
     return read_lessons().lessons[folder.name]
 
 
-def test_the_own_lesson_has_twelve_steps_of_twenty_minutes_and_deeper_ones_each_with_a_guess_in_both_languages() -> (
+def test_the_own_lesson_has_thirteen_steps_of_twenty_minutes_and_deeper_ones_each_with_a_guess_in_both_languages() -> (
     None
 ):
     steps = own().steps
-    assert [step.texts["en"].deeper for step in steps].count(False) == 12
+    assert [step.texts["en"].deeper for step in steps].count(False) == 13
     assert sum(step.minutes for step in steps) == own().cover(OWN.words)["minutes"] == 20
     assert all(bool(step.minutes) != step.texts["en"].deeper for step in steps), (
         "the route has no deeper step"
@@ -98,6 +98,13 @@ def test_the_right_answers_agree_with_the_recordings() -> None:
     tokens = steps["Token rules judge each token by itself"].picture.values
     assert tokens["q"][1] < tokens["max_p"][1] - 0.3
     assert tokens["p"][1] >= 0.5 * tokens["max_p"][1]
+    expert = steps["The small model may know better"].picture.values
+    assert expert["max_q"][1] > expert["max_p"][1]
+    beats = steps["Can a cascade beat both of its models?"].picture
+    alone = beats.data["models"]
+    assert beats.values["best_accuracy"][1] > max(alone.values()) + 0.05
+    (third,) = (each for each in beats.data["curves"] if each["method"] == "cascade_tokenV3")
+    assert all(point["value"] <= alone["verifier"] for point in third["points"])
 
 
 STEP = "mine/pictures.yaml, step 1"

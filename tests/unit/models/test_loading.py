@@ -275,5 +275,5 @@ def test_every_failure_has_its_sentence(
 def test_the_default_pair_needs_no_hub_and_unknown_ones_are_refused_with_the_known_names() -> None:
     assert PAIRS[DEFAULT_PAIR].origin == "embedded"
     assert all(spec.key == key for key, spec in PAIRS.items())
-    with pytest.raises(PairError, match="embedded, embedded-skip, smollm2"):
+    with pytest.raises(PairError, match="embedded, embedded-specialist, embedded-skip"):
         load_pair("nope")

@@ -15,7 +15,7 @@ from specviz.serving.offer import Hardware, choose, own_pairs
 from tests.support.tiny import tiny_pair
 
 GB = 10**9
-EMBEDDED = ["embedded", "embedded-skip"]
+EMBEDDED = ["embedded", "embedded-specialist", "embedded-skip"]
 
 
 @pytest.fixture(autouse=True)

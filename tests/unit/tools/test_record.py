@@ -27,12 +27,20 @@ from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 from specviz.tools import record as recording
 from specviz.tools.race import RacePlan, record_race
-from specviz.tools.record import COMPARED, COMPARISONS, LESSON_RECORDINGS, RECORDINGS
+from specviz.tools.record import (
+    COMPARED,
+    COMPARISONS,
+    LESSON_RECORDINGS,
+    RECORDINGS,
+    SPECIALIST,
+)
 from tests.support.tiny import tiny_pair
 
 KEYS = [INSPECTED, *RECORDINGS]
 FILES = {*KEYS, *RACERS, *LESSON_RECORDINGS, *COMPARED}
-ASKED = {key: ("embedded", request) for key, request in (RECORDINGS | LESSON_RECORDINGS).items()} | COMPARED
+ASKED = COMPARED | {
+    key: (PAIRS_OF.get(key, "embedded"), request) for key, request in (RECORDINGS | LESSON_RECORDINGS).items()
+}
 """Pair and request of every run that has one."""
 
 
@@ -95,7 +103,9 @@ def test_a_comparison_of_another_pair_outlives_a_new_recording(
     shelf = read_recorded_runs()
     other = Comparison("other", "Another pair", (RecordedPane("lossless"), RecordedPane("token-rule")))
     monkeypatch.setattr(recording, "read_recorded_runs", lambda _: replace(shelf, comparisons=(other,)))
-    comparisons, runs = recording.record_comparisons(pair)
+    comparisons, runs = recording.record_comparisons(
+        dict.fromkeys(("embedded", "embedded-skip", SPECIALIST), pair)
+    )
     assert [each.key for each in comparisons] == [*COMPARISONS, "other"]
     assert set(runs) == {*COMPARED, "lossless", "token-rule"}
     assert runs["lossless"].token_ids == shelf.load("lossless").token_ids

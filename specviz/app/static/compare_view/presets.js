@@ -9,18 +9,28 @@ export function mount(element, { props, trigger, watch }) {
   const host = element.querySelector(".sp-presets");
   const presets = list(props.presets);
   const ask = (key) => trigger("select", { index: key, value: key });
-  const buttons = presets.map(({ key, title }) => {
-    const button = attributes(el("button", "sv-button sp-preset", title), { type: "button", "data-key": key });
-    button.addEventListener("click", () => ask(key));
-    return button;
+  // Comparisons of one title share a button, which leads from each to the next.
+  const titles = [...new Set(presets.map(({ title }) => title))];
+  const series = titles.map((wanted) => presets.filter(({ title }) => title === wanted));
+  const buttons = series.map((each) => {
+    const keys = each.map(({ key }) => key);
+    const button = attributes(el("button", "sv-button sp-preset"), { type: "button" });
+    button.addEventListener("click", () => ask(keys[(keys.indexOf(chosen.shown()) + 1) % keys.length]));
+    const show = () => {
+      const at = keys.indexOf(chosen.shown());
+      button.textContent = each[0].title + (at >= 0 && keys.length > 1 ? ` ${at + 1} of ${keys.length} ›` : "");
+      button.setAttribute("aria-pressed", String(at >= 0));
+    };
+    return { button, show };
   });
   const menu = attributes(el("select", "sp-menu"), { "aria-label": "Recorded comparison" });
   const own = attributes(el("option", "", "Your own panes"), { value: "" });
-  menu.append(...presets.map(({ key, title }) => attributes(el("option", "", title), { value: key })), own);
+  const numbered = series.flatMap((each) => each.map(({ key, title }, at) => ({ key, name: title + (each.length > 1 ? ` ${at + 1}` : "") })));
+  menu.append(...numbered.map(({ key, name }) => attributes(el("option", "", name), { value: key })), own);
   menu.addEventListener("change", () => menu.value && ask(menu.value));
   host.setAttribute("role", "group");
   host.setAttribute("aria-label", "Recorded comparisons");
-  host.append(...buttons, menu);
+  host.append(...buttons.map(({ button }) => button), menu);
   host.hidden = presets.length === 0;
 
   const read = () => {
@@ -30,7 +40,7 @@ export function mount(element, { props, trigger, watch }) {
   };
   chosen.listen((what) => {
     if (what === "shown") {
-      for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.key === chosen.shown()));
+      for (const { show } of buttons) show();
       menu.value = chosen.shown() ?? "";
       own.hidden = chosen.shown() !== null;
     } else if (what === "input") {

@@ -42,21 +42,28 @@ function greedySentence(token, named, trusted) {
   const favourite = list(token.top?.p)[0];
   const agreed = favourite && favourite.id === (token.draft || token).id;
   if (agreed) return ["Both models’ favourite is ", named, ", so it is accepted."];
+  if (token.accepted && trusted && favourite) {
+    const sure = likeliness(token, "q", token);
+    return ["The verifier would have written ", chip(favourite, "own"), "; the rule trusts the drafter", Number.isFinite(sure) ? ", " + percent(sure) + " sure," : "",
+      " with ", named, ". At temperature 0 no coin is thrown."];
+  }
   const verifiers = favourite ? ["; the verifier’s is ", chip(favourite, "own")] : [];
-  const verdict = token.accepted ? trusted === true ? ". The rule trusts the drafter here, so it stays." : ". It is accepted."
+  const verdict = token.accepted ? ". It is accepted."
     : (trusted === false ? ". The rule leaves this to the verifier" : ". They differ") + ", so the verifier’s is written.";
   return ["At temperature 0 no coin is thrown. The drafter’s favourite is ", named, ...verifiers, verdict];
 }
+
+/** One model's probability of a token at temperature 1, where it was recorded. */
+const likeliness = (token, key, { id }) => list(token.top?.[key]).find((entry) => entry.id === id)?.probability;
 
 /** Both models' probabilities at temperature 1 of the draft token and of the verifier's favourite, where they were recorded. */
 function favourites(token) {
   const draft = token.draft || token;
   const others = list(token.top?.p).slice(0, 1).filter(({ id }) => id !== draft.id);
-  const share = (key, { id }) => list(token.top?.[key]).find((entry) => entry.id === id)?.probability;
   if (!token.top) return null;
   return el("figure", "sv-picture sv-favourites", ...[draft, ...others].flatMap((one) => [
     el("p", "sv-caption", quoted(one), one === draft ? " drafter’s favourite" : " verifier’s favourite"),
-    bar("drafter", "drafter", share("q", one)), bar("verifier", "verifier", share("p", one))]));
+    bar("drafter", "drafter", likeliness(token, "q", one)), bar("verifier", "verifier", likeliness(token, "p", one))]));
 }
 
 /** The rule's own numbers, in one sentence. */

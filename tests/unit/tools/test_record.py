@@ -31,6 +31,7 @@ from specviz.tools.record import (
     COMPARED,
     COMPARISONS,
     LESSON_RECORDINGS,
+    PAIRS_OF,
     RECORDINGS,
     SPECIALIST,
 )

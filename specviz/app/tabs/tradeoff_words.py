@@ -145,11 +145,15 @@ def texts_of(sweep: Recorded, point: Point) -> list[Text]:
 def card(sweep: Recorded, point: Point) -> dict[str, Any]:
     """A point's card: figures beside those of the models or of lossless decoding, and the texts.
 
-    It begins with the first question that only one of the two answers right, else with the first different text.
+    It begins with a question that only one of the two answers right, the one that does so more often; else with the first different text.
     """
     texts = texts_of(sweep, point)
     beside = [(at, text.own, text.verifier) for at, text in enumerate(texts) if text.verifier]
-    changed = [at for at, own, other in beside if own.score != other.score]
+    gained, lost = (
+        [at for at, own, other in beside if (own.score or 0) * sign > (other.score or 0) * sign]
+        for sign in (1, -1)
+    )
+    changed = max(gained, lost, key=len)
     changed += [at for at, own, other in beside if own.text != other.text]
     return {
         "title": point.setting.title,

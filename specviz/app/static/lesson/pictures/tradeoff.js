@@ -31,7 +31,7 @@ export function tradeoffPicture({ curves, models, edge }, { language, methods })
   text("↑ " + say("accuracy"), { x: 8, y: 18, class: "axis" });
   for (const [name, share] of Object.entries(models)) {
     across(share, "model " + name);
-    text(say(name + "_only"), { x: name === "verifier" ? LEFT + 6 : WIDTH - RIGHT, y: y(share) - 8, "text-anchor": name === "verifier" ? "start" : "end", class: "model-name " + name });
+    text(say(name + "_only"), { x: name === "verifier" ? LEFT + 6 : WIDTH - RIGHT, y: y(share) + (share < Math.max(...Object.values(models)) ? 18 : -8), "text-anchor": name === "verifier" ? "start" : "end", class: "model-name " + name });
   }
   const top = curves.reduce((best, curve) => (heightAt(curve) > heightAt(best) ? curve : best));
   for (const curve of curves) drawCurve(curve, curve === top);

@@ -15,9 +15,11 @@ export function mount(element, { props, trigger, watch }) {
   const buttons = series.map((each) => {
     const keys = each.map(({ key }) => key);
     const button = attributes(el("button", "sv-button sp-preset"), { type: "button" });
-    button.addEventListener("click", () => ask(keys[(keys.indexOf(chosen.shown()) + 1) % keys.length]));
+    let next = 0;
+    button.addEventListener("click", () => ask(keys[next]));
     const show = () => {
       const at = keys.indexOf(chosen.shown());
+      if (at >= 0) next = (at + 1) % keys.length;
       button.textContent = each[0].title + (at >= 0 && keys.length > 1 ? ` ${at + 1} of ${keys.length} ›` : "");
       button.setAttribute("aria-pressed", String(at >= 0));
     };

@@ -159,7 +159,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(browser: Browser, address: 
                 is_large,
             )
             faults += [(place, is_large, each) for each in wide]
-        if place in ("1", "4", "5", "5.1", "8", "11"):
+        if place in ("1", "4", "5", "5.1", "8", "12"):
             faults += [(place, *each) for each in violations(page)]
     context.close()
     assert not faults, "\n".join(map(str, faults))
@@ -272,7 +272,7 @@ def test_the_notes_are_in_a_window_of_their_own_whose_keys_lead(page: Page, addr
     notes.keyboard.press("ArrowRight")
     assert at(page) == "5"
     expect(notes.locator("h1")).to_have_text("Nothing is lost")
-    expect(notes.locator(".where")).to_contain_text("this step: 2 min, by its end 9 of 20")
+    expect(notes.locator(".where")).to_contain_text("this step: 2 min, by its end 8 of 20")
     page.bring_to_front()
     page.keyboard.press("Escape")
     expect(page.get_by_test_id("player")).to_have_count(0)
@@ -304,7 +304,7 @@ def test_the_handout_has_every_step_with_its_answer_and_prints_itself(browser: B
 def test_the_handle_shows_the_recorded_texts(page: Page, address: str) -> None:
     runs = [SHELF.load(key) for key in SHELF.lessons if key.startswith("lesson-lenience")]
     page.emulate_media(reduced_motion="reduce")
-    open_step(page, address, "10")
+    open_step(page, address, "11")
     text, handle = page.get_by_test_id("text"), page.get_by_test_id("handle")
     shown = "node => [...node.querySelectorAll('.sr-token')].map(n => n.textContent.replace('↵\\n', '\\n')).join('')"
     assert text.evaluate(shown) == runs[0].text
@@ -317,7 +317,7 @@ def test_the_handle_shows_the_recorded_texts(page: Page, address: str) -> None:
             f"{int(100 * (runs[stop].acceptance_rate or 0) + 0.5)}\xa0%"
         )
         page.keyboard.press("ArrowLeft")
-    assert at(page) == "10", "arrows on the handle move the handle"
+    assert at(page) == "11", "arrows on the handle move the handle"
     page.emulate_media(reduced_motion="no-preference")
 
 

@@ -22,11 +22,11 @@ class Event:
 
 
 def test_it_opens_on_the_first_recorded_sweep_and_shows_the_others_by_title() -> None:
-    [(title, recorded)] = shown_sweeps().items()
+    title, recorded = next(iter(shown_sweeps().items()))
     events: Any = TradeoffEvents(None, {title: recorded, "Another": recorded})  # type: ignore[arg-type]
     first = json.loads(events.shown(0))
     assert (first["titles"], first["which"]) == ([title, "Another"], 0)
-    assert first["names"] == ["sweep", "sweep"]
+    assert first["names"] == [recorded.name] * 2
     assert json.loads(events.first_card())["point"] in [each["shown"] for each in first["sweep"]["claims"]]
     assert json.loads(events.show(Live(), Event(sweep=1)))["which"] == 1
     own = json.loads(events.show(Live(recorded), Event(sweep=2)))

@@ -37,7 +37,7 @@ EVIL = "<img src=x onerror=document.title='pwned'>${1+1}{{1+1}}"
 PLAN = SweepGrid(temperatures=(0.0, 0.5), limit=32, trials=2, seed=7, timed=0)
 SIZES = ((1280, 800), (1920, 1080), (390, 844))
 CONTROLS = 12
-SECOND = "Specialist drafter, sums of two numbers"
+FIRST, SECOND = "The usual questions", "Specialist drafter, sums of two numbers"
 
 
 def interval(value: float, by: float = 0.03) -> Estimate:
@@ -186,26 +186,36 @@ PROBLEMS = """(controls) => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def two(serve: Callable[[gr.Blocks], str], tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of the whole page with two recorded sweeps."""
-    [(title, recorded)] = shown_sweeps().items()
-    folder = tmp_path_factory.mktemp("assets") / "sums"
-    shutil.copytree(SHELF, folder)
-    other = open_recorded(folder)
-    assert other
+def page_with(serve: Callable[[gr.Blocks], str], recorded: dict[str, Recorded | None]) -> str:
+    """The address of the whole page with these recorded sweeps."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("specviz.app.page.shown_sweeps", lambda: {title: recorded, SECOND: other})
+        patched.setattr("specviz.app.page.shown_sweeps", lambda: recorded)
         return serve(build_page(Script()))
 
 
-@pytest.mark.parametrize("sweeps", [1, 2])
+@pytest.fixture(scope="module")
+def one(serve: Callable[[gr.Blocks], str]) -> str:
+    """The address of the whole page with one recorded sweep."""
+    return page_with(serve, {FIRST: open_recorded()})
+
+
+@pytest.fixture(scope="module")
+def two(serve: Callable[[gr.Blocks], str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of the whole page with two recorded sweeps."""
+    folder = tmp_path_factory.mktemp("assets") / "sums"
+    shutil.copytree(SHELF, folder)
+    return page_with(serve, {FIRST: open_recorded(), SECOND: open_recorded(folder)})
+
+
+@pytest.mark.parametrize("name", ["", *(each.name for each in shown_sweeps().values())])
 def test_the_first_screen_is_whole_and_nothing_on_it_is_cut_or_covered(
-    page: Page, address: str, two: str, sweeps: int
+    page: Page, address: str, one: str, name: str
 ) -> None:
-    """In every size, theme and size of type, with one sweep and with two: few controls, and a card that is not empty."""
-    page.goto(f"{two if sweeps == 2 else address}?tab=tradeoff")
-    expect(page.get_by_test_id("sweep-which")).to_be_visible(visible=sweeps == 2, timeout=MINUTES)
+    """In every size, theme and size of type, with one sweep and with each of the page's: few controls, and a card that is not empty."""
+    page.goto(f"{address}?tab=tradeoff&sweep={name}" if name else f"{one}?tab=tradeoff")
+    shown = next((each for each in shown_sweeps().values() if each.name == name), None) or open_recorded()
+    assert shown
+    expect(page.get_by_test_id("sweep-which")).to_be_visible(visible=bool(name), timeout=MINUTES)
     expect(page.get_by_test_id("point-texts").locator("blockquote")).to_have_count(2, timeout=MINUTES)
     found = []
     for is_dark, is_large, (width, height) in product((False, True), (False, True), SIZES):
@@ -218,7 +228,7 @@ def test_the_first_screen_is_whole_and_nothing_on_it_is_cut_or_covered(
             }""",
             [is_dark, is_large],
         )
-        for temperature in (0.5, 1):
+        for temperature in shown.results.temperatures[-2:]:
             show_temperature(page, temperature)
             page.wait_for_timeout(400)  # the chart follows in a coming frame
             assert len(set(page.locator(".st-name").all_text_contents())) == CURVES

@@ -113,15 +113,13 @@ def find_gains(
     chosen_choice = judge.crossed(options)
 
     def gain(index: int) -> Gain:
-        setting, calls = (
-            settings[index],
-            tables["verifier_calls"][index].sum() / tables["tokens"][index].sum(),
-        )
+        setting, tokens = settings[index], tables["tokens"][index].sum()
+        calls = float(tables["verifier_calls"][index].sum() / tokens) if tokens else None
         examined = tables["examined"][index].sum()
         accepted = float(tables["accepted"][index].sum() / examined) if examined else None
         scores = np.broadcast_to(tables["score"][index], judge.weights.shape)
         beside = None if setting.method in MODELS else chosen_choice
-        return judge.gain(setting.method, setting.lenience, scores, beside, accepted, float(calls))
+        return judge.gain(setting.method, setting.lenience, scores, beside, accepted, calls)
 
     both = [name for name in rows if name not in MODELS]
     return Gains(

@@ -138,12 +138,15 @@ def test_a_server_that_is_right_passes_whatever_its_users_do(
 def test_wrong_words_and_failures_are_counted_and_refusals_are_none(
     writer: Writer, address: str, tmp_path: Path
 ) -> None:
-    """A wrong word is found also in a text that was broken off."""
+    """A wrong word is found also in a text that was broken off. What is under way when the last user is done is not counted."""
+    raised: list[type] = []
 
     def before(call: int, request: Request) -> None:
         if call > DISTINCT and call % 6 == 0:
+            raised.append(EngineError)
             raise EngineError("Memory ran out.")
         if call > DISTINCT and call % 6 == 1:
+            raised.append(BusyError)
             raise BusyError("SpecViz is busy: try again in a minute.")
 
     writer.before, writer.seconds = before, 0.02
@@ -151,11 +154,13 @@ def test_wrong_words_and_failures_are_counted_and_refusals_are_none(
     status, found = run(address, tmp_path, "--cancel", "0", "--close", "0.7")
     refused, errors = found["milliseconds"]["refused"], found["errors"]
     assert status == 1
-    assert (refused["count"], refused["failures"]) == (2, 0)
+    assert 0 < refused["count"] <= raised.count(BusyError)
+    assert refused["failures"] == 0
     wrong = {name: count for name, count in errors.items() if "another text than alone" in name}
     assert found["wrong"] == sum(wrong.values())
     assert any("closed" in name for name in wrong)
-    assert sum(count for name, count in errors.items() if "Memory ran out." in name) == 2
+    failed = sum(count for name, count in errors.items() if "Memory ran out." in name)
+    assert 0 < failed <= raised.count(EngineError)
 
 
 def test_a_server_that_serves_no_request_alone_ends_it_in_a_sentence(

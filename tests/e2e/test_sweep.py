@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from specviz import __main__ as shell
-from specviz.analysis.sweep.folder import SHELF, SweepFolder
+from specviz.analysis.sweep.folder import SweepFolder, shown_sweeps
 from specviz.analysis.sweep.grid import Unit
 from specviz.analysis.sweep.items import load_items
 from specviz.analysis.sweep.sweep import Sweep
 from specviz.engine.engine import Engine
+from specviz.models.loading import load_pair
 from specviz.models.registry import PAIRS
+from specviz.resources import ASSETS
 from specviz.runtime.cpu.threads import budget, set_budget
 from specviz.serving.offer import own_pairs
 from tests.support.tiny import tiny_pair
@@ -33,7 +35,9 @@ _SHELL = """
 import sys
 
 from specviz import __main__ as shell
+from specviz.models.loading import load_pair
 from specviz.models.registry import PAIRS
+from specviz.resources import ASSETS
 from specviz.serving.offer import own_pairs
 
 PAIRS.update(own_pairs(sys.argv[1]))
@@ -80,12 +84,15 @@ def test_two_processes_come_to_the_same_files_as_one(tiny: str, tmp_path: Path) 
 AGAIN = ("drafter_only", "verifier_only", "speed", "cascade_opt", "cascade_tokenV3", "typical_acceptance")
 
 
-def test_the_recorded_texts_come_out_again(engine: Engine) -> None:
-    """Laws 2 and 3: a few items of the recorded sweep, batched differently, have the recorded texts and figures."""
-    store = SweepFolder(SHELF)
+@pytest.mark.parametrize("name", [each.name for each in shown_sweeps().values()])
+def test_the_recorded_texts_come_out_again(engine: Engine, name: str) -> None:
+    """Laws 2 and 3: a few items of each recorded sweep, batched differently, have the recorded texts and figures."""
+    store = SweepFolder(ASSETS / name)
     header = store.header()
     assert header is not None
-    sweep = Sweep(replace(header.plan, methods=AGAIN), engine.pair, load_items())
+    key = header.plan.pair
+    pair = engine.pair if key == engine.pair.key else load_pair(key, device="cpu", dtype="float32")
+    sweep = Sweep(replace(header.plan, methods=AGAIN), pair, load_items(header.plan.prompts))
     settings = header.plan.settings
     recorded = {(one.item, settings[one.setting]): one for one in store.samples()}
     checked = 0

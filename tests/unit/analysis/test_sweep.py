@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from specviz import __main__ as shell
-from specviz.analysis.sweep.folder import SHELF, Header, Recorded, SweepFolder, open_recorded
+from specviz.analysis.sweep.claim import MODELS, claim, of_hundred
+from specviz.analysis.sweep.folder import Header, Recorded, SweepFolder, open_recorded, shown_sweeps
 from specviz.analysis.sweep.grid import LENIENCES, Setting, SweepGrid, Unit
 from specviz.analysis.sweep.items import Item, Items, load_items
 from specviz.analysis.sweep.results import Sample
@@ -30,7 +31,8 @@ from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
 from tests.support.tiny import tiny_pair
 
-REPORT = Path(__file__).parents[3] / "docs" / "results.md"
+DOCS = Path(__file__).parents[3] / "docs"
+REPORTS = {"sweep": DOCS / "results.md", "sweep-specialist": DOCS / "specialist.md"}
 PROMPTS = ("The quick brown fox", "A small drafter", "def add(a, b):")
 SMALL = SweepGrid(points=2, temperatures=(0.0, 0.8), trials=2, max_new_tokens=6, timed=1, seed=5)
 
@@ -368,17 +370,45 @@ def test_the_recorded_sweep_is_whole(shelf: Recorded) -> None:
         assert all(point.samples == results.items and wanted <= point.figures.keys() for point in points)
 
 
-def test_the_recorded_results_are_those_of_the_recorded_texts_scored_again() -> None:
-    store = SweepFolder(SHELF)
+SHELVES = pytest.mark.parametrize(
+    "recorded", [pytest.param(each, id=each.name) for each in shown_sweeps().values()]
+)
+
+
+@SHELVES
+def test_the_recorded_results_and_the_sentences_are_those_of_the_recorded_texts_scored_again(
+    recorded: Recorded,
+) -> None:
+    store = recorded.folder
+    assert store is not None
     header = store.header()
     assert header is not None
-    items = load_items()
+    items = load_items(header.plan.prompts)
     assert header.items == items.items
     samples = [replace(one, score=items.score(one.item, one.text)) for one in store.samples()]
-    assert header.results(samples) == store.results()
+    again = header.results(samples)
+    assert again == store.results()
+    for temperature in again.temperatures:
+        assert claim(again, temperature).headline == claim(recorded.results, temperature).headline
 
 
-def test_the_report_is_what_the_command_writes(shelf: Recorded) -> None:
-    pictures = {t: Path(f"../assets/sweep/rejection-rate-{t:g}.svg") for t in shelf.results.temperatures}
-    assert all((REPORT.parent / path).is_file() for path in pictures.values())
-    assert report(shelf, pictures) == REPORT.read_text(encoding="utf-8")
+def test_the_specialists_cascade_answers_more_than_both_of_its_models() -> None:
+    """At temperature 0, by a fifth of the questions; the page opens on that sentence."""
+    recorded = next(iter(shown_sweeps().values()))
+    found = claim(recorded.results, 0.0)
+    alone = [recorded.results.point(0.0, name) for name in MODELS]
+    assert found.shown
+    best = found.shown.figures["accuracy"].value
+    for model in alone:
+        assert model
+        assert best - model.figures["accuracy"].value >= 0.2
+    assert found.shown.beats_both == "surely"
+    assert f"answers {of_hundred(best)} of 100 questions right, the verifier alone" in found.headline
+
+
+@SHELVES
+def test_the_report_is_what_the_command_writes(recorded: Recorded) -> None:
+    name = recorded.name
+    pictures = {t: Path(f"../assets/{name}/rejection-rate-{t:g}.svg") for t in recorded.results.temperatures}
+    assert all((DOCS / path).is_file() for path in pictures.values())
+    assert report(recorded, pictures) == REPORTS[name].read_text(encoding="utf-8")

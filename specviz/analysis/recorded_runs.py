@@ -62,6 +62,8 @@ class Comparison:
     panes: tuple[RecordedPane, ...]
     machine: str = ""
     """Where the panes were timed."""
+    note: str = ""
+    """What else a reader should know, such as the right answer; "" for nothing."""
 
 
 RACERS = ("race-verifier-only", "race-lossless")

@@ -131,6 +131,12 @@ COMPARISONS = {
     "drafters": ("Which drafter?", ("compare-lossless", "compare-layer-skip", "compare-verifier-only")),
 }
 """Title and runs of each comparison, in order. Those of one title share a button."""
+NOTES = {
+    "better-both": "Right: red, and 11. Only the cascade has both.",
+    "better-sum": "Right: 105. The verifier is wrong, and the cascade trusts the drafter.",
+    "better-fact": "Right: 7. The drafter would make it 72; there the cascade leaves the word to the verifier.",
+}
+"""What the page adds to the sentence of a comparison."""
 _REPETITIONS = 5
 """How often each run of a comparison is timed."""
 
@@ -209,7 +215,7 @@ def record_comparisons(
     }
     machine = describe_machine(made[next(iter(made))].device)
     comparisons = [
-        Comparison(key, title, tuple(panes[name] for name in names), machine)
+        Comparison(key, title, tuple(panes[name] for name in names), machine, NOTES.get(key, ""))
         for key, (title, names) in COMPARISONS.items()
     ]
     return (*comparisons, *others), runs | made

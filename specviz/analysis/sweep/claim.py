@@ -69,8 +69,8 @@ def claim(results: Results, temperature: float) -> Claim:
             f"{verifier}, the drafter alone {drafter}{_also_rejects(winner, lossless)}."
         )
         doubt = (
-            f"That it beats both models is hardly chance: {len(surely)} of {len(judged)} cascade settings surely do, "
-            f"chance would give {chance:.1f}. The best of many looks a little better than it is."
+            f"This is hardly chance: of {len(judged)} cascade settings, {len(surely)} are surely above both models, where chance "
+            f"would give {chance:.1f}. But it is the best of many settings: expect a little less from new questions."
         )
     elif best and _rejections(best).high < 1:
         headline = reading(results, best)

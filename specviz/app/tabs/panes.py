@@ -50,7 +50,10 @@ def recorded_comparisons(limits: Limits) -> dict[str, RecordedComparison]:
 
 
 def _lines(told: Comparison, runs: list[Run]) -> str:
-    lines = [record("recorded", key=told.key, machine=told.machine), record("compare", panes=len(runs))]
+    lines = [
+        record("recorded", key=told.key, machine=told.machine, note=told.note),
+        record("compare", panes=len(runs)),
+    ]
     lines += [tagged(at, line) for at, run in enumerate(runs) for line in run.lines()]
     quality, seconds = [pane.quality for pane in told.panes], [pane.seconds for pane in told.panes]
     return "".join([*lines, table_line(runs, quality, seconds=seconds)])

@@ -22,6 +22,8 @@ MAX_CHARACTERS = 400
 """Most characters of a text on the card."""
 TINY = 1_000_000_000
 """A model with fewer parameters is called tiny; chat assistants have many times as many."""
+_KINDS = {"skill": "about a taught skill", "fact": "about a fact", "mixed": "about both"}
+"""What a specialist's kinds of questions are called; others are called by their names."""
 _ON_CARD = ("accuracy", "rejection_rate", "verifier_calls", "relative_latency")
 
 
@@ -72,7 +74,8 @@ def _claim(results: Results, temperature: float) -> dict[str, Any]:
 
 def _task(sweep: Recorded) -> str:
     """The task, the size of the models, and the terms of the sentence."""
-    kinds = joined([f"{count} {kind}" for kind, count in Counter(item.kind for item in sweep.items).items()])
+    counts = Counter(item.kind for item in sweep.items)
+    kinds = joined([f"{count} {_KINDS.get(kind, kind)}" for kind, count in counts.items()])
     return (
         f"Task: {len(sweep.items)} questions{f' ({kinds})' if kinds else ''}. {_sizes(sweep.results)} Each point is one "
         "method at one lenience α, which says how readily it takes what the drafter proposes. Lossless: the verifier’s own "
@@ -163,7 +166,9 @@ def card(sweep: Recorded, point: Point) -> dict[str, Any]:
         "texts": [
             {
                 "prompt": _cut(text.item.prompt),
-                "answers": list(text.item.answers),
+                "right": " and ".join(
+                    " or ".join(each) for each in (text.item.answers, text.item.also) if each
+                ),
                 "own": _shown(text.own, METHODS[point.setting.method].title),
                 "verifier": _shown(text.verifier, "Verifier alone"),
                 "opens": not text.item.raw,

@@ -149,7 +149,9 @@ def test_a_cascade_that_surely_beats_both_models_is_the_sentence() -> None:
         "Token V3 at lenience\u00a00.6 answers 75 of 100 questions right, the verifier alone 60, the drafter alone 10, "
         f"and rejects {rejected} of the drafts instead of the lossless 60\u00a0%."
     )
-    assert "hardly chance: 1 of 1 cascade settings surely do, chance would give 0.0." in found.doubt
+    assert (
+        "of 1 cascade settings, 1 are surely above both models, where chance would give 0.0." in found.doubt
+    )
     assert found.shown == winner
     assert found.curves[:2] == ("cascade_tokenV3", "speed")
     dearer = said(claim(sweep({**ALONE, **LOSSLESS, V3: (range(0, 150), 0.7)}), 1.0))

@@ -129,7 +129,7 @@ function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = 
 
   function conclude({ rows: fresh, says: parts }) {
     rows = list(fresh).map((row) => ({ ...row, milliseconds: 1000 * row.seconds || null }));
-    say(...sentence(parts));
+    say(...sentence(parts), told?.note ? " " + string(told.note) : "");
     if (told) replay();
     else mark();
   }

@@ -4,7 +4,7 @@
  *
  * createCard(panel, {onOpen}) -> {update(card), mark(isFinding), open()}
  *   onOpen  called with the index of the text to be opened elsewhere
- *   update  takes {title, reading, figures: [{title, value, interval, beside}], said, texts: [{prompt, answers, own, verifier, opens}], first},
+ *   update  takes {title, reading, figures: [{title, value, interval, beside}], said, texts: [{prompt, right, own, verifier, opens}], first},
  *           a text's sides being {who, text, right}
  *   mark    says whether the sentence at the head of the page is about this point
  */
@@ -36,7 +36,7 @@ export function createCard(panel, { onOpen = () => {} } = {}) {
     find("before").disabled = at === 0;
     find("after").disabled = at === texts.length - 1;
     find("prompt").textContent = text.prompt;
-    find("answers").textContent = list(text.answers).length ? "Counts as right: " + text.answers.join(", ") : "";
+    find("answers").textContent = text.right ? "Counts as right: " + text.right : "";
     find("texts").replaceChildren(...[["own", text.own], ["verifier", text.verifier]].filter(([, side]) => side).map(([name, side]) => {
       const mark = side.right === null ? "" : side.right ? "✓ right" : "✗ wrong";
       const node = el("figure", "", el("figcaption", "", el("span", "", side.who), el("span", "", mark)), el("blockquote", "", side.text));

@@ -9,6 +9,7 @@ settings have such an interval than chance would give.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specviz.analysis.sweep.results import Estimate, Point, Results
@@ -59,10 +60,10 @@ def claim(results: Results, temperature: float) -> Claim:
     order = [*([about.setting.method] if about else []), LOSSLESS, *reached, *_methods(results, temperature)]
     here = {point.setting.method for point in points}
     curves = tuple(dict.fromkeys(name for name in order if name in here))[:CURVES]
-    if refusal := _refusal(results, temperature) or ("" if winner else _alike(results, temperature)):
+    alone = [point for name in MODELS if (point := results.point(temperature, name))]
+    if refusal := _refusal(results, alone) or ("" if winner else _alike(*alone)):
         return Claim(refusal, "", curves, lossless or next(iter(points), None))
-    alone = [results.point(temperature, name) for name in MODELS]
-    verifier, drafter = (of_hundred(_accuracy(point)) for point in alone if point)
+    verifier, drafter = (of_hundred(_accuracy(point)) for point in alone)
     if winner:
         headline = (
             f"{_spoken(winner)} answers {of_hundred(_accuracy(winner))} of 100 questions right, the verifier alone "
@@ -128,13 +129,11 @@ def _methods(results: Results, temperature: float) -> list[str]:
     return [name for name in names if get_method(name).drafts and get_method(name).verifies]
 
 
-def _refusal(results: Results, temperature: float) -> str:
-    """Why there is no finding; "" if there is one."""
-    alone = [results.point(temperature, name) for name in MODELS]
-    right = [point.figures["accuracy"] for point in alone if point and "accuracy" in point.figures]
+def _refusal(results: Results, alone: Sequence[Point]) -> str:
+    """What is missing for a finding, given the points of the `MODELS` that were measured; "" if nothing is."""
     if not results.complete:
         return "Nothing is claimed yet: the sweep is not finished."
-    if len(right) < 2:
+    if sum("accuracy" in point.figures for point in alone) < len(MODELS):
         return "Nothing is claimed: the sweep lacks the accuracy of both models alone."
     if results.items < FEWEST_ITEMS:
         few = "1 question is" if results.items == 1 else f"{results.items} questions are"
@@ -142,11 +141,8 @@ def _refusal(results: Results, temperature: float) -> str:
     return ""
 
 
-def _alike(results: Results, temperature: float) -> str:
+def _alike(verifier: Point, drafter: Point) -> str:
     """That the verifier is not surely better than the drafter, so that nothing is saved by keeping its accuracy; "" if it is."""
-    verifier, drafter = (results.point(temperature, name) for name in MODELS)
-    assert verifier  # `_refusal` found both
-    assert drafter
     apart = drafter.against_verifier.get("accuracy")
     if apart and apart.high < 0:
         return ""

@@ -266,11 +266,6 @@ def shown_sweeps() -> dict[str, Recorded]:
     return {title: sweep for title, sweep in found.items() if sweep}
 
 
-def shown_sweep() -> Recorded | None:
-    """The recorded sweep in `SHELF`; None if it cannot be read."""
-    return next((one for one in shown_sweeps().values() if one.folder and one.folder.folder == SHELF), None)
-
-
 def _read_sample(line: bytes) -> Sample:
     """A line of the table of texts; TraceError if it is something else."""
     try:

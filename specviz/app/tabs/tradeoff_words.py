@@ -110,7 +110,7 @@ def _about(sweep: Recorded) -> list[list[str]]:
     ]
     if example := next((item for item in sweep.items if item.answers), None):
         right = "The last number counts" if example.kind == ARITHMETIC else "The words must be in the answer"
-        said.append(["Example", f"{_cut(example.prompt)} Right: {' or '.join(example.answers)}. {right}."])
+        said.append(["Example", f"{_cut(example.prompt)} Right: {_right(example)}. {right}."])
     said += [[figure.title, figure.meaning] for figure in FIGURES.values()]
     return [
         *said,
@@ -152,11 +152,8 @@ def card(sweep: Recorded, point: Point) -> dict[str, Any]:
     """
     texts = texts_of(sweep, point)
     beside = [(at, text.own, text.verifier) for at, text in enumerate(texts) if text.verifier]
-    gained, lost = (
-        [at for at, own, other in beside if (own.score or 0) * sign > (other.score or 0) * sign]
-        for sign in (1, -1)
-    )
-    changed = max(gained, lost, key=len)
+    by = {at: (own.score or 0.0) - (other.score or 0.0) for at, own, other in beside}
+    changed = max([at for at in by if by[at] > 0], [at for at in by if by[at] < 0], key=len)
     changed += [at for at, own, other in beside if own.text != other.text]
     return {
         "title": point.setting.title,
@@ -166,9 +163,7 @@ def card(sweep: Recorded, point: Point) -> dict[str, Any]:
         "texts": [
             {
                 "prompt": _cut(text.item.prompt),
-                "right": " and ".join(
-                    " or ".join(each) for each in (text.item.answers, text.item.also) if each
-                ),
+                "right": _right(text.item),
                 "own": _shown(text.own, METHODS[point.setting.method].title),
                 "verifier": _shown(text.verifier, "Verifier alone"),
                 "opens": not text.item.raw,
@@ -177,6 +172,11 @@ def card(sweep: Recorded, point: Point) -> dict[str, Any]:
         ],
         "first": next(iter(changed), 0),
     }
+
+
+def _right(item: Item) -> str:
+    """The answers that count as right, those of both questions if the item asks two; "" if it has none."""
+    return " and ".join(" or ".join(each) for each in (item.answers, item.also) if each)
 
 
 def _figure(results: Results, point: Point, name: str) -> dict[str, str]:

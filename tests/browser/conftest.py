@@ -102,6 +102,8 @@ def watched(browser: Browser) -> Iterator[tuple[Page, list[str]]]:
     """The page that tests share, and its errors."""
     context = browser.new_context()
     context.set_default_timeout(120_000)
+    # Whoever leaves breaks off gradio's streams, and it logs each that is under way. What is left no longer counts.
+    context.add_init_script("addEventListener('beforeunload', () => { console.error = () => {}; });")
     page = context.new_page()
     problems: list[str] = []
     page.on(

@@ -23,16 +23,7 @@ def wait_for_end(page: Page, minutes: float = 1, prefix: str = "") -> None:
 def run(page: Page, minutes: float = 1, prefix: str = "") -> None:
     """Press Run and wait until the run has begun and ended, however short it is."""
     page.evaluate(
-        """(name) => {
-          const stop = document.getElementById(name);
-          let begun = false;
-          window.ended = false;
-          new MutationObserver(() => {
-            if (!stop.disabled) begun = true;
-            else if (begun) window.ended = true;
-          }).observe(stop, { attributes: true });
-        }""",
-        f"{prefix}stop",
+        "() => { window.ended = false; document.addEventListener('specviz-run-ended', () => window.ended = true, { once: true }); }"
     )
     page.click(f"#{prefix}run")
     page.wait_for_function("window.ended", timeout=minutes * MINUTES)

@@ -61,7 +61,7 @@ def expect_words(track: Locator, method: str, lenience: float, temperature: floa
     assert scales is not None
     scale = scale_at(scales, method, temperature)
     kept = percent(scale.acceptance(lenience))
-    expect(track.locator("[data-part=keeps]")).to_have_text(f"≈ {kept} on test questions")
+    expect(track.locator("[data-part=keeps]")).to_have_text(f"≈ {kept} kept on test questions")
     spoken = f"{lenience:.12g}".replace("-", "−") + f", about {kept} accepted on test questions".replace(
         "\u00a0", " "
     )
@@ -141,6 +141,8 @@ def test_a_method_brings_its_default_and_its_scale_without_asking_the_server(
                 expect(track.locator("[data-part=note]")).to_have_text("not measured for this method")
             for end, title in (("strict", method.strict_end), ("lenient", method.drafter_end)):
                 expect(track.locator(f"[data-part={end}]")).to_have_attribute("title", title)
+            strict = "lossless" if method.strict_end.endswith("lossless") else "strict"
+            expect(track.locator("[data-part=strict]")).to_have_text(strict)
         assert box(track.locator(".sl"))["height"] == height
     assert asked
     page.unroute_all()

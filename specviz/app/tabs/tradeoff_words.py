@@ -157,6 +157,7 @@ def card(sweep: Recorded, point: Point) -> dict[str, Any]:
     changed += [at for at, own, other in beside if own.text != other.text]
     return {
         "title": point.setting.title,
+        "rule": METHODS[point.setting.method].sentence,
         "reading": reading(sweep.results, point),
         "figures": [_figure(sweep.results, point, name) for name in _ON_CARD if name in point.figures],
         "said": _compared(point),

@@ -2,7 +2,7 @@
  * The lenience as a track on which equal ways change the acceptance rate by about equally much, with what is to be expected
  * written beside it. The value is JSON text: {method, lenience}; what an update leaves out stays as it was, and a lenience
  * of null is the method's default. Pair and temperature are those of the group's form, see `page/tell_form.js`. While it moves, it
- * tells the document in a "specviz-lenience" event: {group, method, lenience, rests}. Knows no run.
+ * tells the document in a "specviz-lenience" event: {group, method, lenience, rests}; the last is in window.specvizLenience[group]. Knows no run.
  */
 
 import { el, shape } from "../shared/dom.js";
@@ -26,7 +26,11 @@ export function mount(element, { props, trigger, watch }) {
   const [number, range, none] = [".sl-number", ".sl-range", ".sl-none"].map((at) => root.querySelector(at));
   const { methods, sweep, title: label, group } = props;
   const around = () => ({ ...props.around, ...window.specvizForm?.[group] });
-  const tell = (rests) => document.dispatchEvent(new CustomEvent("specviz-lenience", { detail: { group, ...state, rests } }));
+  function tell(rests) {
+    const detail = { group, ...state, rests };
+    (window.specvizLenience ??= {})[group] = detail; // for who comes later
+    document.dispatchEvent(new CustomEvent("specviz-lenience", { detail }));
+  }
   part("label").textContent = label;
   range.setAttribute("aria-label", label);
   number.setAttribute("aria-label", label + ", as a number");
@@ -80,6 +84,7 @@ export function mount(element, { props, trigger, watch }) {
     if (method.none) return;
     [number.min, number.max] = method.range;
     [part("strict").title, part("lenient").title] = method.ends;
+    part("strict").textContent = method.ends[0].endsWith("lossless") ? "lossless" : "strict";
     const knots = scale.isMeasured ? scale.knots : [];
     const line = knots.map(([, at, kept]) => `L${100 * at} ${100 * (1 - kept)}`).join("");
     for (const path of root.querySelectorAll("path")) path.setAttribute("d", line && `M0 100${line}L100 100Z`);
@@ -98,7 +103,7 @@ export function mount(element, { props, trigger, watch }) {
     const kept = scale.isMeasured ? percent(scale.acceptance(lenience)) : "";
     const keeps = part("keeps");
     keeps.hidden = !kept;
-    keeps.replaceChildren(el("b", "", "≈ " + kept), " on test questions");
+    keeps.replaceChildren(el("b", "", "≈ " + kept), " kept on test questions");
     const spoken = String(lenience).replace("-", "−");
     range.setAttribute("aria-valuetext", kept ? `${spoken}, about ${kept.replace("\u00a0", " ")} accepted on test questions` : spoken);
     part("note").textContent = note(lenience);

@@ -21,10 +21,8 @@ const placeOf = (tab) => (tab === "learn" ? selected.learn ?? "lessons" : tab ??
 
 /** Let the address name this view of a place from now on; Back leads to the one before if `isNew`. */
 export function write(next, query, isNew = true) {
-  if (!history.state?.place) {
-    views[place] ??= location.search;
-    history.replaceState({ place }, "");
-  }
+  views[place] ??= location.search;
+  if (!history.state?.place) history.replaceState({ place }, "");
   place = next;
   views[place] = query;
   if (query === location.search) return;

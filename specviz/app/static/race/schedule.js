@@ -8,7 +8,6 @@ import { draftedFirst, finite, list, string } from "../shared/dom.js";
 /** Seconds of the show, without its last flights. */
 export const SHOW = 8.2;
 export const FLIGHT = 0.3;
-const READING = 0.25;
 /** The seconds that drafting, checking and deciding get in a round that is shown slower. */
 const SLOWED = [[0.6, 0.45, 0.55], [0.45, 0.35, 0.6]];
 const DROP = 0.5;
@@ -75,19 +74,18 @@ function slotsOf(round, proposals, tokens, first) {
 }
 
 /**
- * The pace of the show: knots [recorded, shown] with straight lines between. Reading the prompt passes quickly; the first
- * round and the first one with a rejection are slower than all the rest, which has one rate.
+ * The pace of the show: knots [recorded, shown] with straight lines between. The first round and the first one with a rejection
+ * are slower than all the rest, which has one rate.
  */
 export function paceOf(alone, drafted) {
   const end = Math.max(alone.end, drafted.end);
-  const read = Math.min(alone.prefill, drafted.prefill);
   const [first, rejecting] = [drafted.rounds[0], drafted.rounds.find((round) => round.replaced)];
   let slowed = [{ round: first, parts: SLOWED[0], of: "first round" }];
   if (rejecting !== first) slowed.push({ round: rejecting, parts: SLOWED[1], of: "first rejection" });
   slowed = slowed.filter(({ round }) => round?.drafted);
   const rateOf = (some) => {
-    const spent = some.reduce((sum, { parts }) => sum + total(parts), READING);
-    const rest = end - read - some.reduce((sum, { round }) => sum + round.end - round.start, 0);
+    const spent = some.reduce((sum, { parts }) => sum + total(parts), 0);
+    const rest = end - some.reduce((sum, { round }) => sum + round.end - round.start, 0);
     return rest > 1e-9 ? (SHOW - spent) / rest : 0;
   };
   // A round that takes its time anyway is not slowed.
@@ -100,7 +98,6 @@ export function paceOf(alone, drafted) {
     if (recorded > last) knots.push([recorded, shown + seconds]);
   };
   const run = (recorded) => add(recorded, (recorded - knots[knots.length - 1][0]) * rate);
-  if (read > 0) add(read, READING);
   for (const { round, parts } of slowed) {
     run(round.start);
     add(round.check[0], parts[0]);

@@ -4,7 +4,7 @@
  *
  * createCard(panel, {onOpen}) -> {update(card), mark(isFinding), open()}
  *   onOpen  called with the index of the text to be opened elsewhere
- *   update  takes {title, reading, figures: [{title, value, interval, beside}], said, texts: [{prompt, right, own, verifier, opens}], first},
+ *   update  takes {title, rule, reading, figures: [{title, value, interval, beside}], said, texts: [{prompt, right, own, verifier, opens}], first},
  *           a text's sides being {who, text, right}
  *   mark    says whether the sentence at the head of the page is about this point
  */
@@ -21,6 +21,7 @@ export function createCard(panel, { onOpen = () => {} } = {}) {
     texts = list(card.texts);
     at = Math.min(card.first ?? 0, Math.max(texts.length - 1, 0));
     find("title").textContent = string(card.title);
+    find("rule").textContent = string(card.rule);
     find("reading").textContent = string(card.reading);
     find("figures").replaceChildren(...list(card.figures).map(({ title, value, interval, beside }) =>
       el("div", "", el("dt", "", title), el("dd", "", value, interval && el("span", "", interval), beside && el("span", "", beside)))));

@@ -117,9 +117,9 @@ export function createChart(node, { onChoose = () => {} } = {}) {
       text((narrow ? name.split(" ")[0] : name) + " " + shown.y.words(y), at ? box.right - 4 : box.left + 4, yOf(y) + (above ? -0.4 : 1.1) * em, at ? "end" : "start", "st-muted");
     });
     const heights = names.map(({ lines }) => 1.25 * em * lines);
-    const tops = spread(shown.curves.map(({ points }) => yOf(rightmost(points).y[0])), heights, 0, height);
+    const tops = spread(shown.curves.map(({ points }) => yOf(highest(points).y[0])), heights, 0, height);
     shown.curves.forEach((curve, at) => {
-      const end = rightmost(curve.points);
+      const end = highest(curve.points);
       line("M" + xOf(end.x[0]) + " " + yOf(end.y[0]) + "L" + (box.right + GAP - 3) + " " + tops[at], "st-leader");
       names[at].node.setAttribute("transform", "translate(" + (box.right + GAP) + " " + (tops[at] - heights[at] / 2 + 0.95 * em) + ")");
     });
@@ -137,7 +137,8 @@ export function createChart(node, { onChoose = () => {} } = {}) {
     if (focused) stop.mark.focus({ preventScroll: true });
   }
 
-  const rightmost = (points) => points.reduce((best, point) => (point.x[0] > best.x[0] ? point : best));
+  /** Where a curve is named: its strict end is often that of another one too. */
+  const highest = (points) => points.reduce((best, point) => (point.y[0] > best.y[0] ? point : best));
 
   function text(words, x, y, anchor, className) {
     const found = attributes(shape("text"), { x, y, "text-anchor": anchor, class: className });

@@ -55,7 +55,7 @@ def claim(results: Results, temperature: float) -> Claim:
     reached = best_settings(results, temperature)
     best = next((point for point in reached.values() if _rejections(point).value <= 1 - FEWER), None)
     judged, surely, chance = above_both(results, temperature)
-    winner = max(surely, key=_accuracy) if len(surely) > chance else None
+    winner = _winner(surely, chance)
     about = winner or best or lossless
     order = [*([about.setting.method] if about else []), LOSSLESS, *reached, *_methods(results, temperature)]
     here = {point.setting.method for point in points}
@@ -86,6 +86,19 @@ def claim(results: Results, temperature: float) -> Claim:
         about = lossless
     is_named = about is not None and about is (winner or best)
     return Claim(headline, doubt.strip(), curves, about, is_named)
+
+
+def opening_temperature(results: Results) -> float:
+    """The temperature to open on: where a cascade surely beats both models, the one where it does by most; else the middle one."""
+    leads = {}
+    for temperature in results.temperatures:
+        _, surely, chance = above_both(results, temperature)
+        if winner := _winner(surely, chance):
+            alone = [_accuracy(each) for name in MODELS if (each := results.point(temperature, name))]
+            leads[temperature] = _accuracy(winner) - max(alone)
+    return max(
+        leads, key=lambda each: leads[each], default=results.temperatures[len(results.temperatures) // 2]
+    )
 
 
 def reading(results: Results, point: Point) -> str:
@@ -121,6 +134,11 @@ def above_both(results: Results, temperature: float) -> tuple[list[Point], list[
         if get_method(point.setting.method).has_rule and "accuracy" in point.figures
     ]
     return judged, [point for point in judged if point.beats_both == "surely"], len(judged) * _CHANCE
+
+
+def _winner(surely: Sequence[Point], chance: float) -> Point | None:
+    """The most accurate of the settings that surely beat both models, where there are more of them than by chance."""
+    return max(surely, key=_accuracy) if len(surely) > chance else None
 
 
 def _methods(results: Results, temperature: float) -> list[str]:

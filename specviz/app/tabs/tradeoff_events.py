@@ -14,7 +14,7 @@ from typing import Any
 
 import gradio as gr
 
-from specviz.analysis.sweep.claim import claim
+from specviz.analysis.sweep.claim import claim, opening_temperature
 from specviz.analysis.sweep.folder import Recorded
 from specviz.analysis.sweep.grid import SweepGrid
 from specviz.analysis.sweep.results import Point, Results
@@ -87,7 +87,7 @@ class TradeoffEvents:
         if not self._recorded:
             return ""
         results = self._recorded[0].results
-        about = claim(results, results.temperatures[len(results.temperatures) // 2]).shown
+        about = claim(results, opening_temperature(results)).shown
         return _card(0, self._recorded[0], about) if about else ""
 
     def text(self, live: Live, event: gr.EventData) -> tuple[Text, Results]:

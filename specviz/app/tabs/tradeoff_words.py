@@ -6,7 +6,15 @@ from collections import Counter
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
-from specviz.analysis.sweep.claim import KEPT, chance_words, claim, of_hundred, percent, reading
+from specviz.analysis.sweep.claim import (
+    KEPT,
+    chance_words,
+    claim,
+    of_hundred,
+    opening_temperature,
+    percent,
+    reading,
+)
 from specviz.analysis.sweep.estimates import REPLICATES
 from specviz.analysis.sweep.folder import Recorded
 from specviz.analysis.sweep.items import ARITHMETIC, Item
@@ -49,6 +57,7 @@ def told(sweep: Recorded) -> dict[str, Any]:
     return {
         "complete": results.complete,
         "temperatures": results.temperatures,
+        "opens": opening_temperature(results),
         "claims": [_claim(results, temperature) for temperature in results.temperatures],
         "points": points,
         "task": _task(sweep),

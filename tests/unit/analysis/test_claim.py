@@ -17,6 +17,7 @@ from specviz.analysis.sweep.claim import (
     claim,
     margin,
     of_hundred,
+    opening_temperature,
     percent,
     reading,
 )
@@ -159,6 +160,23 @@ def test_a_cascade_that_surely_beats_both_models_is_the_sentence() -> None:
     alike = {"verifier_only": (range(0, 100), 0.0), "drafter_only": (range(50, 150), 0.0)}
     experts = said(claim(sweep({**alike, **LOSSLESS, V3: (range(0, 150), 0.3)}), 1.0))
     assert "75 of 100 questions right, the verifier alone 50, the drafter alone 50" in experts
+
+
+def test_a_sweep_opens_where_a_cascade_beats_both_models_by_most_else_in_the_middle() -> None:
+    def heated(right: Mapping[float, int]) -> Results:
+        made = {
+            temperature: sweep({**ALONE, **LOSSLESS, V3: (range(0, count), 0.3)})
+            for temperature, count in right.items()
+        }
+        points = [
+            replace(point, setting=replace(point.setting, temperature=temperature))
+            for temperature, results in made.items()
+            for point in results.points
+        ]
+        return replace(made[0.0], points=tuple(points))
+
+    assert opening_temperature(heated({0.0: 150, 0.5: 119, 1.0: 190})) == 1.0
+    assert opening_temperature(heated({0.0: 118, 0.5: 119, 1.0: 110})) == 0.5
 
 
 def test_a_cascade_that_is_ahead_perhaps_by_chance_beats_nobody() -> None:

@@ -3,7 +3,7 @@
  * in the value, so that temperature, axes and curves change without the server.
  *
  * The value is JSON: {titles, names, which, sweep, said, failure}. `titles` and, for addresses, `names` are those of the sweeps that can be
- * shown, `which` the index of the one that is; `sweep` is {complete, temperatures, claims, points, task, models, source, about, csv}, a claim
+ * shown, `which` the index of the one that is; `sweep` is {complete, temperatures, opens, claims, points, task, models, source, about, csv}, a claim
  * {headline, doubt, curves, shown, named} with the indexes of the point to begin with and of the one that the headline is about, or null. The
  * prop `card` is JSON {sweep, point, …} for `card.js`. The address names sweep, temperature and point, as {sweep, heat, point}.
  */
@@ -91,7 +91,7 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
 
   function takeWanted() {
     const heats = sweep.temperatures;
-    temperature = heats.includes(wanted.heat) ? wanted.heat : heats[Math.floor(heats.length / 2)];
+    temperature = heats.includes(wanted.heat) ? wanted.heat : sweep.opens;
     const found = here().find((point) => isSpelled(point, wanted.point) && !isLevel(point.method));
     chosen = found?.index ?? null;
     if (found && !first().includes(found.method)) extra.add(found.method);
@@ -114,7 +114,7 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
     const isLate = wanted !== null && wanted.which !== shown.which; // another sweep was asked for meanwhile
     const isNew = wanted ? wanted.heat === undefined : kept !== null && kept !== shown.which;
     if (wanted && !isLate) takeWanted();
-    else if (!heats.includes(temperature)) temperature = heats[Math.floor(heats.length / 2)];
+    else if (!heats.includes(temperature)) temperature = sweep.opens;
     listTemperatures();
     show();
     if (isLate) return;

@@ -39,8 +39,6 @@ _FILTERS: dict[str, Callable[..., str]] = {
     "joined": joined,
     "percent": lambda share: f"{share * 100:.0f} %",
     "g": lambda number: f"{number:g}",
-    # Text after an element of an enumeration; `loop` is Jinja's.
-    "separator": lambda loop: "" if loop.last else " and " if loop.revindex == 2 else ", ",
 }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import zip_longest
@@ -13,6 +15,7 @@ from typing import Any
 
 from specviz.errors import RequestError
 from specviz.resources import ASSETS
+from specviz.wording import joined
 
 BUILT_IN = "built-in"
 ARITHMETIC = "arithmetic"
@@ -21,6 +24,8 @@ ARITHMETIC = "arithmetic"
 SKILLS = "skills"
 SKILL_ITEMS = ASSETS / "skills.jsonl"
 """Questions for the specialist drafter, written by `specviz.tools.distill.skills.items`: its skills, facts, and both in one."""
+_KIND_WORDS = {"skill": "about a taught skill", "fact": "about a fact", "mixed": "about both"}
+"""What the kinds of `SKILL_ITEMS` are called; others are called by their names."""
 
 _OWN = {BUILT_IN: ASSETS / "tasks.jsonl", SKILLS: SKILL_ITEMS}
 _TEXT = (str, "text with a word in it")
@@ -87,6 +92,12 @@ class Items:
         words = _words(text)
         parts = [part for part in (item.answers, item.also) if part]
         return float(all(any(_words(answer) in words for answer in part) for part in parts))
+
+
+def kind_words(items: Iterable[Item]) -> str:
+    """How many items are of which kind: "70 about a taught skill and 110 about a fact"."""
+    counts = Counter(item.kind for item in items)
+    return joined([f"{count} {_KIND_WORDS.get(kind, kind)}" for kind, count in counts.items()])
 
 
 def load_items(source: str = BUILT_IN, limit: int = 0) -> Items:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from specviz.analysis.sweep.claim import (
 )
 from specviz.analysis.sweep.estimates import REPLICATES
 from specviz.analysis.sweep.folder import Recorded
-from specviz.analysis.sweep.items import ARITHMETIC, Item
+from specviz.analysis.sweep.items import ARITHMETIC, Item, kind_words
 from specviz.analysis.sweep.results import FIGURES, Estimate, Point, Results, Sample
 from specviz.app.link import Pane
 from specviz.core.methods import METHODS
@@ -30,8 +29,6 @@ MAX_CHARACTERS = 400
 """Most characters of a text on the card."""
 TINY = 1_000_000_000
 """A model with fewer parameters is called tiny; chat assistants have many times as many."""
-_KINDS = {"skill": "about a taught skill", "fact": "about a fact", "mixed": "about both"}
-"""What a specialist's kinds of questions are called; others are called by their names."""
 _ON_CARD = ("accuracy", "rejection_rate", "verifier_calls", "relative_latency")
 
 
@@ -83,10 +80,8 @@ def _claim(results: Results, temperature: float) -> dict[str, Any]:
 
 def _task(sweep: Recorded) -> str:
     """The task, the size of the models, and the terms of the sentence."""
-    counts = Counter(item.kind for item in sweep.items)
-    kinds = joined([f"{count} {_KINDS.get(kind, kind)}" for kind, count in counts.items()])
     return (
-        f"Task: {len(sweep.items)} questions{f' ({kinds})' if kinds else ''}. {_sizes(sweep.results)} Each point is one "
+        f"Task: {len(sweep.items)} questions ({kind_words(sweep.items)}). {_sizes(sweep.results)} Each point is one "
         "method at one lenience α, which says how readily it takes what the drafter proposes. Lossless: the verifier’s own "
         "distribution, unchanged."
     ).replace("  ", " ")

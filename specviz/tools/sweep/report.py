@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from specviz.analysis.sweep.estimates import REPLICATES
 from specviz.analysis.sweep.folder import Recorded
 from specviz.analysis.sweep.gains import Gain, described, find_gains, findings
 from specviz.analysis.sweep.grid import SweepGrid
+from specviz.analysis.sweep.items import kind_words
 from specviz.analysis.sweep.results import Point, Results
 from specviz.core.methods import METHODS
 from specviz.tools.templates import NONE, Templates
@@ -36,16 +37,18 @@ def markdown(
     results = sweep.results
     settings = results.plan.settings
     samples = [one for index in range(len(settings)) for one in sweep.samples(index)]
-    kinds = Counter(item.kind for item in sweep.items)
     gains = {t: find_gains(settings, sweep.items, samples, t) for t in results.temperatures}
     return _TEMPLATES.render(
         "results.md.j2",
         results=results,
-        kinds=kinds.items(),
+        kinds=kind_words(sweep.items),
         source=source_of(results.plan),
         temperatures=[
             _temperature(results, t)
-            | {"picture": pictures.get(t), "gains": gains[t] if len(kinds) > 1 else None}
+            | {
+                "picture": pictures.get(t),
+                "gains": gains[t] if len({item.kind for item in sweep.items}) > 1 else None,
+            }
             for t in results.temperatures
         ],
         machine=sweep.machine,

@@ -160,13 +160,6 @@ def test_a_link_opens_each_kind_of_view(page: Page, address: str) -> None:
     expect(page.get_by_test_id("token").nth(3)).to_have_attribute("aria-selected", "true")
 
 
-def test_a_link_to_another_lenience_forks_the_run_that_the_page_opens_on(page: Page, address: str) -> None:
-    """The form and the text do not contradict each other."""
-    page.goto(address + "?tab=generate&method=speed&lenience=0.5")
-    expect(page.locator("#lenience input[type=number]")).to_have_value("0.5", timeout=MINUTES)
-    expect(page.locator("#view .sw-words")).to_contain_text("α 0.5")
-
-
 def test_where_storage_is_denied_every_place_works(browser: Browser, address: str, script: Script) -> None:
     """As in a frame of another site."""
     context = browser.new_context()

@@ -2,7 +2,7 @@
  * The lenience as a track on which equal ways change the acceptance rate by about equally much, with what is to be expected
  * written beside it. The value is JSON text: {method, lenience}; what an update leaves out stays as it was, and a lenience
  * of null is the method's default. Pair and temperature are those of the group's form, see `page/tell_form.js`. While it moves, it
- * tells the document in a "specviz-lenience" event: {group, method, lenience, rests}; the last is in window.specvizLenience[group]. Knows no run.
+ * tells the document in a "specviz-lenience" event: {group, method, lenience, rests}. Knows no run.
  */
 
 import { el, shape } from "../shared/dom.js";
@@ -26,11 +26,7 @@ export function mount(element, { props, trigger, watch }) {
   const [number, range, none] = [".sl-number", ".sl-range", ".sl-none"].map((at) => root.querySelector(at));
   const { methods, sweep, title: label, group } = props;
   const around = () => ({ ...props.around, ...window.specvizForm?.[group] });
-  function tell(rests) {
-    const detail = { group, ...state, rests };
-    (window.specvizLenience ??= {})[group] = detail; // for who comes later
-    document.dispatchEvent(new CustomEvent("specviz-lenience", { detail }));
-  }
+  const tell = (rests) => document.dispatchEvent(new CustomEvent("specviz-lenience", { detail: { group, ...state, rests } }));
   part("label").textContent = label;
   range.setAttribute("aria-label", label);
   number.setAttribute("aria-label", label + ", as a number");

@@ -3,7 +3,7 @@
  * sets them. Knows settings and the settings of a run; draws nothing.
  *
  *   "specviz-form"      all settings, in window.specvizForm[""]; see page/tell_form.js
- *   "specviz-lenience"  {group, method, lenience, rests}, from the lenience slider, while it moves; the last in window.specvizLenience[""]
+ *   "specviz-lenience"  {group, method, lenience, rests}, from the lenience slider, while it moves
  *   "specviz-save"      what is to be saved: "picture", "page" or "trace"
  */
 
@@ -25,6 +25,8 @@ export function differs(names, run, form) {
 export function createForm(fill) {
   const values = () => window.specvizForm?.[GROUP] ?? null;
   const listen = (name, heard) => document.addEventListener(name, ({ detail }) => heard(detail));
+  let asked = null;
+  listen("specviz-lenience", (detail) => detail.group === GROUP && (asked = detail));
 
   /** Whether the form asks for what a fork cannot show: other settings than method and lenience, or a rule. */
   function asksOther(run) {
@@ -38,7 +40,7 @@ export function createForm(fill) {
     differs: asksOther,
     fill,
     /** The method and the lenience that the form shows; null before it has told them. */
-    asked: () => window.specvizLenience?.[GROUP] ?? null,
+    asked: () => asked,
     onAsk: (heard) => listen("specviz-lenience", (detail) => detail.group === GROUP && heard(detail)),
     onChange: (heard) => listen("specviz-form", (group) => group === GROUP && heard()),
     onSave: (heard) => listen("specviz-save", heard),

@@ -61,7 +61,7 @@ def expect_words(track: Locator, method: str, lenience: float, temperature: floa
     assert scales is not None
     scale = scale_at(scales, method, temperature)
     kept = percent(scale.acceptance(lenience))
-    expect(track.locator("[data-part=keeps]")).to_have_text(f"≈ {kept} kept on test questions")
+    expect(track.locator("[data-part=keeps]")).to_have_text(f"≈ {kept} kept in tests")
     spoken = f"{lenience:.12g}".replace("-", "−") + f", about {kept} accepted on test questions".replace(
         "\u00a0", " "
     )

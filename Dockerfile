@@ -13,7 +13,7 @@ COPY requirements.txt ./
 RUN pip install --no-cache-dir ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$(grep '^torch' requirements.txt)" \
     && pip install --no-cache-dir --requirement requirements.txt
 
-COPY app.py ./
+COPY app.py LICENSE NOTICE ./
 COPY assets ./assets
 COPY specviz ./specviz
 

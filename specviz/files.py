@@ -9,6 +9,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
+from specviz import environment
 from specviz.errors import RequestError, SpecvizError
 
 _HASH = sha256().digest_size
@@ -57,8 +58,8 @@ def write_output(path: Path, text: str) -> None:
 
 def cache_directory() -> Path:
     """The folder of the cache: `SPECVIZ_CACHE`, else specviz in `XDG_CACHE_HOME` or its default."""
-    if own := os.environ.get("SPECVIZ_CACHE"):
-        return Path(own).expanduser()
+    if own := environment.CACHE.value():
+        return own
     if base := os.environ.get("XDG_CACHE_HOME"):
         return Path(base) / "specviz"
     return Path.home() / ".cache" / "specviz"
@@ -72,16 +73,26 @@ def private_directory(path: Path) -> Path | None:
         found = path.lstat()
     except OSError:
         return None
-    others_write = hasattr(os, "getuid") and (
-        found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    )
-    return path if stat.S_ISDIR(found.st_mode) and not others_write else None
+    return path if stat.S_ISDIR(found.st_mode) and _is_private(found) else None
+
+
+def _is_private(found: os.stat_result) -> bool:
+    """Whether this user is the owner, and nobody else may write."""
+    if not hasattr(os, "getuid"):
+        return True
+    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def read_intact(path: Path) -> bytes | None:
-    """The content that `write_intact` wrote; None if the file is missing or damaged."""
+    """The content that `write_intact` wrote; None if the file is missing, damaged, or one that others may have written.
+
+    The file is checked itself: who may write a folder above it can replace the folder.
+    """
     try:
-        whole = path.read_bytes()
+        with path.open("rb") as file:
+            if not _is_private(os.fstat(file.fileno())):
+                return None
+            whole = file.read()
     except OSError:
         return None
     return whole[_HASH:] if sha256(whole[_HASH:]).digest() == whole[:_HASH] else None
@@ -92,6 +103,7 @@ def write_intact(path: Path, content: bytes) -> None:
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, sha256(content).digest() + content)
+        path.chmod(0o600)  # whatever the umask: `read_intact` takes no file that others can write
 
 
 def kept(name: str, made_of: Iterable[bytes], make: Callable[[], str]) -> str:

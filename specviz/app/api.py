@@ -9,7 +9,6 @@ import contextlib
 import inspect
 import json
 import math
-import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from typing import Any, cast, get_args, get_origin
 
 import gradio as gr
 
+from specviz import environment
 from specviz.analysis.metrics import Sentence, table
 from specviz.app.running import session_of, streaming
 from specviz.app.settings import CONTROLS
@@ -65,7 +65,7 @@ _asking = threading.Lock()
 
 def offers_mcp() -> bool:
     """Whether the endpoints are MCP tools too: the package `mcp` is installed and SPECVIZ_MCP is not 0."""
-    return os.environ.get("SPECVIZ_MCP") != "0" and find_spec("mcp") is not None
+    return environment.MCP.value() and find_spec("mcp") is not None
 
 
 def _parameters(endpoint: str) -> list[inspect.Parameter]:

@@ -6,7 +6,6 @@ Whoever has the key may invite. A visitor is identified by a random number that 
 from __future__ import annotations
 
 import hmac
-import os
 import re
 import secrets
 import socket
@@ -14,13 +13,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
-from specviz.errors import RequestError, SpecvizError
+from specviz import environment
+from specviz.errors import RequestError
 from specviz.lessons.shelf import shown_lessons
 from specviz.serving.statistics import EngineStatistics
 
-ADDRESS = "SPECVIZ_CLASS_ADDRESS"
 """Environment variable with the address for the class. Needed behind a proxy or in a container."""
 POLL_SECONDS = 5.0
 """How often a page asks for the invitation, in seconds."""
@@ -110,15 +109,9 @@ class Classroom:
         return (waited - before) / (ended - ended_before) if ended > ended_before else None
 
 
-def class_address(port: int, environment: Mapping[str, str] | None = None) -> str:
+def class_address(port: int, given: Mapping[str, str] | None = None) -> str:
     """The address that the class types in: the environment's, or else this machine's own. Raises SpecvizError if it is invalid."""
-    given = (os.environ if environment is None else environment).get(ADDRESS)
-    if given is None:
-        return f"http://{_own_address()}:{port}/"
-    parts = urlsplit(given)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise SpecvizError(f"{ADDRESS} must be an address such as http://192.168.1.7:7860/.")
-    return given
+    return environment.CLASS_ADDRESS.value(given) or f"http://{_own_address()}:{port}/"
 
 
 def _own_address() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector
@@ -13,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from specviz import environment
 from specviz.serving.service import Service
 
 _FRESH = {"Cache-Control": "no-store"}
@@ -55,7 +55,7 @@ def health_routes(service: Service) -> list[BaseRoute]:
     def metrics(request: Request) -> Response:
         return Response(generate_latest(registry), headers=_FRESH, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
-    if os.environ.get("SPECVIZ_METRICS") != "1":
+    if not environment.METRICS.value():
         return [Route("/healthz", health)]
     registry = CollectorRegistry()
     registry.register(_EngineCollector(service))

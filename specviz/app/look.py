@@ -36,9 +36,9 @@ _MORE_LATIN = (
 FONTS = (
     ("Inter", "inter", "400 700", None),
     ("JetBrains Mono", "jetbrains-mono", "400 700", None),
-    ("Source Serif 4", "source-serif-4-latin", "200 900", _LATIN),
-    ("Source Serif 4", "source-serif-4-latin-ext", "200 900", _MORE_LATIN),
-    ("Source Serif 4", "source-serif-4-greek", "200 900", "U+0370-03FF"),
+    ("SpecViz Serif", "specviz-serif-latin", "200 900", _LATIN),
+    ("SpecViz Serif", "specviz-serif-latin-ext", "200 900", _MORE_LATIN),
+    ("SpecViz Serif", "specviz-serif-greek", "200 900", "U+0370-03FF"),
 )
 """Family, file in `static/fonts/`, weights, and the characters for which browsers download it; see the README there."""
 

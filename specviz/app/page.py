@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import gradio as gr
 
+from specviz import environment
 from specviz.analysis.sweep.folder import shown_sweeps
 from specviz.app.api import offers_mcp, wire_api
 from specviz.app.class_routes import class_routes
@@ -73,24 +73,28 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
 
 
 def port() -> int:
-    """The port of the server: PORT, or gradio's own variable, or 7860."""
-    return int(os.environ.get("PORT") or os.environ.get("GRADIO_SERVER_PORT") or "7860")
+    """The port of the server."""
+    return environment.PORT.value()
+
+
+def host(for_class: bool) -> str:
+    """The host of the server: by default this machine alone, for a class every interface."""
+    return environment.HOST.value() or ("0.0.0.0" if for_class else "127.0.0.1")
 
 
 def launch(
     page: gr.Blocks, service: Service | None = None, classroom: Classroom | None = None, **more: Any
 ) -> Any:
-    """Serve the page, the health of `service` and the routes of a class on HOST and PORT, or gradio's own variables.
+    """Serve the page, the health of `service` and the routes of a class on `host` and `port`.
 
-    The default host is 127.0.0.1; for a class it is every interface. `more` overrides options of gradio's `launch`.
+    `more` overrides options of gradio's `launch`.
     """
-    usual = "0.0.0.0" if classroom else "127.0.0.1"
     routes = [lesson_route(), rule_route(), *(health_routes(service) if service else [])]
     if classroom and service:
         routes += class_routes(classroom, service)
     busy = service.limits.max_sequences + service.limits.queue if service else 0
     options: dict[str, Any] = {
-        "server_name": os.environ.get("HOST") or os.environ.get("GRADIO_SERVER_NAME") or usual,
+        "server_name": host(classroom is not None),
         "server_port": port(),
         "theme": theme(),
         "css": css(),

@@ -6,15 +6,18 @@ second earlier. torch is imported when the first pair is loaded.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
+import socket
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from specviz.errors import SpecvizError
+from specviz import environment
+from specviz.errors import SpecvizError, quoted
 from specviz.models.registry import DEFAULT_PAIR
 from specviz.progress import TerminalProgress
 from specviz.serving import logs, zerogpu
@@ -38,21 +41,23 @@ def build(for_class: bool = False) -> tuple[gr.Blocks, Service, Classroom | None
     Raises:
         SystemExit: an environment variable is invalid; the sentence names it.
     """
-    # OpenMP threads that spin lose two thirds of their speed if the page needs a core too. Must be set before torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    zerogpu.start()  # must also run before torch is imported; does nothing outside ZeroGPU
-    for_class = for_class or os.environ.get("SPECVIZ_CLASS") == "1"
-    if for_class:
-        # Must be set before the offered pairs are read, which happens once.
-        os.environ.setdefault("SPECVIZ_PAIRS_OFFERED", DEFAULT_PAIR)
-    try:
-        with _without_collections():
-            return _build(for_class)
-    except SpecvizError as error:
-        sys.exit(str(error))
+    with _exit_with_sentence():
+        environment.check()
+        return _build(for_class or environment.CLASS.value())
 
 
 def _build(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
+    # OpenMP threads that spin lose two thirds of their speed if the page needs a core too. Must be set before torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    zerogpu.start()  # must also run before torch is imported; does nothing outside ZeroGPU
+    if for_class:
+        # Must be set before the offered pairs are read, which happens once.
+        os.environ[environment.PAIRS_OFFERED.name] = environment.PAIRS_OFFERED.value() or DEFAULT_PAIR
+    with _without_collections():
+        return _assemble(for_class)
+
+
+def _assemble(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
     from specviz.app.classroom import Classroom, class_address
     from specviz.app.page import build_page, port
     from specviz.serving.limits import CLASS, Limits
@@ -63,6 +68,15 @@ def _build(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
     service = ZeroGpuService(limits) if zerogpu.active() else Service(limits)
     classroom = Classroom(class_address(port())) if for_class else None
     return build_page(service, classroom), service, classroom
+
+
+@contextmanager
+def _exit_with_sentence() -> Iterator[None]:
+    """End the process with the sentence of a `SpecvizError`."""
+    try:
+        yield
+    except SpecvizError as error:
+        sys.exit(str(error))
 
 
 @contextmanager
@@ -82,23 +96,58 @@ def _without_collections() -> Iterator[None]:
 
 
 def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None) -> None:
-    """Print the addresses of a class, load the default pair in the background, and serve until interrupted."""
-    from specviz.app.page import launch
+    """Print the addresses of a class, load the default pair in the background, and serve until SIGINT or SIGTERM.
 
+    Raises:
+        SystemExit: the page cannot be served on HOST and PORT; the sentence says why.
+    """
+    from specviz.app.page import host, launch, port
+    from specviz.app.shutdown import ended_by_signals
+
+    with _exit_with_sentence():
+        _check_address(host(classroom is not None), port())
     logs.configure()
     if classroom:
         print(_told(classroom), flush=True)
-    loading = service.warm_up(default_pair(), TerminalProgress(sys.stderr))
+    with ended_by_signals(page, service):
+        loading = service.warm_up(default_pair(), TerminalProgress(sys.stderr))
 
-    def wait() -> None:
-        with _without_collections():
-            loading.join(_START_SECONDS)
+        def wait() -> None:
+            with _without_collections():
+                loading.join(_START_SECONDS)
 
-    threading.Thread(target=wait, name="specviz-start", daemon=True).start()
+        threading.Thread(target=wait, name="specviz-start", daemon=True).start()
+        try:
+            launch(page, service, classroom)
+        except OSError:
+            sys.exit(
+                f"Port {port()} of {host(classroom is not None)} could not be opened; PORT must be a free port."
+            )
+        finally:
+            service.close()
+
+
+def _check_address(host: str, port: int) -> None:
+    """Raises SpecvizError if nothing can listen there."""
+    failed = list[int | None]()
     try:
-        launch(page, service, classroom)
-    finally:
-        service.close()
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        found = []
+    for family, kind, _, _, address in found:
+        with socket.socket(family, kind) as probe:
+            if os.name == "posix":  # a port that a server has just left is free
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(address)
+            except OSError as error:
+                failed.append(error.errno)
+    if errno.EADDRINUSE in failed:
+        raise SpecvizError(f"PORT is {port}, which another program uses; it must be a free port.")
+    if errno.EACCES in failed:
+        raise SpecvizError(f"PORT is {port}, which this user may not use; it must be at least 1024.")
+    if len(failed) == len(found):  # a name may have addresses of which only some are this machine's
+        raise SpecvizError(f"HOST is {quoted(host)}; it must be a name or an address of this machine.")
 
 
 def _told(classroom: Classroom) -> str:

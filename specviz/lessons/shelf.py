@@ -5,13 +5,13 @@ Visitors open a lesson by name; they can give no path.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from specviz import environment
 from specviz.analysis.recorded_runs import read_recorded_runs
 from specviz.analysis.sweep.folder import shown_sweeps
 from specviz.errors import SpecvizError
@@ -21,8 +21,6 @@ from specviz.resources import ASSETS
 
 FOLDER = ASSETS / "lessons"
 """The project's own lessons."""
-VARIABLE = "SPECVIZ_LESSONS"
-"""The environment variable that names a folder with more lessons."""
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
 
@@ -42,8 +40,8 @@ def shown_lessons() -> Lessons:
 
 def read_lessons() -> Lessons:
     """Read the project's lessons and those in the folder that the environment names; a broken one is told, and the others work."""
-    named = os.environ.get(VARIABLE)
-    folders = [FOLDER, *([Path(named).expanduser()] if named else [])]
+    named = environment.LESSONS.value()
+    folders = [FOLDER, *([named] if named else [])]
     found: dict[str, Lesson | BrokenLesson] = {}
     try:
         words = read_words(folders)
@@ -52,9 +50,6 @@ def read_lessons() -> Lessons:
         words = read_words([FOLDER])
     runs, sweeps = read_recorded_runs(), {each.name: each for each in shown_sweeps().values()}
     for folder in folders:
-        if not folder.is_dir():
-            found["lessons"] = BrokenLesson("lessons", f"The folder in {VARIABLE} is missing.")
-            continue
         for path in sorted(each for each in folder.iterdir() if each.is_dir() and each.name != "words"):
             found[path.name] = _read(path, Shelf(path, runs, sweeps), words)
     return Lessons(found, words)

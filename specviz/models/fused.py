@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from specviz import environment
 from specviz.models.checkpoint import Checkpoint
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.runtime.memory import give_back_memory
@@ -58,7 +58,7 @@ def is_possible(config: Any) -> bool:
 
     Not where SPECVIZ_CPU_RUNNER is "torch".
     """
-    if os.environ.get("SPECVIZ_CPU_RUNNER") == "torch":
+    if environment.CPU_RUNNER.value():
         return False
     reason = _processor_lacks() or _config_has(config)
     if reason:

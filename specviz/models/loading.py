@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from specviz import environment
 from specviz.compat.transformers import quiet_transformers
 from specviz.core.compiled import compiled_backend
+from specviz.environment import ACTIVATIONS
 from specviz.errors import PairError
 from specviz.models import hub, smollm2
 from specviz.models.checkpoint import Checkpoint, has_safetensors, read_config
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _Loaded = TypeVar("_Loaded")
-ACTIVATIONS = ("exact", "fast")
 """What meets quantised weights in fused passes."""
 
 
@@ -84,7 +84,7 @@ def load_pair(
     """
     spec = find_pair(key)
     report = progress or silent
-    activations = activations or os.environ.get("SPECVIZ_CPU_ACTIVATIONS") or ACTIVATIONS[0]
+    activations = activations or environment.CPU_ACTIVATIONS.value()
     if activations not in ACTIVATIONS:
         raise PairError(f"There are no activations {activations!r}: known are {', '.join(ACTIVATIONS)}.")
     fast = activations == "fast"

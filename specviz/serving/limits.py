@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
-from specviz.errors import RequestError, SpecvizError
+from specviz.environment import LIMITS
+from specviz.errors import RequestError
 from specviz.schema.settings import Request
-
-PREFIX = "SPECVIZ_"
-_ALIASES = {"max_sequences": "rows"}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """All limits. The environment variable of `max_prompt` is SPECVIZ_MAX_PROMPT, and so on."""
+    """All limits; `environment.LIMITS` has the variable of each."""
 
     max_prompt: int = 4000
     """Characters of a prompt, or token ids."""
@@ -45,17 +42,8 @@ class Limits:
         Raises:
             SpecvizError: a value is not a whole number of at least 1.
         """
-        given, found = os.environ if environment is None else environment, {}
-        for limit in fields(cls):
-            names = [PREFIX + name.upper() for name in (limit.name, _ALIASES.get(limit.name, limit.name))]
-            variable = next((name for name in names if name in given), None)
-            if variable is None:
-                continue
-            text = given[variable]
-            if not (text.isascii() and text.isdigit() and int(text) >= 1):
-                raise SpecvizError(f"{variable} is {text!r}; it must be a whole number of at least 1.")
-            found[limit.name] = int(text)
-        return replace(usual or cls(), **found)
+        found = {name: variable.value(environment) for name, variable in LIMITS.items()}
+        return replace(usual or cls(), **{name: value for name, value in found.items() if value is not None})
 
     def check(self, request: Request) -> None:
         """Raises RequestError if a request is longer than allowed."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import threading
 import traceback
@@ -17,11 +16,9 @@ from typing import Any, TextIO
 
 from pythonjsonlogger.json import JsonFormatter
 
-from specviz.errors import SpecvizError
+from specviz.environment import LOG, LOG_LEVEL
 
 OURS = "specviz"
-FORMATS = ("json", "text")
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 MAX_TEXT = 200
 """Maximum length of an event, and of a text that another program chose, in characters."""
 MAX_CAUSES, MAX_FRAMES = 4, 12
@@ -38,10 +35,8 @@ def configure(stream: TextIO | None = None, environment: Mapping[str, str] | Non
         SpecvizError: a variable has another value.
     """
     stream = sys.stderr if stream is None else stream
-    given = os.environ if environment is None else environment
-    usual = "text" if stream.isatty() else "json"
-    form = _one_of(FORMATS, "SPECVIZ_LOG", (given.get("SPECVIZ_LOG") or usual).lower())
-    level = _one_of(LEVELS, "SPECVIZ_LOG_LEVEL", (given.get("SPECVIZ_LOG_LEVEL") or "INFO").upper())
+    form = LOG.value(environment) or ("text" if stream.isatty() else "json")
+    level = LOG_LEVEL.value(environment)
     handler = _Handler(stream)
     handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     root = logging.getLogger()
@@ -113,12 +108,6 @@ def _event(record: logging.LogRecord) -> str:
         text = f"a message of {record.module}:{record.lineno}"
     first = (text.splitlines() or [""])[0][:MAX_TEXT]
     return "".join(each if each.isprintable() else "?" for each in first)
-
-
-def _one_of(known: tuple[str, ...], name: str, value: str) -> str:
-    if value not in known:
-        raise SpecvizError(f"{name} is {value!r}; it must be one of {', '.join(known)}.")
-    return value
 
 
 class _Diverted(logging.Filter):

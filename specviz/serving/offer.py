@@ -20,13 +20,14 @@ from pathlib import Path
 
 import psutil
 
+from specviz.environment import OWN_PAIRS, PAIRS_OFFERED
 from specviz.errors import SpecvizError
 from specviz.models import hub
 from specviz.models.availability import GATED
 from specviz.models.registry import DEFAULT_PAIR, PAIRS, HubSource, PairSpec
 from specviz.serving import zerogpu
 
-OFFERED, OWN = "SPECVIZ_PAIRS_OFFERED", "SPECVIZ_OWN_PAIRS"
+OFFERED, OWN = PAIRS_OFFERED.name, OWN_PAIRS.name
 
 CPU_PARAMETERS = 2_000_000_000
 """Most parameters of a verifier on a CPU. A pass reads all weights: 8 GB of float32 take about a second at 10 GB/s."""
@@ -79,7 +80,7 @@ def default_pair() -> str:
 
 def choose(environment: Mapping[str, str], hardware: Hardware) -> dict[str, PairSpec]:
     """The pairs to offer on `hardware`, unless `environment` names others. Raises SpecvizError as `offered_pairs`."""
-    own = own_pairs(environment.get(OWN, ""))
+    own = own_pairs(OWN_PAIRS.value(environment))
     known = PAIRS | own
     asked = _named(environment)
     if asked == ["all"]:
@@ -95,7 +96,7 @@ def choose(environment: Mapping[str, str], hardware: Hardware) -> dict[str, Pair
 
 def _named(environment: Mapping[str, str]) -> list[str]:
     """The keys in SPECVIZ_PAIRS_OFFERED."""
-    return [key for key in (part.strip() for part in environment.get(OFFERED, "").split(",")) if key]
+    return [key for key in (part.strip() for part in PAIRS_OFFERED.value(environment).split(",")) if key]
 
 
 def _obstacle(spec: PairSpec, hardware: Hardware) -> str:

@@ -213,7 +213,7 @@ class Service:
                 with self.engine(key, progress):
                     pass
             except SpecvizError as error:
-                if progress:
+                if progress and not self._closed:
                     progress(0.0, str(error))
 
         thread = threading.Thread(target=load, name="specviz-warm-up", daemon=True)

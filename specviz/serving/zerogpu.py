@@ -15,6 +15,7 @@ from functools import wraps
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from specviz.environment import GPU_RUNNER, GRAPHS
 from specviz.errors import BusyError, EngineError, SpecvizError
 from specviz.serving.limits import prompt_characters
 from specviz.serving.logs import MAX_TEXT
@@ -53,8 +54,8 @@ def start() -> None:
         # Outside a worker, only the thread that imports `spaces` sees a (virtual) GPU; transformers would load in several threads.
         os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
         # A worker lives for one call, in which captures and kernels would cost more time than they save.
-        os.environ["SPECVIZ_GRAPHS"] = "0"
-        os.environ["SPECVIZ_GPU_RUNNER"] = "torch"
+        os.environ[GRAPHS.name] = "0"
+        os.environ[GPU_RUNNER.name] = "torch"
         import spaces  # noqa: F401  # an optional package
 
 

@@ -27,7 +27,7 @@ def test_fonts_are_the_packages_own_and_the_bar_fits(page: Page, address: str) -
     fetched: list[str] = []
     page.on("request", lambda request: request.resource_type == "font" and fetched.append(request.url))
     open_page(page, address)
-    for family in ("Inter", "JetBrains Mono", "Source Serif 4"):
+    for family in ("Inter", "JetBrains Mono", "SpecViz Serif"):
         assert page.evaluate(FONT, family)
     assert fetched
     assert all("/specviz/app/static/fonts/" in url for url in fetched)

@@ -105,7 +105,7 @@ def test_requirements_are_bounded(metadata: Message) -> None:
 
 
 def test_the_wheel_carries_what_is_read_at_run_time(wheel: Path) -> None:
-    """Modules, page files, templates, drafter, recorded runs, sweep and tasks; no picture; at most 40 MB."""
+    """Modules, page files, templates, drafter, recorded runs, sweep and tasks; no picture; at most 40 MB. And the licences."""
     assert wheel.stat().st_size < 40e6
     expected = {
         ("" if folder == "specviz" else "specviz/") + path.relative_to(ROOT).as_posix()
@@ -119,6 +119,9 @@ def test_the_wheel_carries_what_is_read_at_run_time(wheel: Path) -> None:
             "specviz",
             f"specviz-{specviz.__version__}.dist-info",
         }
+        for name in ("LICENSE", "NOTICE"):
+            [carried] = (each for each in archive.namelist() if each.endswith(f".dist-info/licenses/{name}"))
+            assert archive.read(carried) == (ROOT / name).read_bytes()
     assert packed == expected
 
 

@@ -32,7 +32,7 @@ def test_a_cached_text_is_read_until_its_sources_change_or_it_is_damaged(
 
 def test_without_a_cache_a_text_is_made_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "file"))
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "file" / "cache"))
     made: list[str] = []
     for _ in range(2):
         kept("name", [], lambda: made.append("made") or "text")  # type: ignore[func-returns-value]

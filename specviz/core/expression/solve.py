@@ -78,8 +78,8 @@ class _Solver:
         Raises:
             _UnsolvableError: no such lenience is known.
         """
-        if (slope := _slope(node)) is not None:
-            return self._line(node, slope, rising)
+        if node.is_linear:
+            return self._line(node, _slope(node), rising)
         if node.name in ("min", "max"):
             bounds = [self.bound(part, rising) for part in node.parts]
             join = NUMBERS["min" if (node.name == "max") == rising else "max"]
@@ -200,23 +200,16 @@ def at_lenience(node: Node, lenience: float) -> Node:
     return _fold(node.name, *(at_lenience(part, lenience) for part in node.parts))
 
 
-def _slope(node: Node) -> Node | None:
-    """What one unit of lenience adds to a part; None where that depends on the lenience."""
+def _slope(node: Node) -> Node:
+    """What one unit of lenience adds to a part that is linear in it."""
     if node.name == "a" or not node.has_lenience:
         return _number(node.name == "a")
-    slopes = [_slope(part) for part in node.parts]
-    if None in slopes:
-        return None
     left, right = node.parts[0], node.parts[-1]
     if node.name in ("+", "-", "negative"):
-        return _fold(node.name, *slopes)  # type: ignore[arg-type]
-    if node.name == "*" and not right.has_lenience:
-        return _fold("*", slopes[0], right)  # type: ignore[arg-type]
-    if node.name == "*" and not left.has_lenience:
-        return _fold("*", left, slopes[1])  # type: ignore[arg-type]
-    if node.name == "/" and not right.has_lenience:
-        return _fold("/", slopes[0], right)  # type: ignore[arg-type]
-    return None
+        return _fold(node.name, *map(_slope, node.parts))
+    if right.has_lenience:
+        return _fold("*", left, _slope(right))
+    return _fold(node.name, _slope(left), right)
 
 
 _RANGES = {

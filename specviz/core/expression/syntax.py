@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from specviz.errors import RuleError
@@ -23,6 +24,8 @@ MAX_DEPTH = 16
 """How deep parentheses, functions, `not` and signs may nest."""
 MAX_WORK = 48
 """What a rule may cost, counted by `Node.work`: about as many passes over the vocabulary."""
+_SMALL_PER_PASS = 8
+"""Operations on one number of a position that cost about as much as a pass over the vocabulary."""
 MAX_NUMBER = 1e6
 MAX_TOP = 100
 
@@ -55,7 +58,7 @@ class Level(IntEnum):
 
 @dataclass(frozen=True)
 class Node:
-    """A part of a rule.
+    """A part of a rule. What follows from its parts is computed once, so that reading a rule takes time linear in its length.
 
     Attributes:
         name: an operator, a function, "number", "a", "TV", "JS", or "(v)", "max", "H", "top" of a distribution.
@@ -86,12 +89,24 @@ class Node:
         """What identifies a quantity, or the probability of a token."""
         return self.name, self.of, int(self.value)
 
-    @property
+    @cached_property
     def has_lenience(self) -> bool:
         """Whether the lenience is part of it."""
         return self.name == "a" or any(part.has_lenience for part in self.parts)
 
-    @property
+    @cached_property
+    def is_linear(self) -> bool:
+        """Whether it is known to be start + slope·a, where neither depends on the lenience."""
+        if self.name == "a" or not self.has_lenience:
+            return True
+        first, last = self.parts[0], self.parts[-1]
+        is_sum = self.name in (*SUMS, "negative")
+        is_scaled = (self.name in PRODUCTS and not last.has_lenience) or (
+            self.name == "*" and not first.has_lenience
+        )
+        return (is_sum or is_scaled) and first.is_linear and last.is_linear
+
+    @cached_property
     def level(self) -> Level:
         """Of what there is one."""
         if self.name in ("number", "a"):
@@ -108,11 +123,13 @@ class Node:
 
     def walk(self) -> Iterator[Node]:
         """All its parts, and itself, innermost first."""
-        for part in self.parts:
-            yield from part.walk()
-        yield self
+        found, ahead = list[Node](), [self]
+        while ahead:
+            found.append(node := ahead.pop())
+            ahead += node.parts
+        return reversed(found)
 
-    @property
+    @cached_property
     def reads(self) -> frozenset[str]:
         """The distributions that it, or any of its parts, is read off."""
         own = _PAIRS.get(self.name, (self.of,) if self.of else ())
@@ -120,14 +137,16 @@ class Node:
 
     @property
     def work(self) -> int:
-        """What it costs, in passes over the vocabulary; a quantity that is asked for twice is computed once."""
-        quantities = {(each.name, each.of, each.value) for each in self.walk() if each.is_quantity}
-        own = sum(_COSTS.get(name, 0) for name, _, _ in quantities)
-        return own + sum(
-            _SLOW.get(each.name, 1) * max(1, len(each.parts) - 1)
-            for each in self.walk()
-            if each.parts and each.level is Level.TOKEN
-        )
+        """What it costs at a position, in passes over the vocabulary. A quantity is computed once, however often it is asked for."""
+        quantities = {each.key for each in self.walk() if each.is_quantity}
+        own, small = sum(_COSTS.get(name, 0) for name, _, _ in quantities), 0
+        for each in self.walk():
+            operations = max(1, len(each.parts) - 1) if each.parts else 0
+            if each.level is Level.TOKEN:
+                own += _SLOW.get(each.name, 1) * operations
+            else:
+                small += operations
+        return own + small // _SMALL_PER_PASS
 
 
 def parse(text: str) -> Node:

@@ -25,6 +25,8 @@ Value = Any  # float | Tensor: a setting stays a number until it meets a tensor
 Context = tuple[Distributions, Number, Tensor | None]
 """Distributions; the lenience, a number or [..., 1]; and the tokens [..., m] whose probabilities are asked for, None for all."""
 Compiled = Callable[[Context], Value]
+Check = Callable[[Node, list[Value], Value], None]
+"""What is called after each operation: (node, values of its parts, its value)."""
 
 
 def compile_number(node: Node) -> Callable[[Distributions, Number, Tensor | None], Tensor]:
@@ -152,8 +154,8 @@ def apply(name: str, *values: Value) -> Value:
 # ---- trees
 
 
-def compile_value(node: Node) -> Compiled:
-    """The function of any tree: a number where all of it is settings, a tensor elsewhere."""
+def compile_value(node: Node, check: Check | None = None) -> Compiled:
+    """The function of any tree: a number where all of it is settings, a tensor elsewhere. It computes every part once."""
     if node.name == "number":
         return lambda context: node.value
     if node.name == "a":
@@ -163,14 +165,16 @@ def compile_value(node: Node) -> Compiled:
     if node.is_quantity:
         key = node.key
         return lambda context: context[0].quantity(*key)
-    parts = [(compile_value(part), part.level is Level.SETTING < node.level) for part in node.parts]
+    parts = [(compile_value(part, check), part.level is Level.SETTING < node.level) for part in node.parts]
 
     def compute(context: Context) -> Value:
         like = context[0]
         values = ((part(context), is_setting) for part, is_setting in parts)
-        return apply(
-            node.name, *(as_tensor(value, like.q) if is_setting else value for value, is_setting in values)
-        )
+        given = [as_tensor(value, like.q) if is_setting else value for value, is_setting in values]
+        found = apply(node.name, *given)
+        if check:
+            check(node, given, found)
+        return found
 
     return compute
 
@@ -194,17 +198,16 @@ _NO_NUMBER = "This is no number, whatever the models say."
 
 def probe(rule: Node, text: str) -> None:
     """Raises RuleError at the first part of a rule that is no number, or divides by zero, in all that is tried."""
-    for node in rule.walk():
-        if node.is_truth or not node.parts:
-            continue
-        by_zero = node.name == "/" and not _values(node.parts[1]).any()
-        if by_zero or bool(_values(node).isnan().all()):
+    b, lenience = _tried()
+
+    def check(node: Node, parts: list[Value], value: Value) -> None:
+        if node.is_truth:
+            return
+        by_zero = node.name == "/" and not as_tensor(parts[1], b.q).any()
+        if by_zero or bool(as_tensor(value, b.q).isnan().all()):
             raise RuleError(_SENTENCES.get(node.name, _NO_NUMBER), text, node.position)
 
-
-def _values(node: Node) -> Tensor:
-    b, lenience = _tried()
-    return compile_number(node)(b, lenience, None)
+    compile_value(rule, check)((b, lenience, None))
 
 
 @cache

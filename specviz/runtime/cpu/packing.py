@@ -7,7 +7,6 @@ bits do not depend on the other rows (on several threads, up to 16). Whether it 
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from functools import partial
 from itertools import chain
@@ -15,6 +14,7 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
+from specviz import environment
 from specviz.compat.torch import has_packed_products, pack_weight, packed_product
 from specviz.runtime.cpu.threads import fastest
 
@@ -55,7 +55,7 @@ def pack(model: nn.Module) -> None:
     keeps its plain copy for that. Does nothing on other devices and dtypes, where torch lacks oneDNN, and where
     SPECVIZ_PREPACK is "0".
     """
-    if os.environ.get("SPECVIZ_PREPACK") == "0" or not has_packed_products():
+    if not environment.PREPACK.value() or not has_packed_products():
         return
     found: dict[torch.Size, list[tuple[nn.Module, str]]] = defaultdict(list)
     for parent in model.modules():

@@ -8,7 +8,6 @@ own pass. A token's bits depend on its slot's tokens alone: not on how many toke
 from __future__ import annotations
 
 import logging
-import os
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from specviz import environment
 from specviz.runtime.cuda.workspace import single_gpu
 from specviz.runtime.kv_cache import KVCache, power
 
 log = logging.getLogger(__name__)
 
 _KINDS = ("llama", "qwen2", "qwen3")
-VARIABLE = "SPECVIZ_GPU_RUNNER"
 """Set to "torch", models on a GPU keep transformers' own passes."""
 _TRIED = 12
 """Tokens of which a decoder's logits are compared with the model's."""
@@ -59,7 +58,7 @@ def _weights(layer: Any) -> SimpleNamespace:
 
 def fuse(model: PreTrainedModel) -> None:
     """Let a model's runners use a decoder, where one serves and has its numbers; otherwise say why not in the log."""
-    if single_gpu(model) is None or os.environ.get(VARIABLE) == "torch":
+    if single_gpu(model) is None or environment.GPU_RUNNER.value():
         return
     try:
         if not serves(model):

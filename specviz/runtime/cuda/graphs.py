@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specviz import environment
 from specviz.compat.torch import end_failed_capture
 from specviz.errors import is_out_of_memory
 from specviz.runtime.memory import capturing
@@ -39,7 +39,7 @@ _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
 
 def capturing_allowed() -> bool:
     """Whether passes may be captured: unless SPECVIZ_GRAPHS=0."""
-    return os.environ.get("SPECVIZ_GRAPHS") != "0"
+    return environment.GRAPHS.value()
 
 
 class Graphs:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from specviz.files import cache_directory
 from specviz.models.registry import DEFAULT_PAIR
-from specviz.serving.limits import CLASS, PREFIX
+from specviz.serving.limits import CLASS
 from tests.support.tiny import tiny_pair
 
 ROOT = Path(__file__).parents[3]
@@ -58,7 +58,7 @@ def test_what_the_dockerfile_copies_serves_a_pair_of_its_owner_and_a_class(tmp_p
             else:
                 shutil.copy(ROOT / source, tmp_path / source)
     tiny_pair("llama", tmp_path)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SPECVIZ_")}
     environment |= {"HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "SPECVIZ_CACHE": str(cache_directory())}
     environment |= {"SPECVIZ_OWN_PAIRS": f"own={tmp_path}/drafter>{tmp_path}/verifier"}
     environment |= {"SPECVIZ_PAIRS_OFFERED": "own"}

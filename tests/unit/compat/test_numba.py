@@ -47,6 +47,24 @@ def test_code_of_other_sources_or_for_another_processor_is_not_taken(monkeypatch
     monkeypatch.undo()
 
 
+def test_no_file_is_read_that_others_can_write_or_that_is_anothers(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a folder that they cannot: whoever can write the folder above may have put another in its place."""
+    before = os.umask(0o002)  # as where each user has a group
+    try:
+        assert [was_cached(), was_cached()] == [False, True]
+    finally:
+        os.umask(before)
+    (path,) = own_cache.glob("*.bin")
+    for mode in (0o620, 0o602):
+        path.chmod(mode)
+        assert [was_cached(), was_cached()] == [False, True]
+    compat._folder(own_cache)
+    monkeypatch.setattr(os, "getuid", lambda: path.stat().st_uid + 1)
+    assert not was_cached()
+
+
 @pytest.mark.parametrize("damage", ["group", "all", "link", "file"])
 def test_nothing_is_read_from_a_cache_that_others_can_write(
     damage: str, own_cache: Path, caplog: pytest.LogCaptureFixture

@@ -274,6 +274,6 @@ def test_limits_come_from_the_environment() -> None:
     assert limits == Limits(max_prompt=100, max_sequences=4)
     assert Limits.from_environment({"SPECVIZ_ROWS": "4"}) == Limits(max_sequences=4)  # its first name
     assert Limits.from_environment({}) == Limits()
-    for wrong in ("0", "-1", "many", "", "1e3", "٣"):
+    for wrong in ("0", "-1", "many", "1e3", "٣"):
         with pytest.raises(SpecvizError, match=r"SPECVIZ_QUEUE is .* at least 1"):
             Limits.from_environment({"SPECVIZ_QUEUE": wrong})

@@ -8,7 +8,7 @@ import { attributes, el } from "../shared/dom.js";
 
 const STYLE = `
   :root { color-scheme: light dark; }
-  body { max-width: 44rem; margin: 2rem auto; padding: 0 1.5rem; font: 1.25rem/1.5 "Source Serif 4", Charter, Georgia, serif; }
+  body { max-width: 44rem; margin: 2rem auto; padding: 0 1.5rem; font: 1.25rem/1.5 "SpecViz Serif", Charter, Georgia, serif; }
   h1 { margin: 0.2em 0 0.8em; font-size: 1.6rem; line-height: 1.25; }
   .notes { white-space: pre-line; }
   .where, .next { font: 0.95rem/1.4 system-ui, sans-serif; opacity: 0.75; }

@@ -9,7 +9,7 @@ import { download } from "../shared/download.js";
 import { settingsWords } from "../trace_view/figures.js";
 
 const WIDTH = 1200, HEIGHT = 630, MARGIN = 56;
-const SERIF = '"Source Serif 4", "Iowan Old Style", Charter, Georgia, serif';
+const SERIF = '"SpecViz Serif", "Iowan Old Style", Charter, Georgia, serif';
 const SANS = '"Inter", system-ui, sans-serif';
 const MONO = '"JetBrains Mono", ui-monospace, Menlo, Consolas, monospace';
 const FACES = ["400 26px " + SERIF, "700 26px " + SERIF, "600 26px " + SANS, "400 26px " + MONO, "700 26px " + MONO];

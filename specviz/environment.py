@@ -1,0 +1,142 @@
+"""The environment variables that SpecViz reads. docs/deploy.md lists them with their meanings.
+
+A variable that is unset or empty has its default. Variables of the model hub, torch and gradio are read there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+from urllib.parse import urlsplit
+
+from specviz.errors import SpecvizError, quoted
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+@dataclass(frozen=True)
+class Variable(Generic[T, D]):
+    """One variable.
+
+    Attributes:
+        right: what its value must be, for the sentence about another one.
+        read: raises ValueError for a text that is no value.
+        default: its value where it is not set; None where that depends on something else.
+        aliases: other names, which are asked after its own.
+    """
+
+    name: str
+    right: str
+    read: Callable[[str], T]
+    default: D
+    aliases: tuple[str, ...] = ()
+
+    def value(self, environment: Mapping[str, str] | None = None) -> T | D:
+        """Its value in `environment`, by default this process's. Raises SpecvizError if it cannot be read."""
+        given = os.environ if environment is None else environment
+        for name in (self.name, *self.aliases):
+            if text := given.get(name, "").strip():
+                try:
+                    return self.read(text)
+                except (ValueError, LookupError, RuntimeError, OSError):
+                    raise SpecvizError(f"{name} is {quoted(text)}; it must be {self.right}.") from None
+        return self.default
+
+
+def _whole(name: str, default: D, most: int | None = None, aliases: tuple[str, ...] = ()) -> Variable[int, D]:
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= (most or int(text))):
+            raise ValueError
+        return int(text)
+
+    right = f"a whole number {f'from 1 to {most}' if most else 'of at least 1'}"
+    return Variable(name, right, read, default, aliases)
+
+
+def _switch(name: str, default: bool) -> Variable[bool, bool]:
+    words = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(
+        ("0", "false", "no", "off"), False
+    )
+    return Variable(name, "1 (on) or 0 (off)", lambda text: words[text.lower()], default)
+
+
+def _choice(name: str, known: tuple[str, ...], default: D) -> Variable[str, D]:
+    words = {each.lower(): each for each in known}
+    right = f"one of {', '.join(known)}" if known[1:] else f"{known[0]}, or not be set"
+    return Variable(name, right, lambda text: words[text.lower()], default)
+
+
+def _text(name: str, aliases: tuple[str, ...] = ()) -> Variable[str, str]:
+    """A text that is read elsewhere."""
+    return Variable(name, "text", str, "", aliases)
+
+
+def _folder(text: str) -> Path:
+    path = Path(text).expanduser()
+    if path.exists() and not path.is_dir():
+        raise ValueError
+    return path
+
+
+def _present_folder(text: str) -> Path:
+    path = Path(text).expanduser()
+    if not path.is_dir():
+        raise ValueError
+    return path
+
+
+def _address(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError
+    return text
+
+
+ACTIVATIONS = ("exact", "fast")
+
+HOST = _text("HOST", aliases=("GRADIO_SERVER_NAME",))
+PORT = _whole("PORT", 7860, most=65535, aliases=("GRADIO_SERVER_PORT",))
+LIMITS: dict[str, Variable[int, None]] = {
+    "max_prompt": _whole("SPECVIZ_MAX_PROMPT", None),
+    "max_new_tokens": _whole("SPECVIZ_MAX_NEW_TOKENS", None),
+    "max_panes": _whole("SPECVIZ_MAX_PANES", None),
+    "max_trace_bytes": _whole("SPECVIZ_MAX_TRACE_BYTES", None),
+    "max_sequences": _whole("SPECVIZ_MAX_SEQUENCES", None, aliases=("SPECVIZ_ROWS",)),
+    "queue": _whole("SPECVIZ_QUEUE", None),
+    "per_visitor": _whole("SPECVIZ_PER_VISITOR", None),
+    "seconds": _whole("SPECVIZ_SECONDS", None),
+    "pairs": _whole("SPECVIZ_PAIRS", None),
+}
+"""By the fields of `serving.limits.Limits`, which has the defaults."""
+CLASS = _switch("SPECVIZ_CLASS", default=False)
+CLASS_ADDRESS = Variable(
+    "SPECVIZ_CLASS_ADDRESS", "an address such as http://192.168.1.7:7860/", _address, None
+)
+PAIRS_OFFERED = _text("SPECVIZ_PAIRS_OFFERED")
+OWN_PAIRS = _text("SPECVIZ_OWN_PAIRS")
+LESSONS = Variable("SPECVIZ_LESSONS", "a folder that exists", _present_folder, None)
+CACHE = Variable("SPECVIZ_CACHE", "a folder", _folder, None)
+CPU_RUNNER = _choice("SPECVIZ_CPU_RUNNER", ("torch",), None)
+CPU_ACTIVATIONS = _choice("SPECVIZ_CPU_ACTIVATIONS", ACTIVATIONS, ACTIVATIONS[0])
+PREPACK = _switch("SPECVIZ_PREPACK", default=True)
+GRAPHS = _switch("SPECVIZ_GRAPHS", default=True)
+GPU_RUNNER = _choice("SPECVIZ_GPU_RUNNER", ("torch",), None)
+MCP = _switch("SPECVIZ_MCP", default=True)
+METRICS = _switch("SPECVIZ_METRICS", default=False)
+LOG = _choice("SPECVIZ_LOG", ("json", "text"), None)
+LOG_LEVEL = _choice("SPECVIZ_LOG_LEVEL", ("DEBUG", "INFO", "WARNING", "ERROR"), "INFO")
+
+VARIABLES: tuple[Variable, ...] = (
+    *LIMITS.values(),
+    *(each for each in list(globals().values()) if isinstance(each, Variable)),
+)
+
+
+def check(environment: Mapping[str, str] | None = None) -> None:
+    """Raises SpecvizError if the value of any variable cannot be read."""
+    for variable in VARIABLES:
+        variable.value(environment)

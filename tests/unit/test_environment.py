@@ -1,0 +1,68 @@
+"""The environment variables: read in one file, documented, and refused in one sentence."""
+
+from __future__ import annotations
+
+import ast
+import re
+import socket
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from specviz.app import server
+from specviz.environment import VARIABLES, Variable, check
+from specviz.errors import SpecvizError
+from specviz.serving.limits import Limits
+
+ROOT = Path(__file__).parents[2]
+NAMES = {name for variable in VARIABLES for name in (variable.name, *variable.aliases)}
+
+
+@pytest.mark.parametrize(
+    "variable", [each for each in VARIABLES if each.read is not str], ids=lambda each: each.name
+)
+def test_a_value_that_cannot_be_read_is_one_sentence(variable: Variable) -> None:
+    """It names the variable, what was given, and what would be right. A file is right for none of them."""
+    for name in (variable.name, *variable.aliases):
+        with pytest.raises(SpecvizError) as caught:
+            check({name: __file__})
+        assert re.fullmatch(rf"{name} is '.*; it must (be|not) .*\.", str(caught.value))
+        check({name: ""})
+
+
+def test_what_switches_take() -> None:
+    from specviz.environment import CLASS, MCP
+
+    for text, on in (("1", True), ("yes", True), ("TRUE", True), ("0", False), ("off", False)):
+        assert CLASS.value({"SPECVIZ_CLASS": text}) is MCP.value({"SPECVIZ_MCP": text}) is on
+
+
+def test_documents_list_every_variable() -> None:
+    """With the default of each limit."""
+    text = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8").partition("## Environment variables")[2]
+    rows = dict(re.findall(r"^\| (`.*?) \| (.*?) \|", text, re.MULTILINE))
+    documented = set(re.findall(r"`([A-Z_]+)`", text))
+    assert documented >= NAMES
+    assert {name for name in documented if name.startswith("SPECVIZ_")} <= NAMES
+    for name, default in asdict(Limits()).items():
+        assert rows[f"`SPECVIZ_{name.upper()}`"] == str(default)
+
+
+def test_no_other_file_reads_them() -> None:
+    for path in (ROOT / "specviz").rglob("*.py"):
+        texts = {
+            node.value for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Constant)
+        }
+        assert path.name == "environment.py" or not texts & NAMES, path
+
+
+def test_an_address_where_nothing_can_listen_is_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SpecvizError, match=f"PORT is {port}, which another program uses"):
+            server._check_address("127.0.0.1", port)
+    for host in ("192.0.2.1", "a..b"):
+        with pytest.raises(SpecvizError, match=f"HOST is '{host}'"):
+            server._check_address(host, port)
+    server._check_address("127.0.0.1", port)

@@ -6,6 +6,7 @@ A variable that is unset or empty has its default. Variables of the model hub, t
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 
 from specviz.errors import SpecvizError, quoted
 
+_HOST_NAME = re.compile(r"\*|[\w.:\[\]-]{1,255}", re.ASCII)
 T = TypeVar("T")
 D = TypeVar("D")
 
@@ -96,10 +98,23 @@ def _address(text: str) -> str:
     return text
 
 
+def _host_names(text: str) -> frozenset[str]:
+    names = frozenset(each.strip().lower() for each in text.split(",") if each.strip())
+    if not all(map(_HOST_NAME.fullmatch, names)):
+        raise ValueError
+    return names
+
+
 ACTIVATIONS = ("exact", "fast")
 
 HOST = _text("HOST", aliases=("GRADIO_SERVER_NAME",))
 PORT = _whole("PORT", 7860, most=65535, aliases=("GRADIO_SERVER_PORT",))
+HOSTS = Variable(
+    "SPECVIZ_HOSTS",
+    "names of hosts, separated by commas, such as specviz.example, or *",
+    _host_names,
+    frozenset[str](),
+)
 LIMITS: dict[str, Variable[int, None]] = {
     "max_prompt": _whole("SPECVIZ_MAX_PROMPT", None),
     "max_new_tokens": _whole("SPECVIZ_MAX_NEW_TOKENS", None),
@@ -108,6 +123,7 @@ LIMITS: dict[str, Variable[int, None]] = {
     "max_sequences": _whole("SPECVIZ_MAX_SEQUENCES", None, aliases=("SPECVIZ_ROWS",)),
     "queue": _whole("SPECVIZ_QUEUE", None),
     "per_visitor": _whole("SPECVIZ_PER_VISITOR", None),
+    "per_address": _whole("SPECVIZ_PER_ADDRESS", None),
     "seconds": _whole("SPECVIZ_SECONDS", None),
     "pairs": _whole("SPECVIZ_PAIRS", None),
 }

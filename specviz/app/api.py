@@ -9,7 +9,6 @@ import contextlib
 import inspect
 import json
 import math
-import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -21,12 +20,12 @@ import gradio as gr
 
 from specviz import environment
 from specviz.analysis.metrics import Sentence, table
-from specviz.app.running import session_of, streaming
+from specviz.app.running import streaming, visitor_of
 from specviz.app.settings import CONTROLS
 from specviz.compat.gradio import is_tool_call, label_endpoint
 from specviz.core.method import Method
 from specviz.core.methods import METHODS
-from specviz.engine.events import Waiting
+from specviz.engine.events import Loading, Waiting
 from specviz.errors import PairError, RequestError, has_half_characters
 from specviz.models.availability import describe_pairs
 from specviz.schema.settings import SETTINGS, Request, arguments
@@ -121,10 +120,10 @@ def generate(
         An object with the text so far. The last one also has the reason why the text ended, and the run's figures.
     """
     runs: list[Run | None] = [None]
-    for position in _follow(service, pair, [Request(**settings)], runs, who):
-        yield _so_far(runs[0]) | _queued(position) | {"stop_reason": ""}
+    for waiting in _follow(service, pair, [Request(**settings)], runs, who):
+        yield _so_far(runs[0]) | _waiting(waiting) | {"stop_reason": ""}
     for run in filter(None, runs):
-        last = _so_far(run) | _queued(None) | _figures(run)
+        last = _so_far(run) | _waiting(None) | _figures(run)
         yield last | ({"trace": "".join(run.lines())} if trace else {})
 
 
@@ -140,12 +139,12 @@ def compare(
         raise RequestError(f"{len(panes)} panes came; there must be 2 to {service.limits.max_panes}.")
     requests = [Request(**settings, **_pane(number, pane)) for number, pane in enumerate(panes, 1)]
     runs: list[Run | None] = [None] * len(requests)
-    for position in _follow(service, pair, requests, runs, who):
-        yield {"panes": [_so_far(run) for run in runs]} | _queued(position)
+    for waiting in _follow(service, pair, requests, runs, who):
+        yield {"panes": [_so_far(run) for run in runs]} | _waiting(waiting)
     ended = [run for run in runs if run is not None]
     rows = table(ended)
     last = [_so_far(run) | _figures(run) | _parting(row) for run, row in zip(ended, rows, strict=True)]
-    yield {"panes": last} | _queued(None)
+    yield {"panes": last} | _waiting(None)
 
 
 def methods(request: gr.Request | None = None) -> list[dict]:
@@ -174,36 +173,31 @@ def _pane(number: int, pane: dict[str, Any]) -> dict[str, Any]:
 
 def _follow(
     service: Service, pair: str, requests: Sequence[Request], runs: list[Run | None], who: gr.Request | None
-) -> Iterator[int | None]:
-    """Serve `requests` and store their runs in `runs`. Yields the queue position a few times a second; None once a run has begun.
+) -> Iterator[Waiting | None]:
+    """Serve `requests` and store their runs in `runs`. Yields a few times a second: for what they wait; None once a run has begun.
 
     Gradio closes this generator when the client disconnects. That ends the runs.
     """
     if pair not in (offered := offered_pairs()):
         raise PairError(f"There is no model pair of that name here; there are {', '.join(offered)}.")
-    position: int | None = None
+    waiting: Waiting | None = None
     shown = -math.inf
-    events = service.events(pair, requests, threading.Event(), visitor=_visitor(who))
+    events = service.events(pair, requests, threading.Event(), visitor=visitor_of(who))
     with contextlib.closing(cast(Any, events)), streaming() as pause:
         for event in events:
             if not isinstance(event, Waiting):
-                runs[event.index], position = event.run, None
+                runs[event.index], waiting = event.run, None
             elif not any(runs):  # once a run has begun, `Waiting` only shows that the server is alive
-                position = event.queue_position or None
+                waiting = event
             if monotonic() - shown >= pause():
-                yield position
+                yield waiting
                 shown = monotonic()
 
 
-def _visitor(request: gr.Request | None) -> str:
-    """The visitor's name. All MCP calls share one gradio session, so each call counts as a visitor of its own."""
-    if request is None or is_tool_call(request):
-        return secrets.token_hex()
-    return session_of(request)
-
-
-def _queued(position: int | None) -> dict[str, Any]:
-    return {"queue_position": position, "place": position}  # "place" is the field's former name
+def _waiting(event: Waiting | None) -> dict[str, Any]:
+    position = event.queue_position or None if event else None
+    loading = event.text if isinstance(event, Loading) else None
+    return {"queue_position": position, "place": position, "loading": loading}  # "place" is the former name
 
 
 def _so_far(run: Run | None) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from specviz.errors import RequestError
 from specviz.lessons.shelf import shown_lessons
 from specviz.serving.statistics import EngineStatistics
 
-"""Environment variable with the address for the class. Needed behind a proxy or in a container."""
 POLL_SECONDS = 5.0
 """How often a page asks for the invitation, in seconds."""
 LAST_STEP = 99

@@ -14,6 +14,7 @@ from specviz.errors import RequestError
 from specviz.schema.settings import Request
 from specviz.schema.trace import parse_trace
 from specviz.serving.service import Service
+from specviz.serving.visitor import Visitor
 
 CHANGES = ("method", "lenience", "draft_length")
 """The settings that a fork may change."""
@@ -48,7 +49,7 @@ def fork_id(sent: Any) -> int | None:
 
 
 def fork_lines(
-    service: Service, sent: Any, inspect: int, stop: threading.Event, visitor: str
+    service: Service, sent: Any, inspect: int, stop: threading.Event, visitor: Visitor
 ) -> Iterator[str]:
     """Serve a fork: yield {"type": "fork", "id"}, then the lines of its trace.
 

@@ -25,6 +25,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from specviz.app.clients import Clients
+from specviz.app.hosts import EVERY_HOST, HostCheck, Hosts
 from specviz.app.page_cache import PageCache
 from specviz.compat import gradio as compat
 from specviz.errors import SpecvizError, quoted
@@ -58,11 +60,16 @@ _REFUSED_CODING = re.compile(rb"q=0(\.0{0,3})?", re.IGNORECASE)
 _RANGE = re.compile(r"bytes=[0-9]{0,18}-[0-9]{0,18}", re.ASCII)
 
 
-def guarded(routes: Sequence[BaseRoute]) -> dict[str, Any]:
-    """Options of gradio's app: the guard, and `routes`. These come before gradio's own routes, which match any path."""
+def guarded(routes: Sequence[BaseRoute], hosts: Hosts = EVERY_HOST) -> dict[str, Any]:
+    """Options of gradio's app: the guard, and `routes`, for `hosts`. These come before gradio's own routes, which match any path."""
     return {
         "routes": routes,
-        "middleware": [Middleware(Guard), Middleware(PageCache)],
+        "middleware": [
+            Middleware(Clients),
+            Middleware(Guard),
+            Middleware(HostCheck, hosts),
+            Middleware(PageCache),
+        ],
         "exception_handlers": {RequestValidationError: _unfit},
     }
 

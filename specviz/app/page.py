@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import gradio as gr
@@ -11,6 +12,7 @@ from specviz.analysis.sweep.folder import shown_sweeps
 from specviz.app.api import offers_mcp, wire_api
 from specviz.app.class_routes import class_routes
 from specviz.app.classroom import Classroom
+from specviz.app.clients import client_address, network_of
 from specviz.app.components.address import Address
 from specviz.app.components.bar import Bar
 from specviz.app.components.invitation import InvitationLine
@@ -18,6 +20,7 @@ from specviz.app.components.lessons import LessonPlayer, Playground, lesson_rout
 from specviz.app.controls import wire_pairs
 from specviz.app.guard import GuardedBlocks, guarded
 from specviz.app.health import health_routes
+from specviz.app.hosts import answered_hosts
 from specviz.app.look import ICON, TITLE, css, head, theme
 from specviz.app.opening import wire_opening
 from specviz.app.rules import rule_route
@@ -26,6 +29,8 @@ from specviz.app.tabs.generate import generate_tab
 from specviz.app.tabs.idea import idea_tab
 from specviz.app.tabs.tradeoff import tradeoff_tab
 from specviz.compat.gradio import serve_head
+from specviz.compat.gradio_queue import HeldEvents
+from specviz.compat.uvicorn import bound_connections
 from specviz.lessons.shelf import shown_lessons
 from specviz.serving.service import Service
 
@@ -33,6 +38,8 @@ _UPLOADS_STAY = 600
 """Uploads are deleted after this many seconds, at most twice as many. That is enough, since a trace is read at once."""
 _SESSIONS = 1000
 """Number of sessions whose state gradio keeps, in addition to those that run or wait."""
+_MOST_CONNECTIONS = 4096
+"""Connections at a time, however many file descriptors there may be. Half of them may be of one address."""
 _THREADS = 40
 """Threads for everything except runs. Each run, even a queued one, occupies a further thread."""
 
@@ -45,6 +52,7 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
         analytics_enabled=False,
         delete_cache=(_UPLOADS_STAY, _UPLOADS_STAY),
         max_size=service.limits.max_sequences + service.limits.queue,
+        bound=lambda queue: HeldEvents(queue, service.limits.per_address, client_address),
         api_open=False,  # otherwise gradio lets everybody bypass the queue
     ) as page:
         Bar(elem_id="bar")
@@ -93,21 +101,41 @@ def launch(
     if classroom and service:
         routes += class_routes(classroom, service)
     busy = service.limits.max_sequences + service.limits.queue if service else 0
-    options: dict[str, Any] = {
-        "server_name": host(classroom is not None),
-        "server_port": port(),
-        "theme": theme(),
-        "css": css(),
-        "favicon_path": ICON,
-        "footer_links": ["api", "settings"],
-        "ssr_mode": False,
-        "run_history": False,
-        "mcp_server": offers_mcp(),
-        "enable_monitoring": False,
-        "max_threads": _THREADS + busy,
-        "state_session_capacity": _SESSIONS + busy,
-        "max_file_size": "8mb",  # slightly above our limit for uploads; larger uploads are cut off while they arrive
-        "app_kwargs": guarded(routes),
-    }
+    options: dict[str, Any] = (
+        {
+            "server_name": host(classroom is not None),
+            "server_port": port(),
+            "theme": theme(),
+            "css": css(),
+            "favicon_path": ICON,
+            "footer_links": ["api", "settings"],
+            "ssr_mode": False,
+            "run_history": False,
+            "mcp_server": offers_mcp(),
+            "enable_monitoring": False,
+            "max_threads": _THREADS + busy,
+            "state_session_capacity": _SESSIONS + busy,
+            "max_file_size": "8mb",  # slightly above our limit for uploads; larger uploads are cut off while they arrive
+        }
+        | more
+    )
+    told = (classroom.address if classroom else "", os.environ.get("GRADIO_ROOT_PATH", ""))
+    hosts = answered_hosts(options["server_name"], *told)
     serve_head(page, head())
-    return page.launch(**options | more)
+    holds = not options.pop("prevent_thread_lock", False)
+    served = page.launch(app_kwargs=guarded(routes, hosts), prevent_thread_lock=True, **options)
+    most = _most_connections()
+    bound_connections(page.server.config, most, most // 2, network_of)
+    if holds:
+        page.block_thread()
+    return served
+
+
+def _most_connections() -> int:
+    """Connections that leave a quarter of the process's file descriptors to everything else."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return _MOST_CONNECTIONS
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(descriptors * 3 // 4, _MOST_CONNECTIONS) if descriptors > 0 else _MOST_CONNECTIONS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,9 +16,11 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from specviz.compat.gradio import then_always
+from specviz.app.clients import client_address
+from specviz.compat.gradio import is_tool_call, then_always
 from specviz.errors import BROKEN, SpecvizError
 from specviz.progress import Progress
+from specviz.serving.visitor import Visitor
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +49,12 @@ def page_script(name: str, **values: Any) -> str:
 def session_of(request: gr.Request | None) -> str:
     """Gradio's id of the browser session, or ""."""
     return (request.session_hash if request else None) or ""
+
+
+def visitor_of(request: gr.Request | None) -> Visitor:
+    """Who sent an event. Gradio makes all tool calls in one session of its own, so each of them counts as a session."""
+    session = secrets.token_hex() if request is None or is_tool_call(request) else session_of(request)
+    return Visitor(session, client_address(request.client) if request else "")
 
 
 class StopFlag(threading.Event):
@@ -98,7 +107,7 @@ def named_values(components: Mapping[str, Component], values: Mapping[Component,
 
 def wire_run(
     page: gr.Blocks,
-    run: Callable[[threading.Event, Progress, str, dict[str, Any]], Iterator[dict[Component, Any]]],
+    run: Callable[[threading.Event, Progress, Visitor, dict[str, Any]], Iterator[dict[Component, Any]]],
     *,
     triggers: Sequence[Any],
     buttons: tuple[gr.Button, gr.Button],
@@ -137,7 +146,7 @@ def wire_run(
 
         with stops.running(request) as flag:
             yield {start: gr.Button(interactive=False), stop: gr.Button(interactive=True)}
-            for updates in run(flag, report, session_of(request), named_values(inputs, values)):
+            for updates in run(flag, report, visitor_of(request), named_values(inputs, values)):
                 if flag.is_dropped:
                     yield {view: gr.skip()}  # gradio sends the last update again when the run ends
                     return

@@ -83,6 +83,10 @@ class UploadButton(gr.UploadButton):
 # ---- tools of assistants (6.30)
 
 
+TOOLS_PATH = f"{API_PREFIX}/mcp"
+"""Where assistants call tools."""
+
+
 def is_tool_call(request: Any) -> bool:
     """Whether an event was called over MCP, given its request.
 
@@ -91,7 +95,7 @@ def is_tool_call(request: Any) -> bool:
     if request is None:
         return False
     path = getattr(getattr(request, "url", None), "path", "")
-    return request.headers.get("x-gradio-user") == "mcp" or f"{API_PREFIX}/mcp" in path
+    return request.headers.get("x-gradio-user") == "mcp" or TOOLS_PATH in path
 
 
 # ---- "Use via API" (6.31)
@@ -156,11 +160,19 @@ def event_data(event: gr.EventData) -> Any:
 class LastingBlocks(gr.Blocks):
     """Blocks for a page that is served for weeks: keeps of events and sessions only what they need, and never stops."""
 
-    def __init__(self, *, max_size: int | None = None, api_open: bool | None = None, **options: Any) -> None:
-        """Blocks with a queue of these options, which are those of `queue`; the others as for `gr.Blocks`.
+    def __init__(
+        self,
+        *,
+        max_size: int | None = None,
+        api_open: bool | None = None,
+        bound: Callable[[Any], object] = lambda queue: None,
+        **options: Any,
+    ) -> None:
+        """Blocks with a queue of these options, which are those of `queue`, to which `bound` adds bounds; the others as for `gr.Blocks`.
 
         Gradio makes a queue with the blocks, and another one where `queue` is called afterwards.
         """
+        self._bound = bound
         self._queue_options = {"max_size": max_size, "api_open": api_open}
         super().__init__(**options)
 
@@ -178,6 +190,7 @@ class LastingBlocks(gr.Blocks):
         # Its polling, a thousand times a second, takes a twelfth of Python's lock while texts are written. Events begin 5 ms later so.
         queue.sleep_when_free, queue.progress_update_sleep_when_free = 0.01, 0.1
         survive_gone_sessions(queue)
+        self._bound(queue)
         return self
 
     async def postprocess_data(self, *args: Any, **options: Any) -> list[Any]:

@@ -19,6 +19,13 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class Loading(Waiting):
+    """A request waits for its models, of which `text` says what is done. Only services send it."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Started:
     """A request was admitted and its prompt read."""
 

@@ -1,4 +1,4 @@
-"""Limits of requests, per visitor and in total, set by environment variables."""
+"""Limits of requests, per visitor, per address and in total, set by environment variables."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ class Limits:
     """Sequences that may wait for a slot, on each pair."""
     per_visitor: int = 3
     """Runs of one visitor at a time, decoding or queued, over all pairs."""
+    per_address: int = 64
+    """Texts of one client address at a time. A class behind one router fits, and others still find slots."""
     seconds: int = 300
     """Seconds from a request to the end of its text. A text that takes longer is cut off."""
     pairs: int = 2
@@ -71,5 +73,5 @@ def prompt_characters(request: Request) -> int:
     return len(request.prompt or "") + sum(len(message["content"]) for message in request.messages or ())
 
 
-CLASS = Limits(max_prompt=1000, max_new_tokens=128, per_visitor=2, seconds=120, pairs=1)
-"""Limits for a class of thirty on one machine."""
+CLASS = Limits(max_prompt=1000, max_new_tokens=128, per_visitor=2, per_address=160, seconds=120, pairs=1)
+"""Limits for a class of thirty on one machine, which a proxy may show under one address."""

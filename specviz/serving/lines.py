@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from specviz.analysis.metrics import headline, table
-from specviz.engine.events import Decided, Event, Finished, Waiting
+from specviz.engine.events import Decided, Event, Finished, Loading, Waiting
 from specviz.schema.trace import Run
 from specviz.schema.trace_file import end_line, header_line, round_line
 
@@ -24,7 +24,7 @@ def trace_lines(events: Iterable[Event | Waiting], runs: dict[int, Run]) -> Iter
     shown: set[int] = set()
     for event in events:
         if isinstance(event, Waiting):
-            if not runs:
+            if not runs and not isinstance(event, Loading):
                 yield None, record("waiting", queue_position=event.queue_position)
             yield None, ""
             continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 import threading
 import traceback
@@ -21,6 +22,9 @@ from specviz.environment import LOG, LOG_LEVEL
 OURS = "specviz"
 MAX_TEXT = 200
 """Maximum length of an event, and of a text that another program chose, in characters."""
+REPEAT_SECONDS = 10.0
+"""Seconds in which the same warning is written once, so that whoever causes it cannot fill a disk."""
+_MOST_WARNINGS = 1000
 MAX_CAUSES, MAX_FRAMES = 4, 12
 """Numbers of logged exceptions of a chain, and of logged innermost frames of each."""
 
@@ -52,9 +56,32 @@ def configure(stream: TextIO | None = None, environment: Mapping[str, str] | Non
 class _Handler(logging.StreamHandler):
     """Writes our own records and libraries' warnings, without any user input."""
 
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._written: dict[Any, tuple[float, int]] = {}
+        """For each warning: when it was last written, and how often it was left out since."""
+
     def filter(self, record: logging.LogRecord) -> Any:
         """Whether a record is written."""
-        return (_is_ours(record) or record.levelno >= logging.WARNING) and super().filter(record)
+        is_loggable = _is_ours(record) or record.levelno >= logging.WARNING
+        return is_loggable and super().filter(record) and not self._is_repeated(record)
+
+    def _is_repeated(self, record: logging.LogRecord) -> bool:
+        """Whether a warning like this was just written. The next one that is written says how many were not."""
+        if record.levelno < logging.WARNING:
+            return False
+        error = record.exc_info[0] if record.exc_info else None
+        key = (record.name, _event(record), error)
+        at, left_out = self._written.get(key, (-math.inf, 0))
+        if 0 <= record.created - at < REPEAT_SECONDS:
+            self._written[key] = (at, left_out + 1)
+            return True
+        if len(self._written) >= _MOST_WARNINGS:
+            self._written.clear()
+        self._written[key] = (record.created, 0)
+        if left_out:
+            vars(record)["fields"] = getattr(record, "fields", {}) | {"repeated": left_out}
+        return False
 
     def format(self, record: logging.LogRecord) -> str:
         """The text of a record. Contains only those parts that may be logged."""

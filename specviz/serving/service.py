@@ -24,14 +24,17 @@ from specviz.serving import offer
 from specviz.serving.limits import Limits
 from specviz.serving.lines import trace_lines
 from specviz.serving.statistics import EngineStatistics
+from specviz.serving.visitor import NOBODY, Visitor, Visits
 
 if TYPE_CHECKING:
     from specviz.analysis.sweep.folder import Recorded
     from specviz.analysis.sweep.grid import SweepGrid
-    from specviz.engine.events import Event, Waiting
+    from specviz.engine.events import Event, Loading, Waiting
     from specviz.serving.shared_engine import SharedEngine
 
 _POLL_SECONDS = 0.2
+_LOADING_SECONDS = 1.0
+"""Seconds between two events that say how far loading is."""
 _OBSTACLES_SECONDS = 15.0
 """Seconds for which an answer of `Service.obstacles` is cached."""
 _importing = threading.Lock()
@@ -50,9 +53,11 @@ class Service:
         self.limits = limits or Limits.from_environment()
         self._entries: dict[str, _Entry] = {}
         self._statistics: dict[str, EngineStatistics] = {}
-        self._visits: Counter[str] = Counter()
+        self._visits = Visits(self.limits.per_visitor, self.limits.per_address)
         self._lock = threading.Lock()
         self._closed = False
+        self._failed: set[str] = set()
+        """Keys of pairs that could not be loaded when they were last needed."""
         self._asking = threading.Lock()
         self._obstacles = offer.missing_pairs()
         self._asked = -math.inf
@@ -61,9 +66,10 @@ class Service:
 
     @property
     def healthy(self) -> bool:
-        """Whether requests can be served: not closed, and every engine alive."""
+        """Whether requests can be served: not closed, every engine alive, and the default pair or another one could be loaded."""
         engines = [entry.engine for entry in list(self._entries.values())]
-        return not self._closed and all(engine.is_alive for engine in engines if engine)
+        loads = offer.default_pair() not in self._failed or any(map(self.has_loaded, offer.offered_pairs()))
+        return not self._closed and loads and all(engine.is_alive for engine in engines if engine)
 
     def status(self) -> list[EngineStatistics]:
         """A copy of the statistics of each pair that was ever loaded."""
@@ -107,7 +113,7 @@ class Service:
         stop: threading.Event,
         progress: Progress | None = None,
         *,
-        visitor: str = "",
+        visitor: Visitor = NOBODY,
     ) -> Iterator[Event | Waiting]:
         """Serve requests of one visitor as one group. Loads their pair if needed.
 
@@ -115,8 +121,8 @@ class Service:
             key: key of the pair.
             requests: texts to write side by side.
             stop: ends them before the next round.
-            progress: called while the pair is loaded.
-            visitor: any name. "" is an anonymous visitor without a limit of concurrent runs.
+            progress: called while the pair is loaded. Without it, `Loading` events say the same.
+            visitor: who asks, for the limits of concurrent runs; by default they do not apply.
 
         Yields:
             Events as they happen, `Waiting` among them. Closing the iterator ends all runs.
@@ -124,8 +130,11 @@ class Service:
         Raises:
             RequestError, BusyError, PairError, EngineError: a limit was exceeded, or loading or writing failed.
         """
-        with self._visit(visitor, requests), self.engine(key, progress) as engine:
-            yield from engine.stream(requests, stop=stop, visitor=visitor)
+        with self._visit(visitor, requests):
+            if progress is None:
+                yield from self._loading(key)
+            with self.engine(key, progress) as engine:
+                yield from engine.stream(requests, stop=stop, visitor=visitor.session)
 
     def lines(
         self,
@@ -134,7 +143,7 @@ class Service:
         stop: threading.Event,
         progress: Progress | None = None,
         *,
-        visitor: str = "",
+        visitor: Visitor = NOBODY,
     ) -> Iterator[str]:
         """Serve one request; yields lines of `specviz.serving.lines`. Arguments and errors as for `events`."""
         events = self.events(key, [request], stop, progress, visitor=visitor)
@@ -147,7 +156,7 @@ class Service:
         stop: threading.Event,
         progress: Progress | None = None,
         *,
-        visitor: str = "",
+        visitor: Visitor = NOBODY,
     ) -> Iterator[str]:
         """Compare requests, each on the pair of its key; yields lines of `specviz.serving.comparison`. Otherwise as `events`."""
         self.limits.check_panes(requests)
@@ -155,7 +164,7 @@ class Service:
             engines = {key: stack.enter_context(self.engine(key, progress)) for key in dict.fromkeys(keys)}
             from specviz.serving.comparison import compare  # here: see `_importing`
 
-            yield from compare([engines[key] for key in keys], requests, stop, visitor=visitor)
+            yield from compare([engines[key] for key in keys], requests, stop, visitor=visitor.session)
 
     def sweep(
         self,
@@ -164,7 +173,7 @@ class Service:
         stop: threading.Event,
         progress: Progress | None = None,
         *,
-        visitor: str = "",
+        visitor: Visitor = NOBODY,
     ) -> Iterator[Recorded]:
         """Run a small sweep; yields its results after every item at every temperature. Arguments and errors as for `events`."""
         with self._visit(visitor, ()), self.engine(key, progress) as engine:
@@ -184,24 +193,12 @@ class Service:
                 yield Recorded(job.header.results(samples), job.items.items, list(samples))
 
     @contextmanager
-    def _visit(self, visitor: str, requests: Sequence[Request]) -> Iterator[None]:
+    def _visit(self, visitor: Visitor, requests: Sequence[Request]) -> Iterator[None]:
         """Check a visitor's limits, and count the run until the context ends."""
         for request in requests:
             self.limits.check(request)
-        with self._lock:
-            if visitor and self._visits[visitor] >= self.limits.per_visitor:
-                raise BusyError(
-                    f"You keep SpecViz busy with {self._visits[visitor]} runs already, as many as one visitor may have: "
-                    "wait for one to end, or stop it."
-                )
-            self._visits[visitor] += 1
-        try:
+        with self._visits.run(visitor, max(1, len(requests))):
             yield
-        finally:
-            with self._lock:
-                self._visits[visitor] -= 1
-                if not self._visits[visitor]:
-                    del self._visits[visitor]
 
     # ---- pairs -----------------------------------------------------------------------------------------------
 
@@ -220,6 +217,29 @@ class Service:
         thread.start()
         return thread
 
+    def _loading(self, key: str) -> Iterator[Loading]:
+        """Load a pair in the background. Yields about once a second until it is in memory; raises what `engine` raises."""
+        if self.has_loaded(key):
+            return
+        from specviz.engine.events import Loading  # here: see `_importing`
+
+        texts, failures = [_Entry(key).loading[1]], list[Exception]()
+
+        def load() -> None:
+            try:
+                with self.engine(key, lambda _, text: texts.append(text)):
+                    pass
+            except Exception as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=load, name="specviz-load", daemon=True)
+        thread.start()
+        while thread.is_alive():
+            yield Loading(0, 0, texts[-1])
+            thread.join(_LOADING_SECONDS)
+        if failures:
+            raise failures[0]
+
     @contextmanager
     def engine(self, key: str, progress: Progress | None = None) -> Iterator[SharedEngine]:
         """The engine of a pair, which stays loaded until the context ends. Other pairs keep serving while one is loaded.
@@ -235,7 +255,12 @@ class Service:
                     progress(*entry.loading)
             try:
                 if entry.engine is None or not entry.engine.is_alive:
-                    entry.engine = self._load(key, entry, progress)
+                    try:
+                        entry.engine = self._load(key, entry, progress)
+                    except Exception:
+                        self._failed.add(key)
+                        raise
+                    self._failed.discard(key)
             finally:
                 entry.lock.release()
             yield entry.engine

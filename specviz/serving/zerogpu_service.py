@@ -20,6 +20,7 @@ from specviz.serving import zerogpu
 from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
 from specviz.serving.statistics import EngineStatistics
+from specviz.serving.visitor import NOBODY, Visitor
 
 if TYPE_CHECKING:
     from specviz.analysis.sweep.folder import Recorded
@@ -69,6 +70,7 @@ class ZeroGpuService(Service):
             try:
                 _held[name] = load_pair(spec, "cuda", progress=progress)
             except SpecvizError as error:
+                self._failed.add(name)
                 log.warning("pair not loaded", exc_info=error, extra={"fields": {"pair": name}})
         return threading.current_thread()
 
@@ -86,7 +88,7 @@ class ZeroGpuService(Service):
         requests: Sequence[Request],
         stop: threading.Event,
         *_: Any,
-        visitor: str = "",
+        visitor: Visitor = NOBODY,
         **__: Any,
     ) -> Iterator[Event]:
         """As `Service.events`. A stop takes effect with the next round."""
@@ -128,7 +130,7 @@ class ZeroGpuService(Service):
         requests: Sequence[Request],
         stop: threading.Event,
         *_: Any,
-        visitor: str = "",
+        visitor: Visitor = NOBODY,
         **__: Any,
     ) -> Iterator[str]:
         """As `Service.compare_lines`, but no text is scored: that would use up the visitor's GPU time."""

@@ -22,6 +22,7 @@ from specviz.schema.settings import Request
 from specviz.schema.trace import parse_trace
 from specviz.serving.service import Service
 from specviz.serving.statistics import EngineStatistics
+from specviz.serving.visitor import Visitor
 from tests.support.serving import close, start
 from tests.support.traces import make_trace
 
@@ -37,6 +38,7 @@ class FakeService(Service):
     def __init__(self) -> None:
         super().__init__()
         self.active = 0
+        self.visitors: list[Visitor] = []
         self.pause = 0.0
         self.statistics = [EngineStatistics("embedded", 32, loaded=True)]
 
@@ -44,6 +46,7 @@ class FakeService(Service):
         self, key: str, requests: Sequence[Request], stop: threading.Event, progress: Any = None, **more: Any
     ) -> Iterator[Event]:
         self.active += 1
+        self.visitors.append(more["visitor"])
         try:
             for index, request in enumerate(requests):
                 run = parse_trace(make_trace(stop_reason="eos").lines)

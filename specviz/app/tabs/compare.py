@@ -41,6 +41,7 @@ from specviz.progress import Progress
 from specviz.schema.settings import Request
 from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
+from specviz.serving.visitor import Visitor
 
 PREFIX = "compare-"
 TOKENS = 64
@@ -137,7 +138,7 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
     )
 
     def lines(
-        stop: threading.Event, progress: Progress, visitor: str, asked: dict[str, Any]
+        stop: threading.Event, progress: Progress, visitor: Visitor, asked: dict[str, Any]
     ) -> Iterator[str]:
         shared, panes = asked.pop("pair"), asked.pop("panes")
         pairs = [pane.pop("pair") or shared for pane in panes]

@@ -45,7 +45,7 @@ from specviz.app.running import (
     grow,
     in_view,
     page_script,
-    session_of,
+    visitor_of,
     wire_run,
 )
 from specviz.compat.gradio import event_data
@@ -58,6 +58,7 @@ from specviz.schema.trace import Run
 from specviz.serving.limits import Limits
 from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
+from specviz.serving.visitor import Visitor
 
 OPENING = "token-rule"
 """The recorded run that the tab opens on."""
@@ -139,7 +140,7 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     wire_penalty(settings)
 
     def lines(
-        stop: threading.Event, progress: Progress, visitor: str, asked: dict[str, Any]
+        stop: threading.Event, progress: Progress, visitor: Visitor, asked: dict[str, Any]
     ) -> Iterator[str]:
         pair = asked.pop("pair")
         check_rule(asked, [asked["method"]])
@@ -241,7 +242,7 @@ def _wire_forks(page: gr.Blocks, service: Service, view: TraceView) -> None:
     def serve(request: gr.Request, event: gr.EventData) -> Iterator[dict[str, Any]]:
         sent = event_data(event)
         with stops.running(request, fork_id(sent)) as stop:
-            for value in grow(fork_lines, service, sent, INSPECT, stop, session_of(request)):
+            for value in grow(fork_lines, service, sent, INSPECT, stop, visitor_of(request)):
                 yield gr.update(branch=value)
 
     def end(request: gr.Request, event: gr.EventData) -> None:

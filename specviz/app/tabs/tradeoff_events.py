@@ -28,6 +28,7 @@ from specviz.core.methods import METHODS, OWN_RULE
 from specviz.errors import RequestError, StoppedError
 from specviz.progress import Progress
 from specviz.serving.service import Service
+from specviz.serving.visitor import Visitor
 
 UPDATE_SECONDS = 1.0
 """Shortest time between two drawings of a running sweep."""
@@ -105,7 +106,7 @@ class TradeoffEvents:
     # ---- a live sweep
 
     def run(
-        self, stop: threading.Event, progress: Progress, visitor: str, asked: Mapping[str, Any]
+        self, stop: threading.Event, progress: Progress, visitor: Visitor, asked: Mapping[str, Any]
     ) -> Iterator[str]:
         """Sweep a pair; values of the view."""
         live, which, failure = asked["live"], len(self._recorded), ""

@@ -12,7 +12,7 @@ import pytest
 
 from specviz.app import api, running
 from specviz.app.api import wire_api
-from specviz.engine.events import Decided, Event, Finished, Started, Waiting
+from specviz.engine.events import Decided, Event, Finished, Loading, Started, Waiting
 from specviz.errors import PairError, RequestError
 from specviz.models.availability import PairStatus
 from specviz.models.registry import PAIRS
@@ -20,6 +20,7 @@ from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
 from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
+from specviz.serving.visitor import NOBODY, Visitor
 from tests.support.traces import make_trace, story_tokens
 
 
@@ -29,7 +30,7 @@ class Script(Service):
     def __init__(self) -> None:
         super().__init__()
         self.script: list[Event | Waiting] = []
-        self.asked: list[tuple[str, list[Request], str]] = []
+        self.asked: list[tuple[str, list[Request], Visitor]] = []
         self.open = 0
 
     def events(
@@ -39,7 +40,7 @@ class Script(Service):
         stop: threading.Event,
         progress: Any = None,
         *,
-        visitor: str = "",
+        visitor: Visitor = NOBODY,
     ) -> Iterator[Event | Waiting]:
         self.asked.append((key, list(requests), visitor))
         self.open += 1
@@ -156,6 +157,7 @@ def test_an_answer_tells_the_position_then_the_text_then_the_figures(
     growing.stop_reason = ""
 
     def script() -> Iterator[Event | Waiting]:
+        yield Loading(0, 0, "Loading the models")
         yield Waiting(0, 2)
         yield Waiting(0, 1)
         yield Started(0, growing)
@@ -168,6 +170,8 @@ def test_an_answer_tells_the_position_then_the_text_then_the_figures(
 
     service.script = script()  # type: ignore[assignment]
     answers = list(endpoint("generate")("Hi", "speed"))
+    assert [answer["loading"] for answer in answers[:2]] == ["Loading the models", None]
+    answers = answers[1:]
     assert [(answer["queue_position"], answer["place"]) for answer in answers[:3]] == [
         (2, 2),
         (1, 1),
@@ -254,7 +258,7 @@ def test_pairs_are_asked_about_once_in_a_while(endpoint: Callable, monkeypatch: 
 
 def asker(session: str | None, **headers: str) -> gr.Request:
     """Gradio's request, of a session."""
-    request = gr.Request(headers=headers)
+    request = gr.Request(headers=headers, client=None)
     request.session_hash = session
     return request
 
@@ -269,7 +273,7 @@ def test_a_session_is_one_visitor_and_every_mcp_call_another(service: Script, en
         ("b", {"x-gradio-user": "mcp"}),
     ):
         list(endpoint("generate")(*values, asker(session, **headers)))
-    first, second, third, fourth = (visitor for *_, visitor in service.asked)
+    first, second, third, fourth = (visitor.session for *_, visitor in service.asked)
     assert first == second == "a"
     assert third != fourth
     assert third

@@ -13,7 +13,7 @@ import pytest
 from uvicorn.config import LOGGING_CONFIG
 
 from specviz.errors import RequestError, SpecvizError
-from specviz.serving.logs import OURS, configure
+from specviz.serving.logs import OURS, REPEAT_SECONDS, configure
 
 TYPED = "what somebody typed"
 
@@ -110,3 +110,17 @@ def test_errors_of_uvicorn_and_of_threads_are_logged_likewise(capfd: pytest.Capt
     assert served["error"][0] == failure["error"][0] == "builtins.ValueError"
     assert (failure["event"], failure["thread_name"]) == ("a thread failed", "specviz-x")
     assert TYPED not in stream.getvalue() + "".join(capfd.readouterr())
+
+
+def test_a_warning_that_repeats_is_written_once_and_later_with_its_number() -> None:
+    """Whoever makes the server warn, however often, fills no disk; other lines are written as ever."""
+    stream, library = logs(), logging.getLogger("asyncio")
+    for number in range(100):
+        record = library.makeRecord("asyncio", logging.ERROR, "", 1, f"{TYPED}\n{number}", (), None)
+        record.created = number * 2 * REPEAT_SECONDS / 100
+        library.handle(record)
+        logging.getLogger("specviz.serving").info("text finished")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    warnings = [line for line in lines if line["logger"] == "asyncio"]
+    assert [line.get("repeated") for line in warnings] == [None, 49]
+    assert len(lines) == 102

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from specviz.engine.engine import Engine
-from specviz.engine.events import Decided, Finished
+from specviz.engine.events import Decided, Finished, Loading, Waiting
 from specviz.errors import BusyError, NoRoomError, PairError, RequestError, SpecvizError
 from specviz.models.availability import PairStatus
 from specviz.models.pair import ModelPair
@@ -21,6 +21,7 @@ from specviz.schema.settings import Request
 from specviz.schema.trace import parse_trace
 from specviz.serving.limits import Limits
 from specviz.serving.service import Service
+from specviz.serving.visitor import Visitor
 from tests.support.tiny import Pairs
 
 FIRST, SECOND, THIRD = "embedded", "embedded-skip", "gpt2"
@@ -61,7 +62,7 @@ def loads(tiny: ModelPair, monkeypatch: pytest.MonkeyPatch) -> Loads:
 
 @pytest.fixture
 def service(loads: Loads) -> Iterator[Service]:
-    service = Service(Limits(per_visitor=2, max_new_tokens=3000))
+    service = Service(Limits(per_visitor=2, per_address=3, max_new_tokens=3000))
     yield service
     service.close()
 
@@ -86,7 +87,7 @@ def texts(service: Service, key: str, *requests: Request, **more: Any) -> list[l
 def begun(service: Service, key: str = FIRST, stop: threading.Event | None = None, **more: Any) -> Any:
     """The events of a long run that has begun."""
     events = service.events(key, [ask(max_new_tokens=3000)], stop or threading.Event(), **more)
-    next(events)
+    assert next(event for event in events if not isinstance(event, Waiting))
     return events
 
 
@@ -140,6 +141,35 @@ def test_a_load_does_not_stop_those_who_run(service: Service, loads: Loads) -> N
     assert loads.keys.count(SECOND) == 1
 
 
+def test_who_gives_no_progress_hears_of_a_load_by_events(service: Service, loads: Loads) -> None:
+    """Until the models are in memory; then the run begins. A load that fails is the next event's error."""
+    loads.gates[SECOND] = threading.Event()
+    events = service.events(SECOND, [ask()], threading.Event())
+    heard = itertools.takewhile(lambda event: event != Loading(0, 0, f"Loading {SECOND}"), events)
+    assert all(isinstance(event, Loading) for event in heard)
+    loads.gates[SECOND].set()
+    assert [event.run.stop_reason for event in events if isinstance(event, Finished)] == ["length"]
+    loads.failures[THIRD] = [PairError("The disk is full.")]
+    with pytest.raises(PairError, match="The disk is full"):
+        list(service.events(THIRD, [ask()], threading.Event()))
+    assert loads.keys == [SECOND, THIRD]
+
+
+def test_a_service_that_can_write_nothing_is_not_healthy(service: Service, loads: Loads) -> None:
+    """Before and while its default pair is loaded it may be able to; when that failed it is not, until a pair is in memory."""
+    assert service.healthy
+    loads.failures[FIRST] = [PairError("The disk is full.")]
+    service.warm_up(FIRST).join()
+    assert not service.healthy
+    texts(service, SECOND)
+    assert service.healthy
+    loads.failures[THIRD] = [PairError("The disk is full.")]
+    with pytest.raises(PairError):
+        texts(service, THIRD)
+    texts(service, FIRST)
+    assert service.healthy
+
+
 def test_pairs_in_use_are_not_unloaded(service: Service, loads: Loads) -> None:
     running = [begun(service, key) for key in (FIRST, SECOND)]
     with pytest.raises(BusyError, match=r"while SmolLM2 .* are in use"):
@@ -176,14 +206,30 @@ def test_a_load_that_fails_is_its_sentence_and_the_next_one_tries_afresh(
 
 def test_one_visitor_may_have_so_many_runs_and_no_more(service: Service) -> None:
     stop = threading.Event()
-    running = [begun(service, stop=stop, visitor="one") for _ in range(2)]
+    running = [begun(service, stop=stop, visitor=Visitor("one")) for _ in range(2)]
     with pytest.raises(BusyError, match="with 2 runs already"):
-        texts(service, FIRST, visitor="one")
-    assert len(texts(service, FIRST, visitor="another")) == 1
+        texts(service, FIRST, visitor=Visitor("one"))
+    assert len(texts(service, FIRST, visitor=Visitor("another"))) == 1
     running[0].close()
-    assert len(texts(service, FIRST, visitor="one")) == 1
+    assert len(texts(service, FIRST, visitor=Visitor("one"))) == 1
     stop.set()
     list(running[1])
+    assert not service._visits
+
+
+def test_an_address_may_have_so_many_texts_under_whatever_sessions(service: Service) -> None:
+    """Who makes up a session for each call gains nothing; other addresses are served as before."""
+    stop = threading.Event()
+    visitors = [Visitor(f"call {number}", "203.0.113.7") for number in range(4)]
+    running = [begun(service, stop=stop, visitor=each) for each in visitors[:3]]
+    with pytest.raises(BusyError, match="more than 3 texts"):
+        texts(service, FIRST, visitor=visitors[3])
+    assert len(texts(service, FIRST, visitor=Visitor("call", "203.0.113.8"))) == 1
+    running[0].close()
+    assert len(texts(service, FIRST, visitor=visitors[3])) == 1
+    stop.set()
+    for each in running[1:]:
+        list(each)
     assert not service._visits
 
 

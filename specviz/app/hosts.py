@@ -1,0 +1,83 @@
+"""The hosts under which the server answers, and the sites whose pages may use it.
+
+A website can name a host of its own for 127.0.0.1 (DNS rebinding), or let the browser send requests to it. A server on one machine
+answers neither.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from specviz.environment import HOSTS
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+FOREIGN_HOST = f"This server does not answer under this host: open it as localhost, or let its owner name the host in {HOSTS.name}."
+FOREIGN_SITE = f"Another site may not use this server: open its own page, or let its owner name the site's host in {HOSTS.name}."
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Names of hosts that are answered, and of sites that may ask. If not `only` these, every host is answered, to its own pages."""
+
+    names: frozenset[str]
+    only: bool = False
+
+
+EVERY_HOST = Hosts(frozenset({"*"}))
+"""Every host is answered, to the pages of every site."""
+
+
+def answered_hosts(server_name: str, *addresses: str, environment: Mapping[str, str] | None = None) -> Hosts:
+    """The hosts of a server that listens on `server_name`; `addresses` are further ones that its owner has told visitors."""
+    environment = os.environ if environment is None else environment
+    named = frozenset(each if each == "*" else _name(each) for each in HOSTS.value(environment))
+    if "*" in named or "SPACE_ID" in environment:  # a Space is public, and its proxies name its host
+        return EVERY_HOST
+    own = _name(server_name)
+    if not named and own not in _LOOPBACK:
+        return Hosts(frozenset())
+    return Hosts(named | _LOOPBACK | {own} | {_name(each) for each in addresses if each}, only=True)
+
+
+class HostCheck:
+    """ASGI middleware: refuses requests to other hosts, and from other sites' pages."""
+
+    def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
+        """Wrap `app`."""
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        sentence = self._refusal(Headers(scope=scope)) if scope["type"] == "http" else ""
+        answer = JSONResponse({"detail": sentence}, 403) if sentence else self._app
+        await answer(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> str:
+        """Why a request is refused, or "". Ports do not count, since a proxy may leave them out."""
+        host, origin = _name(headers.get("host", "")), headers.get("origin")
+        if "*" in self._hosts.names:
+            return ""
+        if self._hosts.only and host and host not in self._hosts.names:
+            return FOREIGN_HOST
+        # X-Forwarded-Host does not count: a page may send what it likes there.
+        if origin is not None and (not (site := _name(origin)) or site not in {host, *self._hosts.names}):
+            return FOREIGN_SITE
+        return ""
+
+
+def _name(address: str) -> str:
+    """The name of the host in an address or a header, in small letters; "" if there is none."""
+    if address.count(":") > 1 and "[" not in address and "://" not in address:
+        return address.lower()  # an IPv6 address, as in HOST
+    try:
+        return urlsplit(address if "://" in address else f"//{address}").hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,69 @@
+"""Bounds on uvicorn's connections (0.38 to 0.54). Gradio starts uvicorn without options, and uvicorn has none for requests that stay half sent.
+
+`Config.http_protocol_class` is read for each new connection; of the protocols, of which uvicorn has two, these use `connections`,
+`transport`, and `cycle`: the request that is answered, or was answered last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+REQUEST_SECONDS = 10.0
+"""Seconds in which the head of a request must arrive; at most twice as many pass before its connection is closed."""
+_SENTENCE = b'{"detail":"This server has as many connections as it can: try again in a moment."}'
+_REFUSAL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    b"Retry-After: 10\r\nContent-Length: %d\r\n\r\n%b" % (len(_SENTENCE), _SENTENCE)
+)
+
+
+def bound_connections(
+    config: Any,
+    most: int,
+    most_of_address: int,
+    address_of: Callable[[Any], str],
+    seconds: float = REQUEST_SECONDS,
+) -> None:
+    """Let a server of this `uvicorn.Config` accept so many connections, of all and of one address, and end those that do not send requests.
+
+    Call it when the server has started. It holds for connections from then on.
+    """
+    protocol: Any = config.http_protocol_class
+
+    class Bounded(protocol):
+        address: str | None = None
+        """None where the connection is refused."""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            address = address_of((transport.get_extra_info("peername") or ("",))[0])
+            same = sum(getattr(each, "address", None) == address for each in self.connections)
+            if len(self.connections) >= most or same >= most_of_address:
+                transport.write(_REFUSAL)
+                transport.close()
+                return
+            self.address = address
+            super().connection_made(transport)
+            self.loop.call_later(seconds, self._end_if_idle, None)
+
+        def data_received(self, data: bytes) -> None:
+            if self.address is not None:
+                super().data_received(data)
+
+        def connection_lost(self, error: Exception | None) -> None:
+            if self.address is not None:
+                super().connection_lost(error)
+
+        def _end_if_idle(self, before: Any) -> None:
+            """Close the connection if no request has come since the last look, when `before` was the last one that was answered."""
+            if self.transport.is_closing():
+                return
+            is_idle = self.cycle is None or self.cycle.response_complete
+            if is_idle and self.cycle is before:
+                self.transport.close()
+            else:
+                self.loop.call_later(seconds, self._end_if_idle, self.cycle if is_idle else self)
+
+    config.http_protocol_class = Bounded
+    config.ws_protocol_class = None  # the page needs no WebSockets, which are counted elsewhere

@@ -1,0 +1,85 @@
+"""Whoever asks is the same visitor at every door: the page, HTTP and MCP."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from tests.hostile.conftest import API, Live
+from tests.hostile.test_events import run_of_generate, stream
+
+PROXIED = {"x-forwarded-for": "203.0.113.7"}
+"""What a proxy on this machine tells of its client."""
+
+
+def call_tool(live: Live, **headers: str) -> dict[str, Any]:
+    """Call `generate` over MCP; the HTTP answer."""
+    call = {"name": "generate", "arguments": {"prompt": "Hi"}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    accepts = {"accept": "application/json, text/event-stream"}
+    answer = live.send("POST", f"{API}/mcp/", json=body, headers=accepts | headers)
+    return {"status": answer.status_code, "text": answer.text}
+
+
+def test_an_address_is_counted_at_every_door(live: Live) -> None:
+    """The limit per address counts the client's own address, also where an assistant calls; nobody names another one."""
+    before = len(live.service.visitors)
+    index, data = run_of_generate(live, "Hi")
+    session = {"fn_index": index, "data": data, "session_hash": "doors"}
+    forged = {"x-specviz-client": "forged 198.51.100.1", "x-gradio-user": "mcp"}
+    assert live.send("POST", f"{API}/queue/join", json=session, headers=PROXIED | forged).status_code == 200
+    called = live.send("POST", f"{API}/call/v2/generate", json={"prompt": "Hi"}, headers=PROXIED | forged)
+    live.send("GET", f"{API}/call/generate/{called.json()['event_id']}")
+    assert "stop_reason" in call_tool(live, **PROXIED, **forged)["text"]
+    found = live.service.visitors[before:]
+    assert [each.address for each in found] == ["203.0.113.7"] * 3
+    assert len({each.session for each in found}) == 3
+
+
+def test_nobody_takes_a_text_away_from_somebody_else(live: Live) -> None:
+    """Who makes up sessions without reading any answer is refused in a sentence; others are served, and what runs goes on."""
+    index, data = run_of_generate(live, "Tell me a story")
+    flood = {"x-forwarded-for": "198.51.100.9"}
+    live.service.pause = 0.5
+    shown: list[str] = []
+    try:
+        joined = {"fn_index": index, "data": data, "session_hash": "victim"}
+        assert live.send("POST", f"{API}/queue/join", json=joined, headers=PROXIED).status_code == 200
+        reader = threading.Thread(target=stream, args=(live, "victim", shown))
+        reader.start()
+        statuses = []
+        for number in range(live.service.limits.per_address + 1):
+            tiny = {"fn_index": index, "data": [], "session_hash": f"made up {number}"}
+            answer = live.send("POST", f"{API}/queue/join", json=tiny, headers=flood)
+            statuses.append(answer.status_code)
+        assert statuses == [200] * (len(statuses) - 1) + [503]
+        assert "unread" in answer.json()["detail"]
+        assert (
+            live.send("POST", f"{API}/call/v2/generate", json={"prompt": "Hi"}, headers=PROXIED).status_code
+            == 200
+        )
+    finally:
+        live.service.pause = 0.0
+    live.send("GET", f"{API}/queue/data?session_hash=made%20up%200")
+    assert live.send("POST", f"{API}/queue/join", json=tiny, headers=flood).status_code == 200
+    reader.join()
+    assert 'type\\":\\"end' in "".join(shown)
+
+
+def test_no_website_uses_a_server_on_this_machine(live: Live) -> None:
+    """Neither under a name of its own for 127.0.0.1 nor from its own pages, at no door; nothing is run, and it reads nothing."""
+    rebound = {"host": "rebind.example:7860", "origin": "http://rebind.example:7860"}
+    before = len(live.service.visitors)
+    for headers in (rebound, {"origin": "https://site.example"}, {"origin": "null"}):
+        answers = [
+            live.send("POST", f"{API}/call/v2/generate", json={"prompt": "Hi"}, headers=headers),
+            live.send("POST", f"{API}/queue/join", json={"fn_index": 0}, headers=headers),
+            live.send("POST", f"{API}/upload", files={"files": b"x"}, headers=headers),
+            live.send("GET", "/config", headers=headers),
+        ]
+        assert {answer.status_code for answer in answers} <= {403, 404}
+        assert call_tool(live, **headers)["status"] == 403
+    assert len(live.service.visitors) == before
+    own = {"origin": live.address}
+    assert "stop_reason" in call_tool(live, **own)["text"]
+    assert live.send("GET", "/config", headers=own).status_code == 200

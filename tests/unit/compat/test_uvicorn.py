@@ -1,0 +1,84 @@
+"""A server's connections: bounded, and ended where no request comes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+
+from specviz.compat.uvicorn import bound_connections
+from tests.support.serving import free_port
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    """Answers slowly: longer than a request may take to come."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+    for part in (b"on", b"ly"):
+        await asyncio.sleep(0.5)
+        await send({"type": "http.response.body", "body": part, "more_body": part == b"on"})
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Of a server for three connections, two of an address, that waits 0.2 s for requests."""
+    config = uvicorn.Config(app, port=free_port(), log_level="error", lifespan="off")
+    config.load()
+    bound_connections(config, 3, 2, str, seconds=0.2)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+    yield config.port
+    server.should_exit = True
+    thread.join()
+
+
+def connect(port: int, address: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=20, source_address=(address, 0))
+
+
+def answer(connection: socket.socket, end: bytes) -> bytes:
+    """What the server sends, up to `end` or the end of the connection."""
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while not found.endswith(end) and (more := connection.recv(1000)):
+            found += more
+    return found
+
+
+def test_connections_are_bounded_and_the_refused_hear_it(port: int) -> None:
+    """Of one address, and in all; who leaves makes room."""
+    held = [connect(port), connect(port)]
+    for each in held:
+        each.sendall(REQUEST)
+    refused = connect(port)
+    assert answer(refused, b"}").endswith(b'try again in a moment."}')
+    held.append(connect(port, "127.0.0.2"))
+    held[-1].sendall(REQUEST)
+    assert b" 503 " in answer(connect(port, "127.0.0.3"), b"}")
+    assert all(b" 200 " in answer(each, b"only") for each in held)
+    for each in held:
+        each.close()
+    again = connect(port)
+    again.sendall(REQUEST)
+    assert b" 200 " in answer(again, b"only")
+
+
+def test_a_request_that_does_not_come_ends_its_connection(port: int) -> None:
+    """At the beginning, and after another request that was answered in full, however long that took."""
+    silent, half = connect(port), connect(port, "127.0.0.2")
+    silent.sendall(REQUEST[:10])
+    assert answer(silent, b"never") == b""
+    half.sendall(REQUEST)
+    assert answer(half, b"only").endswith(b"only")
+    half.sendall(REQUEST[:10])
+    assert answer(half, b"never") == b""

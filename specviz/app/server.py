@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from specviz import environment
 from specviz.errors import SpecvizError, quoted
@@ -98,21 +98,22 @@ def _without_collections() -> Iterator[None]:
             gc.enable()
 
 
-def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None) -> None:
-    """Print the addresses of a class, load the default pair in the background, and serve until SIGINT or SIGTERM.
+def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None) -> NoReturn:
+    """Print the addresses of a class, load the default pair in the background, and serve until SIGINT or SIGTERM, which end the process.
 
     Raises:
         SystemExit: the page cannot be served on HOST and PORT; the sentence says why.
     """
     from specviz.app.page import host, launch, port
-    from specviz.app.shutdown import ended_by_signals
+    from specviz.app.shutdown import run_until_stopped
 
     with _exit_with_sentence():
         _check_address(host(classroom is not None), port())
     logs.configure()
     if classroom:
         print(_told(classroom), flush=True)
-    with ended_by_signals(page, service):
+
+    def begin() -> None:
         loading = service.warm_up(default_pair(), TerminalProgress(sys.stderr))
 
         def wait() -> None:
@@ -123,11 +124,10 @@ def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None)
         try:
             launch(page, service, classroom)
         except OSError:
-            sys.exit(
-                f"Port {port()} of {host(classroom is not None)} could not be opened; PORT must be a free port."
-            )
-        finally:
-            service.close()
+            where = f"{host(classroom is not None)}, port {port()}"
+            raise SpecvizError(f"The page could not be served on {where}: is the port free?") from None
+
+    run_until_stopped(begin, page, service)
 
 
 def _check_address(host: str, port: int) -> None:

@@ -7,64 +7,71 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
 
 import psutil
+
+from specviz.errors import SpecvizError
 
 if TYPE_CHECKING:
     import gradio as gr
 
     from specviz.serving.service import Service
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_SECONDS = 4.0
+_SECONDS = 3.0
 """Time to end in order. A compilation or a download in this process cannot be interrupted: it is cut off."""
 _STREAM_SECONDS = 1
 """Time for open streams; every open page has one."""
 
 
-@contextmanager
-def ended_by_signals(page: gr.Blocks, service: Service) -> Iterator[None]:
-    """In here the first signal closes `service` and raises KeyboardInterrupt, which ends the context; the second ends the process.
+def run_until_stopped(serve: Callable[[], object], page: gr.Blocks, service: Service) -> NoReturn:
+    """Call `serve`, and end the process after it: when it returns or fails, or at the first signal, which interrupts it.
 
-    Files are written whole or not at all, so that the next start believes nothing that was cut off.
+    `service` is closed first, as far as that goes in time; a second signal ends the process at once. Files are written whole or not at
+    all, so that the next start believes nothing that was cut off.
     """
-    asked = threading.Event()
+    ending = threading.Event()
 
     def stop(_signal: int, _frame: object) -> None:
-        if asked.is_set():
-            _end_process()
-        asked.set()
+        if ending.is_set():
+            _end_process(0)
+        ending.set()
         raise KeyboardInterrupt
 
     def close() -> None:
-        asked.wait()
+        ending.wait()
         if server := getattr(page, "server", None):  # it has none before it is launched
             server.config.timeout_graceful_shutdown = _STREAM_SECONDS
         _kill_children()  # a pair that is being downloaded then fails to load, and its engine can be closed
         service.close()
 
     def give_up() -> None:
-        asked.wait()
-        time.sleep(_SECONDS)
-        _end_process()
+        ending.wait()
+        time.sleep(_SECONDS + 0.5)
+        _end_process(0)
 
     # Started before any signal: a handler that interrupted a thread's start could start none.
     closing = threading.Thread(target=close, name="specviz-close", daemon=True)
     closing.start()
     threading.Thread(target=give_up, name="specviz-give-up", daemon=True).start()
-    before = {each: signal.signal(each, stop) for each in _SIGNALS}
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, stop)
+    code = 1
     try:
-        with suppress(KeyboardInterrupt):
-            yield
-        if asked.is_set():
-            closing.join(_SECONDS)  # `give_up` ends the process before
-    finally:
-        if not asked.is_set():
-            for each, handler in before.items():
-                signal.signal(each, handler)
+        serve()
+        code = 0
+    except KeyboardInterrupt:
+        code = 0
+    except SpecvizError as error:
+        print(error, file=sys.stderr)
+    except Exception:
+        traceback.print_exc()
+    ending.set()
+    closing.join(_SECONDS)
+    _end_process(code)
 
 
 def _kill_children() -> None:
@@ -73,10 +80,10 @@ def _kill_children() -> None:
             child.kill()
 
 
-def _end_process() -> None:
-    """End at once. Python's own end would wait for threads."""
+def _end_process(code: int) -> NoReturn:
+    """End at once. Python's own end would wait for threads, and takes seconds beside a busy one."""
     _kill_children()
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
-    os._exit(0)
+    os._exit(code)

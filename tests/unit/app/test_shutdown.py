@@ -26,7 +26,9 @@ from specviz.app.server import serve
 from specviz.models import smollm2
 from specviz.serving.service import Service
 smollm2._installed_gguf = lambda: None
-serve(gradio.Blocks(), Service())
+with gradio.Blocks() as page:
+    pass
+serve(page, Service())
 """
 
 
@@ -57,6 +59,7 @@ def test_a_signal_ends_the_server_and_its_children_in_every_phase(
             "PYTHONPATH": str(ROOT),
             "SPECVIZ_CACHE": str(cache),
             "SPECVIZ_CPU_RUNNER": "torch",  # less to compile
+            "SPECVIZ_MCP": "0",
             "SPECVIZ_OWN_PAIRS": f"own={tmp_path}/drafter>{tmp_path}/verifier",
             "SPECVIZ_PAIRS_OFFERED": pair,
         }

@@ -117,6 +117,7 @@ HOSTS = Variable(
 )
 LIMITS: dict[str, Variable[int, None]] = {
     "max_prompt": _whole("SPECVIZ_MAX_PROMPT", None),
+    "max_prompt_tokens": _whole("SPECVIZ_MAX_PROMPT_TOKENS", None),
     "max_new_tokens": _whole("SPECVIZ_MAX_NEW_TOKENS", None),
     "max_panes": _whole("SPECVIZ_MAX_PANES", None),
     "max_trace_bytes": _whole("SPECVIZ_MAX_TRACE_BYTES", None),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +21,6 @@ _CHUNK = 128
 """Tokens scored in one forward pass; bounds the memory of logits."""
 
 
-@torch.inference_mode()
 def read_logits(
     pair: ModelPair,
     model: Literal["drafter", "verifier"],
@@ -37,6 +37,17 @@ def read_logits(
         prompt_ids: ids of the prompt, at least one.
         token_ids: ids of the text after the prompt. All but the last are also inputs.
     """
+    return (logits for logits in _passes(pair, model, prompt_ids, token_ids) if len(logits))
+
+
+@torch.inference_mode()
+def _passes(
+    pair: ModelPair,
+    model: Literal["drafter", "verifier"],
+    prompt_ids: Sequence[int],
+    token_ids: Sequence[int],
+) -> Iterator[Tensor]:
+    """As `read_logits`, but yields after every pass: those over the prompt have no rows."""
     if not token_ids:
         return
     reader = getattr(pair, f"{model}_model").runner(pair.vocabulary_size, apart=True)
@@ -47,6 +58,7 @@ def read_logits(
     for first in range(0, start, _CHUNK):
         last = min(first + _CHUNK, start)
         reader.read(ids[:, first:last], positions[:, first:last], visible=last)
+        yield torch.empty(0, pair.vocabulary_size)
     for first in range(start, end, _CHUNK):
         last = min(first + _CHUNK, end)
         logits = reader.forward(ids[:, first:last], positions[:, first:last], visible=last)[0]
@@ -54,20 +66,36 @@ def read_logits(
         yield logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def log_probabilities(pair: ModelPair, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> list[float]:
-    """Log-probability (natural) of each of `token_ids`, given the prompt and the tokens before it; padding ids are excluded."""
+def _call(function: Callable[[], Any]) -> Any:
+    return function()
+
+
+def log_probabilities(
+    pair: ModelPair,
+    prompt_ids: Sequence[int],
+    token_ids: Sequence[int],
+    call: Callable[[Callable[[], Any]], Any] = _call,
+) -> list[float]:
+    """Log-probability (natural) of each of `token_ids`, given the prompt and the tokens before it; padding ids are excluded.
+
+    `call` calls each pass: that of a shared engine lets its steps run in between.
+    """
     scores: list[float] = []
-    for logits in read_logits(pair, "verifier", prompt_ids, token_ids):
+    passes = _passes(pair, "verifier", prompt_ids, token_ids)
+    while (logits := call(partial(next, passes, None))) is not None:
         wanted = torch.tensor(token_ids[len(scores) : len(scores) + len(logits)], device=logits.device)
         scores += _log_likelihoods(logits, wanted).tolist()
     return scores
 
 
 def mean_log_probability(
-    pair: ModelPair, prompt_ids: Sequence[int], token_ids: Sequence[int]
+    pair: ModelPair,
+    prompt_ids: Sequence[int],
+    token_ids: Sequence[int],
+    call: Callable[[Callable[[], Any]], Any] = _call,
 ) -> float | None:
-    """Mean log-probability per token; None for an empty text."""
-    scores = log_probabilities(pair, prompt_ids, token_ids)
+    """Mean log-probability per token; None for an empty text. `call` as for `log_probabilities`."""
+    scores = log_probabilities(pair, prompt_ids, token_ids, call)
     return sum(scores) / len(scores) if scores else None
 
 

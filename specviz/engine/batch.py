@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from collections.abc import Sequence as SequenceOf
 from itertools import chain
 
 import torch
 
 from specviz.engine.plan import best_draft_length, group_key
-from specviz.engine.prefill import PREFILL_CHUNK, prefill
+from specviz.engine.prefill import prefill
 from specviz.engine.record import Outcome
 from specviz.engine.round import run_round
 from specviz.engine.sequence import Sequence
@@ -69,18 +70,22 @@ class Batch:
 
     # ---- memory --------------------------------------------------------------------------------------------
 
-    def room_for(self, sequences: list[Sequence]) -> int:
-        """How many of `sequences`, the first ones, fit into the GPU's memory beside those already here.
+    def room_for(self, sequences: list[Sequence], reading: SequenceOf[Sequence] = ()) -> int:
+        """How many of `sequences`, the first ones, fit into the GPU's memory beside those already here and those in prefill.
 
-        At least one if the batch is empty, since waiting would not help. All of them if not on a single GPU.
+        At least one if there are none, since waiting would not help. All of them if not on a single GPU.
+
+        Args:
+            sequences: that may be admitted.
+            reading: sequences in prefill. What they have allocated already counts twice.
         """
         if self._gpu is None:
             return len(sequences)
         spare = _ADMISSION_SHARE * spare_memory(self._gpu)
         for count in range(len(sequences), 0, -1):
-            if self._bytes_needed(sequences[:count]) <= spare:
+            if self._bytes_needed([*reading, *sequences[:count]]) <= spare:
                 return count
-        if self.sequences:
+        if self.sequences or reading:
             return 0
         self.free_memory()
         return 1
@@ -88,12 +93,13 @@ class Batch:
     def _bytes_needed(self, sequences: list[Sequence]) -> int:
         """Bytes that admitting sequences would take: slots, buffers to prefill them in, and a round's distributions."""
         longest = max(sequence.length_limit for sequence in sequences)
-        chunk = min(PREFILL_CHUNK, max(sequence.prompt_length for sequence in sequences))
+        prompt = max(sequence.prompt_length for sequence in sequences)
         slots = 0
         for model, runs in ((self._drafter, "drafts"), (self._verifier, "verifies")):
             count = sum(getattr(sequence.method, runs) for sequence in sequences)
             slots += model.growth(count, max(longest, self.longest))
-            slots += count * (longest * model.position_bytes + chunk * model.reading_bytes(longest))
+            slots += count * longest * model.position_bytes
+            slots += count * min(model.chunk, prompt) * model.reading_bytes(longest)
         return slots + sum(map(_round_bytes, [*self.sequences, *sequences])) * self.pair.vocabulary_size
 
     def free_memory(self) -> bool:
@@ -106,8 +112,8 @@ class Batch:
 
     # ---- prefill -------------------------------------------------------------------------------------------
 
-    def read(self, sequences: list[Sequence], chunk: int = PREFILL_CHUNK) -> Iterator[None]:
-        """Prefill: admit sequences and read their prompts but the last token, `chunk` tokens a pass.
+    def read(self, sequences: list[Sequence]) -> Iterator[None]:
+        """Prefill: admit sequences and read their prompts but the last token, a chunk a pass.
 
         Yields after every pass but the last, so that other work can be done in between.
         """
@@ -118,8 +124,8 @@ class Batch:
         verifying = [sequence for sequence in sequences if sequence.method.verifies]
         of_drafter, of_verifier = self._prefixes or (None, None)
         passes = chain(
-            prefill(self._drafter, drafting, self.longest, chunk, of_drafter),
-            prefill(self._verifier, verifying, self.longest, chunk, of_verifier),
+            prefill(self._drafter, drafting, self.longest, of_drafter),
+            prefill(self._verifier, verifying, self.longest, of_verifier),
         )
         more = True
         while more:
@@ -132,6 +138,11 @@ class Batch:
                 sequence.run.seconds = sequence.run.prefill_seconds
             if more:
                 yield
+
+    def passes(self, sequences: list[Sequence]) -> int:
+        """Passes that `read` takes at most: prefix caches spare some."""
+        longest = max(sequence.prompt_length for sequence in sequences)
+        return sum(-(-longest // model.chunk) for model in (self._drafter, self._verifier))
 
     @torch.inference_mode()
     def warm_up(self) -> Iterator[None]:

@@ -117,7 +117,7 @@ class Engine(BaseEngine):
                     for _ in batch.read(admitted):
                         if group.stopped():
                             break
-                    scheduler.prefilled()
+                    scheduler.prefilled(admitted)
                     yield from (Started(sequence.index, sequence.run) for sequence in admitted)
                 elif scheduler.decoding:
                     yield from _rounds(batch, scheduler)

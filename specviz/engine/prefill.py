@@ -1,11 +1,12 @@
 """Prefill: one model reads the prompts of sequences but their last tokens, a chunk a pass.
 
-Knows one model's runner and prefix cache; knows no method.
+Chunks end at multiples of the runner's `chunk`, whoever else is served (law 3). Knows one model's runner and prefix cache; knows no method.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import torch
 
@@ -13,18 +14,14 @@ from specviz.engine.sequence import Sequence
 from specviz.runtime.prefix_cache import LONGEST, SHORTEST, PrefixCache, common_length
 from specviz.runtime.runner import Runner
 
-PREFILL_CHUNK = 512
-"""Prompt tokens read in one forward pass: bounds memory, and the time until an abort is noticed."""
-
 
 def prefill(
-    model: Runner, sequences: list[Sequence], length: int, chunk: int, prefixes: PrefixCache | None
+    model: Runner, sequences: list[Sequence], length: int, prefixes: PrefixCache | None
 ) -> Iterator[bool]:
     """Admit sequences and read their prompts; what all prompts begin with once, or from the prefix cache. Yields True after each pass.
 
     Args:
         length: positions that a slot may come to need.
-        chunk: tokens of each prompt that a pass reads.
         prefixes: read and updated; None for none.
     """
     if not sequences:
@@ -38,22 +35,23 @@ def prefill(
     if prefix:
         model.restore(first, prefix.saved, start)
     if len(sequences) > 1 and shared >= SHORTEST:
-        yield from _read(model, prompts[:1], slice(first, first + 1), start, [shared], chunk)
+        yield from _read(model, prompts[:1], slice(first, first + 1), start, [shared])
         start = shared
     if len(sequences) > 1 and start:
         model.broadcast(slots, start)
-    yield from _read(model, prompts, slots, start, counts, chunk)
+    yield from _read(model, prompts, slots, start, counts)
     if prefixes and prefixes.wants(beginning):
         cached = beginning[:LONGEST]
         prefixes.keep(cached, model.save(first, len(cached)))
 
 
 def _read(
-    model: Runner, prompts: list[list[int]], slots: slice, start: int, counts: list[int], chunk: int
+    model: Runner, prompts: list[list[int]], slots: slice, start: int, counts: list[int]
 ) -> Iterator[bool]:
-    """Read prompts from `start` on, up to `counts` tokens of each, `chunk` a pass; yields True after each pass."""
-    for first in range(start, max(counts), chunk):
-        last = min(first + chunk, max(counts))
+    """Read prompts from `start` on, up to `counts` tokens of each, a chunk a pass; yields True after each pass."""
+    end = max(counts)
+    edges = [start, *range(start - start % model.chunk + model.chunk, end, model.chunk), end]
+    for first, last in pairwise(edges if start < end else ()):
         rows = [ids[first : min(last, count)] for ids, count in zip(prompts, counts, strict=True)]
         tokens = torch.tensor([ids + [0] * (last - first - len(ids)) for ids in rows], device=model.device)
         positions = torch.arange(first, last, device=model.device).expand(len(prompts), -1)

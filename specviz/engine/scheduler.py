@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from specviz.errors import BusyError
@@ -84,15 +85,18 @@ class Scheduler(Generic[S]):
         """As the fields of `Load`."""
         self.slots, self.queue = slots, queue
         self.groups: list[SequenceGroup[S]] = []  # with unfinished sequences, by arrival
-        self.prefilling: list[S] = []  # admitted, their prompts being read: sequences of one group
+        self.prefilling: list[
+            list[S]
+        ] = []  # admitted, their prompts being read: what was admitted together, by admission
         self.decoding: list[S] = []
         self._group_of: dict[S, SequenceGroup[S]] = {}
 
     @property
     def load(self) -> Load:
         """How full it is now."""
-        running = len(self.prefilling) + len(self.decoding)
-        return Load(self.slots, self.queue, running, sum(len(group.waiting) for group in self.groups))
+        return Load(
+            self.slots, self.queue, len(self._admitted()), sum(len(group.waiting) for group in self.groups)
+        )
 
     def group_of(self, sequence: S) -> SequenceGroup[S]:
         """The group of an unfinished sequence."""
@@ -117,7 +121,7 @@ class Scheduler(Generic[S]):
     def leaving(self, now: float) -> list[tuple[S, str]]:
         """Sequences that must be finished now, each with its stop reason.
 
-        Sequences that prefill together leave together: a prefill goes on while any of them does.
+        Sequences that were admitted together prefill together, and leave together: a prefill goes on while any of them does.
         """
         found = [
             (sequence, reason)
@@ -125,9 +129,9 @@ class Scheduler(Generic[S]):
             for sequence in group.unfinished
             if (reason := group.reason_to_end(sequence, now))
         ]
-        if not {sequence for sequence, _ in found}.issuperset(self.prefilling):
-            found = [(sequence, reason) for sequence, reason in found if sequence not in self.prefilling]
-        return found
+        ended = {sequence for sequence, _ in found}
+        stay = {each for together in self.prefilling if not ended.issuperset(together) for each in together}
+        return [(sequence, reason) for sequence, reason in found if sequence not in stay]
 
     def unserved(self, now: float) -> list[tuple[SequenceGroup[S], BusyError]]:
         """Groups whose deadline passed before any of their sequences was admitted, with the error that ends them."""
@@ -139,9 +143,10 @@ class Scheduler(Generic[S]):
         """Free the slot of a sequence that is over. Returns its group."""
         group = self._group_of.pop(sequence)
         group.unfinished.remove(sequence)
-        for each in (group.waiting, self.prefilling, self.decoding):
+        for each in (group.waiting, *self.prefilling, self.decoding):
             if sequence in each:
                 each.remove(sequence)
+        self.prefilling = [each for each in self.prefilling if each]
         if not group.unfinished:
             self.groups.remove(group)
         return group
@@ -149,32 +154,34 @@ class Scheduler(Generic[S]):
     # ---- being served ----------------------------------------------------------------------------------------
 
     def admit(self, room_for: Callable[[list[S]], int]) -> list[S]:
-        """Sequences of one group to prefill next; none while others prefill, or while no slot is free.
+        """Sequences of one group to prefill; none while no slot is free.
 
         No visitor is given more than an equal share of all slots while others are being served or wait.
 
         Args:
             room_for: how many of some sequences, the first ones, memory has room for.
         """
-        if self.prefilling or not self.load.waiting:
+        load = self.load
+        free = load.slots - load.running
+        if not load.waiting or free <= 0:
             return []
-        free = self.slots - len(self.decoding)
         taken = self._taken()
         share = max(1, self.slots // len({group.visitor for group in self.groups}))
         group = next((group for group, _ in self._order() if taken[group.visitor] < share), None)
-        if group is None or free <= 0:
+        if group is None:
             return []
         first = group.waiting[: min(free, share - taken[group.visitor])]
         count = room_for(first)
-        if count:
-            self.prefilling, group.waiting = group.waiting[:count], group.waiting[count:]
+        admitted, group.waiting = group.waiting[:count], group.waiting[count:]
+        if admitted:
+            self.prefilling.append(list(admitted))
             group.admitted = True
-        return list(self.prefilling)
+        return admitted
 
-    def prefilled(self) -> None:
-        """The prefill is over: its sequences decode from now on."""
-        self.decoding += self.prefilling
-        self.prefilling = []
+    def prefilled(self, sequences: list[S]) -> None:
+        """The prefill of sequences that were admitted together is over: they decode from now on."""
+        self.prefilling.remove(sequences)
+        self.decoding += sequences
 
     def queue_positions(self) -> list[tuple[SequenceGroup[S], int]]:
         """Groups of which nothing was admitted yet, if the position of their first sequence has changed since the last call.
@@ -192,9 +199,13 @@ class Scheduler(Generic[S]):
             group.queue_position = position
         return changed
 
+    def _admitted(self) -> list[S]:
+        """Sequences that have slots."""
+        return [*chain.from_iterable(self.prefilling), *self.decoding]
+
     def _taken(self) -> Counter[str]:
         """Slots by visitor."""
-        return Counter(self._group_of[sequence].visitor for sequence in [*self.prefilling, *self.decoding])
+        return Counter(self._group_of[sequence].visitor for sequence in self._admitted())
 
     def _order(self) -> list[tuple[SequenceGroup[S], S]]:
         """The queue, sorted by the slots that its visitor will have before each sequence, then by arrival."""

@@ -5,6 +5,7 @@ Knows the request and the tokenizer; knows no forward pass and no other sequence
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -19,6 +20,9 @@ from specviz.models.pair import ModelPair
 from specviz.models.tokenizer import Detokenizer, TokenLabels, encode_prompt, forbidden_ids
 from specviz.schema.settings import AUTO, SETTINGS, Continuation, Request
 from specviz.schema.trace import Alternative, Run
+
+CheckTokens = Callable[[Request, int], object]
+"""Raises RequestError if a request whose prompt has so many tokens is not to be served."""
 
 
 class Sequence:
@@ -37,14 +41,24 @@ class Sequence:
     """
 
     def __init__(
-        self, index: int, request: Request, pair: ModelPair, labels: TokenLabels, *, records: bool = True
+        self,
+        index: int,
+        request: Request,
+        pair: ModelPair,
+        labels: TokenLabels,
+        *,
+        records: bool = True,
+        check_tokens: CheckTokens | None = None,
     ) -> None:
         """Encode the prompt.
 
         Raises:
-            RequestError: a prompt that does not fit the pair's vocabulary or context, or banned tokens that are none.
+            RequestError: a prompt that does not fit the pair's vocabulary or context, or that `check_tokens` refuses, or banned tokens
+                that are none.
         """
         prompt_ids = encode_prompt(pair.tokenizer, request)
+        if check_tokens:
+            check_tokens(request, len(prompt_ids))
         available = _available(prompt_ids, pair)
         self.index = index
         self.request = request

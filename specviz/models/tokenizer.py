@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from specviz.errors import RequestError
 from specviz.models.decoding import Decoding
 from specviz.schema.settings import Request
+
+encoding = threading.Lock()
+"""Held while prompts are encoded: two threads must not configure one fast tokenizer at the same time."""
 
 _REASON = 200
 """Characters that are told of why a chat template refuses a conversation."""

@@ -27,6 +27,8 @@ _SHORTEST = 256
 """Positions that a captured pass sees at least: fewer shapes to capture, hardly more to read."""
 _WIDEST, _LARGEST = 16, 128
 """Tokens of a slot, and of all slots, in a captured pass. Launching kernels matters less in larger ones, which take much memory."""
+_CPU_CHUNK = 256
+"""As `Runner.chunk`, on a CPU. Against 512, it makes prefill about 5 % slower; 128 makes it 14 % slower."""
 
 Inputs = tuple[Tensor, Tensor, Tensor]
 
@@ -62,6 +64,8 @@ class ModelRunner(Runner):
         self._held: Workspace | None = None
         self._threads = chosen(model)
         self.device = embedding.weight.device
+        if self.device.type == "cpu":
+            self.chunk = _CPU_CHUNK
         self._dtype = model.dtype
         self.position_bytes = position_bytes(model)
         self._cache_argument = {each: cache_argument(type(each)) for each in (model, model.base_model)}

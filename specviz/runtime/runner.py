@@ -41,6 +41,7 @@ class Runner(ABC):
         position_bytes: bytes of keys and values of one position.
         is_invariant: batch invariance: a position has the same bits, whatever else a pass reads.
         is_fused: whether `draft` is available.
+        chunk: prompt tokens of a prefill pass: bounds its memory, and how long others wait for it.
     """
 
     vocabulary_size: int
@@ -48,6 +49,7 @@ class Runner(ABC):
     position_bytes: int
     is_invariant = False
     is_fused = False
+    chunk = 512
 
     def __init__(self) -> None:
         self.owners: list[Any] = []

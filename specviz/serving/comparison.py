@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from specviz.analysis.quality import mean_log_probability
@@ -82,9 +81,8 @@ def side_by_side(events: Iterable[Event | Waiting], count: int) -> Generator[str
 
 def _quality(engines: Sequence[BaseEngine], runs: Sequence[Run]) -> list[float | None]:
     try:
-        # one call each, so that steps of other sequences can run in between
         return [
-            engine.call(partial(mean_log_probability, engine.pair, run.prompt_ids, run.token_ids))
+            mean_log_probability(engine.pair, run.prompt_ids, run.token_ids, engine.call)
             for engine, run in zip(engines, runs, strict=True)
         ]
     except Exception as error:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from specviz.engine.batch import Batch
 from specviz.engine.events import Decided, Finished, Started, Waiting
-from specviz.engine.prefill import PREFILL_CHUNK
 from specviz.engine.record import Outcome
 from specviz.engine.scheduler import Scheduler, SequenceGroup
 from specviz.engine.sequence import Sequence
@@ -50,7 +49,8 @@ class EngineLoop:
         self._scheduler = scheduler
         self._prefix_caches = (PrefixCache(), PrefixCache())
         self._batch = Batch(pair, self._prefix_caches, apart=False)
-        self._prefill: _Prefill | None = None
+        self._prefills: list[_Prefill] = []  # by admission
+        self._passes = 0  # of all prefills
         self._step_seconds = 0.0
         self._is_closing, self._has_worked = False, False
 
@@ -117,34 +117,41 @@ class EngineLoop:
     # ---- prefill ---------------------------------------------------------------------------------------------
 
     def _read_prompts(self) -> None:
-        """Admit and prefill, a chunk at a time, for as long as the policy allows."""
+        """Admit, and prefill in turns, a chunk at a time, for as long as the policy allows."""
         end = time.monotonic() + self._policy.reading_seconds(self._step_seconds)
         self._admit()
-        while self._prefill:
-            self._advance_prefill(self._prefill)
+        while self._prefills:
+            left = [prefill.passes_left for prefill in self._prefills]
+            self._advance_prefill(self._prefills[self._policy.next_prefill(left, self._passes)])
+            self._passes += 1
             if time.monotonic() >= end:
                 return
             self._admit()
 
     def _admit(self) -> None:
         """Begin to prefill admitted sequences, and publish queue positions."""
-        if admitted := self._scheduler.admit(self._batch.room_for):
+        while admitted := self._scheduler.admit(self._room_for):
             arrival = self._scheduler.group_of(admitted[0]).arrival
             self._statistics.waited_seconds += len(admitted) * (time.monotonic() - arrival)
-            self._begin_prefill(admitted)
+            self._prefills.append(self._begin_prefill(admitted))
         self._publish_load()
         for group, position in self._scheduler.queue_positions():
             group.publish(Waiting(group.waiting[0].index, position))
 
-    def _begin_prefill(self, sequences: list[Sequence], *, cached: bool = True) -> None:
+    def _room_for(self, sequences: list[Sequence]) -> int:
+        """As `Batch.room_for`."""
+        reading = [sequence for prefill in self._prefills for sequence in prefill.sequences]
+        return self._batch.room_for(sequences, reading)
+
+    def _begin_prefill(self, sequences: list[Sequence], *, cached: bool = True) -> _Prefill:
         batch = Batch(self._pair, self._prefix_caches if cached else None, apart=True)
-        chunk = self._policy.chunk if self._batch.sequences else PREFILL_CHUNK
-        self._prefill = _Prefill(sequences, batch, batch.read(sequences, chunk))
+        return _Prefill(sequences, batch, batch.read(sequences), batch.passes(sequences))
 
     def _advance_prefill(self, prefill: _Prefill) -> None:
         """Prefill one chunk. After the last chunk the sequences join the batch, perhaps after a first step of their own."""
         try:
             for _ in prefill.passes:
+                prefill.passes_left -= 1
                 return
             steps_first = self._policy.gives_first_step(
                 others_decode=bool(self._batch.sequences),
@@ -156,8 +163,8 @@ class EngineLoop:
         except Exception as error:
             self._recover_prefill(prefill, error)
             return
-        self._prefill = None
-        self._scheduler.prefilled()
+        self._prefills.remove(prefill)
+        self._scheduler.prefilled(prefill.sequences)
         for sequence in prefill.sequences:
             self._scheduler.group_of(sequence).publish(Started(sequence.index, sequence.run))
         if steps_first:
@@ -167,11 +174,11 @@ class EngineLoop:
 
     def _recover_prefill(self, prefill: _Prefill, error: Exception) -> None:
         """Repeat the prefill if memory could be freed; otherwise fail the group."""
-        self._prefill, longest = None, prefill.batch.longest
+        longest, index = prefill.batch.longest, self._prefills.index(prefill)
         prefill.batch.clear()
         if is_out_of_memory(error) and free_memory(self._batch, self._prefix_caches):
             # With prefix caches this would never end: each failure would free what the previous attempt has cached.
-            self._begin_prefill(prefill.sequences, cached=False)
+            self._prefills[index] = self._begin_prefill(prefill.sequences, cached=False)
         else:
             group = self._scheduler.group_of(prefill.sequences[0])
             self._fail(group, explain(error, len(prefill.sequences), longest))
@@ -228,8 +235,7 @@ class EngineLoop:
         """Free the slot of a sequence that is over, and return its group."""
         if sequence in self._batch.sequences:
             self._batch.remove(sequence)
-        if self._prefill and sequence in self._prefill.sequences:
-            self._prefill = None
+        self._prefills = [each for each in self._prefills if sequence not in each.sequences]
         group = self._scheduler.finish(sequence)
         self._publish_load()
         self._note_end(sequence, group)
@@ -245,7 +251,7 @@ class EngineLoop:
                 sequence.run.stop_reason = "failed"
                 self._note_end(sequence, group)
             group.publish(EngineError(sentence))
-        self._prefill = None
+        self._prefills = []
         self._batch.clear()
 
     def _note_end(self, sequence: Sequence, group: SequenceGroup[Sequence]) -> None:
@@ -275,3 +281,5 @@ class _Prefill:
     sequences: list[Sequence]
     batch: Batch
     passes: Iterator[None]
+    passes_left: int
+    """At most: prefix caches spare some."""

@@ -15,7 +15,9 @@ class Limits:
     """All limits; `environment.LIMITS` has the variable of each."""
 
     max_prompt: int = 4000
-    """Characters of a prompt, or token ids."""
+    """Characters of a prompt."""
+    max_prompt_tokens: int = 2048
+    """Tokens of a prompt, chat template included. 4000 characters of English are about 1100, rare characters four tokens each."""
     max_new_tokens: int = 512
     """Tokens of one text."""
     max_panes: int = 4
@@ -48,17 +50,32 @@ class Limits:
         return replace(usual or cls(), **{name: value for name, value in found.items() if value is not None})
 
     def check(self, request: Request) -> None:
-        """Raises RequestError if a request is longer than allowed."""
-        length = prompt_characters(request) + len(request.token_ids or ())
+        """Raises RequestError if a request is longer than allowed, as far as that shows without a tokenizer."""
+        length = prompt_characters(request)
         if length > self.max_prompt:
-            unit = "characters" if request.token_ids is None else "tokens"
             raise RequestError(
-                f"The prompt has {length} {unit}; here it may have {self.max_prompt}: shorten it."
+                f"The prompt has {length} characters; here it may have {self.max_prompt}: shorten it."
             )
+        self.check_tokens(request, len(request.token_ids or ()))
         if request.max_new_tokens > self.max_new_tokens:
             raise RequestError(
                 f"{request.max_new_tokens} tokens were asked for; here a text may have {self.max_new_tokens}."
             )
+
+    def check_tokens(self, request: Request, count: int) -> None:
+        """Raises RequestError if a request's prompt of `count` tokens costs more to read than allowed.
+
+        The prompt of a fork has a text as well.
+        """
+        most, what, they = self.max_prompt_tokens, "The prompt has", "it"
+        if request.continues:
+            most, what, they = (
+                most + self.max_new_tokens,
+                "The prompt and the text up to the fork have",
+                "they",
+            )
+        if count > most:
+            raise RequestError(f"{what} {count} tokens; here {they} may have {most}: shorten the prompt.")
 
     def check_panes(self, requests: Sequence[Request]) -> None:
         """Raises RequestError if too many requests are compared."""
@@ -73,5 +90,13 @@ def prompt_characters(request: Request) -> int:
     return len(request.prompt or "") + sum(len(message["content"]) for message in request.messages or ())
 
 
-CLASS = Limits(max_prompt=1000, max_new_tokens=128, per_visitor=2, per_address=160, seconds=120, pairs=1)
+CLASS = Limits(
+    max_prompt=1000,
+    max_prompt_tokens=1024,
+    max_new_tokens=128,
+    per_visitor=2,
+    per_address=160,
+    seconds=120,
+    pairs=1,
+)
 """Limits for a class of thirty on one machine, which a proxy may show under one address."""

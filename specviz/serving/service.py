@@ -328,6 +328,7 @@ class Service:
             queue=limits.queue,
             seconds=limits.seconds,
             statistics=statistics,
+            check_tokens=limits.check_tokens,
         )
         try:
             engine.warm_up(report)

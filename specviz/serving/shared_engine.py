@@ -17,10 +17,10 @@ from typing import TypeVar
 
 from specviz.engine.engine import BaseEngine
 from specviz.engine.scheduler import Scheduler, SequenceGroup
-from specviz.engine.sequence import Sequence
+from specviz.engine.sequence import CheckTokens, Sequence
 from specviz.errors import BusyError, EngineError
 from specviz.models.pair import ModelPair
-from specviz.models.tokenizer import TokenLabels
+from specviz.models.tokenizer import TokenLabels, encoding
 from specviz.progress import Progress
 from specviz.schema.settings import Request
 from specviz.serving.engine_loop import EngineLoop
@@ -30,9 +30,6 @@ from specviz.serving.statistics import EngineStatistics
 from specviz.serving.streams import EventQueue, SharedStream
 
 T = TypeVar("T")
-
-_encoding = threading.Lock()
-"""Held while prompts are encoded: two threads must not configure one fast tokenizer at the same time."""
 
 
 class SharedEngine(BaseEngine):
@@ -47,6 +44,7 @@ class SharedEngine(BaseEngine):
         seconds: float = 300,
         statistics: EngineStatistics | None = None,
         policy: Policy | None = None,
+        check_tokens: CheckTokens | None = None,
     ) -> None:
         """Start the thread.
 
@@ -57,8 +55,9 @@ class SharedEngine(BaseEngine):
             seconds: seconds from the start of a stream to its deadline, at which its texts are cut off.
             statistics: counts runs.
             policy: divides the time between prefill and steps.
+            check_tokens: called for every request before its prompt is read.
         """
-        self.pair, self.seconds = pair, seconds
+        self.pair, self.seconds, self._check_tokens = pair, seconds, check_tokens
         self.statistics = statistics or EngineStatistics(pair.key, max_sequences)
         self._inbox = Inbox()
         self._labels = TokenLabels(pair.tokenizer)
@@ -91,13 +90,16 @@ class SharedEngine(BaseEngine):
         deadline starts at the first `next`; a run that reaches it ends with stop_reason "time".
 
         Raises:
-            RequestError: a request does not fit the pair. Raised by this call.
+            RequestError: a request does not fit the pair, or its prompt is too long. Raised by this call.
             BusyError: the queue is full (raised by this call or the first `next`), or no slot was free before the deadline.
             EngineError: memory ran out, a model failed on this request, or the engine was closed.
         """
         requests = [requests] if isinstance(requests, Request) else list(requests)
-        with _encoding:
-            sequences = [Sequence(*each, self.pair, self._labels) for each in enumerate(requests)]
+        with encoding:
+            sequences = [
+                Sequence(*each, self.pair, self._labels, check_tokens=self._check_tokens)
+                for each in enumerate(requests)
+            ]
         if self._inbox.is_closed:
             raise EngineError(STOPPED)
         try:

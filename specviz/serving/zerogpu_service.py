@@ -93,10 +93,14 @@ class ZeroGpuService(Service):
     ) -> Iterator[Event]:
         """As `Service.events`. A stop takes effect with the next round."""
         from specviz.engine.events import Decided, Finished, Started  # slow to import
+        from specviz.models.tokenizer import encode_prompt, encoding
 
         with self._visit(visitor, requests):
             if key not in _held:
                 raise PairError(f"There is no model pair of that name here: known are {', '.join(_held)}.")
+            with encoding:
+                for request in requests:  # before a GPU is asked for
+                    self.limits.check_tokens(request, len(encode_prompt(_held[key].tokenizer, request)))
             seconds = zerogpu.seconds(requests, offered_pairs()[key].loaded_parameters)
             statistics = self._statistics.setdefault(key, EngineStatistics(key, len(requests), loaded=True))
             runs: dict[int, Run] = {}

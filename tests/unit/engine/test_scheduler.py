@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain
 
 import pytest
 from hypothesis import given, settings
@@ -35,7 +36,8 @@ def scheduler(*groups: SequenceGroup[str], slots: int = 4, queue: float = math.i
 def admit(made: Scheduler[str], room: Callable[[list[str]], int] = everything) -> list[str]:
     """Admit once, and prefill at once."""
     admitted = made.admit(room)
-    made.prefilled()
+    if admitted:
+        made.prefilled(admitted)
     return admitted
 
 
@@ -47,15 +49,19 @@ def admit_all(made: Scheduler[str]) -> list[str]:
     return found
 
 
-def test_nobody_joins_while_others_are_prefilling() -> None:
-    """One group's prompts are read at a time, and hold their slots meanwhile."""
-    made = scheduler(group("a"), group("b"))
+def test_prompts_of_many_groups_are_read_at_once_and_hold_their_slots() -> None:
+    """Whichever ends first decodes first."""
+    made = scheduler(group("a"), group("b", 2), group("c"), slots=3)
     assert made.admit(everything) == ["a0"]
+    assert made.admit(everything) == ["b0"]  # an equal share for each visitor
+    assert made.admit(everything) == ["c0"]
     assert made.admit(everything) == []
-    assert (made.prefilling, made.load.running, made.load.waiting) == (["a0"], 1, 1)
-    made.prefilled()
-    assert (made.prefilling, made.decoding) == ([], ["a0"])
-    assert made.admit(everything) == ["b0"]
+    assert (made.prefilling, made.load.running, made.load.waiting) == ([["a0"], ["b0"], ["c0"]], 3, 1)
+    made.prefilled(["b0"])
+    assert (made.prefilling, made.decoding) == ([["a0"], ["c0"]], ["b0"])
+    for each in ("a0", "c0"):
+        made.finish(each)
+    assert made.admit(everything) == ["b1"]
 
 
 def test_a_free_slot_goes_to_those_who_have_fewest() -> None:
@@ -147,8 +153,7 @@ def test_an_aborted_group_leaves_whatever_it_is_doing(state: str) -> None:
     for sequence, _ in made.leaving(0):
         assert made.finish(sequence) is aborted
     assert made.groups == [other]
-    assert aborted.unfinished == []
-    made.prefilled()
+    assert aborted.unfinished == made.prefilling == []
     admit_all(made)
     assert made.decoding == ["b0", "b1"]
 
@@ -177,7 +182,7 @@ def test_a_single_abort_waits_for_the_prompts_that_are_read_with_it() -> None:
     assert made.leaving(0) == []
     aborted.abort(1)
     assert made.leaving(0) == [("a0", "cancelled"), ("a1", "cancelled")]
-    made.prefilled()
+    made.prefilled(["a0", "a1"])
     assert [sequence for sequence, _ in made.leaving(0)] == ["a0", "a1"]
 
 
@@ -186,13 +191,15 @@ def test_others_leave_while_prompts_are_read() -> None:
     decodes, prefills, waits = (group(name, count) for name, count in (("a", 1), ("b", 2), ("c", 1)))
     made = scheduler(decodes, slots=6)
     admit(made)
-    for each in (prefills, waits):
+    reads = group("d")
+    for each in (prefills, reads, waits):
         made.submit(each)
-    made.admit(everything)
+        if each is not waits:
+            made.admit(everything)
     prefills.abort(0)
-    decodes.abort()
-    waits.abort()
-    assert [sequence for sequence, _ in made.leaving(0)] == ["a0", "c0"]
+    for each in (decodes, reads, waits):
+        each.abort()
+    assert [sequence for sequence, _ in made.leaving(0)] == ["a0", "d0", "c0"]
 
 
 def test_an_abort_before_submission_or_after_the_end_is_harmless() -> None:
@@ -272,11 +279,11 @@ def test_whatever_happens_the_books_agree(
         elif action == "admit":
             admitted = made.admit(lambda sequences, most=number: min(most, len(sequences)))
             assert len({made.group_of(sequence) for sequence in admitted}) <= 1
-        elif action == "prefilled":
-            made.prefilled()
+        elif action == "prefilled" and made.prefilling:
+            made.prefilled(made.prefilling[number % len(made.prefilling)])
         elif action == "finish" and alive:
             sequence = alive[number % len(alive)]
-            if sequence not in made.prefilling:
+            if not any(sequence in together for together in made.prefilling):
                 made.finish(sequence)
                 over.append(sequence)
         elif action == "abort" and submitted:
@@ -294,13 +301,14 @@ def test_whatever_happens_the_books_agree(
                     over.append(sequence)
         waiting = [sequence for each in made.groups for sequence in each.waiting]
         assert made.load.running <= slots
-        everyone = [*waiting, *made.prefilling, *made.decoding, *over]
+        everyone = [*waiting, *chain.from_iterable(made.prefilling), *made.decoding, *over]
         assert Counter(everyone) == Counter(sequence for each in submitted for sequence in each.sequences)
         positions = {position for _, position in made.queue_positions()}
         assert positions <= set(range(1, len(waiting) + 1))
     for _ in range(1000):
         made.admit(everything)
-        made.prefilled()
+        for each in list(made.prefilling):
+            made.prefilled(each)
         if not made.decoding:
             break
         made.finish(made.decoding[0])

@@ -17,6 +17,7 @@ from specviz.errors import BusyError, NoRoomError, PairError, RequestError, Spec
 from specviz.models.availability import PairStatus
 from specviz.models.pair import ModelPair
 from specviz.models.registry import PAIRS, PairSpec
+from specviz.models.tokenizer import encode_prompt
 from specviz.schema.settings import Request
 from specviz.schema.trace import parse_trace
 from specviz.serving.limits import Limits
@@ -237,7 +238,7 @@ def test_an_address_may_have_so_many_texts_under_whatever_sessions(service: Serv
     ("request_", "sentence"),
     [
         (Request(prompt="x" * 4001), "has 4001 characters; here it may have 4000"),
-        (Request(token_ids=[1] * 4001), "has 4001 tokens; here it may have 4000"),
+        (Request(token_ids=[1] * 2049), "has 2049 tokens; here it may have 2048"),
         (ask(max_new_tokens=3001), "a text may have 3000"),
     ],
 )
@@ -251,6 +252,33 @@ def test_requests_beyond_a_limit_are_refused_before_anything_loads(
     with pytest.raises(PairError, match="no model pair of that name"):
         texts(service, "../../etc/passwd")
     assert loads.keys == service.status() == []
+
+
+def test_what_a_prompt_costs_is_counted_in_tokens_at_every_door(loads: Loads, tiny: ModelPair) -> None:
+    """A few characters may be many tokens. A fork may go on from all that a run may have: a prompt and a text."""
+    rare = Request(prompt="\U00020000" * 20, max_new_tokens=12)
+    most = len(encode_prompt(tiny.tokenizer, rare))
+    service, stop = Service(Limits(max_prompt_tokens=most, max_new_tokens=12)), threading.Event()
+    longer = replace(rare, prompt=f"{rare.prompt}\U00020000")
+    count = len(encode_prompt(tiny.tokenizer, longer))
+    try:
+        for ask_ in (
+            lambda request: service.events(FIRST, [request], stop),
+            lambda request: service.lines(FIRST, request, stop),
+            lambda request: service.compare_lines([FIRST] * 2, [rare, request], stop),
+        ):
+            with pytest.raises(RequestError, match=f"has {count} tokens; here it may have {most}"):
+                list(ask_(longer))
+        assert not service.status()[0].finished
+        run = parse_trace(
+            line for line in service.lines(FIRST, rare, stop) if line and '"waiting"' not in line
+        )
+        fork = run.fork(11)
+        assert texts(service, FIRST, fork) == [run.token_ids[11:]]
+        with pytest.raises(RequestError, match=f"have {most + 13} tokens; here they may have {most + 12}"):
+            texts(service, FIRST, replace(fork, token_ids=[*run.prompt_ids, *run.token_ids, 5]))
+    finally:
+        service.close()
 
 
 def test_pairs_that_cannot_be_had_say_why_and_load_nothing(

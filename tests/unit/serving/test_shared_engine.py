@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -175,9 +176,12 @@ def test_requests_that_join_at_any_time_get_the_texts_they_get_alone(
     wait_until_idle(shared)
 
 
-def test_long_prompts_are_read_between_the_rounds_of_others(alone: Alone, start: Start) -> None:
+def test_long_prompts_are_read_between_the_rounds_of_others(
+    alone: Alone, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Law 3: a prompt of many chunks does not stall those that decode."""
-    engine = start(policy=Policy(chunk=5, reading_share=0.0, max_reading_seconds=0.0))
+    monkeypatch.setattr("specviz.runtime.model_runner._CPU_CHUNK", 5)
+    engine = start(policy=Policy(reading_share=0.0, max_reading_seconds=0.0))
     long = asked(1, token_ids=[5 + position % 50 for position in range(90)])
     running = decoding(engine)
     begin = engine.statistics.rounds
@@ -187,6 +191,53 @@ def test_long_prompts_are_read_between_the_rounds_of_others(alone: Alone, start:
         if isinstance(event, Finished):
             assert event.run.token_ids == alone(long)
     running.close()
+
+
+def test_a_short_prompt_overtakes_long_ones_and_all_are_read_in_the_chunks_they_are_read_in_alone(
+    alone: Alone, start: Start, read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 3, in prefill."""
+    monkeypatch.setattr("specviz.runtime.model_runner._CPU_CHUNK", 8)
+    engine, all_are_here, ended = start(), threading.Event(), list[int]()
+    requests = [
+        asked(number, token_ids=[5 + (number + place) % 50 for place in range(300)]) for number in (1, 2, 3)
+    ]
+    requests.append(asked(4, token_ids=[9, 8, 7]))
+    expected = [alone(request) for request in requests]
+    in_chunks, submit = Counter(read), SharedEngine._submit
+    read.clear()
+    submitted, prefill, prefilled = itertools.count(1), ModelRunner.read, Scheduler.prefilled
+
+    def count(self: SharedEngine, *args: Any) -> Any:
+        deadline = submit(self, *args)
+        if next(submitted) == len(requests):
+            all_are_here.set()
+        return deadline
+
+    def wait(self: ModelRunner, *args: Any, **more: Any) -> None:
+        assert all_are_here.wait(60)
+        prefill(self, *args, **more)
+
+    def note(self: Scheduler[Sequence], sequences: list[Sequence]) -> None:
+        ended.append(sequences[0].prompt_length)
+        prefilled(self, sequences)
+
+    monkeypatch.setattr(SharedEngine, "_submit", count)
+    monkeypatch.setattr(ModelRunner, "read", wait)
+    monkeypatch.setattr(Scheduler, "prefilled", note)
+    assert [run.token_ids for run in served(engine, requests)] == expected
+    assert ended == [3, 300, 300, 300]
+    assert Counter(read) == in_chunks
+
+
+def test_no_prompt_starves_though_shorter_ones_come_for_ever() -> None:
+    left, policy, passes = [40, 1], Policy(), 0
+    while left[0]:
+        each = policy.next_prefill(left, passes)
+        left[each] -= 1
+        left[1] = left[1] or 1  # the next newcomer
+        passes += 1
+    assert passes <= 40 * policy.oldest_share
 
 
 def test_if_steps_are_long_a_joining_sequence_has_a_first_step_of_its_own(

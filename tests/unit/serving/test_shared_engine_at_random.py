@@ -40,7 +40,7 @@ class FakeBatch:
     def longest(self) -> int:
         return max((each.length_limit for each in self.sequences), default=0)
 
-    def room_for(self, sequences: list[Sequence]) -> int:
+    def room_for(self, sequences: list[Sequence], reading: list[Sequence]) -> int:
         return self.random.randint(1, len(sequences)) if self.sequences else len(sequences)
 
     def free_memory(self) -> bool:
@@ -50,7 +50,10 @@ class FakeBatch:
         if self.random.random() < self.failure_rate:
             raise self.random.choice((MemoryError("none left"), RuntimeError("kernel fault")))
 
-    def read(self, sequences: list[Sequence], chunk: int | None = None) -> Iterator[None]:
+    def passes(self, sequences: list[Sequence]) -> int:
+        return self.random.randint(0, 2)
+
+    def read(self, sequences: list[Sequence]) -> Iterator[None]:
         self.sequences += sequences
         for _ in range(self.random.randint(0, 2)):
             self._may_fail()

@@ -87,6 +87,7 @@ class FusedRunner(Runner):
     """A runner of a fused model."""
 
     is_invariant = True
+    chunk = MOST_ROWS
 
     def __init__(self, model: FusedModel, vocabulary_size: int) -> None:
         """Logits become those of `vocabulary_size` tokens: cut, or −inf for tokens that the model lacks."""

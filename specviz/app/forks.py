@@ -10,9 +10,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from specviz.app.recorded import sent_run
 from specviz.errors import RequestError
 from specviz.schema.settings import Request
-from specviz.schema.trace import parse_trace
 from specviz.serving.service import Service
 from specviz.serving.visitor import Visitor
 
@@ -31,13 +31,14 @@ def asked_fork(sent: Any, inspect: int) -> tuple[str, Request]:
 
     Raises:
         RequestError, TraceError: a field has the wrong form or does not fit the run.
+        BusyError: others open traces now.
     """
     kinds = {"trace": str, "tokens": int, "chosen": int | None, "changes": dict}
     if not isinstance(sent, dict) or not all(isinstance(sent.get(key), kind) for key, kind in kinds.items()):
         raise RequestError(_UNFIT)
     if not all(name in CHANGES for name in sent["changes"]):
         raise RequestError(_UNFIT)
-    run = parse_trace(sent["trace"].split("\n"))  # not splitlines, since a string may contain U+2028
+    run = sent_run(sent["trace"])
     changes = sent["changes"] | {"inspect": inspect}
     return run.pair, run.fork(sent["tokens"], chosen=sent["chosen"], **changes)
 

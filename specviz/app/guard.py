@@ -6,13 +6,13 @@ what was sent. `GuardedBlocks` are Blocks whose events fail with one sentence.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
 import re
 from collections.abc import Sequence
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any, cast
 
 import gradio as gr
@@ -20,7 +20,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -29,14 +29,19 @@ from specviz.app.clients import Clients
 from specviz.app.hosts import EVERY_HOST, HostCheck, Hosts
 from specviz.app.page_cache import PageCache
 from specviz.compat import gradio as compat
+from specviz.compat.gradio_answers import UNREAD_SECONDS
 from specviz.errors import SpecvizError, quoted
 
 log = logging.getLogger(__name__)
 
 MAX_BODY = 2_000_000
-"""Largest body of a request other than an upload, in bytes."""
-MAX_UPLOAD_BODY = 9_000_000
-"""Largest body of an upload, in bytes."""
+"""Largest body of a request, in bytes. Everything that is sent here is in a body and is gone with its request: nothing is a file."""
+SMALL_BODY = 64_000
+"""First bytes of each body that do not count in `MAX_BODIES`, so that large bodies never keep small ones out."""
+MAX_BODIES = 64_000_000
+"""Most bytes of all bodies together that are arriving or being answered."""
+BODY_SECONDS = 60
+"""Longest time in which a body may arrive."""
 
 FAILED = "Something broke inside SpecViz and this was not done; the next request should work."
 MAX_SENTENCE = 300
@@ -44,6 +49,10 @@ MAX_SENTENCE = 300
 
 failed_status: ContextVar[dict[str, int] | None] = ContextVar("failed_status", default=None)
 """Holds the HTTP status for the answer to a failed event, as {"status": …}."""
+TOO_LARGE = f"A request may have {MAX_BODY} bytes here."
+NO_ANSWER = (
+    f"There is no such answer here: it was fetched before, or nobody read it for {UNREAD_SECONDS:g} s."
+)
 UNFIT = "This server cannot read the request; nothing was done."
 
 _OWN_ADDRESSES = ("healthz", "metrics", "lessons", "rule", "class(/(now|invite))?")
@@ -75,11 +84,12 @@ def guarded(routes: Sequence[BaseRoute], hosts: Hosts = EVERY_HOST) -> dict[str,
 
 
 class Guard:
-    """ASGI middleware: refuses unknown addresses, stops reading at a limit, and turns failures into answers."""
+    """ASGI middleware: refuses unknown addresses, stops reading at its limits, and turns failures into answers."""
 
     def __init__(self, app: ASGIApp) -> None:
         """Wrap `app`."""
         self._app = app
+        self._held = _Held()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -89,48 +99,105 @@ class Guard:
         if refusal := _refused(scope):
             await refusal(scope, receive, send)
             return
-        exchange = _Exchange(scope, receive, send)
+        exchange = _Exchange(scope, receive, send, self._held)
         token = failed_status.set(exchange.failing)
         try:
             await self._app(scope, exchange.receive, exchange.send)
+            exchange.check()
         except Exception as error:
             await exchange.fail(error)
         finally:
+            exchange.release()
             failed_status.reset(token)
 
 
+class _Held:
+    """The bytes of all bodies that count in `MAX_BODIES`."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
 class _Exchange:
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, held: _Held) -> None:
         self._scope, self._receive, self._send = scope, receive, send
-        self._left = _most(scope)
+        self._held = held
+        self._length = 0
+        self._whole = False
+        self._ends: float | None = None
+        self._broken: _BodyError | None = None
         self._begun = False
         self.failing: dict[str, int] = {}
 
     async def receive(self) -> Message:
-        message = await self._receive()
-        self._left -= len(message.get("body", b""))
-        if self._left < 0:
-            raise _TooLargeError
+        if self._whole:
+            return await self._receive()
+        try:
+            return self._count(await self._next())
+        except _BodyError as error:
+            self._broken = error
+            raise
+
+    def _count(self, message: Message) -> Message:
+        self._whole = not message.get("more_body", False)
+        before = self._counted
+        self._length += len(message.get("body", b""))
+        self._held.bytes += self._counted - before
+        if self._length > MAX_BODY:
+            raise _BodyError(413, TOO_LARGE)
+        if self._held.bytes > MAX_BODIES:
+            raise _BodyError(503, "Too much is being sent to this server at once: try again in a moment.")
         return message
 
+    async def _next(self) -> Message:
+        if self._scope["method"] in ("GET", "HEAD"):
+            return await self._receive()  # starlette looks here for a lost connection, without waiting
+        now = asyncio.get_running_loop().time()
+        self._ends = self._ends or now + BODY_SECONDS
+        try:
+            return await asyncio.wait_for(self._receive(), self._ends - now)
+        except (TimeoutError, asyncio.TimeoutError):
+            sentence = f"The body of a request must arrive within {BODY_SECONDS} s: send it again."
+            raise _BodyError(408, sentence) from None
+
+    @property
+    def _counted(self) -> int:
+        return max(0, self._length - SMALL_BODY)
+
+    def release(self) -> None:
+        """Stop counting this body."""
+        self._held.bytes -= self._counted
+        self._length = 0
+
+    def check(self) -> None:
+        """Raise the error for which the body was not read, if the app has taken it for one of its own."""
+        if self._broken and not self._begun:
+            raise self._broken
+
     async def send(self, message: Message) -> None:
+        if self._broken and not self._begun:
+            return  # FastAPI answers that a body cannot be parsed whatever happens while it reads one
         if message["type"] == "http.response.start":
             self._begun = True
             if message["status"] == 500 and _EVENT.search(self._scope["path"]):
                 message = {**message, **self.failing}
+        elif message.get("body") == compat.NO_ANSWER:
+            message = {**message, "body": compat.NO_ANSWER.replace(b"404: Not Found", NO_ANSWER.encode())}
         await self._send(message)
 
     async def fail(self, error: Exception) -> None:
         """Answer in place of gradio, or end the answer that gradio has begun."""
         if self._begun:
-            # Gradio ends the stream of an unknown session with an HTTPException.
-            if not isinstance(error, HTTPException):
+            # Gradio ends the stream of an unknown session with an HTTPException, which starlette cannot answer any more.
+            if not isinstance(error.__cause__ or error, HTTPException | ClientDisconnect):
                 log.warning("an answer broke off", exc_info=error)
             with contextlib.suppress(Exception):
                 await self._send({"type": "http.response.body", "body": b"", "more_body": False})
             return
-        if isinstance(error, _TooLargeError):
-            answer = _too_large(self._scope)
+        if isinstance(error, ClientDisconnect):
+            return
+        if isinstance(error, _BodyError):
+            answer = _answer(error.status, str(error))
         else:
             misnamed = _misnamed(error)
             if not misnamed and not isinstance(error, HTTPException):
@@ -151,13 +218,12 @@ def _misnamed(error: Exception) -> str:
     return ""
 
 
-class _TooLargeError(Exception):
-    """The body is too large."""
+class _BodyError(Exception):
+    """A body that is not read to its end, and the status that says so."""
 
-
-def _most(scope: Scope) -> int:
-    """Size limit of a request's body, in bytes."""
-    return MAX_UPLOAD_BODY if scope["path"].rstrip("/").endswith("/upload") else MAX_BODY
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
 
 
 def _refused(scope: Scope) -> Response | None:
@@ -178,8 +244,8 @@ def _refused(scope: Scope) -> Response | None:
         and not (name == b"range" and not _RANGE.fullmatch(value.decode("latin-1")))
     ]
     length = headers.get("content-length", "0")
-    if not length.isdecimal() or int(length[:20]) > _most(scope):
-        return _too_large(scope)
+    if not length.isdecimal() or int(length[:20]) > MAX_BODY:
+        return _answer(413, TOO_LARGE)
     return None
 
 
@@ -189,12 +255,10 @@ def _accepted(codings: bytes) -> bytes:
     return b",".join(each for each, weight in parts if not _REFUSED_CODING.fullmatch(weight))
 
 
-def _too_large(scope: Scope) -> JSONResponse:
-    return _answer(413, f"A request may have {_most(scope)} bytes here.")
-
-
 def _answer(status: int, sentence: str) -> JSONResponse:
-    return JSONResponse({"detail": sentence}, status, {"Connection": "close"} if status == 413 else None)
+    return JSONResponse(
+        {"detail": sentence}, status, {"Connection": "close"} if status in (408, 413, 503) else None
+    )
 
 
 async def _unfit(request: Request, error: Exception) -> Response:
@@ -242,18 +306,13 @@ class GuardedBlocks(compat.LastingBlocks):
 
 
 def _check_inputs(inputs: list[Any]) -> None:
-    """Refuse lone surrogates, which no answer can contain, and files that were not uploaded, since gradio would fetch them."""
+    """Refuse lone surrogates, which no answer can contain, and files, which gradio would fetch."""
     try:
         json.dumps(inputs, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise gr.Error("The text contains half a character (a lone surrogate).") from None
-    compat.check_files(inputs, _check_file)
-
-
-def _check_file(file: dict[str, Any]) -> None:
-    path = Path(str(file["path"]))
-    if not (path.is_absolute() and path.is_file() and compat.is_uploaded(path)):
-        raise gr.Error("A file must be uploaded before it is used.")
+    if compat.has_file(inputs):
+        raise gr.Error("No event here takes a file.")
 
 
 def _check_choice(block: Any, value: Any) -> None:

@@ -29,13 +29,11 @@ from specviz.app.tabs.generate import generate_tab
 from specviz.app.tabs.idea import idea_tab
 from specviz.app.tabs.tradeoff import tradeoff_tab
 from specviz.compat.gradio import serve_head
-from specviz.compat.gradio_queue import HeldEvents
+from specviz.compat.gradio_answers import Answers
 from specviz.compat.uvicorn import bound_connections
 from specviz.lessons.shelf import shown_lessons
 from specviz.serving.service import Service
 
-_UPLOADS_STAY = 600
-"""Uploads are deleted after this many seconds, at most twice as many. That is enough, since a trace is read at once."""
 _SESSIONS = 1000
 """Number of sessions whose state gradio keeps, in addition to those that run or wait."""
 _MOST_CONNECTIONS = 4096
@@ -50,9 +48,8 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
     with GuardedBlocks(
         title=TITLE,
         analytics_enabled=False,
-        delete_cache=(_UPLOADS_STAY, _UPLOADS_STAY),
         max_size=service.limits.max_sequences + service.limits.queue,
-        bound=lambda queue: HeldEvents(queue, service.limits.per_address, client_address),
+        answers=lambda queue: Answers(queue, service.limits.per_address, client_address),
         api_open=False,  # otherwise gradio lets everybody bypass the queue
     ) as page:
         Bar(elem_id="bar")
@@ -101,24 +98,20 @@ def launch(
     if classroom and service:
         routes += class_routes(classroom, service)
     busy = service.limits.max_sequences + service.limits.queue if service else 0
-    options: dict[str, Any] = (
-        {
-            "server_name": host(classroom is not None),
-            "server_port": port(),
-            "theme": theme(),
-            "css": css(),
-            "favicon_path": ICON,
-            "footer_links": ["api", "settings"],
-            "ssr_mode": False,
-            "run_history": False,
-            "mcp_server": offers_mcp(),
-            "enable_monitoring": False,
-            "max_threads": _THREADS + busy,
-            "state_session_capacity": _SESSIONS + busy,
-            "max_file_size": "8mb",  # slightly above our limit for uploads; larger uploads are cut off while they arrive
-        }
-        | more
-    )
+    options: dict[str, Any] = {
+        "server_name": host(classroom is not None),
+        "server_port": port(),
+        "theme": theme(),
+        "css": css(),
+        "favicon_path": ICON,
+        "footer_links": ["api", "settings"],
+        "ssr_mode": False,
+        "run_history": False,
+        "mcp_server": offers_mcp(),
+        "enable_monitoring": False,
+        "max_threads": _THREADS + busy,
+        "state_session_capacity": _SESSIONS + busy,
+    } | more
     told = (classroom.address if classroom else "", os.environ.get("GRADIO_ROOT_PATH", ""))
     hosts = answered_hosts(options["server_name"], *told)
     serve_head(page, head())

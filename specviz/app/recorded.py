@@ -1,45 +1,30 @@
-"""Makes values of the view from recorded runs and uploaded traces.
+"""Makes values of the view from recorded runs and from traces that a visitor opens.
 
-An uploaded file is untrusted: it is read up to a limit and parsed, and the view gets the lines of the parsed run.
+A visitor's trace is untrusted: it is unpacked up to a limit and parsed, and the view gets the lines of the parsed run. It is part of
+its event and never a file, so nothing of it stays.
 """
 
 from __future__ import annotations
 
+import base64
 import json
-from pathlib import Path
+import threading
+import zlib
 from typing import Any
 
-from gradio.data_classes import FileData, ListFiles
-
 from specviz.analysis.recorded_runs import RecordedRuns
-from specviz.compat.gradio import UploadButton
-from specviz.errors import TraceError
-from specviz.schema.trace import Run, parse_trace
+from specviz.app.guard import MAX_BODY
+from specviz.errors import BusyError, TraceError
+from specviz.schema.trace import MAX_DRAWN, Run, parse_trace
 from specviz.serving.limits import Limits
 
-
-class TraceUpload(UploadButton):
-    """An upload button whose value is the first `limit` + 1 bytes of the file.
-
-    The file is not deleted at once but with old uploads: gradio stores equal files once, and a whole class may open the same trace.
-    """
-
-    def __init__(self, label: str, *, limit: int = Limits.max_trace_bytes, **kwargs: Any) -> None:
-        """Make a button for files of up to `limit` bytes; `kwargs` as for gradio's button."""
-        super().__init__(label, **kwargs)
-        self.limit = limit
-
-    def preprocess(self, payload: ListFiles | FileData | None) -> bytes | None:
-        """The file's first bytes, or None if it cannot be read."""
-        if isinstance(payload, ListFiles):
-            payload = payload.root[0] if payload.root else None
-        if payload is None:
-            return None
-        try:
-            with Path(payload.path).open("rb") as file:
-                return file.read(self.limit + 1)
-        except OSError:
-            return None
+MAX_PACKED = MAX_BODY * 3 // 4 - 100_000
+"""Largest packed trace, in bytes: packed and in base64 it is part of a body."""
+_AT_ONCE = 2
+"""Traces of visitors that are parsed at once: a parsed trace takes some thirty times the memory of its file."""
+_PATIENCE = 10.0
+"""Most seconds that a visitor's trace waits for others."""
+_parsing = threading.BoundedSemaphore(_AT_ONCE)
 
 
 def recorded_value(
@@ -72,20 +57,45 @@ def recorded_value(
     return "".join(run.lines()) + "".join(json.dumps(line) + "\n" for line in more)
 
 
-def uploaded_value(run: Run) -> str:
-    """The run of an uploaded file for the view."""
+def opened_value(run: Run) -> str:
+    """The run of a visitor's file for the view."""
     line = {"type": "recorded", "title": "From a file", "story": ""}
     return "".join(run.lines()) + json.dumps(line) + "\n"
 
 
-def uploaded_run(content: bytes | None, limit: int = Limits.max_trace_bytes) -> Run:
-    """The run of an uploaded file; raises TraceError if it is larger than `limit` bytes, not text, or not a valid trace."""
-    if content is None:
-        raise TraceError("The file did not arrive: upload it again.")
+def opened_run(packed: Any, limit: int = Limits.max_trace_bytes) -> Run:
+    """The run of a visitor's file, which came as `static/page/open_trace.js` packs it: gzip in base64, or None for a file too large.
+
+    Raises:
+        TraceError: it is larger than `limit` bytes or `MAX_PACKED`, not text, or not a trace that can be shown.
+        BusyError: others open traces now.
+    """
+    if packed is None:
+        raise TraceError(_too_large(limit))
+    try:
+        content = zlib.decompressobj(wbits=31).decompress(base64.b64decode(packed, validate=True), limit + 1)
+    except (TypeError, ValueError, zlib.error) as error:
+        raise TraceError("The file did not arrive: open it again.") from error
     if len(content) > limit:
-        raise TraceError(f"This file is too large: here a trace may have at most {limit / 1e6:g} MB.")
+        raise TraceError(_too_large(limit))
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise TraceError("This is not a SpecViz trace: it must be a text file of JSON lines.") from error
-    return parse_trace(text.split("\n"))
+    return sent_run(text)
+
+
+def sent_run(text: str) -> Run:
+    """The run of a trace that came from a browser. Raises TraceError, or BusyError if others are being parsed."""
+    if not _parsing.acquire(timeout=_PATIENCE):
+        raise BusyError("Many visitors open traces now: try again in a moment.")
+    try:
+        return parse_trace(
+            text.split("\n"), most=MAX_DRAWN
+        )  # not splitlines, since a string may contain U+2028
+    finally:
+        _parsing.release()
+
+
+def _too_large(limit: int) -> str:
+    return f"This file is too large: here a trace may have at most {limit / 1e6:g} MB, and {MAX_PACKED / 1e6:g} MB compressed."

@@ -20,9 +20,10 @@ from gradio.context import get_blocks_context
 from gradio.route_utils import API_PREFIX
 from gradio.routes import templates
 from gradio.state_holder import SessionState
-from gradio.utils import get_upload_folder, is_in_or_equal
 from gradio_client.utils import traverse
 from jinja2 import BaseLoader
+
+from specviz.compat.gradio_answers import Answers
 
 # ---- addresses and files (6.0)
 
@@ -35,15 +36,18 @@ API_ADDRESSES = (
     *("info", r"openapi\.json", "app_id", "login_check", "user", "startup-events"),
     *(r"theme\.css", "reset", "cancel"),
     *("queue/(join|data|status)", "heartbeat/[^/]+", "run/[^/]+", "api/[^/]+", "call/[^/]+(/[^/]+){0,2}"),
-    *("upload", "upload_progress", "mcp(/.*)?", r"file=(?!\w{2,}:).*"),
+    *("mcp(/.*)?", r"file=(?!\w{2,}:).*"),
 )
 """Patterns of the addresses below `API_PREFIX` that a page, a client or an assistant needs.
 
-Left out, because gradio answers them too: recording the screen, fetching from other servers, the editor, other people's
+Left out, because gradio answers them too: uploads, whose files stay where they break off, recording the screen, fetching from other servers, the editor, other people's
 run histories, and links that keep a session on disk.
 """
 EVENT_ADDRESS = r"/(run|api)/[^/]+/?$"
 """Where an event is answered at once, without the queue: a failure is always status 500 there."""
+
+NO_ANSWER = b'event: error\ndata: "404: Not Found"\n\n'
+"""What gradio streams to whoever fetches an answer that is not there."""
 
 
 def served_address(file: Path) -> str:
@@ -55,29 +59,11 @@ def served_address(file: Path) -> str:
     return f"{API_PREFIX.lstrip('/')}/file={quote(file.resolve().as_posix())}"
 
 
-def is_uploaded(path: Path) -> bool:
-    """Whether the path is among the files that were uploaded. Gradio also takes paths of files that it serves."""
-    return is_in_or_equal(path, get_upload_folder())
-
-
-def check_files(values: list[Any], check: Callable[[dict[str, Any]], None]) -> None:
-    """Call `check` on every file among the values of an event, as gradio looks for them: objects with a "path"."""
-
-    def visit(file: dict[str, Any]) -> dict[str, Any]:
-        check(file)
-        return file
-
-    traverse(values, visit, lambda part: isinstance(part, dict) and "path" in part)
-
-
-class UploadButton(gr.UploadButton):
-    """A base for upload buttons of our own, which the browser takes for gradio's (`is_template`, 3.0)."""
-
-    is_template = True
-
-    def get_config(self, cls: type[Block] | None = None) -> dict[str, Any]:
-        """The settings of gradio's own button: gradio finds them by the names of the constructor's parameters."""
-        return super().get_config(cls or gr.UploadButton)
+def has_file(values: list[Any]) -> bool:
+    """Whether there is a file among the values of an event, as gradio looks for them: an object with a "path"."""
+    found: list[Any] = []
+    traverse(values, found.append, lambda part: isinstance(part, dict) and "path" in part)
+    return bool(found)
 
 
 # ---- tools of assistants (6.30)
@@ -165,14 +151,14 @@ class LastingBlocks(gr.Blocks):
         *,
         max_size: int | None = None,
         api_open: bool | None = None,
-        bound: Callable[[Any], object] = lambda queue: None,
+        answers: Callable[[Any], Answers] = Answers,
         **options: Any,
     ) -> None:
-        """Blocks with a queue of these options, which are those of `queue`, to which `bound` adds bounds; the others as for `gr.Blocks`.
+        """Blocks with a queue of these options, which are those of `queue`, whose answers `answers` keeps; the others as for `gr.Blocks`.
 
         Gradio makes a queue with the blocks, and another one where `queue` is called afterwards.
         """
-        self._bound = bound
+        self._answers = answers
         self._queue_options = {"max_size": max_size, "api_open": api_open}
         super().__init__(**options)
 
@@ -190,16 +176,21 @@ class LastingBlocks(gr.Blocks):
         # Its polling, a thousand times a second, takes a twelfth of Python's lock while texts are written. Events begin 5 ms later so.
         queue.sleep_when_free, queue.progress_update_sleep_when_free = 0.01, 0.1
         survive_gone_sessions(queue)
-        self._bound(queue)
+        self._answers(queue)
         return self
 
-    async def postprocess_data(self, *args: Any, **options: Any) -> list[Any]:
+    async def postprocess_data(
+        self, block_fn: BlockFunction, predictions: Any, state: SessionState | None
+    ) -> list[Any]:
         """What an event's function returned, for the browser.
 
         In 6.31 an update of a `gr.HTML` that names none of its props, such as `gr.skip()`, takes them all away where the
         component is not on the page yet.
         """
-        found = await super().postprocess_data(*args, **options)
+        found = await super().postprocess_data(block_fn, predictions, state)
+        for block in block_fn.outputs:
+            if state and isinstance(block, gr.HTML):  # its props are for the browser alone
+                state.blocks_config.blocks[block._id] = block
         for update in found:
             if isinstance(update, dict) and update.get("__type__") == "update" and "props" in update:
                 update["props"].pop("__type__", None)
@@ -228,11 +219,24 @@ class _SessionWithoutValues(SessionState):
     def config_values(self, values: dict[int, Any]) -> None:
         pass
 
+    def __setitem__(self, key: int, value: Any) -> None:
+        """Keep a value of `gr.State`, or a component whose settings are new, such as choices.
+
+        Gradio makes a component anew for each update, also for `gr.skip()`.
+        """
+        block = self.blocks_config.blocks.get(key)
+        if block is None or block.stateful or _settings(value) != _settings(block):
+            super().__setitem__(key, value)
+
     def _update_config(self, key: int) -> None:
         pass
 
     def _update_value_in_config(self, key: int, value: Any) -> None:
         pass
+
+
+def _settings(block: Block) -> dict[str, Any]:
+    return {name: each for name, each in block.constructor_args.items() if name not in ("value", "render")}
 
 
 def survive_gone_sessions(queue: Any) -> None:

@@ -20,6 +20,8 @@ from specviz.schema.trace_file import AT_END, AT_END_IF_ANY, IF_ANY, UNSAVED
 STOP_REASONS = ("eos", "length", "context", "cancelled", "time")
 CUT = ("", "cancelled", "time")
 """Stop reasons of an unfinished text: still running, or interrupted."""
+MAX_DRAWN = 20_000
+"""Most rounds, tokens and draft tokens together of a trace that a browser can draw, and most items of any of their lists."""
 
 
 @dataclass(frozen=True)
@@ -355,13 +357,21 @@ def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
 
 
-def parse_trace(lines: Iterable[str]) -> Run:
+def parse_trace(lines: Iterable[str], *, most: int | None = None) -> Run:
     """A Run from the lines of a trace, which are untrusted.
 
+    Args:
+        lines: with or without their newlines.
+        most: bound of what a browser draws, as for `MAX_DRAWN`; by default there is none.
+
     Raises:
-        TraceError: the trace is foreign, truncated, damaged, or of an unknown version.
+        TraceError: the trace is foreign, truncated, damaged, of an unknown version, or longer than `most`.
     """
     run = trace_file.parse(lines, Run, Round)
+    if most is not None and (drawn := _drawn(run)) > most:
+        raise TraceError(
+            f"This trace is too long to be drawn: it has {drawn:,} rounds, tokens and draft tokens, and here it may have {most:,}."
+        )
     if run.stop_reason not in STOP_REASONS:
         raise TraceError(f"This trace is damaged: {run.stop_reason!r} is no reason to stop.")
     if not all(_fits(token.what_if, run) for token in run.tokens if token.what_if):
@@ -371,7 +381,15 @@ def parse_trace(lines: Iterable[str]) -> Run:
     return run
 
 
+def _drawn(run: Run) -> int:
+    """Number of marks in the view of a run: of the whole, or of its fullest token if that has more."""
+    whole = sum(1 + len(each.proposals) + len(each.tokens) for each in run.rounds)
+    tops = [len(top or ()) for token in run.tokens if token.top for top in vars(token.top).values()]
+    return max([whole, len(run.alternatives), *tops])
+
+
 def _fits(what_if: WhatIf, run: Run) -> bool:
     lengths = {len(what_if.acceptance), len(what_if.flips)}
     own = run.method in [one.method for one in run.alternatives]
-    return own and lengths == {len(run.alternatives)} and len(what_if.kept or (0.0, 0.0)) == 2
+    few = all(len(flips or ()) <= 2 for flips in what_if.flips)
+    return own and few and lengths == {len(run.alternatives)} and len(what_if.kept or (0.0, 0.0)) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from urllib.parse import quote
 
 from playwright.sync_api import Page, expect
@@ -11,6 +10,7 @@ from specviz.core.methods import METHODS
 from specviz.schema.settings import DEFAULT_METHOD
 from tests.browser.driving import MINUTES, close_settings, open_settings, run
 from tests.browser.scripted import Script
+from tests.browser.test_replay import open_trace
 from tests.hostile.test_traces import run as trace
 
 MARKUP = "<script>window.__pwned=1</script><img src=x onerror=window.__pwned=1><svg onload=window.__pwned=1>{{window.__pwned=1}}${window.__pwned=1}"
@@ -19,9 +19,7 @@ BAD = {"temperature": "NaN", "tokens": "1e99"} | dict.fromkeys(
 )
 
 
-def test_no_markup_in_link_prompt_or_trace_runs(
-    page: Page, address: str, script: Script, tmp_path: Path
-) -> None:
+def test_no_markup_in_link_prompt_or_trace_runs(page: Page, address: str, script: Script) -> None:
     """Bad values of a link are ignored in a sentence each, the good ones are used, and nothing runs."""
     dialogs: list[str] = []
     page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
@@ -44,11 +42,9 @@ def test_no_markup_in_link_prompt_or_trace_runs(
     assert script.asked[-1][1].prompt == MARKUP
 
     named = dict.fromkeys(("prompt", "drafter", "verifier", "device", "dtype", "pair", "method"), MARKUP)
-    file = tmp_path / "<img src=x onerror=window.__pwned=1>.jsonl"
     texts = {"text": MARKUP, "label": MARKUP, "what_if": None}
-    file.write_bytes(trace(header=named | {"alternatives": []}, token=texts))
-    page.locator("#upload").wait_for(state="attached")
-    page.locator("input[type=file]").last.set_input_files(file)
+    content = trace(header=named | {"alternatives": []}, token=texts)
+    open_trace(page, "<img src=x onerror=window.__pwned=1>.jsonl", content)
     view = page.locator("#view")
     expect(view.get_by_test_id("told")).to_contain_text("From a file", timeout=MINUTES)
     view.get_by_test_id("token").first.click()

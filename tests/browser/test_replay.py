@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from collections.abc import Callable
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -346,33 +344,27 @@ def refused() -> dict[str, tuple[bytes, str]]:
     }
 
 
-def upload(page: Page, name: str, content: bytes) -> None:
+def open_trace(page: Page, name: str, content: bytes) -> None:
     file = {"name": name, "mimeType": "application/jsonl", "buffer": content}
     with page.expect_file_chooser() as chooser:
-        if not page.locator("#upload").is_visible():
+        if not page.locator("#open-trace").is_visible():
             page.locator("#share").click()
-        page.locator("#upload").click()
+        page.locator("#open-trace").click()
     chooser.value.set_files(file)  # type: ignore[arg-type]
 
 
-def stored() -> set[Path]:
-    return set((Path(tempfile.gettempdir()) / "gradio").rglob("*.jsonl"))
-
-
 def test_a_bad_file_is_refused_in_a_sentence_and_a_good_one_replayed(page: Page, address: str) -> None:
-    before = stored()
     view = open_tab(page, address)
     failure = view.get_by_test_id("failure")
     for name, (content, sentence) in refused().items():
-        upload(page, f"{name}.jsonl", content)
+        open_trace(page, f"{name}.jsonl", content)
         expect(failure).to_contain_text(sentence)
         assert len(failure.text_content() or "") <= 300
     assert page.evaluate("window.pwned") is None
     run: Run = SHELF.load(SHELF.runs[1].key)
-    upload(page, "good.jsonl", "".join(run.lines()).encode())
+    open_trace(page, "good.jsonl", "".join(run.lines()).encode())
     expect(failure).to_be_hidden()
     expect(view.get_by_test_id("told")).to_have_text("From a file")
     expect(page.locator("#prompt textarea")).to_have_value(run.prompt)
     expect(page.locator("#lenience input[type=number]")).to_have_value(f"{run.lenience:g}")
     expect(view.get_by_test_id("token")).to_have_count(len(run.tokens))
-    assert stored() <= before  # nothing that was uploaded is kept

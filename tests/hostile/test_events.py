@@ -6,8 +6,12 @@ import threading
 import time
 from typing import Any
 
+import gradio as gr
+import pytest
+
 from specviz.analysis.sweep.folder import shown_sweeps
 from tests.hostile.conftest import API, Live, file_data
+from tests.support.traces import make_trace
 
 VALUES: tuple[Any, ...] = (
     *(None, float("nan"), 10**400, "<b>x", "\ud800", {"__type__": "update"}, file_data("/etc/passwd")),
@@ -131,8 +135,9 @@ def threads() -> set[str]:
     return {each.name for each in threading.enumerate() if each.name.startswith("specviz")}
 
 
-def test_nothing_of_a_run_is_kept(live: Live) -> None:
-    """When a run is over the server has neither its prompt, nor its text, nor a thread; gradio would keep the texts."""
+def test_nothing_of_a_run_is_kept(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a run is over the server has neither its prompt, nor its text, nor a thread; gradio would keep the texts and the fork."""
+    monkeypatch.setattr(live.service, "has_loaded", lambda pair: True, raising=False)
     before = threads()
     result = live.event(*run_of_generate(live, "a secret of frank's alone"), "frank")
     assert result["success"], result
@@ -140,7 +145,14 @@ def test_nothing_of_a_run_is_kept(live: Live) -> None:
     while live.service.active or threads() - before:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    [fork] = find(live, "view", "fork")
+    sent = {"id": 1, "trace": make_trace().value, "tokens": 1, "chosen": None, "changes": {}}
+    forked = live.event(fork["id"], [], "frank", event_data=sent)
+    assert "specviz-trace" in str(forked["output"]), forked
     state = live.page.state_holder.session_data["frank"]
+    common = live.page.default_config.blocks
+    own = [each for key, each in state.blocks_config.blocks.items() if each is not common[key]]
+    assert {type(each) for each in own} == {gr.Button}, "only Run and Stop are others than at the start"
     assert state.config_values == {}
     assert list(state.components) == []
     assert "secret" not in repr(vars(state))

@@ -11,7 +11,8 @@ from gradio.utils import get_upload_folder
 from specviz.app.components.scripted_html import STATIC
 from specviz.app.components.trace_view import sources
 from tests.hostile.conftest import API, Live, file_data
-from tests.hostile.test_events import find
+from tests.hostile.test_events import dependencies
+from tests.hostile.test_traces import show
 from tests.support.traces import make_trace
 
 ROOT = Path(__file__).parents[2]
@@ -63,72 +64,24 @@ def test_the_files_of_the_page_are_served_whole_and_in_parts(live: Live) -> None
         assert live.send("GET", f"{API}/file={folder}").status_code == 403
 
 
-def upload(live: Live, name: str, content: bytes) -> str:
-    """Where a file that was sent lies."""
-    answer = live.send("POST", f"{API}/upload", files={"files": (name, content)})
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()[0])
+def test_nothing_that_is_sent_becomes_a_file(live: Live) -> None:
+    """A visitor's trace is part of its event, so that no way to break off leaves a file behind."""
+    uploads = Path(get_upload_folder())
+    before = sorted(uploads.rglob("*"))
+    for name in ("run.jsonl", "..", "n" * 400):
+        answer = live.send("POST", f"{API}/upload", files={"files": (name, b"x" * 100_000)})
+        assert answer.status_code == 404
+    show(live, make_trace().value.encode())
+    assert sorted(uploads.rglob("*")) == before
 
 
-def test_the_name_of_a_file_leads_nowhere(live: Live) -> None:
-    """An uploaded file lies in its own folder among the uploads, whatever it is called."""
-    for name in (
-        "../../x",
-        "..\\..\\x",
-        "/etc/x",
-        "C:\\x",
-        ".bashrc",
-        "n" * 400,
-        "\u202egpj.exe",
-        "%2e%2e%2fx",
-        "<b>.html",
-    ):
-        path = Path(upload(live, name, f"content of {name}".encode()))
-        assert path.resolve().parents[1] == Path(get_upload_folder()).resolve()
-        answer = live.send("GET", f"{API}/file={quote(str(path))}")
-        assert answer.headers["content-type"].startswith(("application/octet-stream", "text/plain"))
-        path.unlink()
-
-
-def test_uploads_that_are_none_are_refused(live: Live) -> None:
-    """The same for forms that are none; 4xx in a sentence."""
-    for how in (
-        {"files": {"files": ("..", b"x")}},
-        {"files": {"other": ("a", b"b")}, "data": {"files": "text"}},
-        {"content": b"x", "headers": {"content-type": "multipart/form-data; boundary="}},
-        {"content": b"x", "headers": {"content-type": "multipart/form-data"}},
-        {"content": b"--x\r\n\r\n", "headers": {"content-type": "multipart/form-data; boundary=x"}},
-        {"files": [("files", (f"{number}", b"")) for number in range(1001)]},
-    ):
-        answer = live.send("POST", f"{API}/upload", **how)
-        assert 400 <= answer.status_code < 500, answer.text
-
-
-def test_only_an_uploaded_file_is_opened_and_no_file_of_the_page_is_deleted(live: Live) -> None:
-    """A trace is read from among the uploads alone; gradio would let the page's own files, and addresses, through."""
-    [event] = find(live, "upload", "upload")
+def test_no_event_takes_a_file(live: Live) -> None:
+    """Gradio would let an event have the page's own files, and those at addresses."""
     words = str(sources()["template"]).split("file=")[1]
-    for path in (
-        "/etc/passwd",
-        words,
-        "http://127.0.0.1/x",
-        get_upload_folder(),
-        "",
-        "\0",
-        7,
-    ):
+    event = next(each for each in dependencies(live) if each["inputs"] and not each["queue"])
+    for path in ("/etc/passwd", words, "http://127.0.0.1/x", get_upload_folder(), "", "\0", 7):
         for file in (file_data(path), file_data(path, url=path, is_stream=True)):
-            result = live.event(event["id"], [file])
-            assert not result["success"]
-            assert "root:" not in str(result)
+            answer = live.post("run/predict", event["id"], [file] * len(event["inputs"]))
+            assert answer.status_code == 422
+            assert answer.json()["error"] == "No event here takes a file."
     assert Path(words).exists()
-
-
-def test_two_who_send_the_same_trace_at_once_both_see_it(live: Live) -> None:
-    """Gradio stores the same content once, so that both uploads are one file."""
-    [event] = find(live, "upload", "upload")
-    paths = [upload(live, "run.jsonl", make_trace().value.encode()) for _ in range(2)]
-    for number, path in enumerate(paths):
-        result = live.event(event["id"], [file_data(path)], session=f"guest {number}")
-        assert result["success"]
-        assert "From a file" in str(result["output"]["data"])

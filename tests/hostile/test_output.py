@@ -15,7 +15,7 @@ from specviz.engine.events import Event
 from specviz.serving.logs import configure
 from tests.hostile.conftest import API, JSON, FakeService, Live, file_data, serve
 from tests.hostile.test_events import run_of_generate
-from tests.hostile.test_files import upload
+from tests.hostile.test_traces import show
 from tests.support.serving import close
 
 MARKER = "xyzzy-marker"
@@ -64,7 +64,8 @@ def test_nothing_of_what_is_sent_is_printed_or_logged(
         live.send("GET", path, params=dict.fromkeys(("prompt", "page", "session_hash", "deep_link"), MARKER))
         for name in ("x-forwarded-host", "cookie", "user-agent", "range", "host", MARKER):
             live.send("GET", path, headers={name: f"{MARKER} <{MARKER}>"}, params={"session_hash": "x"})
-    upload(live, f"{MARKER}.jsonl", MARKER.encode())
+    show(live, MARKER.encode())
+    show(live, None, MARKER)
     live.send("POST", f"{API}/upload", files={MARKER: (MARKER, MARKER)}, data={"files": MARKER})
     live.raw(f"{MARKER} / {MARKER}\r\n\r\n".encode())
     assert live.send("GET", "/healthz").status_code == 200

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 from typing import Any
 
+import httpx
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specviz.app.guard import MAX_BODY, MAX_UPLOAD_BODY
+from specviz.app import guard
 from tests.hostile.conftest import API, Live
 from tests.hostile.conftest import JSON as SAYS_JSON
 
@@ -22,9 +26,16 @@ CLOSED = (
 """Addresses that gradio has beside the page, or that do not exist."""
 POSTS = (
     "queue/join", "run/predict", "run/x", "api/predict", "call/generate", "call/v2/generate", "call/v2/nothing", "cancel", "reset",
-    "upload", "component_server",
+    "component_server",
 )  # fmt: skip
-NOT_POSTED = ("stream/x", "process_recording", "vibe-edit", "run-history/connect", "profiling/clear")
+NOT_POSTED = (
+    "upload",
+    "stream/x",
+    "process_recording",
+    "vibe-edit",
+    "run-history/connect",
+    "profiling/clear",
+)
 BODIES = (
     b"", b"null", b"[]", b"{}", b"{", b"\xff\xfe", b"[" * 100_000, b"9" * 5000, b'{"data":[],"fn_index":0}',
     b'{"data":{},"session_hash":1}', b'{"data":[NaN,Infinity],"fn_index":NaN}', b'{"data":["\\ud800"],"fn_index":"\\ud800"}',
@@ -136,15 +147,35 @@ def test_what_is_no_http_is_answered_or_dropped(live: Live) -> None:
 
 def test_a_body_is_read_up_to_a_limit(live: Live) -> None:
     """Nobody fills the server's memory with one request, said beforehand or not."""
-    for path, limit in (("queue/join", MAX_BODY), ("upload", MAX_UPLOAD_BODY)):
-        kind = {
-            "content-type": "application/json" if limit == MAX_BODY else "multipart/form-data; boundary=x"
-        }
-        whole = live.send("POST", f"{API}/{path}", content=b"x" * (limit + 1), headers=kind)
-        assert whole.status_code == 413
-        parts = (
-            b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\n",
-            *[b"y" * 100_000] * (limit // 100_000 + 1),
-        )
-        result = live.send("POST", f"{API}/{path}", content=iter(parts), headers=kind)
-        assert result.status_code in (400, 413)
+    whole = live.send("POST", f"{API}/queue/join", content=b"x" * (guard.MAX_BODY + 1), headers=SAYS_JSON)
+    assert whole.status_code == 413
+    parts = [b"y" * 100_000] * (guard.MAX_BODY // 100_000 + 1)
+    result = live.send("POST", f"{API}/queue/join", content=iter(parts), headers=SAYS_JSON)
+    assert result.status_code == 413
+
+
+def test_bodies_that_do_not_end_have_a_bound_in_bytes_and_in_time(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All bodies share one budget, which those that break off give back; small ones are served beside a full one."""
+    monkeypatch.setattr(guard, "MAX_BODIES", 100_000)
+    target = (httpx.URL(live.address).host, httpx.URL(live.address).port or 80)
+    head = f"POST {API}/queue/join HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n"
+    large = b'{"data": ["' + b"x" * 300_000 + b'"]}'
+
+    def status() -> int:
+        return live.send("POST", f"{API}/cancel", content=large, headers=SAYS_JSON).status_code
+
+    with socket.create_connection(target, timeout=30) as held:
+        held.sendall(head.encode() + b" " * (guard.SMALL_BODY + 99_000))
+        while (
+            live.send("POST", f"{API}/cancel", content=large[:150_000], headers=SAYS_JSON).status_code != 503
+        ):
+            time.sleep(0.05)
+        small = live.post("cancel", 0, [], event_id="x")
+        assert small.status_code == 200
+    monkeypatch.setattr(guard, "MAX_BODIES", 300_000)
+    while status() == 503:  # until the server has noticed that the connection is gone
+        time.sleep(0.05)
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.2)
+    assert live.raw(head.encode() + b"{").split()[1] == b"408"

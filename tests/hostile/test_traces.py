@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import io
 import json
 import zipfile
@@ -9,21 +11,26 @@ from typing import Any
 
 import pytest
 
-from tests.hostile.conftest import Live, file_data
+from specviz.schema.trace import MAX_DRAWN
+from tests.hostile.conftest import Live
 from tests.hostile.test_events import find
-from tests.hostile.test_files import upload
 from tests.support.traces import end_entry, round_entry, run_entry, token_entry
 
+LIKELY = {"id": 1, "text": "", "probability": 0}
 SCRIPT = "<script>window.__pwned=1</script><img src=x onerror=window.__pwned=1>"
 
 
 def run(
-    *, header: dict[str, Any] | None = None, token: dict[str, Any] | None = None, end: Any = None
+    *,
+    header: dict[str, Any] | None = None,
+    round_: dict[str, Any] | None = None,
+    token: dict[str, Any] | None = None,
+    end: Any = None,
 ) -> bytes:
     """A trace of one token, with these fields changed."""
     entries = [
         run_entry("speed") | (header or {}),
-        round_entry([token_entry("a") | (token or {})], index=0),
+        round_entry([token_entry("a") | (token or {})], index=0) | (round_ or {}),
         end_entry(1, "speed", "length") | (end or {}),
     ]
     return "".join(json.dumps(each, default=str) + "\n" for each in entries).encode()
@@ -49,24 +56,35 @@ HOSTILE = {
     "script as reason": run(end={"stop_reason": SCRIPT}),
     "script as version": run(header={"version": SCRIPT}),
     "object as text": run(header={"prompt": {"toString": 1}}),
+    "many draft tokens": run(round_={"proposals": [{"id": 1, "text": "", "q": 0}] * (MAX_DRAWN + 1)}),
+    "many top tokens": run(token={"top": dict.fromkeys("qp") | {"pi": [LIKELY] * (MAX_DRAWN + 1)}}),
+    "many critical leniences": run(
+        header={"alternatives": [{"method": "speed", "lenience": 0}]},
+        token={"what_if": {"acceptance": [1], "flips": [[0] * 100_000], "kept": None}},
+    ),
     "proto": run(header={"__proto__": {"polluted": 1}, "prompt": None}),
 }  # fmt: skip
 
 
-def shown(live: Live, content: bytes) -> dict[str, Any]:
-    """The first line that an uploaded trace is answered with."""
-    [event] = find(live, "upload", "upload")
-    path = upload(live, "run.jsonl", content)
-    result = live.event(event["id"], [file_data(path)])
-    assert result["success"], result
-    found: dict[str, Any] = json.loads(result["output"]["data"][0].splitlines()[0])
+def packed(content: bytes) -> str:
+    """A file as the page sends it."""
+    return base64.b64encode(gzip.compress(content)).decode()
+
+
+def show(live: Live, content: bytes | None, sent: Any = None) -> dict[str, Any]:
+    """The first line that a trace is answered with. `sent` replaces what the page would send."""
+    [event] = find(live, "view", "open")
+    data = packed(content) if content is not None else sent
+    answer = live.post("run/predict", event["id"], [], event_data=data)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = json.loads(answer.json()["data"][0].splitlines()[0])
     return found
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_trace_is_one_sentence(live: Live, name: str) -> None:
     """A file is either understood or refused in one short sentence, and the server goes on."""
-    answer = shown(live, HOSTILE[name])
+    answer = show(live, HOSTILE[name])
     if name == "huge whole" and answer["type"] == "run":  # any whole number is valid
         return
     assert answer["type"] == "error"
@@ -74,8 +92,18 @@ def test_a_hostile_trace_is_one_sentence(live: Live, name: str) -> None:
     assert "Traceback" not in answer["message"]
 
 
+@pytest.mark.parametrize(
+    "sent", [None, 1, "", "!", "eA==", packed(run())[:-40], packed(b"x" * 50_000_000), [packed(run())]]
+)
+def test_what_was_not_packed_by_the_page_is_one_sentence(live: Live, sent: Any) -> None:
+    """Neither gzip nor base64 can break the server, nor can gzip make a small body large."""
+    answer = show(live, None, sent)
+    assert answer["type"] == "error"
+    assert 10 < len(answer["message"]) <= 300
+
+
 def test_markup_comes_back_as_text(live: Live) -> None:
     """It is passed on as data; tests/browser/test_hostile.py sees that it is shown as text."""
     header = dict.fromkeys(("prompt", "drafter", "verifier", "device", "pair", "method"), SCRIPT)
     token = {"text": SCRIPT, "label": SCRIPT, "what_if": None}
-    assert shown(live, run(header=header | {"alternatives": []}, token=token)).get("prompt") == SCRIPT
+    assert show(live, run(header=header | {"alternatives": []}, token=token)).get("prompt") == SCRIPT

@@ -37,7 +37,7 @@ from specviz.app.controls import (
 from specviz.app.forks import fork_id, fork_lines
 from specviz.app.guard import MAX_SENTENCE
 from specviz.app.link import DRAFT_LENGTHS, ranged
-from specviz.app.recorded import TraceUpload, recorded_value, uploaded_run, uploaded_value
+from specviz.app.recorded import MAX_PACKED, opened_run, opened_value, recorded_value
 from specviz.app.running import (
     QUIET,
     Stops,
@@ -133,7 +133,8 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         for what in ("picture", "page", "trace"):
             save = gr.Button(f"Save {what}", size="sm", elem_id=f"save-{what}")
             save.click(None, None, None, js=page_script("save", WHAT=what), **QUIET)
-        upload = TraceUpload("Open a trace …", limit=limit, size="sm", elem_id="upload")
+        open_ = gr.Button("Open a trace …", size="sm", elem_id="open-trace")
+        open_.click(None, None, None, js=page_script("open_trace", LIMIT=limit, PACKED=MAX_PACKED), **QUIET)
     view = TraceView(value, keeps=True, forks=True, form=True, elem_id="view")
     method.input(describe_method, method, about, **QUIET)
     wire_form(settings)
@@ -174,20 +175,21 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         value, values = show_recorded(key, service.limits, plays=True)
         return [value, key, *fill(settings, values)]
 
-    def opened(request: gr.Request, content: bytes | None) -> list[Any]:
+    def opened(request: gr.Request, event: gr.EventData) -> list[Any]:
+        """Show the trace of a visitor's file, and fill the form with its settings."""
         try:
-            run = uploaded_run(content, limit)
+            run = opened_run(event_data(event), limit)
         except SpecvizError as error:
             return [error_line(str(error)[:MAX_SENTENCE]), gr.skip(), *fill(settings, {})]
         drop(request)
-        return [uploaded_value(run), "", *fill(settings, form_of(run, service.limits))]
+        return [opened_value(run), "", *fill(settings, form_of(run, service.limits))]
 
     # Not `input`, which a dropdown also fires when it is left.
     outputs = [view, examples, *settings.values()]
     shown = examples.select(choose, None, outputs, **QUIET)
     js = address_script("keepAddress", "generate", {"run": examples})
     shown.then(None, examples, None, js=js, **QUIET)
-    upload.upload(opened, upload, outputs, **QUIET)
+    view.open(opened, None, outputs, **QUIET)
     return Generate(settings, about, view, examples, drop)
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
+import gradio.state_holder
 import pytest
 from fastapi.testclient import TestClient
 from gradio.routes import App, templates
@@ -35,30 +36,11 @@ def test_a_file_is_served_under_the_address_that_is_given(page: LastingBlocks) -
         assert client.get(f"/{address}").text == Path(__file__).read_text(encoding="utf-8")
 
 
-def test_every_file_among_the_values_is_checked() -> None:
-    """Files are found wherever gradio would look for them."""
-    seen: list[Any] = []
-    compat.check_files(
-        [1, {"path": "a"}, [{"x": {"path": "b"}}], "path"], lambda file: seen.append(file["path"])
-    )
-    assert sorted(seen) == ["a", "b"], "Gradio looks for files in values in another way: see `check_files`."
-
-
-def test_an_upload_button_of_our_own_is_gradios_to_the_browser() -> None:
-    """Name and settings are those of gradio's button, whatever the constructor of ours takes."""
-
-    class Own(compat.UploadButton):
-        def __init__(self, label: str, *, limit: int) -> None:
-            super().__init__(label)
-            self.limit = limit
-
-    own = Own("Upload", limit=3)
-    assert own.get_block_name() == "uploadbutton", (
-        "Gradio names components in another way: see `is_template`."
-    )
-    assert own.get_config().keys() == gr.UploadButton("Upload").get_config().keys(), (
-        "Gradio collects the settings of a component in another way: see `UploadButton.get_config`."
-    )
+@pytest.mark.parametrize("values", [[{"path": "a"}], [1, [{"x": {"path": "b"}}]]])
+def test_every_file_among_the_values_is_found(values: list[Any]) -> None:
+    """Files are found wherever gradio would look for them, and nothing else is one."""
+    assert compat.has_file(values), "Gradio looks for files in values in another way: see `has_file`."
+    assert not compat.has_file([1, "path", {"paths": []}])
 
 
 # ---- a server that stays up
@@ -74,6 +56,19 @@ def test_an_update_that_says_nothing_takes_no_props_away(page: LastingBlocks) ->
     found = asyncio.run(page.postprocess_data(block_fn, given, None))
     update = {"__type__": "update"}
     assert found == [update, update | {"value": "x"}, update | {"props": {"own": 2}}, update]
+
+
+def test_what_a_html_shows_arrives_and_is_not_kept(page: LastingBlocks) -> None:
+    """Neither its props nor its value stay in the session, and its other settings still arrive."""
+    with page:
+        html = gr.HTML(visible=False, own="")
+        html.change(lambda: None, None, html)
+    session = gradio.state_holder.SessionState(page)
+    block_fn = page.fns[max(page.fns)]
+    given = gr.update(value="x", visible=True, own="secret")
+    [found] = asyncio.run(page.postprocess_data(block_fn, given, session))
+    assert found == {"__type__": "update", "value": "x", "visible": True, "props": {"own": "secret"}}
+    assert session.blocks_config.blocks[html._id] is html
 
 
 def test_a_message_for_a_gone_session_stops_no_queue(page: LastingBlocks) -> None:

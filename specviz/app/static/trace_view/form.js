@@ -5,6 +5,7 @@
  *   "specviz-form"      all settings, in window.specvizForm[""]; see page/tell_form.js
  *   "specviz-lenience"  {group, method, lenience, rests}, from the lenience slider, while it moves
  *   "specviz-save"      what is to be saved: "picture", "page" or "trace"
+ *   "specviz-open"      a file to show, packed; see page/open_trace.js
  */
 
 import { finite, string } from "../shared/dom.js";
@@ -44,5 +45,6 @@ export function createForm(fill) {
     onAsk: (heard) => listen("specviz-lenience", (detail) => detail.group === GROUP && heard(detail)),
     onChange: (heard) => listen("specviz-form", (group) => group === GROUP && heard()),
     onSave: (heard) => listen("specviz-save", heard),
+    onOpen: (heard) => listen("specviz-open", heard),
   };
 }

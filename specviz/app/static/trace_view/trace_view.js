@@ -220,6 +220,8 @@ function telling(items) {
 /** Mount the component in gradio’s element; with `keeps` the runs it made come back with their addresses. */
 export function mount(element, { props, trigger, watch }) {
   const shelf = props.keeps ? createShelf("specviz-run", "generate", () => shelf.get() && view.update(shelf.get())) : null;
+  const form = props.form ? createForm((settings) => trigger("fill", settings)) : null;
+  form?.onOpen((packed) => trigger("open", packed));
   const view = createTraceView(element, {
     methods: props.methods,
     sources: props.sources,
@@ -227,7 +229,7 @@ export function mount(element, { props, trigger, watch }) {
     onEnd: shelf?.keep,
     ask: props.forks ? (wanted) => trigger("fork", wanted) : null,
     stop: (written) => trigger("unfork", written),
-    form: props.form ? createForm((settings) => trigger("fill", settings)) : null,
+    form,
   });
   watch("value", () => shelf?.takes(string(props.value)) !== false && view.update(props.value));
   watch("branch", () => view.answer(props.branch));

@@ -1,0 +1,178 @@
+"""Answers that wait to be fetched, with bounds in number, in time and in bytes.
+
+In 6.31 gradio keeps the messages of an event until somebody reads them. It lets a run go on to its end without a reader, and ends the
+streams of the visitors who came first once 2000 others have come; no option changes that. Here an event beyond a bound is refused
+instead, and a session goes only when nobody has read for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from gradio.server_messages import EventMessage, ProcessCompletedMessage
+
+MOST_EVENTS = 1500
+"""Most events of all clients that run, wait or are unread."""
+UNREAD_SECONDS = 60.0
+"""A session's messages are dropped, and its events end, once nobody has read for so long."""
+UNREAD_BYTES = 64_000_000
+"""Most bytes of unread messages. Beyond it, the session that nobody has read for longest is dropped."""
+FULL = "This server holds as many unread answers as it can: try again in a moment."
+FULL_FOR_ADDRESS = "Your network has {} calls under way or unread, as many as one address may have: read their answers first."
+_MESSAGE_BYTES = 1000
+"""Memory of a message and of an empty box, without texts."""
+
+
+class Answers(OrderedDict[str, Any]):
+    """The unread messages of each session, the one that nobody has read for longest first.
+
+    Takes the place of a gradio queue's `pending_messages_per_session`, so that whatever gradio puts there becomes a `_Box`. All calls
+    come from the server's event loop.
+    """
+
+    def __init__(
+        self,
+        queue: Any,
+        most_of_address: int = MOST_EVENTS,
+        address_of: Callable[[Any], str] = lambda client: "",
+    ) -> None:
+        """Keep those of `queue`; `address_of` tells the address of a request's client, of which `most_of_address` events are held."""
+        super().__init__()
+        self._queue, self._most_of_address, self._address_of = queue, most_of_address, address_of
+        self._address: dict[str, str] = {}  # that began a session, of those with events
+        self._push, queue.push = queue.push, self.push
+        self._timer: asyncio.TimerHandle | None = None
+        self.bytes = 0
+        queue.pending_messages_per_session = self
+        queue.pending_event_ids_session = _EventIds(queue.pending_event_ids_session)
+
+    async def push(self, body: Any, request: Any, username: str | None) -> Any:
+        """Put an event into the queue as gradio does, unless there are too many: then as if the queue were full."""
+        held = self._queue.pending_event_ids_session
+        self._address = {session: address for session, address in self._address.items() if held.get(session)}
+        count: Counter[str] = Counter()
+        for session, address in self._address.items():
+            count[address] += len(held[session])
+        address = self._address_of(request.client)
+        if count.total() >= MOST_EVENTS:
+            return False, FULL, "queue_full"
+        if address and count[address] >= self._most_of_address:
+            return False, FULL_FOR_ADDRESS.format(self._most_of_address), "queue_full"
+        answer = await self._push(body, request, username)
+        if held.get(body.session_hash):
+            self._address.setdefault(body.session_hash, address)
+        return answer
+
+    def __setitem__(self, session: str, value: Any) -> None:
+        super().__setitem__(session, _Box(self, session))
+        self._grew(_MESSAGE_BYTES)
+
+    def __delitem__(self, session: str) -> None:
+        """Drop a session's messages and end its events, if it is there."""
+        box: _Box | None = self.get(session)
+        if box is None:
+            return
+        super().__delitem__(session)
+        self.bytes -= box.bytes
+        for event_id in self._queue.pending_event_ids_session.pop(session, ()):
+            if event := self._queue.event_ids_to_events.get(event_id):
+                event.alive = False  # gradio ends it after its next message
+
+    def events(self, session: str) -> list[str]:
+        """Ids of the session's events whose end was not read."""
+        return list(self._queue.pending_event_ids_session.get(session, ()))
+
+    def is_over(self, event_id: str) -> bool:
+        """Whether an event has ended, so that no more messages come of it."""
+        return event_id not in self._queue.event_ids_to_events
+
+    def _grew(self, size: int) -> None:
+        self.bytes += size
+        for session, box in [*self.items()] if self.bytes > UNREAD_BYTES else ():
+            if self.bytes > UNREAD_BYTES and not box.is_awaited:
+                del self[session]
+        if self._timer is None and self:
+            self._timer = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._expire)
+
+    def _expire(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        for session, box in [*self.items()]:
+            if box.is_awaited:
+                box.touch()
+            elif box.read_at + UNREAD_SECONDS <= loop.time():
+                del self[session]
+            else:
+                break
+        if self:
+            first = next(iter(self.values()))
+            self._timer = loop.call_later(first.read_at + UNREAD_SECONDS - loop.time(), self._expire)
+
+
+class _Box(asyncio.Queue[Any]):
+    """The unread messages of one session."""
+
+    def __init__(self, answers: Answers, session: str) -> None:
+        super().__init__()
+        self._answers, self._session = answers, session
+        self.bytes = _MESSAGE_BYTES
+        self.is_awaited = False
+        self.touch()
+
+    async def get(self) -> Any:
+        """The next message. A stream waits here, at most ten seconds in one go."""
+        if self.empty():
+            # Gradio says nothing of an event that was cancelled by another one's id or left with another stream.
+            for event_id in filter(self._answers.is_over, self._answers.events(self._session)):
+                self.put_nowait(ProcessCompletedMessage(output={}, success=True, event_id=event_id))
+        self.is_awaited = True
+        try:
+            return await super().get()
+        finally:
+            self.is_awaited = False
+            self.touch()
+
+    def touch(self) -> None:
+        """Note that somebody reads here."""
+        self.read_at = asyncio.get_running_loop().time()
+        if self._is_kept():
+            self._answers.move_to_end(self._session)
+
+    def _is_kept(self) -> bool:
+        return self._answers.get(self._session) is self
+
+    def _put(self, item: EventMessage) -> None:
+        if not self._is_kept():
+            return
+        size = _MESSAGE_BYTES + _text_bytes(getattr(item, "output", None))
+        super()._put((size, item))
+        self.bytes += size
+        self._answers._grew(size)
+
+    def _get(self) -> Any:
+        size, item = super()._get()
+        self.bytes -= size
+        if self._is_kept():
+            self._answers.bytes -= size
+        return item
+
+
+class _EventIds(dict[str, set[str]]):
+    """Ids of each session's events, and none for a session that was dropped: gradio still looks it up."""
+
+    def __missing__(self, session: str) -> set[str]:
+        return set()
+
+
+def _text_bytes(value: Any) -> int:
+    """Memory of the texts in a message's output, roughly."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return 0
+    return sum(50 + _text_bytes(each) for each in value)

@@ -1,0 +1,75 @@
+"""What is held of events for those who do not read: bounded, and never at the cost of others."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from specviz.compat import gradio_answers
+from specviz.compat.gradio_answers import Answers
+
+
+class Queue:
+    """As gradio's: what it holds of sessions and events, and how an event comes in. Holds two of an address, and three in all."""
+
+    def __init__(self) -> None:
+        self.pending_messages_per_session: Any = {}
+        self.pending_event_ids_session: dict[str, set[str]] = {}
+        self.event_ids_to_events: dict[str, Any] = {}
+        Answers(self, 2, lambda client: client)
+
+    async def push(self, body: Any, request: Any, username: str | None) -> Any:
+        session, event = body.session_hash, f"{body.session_hash} {len(self.event_ids_to_events)}"
+        if session not in self.pending_messages_per_session:
+            self.pending_messages_per_session[session] = None
+        self.pending_event_ids_session.setdefault(session, set()).add(event)
+        self.event_ids_to_events[event] = SimpleNamespace(alive=True)
+        return True, event, "success"
+
+    async def take(self, session: str, address: str) -> str:
+        """The id of an event that is pushed; "" if it is refused."""
+        body, request = SimpleNamespace(session_hash=session), SimpleNamespace(client=address)
+        taken, event, _ = await self.push(body, request, None)
+        return event if taken else ""
+
+
+@pytest.fixture(autouse=True)
+def bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradio_answers, "MOST_EVENTS", 3)
+    monkeypatch.setattr(gradio_answers, "UNREAD_SECONDS", 0.05)
+
+
+def test_no_session_goes_for_another_one() -> None:
+    """What would be too much is refused: of an address, and in all. What is held stays."""
+
+    async def visits() -> None:
+        queue = Queue()
+        held = [await queue.take("a", "x"), await queue.take("b", "x")]
+        assert not await queue.take("c", "x")
+        assert not await queue.take("a", "x")
+        held.append(await queue.take("c", "y"))
+        assert not await queue.take("d", "z")
+        assert all(held)
+        assert set(queue.pending_messages_per_session) == {"a", "b", "c"}
+
+    asyncio.run(visits())
+
+
+def test_what_is_read_makes_room_at_once_and_what_nobody_reads_later() -> None:
+    """A run that nobody reads is told to end."""
+
+    async def visits() -> None:
+        queue = Queue()
+        unread, read = await queue.take("a", "x"), await queue.take("b", "x")
+        queue.pending_event_ids_session["b"].discard(read)
+        assert await queue.take("c", "x")
+        assert not await queue.take("d", "x")
+        await asyncio.sleep(0.2)
+        assert await queue.take("d", "x")
+        assert set(queue.pending_messages_per_session) == {"d"}
+        assert not queue.event_ids_to_events[unread].alive
+
+    asyncio.run(visits())

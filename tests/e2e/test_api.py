@@ -137,7 +137,7 @@ def test_a_visitor_may_have_so_many_runs(service: Listening, address: str) -> No
     client = Client(address, verbose=False)
     jobs = [client.submit(**LONG, api_name="/generate") for _ in range(service.limits.per_visitor)]
     wait_for(lambda: all(job.outputs() for job in jobs))
-    assert set(service.visitors[-len(jobs) :]) == {client.session_hash}
+    assert {visitor.session for visitor in service.visitors[-len(jobs) :]} == {client.session_hash}
     with pytest.raises(AppError, match="as one visitor may have"):
         client.predict(**LONG, api_name="/generate")
     assert not any(job.done() for job in jobs)

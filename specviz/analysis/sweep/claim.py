@@ -89,16 +89,13 @@ def claim(results: Results, temperature: float) -> Claim:
 
 
 def opening_temperature(results: Results) -> float:
-    """The temperature to open on: where a cascade surely beats both models, the one where it does by most; else the middle one."""
-    leads = {}
-    for temperature in results.temperatures:
-        _, surely, chance = above_both(results, temperature)
-        if winner := _winner(surely, chance):
-            alone = [_accuracy(each) for name in MODELS if (each := results.point(temperature, name))]
-            leads[temperature] = _accuracy(winner) - max(alone)
-    return max(
-        leads, key=lambda each: leads[each], default=results.temperatures[len(results.temperatures) // 2]
-    )
+    """The lowest temperature if a cascade surely beats both models there, else the middle one.
+
+    At a higher temperature a rule may gain by leaving out unlikely tokens alone.
+    """
+    temperatures = results.temperatures
+    _, surely, chance = above_both(results, temperatures[0])
+    return temperatures[0 if _winner(surely, chance) else len(temperatures) // 2]
 
 
 def reading(results: Results, point: Point) -> str:

@@ -162,7 +162,9 @@ def test_a_cascade_that_surely_beats_both_models_is_the_sentence() -> None:
     assert "75 of 100 questions right, the verifier alone 50, the drafter alone 50" in experts
 
 
-def test_a_sweep_opens_where_a_cascade_beats_both_models_by_most_else_in_the_middle() -> None:
+def test_a_sweep_opens_at_its_lowest_temperature_where_a_cascade_beats_both_models_else_in_the_middle() -> (
+    None
+):
     def heated(right: Mapping[float, int]) -> Results:
         made = {
             temperature: sweep({**ALONE, **LOSSLESS, V3: (range(0, count), 0.3)})
@@ -175,8 +177,8 @@ def test_a_sweep_opens_where_a_cascade_beats_both_models_by_most_else_in_the_mid
         ]
         return replace(made[0.0], points=tuple(points))
 
-    assert opening_temperature(heated({0.0: 150, 0.5: 119, 1.0: 190})) == 1.0
-    assert opening_temperature(heated({0.0: 118, 0.5: 119, 1.0: 110})) == 0.5
+    assert opening_temperature(heated({0.0: 150, 0.5: 119, 1.0: 190})) == 0.0
+    assert opening_temperature(heated({0.0: 118, 0.5: 119, 1.0: 190})) == 0.5
 
 
 def test_a_cascade_that_is_ahead_perhaps_by_chance_beats_nobody() -> None:

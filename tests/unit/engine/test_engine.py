@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import random
 import threading
-from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ from specviz.core.methods import METHODS, OWN_RULE, PAPER
 from specviz.core.reference import Decision, NextLogits
 from specviz.core.reference import generate as plainly
 from specviz.core.sampling import distribution
-from specviz.engine.batch import Batch
 from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Finished, Started
 from specviz.errors import EngineError, RequestError
 from specviz.models.pair import ModelPair
+from specviz.runtime import model_runner
 from specviz.runtime.pass_times import PassTimes
 from specviz.runtime.prefix_cache import SHORTEST
 from specviz.schema.settings import MAX_DRAFT_LENGTH, Request
@@ -279,9 +278,11 @@ def test_a_prompt_that_is_read_in_pieces_is_followed_by_the_same_text(
     ids = torch.randint(1, pair.vocabulary_size, (505,), generator=torch.Generator().manual_seed(0))
     engine = Engine(dataclasses.replace(endless(pair), context_length=512))
     request = Request(token_ids=ids.tolist(), method="speed", max_new_tokens=5)
-    [at_once] = engine.generate(request)
-    monkeypatch.setattr(Batch, "read", partialmethod(Batch.read, chunk=100))
-    [in_pieces] = engine.generate(request)
+    found = []
+    for chunk in (512, 100):
+        monkeypatch.setattr(model_runner, "_CPU_CHUNK", chunk)
+        found += engine.generate(request)
+    at_once, in_pieces = found
     assert in_pieces.token_ids == at_once.token_ids
 
 

@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,12 +24,11 @@ from specviz.engine.pair import Pair
 from specviz.schema.settings import Request
 from specviz.serving.service import Service
 from tests.support.serving import close, holding, start
+from tests.support.waiting import wait_until
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 ADDRESS = "http://127.0.0.1:7860"
 LONG = {"prompt": "Tell me a long story.", "max_new_tokens": 400, "seed": 5}
-SECONDS = 30
-"""To wait for what must come, before a test gives up."""
 
 
 class Listening(Service):
@@ -76,14 +74,6 @@ def client(address: str) -> Client:
     return Client(address, verbose=False)
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Until something has come true on the server."""
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, "it has not come true"
-        time.sleep(0.05)
-
-
 def examples() -> list[Any]:
     """Every block of code in the document, with the output that is shown after it, if there is one."""
     found: list[list[str]] = []
@@ -112,7 +102,7 @@ def test_the_documented_examples_run(
     assert output.strip() == shown.strip() if shown else output.strip()
     assert shown or "event: error" not in output
     if goes_away:
-        wait_for(lambda: service.ended("cancelled") == cancelled + 1)
+        wait_until(lambda: service.ended("cancelled") == cancelled + 1)
     assert service.ended("failed") == 0
 
 
@@ -136,7 +126,7 @@ def test_a_visitor_may_have_so_many_runs(service: Listening, address: str) -> No
     """A client is one visitor: beyond its share it is told so, and what it has goes on."""
     client = Client(address, verbose=False)
     jobs = [client.submit(**LONG, api_name="/generate") for _ in range(service.limits.per_visitor)]
-    wait_for(lambda: all(job.outputs() for job in jobs))
+    wait_until(lambda: all(job.outputs() for job in jobs))
     assert {visitor.session for visitor in service.visitors[-len(jobs) :]} == {client.session_hash}
     with pytest.raises(AppError, match="as one visitor may have"):
         client.predict(**LONG, api_name="/generate")
@@ -144,7 +134,7 @@ def test_a_visitor_may_have_so_many_runs(service: Listening, address: str) -> No
     cancelled = service.ended("cancelled")
     for job in jobs:
         job.cancel()
-    wait_for(lambda: service.ended("cancelled") == cancelled + len(jobs))
+    wait_until(lambda: service.ended("cancelled") == cancelled + len(jobs))
 
 
 def mcp(address: str, work: Callable[[ClientSession], Awaitable[Any]]) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,14 +9,7 @@ import pytest
 from specviz.compat import gradio_answers
 from tests.hostile.conftest import API, Live
 from tests.hostile.test_events import run_of_generate
-
-
-def until(holds: Callable[[], Any]) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+from tests.support.waiting import wait_until
 
 
 def kept(live: Live) -> gradio_answers.Answers:
@@ -33,13 +24,13 @@ def kept(live: Live) -> gradio_answers.Answers:
 def test_a_run_ends_whose_answer_nobody_fetches(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its messages are dropped, and whoever comes too late is told so at once; a run that is read goes on beside it."""
     monkeypatch.setattr(gradio_answers, "UNREAD_SECONDS", 2.0)
-    until(lambda: not kept(live))
+    wait_until(lambda: not kept(live), seconds=120)  # what earlier tests left has its own time
     live.service.pause = 0.1
     try:
         index, data = run_of_generate(live, "a question")
         assert live.post("queue/join", index, data, "nobody").status_code == 200
-        until(lambda: live.service.active == 1)
-        until(lambda: live.service.active == 0)
+        wait_until(lambda: live.service.active == 1)
+        wait_until(lambda: live.service.active == 0)
         assert "nobody" not in kept(live)
         live.service.pause = 0.02
         late = live.send("GET", f"{API}/queue/data", params={"session_hash": "nobody"})
@@ -49,7 +40,7 @@ def test_a_run_ends_whose_answer_nobody_fetches(live: Live, monkeypatch: pytest.
         assert live.event(index, data, "somebody")["success"]
     finally:
         live.service.pause = 0.0
-    until(lambda: not kept(live))
+    wait_until(lambda: not kept(live))
     assert kept(live).bytes == 0
 
 
@@ -57,14 +48,14 @@ def test_unread_answers_share_a_budget(live: Live, monkeypatch: pytest.MonkeyPat
     """Beyond it the oldest goes, whether it has ended or not; an answer that is being read stays."""
     index, data = run_of_generate(live, "a question")
     assert live.post("queue/join", index, data, "guest 0").status_code == 200
-    until(lambda: all(map(kept(live).is_over, kept(live).events("guest 0"))))
+    wait_until(lambda: all(map(kept(live).is_over, kept(live).events("guest 0"))))
     size = kept(live)["guest 0"].bytes
     monkeypatch.setattr(gradio_answers, "UNREAD_BYTES", 3 * size)
     for number in range(1, 6):
         assert live.post("queue/join", index, data, f"guest {number}").status_code == 200
         assert kept(live).bytes <= 3 * size
     assert live.event(index, data, "somebody")["success"]
-    until(lambda: live.service.active == 0)
+    wait_until(lambda: live.service.active == 0)
     assert "guest 0" not in kept(live)
     assert kept(live).bytes == sum(box.bytes for box in kept(live).values()) <= 3 * size
 
@@ -75,7 +66,7 @@ def test_a_stream_ends_though_another_event_was_to_be_cancelled(live: Live) -> N
     live.service.pause = 0.1
     try:
         assert live.post("queue/join", index, data, "erring").status_code == 200
-        until(lambda: live.service.active == 1)
+        wait_until(lambda: live.service.active == 1)
         cancelled = {"session_hash": "erring", "fn_index": index, "event_id": "another"}
         assert live.send("POST", f"{API}/cancel", json=cancelled).status_code == 200
         stream = live.send("GET", f"{API}/queue/data", params={"session_hash": "erring"})

@@ -12,6 +12,7 @@ import pytest
 from specviz.analysis.sweep.folder import shown_sweeps
 from tests.hostile.conftest import API, Live, file_data
 from tests.support.traces import make_trace
+from tests.support.waiting import wait_until
 
 VALUES: tuple[Any, ...] = (
     *(None, float("nan"), 10**400, "<b>x", "\ud800", {"__type__": "update"}, file_data("/etc/passwd")),
@@ -141,10 +142,7 @@ def test_nothing_of_a_run_is_kept(live: Live, monkeypatch: pytest.MonkeyPatch) -
     before = threads()
     result = live.event(*run_of_generate(live, "a secret of frank's alone"), "frank")
     assert result["success"], result
-    deadline = time.monotonic() + 10
-    while live.service.active or threads() - before:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not live.service.active and not threads() - before, seconds=10)
     [fork] = find(live, "view", "fork")
     sent = {"id": 1, "trace": make_trace().value, "tokens": 1, "chosen": None, "changes": {}}
     forked = live.event(fork["id"], [], "frank", event_data=sent)

@@ -24,6 +24,7 @@ from specviz.serving.limits import Limits
 from specviz.serving.service import Service
 from specviz.serving.visitor import Visitor
 from tests.support.tiny import Pairs
+from tests.support.waiting import wait_until
 
 FIRST, SECOND, THIRD = "embedded", "embedded-skip", "gpt2"
 """Keys of the registry; behind each stands a tiny pair here."""
@@ -70,14 +71,6 @@ def service(loads: Loads) -> Iterator[Service]:
 
 def ask(**more: Any) -> Request:
     return Request(**{"token_ids": [10, 20, 30], "max_new_tokens": 8, "seed": 1} | more)
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    for _ in range(3000):
-        if holds():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it never came")
 
 
 def texts(service: Service, key: str, *requests: Request, **more: Any) -> list[list[int]]:

@@ -106,6 +106,7 @@ def _host_names(text: str) -> frozenset[str]:
 
 
 ACTIVATIONS = ("exact", "fast")
+"""What meets quantised weights in fused passes."""
 
 HOST = _text("HOST", aliases=("GRADIO_SERVER_NAME",))
 PORT = _whole("PORT", 7860, most=65535, aliases=("GRADIO_SERVER_PORT",))

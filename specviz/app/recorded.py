@@ -90,9 +90,8 @@ def sent_run(text: str) -> Run:
     if not _parsing.acquire(timeout=_PATIENCE):
         raise BusyError("Many visitors open traces now: try again in a moment.")
     try:
-        return parse_trace(
-            text.split("\n"), most=MAX_DRAWN
-        )  # not splitlines, since a string may contain U+2028
+        # Not splitlines, since a string may contain U+2028.
+        return parse_trace(text.split("\n"), most=MAX_DRAWN)
     finally:
         _parsing.release()
 

@@ -85,9 +85,8 @@ class Scheduler(Generic[S]):
         """As the fields of `Load`."""
         self.slots, self.queue = slots, queue
         self.groups: list[SequenceGroup[S]] = []  # with unfinished sequences, by arrival
-        self.prefilling: list[
-            list[S]
-        ] = []  # admitted, their prompts being read: what was admitted together, by admission
+        # Admitted, their prompts being read: what was admitted together, by admission.
+        self.prefilling: list[list[S]] = []
         self.decoding: list[S] = []
         self._group_of: dict[S, SequenceGroup[S]] = {}
 

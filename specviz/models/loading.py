@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _Loaded = TypeVar("_Loaded")
-"""What meets quantised weights in fused passes."""
 
 
 def load_pair(

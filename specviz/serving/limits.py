@@ -67,15 +67,14 @@ class Limits:
 
         The prompt of a fork has a text as well.
         """
-        most, what, they = self.max_prompt_tokens, "The prompt has", "it"
+        most = self.max_prompt_tokens + (self.max_new_tokens if request.continues else 0)
+        if count <= most:
+            return
         if request.continues:
-            most, what, they = (
-                most + self.max_new_tokens,
-                "The prompt and the text up to the fork have",
-                "they",
-            )
-        if count > most:
-            raise RequestError(f"{what} {count} tokens; here {they} may have {most}: shorten the prompt.")
+            has, may = f"The prompt and the text up to the fork have {count} tokens", "they may"
+        else:
+            has, may = f"The prompt has {count} tokens", "it may"
+        raise RequestError(f"{has}; here {may} have {most}: shorten the prompt.")
 
     def check_panes(self, requests: Sequence[Request]) -> None:
         """Raises RequestError if too many requests are compared."""

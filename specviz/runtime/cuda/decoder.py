@@ -23,7 +23,6 @@ from specviz.runtime.kv_cache import KVCache, power
 log = logging.getLogger(__name__)
 
 _KINDS = ("llama", "qwen2", "qwen3")
-"""Set to "torch", models on a GPU keep transformers' own passes."""
 _TRIED = 12
 """Tokens of which a decoder's logits are compared with the model's."""
 _APART = 0.2

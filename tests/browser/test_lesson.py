@@ -14,6 +14,7 @@ import torch
 from playwright.sync_api import Browser, Page, expect
 from torch import Tensor
 
+from specviz import environment
 from specviz.analysis.recorded_runs import read_recorded_runs
 from specviz.app.components.lessons import LessonPlayer
 from specviz.app.components.scripted_html import method_words
@@ -25,7 +26,7 @@ from specviz.core.methods import get_method
 from specviz.core.target import Target
 from specviz.lessons.lesson import Lesson, Step
 from specviz.lessons.pictures import CASES, COMPUTED
-from specviz.lessons.shelf import VARIABLE, read_lessons, shown_lessons
+from specviz.lessons.shelf import read_lessons, shown_lessons
 from specviz.serving.service import Service
 from tests.browser.bare import open_bare
 from tests.browser.driving import violations
@@ -495,7 +496,7 @@ def others(
     write_lesson(tmp_path / "hostile", **{"en.md": hostile})
     write_lesson(tmp_path / "broken", **{"pictures.yaml": PICTURES.replace("coin", "film")})
     write_lesson(tmp_path / "marked", **{"en.md": TEXT.replace("{q}", "{<b>}")})
-    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    monkeypatch.setenv(environment.LESSONS.name, str(tmp_path))
     shown_lessons.cache_clear()
     yield serve(build_page(Service()))
     shown_lessons.cache_clear()

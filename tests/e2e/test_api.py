@@ -23,6 +23,7 @@ from specviz.engine.events import Event, Waiting
 from specviz.engine.pair import Pair
 from specviz.schema.settings import Request
 from specviz.serving.service import Service
+from specviz.serving.visitor import NOBODY, Visitor
 from tests.support.serving import close, holding, start
 from tests.support.waiting import wait_until
 
@@ -34,7 +35,7 @@ LONG = {"prompt": "Tell me a long story.", "max_new_tokens": 400, "seed": 5}
 class Listening(Service):
     """The real service; keeps who asked."""
 
-    visitors: list[str]
+    visitors: list[Visitor]
 
     def events(
         self,
@@ -43,7 +44,7 @@ class Listening(Service):
         stop: threading.Event,
         progress: Any = None,
         *,
-        visitor: str = "",
+        visitor: Visitor = NOBODY,
     ) -> Iterator[Event | Waiting]:
         self.visitors.append(visitor)
         return super().events(key, requests, stop, progress, visitor=visitor)

@@ -161,7 +161,7 @@ def test_calls_are_rounds_not_tokens(engine: Engine, method: str, monkeypatch: p
     # Imported here, since the GPU's tests take this file's prompts.
     from specviz.runtime.cpu.fused.runner import FusedRunner
 
-    pair = engine.pair
+    pair: Any = engine.pair
     models = {id(pair.drafter_model.decoder): "drafter", id(pair.verifier_model.decoder): "verifier"}
     counts = dict.fromkeys(models.values(), 0)
     run_pass, draft = FusedRunner._run, FusedRunner.draft

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from gradio.routes import App, templates
 
 from specviz.compat import gradio as compat
-from specviz.compat.gradio import LastingBlocks
+from specviz.compat.gradio import LastingBlocks, has_file  # type: ignore[attr-defined]  # where gradio wrote a stub
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +39,8 @@ def test_a_file_is_served_under_the_address_that_is_given(page: LastingBlocks) -
 @pytest.mark.parametrize("values", [[{"path": "a"}], [1, [{"x": {"path": "b"}}]]])
 def test_every_file_among_the_values_is_found(values: list[Any]) -> None:
     """Files are found wherever gradio would look for them, and nothing else is one."""
-    assert compat.has_file(values), "Gradio looks for files in values in another way: see `has_file`."
-    assert not compat.has_file([1, "path", {"paths": []}])
+    assert has_file(values), "Gradio looks for files in values in another way: see `has_file`."
+    assert not has_file([1, "path", {"paths": []}])
 
 
 # ---- a server that stays up

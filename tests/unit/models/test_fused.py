@@ -293,7 +293,7 @@ def test_a_missing_shard_is_refused_and_one_file_goes_before_an_index(runner: ty
     ids=str,
 )
 def test_a_text_ends_where_generate_ends_it(
-    in_config: Any, in_generation_config: Any, runner: type, folder: Path
+    in_config: Any, in_generation_config: Any, runner: Any, folder: Path
 ) -> None:
     """Laws 5 and 6: generation_config.json settles the ends, or config.json where there is none. Not the tokenizer, whose end is 0."""
     make(folder)

@@ -12,6 +12,8 @@ from playwright.sync_api import Page, expect
 from specviz.app.controls import NOT_NOW
 
 MINUTES = 60_000
+LONG_RUN = 1.0
+"""Seconds between the rounds of a run that a test interrupts: on a busy machine too it does not end by itself first."""
 
 
 def wait_for_end(page: Page, minutes: float = 1, prefix: str = "") -> None:

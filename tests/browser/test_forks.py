@@ -95,7 +95,7 @@ class Stage:
 
     def ask(self, lenience: float, method: str = METHOD, rests: bool = False) -> None:
         """Set the form, as the lenience slider tells it."""
-        detail = {"group": "", "method": method, "lenience": lenience, "rests": rests}
+        detail = {"group": "", "method": method, "lenience": lenience, "rests": rests, "chosen": True}
         self.page.evaluate(
             "detail => document.dispatchEvent(new CustomEvent('specviz-lenience', { detail }))", detail
         )

@@ -75,6 +75,16 @@ def test_a_link_restores_every_control_of_one_run(page: Page, address: str, scri
     assert not script.asked
 
 
+def test_a_link_to_another_lenience_says_that_the_text_shown_has_not_that_one(
+    page: Page, address: str, script: Script
+) -> None:
+    """The recorded run of before stands under a form that it does not fit, and a link runs nothing."""
+    follow(page, f"{address}?tab=generate&lenience=0.3")
+    expect(page.locator("#view").get_by_test_id("title")).to_have_text("Not run yet with these settings")
+    expect(page.get_by_test_id("branch")).to_have_count(0)
+    assert not script.asked
+
+
 def shows(page: Page, query: str, *tabs: str) -> None:
     """Wait until the address has this query and these tabs are selected, outermost first."""
     page.wait_for_function("query => location.search === query", arg=query)

@@ -25,6 +25,7 @@ from specviz.serving.limits import Limits
 from specviz.serving.service import Service
 from specviz.serving.shared_engine import SharedEngine
 from tests.browser.driving import (
+    LONG_RUN,
     MINUTES,
     choose,
     close_settings,
@@ -174,7 +175,7 @@ def test_on_a_phone_text_and_stop_are_in_view_and_nothing_comes_after_a_stop(
     page: Page, opened: Script
 ) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
-    opened.pause = 0.3
+    opened.pause = LONG_RUN
     page.click("#run")
     expect(page.locator("#stop")).to_be_enabled()
     expect(tokens(page).nth(2)).to_be_visible()
@@ -184,7 +185,7 @@ def test_on_a_phone_text_and_stop_are_in_view_and_nothing_comes_after_a_stop(
     wait_for_end(page)
     assert opened.active == 0
     seen = tokens(page).count()
-    page.wait_for_timeout(700)
+    page.wait_for_timeout(1500)
     assert tokens(page).count() == seen < len(parse_trace(opened.trace).tokens)
     tokens(page).nth(2).click()
     expect(page.get_by_test_id("inspector")).to_be_in_viewport()
@@ -211,7 +212,7 @@ def test_the_text_has_the_first_screen_before_during_and_after_a_run(page: Page,
 
 
 def test_enter_and_run_during_a_run_change_nothing_and_stop_still_ends_it(page: Page, opened: Script) -> None:
-    opened.pause = 0.3
+    opened.pause = LONG_RUN
     page.click("#run")
     expect(page.locator("#stop")).to_be_enabled()
     expect(tokens(page).nth(2)).to_be_visible()
@@ -223,7 +224,7 @@ def test_enter_and_run_during_a_run_change_nothing_and_stop_still_ends_it(page: 
     wait_for_end(page)
     assert (len(opened.asked), opened.active) == (1, 0)
     written = tokens(page).count()
-    page.wait_for_timeout(700)
+    page.wait_for_timeout(1500)
     assert tokens(page).count() == written
 
 
@@ -240,7 +241,7 @@ def test_back_during_a_run_stops_it_and_the_view_before_stays(page: Page, opened
     expect(tokens(page)).to_have_text(written)
 
     def run_and_go_back(has_begun: bool) -> None:
-        opened.trace, opened.pause = make_trace().lines, 0.3
+        opened.trace, opened.pause = make_trace().lines, LONG_RUN
         page.fill("#prompt textarea", "The second prompt")
         page.click("#run")
         expect(page.locator("#stop")).to_be_enabled()
@@ -259,14 +260,14 @@ def test_back_during_a_run_stops_it_and_the_view_before_stays(page: Page, opened
     page.go_back()
     expect(page.locator("#view").get_by_test_id("told")).to_contain_text(told.story)
     run_and_go_back(has_begun=True)
-    page.wait_for_timeout(800)
+    page.wait_for_timeout(1500)
     expect(page.locator("#view").get_by_test_id("told")).to_contain_text(told.story)
 
 
 def test_a_run_goes_on_while_another_place_is_in_sight_and_keeps_its_address(
     page: Page, opened: Script
 ) -> None:
-    opened.pause = 0.2
+    opened.pause = LONG_RUN
     page.fill("#prompt textarea", "A prompt of my own")
     page.click("#run")
     expect(page.locator("#stop")).to_be_enabled()
@@ -283,7 +284,7 @@ def test_a_run_goes_on_while_another_place_is_in_sight_and_keeps_its_address(
 
 
 def test_a_recorded_run_during_a_run_ends_it_and_fills_the_form(page: Page, opened: Script) -> None:
-    opened.pause = 0.3
+    opened.pause = LONG_RUN
     page.click("#run")
     expect(page.locator("#stop")).to_be_enabled()
     expect(tokens(page).nth(2)).to_be_visible()
@@ -293,7 +294,7 @@ def test_a_recorded_run_during_a_run_ends_it_and_fills_the_form(page: Page, open
     expect(page.locator("#method input")).to_have_value(METHODS["cascade_chow"].label)
     expect(page.locator("#lenience input[type=number]")).to_have_value("0.5")
     wait_for_end(page)
-    page.wait_for_timeout(700)
+    page.wait_for_timeout(1500)
     assert opened.active == 0
     expect(page.locator("#view").get_by_test_id("told")).to_contain_text(told.story)
     expect(page.get_by_test_id("title")).to_have_text("")
@@ -419,7 +420,7 @@ def test_the_second_visitor_waits_and_one_turned_away_by_a_full_queue_can_try_ag
     for each in (page, waiting, late):
         open_app(each, address)
 
-    service.pause = 0.3
+    service.pause = LONG_RUN
     page.click("#run")
     expect(page.locator("#stop")).to_be_enabled()
     expect(tokens(page).nth(0)).to_be_visible()

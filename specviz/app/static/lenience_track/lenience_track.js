@@ -2,7 +2,8 @@
  * The lenience as a track on which equal ways change the acceptance rate by about equally much, with what is to be expected
  * written beside it. The value is JSON text: {method, lenience}; what an update leaves out stays as it was, and a lenience
  * of null is the method's default. Pair and temperature are those of the group's form, see `page/tell_form.js`. While it moves, it
- * tells the document in a "specviz-lenience" event: {group, method, lenience, rests}. Knows no run.
+ * tells the document in a "specviz-lenience" event: {group, method, lenience, rests, chosen}, the last whether a person chose it.
+ * Knows no run.
  */
 
 import { el, shape } from "../shared/dom.js";
@@ -26,7 +27,8 @@ export function mount(element, { props, trigger, watch }) {
   const [number, range, none] = [".sl-number", ".sl-range", ".sl-none"].map((at) => root.querySelector(at));
   const { methods, sweep, title: label, group } = props;
   const around = () => ({ ...props.around, ...window.specvizForm?.[group] });
-  const tell = (rests) => document.dispatchEvent(new CustomEvent("specviz-lenience", { detail: { group, ...state, rests } }));
+  const tell = (rests, chosen) =>
+    document.dispatchEvent(new CustomEvent("specviz-lenience", { detail: { group, ...state, rests, chosen } }));
   part("label").textContent = label;
   range.setAttribute("aria-label", label);
   number.setAttribute("aria-label", label + ", as a number");
@@ -50,7 +52,8 @@ export function mount(element, { props, trigger, watch }) {
     } catch {
       return;
     }
-    const next = { ...state, ...told };
+    const { chosen = false, ...values } = told ?? {};
+    const next = { ...state, ...values };
     if (!Object.hasOwn(methods, next.method)) return;
     const method = methods[next.method];
     const [low, high] = method.range;
@@ -61,7 +64,7 @@ export function mount(element, { props, trigger, watch }) {
     number.value = String(state.lenience);
     number.removeAttribute("aria-invalid");
     send();
-    tell(true);
+    tell(true, chosen);
   }
 
   function draw() {
@@ -125,7 +128,7 @@ export function mount(element, { props, trigger, watch }) {
   function choose(lenience, soon = false) {
     state = { ...state, lenience };
     drawValue();
-    tell(!soon);
+    tell(!soon, true);
     clearTimeout(sending);
     if (soon) sending = setTimeout(send, PAUSE);
     else send();
@@ -142,7 +145,7 @@ export function mount(element, { props, trigger, watch }) {
   range.addEventListener("input", () => slide(range.valueAsNumber, true));
   range.addEventListener("change", () => {
     send();
-    tell(true);
+    tell(true, true);
   });
   range.addEventListener("keydown", (event) => {
     const step = STEPS[event.key];

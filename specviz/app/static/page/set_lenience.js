@@ -2,5 +2,5 @@
 (method, track) => {
   const known = JSON.parse(track || "{}");
   // A dropdown that is left tells its method again: what was chosen stays.
-  return known.method === method ? track : JSON.stringify({ method, lenience: null });
+  return known.method === method ? track : JSON.stringify({ method, lenience: null, chosen: true });
 }

@@ -56,8 +56,8 @@ export function createForkBar(section, words, { text, methods, asks, form, onTou
       slider.step = String((range[1] - range[0]) / 100);
       slider.value = String(run.lenience);
     }
-    const asked = form?.asked();
-    if (asked) ask(asked);
+    const chosen = form?.chosen();
+    if (chosen) ask(chosen);
   }
 
   /** The run's own settings again, without words. */
@@ -106,7 +106,7 @@ export function createForkBar(section, words, { text, methods, asks, form, onTou
   for (const kind of ["input", "change"]) {
     slider.addEventListener(kind, () => ask({ method: run.method, lenience: slider.valueAsNumber, rests: kind === "change" }));
   }
-  form?.onAsk(ask);
+  form?.onAsk((asked) => asked.chosen && ask(asked)); // a form that a link fills asks for nothing
 
   /** Move to a wish that nobody asked for; the controls follow. */
   function move(to) {
@@ -119,5 +119,5 @@ export function createForkBar(section, words, { text, methods, asks, form, onTou
   }
 
   reset();
-  return { reset, add, ready, back, say, move };
+  return { reset, add, ready, back, say, move, shown: () => wish ?? own() };
 }

@@ -223,5 +223,5 @@ export function createForks(host, { text, methods, ask, stop, form, onWhole, onI
   }
 
   reset();
-  return { reset, add, take: ask === null ? null : take, answer, back, ready: (items) => ended && bar.ready(items) };
+  return { reset, add, shown: bar.shown, take: ask === null ? null : take, answer, back, ready: (items) => ended && bar.ready(items) };
 }

@@ -3,7 +3,7 @@
  * sets them. Knows settings and the settings of a run; draws nothing.
  *
  *   "specviz-form"      all settings, in window.specvizForm[""]; see page/tell_form.js
- *   "specviz-lenience"  {group, method, lenience, rests}, from the lenience slider, while it moves
+ *   "specviz-lenience"  {group, method, lenience, rests, chosen}, from the lenience slider, while it moves and when it is filled
  *   "specviz-save"      what is to be saved: "picture", "page" or "trace"
  *   "specviz-open"      a file to show, packed; see page/open_trace.js
  */
@@ -29,19 +29,27 @@ export function createForm(fill) {
   let asked = null;
   listen("specviz-lenience", (detail) => detail.group === GROUP && (asked = detail));
 
-  /** Whether the form asks for what a fork cannot show: other settings than method and lenience, or a rule. */
-  function asksOther(run) {
+  /** The method and the lenience that the form shows; null before it has told them. */
+  function asks() {
+    const told = string(values()?.lenience);
+    return asked ?? (told ? JSON.parse(told) : null);
+  }
+
+  /** Whether the form asks for what is not shown, neither by the run nor by a fork of it with the method and the lenience `shown`. */
+  function asksOther(run, shown) {
     const form = values();
     if (!form || !run?.pair) return false;
+    const now = asks();
+    if (now && (now.method !== shown.method || now.lenience !== shown.lenience)) return true;
     return differs(["pair", "draft_length", ...SHARED_SETTINGS], { ...run, draft_length: run.draft_length ?? "auto" }, form)
-      || (form.method === "own_rule" && (form.rule !== run.rule || run.method !== form.method));
+      || (form.method === "own_rule" && form.rule !== run.rule);
   }
 
   return {
     differs: asksOther,
     fill,
-    /** The method and the lenience that the form shows; null before it has told them. */
-    asked: () => asked,
+    /** What a person chose, as "specviz-lenience" tells it; null where nobody did. */
+    chosen: () => (asked?.chosen ? asked : null),
     onAsk: (heard) => listen("specviz-lenience", (detail) => detail.group === GROUP && heard(detail)),
     onChange: (heard) => listen("specviz-form", (group) => group === GROUP && heard()),
     onSave: (heard) => listen("specviz-save", heard),

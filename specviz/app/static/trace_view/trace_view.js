@@ -60,7 +60,9 @@ export function createTraceView(root, options = {}) {
   const footer = createFooter(host, { methods, sources, yardstick: replay.yardstick, shareCard, isShown: form === null });
   const forks = createForks(host, { text, methods, ask, stop, form, onWhole: () => replay.finish(), onItem: inspectBranch });
   form?.onSave(footer.save);
-  form?.onChange(() => figures.differs(form.differs(run)));
+  const sayIfOther = () => form && figures.differs(form.differs(run, forks.shown()));
+  form?.onChange(sayIfOther);
+  form?.onAsk(sayIfOther);
   let run, rounds;
   let isNew = false; // whether a value has begun of which nothing is drawn yet
   let inspected = null; // what the inspector shows: arguments of show
@@ -117,7 +119,7 @@ export function createTraceView(root, options = {}) {
     forks.ready(text.items());
     text.follow(); // now that the parts around it have their heights
     if (ends) text.look(telling(text.items()));
-    figures.differs(form?.differs(run) ?? false);
+    sayIfOther();
     const first = entries.find((entry) => entry?.type === "show");
     if (first) text.pin(first.index);
     if (entries.some((entry) => entry?.type === "recorded" && entry.plays === true)) replay.start();

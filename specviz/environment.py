@@ -59,7 +59,7 @@ def _whole(name: str, default: D, most: int | None = None, aliases: tuple[str, .
     return Variable(name, right, read, default, aliases)
 
 
-def _switch(name: str, default: bool) -> Variable[bool, bool]:
+def _switch(name: str, default: D) -> Variable[bool, D]:
     words = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(
         ("0", "false", "no", "off"), False
     )
@@ -144,6 +144,7 @@ PREPACK = _switch("SPECVIZ_PREPACK", default=True)
 GRAPHS = _switch("SPECVIZ_GRAPHS", default=True)
 GPU_RUNNER = _choice("SPECVIZ_GPU_RUNNER", ("torch",), None)
 MCP = _switch("SPECVIZ_MCP", default=True)
+OPENAI = _switch("SPECVIZ_OPENAI", default=None)
 METRICS = _switch("SPECVIZ_METRICS", default=False)
 LOG = _choice("SPECVIZ_LOG", ("json", "text"), None)
 LOG_LEVEL = _choice("SPECVIZ_LOG_LEVEL", ("DEBUG", "INFO", "WARNING", "ERROR"), "INFO")
@@ -152,6 +153,11 @@ VARIABLES: tuple[Variable, ...] = (
     *LIMITS.values(),
     *(each for each in list(globals().values()) if isinstance(each, Variable)),
 )
+
+
+def on_space(environment: Mapping[str, str] | None = None) -> bool:
+    """Whether this is a Space, which is public."""
+    return "SPACE_ID" in (os.environ if environment is None else environment)
 
 
 def check(environment: Mapping[str, str] | None = None) -> None:

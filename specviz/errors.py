@@ -35,6 +35,10 @@ class BusyError(SpecvizError):
     """Too many requests at once, by everybody or by one visitor; a later one would be served."""
 
 
+class QuotaError(BusyError):
+    """One visitor, or one address, has as much under way as it may have."""
+
+
 class PairError(SpecvizError):
     """A model pair that cannot be loaded: unknown, unreachable, gated, damaged, mismatched, or too large."""
 

@@ -33,6 +33,7 @@ from specviz.schema.trace import Run
 from specviz.serving import zerogpu
 from specviz.serving.offer import default_pair, offered_pairs
 from specviz.serving.service import Service
+from specviz.serving.visitor import Visitor
 
 FIGURES = (
     "acceptance_rate",
@@ -53,7 +54,11 @@ WORDS: dict[Any, str] = {
     float: "a number",
     bool: "true or false",
     type(None): "null",
+    dict: "an object",
     list[dict]: "a list of objects",
+    list[str]: "a list of texts",
+    list[int]: "a list of whole numbers",
+    list[list[int]]: "a list of such lists",
 }
 """Names of the types of arguments."""
 PAIRS_SECONDS = 30.0
@@ -120,10 +125,10 @@ def generate(
         An object with the text so far. The last one also has the reason why the text ended, and the run's figures.
     """
     runs: list[Run | None] = [None]
-    for waiting in _follow(service, pair, [Request(**settings)], runs, who):
+    for waiting in follow(service, pair, [Request(**settings)], runs, visitor_of(who)):
         yield _so_far(runs[0]) | _waiting(waiting) | {"stop_reason": ""}
     for run in filter(None, runs):
-        last = _so_far(run) | _waiting(None) | _figures(run)
+        last = _so_far(run) | _waiting(None) | figures(run)
         yield last | ({"trace": "".join(run.lines())} if trace else {})
 
 
@@ -139,11 +144,11 @@ def compare(
         raise RequestError(f"{len(panes)} panes came; there must be 2 to {service.limits.max_panes}.")
     requests = [Request(**settings, **_pane(number, pane)) for number, pane in enumerate(panes, 1)]
     runs: list[Run | None] = [None] * len(requests)
-    for waiting in _follow(service, pair, requests, runs, who):
+    for waiting in follow(service, pair, requests, runs, visitor_of(who)):
         yield {"panes": [_so_far(run) for run in runs]} | _waiting(waiting)
     ended = [run for run in runs if run is not None]
     rows = table(ended)
-    last = [_so_far(run) | _figures(run) | _parting(row) for run, row in zip(ended, rows, strict=True)]
+    last = [_so_far(run) | figures(run) | _parting(row) for run, row in zip(ended, rows, strict=True)]
     yield {"panes": last} | _waiting(None)
 
 
@@ -167,22 +172,22 @@ def _pane(number: int, pane: dict[str, Any]) -> dict[str, Any]:
     if not pane.keys() <= {*PANE}:
         raise RequestError(f"Pane {number} says something other than {', '.join(PANE)}.")
     for name, value in pane.items():
-        _check_kind(SETTINGS[name].kind, value, f"{name} of pane {number}")
+        check_kind(SETTINGS[name].kind, value, f"{name} of pane {number}")
     return pane
 
 
-def _follow(
-    service: Service, pair: str, requests: Sequence[Request], runs: list[Run | None], who: gr.Request | None
+def follow(
+    service: Service, pair: str, requests: Sequence[Request], runs: list[Run | None], visitor: Visitor
 ) -> Iterator[Waiting | None]:
     """Serve `requests` and store their runs in `runs`. Yields a few times a second: for what they wait; None once a run has begun.
 
-    Gradio closes this generator when the client disconnects. That ends the runs.
+    Close this generator when the client disconnects, as gradio does. That ends the runs.
     """
     if pair not in (offered := offered_pairs()):
         raise PairError(f"There is no model pair of that name here; there are {', '.join(offered)}.")
     waiting: Waiting | None = None
     shown = -math.inf
-    events = service.events(pair, requests, threading.Event(), visitor=visitor_of(who))
+    events = service.events(pair, requests, threading.Event(), visitor=visitor)
     with contextlib.closing(cast(Any, events)), streaming() as pause:
         for event in events:
             if not isinstance(event, Waiting):
@@ -211,7 +216,8 @@ def _so_far(run: Run | None) -> dict[str, Any]:
     }
 
 
-def _figures(run: Run) -> dict[str, Any]:
+def figures(run: Run) -> dict[str, Any]:
+    """The numbers of a run, by name."""
     return {name: getattr(run, name) for name in FIGURES}
 
 
@@ -256,7 +262,7 @@ def _pairs(period: int) -> list[dict]:
 # ---- an endpoint
 
 
-def _check_kind(kind: Any, value: object, name: str) -> None:
+def check_kind(kind: Any, value: object, name: str) -> None:
     """Raise RequestError if `value` is of another kind. The message omits the value, which may be long."""
     kinds = (kind,) if get_origin(kind) is list else get_args(kind) or (kind,)
     if not any(_is(value, each) for each in kinds):
@@ -280,7 +286,7 @@ def _make_endpoint(
         asked = dict(came.arguments)
         request = asked.pop("request")
         for each in parameters:
-            _check_kind(each.annotation, asked[each.name], each.name)
+            check_kind(each.annotation, asked[each.name], each.name)
         with contextlib.closing(cast(Any, serve(service, request, **asked))) as answers:
             for answer in answers:
                 yield _answer(answer, request)

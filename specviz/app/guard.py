@@ -26,7 +26,8 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specviz.app.clients import Clients
-from specviz.app.hosts import EVERY_HOST, HostCheck, Hosts
+from specviz.app.hosts import EVERY_HOST, HostCheck, Hosts, path_of
+from specviz.app.openai_errors import OpenAIErrors
 from specviz.app.page_cache import PageCache
 from specviz.compat import gradio as compat
 from specviz.compat.gradio_answers import UNREAD_SECONDS
@@ -55,7 +56,10 @@ NO_ANSWER = (
 )
 UNFIT = "This server cannot read the request; nothing was done."
 
-_OWN_ADDRESSES = ("healthz", "metrics", "lessons", "rule", "class(/(now|invite))?")
+_OWN_ADDRESSES = (
+    *("healthz", "metrics", "lessons", "rule", "class(/(now|invite))?"),
+    "v1/(models(/[^/]+)?|(chat/)?completions)",
+)
 _ANSWERED = re.compile(
     rf"/({'|'.join(['', *compat.PAGE_ADDRESSES, *_OWN_ADDRESSES])}|{compat.API_PREFIX.strip('/')}/({'|'.join(compat.API_ADDRESSES)}))/?",
     re.DOTALL,
@@ -74,6 +78,7 @@ def guarded(routes: Sequence[BaseRoute], hosts: Hosts = EVERY_HOST) -> dict[str,
     return {
         "routes": routes,
         "middleware": [
+            Middleware(OpenAIErrors),
             Middleware(Clients),
             Middleware(Guard),
             Middleware(HostCheck, hosts),
@@ -228,7 +233,7 @@ class _BodyError(Exception):
 
 def _refused(scope: Scope) -> Response | None:
     """The answer to a request that gradio must not see, or None."""
-    path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
+    path = path_of(scope)
     if not _ANSWERED.fullmatch(path) or "\0" in path:
         return JSONResponse({"detail": "Not Found"}, 404)
     headers = Headers(scope=scope)

@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from specviz.environment import HOSTS
+from specviz.environment import HOSTS, on_space
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 FOREIGN_HOST = f"This server does not answer under this host: open it as localhost, or let its owner name the host in {HOSTS.name}."
@@ -38,7 +38,7 @@ def answered_hosts(server_name: str, *addresses: str, environment: Mapping[str, 
     """The hosts of a server that listens on `server_name`; `addresses` are further ones that its owner has told visitors."""
     environment = os.environ if environment is None else environment
     named = frozenset(each if each == "*" else _name(each) for each in HOSTS.value(environment))
-    if "*" in named or "SPACE_ID" in environment:  # a Space is public, and its proxies name its host
+    if "*" in named or on_space(environment):  # its proxies name its host
         return EVERY_HOST
     own = _name(server_name)
     if not named and own not in _LOOPBACK:
@@ -71,6 +71,11 @@ class HostCheck:
         if origin is not None and (not (site := _name(origin)) or site not in {host, *self._hosts.names}):
             return FOREIGN_SITE
         return ""
+
+
+def path_of(scope: Scope) -> str:
+    """The path of a request, below the one under which a proxy serves the page."""
+    return str(scope["path"].removeprefix(scope.get("root_path", "").rstrip("/")))
 
 
 def _name(address: str) -> str:

@@ -22,6 +22,7 @@ from specviz.app.guard import GuardedBlocks, guarded
 from specviz.app.health import health_routes
 from specviz.app.hosts import answered_hosts
 from specviz.app.look import ICON, TITLE, css, head, theme
+from specviz.app.openai_routes import openai_routes
 from specviz.app.opening import wire_opening
 from specviz.app.rules import rule_route
 from specviz.app.tabs.compare import compare_tab
@@ -94,7 +95,11 @@ def launch(
 
     `more` overrides options of gradio's `launch`.
     """
-    routes = [lesson_route(), rule_route(), *(health_routes(service) if service else [])]
+    routes = [
+        lesson_route(),
+        rule_route(),
+        *(health_routes(service) + openai_routes(service) if service else []),
+    ]
     if classroom and service:
         routes += class_routes(classroom, service)
     busy = service.limits.max_sequences + service.limits.queue if service else 0

@@ -50,7 +50,7 @@ def _build(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
     # OpenMP threads that spin lose two thirds of their speed if the page needs a core too. Must be set before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     zerogpu.start()  # must also run before torch is imported; does nothing outside ZeroGPU
-    if "SPACE_ID" in os.environ:
+    if environment.on_space():
         # Only a Space's own proxies reach it. uvicorn reads here whom it believes a client's address.
         os.environ.setdefault("FORWARDED_ALLOW_IPS", "127.0.0.1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16")
     if for_class:

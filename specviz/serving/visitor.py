@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from specviz.errors import BusyError
+from specviz.errors import QuotaError
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,19 @@ class Visits:
 
     @contextmanager
     def run(self, visitor: Visitor, texts: int) -> Iterator[None]:
-        """Count a run of so many texts until the context ends. Raises BusyError if the visitor would have more than allowed."""
+        """Count a run of so many texts until the context ends. Raises QuotaError if the visitor would have more than allowed."""
         session, address = ("session", visitor.session), ("address", visitor.address)
         added = Counter({session: bool(visitor.session), address: texts * bool(visitor.address)})
         with self._lock:
             after = self._counts + added
             per_visitor, per_address = self._most
             if after[session] > per_visitor:
-                raise BusyError(
+                raise QuotaError(
                     f"You keep SpecViz busy with {per_visitor} runs already, as many as one visitor may have: "
                     "wait for one to end, or stop it."
                 )
             if after[address] > per_address:
-                raise BusyError(
+                raise QuotaError(
                     f"With this run there would be more than {per_address} texts under way for your network, "
                     "as many as one address may have: wait for one to end."
                 )

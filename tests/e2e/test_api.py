@@ -6,8 +6,7 @@ import asyncio
 import json
 import re
 import subprocess
-import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,56 +17,12 @@ from gradio_client.exceptions import AppError
 from mcp import ClientSession
 from mcp.client.streamable_http import streamablehttp_client
 
-from specviz.app.page import build_page
-from specviz.engine.events import Event, Waiting
-from specviz.engine.pair import Pair
-from specviz.schema.settings import Request
-from specviz.serving.service import Service
-from specviz.serving.visitor import NOBODY, Visitor
-from tests.support.serving import close, holding, start
+from tests.e2e.conftest import Listening
 from tests.support.waiting import wait_until
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 ADDRESS = "http://127.0.0.1:7860"
 LONG = {"prompt": "Tell me a long story.", "max_new_tokens": 400, "seed": 5}
-
-
-class Listening(Service):
-    """The real service; keeps who asked."""
-
-    visitors: list[Visitor]
-
-    def events(
-        self,
-        key: str,
-        requests: Sequence[Request],
-        stop: threading.Event,
-        progress: Any = None,
-        *,
-        visitor: Visitor = NOBODY,
-    ) -> Iterator[Event | Waiting]:
-        self.visitors.append(visitor)
-        return super().events(key, requests, stop, progress, visitor=visitor)
-
-    def ended(self, reason: str) -> int:
-        """How many texts have ended for this reason."""
-        return sum(tally.finished[reason] for tally in self.status())
-
-
-@pytest.fixture(scope="module")
-def service(embedded: Pair) -> Iterator[Listening]:
-    service = Listening()
-    service.visitors = []
-    with holding(service, embedded):
-        yield service
-
-
-@pytest.fixture(scope="module")
-def address(service: Listening) -> Iterator[str]:
-    """Where the page is served."""
-    page = build_page(service)
-    yield start(page, service)
-    close(page)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,137 @@
+"""An answer in OpenAI's form: its text, its tokens' probabilities, and how each token was decided."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from specviz.app.api import figures
+from specviz.app.openai_request import Asked
+from specviz.app.openai_text import Piece, Text
+from specviz.schema.trace import Run, Token
+
+UNLIKELY = -9999.0
+"""OpenAI's logarithm of a probability that is 0."""
+
+
+class Answer:
+    """The objects that tell the answer to one call."""
+
+    def __init__(self, asked: Asked) -> None:
+        """Begin an answer, with an id of its own."""
+        self._asked = asked
+        self._told = Text(asked.stops)
+        kind = "chat.completion" if asked.is_chat else "text_completion"
+        self._kinds = (kind, f"{kind}.chunk" if asked.is_chat else kind)
+        self._named = {
+            "id": f"{'chatcmpl' if asked.is_chat else 'cmpl'}-{secrets.token_hex(12)}",
+            "created": int(time.time()),
+            "model": asked.model,
+        }
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the text has come to a stop."""
+        return self._told.is_stopped
+
+    def take(self, run: Run, *, ends: bool = False) -> Piece:
+        """The next piece of the text."""
+        return self._told.take(run, ends=ends)
+
+    def whole(self, piece: Piece) -> dict[str, Any]:
+        """The answer that is not streamed, from a piece that has all of the text."""
+        message = {"message": {"role": "assistant", "content": piece.text, "refusal": None}}
+        said = message if self._asked.is_chat else {"text": piece.text}
+        return self._object(0, [self._choice(said, piece)], usage=self._usage(piece)) | self._explained(piece)
+
+    def starts(self) -> Iterator[dict[str, Any]]:
+        """The chunks before the text."""
+        if self._asked.is_chat:
+            yield self._object(1, [self._choice({"delta": {"role": "assistant", "content": ""}}, Piece())])
+
+    def chunks(self, piece: Piece) -> Iterator[dict[str, Any]]:
+        """A chunk of the text; after the last one the usage, if it was asked for."""
+        delta = {"delta": {"content": piece.text} if piece.text else {}}
+        said = delta if self._asked.is_chat else {"text": piece.text}
+        yield self._object(1, [self._choice(said, piece)]) | self._explained(piece)
+        if piece.run and self._asked.includes_usage:
+            yield self._object(1, [], usage=self._usage(piece))
+
+    def _usage(self, last: Piece) -> dict[str, int]:
+        assert last.run
+        prompt, written = len(last.run.prompt_ids), self._told.read
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": written,
+            "total_tokens": prompt + written,
+        }
+
+    def _object(self, kind: int, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        usage = {"usage": None} if kind and self._asked.includes_usage else {}
+        return self._named | {"object": self._kinds[kind], "choices": choices} | usage | more
+
+    def _choice(self, said: dict[str, Any], piece: Piece) -> dict[str, Any]:
+        found = None
+        if self._asked.logprobs and piece.tokens:
+            shown = [each for each in piece.tokens if not each[1].special]
+            found = (
+                {"content": [_chat_logprob(token) for _, token in shown], "refusal": None}
+                if self._asked.is_chat
+                else _text_logprobs(shown)
+            )
+        return {"index": 0, **said, "logprobs": found, "finish_reason": piece.finish_reason}
+
+    def _explained(self, piece: Piece) -> dict[str, Any]:
+        """How each token was decided and, at the end, the settings that the call need not name, and the run's figures."""
+        if not self._asked.explains:
+            return {}
+        found: dict[str, Any] = {"tokens": [_decision(token) for _, token in piece.tokens]}
+        if run := piece.run:
+            found |= {"method": run.method, "lenience": run.lenience, "seed": run.seed} | figures(run)
+        return {"specviz": found}
+
+
+def _decision(token: Token) -> dict[str, Any]:
+    return {
+        "token": token.label,
+        "id": token.id,
+        "last_word": "drafter" if token.accepted else "verifier",
+        "q": token.q,
+        "p": token.p,
+        "acceptance": token.acceptance,
+        "coin": token.coin,
+    }
+
+
+def _log(probability: float) -> float:
+    return math.log(probability) if probability > 0 else UNLIKELY
+
+
+def _top(token: Token) -> list[tuple[str, float]]:
+    """The most probable tokens of π at a token's position, with the logarithms of their probabilities."""
+    return [(each.text, _log(each.probability)) for each in (token.top.pi if token.top else None) or ()]
+
+
+def _chat_logprob(token: Token) -> dict[str, Any]:
+    return _named(token.label, _log(token.pi)) | {"top_logprobs": [_named(*each) for each in _top(token)]}
+
+
+def _named(label: str, logprob: float) -> dict[str, Any]:
+    """A token. It has no bytes if its label is not all of it."""
+    return {
+        "token": label,
+        "logprob": logprob,
+        "bytes": None if "\ufffd" in label else list(label.encode()),
+    }
+
+
+def _text_logprobs(tokens: Sequence[tuple[int, Token]]) -> dict[str, Any]:
+    return {
+        "tokens": [token.label for _, token in tokens],
+        "token_logprobs": [_log(token.pi) for _, token in tokens],
+        "top_logprobs": [dict([*_top(token), (token.label, _log(token.pi))]) for _, token in tokens],
+        "text_offset": [offset for offset, _ in tokens],
+    }

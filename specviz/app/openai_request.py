@@ -1,0 +1,228 @@
+"""What OpenAI's clients may ask of /v1/completions and /v1/chat/completions, and the request that it becomes."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from specviz.app.api import check_kind
+from specviz.app.openai_errors import ParameterError
+from specviz.errors import RequestError, quoted
+from specviz.schema.settings import SETTINGS, Request, arguments
+from specviz.serving.limits import Limits
+from specviz.serving.offer import offered_pairs
+
+MAX_TOP = 20
+"""Most tokens of `top_logprobs`."""
+MAX_STOPS, MAX_STOP = 4, 100
+"""Most stops of a text, and most characters of one."""
+TEXT_TOKENS = 16
+"""Most tokens of a completion, as in OpenAI's API. A chat answer may have as many as the server allows."""
+_SEEDS = 2**31
+
+_SETTINGS = [
+    each for each in arguments("generate") if each in SETTINGS.keys() - {"max_new_tokens", "inspect"}
+]
+"""Settings that are taken by their own names; some are OpenAI's, too."""
+_SHARED: dict[str, Any] = (
+    {"model": str, "stream": bool, "stream_options": dict, "stop": str | list[str], "max_tokens": int}
+    | {"specviz": bool}
+    | {name: SETTINGS[name].kind for name in _SETTINGS}
+)
+CHAT = _SHARED | {"messages": list[dict], "max_completion_tokens": int, "logprobs": bool, "top_logprobs": int}
+"""Types of the parameters of a chat completion."""
+TEXT = _SHARED | {"prompt": str | list[str] | list[int] | list[list[int]], "logprobs": int}
+"""Types of the parameters of a completion."""
+_PASSED_OVER = {
+    *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
+    "parallel_tool_calls",
+}
+"""Parameters that change nothing."""
+_ONLY: dict[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "echo": (False,),
+    "suffix": ("",),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "logit_bias": ({},),
+    "tools": ([],),
+    "functions": ([],),
+    "tool_choice": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+}
+"""Parameters of which only the values that change nothing are taken."""
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One call.
+
+    Attributes:
+        model: the key of a pair.
+        prompt: name of the parameter with the prompt.
+        stops: the text ends before the first of them.
+        explains: whether the answer says of each token how it was decided.
+    """
+
+    model: str
+    request: Request
+    prompt: str
+    stops: tuple[str, ...]
+    streams: bool
+    includes_usage: bool
+    logprobs: bool
+    explains: bool
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether it is a chat completion."""
+        return self.prompt == "messages"
+
+
+def read(body: bytes, kinds: dict[str, Any], limits: Limits) -> Asked:
+    """The call in a body, whose parameters are those of `kinds`, within `limits`.
+
+    Raises:
+        RequestError: it cannot be served.
+    """
+    sent = _parameters(body, kinds)
+    is_chat = kinds is CHAT
+    prompt = "messages" if is_chat else "prompt"
+    for name in ("model", prompt):
+        if name not in sent:
+            raise ParameterError(f"{name} is missing: give it a value.", name)
+    if sent["model"] not in (offered := offered_pairs()):
+        raise ParameterError(
+            f"There is no model of that name here; there are {', '.join(offered)}.", "model", 404
+        )
+    what = _conversation(sent["messages"]) if is_chat else _prompt(sent["prompt"])
+    top = _top(sent)
+    return Asked(
+        sent["model"],
+        _request(sent, prompt, what, top or 0, limits),
+        prompt,
+        _stops(sent.get("stop", [])),
+        sent.get("stream", False),
+        sent.get("stream_options", {}).get("include_usage") is True,
+        top is not None,
+        sent.get("specviz", False),
+    )
+
+
+def _parameters(body: bytes, kinds: dict[str, Any]) -> dict[str, Any]:
+    """The parameters in a body that have a value, each of its type."""
+    try:
+        sent = json.loads(body)
+    except (ValueError, RecursionError):
+        sent = None
+    if not isinstance(sent, dict):
+        raise RequestError("The body must be a JSON object.")
+    sent = {name: value for name, value in sent.items() if value is not None and name not in _PASSED_OVER}
+    for name, value in sent.items():
+        if name in kinds:
+            with blaming(name):
+                check_kind(kinds[name], value, name)
+        elif name not in _ONLY:
+            raise ParameterError(
+                f"There is no parameter {quoted(name)} here: leave it out.", quoted(name)[1:-1]
+            )
+        elif value not in _ONLY[name]:
+            right = " or ".join(json.dumps(each) for each in _ONLY[name])
+            raise ParameterError(f"{name} may only be {right} here: leave it out.", name)
+    return {name: sent[name] for name in kinds if name in sent}
+
+
+def _request(
+    sent: dict[str, Any], prompt: str, what: dict[str, Any], inspect: int, limits: Limits
+) -> Request:
+    """The engine's request. Errors name the parameter."""
+    settings: dict[str, Any] = {"seed": secrets.randbelow(_SEEDS)}
+    settings |= {name: sent[name] for name in _SETTINGS if name in sent}
+    for name, value in settings.items():
+        with blaming(name):
+            SETTINGS[name].check(value)
+    rule = {name: settings[name] for name in ("method", "rule", "lenience") if name in settings}
+    with blaming("method"):
+        Request("-", **rule | {"lenience": None})
+    with blaming("lenience"):
+        Request("-", **rule)
+    length = "max_completion_tokens" if "max_completion_tokens" in sent else "max_tokens"
+    usual = limits.max_new_tokens if prompt == "messages" else min(TEXT_TOKENS, limits.max_new_tokens)
+    most = sent.get(length, usual)
+    with blaming(length):
+        limits.check(Request("-", max_new_tokens=most))
+    with blaming(prompt):
+        return Request(**what, **settings, max_new_tokens=most, inspect=inspect)
+
+
+def _conversation(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    """The prompt of a chat completion."""
+    found = []
+    for number, message in enumerate(messages, 1):
+        role, content = message.get("role"), _text(message.get("content"))
+        if not isinstance(role, str) or role not in _ROLES:
+            raise ParameterError(
+                f"The role of message {number} must be one of {', '.join(_ROLES)}.", "messages"
+            )
+        if content is None:
+            raise ParameterError(f"The content of message {number} must be text.", "messages")
+        found.append({"role": _ROLES[role], "content": content})
+    return {"messages": found}
+
+
+def _text(content: Any) -> str | None:
+    """The text of a message's content, which may be a list of texts; None if there is anything else."""
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    texts: list[Any] = [
+        each.get("text") for each in parts if isinstance(each, dict) and each.get("type") == "text"
+    ]
+    return (
+        "".join(texts) if len(texts) == len(parts) and all(isinstance(each, str) for each in texts) else None
+    )
+
+
+def _prompt(prompt: Any) -> dict[str, Any]:
+    """The prompt of a completion: a text or token ids, alone or in a list."""
+    if prompt and isinstance(prompt, list) and isinstance(prompt[0], str | list):
+        if len(prompt) > 1:
+            raise ParameterError(f"{len(prompt)} prompts came; here a call may have one.", "prompt")
+        prompt = prompt[0]
+    return {"prompt": prompt, "raw": True} if isinstance(prompt, str) else {"token_ids": prompt}
+
+
+def _top(sent: dict[str, Any]) -> int | None:
+    """How many of the most probable tokens are wanted at each position; None if no probability is."""
+    name = "top_logprobs" if "top_logprobs" in sent else "logprobs"
+    value = sent.get(name)
+    if value is None or value is False:
+        return None
+    if name == "top_logprobs" and not sent.get("logprobs"):
+        raise ParameterError("top_logprobs needs logprobs: set it to true.", name)
+    if not 0 <= (0 if value is True else value) <= MAX_TOP:
+        raise ParameterError(f"{name} must be from 0 to {MAX_TOP}.", name)
+    return int(value is not True and value)
+
+
+def _stops(stop: str | list[str]) -> tuple[str, ...]:
+    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    if len(stops) > MAX_STOPS or not all(1 <= len(each) <= MAX_STOP for each in stops):
+        raise ParameterError(
+            f"stop must be at most {MAX_STOPS} texts of 1 to {MAX_STOP} characters each.", "stop"
+        )
+    return stops
+
+
+@contextmanager
+def blaming(param: str) -> Iterator[None]:
+    """Let a `RequestError` name a parameter."""
+    try:
+        yield
+    except RequestError as error:
+        raise ParameterError(str(error), param) from error

@@ -1,0 +1,172 @@
+"""Addresses for OpenAI's clients: /v1/models, /v1/completions and /v1/chat/completions, on the service that everybody shares."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any, cast
+
+from anyio import CapacityLimiter, to_thread
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from specviz.app.api import follow, pairs
+from specviz.app.clients import client_address
+from specviz.app.openai_answer import Answer
+from specviz.app.openai_errors import PATH, ParameterError, error_answer
+from specviz.app.openai_request import CHAT, TEXT, Asked, blaming, read
+from specviz.app.openai_text import Piece, joined
+from specviz.engine.events import Loading, Waiting
+from specviz.environment import OPENAI, on_space
+from specviz.schema.trace import Run
+from specviz.serving import zerogpu
+from specviz.serving.service import Service
+from specviz.serving.visitor import Visitor
+
+_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_BEAT = ": waiting\n\n"
+"""A comment, which tells client and proxies that the server is alive."""
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+Item = Piece | Waiting
+"""What is told while a call is served."""
+
+
+def openai_routes(service: Service) -> list[BaseRoute]:
+    """The routes. Where the server does not offer them, each says why."""
+    limits, began = service.limits, int(time.time())
+    threads = CapacityLimiter(limits.max_sequences + limits.queue)
+
+    def usable() -> list[dict[str, Any]]:
+        keys = [pair["key"] for pair in pairs() if pair["usable"]]
+        return [{"id": key, "object": "model", "created": began, "owned_by": "specviz"} for key in keys]
+
+    async def models(request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": await to_thread.run_sync(usable)})
+
+    async def model(request: Request) -> Response:
+        for each in await to_thread.run_sync(usable):
+            if each["id"] == request.path_params["model"]:
+                return JSONResponse(each)
+        raise ParameterError(f"There is none; {PATH}models lists those that can be used.", "model", 404)
+
+    def completions(kinds: dict[str, Any]) -> Endpoint:
+        async def complete(request: Request) -> Response:
+            body = await request.body()
+            # In a thread, since the first request imports torch.
+            asked = await to_thread.run_sync(read, body, kinds, limits, limiter=threads)
+            visitor = Visitor(secrets.token_hex(), client_address(request.client))
+            answer = Answer(asked)
+            items = _served(service, asked, answer, visitor)
+            with contextlib.ExitStack() as open_items:
+                open_items.enter_context(contextlib.closing(cast(Any, items)))
+                told = _told(request, items, threads)
+                if not asked.streams:
+                    piece = joined([item async for item in told if isinstance(item, Piece)])
+                    # Without a run the client has gone.
+                    return JSONResponse(answer.whole(piece), headers=_HEADERS) if piece.run else Response()
+                # A call that is refused gets its status, and not a stream.
+                first = await _begun(told)
+                open_items.pop_all()
+                return _Events(_lines(answer, first, told), items)
+
+        return complete
+
+    return [
+        Route(f"{PATH}models", _answered(models)),
+        Route(f"{PATH}models/{{model}}", _answered(model)),
+        Route(f"{PATH}completions", _answered(completions(TEXT)), methods=["POST"]),
+        Route(f"{PATH}chat/completions", _answered(completions(CHAT)), methods=["POST"]),
+    ]
+
+
+def _refusal() -> str:
+    """Why this server does not serve OpenAI's clients, or ""."""
+    if zerogpu.active():
+        return "OpenAI's clients cannot use this server, which borrows a GPU for each visitor of its page: use the page, or gradio_client."
+    is_on = OPENAI.value()
+    if not on_space() if is_on is None else is_on:
+        return ""
+    return f"This server does not serve OpenAI's clients; its owner can set {OPENAI.name} to 1."
+
+
+def _answered(endpoint: Endpoint) -> Endpoint:
+    """Wrap an endpoint so that errors become answers."""
+
+    async def answered(request: Request) -> Response:
+        await request.body()  # here, since the guard answers for a body that cannot be read
+        if refusal := _refusal():
+            return JSONResponse({"detail": refusal}, 404)
+        try:
+            return await endpoint(request)
+        except Exception as error:
+            return JSONResponse(*error_answer(error))
+
+    return answered
+
+
+def _served(service: Service, asked: Asked, answer: Answer, visitor: Visitor) -> Iterator[Item]:
+    """Serve a call. Yields a few times a second: for what it waits, or the next piece of the text. Closing it ends the run."""
+    runs: list[Run | None] = [None]
+    steps = follow(service, asked.model, [asked.request], runs, visitor)
+    with blaming(asked.prompt), contextlib.closing(cast(Any, steps)):
+        for waiting in steps:
+            yield answer.take(run) if (run := runs[0]) else waiting or Piece()
+            if answer.is_stopped:
+                return
+    if run := runs[0]:
+        yield answer.take(run, ends=True)
+
+
+async def _told(request: Request, items: Iterator[Item], threads: CapacityLimiter) -> AsyncIterator[Item]:
+    """The items, each waited for in a thread, until the client has gone."""
+    while (item := await to_thread.run_sync(next, items, None, limiter=threads)) is not None:
+        yield item
+        if await request.is_disconnected():
+            return
+
+
+async def _begun(items: AsyncIterator[Item]) -> Item | None:
+    """The first item after the models have been loaded; None if the client has gone."""
+    async for item in items:
+        if not isinstance(item, Loading):
+            return item
+    return None
+
+
+async def _lines(answer: Answer, item: Item | None, items: AsyncIterator[Item]) -> AsyncIterator[str]:
+    """The answer as server-sent events, from an item on. An error becomes an event, too."""
+    for start in answer.starts():
+        yield _line(start)
+    try:
+        while item is not None:
+            if isinstance(item, Piece) and item.tells:
+                for chunk in answer.chunks(item):
+                    yield _line(chunk)
+            else:
+                yield _BEAT
+            item = await anext(items, None)
+    except Exception as error:
+        yield _line(error_answer(error)[0])
+    yield "data: [DONE]\n\n"
+
+
+def _line(content: dict[str, Any]) -> str:
+    return f"data: {json.dumps(content, ensure_ascii=False, allow_nan=False)}\n\n"
+
+
+class _Events(StreamingResponse):
+    """A stream of server-sent events, at whose end `items` are closed."""
+
+    def __init__(self, lines: AsyncIterator[str], items: Iterator[Item]) -> None:
+        super().__init__(lines, headers=_HEADERS, media_type="text/event-stream")
+        self._items: Any = items
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with contextlib.closing(self._items):
+            await super().__call__(scope, receive, send)

@@ -1,0 +1,146 @@
+"""OpenAI's own client against the server, on the embedded pair: it gets what `generate` gives, in OpenAI's form."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import openai
+import pytest
+from gradio_client import Client
+
+from tests.e2e.conftest import Listening
+from tests.support.waiting import wait_until
+
+QUESTION = "Why is the sky blue?"
+CHAT: dict[str, Any] = {"model": "embedded", "messages": [{"role": "user", "content": QUESTION}]}
+TEXT: dict[str, Any] = {"model": "embedded", "prompt": "The sky is blue because"}
+USED = {"seed": 3, "max_tokens": 24}
+
+
+@pytest.fixture(scope="module")
+def client(address: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=300)
+
+
+def test_the_pairs_are_the_models(client: openai.OpenAI) -> None:
+    assert "embedded" in [model.id for model in client.models.list()]
+    assert client.models.retrieve("embedded").owned_by == "specviz"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("secret")
+
+
+def test_a_chat_is_what_generate_gives(client: openai.OpenAI, address: str) -> None:
+    """The same settings give the same text at every door, each time."""
+    own = {"method": "speed", "lenience": 0.5, "top_k": 40}
+    first, again = (client.chat.completions.create(**CHAT, **USED, extra_body=own) for _ in range(2))
+    other = Client(address, verbose=False).predict(
+        QUESTION, **own, seed=3, max_new_tokens=24, api_name="/generate"
+    )
+    assert first.choices[0].message.content == again.choices[0].message.content == other["text"]
+    assert first.usage.completion_tokens == other["tokens"]
+    assert first.choices[0].finish_reason == ("stop" if other["stop_reason"] == "eos" else "length")
+
+
+@pytest.mark.parametrize("stop", [None, ["\n", " the", "blu"]])
+def test_a_stream_is_the_whole_answer(client: openai.OpenAI, stop: Any) -> None:
+    """Its chunks join to the text, the log probabilities and the decisions; the usage comes last."""
+    more = {"logprobs": True, "top_logprobs": 2, "extra_body": {"specviz": True}, "stop": stop}
+    whole = client.chat.completions.create(**CHAT, **USED, **more)
+    stream = client.chat.completions.create(
+        **CHAT, **USED, **more, stream=True, stream_options={"include_usage": True}
+    )
+    *chunks, last = stream
+    choices = [chunk.choices[0] for chunk in chunks]
+    assert "".join(choice.delta.content or "" for choice in choices) == whole.choices[0].message.content
+    assert [choice.finish_reason for choice in choices if choice.finish_reason] == [
+        whole.choices[0].finish_reason
+    ]
+    probabilities = [each for choice in choices if choice.logprobs for each in choice.logprobs.content]
+    assert probabilities == whole.choices[0].logprobs.content
+    decisions = [
+        each
+        for chunk in chunks
+        if chunk.choices
+        for each in (chunk.model_extra or {}).get("specviz", {}).get("tokens", [])
+    ]
+    assert decisions == whole.specviz["tokens"]
+    assert (last.choices, last.usage) == ([], whole.usage)
+
+
+def test_a_text_ends_before_a_stop(client: openai.OpenAI) -> None:
+    """Wherever rounds end: a draft length changes neither the text nor the number of tokens."""
+    plain = client.completions.create(**TEXT, **USED, temperature=0).choices[0].text
+    stop = plain[len(plain) // 2 :][:3]
+    found = [
+        client.completions.create(
+            **TEXT, **USED, temperature=0, stop=stop, extra_body={"draft_length": length}
+        )
+        for length in (1, 4, 16)
+    ]
+    assert {each.choices[0].text for each in found} == {plain[: plain.index(stop)]}
+    assert {each.choices[0].finish_reason for each in found} == {"stop"}
+    assert len({each.usage.completion_tokens for each in found}) == 1
+
+
+def test_probabilities_are_those_of_the_decision(client: openai.OpenAI) -> None:
+    """Of a lossless method they are the verifier's. The drafter has the last word where its token was accepted."""
+    asked = {
+        "logprobs": 5,
+        "temperature": 1,
+        "extra_body": {"method": "speed", "lenience": 0, "specviz": True},
+    }
+    answer = client.completions.create(**TEXT, **USED, **asked)
+    told, tokens = answer.choices[0].logprobs, answer.specviz["tokens"]
+    assert "".join(told.tokens) == answer.choices[0].text
+    assert [
+        answer.choices[0].text[at:][: len(token)]
+        for at, token in zip(told.text_offset, told.tokens, strict=True)
+    ] == told.tokens
+    for token, logprob, top, decided in zip(
+        told.tokens, told.token_logprobs, told.top_logprobs, tokens, strict=False
+    ):
+        assert math.isclose(math.exp(logprob), decided["p"], rel_tol=1e-6)
+        assert top[token] == logprob <= max(top.values())
+        assert (decided["last_word"] == "drafter") == (decided["coin"] < decided["acceptance"])
+    assert {each["last_word"] for each in tokens} == {"drafter", "verifier"}
+
+
+def test_token_ids_are_a_prompt(client: openai.OpenAI, engine: Any) -> None:
+    ids = engine.pair.tokenizer(TEXT["prompt"])["input_ids"]
+    texts = {
+        client.completions.create(**{**TEXT, "prompt": prompt}, **USED).choices[0].text
+        for prompt in (TEXT["prompt"], [TEXT["prompt"]], ids, [ids])
+    }
+    assert len(texts) == 1
+
+
+def test_a_stream_that_is_closed_ends_its_run(service: Listening, client: openai.OpenAI) -> None:
+    cancelled = service.ended("cancelled")
+    with client.chat.completions.create(**CHAT, max_tokens=400, stream=True) as stream:
+        next(iter(stream))
+    wait_until(lambda: service.ended("cancelled") == cancelled + 1)
+
+
+def test_a_call_beyond_a_limit_is_told_which(
+    service: Listening, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prompt's length in characters and in tokens; and as many texts as one address may have."""
+    long, rare = "x" * (service.limits.max_prompt + 1), "\u16a0" * (service.limits.max_prompt - 1)
+    for text, words in ((long, "characters"), (rare, "tokens")):
+        with pytest.raises(openai.BadRequestError, match=words) as caught:
+            client.chat.completions.create(model="embedded", messages=[{"role": "user", "content": text}])
+        assert caught.value.param == "messages"
+    monkeypatch.setattr(service._visits, "_most", (3, 0))
+    with pytest.raises(openai.RateLimitError, match="one address may have"):
+        client.chat.completions.create(**CHAT)
+
+
+def test_a_pair_without_a_template_takes_no_chat(
+    service: Listening, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with service.engine("embedded") as engine:
+        monkeypatch.setattr(engine.pair.tokenizer, "chat_template", None)
+        with pytest.raises(openai.BadRequestError, match="no chat template") as caught:
+            client.chat.completions.create(**CHAT)
+    assert caught.value.param == "messages"

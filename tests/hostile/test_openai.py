@@ -1,0 +1,160 @@
+"""The addresses of OpenAI's clients, with what no client of ours would send: every refusal is OpenAI's object with a sentence."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specviz.app import guard
+from specviz.app.openai_request import CHAT, TEXT
+from specviz.engine.events import Event, Started
+from specviz.errors import BusyError, EngineError, PairError, QuotaError
+from specviz.schema.trace import parse_trace
+from tests.hostile.conftest import JSON, Live
+from tests.hostile.test_routes import BODIES
+from tests.hostile.test_routes import JSON as ANYTHING
+from tests.support.traces import make_trace
+from tests.support.waiting import wait_until
+
+CALLS = ("/v1/completions", "/v1/chat/completions")
+HI: dict[str, Any] = {"model": "embedded", "prompt": "Hi"}
+HELLO: dict[str, Any] = {"model": "embedded", "messages": [{"role": "user", "content": "Hi"}]}
+
+
+def refused(answer: httpx.Response, status: int = 400) -> dict[str, Any]:
+    """The error of an answer that refuses."""
+    assert answer.status_code == status, answer.text[:300]
+    error = answer.json()["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert len(error["message"]) < 400
+    return error
+
+
+def test_a_body_that_is_no_call_is_refused(live: Live) -> None:
+    """Unclosed, deep, of the wrong type: a sentence each."""
+    deep = b'{"model": "embedded", "messages": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    for path in CALLS:
+        for body in (*BODIES, deep, b'{"model": "embedded"', b'"\\ud800"', b'{"\\ud800": 1}'):
+            refused(live.send("POST", path, content=body, headers=JSON))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.sampled_from(CALLS), st.dictionaries(st.sampled_from(sorted(CHAT | TEXT)), ANYTHING, max_size=4))
+def test_no_value_of_a_parameter_is_a_5xx(live: Live, path: str, sent: dict[str, Any]) -> None:
+    """Whatever Hypothesis thinks of."""
+    usual = HELLO if "chat" in path else HI
+    answer = live.send("POST", path, content=json.dumps(usual | sent), headers=JSON)
+    assert answer.status_code in (200, 400, 404), answer.text[:300]
+    if answer.status_code != 200:
+        refused(answer, answer.status_code)
+
+
+@pytest.mark.parametrize(
+    ("sent", "param"),
+    [
+        *(({name: value}, name) for name, value in (("n", 2), ("tools", [{}]), ("logit_bias", {"1": 1}), ("echo", True))),
+        *(({"messages": messages}, "messages") for messages in (
+            [], [1], [{"role": "tool", "content": "x"}], [{"role": "user"}], [{"role": "user", "content": [{"type": "image_url"}]}],
+            [{"role": "user", "content": "\ud800"}],
+        )),
+        *(({name: value}, name) for name, value in (
+            ("temperature", -1), ("top_p", 0), ("seed", 10**30), ("stop", [""]), ("stop", ["x"] * 5), ("max_tokens", 0),
+            ("max_tokens", 10**6), ("method", "none"), ("lenience", 7), ("draft_length", 17), ("logprobs", 1), ("top_logprobs", 3),
+            ("stream", "yes"), ("nonsense", 1), ("response_format", {"type": "json_object"}),
+        )),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_parameter(live: Live, sent: dict[str, Any], param: str) -> None:
+    body = json.dumps(HELLO | sent)
+    error = refused(live.send("POST", CALLS[1], content=body, headers=JSON))
+    assert (error["param"], error["type"]) == (param, "invalid_request_error")
+
+
+def test_what_changes_nothing_is_passed_over(live: Live) -> None:
+    """Clients send these unasked."""
+    more = {"n": 1, "user": "me", "metadata": {}, "tools": [], "logit_bias": None, "presence_penalty": 0.0}
+    assert live.send("POST", CALLS[1], json=HELLO | more).status_code == 200
+
+
+def test_refusals_of_the_whole_server_have_the_same_form(live: Live) -> None:
+    """What the guard, the check of hosts and the router refuse reads as what the address itself does."""
+    before = len(live.service.visitors)
+    refused(live.send("POST", CALLS[1], json=HELLO, headers={"origin": "https://site.example"}), 403)
+    refused(live.send("POST", CALLS[1], json=HELLO, headers={"host": "rebind.example"}), 403)
+    refused(live.send("POST", CALLS[1], content=b"x" * (guard.MAX_BODY + 1), headers=JSON), 413)
+    refused(live.send("POST", "/v1/embeddings", json={}), 404)
+    refused(live.send("GET", CALLS[0]), 405)
+    unknown = refused(live.send("POST", CALLS[1], json=HELLO | {"model": "secret"}), 404)
+    assert (unknown["param"], unknown["code"]) == ("model", "model_not_found")
+    assert "secret" not in unknown["message"]
+    assert len(live.service.visitors) == before
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_client_that_hangs_up_ends_its_run(live: Live, streams: bool) -> None:
+    """Streamed or not, and whether it has read anything or not."""
+    wait_until(lambda: live.service.active == 0)
+    live.service.pause = 2.0
+    body = json.dumps(HELLO | {"stream": streams}).encode()
+    head = f"POST {CALLS[1]} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+    target = httpx.URL(live.address)
+    try:
+        with socket.create_connection((target.host, target.port or 80), timeout=30) as connection:
+            connection.sendall(head.encode() + body)
+            wait_until(lambda: live.service.active == 1)
+            answer = b""
+            while streams and b"chat.completion.chunk" not in answer:
+                answer += connection.recv(4096)
+        wait_until(lambda: live.service.active == 0)
+    finally:
+        live.service.pause = 0.0
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (QuotaError("Wait."), 429),
+        (BusyError("Wait."), 503),
+        (PairError("Gone."), 503),
+        (EngineError("Broke."), 503),
+        (ValueError("a secret"), 500),
+    ],
+    ids=repr,
+)
+def test_a_failure_has_a_status_or_is_the_last_event_of_a_stream(
+    live: Live, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int
+) -> None:
+    """Before the first event of a run it is the answer, and afterwards an event; nothing unforeseen is told."""
+    run = parse_trace(make_trace().lines)
+    script: list[Event] = []
+
+    def events(*_: Any, **__: Any) -> Iterator[Event]:
+        yield from script
+        raise error
+
+    monkeypatch.setattr(live.service, "events", events)
+    answer = live.send("POST", CALLS[1], json=HELLO | {"stream": True})
+    told = refused(answer, status)
+    assert "secret" not in told["message"]
+    script = [Started(0, run)]
+    answer = live.send("POST", CALLS[1], json=HELLO | {"stream": True})
+    *_, last, end, _ = answer.text.split("\n\n")
+    assert answer.status_code == 200
+    assert (json.loads(last.removeprefix("data: ")), end) == ({"error": told}, "data: [DONE]")
+
+
+def test_a_space_serves_them_only_if_its_owner_says_so(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is public. On ZeroGPU a run needs the time of a visitor of the page."""
+    monkeypatch.setenv("SPACE_ID", "a/b")
+    assert "SPECVIZ_OPENAI" in refused(live.send("POST", CALLS[1], json=HELLO), 404)["message"]
+    monkeypatch.setenv("SPECVIZ_OPENAI", "1")
+    assert live.send("POST", CALLS[1], json=HELLO).status_code == 200
+    monkeypatch.setattr("specviz.serving.zerogpu.active", lambda: True)
+    assert "borrows a GPU" in refused(live.send("POST", CALLS[1], json=HELLO), 404)["message"]

@@ -53,7 +53,9 @@ def openai_routes(service: Service) -> list[BaseRoute]:
         for each in await to_thread.run_sync(usable):
             if each["id"] == request.path_params["model"]:
                 return JSONResponse(each)
-        raise ParameterError(f"There is none; {PATH}models lists those that can be used.", "model", 404)
+        raise ParameterError(
+            f"There is no such model here; {PATH}models lists those that can be used.", "model", 404
+        )
 
     def completions(kinds: dict[str, Any]) -> Endpoint:
         async def complete(request: Request) -> Response:

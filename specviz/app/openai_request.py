@@ -105,14 +105,14 @@ def read(body: bytes, kinds: dict[str, Any], limits: Limits) -> Asked:
     what = _conversation(sent["messages"]) if is_chat else _prompt(sent["prompt"])
     top = _top(sent)
     return Asked(
-        sent["model"],
-        _request(sent, prompt, what, top or 0, limits),
-        prompt,
-        _stops(sent.get("stop", [])),
-        sent.get("stream", False),
-        sent.get("stream_options", {}).get("include_usage") is True,
-        top is not None,
-        sent.get("specviz", False),
+        model=sent["model"],
+        request=_request(sent, prompt, what, top or 0, limits),
+        prompt=prompt,
+        stops=_stops(sent.get("stop", [])),
+        streams=sent.get("stream", False),
+        includes_usage=sent.get("stream_options", {}).get("include_usage") is True,
+        logprobs=top is not None,
+        explains=sent.get("specviz", False),
     )
 
 

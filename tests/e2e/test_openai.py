@@ -122,18 +122,13 @@ def test_a_stream_that_is_closed_ends_its_run(service: Listening, client: openai
     wait_until(lambda: service.ended("cancelled") == cancelled + 1)
 
 
-def test_a_call_beyond_a_limit_is_told_which(
-    service: Listening, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A prompt's length in characters and in tokens; and as many texts as one address may have."""
+def test_a_prompt_that_is_too_long_is_not_read(service: Listening, client: openai.OpenAI) -> None:
+    """In characters or in tokens: the sentence says in which."""
     long, rare = "x" * (service.limits.max_prompt + 1), "\u16a0" * (service.limits.max_prompt - 1)
     for text, words in ((long, "characters"), (rare, "tokens")):
         with pytest.raises(openai.BadRequestError, match=words) as caught:
             client.chat.completions.create(model="embedded", messages=[{"role": "user", "content": text}])
         assert caught.value.param == "messages"
-    monkeypatch.setattr(service._visits, "_most", (3, 0))
-    with pytest.raises(openai.RateLimitError, match="one address may have"):
-        client.chat.completions.create(**CHAT)
 
 
 def test_a_pair_without_a_template_takes_no_chat(

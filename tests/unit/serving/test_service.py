@@ -13,7 +13,7 @@ import pytest
 
 from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Finished, Loading, Waiting
-from specviz.errors import BusyError, NoRoomError, PairError, RequestError, SpecvizError
+from specviz.errors import BusyError, NoRoomError, PairError, QuotaError, RequestError, SpecvizError
 from specviz.models.availability import PairStatus
 from specviz.models.pair import ModelPair
 from specviz.models.registry import PAIRS, PairSpec
@@ -201,7 +201,7 @@ def test_a_load_that_fails_is_its_sentence_and_the_next_one_tries_afresh(
 def test_one_visitor_may_have_so_many_runs_and_no_more(service: Service) -> None:
     stop = threading.Event()
     running = [begun(service, stop=stop, visitor=Visitor("one")) for _ in range(2)]
-    with pytest.raises(BusyError, match="with 2 runs already"):
+    with pytest.raises(QuotaError, match="with 2 runs already"):
         texts(service, FIRST, visitor=Visitor("one"))
     assert len(texts(service, FIRST, visitor=Visitor("another"))) == 1
     running[0].close()
@@ -216,7 +216,7 @@ def test_an_address_may_have_so_many_texts_under_whatever_sessions(service: Serv
     stop = threading.Event()
     visitors = [Visitor(f"call {number}", "203.0.113.7") for number in range(4)]
     running = [begun(service, stop=stop, visitor=each) for each in visitors[:3]]
-    with pytest.raises(BusyError, match="more than 3 texts"):
+    with pytest.raises(QuotaError, match="more than 3 texts"):
         texts(service, FIRST, visitor=visitors[3])
     assert len(texts(service, FIRST, visitor=Visitor("call", "203.0.113.8"))) == 1
     running[0].close()

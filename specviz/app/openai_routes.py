@@ -9,11 +9,11 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, cast
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter, fail_after, to_thread
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from specviz.app.api import follow, pairs
 from specviz.app.clients import client_address
@@ -21,6 +21,7 @@ from specviz.app.openai_answer import Answer
 from specviz.app.openai_errors import PATH, ParameterError, error_answer
 from specviz.app.openai_request import CHAT, TEXT, Asked, blaming, read
 from specviz.app.openai_text import Piece, joined
+from specviz.compat.gradio_answers import UNREAD_SECONDS
 from specviz.engine.events import Loading, Waiting
 from specviz.environment import OPENAI, on_space
 from specviz.schema.trace import Run
@@ -163,12 +164,16 @@ def _line(content: dict[str, Any]) -> str:
 
 
 class _Events(StreamingResponse):
-    """A stream of server-sent events, at whose end `items` are closed."""
+    """A stream of server-sent events, at whose end `items` are closed. It also ends if the client stops reading."""
 
     def __init__(self, lines: AsyncIterator[str], items: Iterator[Item]) -> None:
         super().__init__(lines, headers=_HEADERS, media_type="text/event-stream")
         self._items: Any = items
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with contextlib.closing(self._items):
-            await super().__call__(scope, receive, send)
+        async def send_in_time(message: Message) -> None:
+            with fail_after(UNREAD_SECONDS):
+                await send(message)
+
+        with contextlib.closing(self._items), contextlib.suppress(TimeoutError):
+            await super().__call__(scope, receive, send_in_time)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from specviz.app import guard
 from specviz.app.openai_request import CHAT, TEXT
-from specviz.engine.events import Event, Started
+from specviz.engine.events import Event, Started, Waiting
 from specviz.errors import BusyError, EngineError, PairError, QuotaError
 from specviz.schema.trace import parse_trace
 from tests.hostile.conftest import JSON, Live
@@ -97,17 +99,27 @@ def test_refusals_of_the_whole_server_have_the_same_form(live: Live) -> None:
     assert len(live.service.visitors) == before
 
 
+def said(live: Live, body: bytes) -> socket.socket:
+    """A connection on which a chat completion was asked for."""
+    target = httpx.URL(live.address)
+    head = f"POST {CALLS[1]} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection = socket.socket()
+    connection.setsockopt(
+        socket.SOL_SOCKET, socket.SO_RCVBUF, 4096
+    )  # so that what is not read stays at the server
+    connection.settimeout(30)
+    connection.connect((target.host, target.port or 80))
+    connection.sendall(head.encode() + body)
+    return connection
+
+
 @pytest.mark.parametrize("streams", [False, True])
 def test_a_client_that_hangs_up_ends_its_run(live: Live, streams: bool) -> None:
     """Streamed or not, and whether it has read anything or not."""
     wait_until(lambda: live.service.active == 0)
     live.service.pause = 2.0
-    body = json.dumps(HELLO | {"stream": streams}).encode()
-    head = f"POST {CALLS[1]} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
-    target = httpx.URL(live.address)
     try:
-        with socket.create_connection((target.host, target.port or 80), timeout=30) as connection:
-            connection.sendall(head.encode() + body)
+        with said(live, json.dumps(HELLO | {"stream": streams}).encode()) as connection:
             wait_until(lambda: live.service.active == 1)
             answer = b""
             while streams and b"chat.completion.chunk" not in answer:
@@ -115,6 +127,28 @@ def test_a_client_that_hangs_up_ends_its_run(live: Live, streams: bool) -> None:
         wait_until(lambda: live.service.active == 0)
     finally:
         live.service.pause = 0.0
+
+
+def test_a_client_that_does_not_read_ends_its_run(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection may stay, but neither its text nor its pair are held for it."""
+    run = parse_trace(make_trace().lines)
+    run.rounds *= 60
+    ended = threading.Event()
+
+    def events(*_: Any, **__: Any) -> Iterator[Event | Waiting]:
+        try:
+            yield Started(0, run)
+            while True:
+                time.sleep(0.3)
+                yield Waiting(0, 0)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(live.service, "events", events)
+    monkeypatch.setattr("specviz.app.openai_routes.UNREAD_SECONDS", 0.5)
+    body = json.dumps(HELLO | {"stream": True, "logprobs": True, "top_logprobs": 10}).encode()
+    with said(live, body):
+        assert ended.wait(30)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 """Compares runs: where and why texts diverge, and whether a greedy text equals the verifier's own.
 
-Figures of a single run, such as `Run.acceptance_rate`, are properties of `Run`.
+`specviz.schema.run_metrics` has the figures of a single run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import takewhile, zip_longest
 from typing import Any
 
@@ -16,6 +16,12 @@ from specviz.schema.trace import CUT, Draft, Run, Token
 
 BASELINE = "verifier_only"
 """The method whose text is the verifier's own."""
+
+_COMPARED = (
+    *("acceptance_rate", "draft_utilisation", "acceptance_rate_per_position"),
+    *("mean_acceptance_length", "block_efficiency"),
+)
+"""The metrics in a row. Times are not among them: runs of one batch share their passes."""
 
 Sentence = list[Any]
 """Strings and tokens ({"id", "label"}): the page marks white space in tokens."""
@@ -192,11 +198,11 @@ def table(runs: Sequence[Run], quality: Sequence[float | None] | None = None) ->
 def _row(leader: Run, run: Run, reference: Run | None) -> dict[str, Any]:
     parting = first_divergence(leader, run)
     own = "the verifier’s own text" if run is reference else None
+    metrics = asdict(run.metrics())
     return {
         "name": name_of(run),
         "tokens": len(run.tokens),
-        "acceptance_rate": run.acceptance_rate,
-        "block_efficiency": run.block_efficiency,
+        **{name: metrics[name] for name in _COMPARED},
         "verifier_calls": run.verifier_calls,
         "verdict": own or verdict(run, reference) if reference and run.temperature == 0 else None,
         "shares_coins": shares_coins(leader) and shares_coins(run),

@@ -11,6 +11,7 @@ import json
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from importlib.util import find_spec
 from time import monotonic
@@ -35,16 +36,8 @@ from specviz.serving.offer import default_pair, offered_pairs
 from specviz.serving.service import Service
 from specviz.serving.visitor import Visitor
 
-FIGURES = (
-    "acceptance_rate",
-    "block_efficiency",
-    "verifier_calls",
-    "drafter_calls",
-    "seconds",
-    "tokens_per_second",
-    "neighbours",
-)
-"""The numbers of a whole run, by their names in `Run`."""
+FIGURES = ("verifier_calls", "drafter_calls", "seconds", "neighbours")
+"""The numbers of a whole run beside its metrics, by their names in `Run`."""
 LARGEST = 2**63 - 1
 """The largest absolute value of a number that a client may send."""
 
@@ -218,7 +211,7 @@ def _so_far(run: Run | None) -> dict[str, Any]:
 
 def figures(run: Run) -> dict[str, Any]:
     """The numbers of a run, by name."""
-    return {name: getattr(run, name) for name in FIGURES}
+    return asdict(run.metrics()) | {name: getattr(run, name) for name in FIGURES}
 
 
 def _parting(row: dict[str, Any]) -> dict[str, Any]:

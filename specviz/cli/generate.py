@@ -86,12 +86,13 @@ def _is_coloured(stream: TextIO) -> bool:
 
 
 def _figures(run: Run) -> str:
+    metrics = run.metrics()
     figures = [
-        ("acceptance rate", run.acceptance_rate, ".0%"),
-        ("tokens per verifier call", run.block_efficiency, ".2f"),
-        ("proposals a round", run.mean_draft_length if run.draft_length is None else None, ".1f"),
+        ("acceptance rate", metrics.acceptance_rate, ".0%"),
+        ("tokens per verifier call", metrics.block_efficiency, ".2f"),
+        ("proposals a round", metrics.mean_draft_length if run.draft_length is None else None, ".1f"),
         ("verifier calls", run.verifier_calls, "d"),
-        ("tokens/s", run.tokens_per_second, ".1f"),
+        ("tokens/s", metrics.tokens_per_second, ".1f"),
     ]
     known = [f"{name} {value:{form}}" for name, value, form in figures if value is not None]
     separator = " · " if takes_unicode(sys.stderr) else ", "

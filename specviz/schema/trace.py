@@ -1,6 +1,6 @@
 """What happened in a run: Run, Round, Token.
 
-Decisions are stored; rates are derived from them. `specviz.schema.trace_file` has the file format.
+Decisions are stored; `specviz.schema.run_metrics` derives rates from them. `specviz.schema.trace_file` has the file format.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 from specviz.errors import RequestError, TraceError, quoted
 from specviz.files import write_whole
 from specviz.schema import trace_file
+from specviz.schema.run_metrics import RunMetrics, measure
 from specviz.schema.settings import AUTO, SETTINGS, Continuation, Request, Settings
 from specviz.schema.trace_file import AT_END, AT_END_IF_ANY, IF_ANY, UNSAVED
 
@@ -277,43 +278,31 @@ class Run(Settings, Models):
         new = "".join(token.text for token in self.tokens)
         return (self.prompt if self.echo else "") + before + new + self.tail
 
+    def metrics(self) -> RunMetrics:
+        """The figures of the run so far."""
+        return measure(self)
+
     @property
     def acceptance_rate(self) -> float | None:
-        """Accepted / examined draft tokens; None if nothing was examined."""
-        return _ratio(self._sum("accepted"), self._sum("examined"))
-
-    @property
-    def draft_utilisation(self) -> float | None:
-        """Accepted / drafted tokens; None if nothing was examined."""
-        return _ratio(self._sum("accepted"), self._drafted if self._sum("examined") else 0)
-
-    @property
-    def mean_draft_length(self) -> float | None:
-        """Mean number of draft tokens in a round; None if nothing was drafted."""
-        return _ratio(self._drafted, len(self.rounds)) or None
+        """As in `metrics`."""
+        return self.metrics().acceptance_rate
 
     @property
     def block_efficiency(self) -> float | None:
-        """Tokens emitted per verifier call; None if the verifier never ran."""
-        return _ratio(len(self.tokens), self.verifier_calls)
+        """As in `metrics`."""
+        return self.metrics().block_efficiency
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Tokens per second of computing, prefill included."""
-        return _ratio(len(self.tokens), self.seconds)
-
-    @property
-    def _drafted(self) -> int:
-        return sum(len(r.proposals) for r in self.rounds)
-
-    def _sum(self, name: str) -> int:
-        return sum(getattr(r, name) for r in self.rounds)
+        """As in `metrics`."""
+        return self.metrics().tokens_per_second
 
     def summary(self) -> dict[str, Any]:
         """Settings, text, figures and rounds as one object that is ready for JSON."""
-        figures = {name: getattr(self, name) for name in _FIGURES} | trace_file.ending(self)
-        figures = {name: value for name, value in figures.items() if name not in ("neighbours", "tail")}
-        return trace_file.opening(self) | figures | {"rounds": [asdict(r) for r in self.rounds]}
+        written = {"text": self.text, "token_ids": self.token_ids, "accepted": self.accepted}
+        end = {n: value for n, value in trace_file.ending(self).items() if n not in ("neighbours", "tail")}
+        rounds = {"rounds": [asdict(each) for each in self.rounds]}
+        return trace_file.opening(self) | written | asdict(self.metrics()) | end | rounds
 
     def lines(self) -> Iterator[str]:
         """The lines of the trace, each with its newline."""
@@ -347,14 +336,6 @@ class Run(Settings, Models):
 
 
 _FLOATS = [name for name, kind in get_type_hints(Run).items() if name in SETTINGS and kind is float]
-_FIGURES = (
-    *("text", "token_ids", "accepted", "acceptance_rate"),
-    *("draft_utilisation", "block_efficiency", "tokens_per_second"),
-)
-
-
-def _ratio(part: float, whole: float) -> float | None:
-    return part / whole if whole > 0 else None
 
 
 def parse_trace(lines: Iterable[str], *, most: int | None = None) -> Run:

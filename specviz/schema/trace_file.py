@@ -63,8 +63,8 @@ def round_line(round_: Any) -> str:
 
 
 def end_line(run: Any) -> str:
-    """The last line of a trace."""
-    return _line({"type": "end"} | ending(run))
+    """The last line of a trace. Its metrics are for other readers: `parse` derives them anew."""
+    return _line({"type": "end"} | ending(run) | {"metrics": asdict(run.metrics())})
 
 
 def parse(lines: Iterable[str], run_type: type[R], round_type: type) -> R:

@@ -417,7 +417,7 @@ def test_the_last_proposal_is_drafted_only_where_all_before_it_were_accepted(eng
             left -= len(round_.tokens)
     assert unused
     [drafted] = engine.generate(Request(**common, method="drafter_only", draft_length=4))
-    assert drafted.draft_utilisation is None
+    assert drafted.metrics().draft_utilisation is None
     assert all(len(round_.proposals) == round_.draft_length for round_ in drafted.rounds)
 
 

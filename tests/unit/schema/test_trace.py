@@ -1,7 +1,7 @@
 """Traces: a saved run is loaded as it was, and a damaged file is refused."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -72,8 +72,8 @@ def test_save_and_load_round_trip(tmp_path: Path) -> None:
 def test_an_automatic_draft_length_is_none_and_the_rounds_have_it() -> None:
     chosen = replace(run(), draft_length=None)
     assert parse_trace(chosen.lines()) == chosen
-    assert chosen.mean_draft_length == 2
-    assert replace(chosen, rounds=[]).mean_draft_length is None
+    assert chosen.metrics().mean_draft_length == 2
+    assert replace(chosen, rounds=[]).metrics().mean_draft_length is None
 
 
 def older(version: int, **values) -> list[str]:
@@ -137,12 +137,16 @@ def test_a_run_has_the_settings_of_its_request() -> None:
     assert made.warp == request.warp == (1, 3, 1, 0)
 
 
-def test_rates_are_derived_from_the_rounds() -> None:
+def test_the_end_of_a_trace_has_its_metrics_and_an_older_one_gets_the_same() -> None:
+    *head, end = lines()
+    assert json.loads(end)["metrics"] == asdict(run().metrics())
+    bare = {name: value for name, value in json.loads(end).items() if name != "metrics"}
+    assert parse_trace([*head, json.dumps(bare)]).metrics() == run().metrics()
+    assert parse_trace([*head, json.dumps(bare | {"metrics": None})]).metrics() == run().metrics()
+
+
+def test_a_run_has_its_text_and_the_fate_of_its_tokens() -> None:
     figures = run()
-    assert figures.acceptance_rate == 2 / 3
-    assert figures.draft_utilisation == 2 / 4
-    assert figures.block_efficiency == 3 / 2
-    assert figures.tokens_per_second == 3.0
     assert figures.accepted == [True, False, True]
     assert figures.text == " a a"
 

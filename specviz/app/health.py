@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 from starlette.requests import Request
@@ -14,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from specviz import environment
 from specviz.serving.service import Service
+from specviz.serving.statistics import BOUNDS
 
 _FRESH = {"Cache-Control": "no-store"}
 
@@ -21,12 +23,31 @@ COUNTERS = {
     "refused": ("specviz_texts_refused", "Sequences refused: the queue was full."),
     "tokens": ("specviz_tokens", "Tokens emitted."),
     "examined": ("specviz_proposals_examined", "Draft tokens examined."),
-    "accepted": ("specviz_proposals_accepted", "Draft tokens accepted."),
+    "drafts": ("specviz_spec_decode_num_drafts", "Rounds of single sequences that examined draft tokens."),
+    "draft_tokens": ("specviz_spec_decode_num_draft_tokens", "Draft tokens of these rounds."),
+    "accepted": ("specviz_spec_decode_num_accepted_tokens", "Draft tokens accepted."),
     "rounds": ("specviz_rounds", "Rounds of a batch."),
     "busy_seconds": ("specviz_busy_seconds", "Seconds in prefill and rounds."),
     "waited_seconds": ("specviz_waiting_seconds", "Seconds in the queue, summed over sequences."),
 }
-"""Counters by field of `EngineStatistics`. The exposition appends _total to their names."""
+"""Counters by field of `EngineStatistics`; `spec_decode` ones have vLLM's names. The exposition appends _total to their names."""
+LABELLED = {
+    "finished": ("specviz_texts_finished", "Sequences that ended, by reason.", "reason"),
+    "accepted_per_position": (
+        "specviz_spec_decode_num_accepted_tokens_per_pos",
+        "Draft tokens accepted, by position in the draft.",
+        "position",
+    ),
+}
+"""Counters with one more label, by field of `EngineStatistics`."""
+HISTOGRAMS = {
+    "time_to_first_token": ("specviz_time_to_first_token_seconds", "From arrival to the first tokens."),
+    "time_per_output_token": (
+        "specviz_request_time_per_output_token_seconds",
+        "Of each sequence: time after its first tokens, per token after them.",
+    ),
+}
+"""Histograms by field of `EngineStatistics`."""
 GAUGES = {
     "running": ("specviz_texts_running", "Sequences in prefill or decoding."),
     "waiting": ("specviz_texts_waiting", "Sequences in the queue."),
@@ -72,13 +93,19 @@ class _EngineCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """The metrics of all pairs."""
         statistics = self._service.status()
-        finished = CounterMetricFamily(
-            "specviz_texts_finished", "Sequences that ended, by reason.", labels=["pair", "reason"]
-        )
-        for each in statistics:
-            for reason, count in sorted(each.finished.items()):
-                finished.add_metric([each.pair, reason], count)
-        yield finished
+        for field, (name, words, label) in LABELLED.items():
+            labelled = CounterMetricFamily(name, words, labels=["pair", label])
+            for each in statistics:
+                for value, count in sorted(getattr(each, field).items()):
+                    labelled.add_metric([each.pair, str(value)], count)
+            yield labelled
+        for field, (name, words) in HISTOGRAMS.items():
+            histogram = HistogramMetricFamily(name, words, labels=["pair"])
+            for each in statistics:
+                found = getattr(each, field)
+                buckets = zip((*map(str, BOUNDS), "+Inf"), accumulate(found.counts), strict=True)
+                histogram.add_metric([each.pair], list(buckets), found.total)
+            yield histogram
         for metrics, kind in ((COUNTERS, CounterMetricFamily), (GAUGES, GaugeMetricFamily)):
             for field, (name, words) in metrics.items():
                 family = kind(name, words, labels=["pair"])

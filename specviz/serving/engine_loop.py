@@ -52,6 +52,9 @@ class EngineLoop:
         self._prefills: list[_Prefill] = []  # by admission
         self._passes = 0  # of all prefills
         self._step_seconds = 0.0
+        self._first_tokens: dict[
+            Sequence, tuple[int, float]
+        ] = {}  # tokens of the first round, and when it ended
         self._is_closing, self._has_worked = False, False
 
     # ---- the loop --------------------------------------------------------------------------------------------
@@ -204,7 +207,11 @@ class EngineLoop:
                 self._fail(group, explain(outcome.error, 1, sequence.length_limit))
                 continue
             run.neighbours = max(run.neighbours, len(outcomes) - sizes[group])
-            self._statistics.count(len(outcome.token_ids), outcome.examined, outcome.accepted)
+            emitted = len(outcome.token_ids)
+            self._statistics.count(emitted, outcome.drafted, outcome.examined, outcome.accepted)
+            if sequence not in self._first_tokens:
+                self._first_tokens[sequence] = emitted, time.monotonic()
+                self._statistics.time_to_first_token.add(time.monotonic() - group.arrival)
             group.publish(Decided(sequence.index, run, outcome.round, outcome.token_ids))
             if run.stop_reason:
                 self._finish(sequence)
@@ -258,11 +265,15 @@ class EngineLoop:
         """Count and log a run that is over."""
         run = sequence.run
         self._statistics.finished[run.stop_reason] += 1
+        tokens = len(sequence.ids) - sequence.prompt_length
+        first, since = self._first_tokens.pop(sequence, (tokens, 0.0))
+        if tokens > first:
+            self._statistics.time_per_output_token.add((time.monotonic() - since) / (tokens - first))
         logged = ("method", "lenience", "temperature", "stop_reason", "acceptance_rate", "neighbours")
         fields = {
             "pair": self._pair.key,
             "prompt_tokens": sequence.prompt_length,
-            "tokens": len(sequence.ids) - sequence.prompt_length,
+            "tokens": tokens,
             "rounds": len(run.rounds),
             "seconds": round(time.monotonic() - group.arrival, 3),
         } | {name: getattr(run, name) for name in logged}

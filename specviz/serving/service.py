@@ -9,10 +9,10 @@ import logging
 import math
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from specviz.errors import BusyError, NoRoomError, PairError, SpecvizError
@@ -73,7 +73,7 @@ class Service:
 
     def status(self) -> list[EngineStatistics]:
         """A copy of the statistics of each pair that was ever loaded."""
-        return [replace(each, finished=Counter(each.finished)) for each in list(self._statistics.values())]
+        return [deepcopy(each) for each in list(self._statistics.values())]
 
     def has_loaded(self, key: str) -> bool:
         """Whether a pair's models are in memory, ready to write."""

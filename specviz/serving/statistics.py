@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
+
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0)
+"""Upper bounds of a histogram's buckets, in seconds; one more bucket has no bound."""
+
+
+@dataclass
+class Histogram:
+    """How often durations fell into each bucket, and their sum."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    total: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count a duration."""
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds
 
 
 @dataclass
@@ -24,10 +41,20 @@ class EngineStatistics:
     refused: int = 0
     """Sequences refused because the queue was full."""
     tokens: int = 0
+    drafts: int = 0
+    """Rounds of single sequences in which draft tokens were examined."""
+    draft_tokens: int = 0
+    """Draft tokens of these rounds."""
     examined: int = 0
     """Draft tokens examined."""
     accepted: int = 0
     """Examined draft tokens that were accepted."""
+    accepted_per_position: Counter[int] = field(default_factory=Counter)
+    """Accepted draft tokens by their position in the draft, from 0."""
+    time_to_first_token: Histogram = field(default_factory=Histogram)
+    """From a request's arrival, so the queue counts."""
+    time_per_output_token: Histogram = field(default_factory=Histogram)
+    """Of each run: the time after its first tokens, per token after them."""
     rounds: int = 0
     """Steps of the whole batch."""
     busy_seconds: float = 0.0
@@ -35,8 +62,12 @@ class EngineStatistics:
     waited_seconds: float = 0.0
     """Seconds in the queue, summed over sequences."""
 
-    def count(self, tokens: int, examined: int, accepted: int) -> None:
+    def count(self, tokens: int, drafted: int, examined: int, accepted: int) -> None:
         """Add one round of one sequence."""
         self.tokens += tokens
-        self.examined += examined
-        self.accepted += accepted if examined else 0
+        if examined:
+            self.drafts += 1
+            self.draft_tokens += drafted
+            self.examined += examined
+            self.accepted += accepted
+            self.accepted_per_position.update(range(accepted))

@@ -16,6 +16,11 @@ from specviz.serving.statistics import EngineStatistics
 STATISTICS = EngineStatistics(
     "embedded", 32, loaded=True, running=2, waiting=1, finished=Counter(eos=3), tokens=500
 )
+STATISTICS.count(tokens=2, drafted=4, examined=2, accepted=1)
+STATISTICS.count(tokens=5, drafted=5, examined=5, accepted=5)
+STATISTICS.count(tokens=1, drafted=0, examined=0, accepted=0)  # the verifier alone
+STATISTICS.time_to_first_token.add(0.25)
+STATISTICS.time_to_first_token.add(100)
 
 
 class Serving(Service):
@@ -61,7 +66,19 @@ def test_metrics_are_served_on_request_only(monkeypatch: pytest.MonkeyPatch) -> 
     assert answer.headers["content-type"].startswith("text/plain")
     assert {
         'specviz_texts_finished_total{pair="embedded",reason="eos"} 3.0',
-        'specviz_tokens_total{pair="embedded"} 500.0',
+        'specviz_tokens_total{pair="embedded"} 508.0',
+        'specviz_proposals_examined_total{pair="embedded"} 7.0',
+        'specviz_spec_decode_num_drafts_total{pair="embedded"} 2.0',
+        'specviz_spec_decode_num_draft_tokens_total{pair="embedded"} 9.0',
+        'specviz_spec_decode_num_accepted_tokens_total{pair="embedded"} 6.0',
+        'specviz_spec_decode_num_accepted_tokens_per_pos_total{pair="embedded",position="0"} 2.0',
+        'specviz_spec_decode_num_accepted_tokens_per_pos_total{pair="embedded",position="4"} 1.0',
+        'specviz_time_to_first_token_seconds_bucket{le="0.1",pair="embedded"} 0.0',
+        'specviz_time_to_first_token_seconds_bucket{le="0.25",pair="embedded"} 1.0',
+        'specviz_time_to_first_token_seconds_bucket{le="+Inf",pair="embedded"} 2.0',
+        'specviz_time_to_first_token_seconds_count{pair="embedded"} 2.0',
+        'specviz_time_to_first_token_seconds_sum{pair="embedded"} 100.25',
+        'specviz_request_time_per_output_token_seconds_count{pair="embedded"} 0.0',
         'specviz_texts_running{pair="embedded"} 2.0',
         'specviz_rows{pair="embedded"} 32.0',
         "# TYPE specviz_tokens_total counter",

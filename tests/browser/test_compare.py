@@ -28,6 +28,7 @@ COMPARE = Place(
     controls=12,
     prefix="compare-",
 )
+TABLE = ".sc-more > .sc-scroll .sc-table tbody tr"
 STOPPED = "!document.querySelector('.specviz-compare').hasAttribute('data-replays')"
 
 
@@ -220,13 +221,16 @@ def test_panes_show_their_traces_where_they_part_and_both_reasons(page: Page, op
     expect(tokens(page, 1).nth(2)).to_be_focused()
 
     page.get_by_test_id("more").locator("summary").click()
-    rows = [row.locator("td").all_inner_texts() for row in page.locator(".sc-table tbody tr").all()]
-    assert [[cell.replace("\u00a0", " ") for cell in row[:5]] for row in rows] == [
-        ["1", "4", "4.00", "100 %", "−0.50"],
-        ["1", "4", "4.00", "75 %", "−1.25"],
-        ["1", "4", "4.00", "100 %", "−2.00"],
+    rows = [row.locator("td").all_inner_texts() for row in page.locator(TABLE).all()]
+    assert [[cell.replace("\u00a0", " ") for cell in row[:7]] for row in rows] == [
+        ["1", "4", "4.00", "100 %", "100 %", "5.00", "−0.50"],
+        ["1", "4", "4.00", "75 %", "75 %", "4.00", "−1.25"],
+        ["1", "4", "4.00", "100 %", "100 %", "5.00", "−2.00"],
     ]
-    assert [row[5] for row in rows][::2] == ["–", "same text"]
+    assert [row[7] for row in rows][::2] == ["–", "same text"]
+    positions = page.get_by_test_id("positions")
+    positions.locator("summary").click()
+    assert positions.locator("tbody tr").nth(1).locator("td").all_inner_texts() == [*["100 %"] * 3, "0 %"]
 
 
 def test_what_the_heads_say_is_what_is_asked(page: Page, opened: Script) -> None:
@@ -432,5 +436,5 @@ def test_a_preset_runs_live_on_two_pairs_and_writes_the_recorded_texts(
         assert "".join(tokens(page, number).all_text_contents()) == each.text
     expect(page.get_by_test_id("says")).to_have_text(sentence(runs_of(told)))
     page.get_by_test_id("more").locator("summary").click()
-    qualities = page.locator(".sc-table tbody tr td:nth-child(6)").all_inner_texts()
+    qualities = page.locator(f"{TABLE} td:nth-child(8)").all_inner_texts()
     assert all(-10 < float(each.replace("−", "-")) < 0 for each in qualities)

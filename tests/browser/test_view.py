@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from specviz.app.components.scripted_html import method_words
 from specviz.app.components.trace_view import TraceView
+from specviz.schema.trace import parse_trace
 from tests.browser.bare import open_trace_view, update
 from tests.browser.driving import unfold_all, violations
 from tests.browser.scripted import HOSTILE, hostile_trace
@@ -109,11 +110,20 @@ def test_a_streamed_run_has_a_node_and_a_brick_for_every_token_and_the_traces_fi
     assert points[-1] == pytest.approx(fates.count("accepted") / len(fates))
     examined, accepted = (sum(entry[name] for entry in WHOLE.rounds) for name in ("examined", "accepted"))
     expect(figure(page, "stop")).to_have_text("ended by itself")
+    metrics = parse_trace(WHOLE.lines).metrics()
+    positions = (figure(page, "positions").text_content() or "").replace(" %", "").split(", ")
+    rates = [100 * rate for rate in metrics.acceptance_rate_per_position]
+    assert [float(each) for each in positions] == pytest.approx(rates, abs=0.5)
     for name, shown in (
         ("acceptance", f"{100 * accepted / examined:.0f} %"),
         ("resampled", f"{fates.count('resampled')} by the verifier"),
         ("calls", f"{rounds} verifier calls, not {len(WHOLE.tokens)}"),
         ("efficiency", f"{len(WHOLE.tokens) / rounds:.1f}"),
+        ("length", f"{metrics.mean_acceptance_length:.2f}"),
+        ("utilisation", f"{100 * (metrics.draft_utilisation or 0):.0f} %"),
+        ("histogram", ", ".join(f"{n}: {times}" for n, times in enumerate(metrics.acceptance_histogram))),
+        ("first", "0.30 s"),
+        ("each", f"{1000 * (metrics.time_per_output_token or 0):.0f} ms"),
         ("speed", f"{len(WHOLE.tokens) / (0.2 * rounds + 0.1):.1f}"),
     ):
         expect(figure(page, name)).to_contain_text(shown)

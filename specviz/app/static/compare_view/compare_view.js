@@ -26,7 +26,7 @@ import { SHARED_SETTINGS, differs } from "../trace_view/form.js";
 import { createReader } from "../trace_view/reader.js";
 import { createText } from "../trace_view/text.js";
 import { chosen } from "./chosen.js";
-import { drawCalls, tableNodes } from "./figures.js";
+import { drawCalls, positionNodes, tableNodes } from "./figures.js";
 import { createHead, paneName, shortNames } from "./pane_head.js";
 import { alike, verdictNodes } from "./verdicts.js";
 
@@ -297,7 +297,12 @@ function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = 
     const made = runs.filter(Boolean);
     find(".sc-made").replaceChildren(...(made.length ? madeWith(made) : []));
     more.hidden = made.length === 0;
-    find(".sc-table").replaceChildren(...tableNodes(rows.length ? rows : panes.map(() => ({})), (at) => [at + 1 + " · ", methodMark(panes[at]?.run?.method, methods) ?? "", panes[at]?.name ?? ""], parting));
+    const shownRows = rows.length ? rows : panes.map(() => ({}));
+    const name = (at) => [at + 1 + " · ", methodMark(panes[at]?.run?.method, methods) ?? "", panes[at]?.name ?? ""];
+    const positions = positionNodes(shownRows, name);
+    find(".sc-table").replaceChildren(...tableNodes(shownRows, name, parting));
+    find(".sc-positions .sc-table").replaceChildren(...positions);
+    find(".sc-positions").hidden = positions.length === 0;
   }
 
   function drawBars() {

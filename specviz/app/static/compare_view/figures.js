@@ -1,6 +1,6 @@
 /** A comparison in numbers: the table behind the fold, and how many calls of the verifier each pane took, as bars. */
 
-import { DASH, count, el, signed } from "../shared/dom.js";
+import { DASH, count, el, list, signed } from "../shared/dom.js";
 
 const percent = (value) => (Number.isFinite(value) ? Math.round(100 * value) + " %" : DASH);
 const fixed = (places, unit = "") => (value) =>
@@ -12,6 +12,8 @@ const COLUMNS = [
   ["tokens", "tokens", fixed(0), "Tokens written."],
   ["tokens per call", "block_efficiency", fixed(2), "Tokens written, divided by the calls of the verifier."],
   ["accepted", "acceptance_rate", percent, "Accepted draft tokens out of the draft tokens that were examined."],
+  ["draft utilisation", "draft_utilisation", percent, "Accepted draft tokens out of all that were drafted, examined or not."],
+  ["mean acceptance length", "mean_acceptance_length", fixed(2), "1 + accepted draft tokens per round: as vLLM counts, with a bonus token in every round."],
   ["verifier’s log-likelihood", "quality", fixed(2), "Of a token, on average, at temperature 1; nearer to 0 is likelier."],
   ["time alone", "milliseconds", fixed(0, " ms"), "Median time of the same request by itself."],
 ];
@@ -37,4 +39,13 @@ export function tableNodes(rows, name, parting) {
     ...filled.map(([, key, write]) => el("td", "", write(row[key]))), el("td", "", parting(at, row)),
     greedy && el("td", "", row.verdict || DASH)));
   return [el("thead", "", head), el("tbody", "", ...body)];
+}
+
+/** A table of the share of rounds that accepted their first, second, … draft token; empty where no row has one. */
+export function positionNodes(rows, name) {
+  const rates = rows.map((row) => list(row.acceptance_rate_per_position));
+  const positions = [...Array(Math.max(0, ...rates.map((each) => each.length))).keys()];
+  const head = el("tr", "", el("th", "", "pane"), ...positions.map((at) => el("th", "", String(at + 1))));
+  const body = rates.map((each, row) => el("tr", "", Object.assign(el("th", "", ...name(row)), { scope: "row" }), ...positions.map((at) => el("td", "", percent(each[at])))));
+  return positions.length ? [el("thead", "", head), el("tbody", "", ...body)] : [];
 }

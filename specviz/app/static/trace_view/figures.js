@@ -3,7 +3,8 @@
  * the text's colours, and how the run ended. While a replay is at an earlier step the figures are those of that step.
  */
 
-import { DASH, count, el, finite, list, percent, string, waitingWords } from "../shared/dom.js";
+import { DASH, count, draftLength, el, finite, list, percent, string, waitingWords } from "../shared/dom.js";
+import { seconds } from "./lanes.js";
 import { isFree } from "./what_if.js";
 
 const ANNOUNCE_EVERY = 5000; // ms between two spoken updates of the figures
@@ -21,9 +22,17 @@ export function settingsWords(run, methods) {
     models.map(string).filter(Boolean).join(" → ")].filter(Boolean);
 }
 
-const nothing = () => ({ rounds: 0, tokens: 0, examined: 0, accepted: 0, seconds: 0, drafted: 0, end: null });
+/** Sums over rounds, as `specviz/schema/run_metrics.py` forms them. `histogram` has the rounds by their number of accepted draft tokens. */
+const nothing = () => ({ rounds: 0, tokens: 0, examined: 0, accepted: 0, seconds: 0, drafted: 0, histogram: [], first: null, end: null });
 
 function addRound(sums, round) {
+  sums.first ??= { tokens: round.tokens.length, seconds: finite(round.seconds) };
+  if (round.examined > 0) {
+    // Bounded by what the round holds: a saved page's trace may claim any number.
+    const most = Math.min(draftLength(round), list(round.proposals).length + 1);
+    while (sums.histogram.length <= most) sums.histogram.push(0);
+    if (finite(round.accepted, -1) in sums.histogram) sums.histogram[round.accepted] += 1;
+  }
   sums.rounds += 1;
   sums.drafted += list(round.proposals).length;
   sums.tokens += round.tokens.length;
@@ -38,7 +47,17 @@ function wordsOf(sums, run) {
   const taken = sums.seconds + finite(end?.prefill_seconds);
   const alone = run?.method === "verifier_only" ? "verifier" : run?.method === "drafter_only" ? "drafter" : "";
   const calls = finite(end?.verifier_calls, alone === "drafter" ? 0 : rounds);
+  const { histogram, first } = sums;
+  const verified = histogram.reduce((sum, each) => sum + each, 0);
+  let left = verified;
+  const atLeast = histogram.map((each) => (left -= each) + each);
   return {
+    utilisation: verified > 0 && drafted > 0 ? percent(accepted / drafted) : DASH,
+    length: verified > 0 ? (1 + accepted / verified).toFixed(2) : DASH,
+    positions: atLeast.slice(1).map((each) => percent(each / verified)).join(", ") || DASH,
+    histogram: histogram.map((each, length) => length + ": " + each).join(", ") || DASH,
+    first: first && end ? seconds(finite(end.prefill_seconds) + first.seconds) : DASH,
+    each: first && tokens > first.tokens ? seconds((sums.seconds - first.seconds) / (tokens - first.tokens)) : DASH,
     acceptance: alone === "drafter" ? "written by the drafter, unchecked" : (examined > 0 ? percent(accepted / examined) : DASH) + " of drafts accepted",
     resampled: alone === "verifier" ? "written by the verifier" : tokens - accepted + " by the verifier",
     calls: alone === "drafter" ? "no verifier call" : count(calls, "verifier call") + (alone || calls >= tokens ? "" : ", not " + tokens),
@@ -85,6 +104,7 @@ export function createFigures(host, methods, { isNamed }) {
     rounds?.forEach((round) => addRound(sums, round));
     const words = wordsOf(sums, run);
     for (const [name, text] of Object.entries(words)) if (cell(name)) cell(name).textContent = whole.rounds > 0 ? text : "";
+    for (const row of host.querySelectorAll(".sv-numbers-more > div")) row.hidden = row.lastElementChild.textContent === DASH;
     cell("stop").textContent = rounds ? "" : stopWords();
     find(".sv-figures").classList.toggle("is-empty", whole.rounds === 0);
     host.classList.toggle("is-ended", whole.end !== null);

@@ -100,6 +100,11 @@ def _share(point: Point, name: str) -> str:
     return share(found) if found else NONE
 
 
+def _number(point: Point, name: str) -> str:
+    found = point.figures.get(name)
+    return f"{found.value:.2f}" if found else NONE
+
+
 def _lenience(point: Point) -> str:
     has = METHODS[point.setting.method].has_lenience
     return f"{point.setting.lenience:g}".replace("-", "−") if has else NONE
@@ -130,6 +135,7 @@ _TEMPLATES = Templates(
         "title": lambda name: METHODS[name].title,
         "named": named,
         "share": _share,
+        "number": _number,
         "lenience": _lenience,
         "settings": _settings,
         "gain": _gain,

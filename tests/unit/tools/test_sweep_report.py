@@ -34,7 +34,7 @@ def _point(
     """A point at temperature 1; `verifier` and `speed` are its accuracy's differences to those."""
     figures = {"accuracy": _near(accuracy), "rejection_rate": _near(rejected, 0.02)}
     if latency := more.get("latency"):
-        figures["relative_latency"] = _near(latency)
+        figures |= {"relative_latency": _near(latency), "verifier_calls": _near(rejected)}
     return Point(
         Setting(1.0, method, lenience),
         10,
@@ -74,10 +74,10 @@ def test_each_method_stands_at_the_setting_that_rejects_least_and_answers_enough
     assert f"- Temperature 1: **{claim(results, 1.0).headline}**".replace("\u00a0", " ") in text
     rows = [line for line in text.splitlines() if line.startswith("| ")][2:]
     assert rows == [
-        "| Verifier only | – | 60 % (55–65 %) | 100 % (98–102 %) | 100 % (95–105 %) |",
-        "| Drafter only | – | 20 % (15–25 %) | 0 % (−2 to 2 %) | 20 % (15–25 %) |",
-        "| Speculative decoding | 0 | 60 % (55–65 %) | 70 % (68–72 %) | 80 % (75–85 %) |",
-        "| OPT | 0.2 | 57 % (52–62 %) | 30 % (28–32 %) | 70 % (65–75 %) |",
+        "| Verifier only | – | 60 % (55–65 %) | 100 % (98–102 %) | 1.00 | 100 % (95–105 %) |",
+        "| Drafter only | – | 20 % (15–25 %) | 0 % (−2 to 2 %) | 0.00 | 20 % (15–25 %) |",
+        "| Speculative decoding | 0 | 60 % (55–65 %) | 70 % (68–72 %) | 0.70 | 80 % (75–85 %) |",
+        "| OPT | 0.2 | 57 % (52–62 %) | 30 % (28–32 %) | 0.30 | 70 % (65–75 %) |",
     ]
     assert "only where they answer fewer questions: Chow." in text
     assert "The fastest setting with both models is Chow (α = 0.4): 60 % (55–65 %)" in text
@@ -99,7 +99,7 @@ def test_part_of_a_sweep_says_so() -> None:
     assert "**Incomplete" in text
     assert "Incomplete" not in _markdown(_results(*BOTH))
     untimed = [replace(p, figures={"accuracy": p.figures["accuracy"]}) for p in BOTH]
-    assert "| Verifier only | – | 60 % (55–65 %) | – | – |" in _markdown(_results(*untimed))
+    assert "| Verifier only | – | 60 % (55–65 %) | – | – | – |" in _markdown(_results(*untimed))
 
 
 def test_what_was_measured_and_pictures() -> None:

@@ -220,7 +220,7 @@ def test_panes_show_their_traces_where_they_part_and_both_reasons(page: Page, op
     expect(why).to_be_hidden()
     expect(tokens(page, 1).nth(2)).to_be_focused()
 
-    page.get_by_test_id("more").locator("summary").click()
+    page.get_by_test_id("more").locator("> summary").click()
     rows = [row.locator("td").all_inner_texts() for row in page.locator(TABLE).all()]
     assert [[cell.replace("\u00a0", " ") for cell in row[:7]] for row in rows] == [
         ["1", "4", "4.00", "100 %", "100 %", "5.00", "−0.50"],
@@ -435,6 +435,6 @@ def test_a_preset_runs_live_on_two_pairs_and_writes_the_recorded_texts(
     for number, each in enumerate(runs_of(told), 1):
         assert "".join(tokens(page, number).all_text_contents()) == each.text
     expect(page.get_by_test_id("says")).to_have_text(sentence(runs_of(told)))
-    page.get_by_test_id("more").locator("summary").click()
+    page.get_by_test_id("more").locator("> summary").click()
     qualities = page.locator(f"{TABLE} td:nth-child(8)").all_inner_texts()
     assert all(-10 < float(each.replace("−", "-")) < 0 for each in qualities)

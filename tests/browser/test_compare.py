@@ -231,6 +231,9 @@ def test_panes_show_their_traces_where_they_part_and_both_reasons(page: Page, op
     positions = page.get_by_test_id("positions")
     positions.locator("summary").click()
     assert positions.locator("tbody tr").nth(1).locator("td").all_inner_texts() == [*["100 %"] * 3, "0 %"]
+    page.set_viewport_size(ViewportSize(width=390, height=844))
+    widths = page.locator(".sc-more .sc-scroll").evaluate_all("all => all.map((node) => node.clientWidth)")
+    assert max(widths) <= 390, "a table scrolls in its frame"
 
 
 def test_what_the_heads_say_is_what_is_asked(page: Page, opened: Script) -> None:

@@ -37,7 +37,7 @@ export function tableNodes(rows, name, parting) {
     greedy && heading("greedy text"));
   const body = rows.map((row, at) => el("tr", "", Object.assign(el("th", "", ...name(at)), { scope: "row" }),
     ...filled.map(([, key, write]) => el("td", "", write(row[key]))), el("td", "", parting(at, row)),
-    greedy && el("td", "", row.verdict || DASH)));
+    greedy && el("td", "", el("span", "", row.verdict || DASH))));
   return [el("thead", "", head), el("tbody", "", ...body)];
 }
 

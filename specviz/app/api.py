@@ -10,7 +10,7 @@ import inspect
 import json
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from importlib.util import find_spec
@@ -21,23 +21,24 @@ import gradio as gr
 
 from specviz import environment
 from specviz.analysis.metrics import Sentence, table
+from specviz.app.answers import FIGURES
+from specviz.app.clients import call_ended
 from specviz.app.running import streaming, visitor_of
 from specviz.app.settings import CONTROLS
 from specviz.compat.gradio import is_tool_call, label_endpoint
 from specviz.core.method import Method
 from specviz.core.methods import METHODS
 from specviz.engine.events import Loading, Waiting
-from specviz.errors import PairError, RequestError, has_half_characters
+from specviz.errors import PairError, RequestError, has_half_characters, quoted
 from specviz.models.availability import describe_pairs
 from specviz.schema.settings import SETTINGS, Request, arguments
 from specviz.schema.trace import Run
 from specviz.serving import zerogpu
+from specviz.serving.limits import Limits
 from specviz.serving.offer import default_pair, offered_pairs
 from specviz.serving.service import Service
 from specviz.serving.visitor import Visitor
 
-FIGURES = ("verifier_calls", "drafter_calls", "seconds", "neighbours")
-"""The numbers of a whole run beside its metrics, by their names in `Run`."""
 LARGEST = 2**63 - 1
 """The largest absolute value of a number that a client may send."""
 
@@ -65,8 +66,10 @@ def offers_mcp() -> bool:
     return environment.MCP.value() and find_spec("mcp") is not None
 
 
-def _parameters(endpoint: str) -> list[inspect.Parameter]:
+def parameters_of(endpoint: str) -> list[inspect.Parameter]:
     """The parameters of an endpoint, in order."""
+    if endpoint not in ("generate", "compare"):
+        return []
     needed = inspect.Parameter.empty
     own = {
         "prompt": (str, needed),
@@ -89,6 +92,12 @@ HELP = {name: control.help for name, control in CONTROLS.items()} | {
     "trace": "Whether the last answer has the trace: JSON lines, one per round.",
 }
 """A sentence about each argument, for clients."""
+LIMITED = {
+    "prompt": ("max_prompt", "characters"),
+    "panes": ("max_panes", "panes"),
+    "max_new_tokens": ("max_new_tokens", "tokens"),
+}
+"""Arguments that a server limits: the field of `Limits`, and its unit."""
 PANE = [name for name, each in SETTINGS.items() if "pane" in each.endpoints]
 """The settings of a pane of `compare`."""
 
@@ -96,17 +105,39 @@ PANE = [name for name, each in SETTINGS.items() if "pane" in each.endpoints]
 def wire_api(service: Service) -> None:
     """Add the endpoints. Call this inside the page's Blocks, which send the message of a `SpecvizError` to the client."""
     for serve in (generate, compare):
-        parameters = _parameters(serve.__name__)
+        parameters = parameters_of(serve.__name__)
         endpoint = _make_endpoint(serve, service, parameters)
         event = gr.api(endpoint, concurrency_limit=None, concurrency_id="engine")
-        label_endpoint(event, [(_title(each.name), HELP[each.name]) for each in parameters], _ANSWER)
+        label_endpoint(
+            event, [(each.name, help_of(each.name, service.limits)) for each in parameters], _ANSWER
+        )
     for small in (methods, pairs):
         label_endpoint(gr.api(small, queue=False, concurrency_limit=None), (), _ANSWER)
 
 
-def _title(name: str) -> str:
-    """A parameter's label: that of its control, if it has one."""
-    return CONTROLS[name].title if name in CONTROLS else name.capitalize()
+def check_arguments(endpoint: str, came: Mapping[str, Any]) -> None:
+    """Raise RequestError if an argument is unknown, missing or of another kind. The message omits the value, which may be long."""
+    known = {each.name: each for each in parameters_of(endpoint)}
+    for name in came:
+        if name not in known:
+            names = ", ".join(known) or "no arguments"
+            raise RequestError(f"There is no argument {quoted(name)}; {endpoint} takes {names}.")
+    for name, each in known.items():
+        if name in came:
+            check_kind(each.annotation, came[name], name)
+        elif each.default is each.empty:
+            raise RequestError(f"The argument {name} is missing. {HELP[name]}")
+
+
+def help_of(name: str, limits: Limits) -> str:
+    """What an argument is, and its limit on this server."""
+    field, unit = LIMITED.get(name, ("", ""))
+    return f"{HELP[name]} At most {getattr(limits, field)} {unit} here." if field else HELP[name]
+
+
+def kind_in_words(kind: Any) -> str:
+    """The type of an argument, for clients that write JSON."""
+    return " or ".join(WORDS[each] for each in _kinds(kind))
 
 
 def generate(
@@ -118,7 +149,7 @@ def generate(
         An object with the text so far. The last one also has the reason why the text ended, and the run's figures.
     """
     runs: list[Run | None] = [None]
-    for waiting in follow(service, pair, [Request(**settings)], runs, visitor_of(who)):
+    for waiting in follow(service, pair, [Request(**settings)], runs, visitor_of(who), call_ended(who)):
         yield _so_far(runs[0]) | _waiting(waiting) | {"stop_reason": ""}
     for run in filter(None, runs):
         last = _so_far(run) | _waiting(None) | figures(run)
@@ -135,9 +166,10 @@ def compare(
     """
     if not 2 <= len(panes) <= service.limits.max_panes:
         raise RequestError(f"{len(panes)} panes came; there must be 2 to {service.limits.max_panes}.")
-    requests = [Request(**settings, **_pane(number, pane)) for number, pane in enumerate(panes, 1)]
+    Request(**settings)  # an error here is no pane's
+    requests = [_pane(number, pane, settings) for number, pane in enumerate(panes, 1)]
     runs: list[Run | None] = [None] * len(requests)
-    for waiting in follow(service, pair, requests, runs, visitor_of(who)):
+    for waiting in follow(service, pair, requests, runs, visitor_of(who), call_ended(who)):
         yield {"panes": [_so_far(run) for run in runs]} | _waiting(waiting)
     ended = [run for run in runs if run is not None]
     rows = table(ended)
@@ -161,26 +193,34 @@ def _answer(answer: Any, request: gr.Request | None) -> Any:
     return json.dumps(answer, ensure_ascii=False) if is_tool_call(request) else answer
 
 
-def _pane(number: int, pane: dict[str, Any]) -> dict[str, Any]:
-    if not pane.keys() <= {*PANE}:
-        raise RequestError(f"Pane {number} says something other than {', '.join(PANE)}.")
-    for name, value in pane.items():
-        check_kind(SETTINGS[name].kind, value, f"{name} of pane {number}")
-    return pane
+def _pane(number: int, pane: dict[str, Any], settings: dict[str, Any]) -> Request:
+    try:
+        for name, value in pane.items():
+            if name not in PANE:
+                raise RequestError(f"There is no argument {quoted(name)}; a pane takes {', '.join(PANE)}.")
+            check_kind(SETTINGS[name].kind, value, name)
+        return Request(**settings, **pane)
+    except RequestError as error:
+        raise RequestError(f"Pane {number}: {error}") from None
 
 
 def follow(
-    service: Service, pair: str, requests: Sequence[Request], runs: list[Run | None], visitor: Visitor
+    service: Service,
+    pair: str,
+    requests: Sequence[Request],
+    runs: list[Run | None],
+    visitor: Visitor,
+    ended: threading.Event,
 ) -> Iterator[Waiting | None]:
     """Serve `requests` and store their runs in `runs`. Yields a few times a second: for what they wait; None once a run has begun.
 
-    Close this generator when the client disconnects, as gradio does. That ends the runs.
+    Close this generator when the client disconnects, as gradio does, or set `ended`. That ends the runs.
     """
     if pair not in (offered := offered_pairs()):
         raise PairError(f"There is no model pair of that name here; there are {', '.join(offered)}.")
     waiting: Waiting | None = None
     shown = -math.inf
-    events = service.events(pair, requests, threading.Event(), visitor=visitor)
+    events = service.events(pair, requests, ended, visitor=visitor)
     with contextlib.closing(cast(Any, events)), streaming() as pause:
         for event in events:
             if not isinstance(event, Waiting):
@@ -257,9 +297,19 @@ def _pairs(period: int) -> list[dict]:
 
 def check_kind(kind: Any, value: object, name: str) -> None:
     """Raise RequestError if `value` is of another kind. The message omits the value, which may be long."""
-    kinds = (kind,) if get_origin(kind) is list else get_args(kind) or (kind,)
-    if not any(_is(value, each) for each in kinds):
-        raise RequestError(f"{name} must be {' or '.join(WORDS[each] for each in kinds)}.")
+    if any(_is(value, each) for each in _kinds(kind)):
+        return
+    if isinstance(value, str) and has_half_characters(value):
+        raise RequestError(f"{name} has half a character in it (a lone surrogate): leave that out.")
+    if isinstance(value, int | float) and abs(value) > LARGEST:
+        raise RequestError(
+            f"{name} is too large: no number beyond {LARGEST:.0e} is taken. {HELP.get(name, '')}".rstrip()
+        )
+    raise RequestError(f"{name} must be {kind_in_words(kind)}. {HELP.get(name, '')}".rstrip())
+
+
+def _kinds(kind: Any) -> tuple[Any, ...]:
+    return (kind,) if get_origin(kind) is list else get_args(kind) or (kind,)
 
 
 def _make_endpoint(
@@ -278,14 +328,13 @@ def _make_endpoint(
         came.apply_defaults()
         asked = dict(came.arguments)
         request = asked.pop("request")
-        for each in parameters:
-            check_kind(each.annotation, asked[each.name], each.name)
+        check_arguments(serve.__name__, asked)
         with contextlib.closing(cast(Any, serve(service, request, **asked))) as answers:
             for answer in answers:
                 yield _answer(answer, request)
 
     words, _, returns = (serve.__doc__ or "").partition("Returns:")
-    arguments = "".join(f"\n    {each.name}: {HELP[each.name]}" for each in parameters)
+    arguments = "".join(f"\n    {each.name}: {help_of(each.name, service.limits)}" for each in parameters)
     function: Any = endpoint
     function.__name__ = serve.__name__
     function.__doc__ = f"{words.strip()}\n\nArgs:{arguments}\n\nReturns:{returns}"

@@ -1,10 +1,14 @@
-"""Addresses of clients, for the limits. Behind a proxy that FORWARDED_ALLOW_IPS names, uvicorn takes them from X-Forwarded-For."""
+"""Clients: their addresses, for the limits, and whether an assistant still waits for its call.
+
+Behind a proxy that FORWARDED_ALLOW_IPS names, uvicorn takes addresses from X-Forwarded-For.
+"""
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
 import secrets
+import threading
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -12,8 +16,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from specviz.compat.gradio import TOOLS_PATH
 
 _HEADER = b"x-specviz-client"
+_CALL = "specviz_call"
+"""Name of the call's event in the state of a request."""
 _KEY = secrets.token_hex().encode()
 """Proves that a request with `_HEADER` comes from this server itself."""
+_ENDED = threading.Event()
+_ENDED.set()
 _IPV6_NETWORK = 64
 """Bits of an IPv6 address that identify a client's network; its holder chooses the others."""
 
@@ -34,23 +42,42 @@ def network_of(host: str) -> str:
     return str(address.ipv4_mapped or ipaddress.ip_network((address, _IPV6_NETWORK), strict=False))
 
 
+def call_ended(request: Any) -> threading.Event:
+    """Set as soon as nobody waits for the tool call that a request of gradio's belongs to. For other requests it is never set."""
+    return getattr(getattr(request, "state", None), _CALL, None) or threading.Event()
+
+
 class Clients:
-    """ASGI middleware: keeps an assistant's address while gradio sends its call to itself, with the headers of the first request."""
+    """ASGI middleware: marks an assistant's request, so that its address and its end are known where gradio sends the call to itself.
+
+    Gradio sends it with the headers of the first request.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         """Wrap `app`."""
         self._app = app
+        self._calls: dict[bytes, threading.Event] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, with the client's own address in the scope."""
-        if scope["type"] == "http":
-            sent = next((value for name, value in scope["headers"] if name == _HEADER), b"")
-            scope["headers"] = [each for each in scope["headers"] if each[0] != _HEADER]
-            key, _, address = sent.partition(b" ")
-            if hmac.compare_digest(key, _KEY):
-                scope["client"] = (address.decode("ascii"), 0)
-            elif TOOLS_PATH in scope["path"] and scope["client"]:
-                scope["headers"].append(
-                    (_HEADER, b" ".join([_KEY, scope["client"][0].encode("ascii", "replace")]))
-                )
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        sent = next((value for name, value in scope["headers"] if name == _HEADER), b"")
+        scope["headers"] = [each for each in scope["headers"] if each[0] != _HEADER]
+        key, call, address = (*sent.split(b" "), b"", b"")[:3]
+        if hmac.compare_digest(key, _KEY):
+            scope["client"] = (address.decode("ascii"), 0)
+            scope.setdefault("state", {})[_CALL] = self._calls.get(call, _ENDED)
+        elif TOOLS_PATH in scope["path"] and scope["client"]:
+            call = secrets.token_hex().encode()
+            address = scope["client"][0].encode("ascii", "replace")
+            scope["headers"].append((_HEADER, b" ".join((_KEY, call, address))))
+            self._calls[call] = ended = threading.Event()
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                del self._calls[call]
+                ended.set()
+            return
         await self._app(scope, receive, send)

@@ -57,7 +57,7 @@ NO_ANSWER = (
 UNFIT = "This server cannot read the request; nothing was done."
 
 _OWN_ADDRESSES = (
-    *("healthz", "metrics", "lessons", "rule", "class(/(now|invite))?"),
+    *(r"agents\.md", "healthz", "metrics", "lessons", "rule", "class(/(now|invite))?"),
     "v1/(models(/[^/]+)?|(chat/)?completions)",
 )
 _ANSWERED = re.compile(
@@ -65,6 +65,7 @@ _ANSWERED = re.compile(
     re.DOTALL,
 )
 _EVENT = re.compile(compat.EVENT_ADDRESS)
+_CALL = re.compile(r"/call/(?:v2/)?([^/]+)/?$")
 _UNKNOWN = re.compile(r"Parameter `(.*)` is not a valid key-word argument", re.DOTALL)
 _MISSING = re.compile(r"No value provided for required argument: (\w+)")
 _HOST = re.compile(r"[\w.-]{1,253}(:[0-9]{1,5})?|\[[0-9a-fA-F:.]{2,45}\](:[0-9]{1,5})?", re.ASCII)
@@ -204,15 +205,18 @@ class _Exchange:
         if isinstance(error, _BodyError):
             answer = _answer(error.status, str(error))
         else:
-            misnamed = _misnamed(error)
+            misnamed = _misnamed(error, self._scope["path"])
             if not misnamed and not isinstance(error, HTTPException):
                 log.warning("a request failed in gradio", exc_info=error)
             answer = _answer(400, misnamed or UNFIT)
         await answer(self._scope, self._receive, self._send)
 
 
-def _misnamed(error: Exception) -> str:
-    """The sentence about an unknown or missing argument, if that is why gradio failed; otherwise ""."""
+def _misnamed(error: Exception, path: str) -> str:
+    """The sentence about an unknown endpoint, or an unknown or missing argument, if that is why gradio failed; otherwise ""."""
+    if (found := _CALL.search(path)) and compat.lacks_endpoint(error, found[1]):
+        name = quoted(found[1]).encode("ascii", "replace").decode()
+        return f"There is no endpoint {name} here; {compat.API_PREFIX}/info lists those that there are."
     if not isinstance(error, TypeError):
         return ""
     if found := _UNKNOWN.match(str(error)):
@@ -280,12 +284,12 @@ class GuardedBlocks(compat.LastingBlocks):
     async def preprocess_data(self, block_fn: Any, inputs: list[Any], *more: Any, **options: Any) -> Any:
         """The values for an event's function. Raises gr.Error if they do not fit the event."""
         try:
-            _check_inputs(inputs)
-            if len(inputs) < (wanted := len(block_fn.inputs)):
+            if len(inputs) != (wanted := len(block_fn.inputs)):
                 raise gr.Error(
                     f"{len(inputs)} values came and {wanted} are wanted: give all, or arguments by name."
                 )
-            for block, value in zip(block_fn.inputs, inputs, strict=False):
+            for block, value in zip(block_fn.inputs, inputs, strict=True):
+                _check_value(block, value)
                 _check_choice(block, value)
             return await super().preprocess_data(block_fn, inputs, *more, **options)
         except gr.Error:
@@ -310,13 +314,14 @@ class GuardedBlocks(compat.LastingBlocks):
             raise _failure(500, FAILED) from None
 
 
-def _check_inputs(inputs: list[Any]) -> None:
+def _check_value(block: Any, value: Any) -> None:
     """Refuse lone surrogates, which no answer can contain, and files, which gradio would fetch."""
     try:
-        json.dumps(inputs, ensure_ascii=False).encode()
+        json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise gr.Error("The text contains half a character (a lone surrogate).") from None
-    if compat.has_file(inputs):
+        name = getattr(block, "label", None) or "The text"
+        raise gr.Error(f"{name} has half a character in it (a lone surrogate): leave that out.") from None
+    if compat.has_file([value]):
         raise gr.Error("No event here takes a file.")
 
 

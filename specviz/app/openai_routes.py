@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, cast
@@ -88,7 +89,7 @@ def openai_routes(service: Service) -> list[BaseRoute]:
     ]
 
 
-def _refusal() -> str:
+def refusal() -> str:
     """Why this server does not serve OpenAI's clients, or ""."""
     if zerogpu.active():
         return "OpenAI's clients cannot use this server, which borrows a GPU for each visitor of its page: use the page, or gradio_client."
@@ -103,8 +104,8 @@ def _answered(endpoint: Endpoint) -> Endpoint:
 
     async def answered(request: Request) -> Response:
         await request.body()  # here, since the guard answers for a body that cannot be read
-        if refusal := _refusal():
-            return JSONResponse({"detail": refusal}, 404)
+        if reason := refusal():
+            return JSONResponse({"detail": reason}, 404)
         try:
             return await endpoint(request)
         except Exception as error:
@@ -116,7 +117,7 @@ def _answered(endpoint: Endpoint) -> Endpoint:
 def _served(service: Service, asked: Asked, answer: Answer, visitor: Visitor) -> Iterator[Item]:
     """Serve a call. Yields a few times a second: for what it waits, or the next piece of the text. Closing it ends the run."""
     runs: list[Run | None] = [None]
-    steps = follow(service, asked.model, [asked.request], runs, visitor)
+    steps = follow(service, asked.model, [asked.request], runs, visitor, threading.Event())
     with blaming(asked.prompt), contextlib.closing(cast(Any, steps)):
         for waiting in steps:
             yield answer.take(run) if (run := runs[0]) else waiting or Piece()

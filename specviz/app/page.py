@@ -6,10 +6,13 @@ import os
 from typing import Any
 
 import gradio as gr
+from starlette.routing import BaseRoute
 
 from specviz import environment
 from specviz.analysis.sweep.folder import shown_sweeps
-from specviz.app.api import offers_mcp, wire_api
+from specviz.app.agents import agents_route
+from specviz.app.answers import SCHEMAS
+from specviz.app.api import check_arguments, offers_mcp, wire_api
 from specviz.app.class_routes import class_routes
 from specviz.app.classroom import Classroom
 from specviz.app.clients import client_address, network_of
@@ -29,7 +32,7 @@ from specviz.app.tabs.compare import compare_tab
 from specviz.app.tabs.generate import generate_tab
 from specviz.app.tabs.idea import idea_tab
 from specviz.app.tabs.tradeoff import tradeoff_tab
-from specviz.compat.gradio import serve_head
+from specviz.compat.gradio import serve_head, structure_tools
 from specviz.compat.gradio_answers import Answers
 from specviz.compat.uvicorn import bound_connections
 from specviz.lessons.shelf import shown_lessons
@@ -95,11 +98,9 @@ def launch(
 
     `more` overrides options of gradio's `launch`.
     """
-    routes = [
-        lesson_route(),
-        rule_route(),
-        *(health_routes(service) + openai_routes(service) if service else []),
-    ]
+    routes: list[BaseRoute] = [lesson_route(), rule_route()]
+    if service:
+        routes += [*health_routes(service), *openai_routes(service), agents_route(page, service.limits)]
     if classroom and service:
         routes += class_routes(classroom, service)
     busy = service.limits.max_sequences + service.limits.queue if service else 0
@@ -122,6 +123,7 @@ def launch(
     serve_head(page, head())
     holds = not options.pop("prevent_thread_lock", False)
     served = page.launch(app_kwargs=guarded(routes, hosts), prevent_thread_lock=True, **options)
+    structure_tools(page, SCHEMAS, check_arguments)
     most = _most_connections()
     bound_connections(page.server.config, most, most // 2, network_of)
     if holds:

@@ -67,7 +67,7 @@ _CONTROLS = (
     ),
     _control(
         "temperature",
-        "At least 0; 0 is greedy.",
+        "Temperature of both models, at least 0; 0 is greedy.",
         "Temperature",
         hint="0 is greedy",
         offered=(0, 2),
@@ -75,7 +75,7 @@ _CONTROLS = (
     ),
     _control(
         "top_k",
-        "Keep the k most probable tokens; 0 keeps all.",
+        "Keep the k most probable tokens, at least 1; 0 keeps all.",
         "top-k",
         hint=_KEEPS_ALL,
         offered=(0, 1_000_000),
@@ -112,7 +112,7 @@ _CONTROLS = (
     ),
     _control(
         "min_p",
-        "Keep tokens with probability ≥ min-p × the top token's; 0 keeps all.",
+        "Keep tokens with probability ≥ min-p × the top token's, from 0 to 1; 0 keeps all.",
         "min-p",
         hint=_KEEPS_ALL,
         offered=(0, 1),
@@ -125,7 +125,7 @@ _CONTROLS = (
     ),
     _control(
         "repetition_penalty",
-        "Above 1 makes tokens that occurred before less likely; 1 is off; null is the pair's own.",
+        "From 0.01 to 100; above 1 makes tokens that occurred before less likely; 1 is off; null is the pair's own.",
         "Repetition penalty",
         hint="1 is off",
         offered=(0.01, 100),

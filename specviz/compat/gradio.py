@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from inspect import signature
 from pathlib import Path
@@ -17,13 +18,14 @@ import gradio.state_holder
 from gradio.block_function import BlockFunction
 from gradio.blocks import Block
 from gradio.context import get_blocks_context
-from gradio.route_utils import API_PREFIX
+from gradio.route_utils import API_PREFIX, FnIndexInferError, get_root_url
 from gradio.routes import templates
 from gradio.state_holder import SessionState
 from gradio_client.utils import traverse
 from jinja2 import BaseLoader
 
 from specviz.compat.gradio_answers import Answers
+from specviz.errors import SpecvizError
 
 # ---- addresses and files (6.0)
 
@@ -50,6 +52,13 @@ NO_ANSWER = b'event: error\ndata: "404: Not Found"\n\n'
 """What gradio streams to whoever fetches an answer that is not there."""
 
 
+def lacks_endpoint(error: Exception, name: str) -> bool:
+    """Whether gradio has failed because there is no endpoint of that name."""
+    return isinstance(error, FnIndexInferError) or (
+        isinstance(error, KeyError) and error.args == (f"/{name}",)
+    )
+
+
 def served_address(file: Path) -> str:
     """Let gradio serve one file, and nothing beside it; its address, relative to the page's own.
 
@@ -57,6 +66,11 @@ def served_address(file: Path) -> str:
     """
     gr.set_static_paths([file])
     return f"{API_PREFIX.lstrip('/')}/file={quote(file.resolve().as_posix())}"
+
+
+def page_address(page: gr.Blocks, request: Any, path: str) -> str:
+    """The address of the page, without a slash at its end, as the sender of a request for `path` sees it."""
+    return get_root_url(request, path, page.root_path)
 
 
 def has_file(values: list[Any]) -> bool:
@@ -82,6 +96,51 @@ def is_tool_call(request: Any) -> bool:
         return False
     path = getattr(getattr(request, "url", None), "path", "")
     return request.headers.get("x-gradio-user") == "mcp" or TOOLS_PATH in path
+
+
+def structure_tools(
+    page: gr.Blocks,
+    schemas: Mapping[str, dict[str, Any]],
+    check: Callable[[str, dict[str, Any]], None],
+) -> None:
+    """Let the tools of a served page declare the schemas of their answers, by endpoint, and answer with such objects beside the text.
+
+    A list becomes the "result" of an object. What `check` raises is the answer to a call with such arguments.
+
+    In 6.31 gradio declares no schema. Its own `structured_output` sends the text once more, and its messages name no argument. The
+    handlers are those of the package mcp, which lets them be replaced.
+    """
+    server: Any = page.mcp_server_obj
+    if server is None:
+        return
+    from mcp import types
+
+    handlers = server.mcp_server.request_handlers
+    list_tools, call_tool = handlers[types.ListToolsRequest], handlers[types.CallToolRequest]
+
+    async def list_with_schemas(request: Any) -> Any:
+        answer = await list_tools(request)
+        for tool in answer.root.tools:
+            tool.outputSchema = schemas[server.tool_to_endpoint[tool.name].lstrip("/")]
+        return answer
+
+    async def call_with_structure(request: Any) -> Any:
+        endpoint = server.tool_to_endpoint.get(request.params.name)
+        try:
+            if endpoint:
+                check(endpoint.lstrip("/"), request.params.arguments or {})
+        except SpecvizError as error:
+            failed = types.CallToolResult(
+                content=[types.TextContent(type="text", text=str(error))], isError=True
+            )
+            return types.ServerResult(failed)
+        answer = await call_tool(request)
+        if not answer.root.isError:
+            found = json.loads(answer.root.content[0].text)
+            answer.root.structuredContent = found if isinstance(found, dict) else {"result": found}
+        return answer
+
+    handlers.update({types.ListToolsRequest: list_with_schemas, types.CallToolRequest: call_with_structure})
 
 
 # ---- "Use via API" (6.31)

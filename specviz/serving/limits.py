@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specviz.environment import LIMITS
-from specviz.errors import RequestError
+from specviz.errors import RequestError, quoted
 from specviz.schema.settings import Request
 
 
@@ -59,7 +59,7 @@ class Limits:
         self.check_tokens(request, len(request.token_ids or ()))
         if request.max_new_tokens > self.max_new_tokens:
             raise RequestError(
-                f"{request.max_new_tokens} tokens were asked for; here a text may have {self.max_new_tokens}."
+                f"Max new tokens is {quoted(request.max_new_tokens)}; here it may be at most {self.max_new_tokens}."
             )
 
     def check_tokens(self, request: Request, count: int) -> None:

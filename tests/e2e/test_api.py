@@ -11,12 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
+import jsonschema
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 from mcp import ClientSession
 from mcp.client.streamable_http import streamablehttp_client
 
+from specviz.app.api import parameters_of
+from specviz.serving.offer import offered_pairs
 from tests.e2e.conftest import Listening
 from tests.support.waiting import wait_until
 
@@ -123,11 +127,14 @@ def test_mcp_gives_what_a_client_gets(service: Listening, address: str, client: 
 
 
 def test_mcp_answers_in_json(address: str, client: Client) -> None:
-    """A tool's text is the JSON of the object that a client gets, whether the assistant is told of progress or not."""
+    """A tool answers what a client gets, as text and as an object of its schema, whether the assistant is told of progress or not."""
 
     async def progress(*_: Any) -> None:
         pass
 
+    schemas = {
+        tool.name: tool.outputSchema for tool in mcp(address, lambda session: session.list_tools()).tools
+    }
     panes = [{}, {"method": "speed"}]
     for tool, arguments, told in (
         ("generate", {"prompt": "Hi", "max_new_tokens": 4, "trace": True}, None),
@@ -136,8 +143,11 @@ def test_mcp_answers_in_json(address: str, client: Client) -> None:
         ("pairs", {}, progress),
     ):
         call = partial(ClientSession.call_tool, name=tool, arguments=arguments, progress_callback=told)
-        (content,) = mcp(address, call).content
+        result = mcp(address, call)
+        (content,) = result.content
         answer = json.loads(content.text)
+        assert result.structuredContent == (answer if isinstance(answer, dict) else {"result": answer})
+        jsonschema.validate(result.structuredContent, schemas[tool])
         expected = client.predict(**arguments, api_name=f"/{tool}")
         if isinstance(expected, dict):
             assert answer.keys() == expected.keys()
@@ -145,13 +155,30 @@ def test_mcp_answers_in_json(address: str, client: Client) -> None:
             assert answer == expected
 
 
+def test_the_examples_that_an_assistant_reads_run(address: str, capsys: pytest.CaptureFixture) -> None:
+    """/agents.md names every endpoint and argument of this server, and its examples work as they stand."""
+    text = httpx.get(f"{address}/agents.md").text
+    for name in ENDPOINTS:
+        assert f"\n## {name}\n" in text
+        assert all(f"\n| `{each.name}` |" in text for each in parameters_of(name))
+    assert f"`{address}/gradio_api/mcp/`" in text
+    assert all(f"\n| `{key}` |" in text for key in offered_pairs())
+    [shell] = re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    output = subprocess.run(["bash", "-c", shell], check=True, capture_output=True, text=True).stdout
+    assert "event: complete" in output
+    [python] = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    exec(compile(python, "agents.md", "exec"), {"__name__": "example"})
+    assert capsys.readouterr().out.strip()
+
+
 def test_mcp_tells_what_is_wrong(address: str) -> None:
     """A failure is a result that says so, in a sentence."""
     for tool, arguments, sentence in (
         ("generate", {"prompt": "Hi", "lenience": 9}, "Lenience 9 does not fit"),
         ("generate", {"prompt": "Hi", "pair": "secret"}, "There is no model pair of that name here"),
-        ("generate", {"prompt": "Hi", "seed": "one"}, "not of type 'integer'"),
-        ("generate", {}, "'prompt' is a required property"),
+        ("generate", {"prompt": "Hi", "seed": "one"}, "seed must be a whole number"),
+        ("generate", {"prompt": "Hi", "colour": 1}, "There is no argument 'colour'; generate takes prompt,"),
+        ("generate", {}, "The argument prompt is missing"),
         ("compare", {"prompt": "Hi", "panes": [{}]}, "1 panes came; there must be 2 to"),
     ):
         result = mcp(address, partial(ClientSession.call_tool, name=tool, arguments=arguments))

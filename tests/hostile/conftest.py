@@ -38,6 +38,7 @@ class FakeService(Service):
     def __init__(self) -> None:
         super().__init__()
         self.active = 0
+        self.stopped = 0
         self.visitors: list[Visitor] = []
         self.pause = 0.0
         self.statistics = [EngineStatistics("embedded", 32, loaded=True)]
@@ -55,6 +56,7 @@ class FakeService(Service):
                 for round_ in run.rounds:
                     time.sleep(self.pause)
                     if stop.is_set():
+                        self.stopped += 1
                         return
                     yield Decided(index, run, round_)
                 yield Finished(index, run)

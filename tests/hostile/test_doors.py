@@ -5,19 +5,29 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import httpx
+import pytest
+
 from tests.hostile.conftest import API, Live
 from tests.hostile.test_events import run_of_generate, stream
+from tests.support.waiting import wait_until
 
 PROXIED = {"x-forwarded-for": "203.0.113.7"}
 """What a proxy on this machine tells of its client."""
 
 
+CALL = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {"name": "generate", "arguments": {"prompt": "Hi"}},
+}
+ACCEPTS = {"accept": "application/json, text/event-stream"}
+
+
 def call_tool(live: Live, **headers: str) -> dict[str, Any]:
     """Call `generate` over MCP; the HTTP answer."""
-    call = {"name": "generate", "arguments": {"prompt": "Hi"}}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
-    accepts = {"accept": "application/json, text/event-stream"}
-    answer = live.send("POST", f"{API}/mcp/", json=body, headers=accepts | headers)
+    answer = live.send("POST", f"{API}/mcp/", json=CALL, headers=ACCEPTS | headers)
     return {"status": answer.status_code, "text": answer.text}
 
 
@@ -34,6 +44,21 @@ def test_an_address_is_counted_at_every_door(live: Live) -> None:
     found = live.service.visitors[before:]
     assert [each.address for each in found] == ["203.0.113.7"] * 3
     assert len({each.session for each in found}) == 3
+
+
+def test_a_tool_call_that_is_abandoned_ends_its_run(live: Live) -> None:
+    """An assistant that closes the connection keeps no slot busy."""
+    before = live.service.stopped
+    live.service.pause = 0.1
+    try:
+        with (
+            pytest.raises(httpx.ReadTimeout),
+            httpx.Client(base_url=live.address, timeout=httpx.Timeout(30, read=0.5)) as assistant,
+        ):
+            assistant.post(f"{API}/mcp/", json=CALL, headers=ACCEPTS)
+        wait_until(lambda: live.service.stopped == before + 1)
+    finally:
+        live.service.pause = 0.0
 
 
 def test_nobody_takes_a_text_away_from_somebody_else(live: Live) -> None:

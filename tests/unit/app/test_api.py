@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import json
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 import pytest
 
-from specviz.app import api, running
+from specviz.app import answers, api, running
 from specviz.app.api import wire_api
 from specviz.engine.events import Decided, Event, Finished, Loading, Started, Waiting
 from specviz.errors import PairError, RequestError
 from specviz.models.availability import PairStatus
 from specviz.models.registry import PAIRS
-from specviz.schema.settings import Request
+from specviz.schema.settings import SETTINGS, Request
 from specviz.schema.trace import Run, parse_trace
+from specviz.serving.limits import Limits
 from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
 from specviz.serving.visitor import NOBODY, Visitor
@@ -55,9 +59,29 @@ def test_use_via_api_labels_and_describes_every_parameter() -> None:
         wire_api(Script())
     for endpoint in page.get_api_info()["named_endpoints"].values():
         for each in endpoint["parameters"]:
-            assert each["python_type"]["description"] == api.HELP[each["parameter_name"]]
-            assert not each["label"][0].isdigit()
+            name = each["parameter_name"]
+            assert (each["label"], each["python_type"]["description"]) == (name, api.help_of(name, Limits()))
         assert [each["label"] for each in endpoint["returns"]] == ["Answer"]
+
+
+def test_the_help_of_a_number_has_its_bounds() -> None:
+    """A client learns the range of an argument where it learns its name."""
+    for name, setting in SETTINGS.items():
+        for bound in (setting.low, setting.high):
+            assert bound is None or f"{bound:g}" in api.HELP.get(name, "") or not setting.endpoints, name
+
+
+def test_the_document_says_what_the_endpoints_say() -> None:
+    """docs/api.md has the arguments and the fields of answers in the words that programs and assistants get."""
+    rows = [
+        f"| `{each.name}` | {api.kind_in_words(each.annotation)} | {default} | {api.HELP[each.name]} |"
+        for each in api.parameters_of("generate")
+        for default in ["" if each.default is each.empty else f"`{json.dumps(each.default)}`"]
+    ]
+    fields = answers.SO_FAR | answers.WAITING | answers.FIGURES | answers.TRACE | answers.PARTING
+    rows += [f"| `{name}` | {words} |" for name, (_, words) in fields.items()]
+    lines = (Path(__file__).parents[3] / "docs" / "api.md").read_text(encoding="utf-8").splitlines()
+    assert [row for row in rows if row.replace("|  |", "| |") not in lines] == []
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +151,35 @@ def test_wrong_panes_are_refused_in_a_sentence(service: Script, endpoint: Callab
     """A comparison takes two to four panes that say nothing but method, lenience and draft length."""
     with pytest.raises(RequestError, match=r"^.{10,299}\.$"):
         list(endpoint("compare")("Hi", panes))
+    assert not service.asked
+
+
+@pytest.mark.parametrize("endpoint_name", ["generate", "compare", "methods"])
+def test_wrong_arguments_are_named_and_told_what_would_be_right(endpoint_name: str) -> None:
+    """At every door: an unknown argument, a missing one, and one of another kind than its help says."""
+    known = api.parameters_of(endpoint_name)
+    valid = {"prompt": "Hi", "panes": [{}, {}]}
+    given = {each.name: valid[each.name] for each in known if each.default is each.empty}
+    api.check_arguments(endpoint_name, given)
+    with pytest.raises(
+        RequestError, match=rf"'colour'; {endpoint_name} takes {known[0].name if known else 'no'}"
+    ):
+        api.check_arguments(endpoint_name, given | {"colour": 1})
+    for each in known:
+        with pytest.raises(RequestError, match=rf"\b{each.name}\b.*{re.escape(api.HELP[each.name])}"):
+            api.check_arguments(endpoint_name, given | {each.name: object()})
+    for name in given:
+        with pytest.raises(RequestError, match=f"{name} is missing"):
+            api.check_arguments(endpoint_name, {other: given[other] for other in given if other != name})
+
+
+def test_a_pane_that_is_wrong_is_named(service: Script, endpoint: Callable) -> None:
+    """A client that sends four panes learns which one to mend; of a setting that all share it is told as of its own."""
+    for wrong in ({"method": "no"}, {"draft_length": 17}, {"rule": "(("}, {"lenience": 9}, {"seed": 1}):
+        with pytest.raises(RequestError, match=r"^Pane 2: .*[.)]$"):
+            list(endpoint("compare")("Hi", [{}, wrong]))
+    with pytest.raises(RequestError, match=r"^Temperature is -1"):
+        list(endpoint("compare")("Hi", [{}, {}], "embedded", -1))
     assert not service.asked
 
 

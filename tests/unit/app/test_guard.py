@@ -54,7 +54,15 @@ def test_a_client_that_refuses_gzip_gets_none(accepts: str, coding: str | None, 
     assert answer.headers.get("content-encoding") == coding
 
 
-def test_too_few_values_are_counted(address: str) -> None:
-    event = httpx.post(f"{address}/add", json={"data": [1]}).json()["event_id"]
+@pytest.mark.parametrize(("path", "body"), [("v2/subtract", {}), ("subtract", {"data": []})])
+def test_an_unknown_endpoint_hears_its_name(path: str, body: dict[str, Any], address: str) -> None:
+    answer = httpx.post(f"{address}/{path}", json=body)
+    assert answer.status_code == 400
+    assert "There is no endpoint 'subtract' here; /gradio_api/info lists" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("values", [[1], [1, 2, 3]])
+def test_too_few_and_too_many_values_are_counted(values: list[int], address: str) -> None:
+    event = httpx.post(f"{address}/add", json={"data": values}).json()["event_id"]
     told = httpx.get(f"{address}/add/{event}").text
-    assert "1 values came and 2 are wanted: give all, or arguments by name." in told
+    assert f"{len(values)} values came and 2 are wanted: give all, or arguments by name." in told

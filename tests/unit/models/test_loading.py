@@ -253,6 +253,8 @@ ERRORS = [
     (answer(hub.HfHubHTTPError, 401), "The model hub does not accept the token that is set here"),
     (OSError("Consistency check failed: file should be of size 9"), "The download of Small broke off"),
     (SafetensorError("Error while deserializing header"), "The files of Small are damaged"),
+    (OSError(errno.EDQUOT, "Disk quota exceeded", "/tmp/x"), "The disk is full"),
+    (SafetensorError("I/O error: File too large (os error 27)"), "The disk is full"),
     (PermissionError(errno.EACCES, "Permission denied", "/tmp/x"), "The files of Small cannot be read"),
     (ZeroDivisionError("in /tmp/x"), "Small could not be loaded because of an unexpected ZeroDivisionError"),
 ]

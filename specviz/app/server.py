@@ -11,6 +11,7 @@ import gc
 import os
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,11 +40,22 @@ def build(for_class: bool = False) -> tuple[gr.Blocks, Service, Classroom | None
     Call it in the main thread before torch is imported.
 
     Raises:
-        SystemExit: an environment variable is invalid; the sentence names it.
+        SystemExit: an environment variable is invalid, or there is no folder for temporary files; the sentence says which.
     """
     with _exit_with_sentence():
         environment.check()
+        _check_temporary_folder()
         return _build(for_class or environment.CLASS.value())
+
+
+def _check_temporary_folder() -> None:
+    """Raises SpecvizError if there is no folder for temporary files, without which gradio cannot be imported."""
+    try:
+        tempfile.gettempdir()
+    except OSError:
+        raise SpecvizError(
+            "No folder for temporary files can be written: free some disk space, or set TMPDIR to a folder that can."
+        ) from None
 
 
 def _build(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
@@ -104,9 +116,11 @@ def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None)
     Raises:
         SystemExit: the page cannot be served on HOST and PORT; the sentence says why.
     """
+    from specviz.app.output import let_output_fail
     from specviz.app.page import host, launch, port
     from specviz.app.shutdown import run_until_stopped
 
+    let_output_fail()
     with _exit_with_sentence():
         _check_address(host(classroom is not None), port())
     logs.configure()

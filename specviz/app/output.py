@@ -1,0 +1,36 @@
+"""Output streams of a server, which go on where they cannot be written: a log on a full disk, a pipe that nobody reads any more."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import Any, TextIO
+
+
+class LastingStream:
+    """A text stream that drops what cannot be written."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Write to `stream`."""
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write `text`, or drop it."""
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what can be written."""
+        with suppress(OSError):
+            self._stream.flush()
+
+
+def let_output_fail() -> None:
+    """From now on no failure to write standard output or standard error ends anything."""
+    for name in ("stdout", "stderr"):
+        if stream := getattr(sys, name):
+            setattr(sys, name, LastingStream(stream))

@@ -124,3 +124,12 @@ def test_a_warning_that_repeats_is_written_once_and_later_with_its_number() -> N
     warnings = [line for line in lines if line["logger"] == "asyncio"]
     assert [line.get("repeated") for line in warnings] == [None, 49]
     assert len(lines) == 102
+
+
+def test_a_clock_that_is_set_back_by_a_day_neither_hides_warnings_nor_lets_them_flood() -> None:
+    stream, library = logs(), logging.getLogger("asyncio")
+    for created in (86400.0, 86401.0, *(number / 10 for number in range(100)), REPEAT_SECONDS):
+        record = library.makeRecord("asyncio", logging.ERROR, "", 1, TYPED, (), None)
+        record.created = created
+        library.handle(record)
+    assert [json.loads(line).get("repeated") for line in stream.getvalue().splitlines()] == [None, 1, 99]

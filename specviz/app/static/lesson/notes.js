@@ -32,7 +32,7 @@ export function createNotes({ onKey }) {
     }
     page = window.open("", "specviz-notes", "popup,width=720,height=640");
     if (!page) return false;
-    begun ||= Date.now();
+    begun ||= performance.now();
     const own = page.document;
     own.title = "SpecViz";
     const style = own.createElement("style");
@@ -48,7 +48,7 @@ export function createNotes({ onKey }) {
   function draw() {
     if (!isThere() || !told) return;
     const { language, where, plan, title, notes, answer, next } = told;
-    const minutes = language.say("notes_time", { minutes: String(Math.floor((Date.now() - begun) / MINUTE)) });
+    const minutes = language.say("notes_time", { minutes: String(Math.floor((performance.now() - begun) / MINUTE)) });
     page.document.documentElement.lang = language.code;
     page.document.body.replaceChildren(
       el("p", "where", [where, plan, minutes].filter(Boolean).join(" · ")),

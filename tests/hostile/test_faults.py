@@ -1,0 +1,218 @@
+"""Faults of the machine under a server: signals, a kill, a full disk, no file descriptors. Each server is a process with a home of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from specviz.environment import VARIABLES
+from tests.support.hub_visitor import Visitor
+from tests.support.serving import free_port
+from tests.support.stand_in_hub import Slow, StandInHub
+from tests.support.stand_in_hub.served import SECONDS, environment
+from tests.support.tiny import tiny_pair
+from tests.support.waiting import wait_until
+
+PHASES = {
+    "fetching from the index": ("embedded", "Downloading"),
+    "fetching from the hub": ("gpt2", "Downloading"),
+    "loading": ("own", "Loading"),
+    "compiling": ("own", "Reading the compiled loops"),
+    "writing": ("own", "is ready"),
+}
+"""The pair that a server begins with, and the words in its log when the phase begins."""
+_SERVES = """
+import resource, sys
+for name, value in zip(sys.argv[1::2], map(int, sys.argv[2::2])):
+    resource.setrlimit(getattr(resource, name), (value, resource.getrlimit(getattr(resource, name))[1]))
+from specviz.models import smollm2
+smollm2._installed_gguf = lambda: None
+from tests.support.stand_in_hub.shell import shrink
+shrink()
+from specviz.app.server import main
+main()
+"""
+
+
+@dataclass
+class Server:
+    """A server of one pair, as a process, and a visitor of it."""
+
+    process: subprocess.Popen[bytes]
+    pair: str
+    visitor: Callable[[], Visitor]
+    address: str
+    log: Path
+
+    def reaches(self, phase: str) -> None:
+        """Wait until it is in one of `PHASES`."""
+        self.says(PHASES[phase][1])
+        if phase == "writing":
+            threading.Thread(target=self._write, daemon=True).start()
+            wait_until(lambda: self._pairs()["own"]["running"], SECONDS)
+
+    def says(self, words: str) -> None:
+        """Wait for words in its log."""
+        wait_until(lambda: words in self.log.read_text() or self.process.poll() is not None, SECONDS)
+        assert words in self.log.read_text(), self.log.read_text()[-3000:]
+
+    def end(self, how: signal.Signals) -> int:
+        """Send a signal; the exit status, once its children have ended too."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.send_signal(how)
+        status = self.process.wait(SECONDS)
+        assert not psutil.wait_procs(children, SECONDS)[1]
+        return status
+
+    def _write(self) -> None:
+        with suppress(Exception):  # it does not get to the end
+            self.visitor().write(self.pair, 500)
+
+    def _pairs(self) -> dict[str, dict[str, int]]:
+        return httpx.get(f"{self.address}/healthz").json()["pairs"]  # type: ignore[no-any-return]
+
+
+Start = Callable[..., AbstractContextManager[Server]]
+"""A function that starts a server of a pair, by default with a log in its home, with limits of `resource` by name."""
+
+
+@pytest.fixture
+def start(hub: StandInHub, tmp_path: Path) -> Iterator[Start]:
+    """Start servers in one home. The package index that they know never answers: a slow download. The hub is slow with weights."""
+    tiny_pair("llama", tmp_path)
+    ours = {variable.name for variable in VARIABLES}
+
+    @contextmanager
+    def started(pair: str, log: Path = tmp_path / "log", **limits: int) -> Iterator[Server]:
+        port = free_port()
+        settings = {
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_INDEX_URL": f"http://127.0.0.1:{index.getsockname()[1]}/simple",
+            "PORT": str(port),
+            "SPECVIZ_CACHE": str(tmp_path / "cache"),
+            "SPECVIZ_CPU_RUNNER": "torch",  # less to compile
+            "SPECVIZ_MCP": "0",
+            "SPECVIZ_OWN_PAIRS": f"own={tmp_path}/drafter>{tmp_path}/verifier",
+            "SPECVIZ_PAIRS_OFFERED": pair,
+        }
+        given = {name: value for name, value in environment(hub, tmp_path).items() if name not in ours}
+        words = [str(each) for limit in limits.items() for each in limit]
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _SERVES, *words], env=given | settings, stdout=output, stderr=output
+            )
+        address = f"http://127.0.0.1:{port}"
+        try:
+            yield Server(process, pair, partial(Visitor, hub, tmp_path, address), address, log)
+        finally:
+            process.kill()
+            process.wait()
+
+    with socket.create_server(("127.0.0.1", 0)) as index:
+        yield started
+
+
+@pytest.fixture
+def slow_hub(hub: StandInHub) -> Iterator[None]:
+    with hub.plays(Slow(100_000), "*", "*.safetensors"):
+        yield
+
+
+@pytest.mark.usefixtures("slow_hub")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_signal_ends_the_server_and_its_children_in_every_phase(
+    phase: str, how: signal.Signals, start: Start, tmp_path: Path
+) -> None:
+    """The folder of what was fetched from the index is taken away."""
+    with start(PHASES[phase][0]) as server:
+        server.reaches(phase)
+        assert server.end(how) == 0, server.log.read_text()[-3000:]
+    assert not re.search("Traceback|ERROR", server.log.read_text())
+    assert not list((tmp_path / "cache").glob("*partial*"))
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_after_a_kill_the_next_server_works_and_takes_away_what_was_half_written(
+    phase: str, hub: StandInHub, start: Start, tmp_path: Path
+) -> None:
+    """The killed one leaves no children."""
+    pair, _ = PHASES[phase]
+    with hub.plays(Slow(100_000), "*", "*.safetensors"), start(pair) as server:
+        server.reaches(phase)
+        server.end(signal.SIGKILL)
+    left = set(tmp_path.rglob("*partial-*")) | set(tmp_path.rglob("*.incomplete"))
+    assert bool(left) == phase.startswith("fetching")
+    with start(pair) as server:
+        if pair == "embedded":
+            server.reaches(phase)
+        else:
+            visitor = server.visitor()
+            assert visitor.write(pair)
+            assert not visitor.unfinished()
+        assert not [each for each in left if each.exists()]
+
+
+def test_a_server_whose_disks_are_full_serves_without_a_cache_and_a_log(start: Start, tmp_path: Path) -> None:
+    with start("own", Path("/dev/full"), RLIMIT_FSIZE=100) as server:
+        wait_until(partial(_answers, server), SECONDS)
+        assert server.visitor().write("own")
+        assert server.end(signal.SIGTERM) == 0
+    assert not [each for each in (tmp_path / "cache").rglob("*") if each.is_file() and each.stat().st_size]
+
+
+def test_a_server_without_a_folder_for_temporary_files_ends_in_a_sentence() -> None:
+    limit = "import resource as it; it.setrlimit(it.RLIMIT_FSIZE, (0, 0))"
+    command = [sys.executable, "-c", f"{limit}\nfrom specviz.app.server import main\nmain()"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("No folder for temporary files can be written")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_download_that_fills_the_disk_is_a_sentence_and_works_once_there_is_space(start: Start) -> None:
+    with start("gpt2", RLIMIT_FSIZE=20_000) as server:
+        server.says("The disk is full")
+        _, most = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (most, most))
+        visitor = server.visitor()
+        assert visitor.write("gpt2")
+        assert not visitor.unfinished()
+
+
+def test_a_server_that_had_no_file_descriptors_left_answers_again_and_floods_no_log(start: Start) -> None:
+    with start("own", RLIMIT_NOFILE=128) as server:
+        server.says("is ready")
+        wait_until(partial(_answers, server), SECONDS)
+        port = int(server.address.rpartition(":")[2])
+        hosts = [f"127.0.0.{host}" for host in range(2, 10)]
+        idle = [
+            socket.create_connection(("127.0.0.1", port), source_address=(host, 0)) for host in hosts * 50
+        ]
+        assert not _answers(server)
+        for each in idle:
+            each.close()
+        assert server.visitor().write("own")
+    assert len(server.log.read_text().splitlines()) < 50
+
+
+def _answers(server: Server) -> bool:
+    assert server.process.poll() is None
+    with suppress(httpx.TransportError):
+        return httpx.get(f"{server.address}/healthz", timeout=5).status_code == 200
+    return False

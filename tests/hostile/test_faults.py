@@ -74,13 +74,28 @@ class Server:
 
     process: subprocess.Popen[bytes]
     pair: str
-    visitor: Callable[[], Visitor]
+    make_visitor: Callable[[], Visitor]
     address: str
     log: Path
+
+    def visitor(self) -> Visitor:
+        """A visitor, once it answers."""
+        wait_until(self.answers, SECONDS)
+        return self.make_visitor()
+
+    def answers(self) -> bool:
+        """Whether it answers now."""
+        assert self.process.poll() is None
+        with suppress(httpx.TransportError):
+            return httpx.get(f"{self.address}/config", timeout=5).status_code == 200
+        return False
 
     def reaches(self, phase: str) -> None:
         """Wait until it is in one of `PHASES`."""
         self.says(PHASES[phase][1])
+        if phase == "fetching from the hub":
+            weights = f"hub/models--*/blobs/{'?' * 64}.*.incomplete"  # large files are named by their SHA-256
+            wait_until(lambda: [*self.log.parent.glob(weights)], SECONDS)
         if phase == "writing":
             threading.Thread(target=self._write, daemon=True).start()
             wait_until(lambda: self._pairs()["own"]["running"], SECONDS)
@@ -192,7 +207,6 @@ def test_a_server_that_was_killed_in_every_phase_has_left_nothing_that_is_believ
 
 def test_a_server_whose_disks_are_full_serves_without_a_cache_and_a_log(start: Start, tmp_path: Path) -> None:
     with start("own", Path("/dev/full"), RLIMIT_FSIZE=100) as server:
-        wait_until(partial(_answers, server), SECONDS)
         assert server.visitor().write("own")
         assert server.end(signal.SIGTERM) == 0
     assert not [each for each in (tmp_path / "cache").rglob("*") if each.is_file() and each.stat().st_size]
@@ -220,21 +234,14 @@ def test_a_download_that_fills_the_disk_is_a_sentence_and_works_once_there_is_sp
 def test_a_server_that_had_no_file_descriptors_left_answers_again_and_floods_no_log(start: Start) -> None:
     with start("own", RLIMIT_NOFILE=128) as server:
         server.says("is ready")
-        wait_until(partial(_answers, server), SECONDS)
+        visitor = server.visitor()
         port = int(server.address.rpartition(":")[2])
         hosts = [f"127.0.0.{host}" for host in range(2, 10)]
         idle = [
             socket.create_connection(("127.0.0.1", port), source_address=(host, 0)) for host in hosts * 50
         ]
-        assert not _answers(server)
+        assert not server.answers()
         for each in idle:
             each.close()
-        assert server.visitor().write("own")
+        assert visitor.write("own")
     assert len(server.log.read_text().splitlines()) < 50
-
-
-def _answers(server: Server) -> bool:
-    assert server.process.poll() is None
-    with suppress(httpx.TransportError):
-        return httpx.get(f"{server.address}/healthz", timeout=5).status_code == 200
-    return False

@@ -180,7 +180,9 @@ def test_a_signal_ends_the_server_and_its_children_in_every_phase(
     with start(PHASES[phase][0], code=code) as server:
         server.reaches(phase)
         assert server.end(how) == 0, server.log.read_text()[-3000:]
-    unsaid = "Traceback" if phase == "writing" else "Traceback|ERROR"  # uvicorn logs the stream that it cut off
+    unsaid = (
+        "Traceback" if phase == "writing" else "Traceback|ERROR"
+    )  # uvicorn logs the stream that it cut off
     assert not re.search(unsaid, server.log.read_text())
     assert not list((tmp_path / "cache").glob("*partial*"))
 

@@ -8,6 +8,7 @@ instead, and a session goes only when nobody has read for a while.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,7 @@ UNREAD_BYTES = 64_000_000
 FULL = "This server holds as many unread answers as it can: try again in a moment."
 FULL_FOR_ADDRESS = "Your network has {} calls under way or unread, as many as one address may have: read their answers first."
 _MESSAGE_BYTES = 1000
-"""Memory of a message and of an empty box, without texts."""
+"""Memory of a message and of an empty box, without its output."""
 
 
 class Answers(OrderedDict[str, Any]):
@@ -147,7 +148,7 @@ class _Box(asyncio.Queue[Any]):
     def _put(self, item: EventMessage) -> None:
         if not self._is_kept():
             return
-        size = _MESSAGE_BYTES + _text_bytes(getattr(item, "output", None))
+        size = _MESSAGE_BYTES + _memory(getattr(item, "output", None))
         super()._put((size, item))
         self.bytes += size
         self._answers._grew(size)
@@ -167,12 +168,12 @@ class _EventIds(dict[str, set[str]]):
         return set()
 
 
-def _text_bytes(value: Any) -> int:
-    """Memory of the texts in a message's output, roughly."""
+def _memory(value: Any) -> int:
+    """Memory of a message's output, roughly."""
     if isinstance(value, str):
-        return len(value)
+        return sys.getsizeof(value)  # one character beyond Latin widens all of them
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list | tuple):
         return 0
-    return sum(50 + _text_bytes(each) for each in value)
+    return sum(50 + _memory(each) for each in value)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gradio.server_messages import ProcessCompletedMessage
 
 from specviz.compat import gradio_answers
 from specviz.compat.gradio_answers import Answers
@@ -73,3 +75,17 @@ def test_what_is_read_makes_room_at_once_and_what_nobody_reads_later() -> None:
         assert not queue.event_ids_to_events[unread].alive
 
     asyncio.run(visits())
+
+
+def test_a_text_counts_with_the_memory_it_takes() -> None:
+    """A single emoji makes every character four bytes wide: the bound in bytes holds for such texts, too."""
+
+    async def visit() -> None:
+        queue = Queue()
+        await queue.take("a", "x")
+        held, text = queue.pending_messages_per_session, "a" * 1000 + "🎉"
+        before = held.bytes
+        held["a"].put_nowait(ProcessCompletedMessage(output={"data": [text]}, success=True))
+        assert held.bytes - before >= sys.getsizeof(text) > 4 * len(text)
+
+    asyncio.run(visit())

@@ -12,6 +12,8 @@ from typing import Any
 
 REQUEST_SECONDS = 10.0
 """Seconds in which the head of a request must arrive; at most twice as many pass before its connection is closed."""
+STALLED_SECONDS = 60.0
+"""Seconds after which a connection is closed whose client takes nothing of an answer: until then the answer stays in memory."""
 _SENTENCE = b'{"detail":"This server has as many connections as it can: try again in a moment."}'
 _REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
@@ -25,8 +27,10 @@ def bound_connections(
     most_of_address: int,
     address_of: Callable[[Any], str],
     seconds: float = REQUEST_SECONDS,
+    stalled_seconds: float = STALLED_SECONDS,
 ) -> None:
-    """Let a server of this `uvicorn.Config` accept so many connections, of all and of one address, and end those that do not send requests.
+    """Let a server of this `uvicorn.Config` accept so many connections, of all and of one address, and end those that do not send requests
+    or do not take answers.
 
     Call it when the server has started. It holds for connections from then on.
     """
@@ -54,6 +58,14 @@ def bound_connections(
         def connection_lost(self, error: Exception | None) -> None:
             if self.address is not None:
                 super().connection_lost(error)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self.stalled = self.loop.call_later(stalled_seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self.stalled.cancel()
 
         def _end_if_idle(self, before: Any) -> None:
             """Close the connection if no request has come since the last look, when `before` was the last one that was answered."""

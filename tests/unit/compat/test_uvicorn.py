@@ -16,10 +16,23 @@ from specviz.compat.uvicorn import bound_connections
 from tests.support.serving import free_port
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+LARGE = 20_000_000
+"""Bytes of an answer that no buffer of the system holds."""
+
+
+ended = threading.Event()
+"""Whether the large answer has been sent, or given up."""
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Answers slowly: longer than a request may take to come."""
+    """Answers slowly: longer than a request may take to come. The answer of /large is large."""
+    if scope["path"] == "/large":
+        ended.clear()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(2):
+            await send({"type": "http.response.body", "body": bytes(LARGE), "more_body": True})
+        ended.set()
+        return
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
     for part in (b"on", b"ly"):
         await asyncio.sleep(1.0)
@@ -31,7 +44,7 @@ def port() -> Iterator[int]:
     """Of a server for three connections, two of an address, that waits 1.5 s for requests."""
     config = uvicorn.Config(app, port=free_port(), log_level="error", lifespan="off")
     config.load()
-    bound_connections(config, 3, 2, str, seconds=1.5)
+    bound_connections(config, 3, 2, str, seconds=1.5, stalled_seconds=1.5)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -82,3 +95,11 @@ def test_a_request_that_does_not_come_ends_its_connection(port: int) -> None:
     half.sendall(REQUEST[:10])
     assert answer(half, b"never") == b""
     assert answer(silent, b"never") == b""
+
+
+def test_an_answer_that_nobody_takes_ends_its_connection(port: int) -> None:
+    """It is not held in memory for as long as the client likes."""
+    stalled = connect(port)
+    stalled.sendall(REQUEST.replace(b"/", b"/large", 1))
+    assert ended.wait(20)
+    assert len(answer(stalled, b"never")) < LARGE

@@ -6,6 +6,7 @@ second earlier. torch is imported when the first pair is loaded.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import gc
 import os
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from specviz import environment
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 _START_SECONDS = 60.0
 """Longest time without garbage collection while the first pair loads; a download can take minutes."""
+
+_M_ARENA_MAX, _ARENAS = -8, 2
+"""The parameter of glibc's `mallopt`, and its value."""
 
 
 def build(for_class: bool = False) -> tuple[gr.Blocks, Service, Classroom | None]:
@@ -61,6 +65,7 @@ def _check_temporary_folder() -> None:
 def _build(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
     # OpenMP threads that spin lose two thirds of their speed if the page needs a core too. Must be set before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _share_arenas()
     zerogpu.start()  # must also run before torch is imported; does nothing outside ZeroGPU
     if environment.on_space():
         # Only a Space's own proxies reach it. uvicorn reads here whom it believes a client's address.
@@ -83,6 +88,15 @@ def _assemble(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
     service = ZeroGpuService(limits) if zerogpu.active() else Service(limits)
     classroom = Classroom(class_address(port())) if for_class else None
     return build_page(service, classroom), service, classroom
+
+
+def _share_arenas() -> None:
+    """Let all threads allocate from few arenas, where the C library is glibc.
+
+    It has up to eight for each core. Each keeps what its threads have freed in pieces that no other thread gets, so that a server grows.
+    """
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
 
 
 @contextmanager

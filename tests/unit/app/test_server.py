@@ -17,7 +17,7 @@ from tests.support.tiny import tiny_pair
 
 ROOT = Path(__file__).parents[3]
 _BUILDS = """
-import gc, os, sys, threading
+import ctypes, gc, os, sys, threading
 from specviz.serving import zerogpu
 assert "torch" not in sys.modules
 seen = []
@@ -33,6 +33,7 @@ from specviz.schema.settings import Request
 *_, last = service.events("own", [Request("A prompt", max_new_tokens=5)], threading.Event())
 from transformers import CONFIG_MAPPING
 print(CONFIG_MAPPING["llama"].model_type, last.run.stop_reason)
+getattr(ctypes.CDLL(None), "malloc_stats", lambda: None)()
 service.close()
 del os.environ["SPECVIZ_PAIRS_OFFERED"]
 page.build_page = lambda *_: None
@@ -70,6 +71,7 @@ def test_what_the_dockerfile_copies_serves_a_pair_of_its_owner_and_a_class(tmp_p
     assert done.returncode == 1, done.stderr[-3000:]
     assert done.stderr.splitlines()[-1].startswith("SPECVIZ_QUEUE is 'many'"), done.stderr[-3000:]
     assert "Traceback" not in done.stderr
+    assert len(re.findall(r"^Arena \d+:", done.stderr, re.MULTILINE)) <= 2, "what threads free is scattered"
     blocks, service, model_type, reason, secrets, tokens, offered = done.stdout.split()
     assert int(blocks) > 100
     assert (service, model_type) == ("Service", "llama")

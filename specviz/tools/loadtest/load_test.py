@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,9 +27,13 @@ _RANGES = {
     "cancel": (0, 1),
     "close": (0, 1),
     "distinct": (1, 1000),
+    "soak": (1, 3600),
 }
 _TOKENS = (16, 32, 64, 128)
+_FEW_TOKENS = (8, 16)
+"""In a soak."""
 _TEMPERATURES = (0.7, 1.0, 0.0)
+_LEAST_SOAK = 10
 _PATIENCE_SECONDS = 120
 """Seconds for which unfinished texts may continue after the load ends."""
 ENDPOINT: Literal["generate"] = "generate"
@@ -39,7 +44,8 @@ ENDPOINT: Literal["generate"] = "generate"
 class LoadTest:
     """The settings of a load test; `specviz loadtest --help` describes each.
 
-    After `seconds`, or `requests` if given, no request is sent. Unfinished texts are read to their end.
+    After `seconds`, or `requests` if given, no request is sent. Unfinished texts are read to their end. `soak` is the rest in seconds
+    before the server's process is measured.
 
     Raises:
         RequestError: a value is out of range.
@@ -56,12 +62,15 @@ class LoadTest:
     pair: str = "embedded"
     distinct: int = 24
     anywhere: bool = False
+    soak: float | None = None
 
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise RequestError(f"{name} is {value:g}; it must be from {low} to {high}.")
+        if self.soak is not None and (self.requests or 0) < _LEAST_SOAK:
+            raise RequestError(f"--soak needs --requests, at least {_LEAST_SOAK}.")
         if self.cancel + self.close > 1:
             raise RequestError("--cancel and --close add up to more than 1.")
         try:
@@ -94,7 +103,10 @@ class LoadTest:
         command += [str(word) for option in options.items() for word in option]
         if html_file:
             command += ["--html", str(html_file)]
-        requests = [self._arguments(request) for request in distinct_requests(self.distinct, self.seed)]
+        tokens = _TOKENS if self.soak is None else _FEW_TOKENS
+        requests = [
+            self._arguments(request) for request in distinct_requests(self.distinct, self.seed, tokens)
+        ]
         file = str(json_file) if json_file else None
         given = json.dumps(
             {"plan": asdict(self), "endpoint": ENDPOINT, "requests": requests, "results": file}
@@ -103,7 +115,8 @@ class LoadTest:
 
     def _arguments(self, request: Request) -> list[Any]:
         """A request as the arguments of the endpoint, in order."""
-        own = {"prompt": request.prompt, "pair": self.pair, "inspect": 0, "trace": False}
+        is_soak = self.soak is not None
+        own = {"prompt": request.prompt, "pair": self.pair, "inspect": 10 * is_soak, "trace": is_soak}
         return [own[name] if name in own else getattr(request, name) for name in arguments(ENDPOINT)]
 
 
@@ -114,8 +127,8 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def distinct_requests(count: int, seed: int) -> list[Request]:
-    """`count` different requests: all methods in turn, each with its own seed. They depend only on `seed`."""
+def distinct_requests(count: int, seed: int, tokens: Sequence[int] = _TOKENS) -> list[Request]:
+    """`count` different requests of so many `tokens`: all methods in turn, each with its own seed. They depend only on `seed`."""
     draw, methods, prompts = random.Random(seed), list(METHODS), held_out_prompts()
     return [
         Request(
@@ -123,7 +136,7 @@ def distinct_requests(count: int, seed: int) -> list[Request]:
             method=methods[index % len(methods)],
             temperature=_TEMPERATURES[index % len(_TEMPERATURES)],
             seed=1000 * index + draw.randrange(1000),
-            max_new_tokens=draw.choice(_TOKENS),
+            max_new_tokens=draw.choice(tokens),
         )
         for index in range(count)
     ]

@@ -42,6 +42,9 @@ class Writer(Service):
         self.lock = threading.Lock()
         self.reset()
 
+    def has_loaded(self, key: str) -> bool:
+        return True
+
     def reset(self) -> None:
         """As good as new."""
         self.seconds, self.rounds, self.calls, self.running = 0.0, ROUNDS, 0, 0
@@ -135,6 +138,18 @@ def test_a_server_that_is_right_passes_whatever_its_users_do(
     assert writer.ended["left"] + writer.ended["cancelled"] > 0
 
 
+def test_a_soak_comes_through_every_door_and_says_what_the_server_holds(
+    writer: Writer, address: str, tmp_path: Path
+) -> None:
+    """Every door answers under load as it does alone; the server's process is looked at twice."""
+    _, found = run(address, tmp_path, "--soak", "1", "--requests", "40")
+    assert (found["texts"], found["wrong"], found["errors"]) == (40, 0, {})
+    before, after = found["held"]
+    assert before.keys() == after.keys() == {"rss", "uss", "threads", "open_files", "disk"}
+    assert min(before["uss"], before["threads"], before["open_files"]) > 0
+    assert {"page", "fork", "tool", "opened_trace", "unread"} <= found["milliseconds"].keys()
+
+
 def test_wrong_words_and_failures_are_counted_and_refusals_are_none(
     writer: Writer, address: str, tmp_path: Path
 ) -> None:
@@ -201,6 +216,7 @@ def test_requests_are_distinct_and_the_same_for_a_seed() -> None:
         ({"users": 0}, "users is 0; it must be from 1 to 1000"),
         ({"cancel": 0.6, "close": 0.6}, "more than 1"),
         ({"think": float("nan")}, "think is nan"),
+        ({"soak": 70}, "--soak needs --requests"),
     ],
 )
 def test_a_wrong_load_test_is_a_sentence(changes: dict[str, Any], sentence: str) -> None:

@@ -5,6 +5,8 @@ settings and the requests as JSON from standard input.
 
 Before the load, every request is sent alone. Under load, every text must equal the one written alone; a cancelled text
 must be a beginning of it. All random choices of a user come from its own seed.
+
+In a soak, users come through all doors. What the server holds at rest after a tenth of the requests is compared with the end.
 """
 
 from __future__ import annotations
@@ -16,13 +18,16 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from itertools import count
+from collections.abc import Callable, Iterator
+from itertools import count, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
+import psutil
+from doors import Doors
 from httpx_sse import EventSource
 from locust import User, events, task
 from locust.env import Environment
@@ -30,6 +35,7 @@ from locust.exception import StopUser
 
 from specviz.errors import BusyError, EngineError, SpecvizError
 from specviz.progress import TerminalProgress
+from specviz.tools.loadtest.server_process import held, listening_process
 
 _SILENCE_SECONDS = 60.0
 """Read timeout: a server that streams sends a heartbeat every 15 seconds."""
@@ -37,6 +43,8 @@ _SHARE_BEFORE_FIRST_TOKEN = 0.25
 """Share of cancelled texts that are cancelled before the first token."""
 _WHOLE = ("eos", "length", "context")
 """Stop reasons of a finished text."""
+_MOST_GROWTH = 1.05
+"""Of what the server holds, over the last nine tenths of a soak's requests."""
 _NOTHING: dict[str, Any] = {"text": "", "tokens": 0, "stop_reason": ""}
 """A text of which nothing has arrived. Its stop reason is "" until it ends."""
 
@@ -47,6 +55,16 @@ _requests: list[list[Any]] = _given["requests"]
 """The arguments of each distinct request."""
 _expected: list[dict[str, Any]] = []
 """The texts that were written alone."""
+_alone: dict[tuple[str, int], Any] = {}
+"""What each door returned for each request alone."""
+_config: dict[str, Any] = {}
+"""The page, as gradio describes it."""
+_processes: list[psutil.Process] = []
+"""The server's, in a soak."""
+_held: list[dict[str, int]] = []
+"""What the server held after a tenth of the requests, and at the end."""
+_rested = threading.Event()
+"""Whether the server has been looked at after a tenth of the requests: until then the others wait."""
 _counts: Counter[str] = Counter()
 """Numbers of requests that were asked, texts, wrong texts and tokens, of all users together."""
 _numbers = count(1)
@@ -107,8 +125,10 @@ def _ask_alone(environment: Environment, **_: Any) -> None:
     runner = environment.runner
     assert runner
     try:
-        config = httpx.get(f"{_plan.address.rstrip('/')}/config", trust_env=False).raise_for_status().json()
-        [Session.function] = [each["id"] for each in config["dependencies"] if each["api_name"] == _endpoint]
+        _config.update(
+            httpx.get(f"{_plan.address.rstrip('/')}/config", trust_env=False).raise_for_status().json()
+        )
+        [Session.function] = [each["id"] for each in _config["dependencies"] if each["api_name"] == _endpoint]
         session = Session()
         for index, request in enumerate(_requests):
             _progress(0.0, f"One user alone: request {index + 1} of {_plan.distinct}")
@@ -116,14 +136,36 @@ def _ask_alone(environment: Environment, **_: Any) -> None:
             if received["stop_reason"] not in _WHOLE:
                 raise EngineError(f"Alone, request {index} ended as {received['stop_reason']!r}.")
             _expected.append(received)
+        if _plan.soak:
+            url = urlsplit(_plan.address)
+            _processes.append(listening_process(url.port or 80))
+            doors = _doors()
+            for name, index in product(Doors.NAMES, range(_plan.distinct)):
+                _progress(0.0, f"One user alone: {name} {index + 1} of {_plan.distinct}")
+                _alone[name, index] = getattr(doors, name)(index)
         _begin = time.perf_counter()
         end = threading.Timer(_plan.seconds, runner.quit)  # --run-time would include the requests sent alone
-    except (SpecvizError, httpx.HTTPError, ValueError, KeyError) as error:
+    except (SpecvizError, httpx.HTTPError, ValueError, LookupError) as error:
         print(f"{_plan.address} does not serve a request: {error}", file=sys.stderr)
         environment.process_exit_code = 1
         end = threading.Timer(0, runner.quit)
     end.daemon = True
     end.start()
+
+
+def _doors() -> Doors:
+    """The doors of a soak, for one user."""
+    traces = [each["trace"] for each in _expected]
+    return Doors(_given["plan"], _endpoint, _requests, traces, _config)
+
+
+def _look(then: Callable[[], Any]) -> None:
+    """In a soak, look at the server once it has rested. Then go on."""
+    if _plan.soak:
+        _progress(0.99, f"The server rests for {_plan.soak:g} s")
+        time.sleep(_plan.soak)
+        _held.append(held(_processes[0]))
+    then()
 
 
 @events.quitting.add_listener
@@ -136,7 +178,13 @@ def _sum_up(environment: Environment, **_: Any) -> None:
     rate = _counts["tokens"] / seconds
     print(f"{_counts['texts']} texts, {_counts['wrong']} of them wrong; {rate:.1f} tokens/s together.")
     results: dict[str, Any] = {name: _counts[name] for name in ("texts", "wrong")}
-    results |= {"seconds": seconds, "tokens_per_second": rate, "plan": _given["plan"]}
+    results |= {"seconds": seconds, "tokens_per_second": rate, "plan": _given["plan"], "held": _held}
+    for name in _held[0] if len(_held) == 2 else ():
+        before, after = (each[name] for each in _held)
+        growth = after / max(1, before)
+        print(f"{name}: {before} after a tenth of the requests, {after} at the end ({growth - 1:+.1%})")
+        if growth > _MOST_GROWTH:
+            environment.process_exit_code = 1
     results["milliseconds"] = {
         each.name: {
             "count": each.num_requests,
@@ -153,6 +201,10 @@ def _sum_up(environment: Environment, **_: Any) -> None:
         Path(_given["results"]).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
+def _tenth() -> int:
+    return int(_plan.requests) // 10
+
+
 class SimulatedUser(User):
     """A user that waits, sends a request, reads the text, sometimes cancels it, and begins again."""
 
@@ -160,6 +212,7 @@ class SimulatedUser(User):
         """Give the user its own seed."""
         self._random = random.Random(f"{_plan.seed} {next(_numbers)}")
         self._session = Session()
+        self._doors = _doors() if _plan.soak else None
         time.sleep(self.wait_time())
 
     def wait_time(self) -> float:
@@ -168,12 +221,41 @@ class SimulatedUser(User):
 
     @task
     def ask(self) -> None:
-        """Send one request, read its text to the end or cancel it, and compare the text. Does nothing once the load has ended."""
+        """Come through one door, and compare what it returns. Does nothing once the load has ended."""
         runner = self.environment.runner
         if not runner or runner.state in ("stopping", "stopped") or _counts["asked"] == _plan.requests:
             raise StopUser
         _counts["asked"] += 1
+        if _plan.soak and _counts["asked"] > _tenth():
+            _rested.wait()
         index = self._random.randrange(_plan.distinct)
+        name = self._random.choice(["", *(Doors.NAMES if self._doors else ())])
+        if name:
+            self._come_through(name, index)
+        else:
+            self._call(index)
+        if _counts["texts"] == _plan.requests:
+            threading.Thread(
+                target=_look, args=[runner.quit], daemon=True
+            ).start()  # this ends this user, too
+        elif _plan.soak and _counts["texts"] == _tenth():
+            threading.Thread(target=_look, args=[_rested.set], daemon=True).start()
+
+    def _come_through(self, name: str, index: int) -> None:
+        """Come through a door of a soak, and compare what it returns with what it returned alone."""
+        begin, failure = time.perf_counter(), None
+        try:
+            if getattr(self._doors, name)(index) != _alone[name, index]:
+                _counts["wrong"] += 1
+                raise EngineError(f"Request {index} got another answer than alone.")
+        except Exception as error:
+            failure = error
+        _counts["texts"] += 1
+        is_refused = isinstance(failure, BusyError)
+        self._report("refused" if is_refused else name, begin, failure=None if is_refused else failure)
+
+    def _call(self, index: int) -> None:
+        """Send one request through the API, read its text to the end or cancel it, and compare the text."""
         shares = {
             "cancelled": _plan.cancel,
             "closed": _plan.close,
@@ -202,8 +284,6 @@ class SimulatedUser(User):
             self._report(f"a text, {intent}", begin, received["tokens"], failure)
         done = (time.perf_counter() - _begin) / _plan.seconds
         _progress(min(0.99, done), f"{_plan.users} users: {_counts['texts']} texts")
-        if _counts["texts"] == _plan.requests:
-            threading.Thread(target=runner.quit, daemon=True).start()  # this ends this user, too
 
     def _read(self, index: int, intent: str, begin: float) -> dict[str, Any]:
         """The received text, which may have been cancelled."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import TypeVar  # with a default, which `typing` has since Python 3.13 only
 
-from specviz.errors import PairError
+from specviz.errors import PairError, quoted
 
 if TYPE_CHECKING:  # they take seconds, and an unknown pair is refused without them
     import torch
@@ -187,9 +187,9 @@ def make_pair(
             f"The tokenizer of {verifier_name}, {type(tokenizer).__name__}, is written in Python; a pair needs one of the "
             "tokenizers library, such as a PreTrainedTokenizerFast."
         )
-    if drafter_tokenizer is not None and not same_tokenizer(drafter_tokenizer, tokenizer):
+    if drafter_tokenizer is not None and (why := tokenizer_difference(drafter_tokenizer, tokenizer)):
         raise PairError(
-            f"{drafter_name} and {verifier_name} have different tokenizers: a pair needs two models that "
+            f"{drafter_name} and {verifier_name} have different tokenizers ({why}): a pair needs two models that "
             "share one."
         )
     if drafter.device.type != verifier.device.type:
@@ -223,16 +223,23 @@ _TRIED = (
 )
 
 
-def same_tokenizer(one: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase) -> bool:
-    """Whether ids that two tokenizers share mean the same pieces, and texts, as far as is tried, are split alike.
+def tokenizer_difference(one: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase) -> str:
+    """How the tokenizers of drafter and verifier differ, in a few words; "" if ids that they share mean the same pieces, and
+    texts, as far as is tried, are split alike.
 
     The larger one may have added further ids after those of the other.
     """
-    ids, others = sorted((one.get_vocab(), other.get_vocab()), key=len)
+    vocabularies = one.get_vocab(), other.get_vocab()
+    ids, others = sorted(vocabularies, key=len)
     pieces = {at: piece for piece, at in others.items()}
-    if any(others.get(piece, at) != at or pieces.get(at, piece) != piece for piece, at in ids.items()):
-        return False
-    return all(one(text)["input_ids"] == other(text)["input_ids"] for text in _TRIED)
+    for piece, at in ids.items():
+        if others.get(piece, at) != at or pieces.get(at, piece) != piece:
+            first, second = (quoted({i: each for each, i in them.items()}.get(at)) for them in vocabularies)
+            return f"id {at} is {first} in the drafter’s and {second} in the verifier’s"
+    for text in _TRIED:
+        if one(text)["input_ids"] != other(text)["input_ids"]:
+            return f"they split {quoted(text)} differently"
+    return ""
 
 
 def _class_and_size(model: PreTrainedModel) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from specviz import environment
 from specviz.errors import RequestError, SpecvizError
@@ -54,6 +56,29 @@ def write_output(path: Path, text: str) -> None:
         write_whole(path, text)
     except OSError as error:
         raise SpecvizError(f"{path.name} could not be written: {error.strerror or error}.") from error
+
+
+def json_lines(path: Path) -> Iterator[Any]:
+    """The complete lines of a file of JSON lines; none if there is no file. A truncated line is left out."""
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return
+    for line in text.split(b"\n")[:-1]:
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue
+
+
+def append_json_line(path: Path, record: Any) -> None:
+    """Add a line to a file of JSON lines; once this returns, it survives any failure. Raises OSError if it cannot be written."""
+    with path.open("ab+") as file:
+        if file.tell() and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
+            file.write(b"\n")  # ends a truncated line
+        file.write(json.dumps(record, ensure_ascii=False).encode("utf-8") + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def cache_directory() -> Path:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
@@ -24,7 +23,7 @@ from specviz.analysis.sweep.grid import SweepGrid, Unit
 from specviz.analysis.sweep.items import Item
 from specviz.analysis.sweep.results import Results, Sample, Timing, read_record
 from specviz.errors import RequestError, SpecvizError, TraceError
-from specviz.files import write_whole
+from specviz.files import append_json_line, json_lines, write_whole
 from specviz.resources import ASSETS
 
 SCHEMA, VERSION = "specviz-sweep-plan", 1
@@ -122,7 +121,7 @@ class SweepFolder:
         """Every unit that is done, by any process or in a finished sweep."""
         found = self._finished()
         for part in sorted(self.folder.glob("part-*.jsonl")):
-            for trial, item, temperature, samples in _lines(part):
+            for trial, item, temperature, samples in json_lines(part):
                 found.setdefault(Unit(trial, item, temperature), [Sample(*one) for one in samples])
         return found
 
@@ -181,7 +180,7 @@ class SweepFolder:
 
     def timings(self) -> list[Timing]:
         """The timings so far."""
-        return [Timing(*one) for one in list(_lines(self._timings))[1:]]
+        return [Timing(*one) for one in list(json_lines(self._timings))[1:]]
 
     def begin_timings(self, machine: Mapping[str, Any]) -> None:
         """Prepare for timings on this machine. Timings of another machine are deleted."""
@@ -196,7 +195,7 @@ class SweepFolder:
     @property
     def machine(self) -> dict[str, Any]:
         """The machine of the timings: "machine", "processor", "date" and "versions"; empty if nothing was timed."""
-        return next(_lines(self._timings), {})
+        return next(json_lines(self._timings), {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,27 +273,9 @@ def _read_sample(line: bytes) -> Sample:
         raise TraceError(_UNREAD) from error
 
 
-def _lines(path: Path) -> Iterator[Any]:
-    """The complete lines of a file. A truncated line is left out."""
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError:
-        return
-    for line in text.split(b"\n")[:-1]:
-        try:
-            yield json.loads(line)
-        except ValueError:
-            continue
-
-
 def _append(path: Path, record: Any) -> None:
     try:
-        with path.open("ab+") as file:
-            if file.tell() and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
-                file.write(b"\n")  # ends a truncated line
-            file.write(json.dumps(record, ensure_ascii=False).encode("utf-8") + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_json_line(path, record)
     except OSError as error:
         raise _unwritten(error) from error
 

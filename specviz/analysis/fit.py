@@ -1,0 +1,107 @@
+"""Whether drafting pays: from how two models agree along the verifier's texts, and what their passes cost, to tokens per call and speed-up.
+
+Lossless decoding has the verifier's distribution, so a text of the verifier is also one of lossless decoding. Given the text, its token x
+was accepted with probability min(1, q(x)/p(x)) if it was examined, independently of the others; averaged over x that is 1 − TV(q, p). So
+one reading of a text by both models gives the expected blocks of every draft length K. Knows no model and no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from specviz.analysis.sweep.estimates import Floats, divided, resamples
+from specviz.engine.plan import expected_tokens
+
+LONGEST = 8
+"""The longest draft length that is predicted."""
+COSTED = (1, 2, 4, LONGEST)
+"""Draft lengths whose rounds are timed; the cost of others is interpolated."""
+_HALVINGS = 50
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far two models agree along a text of the verifier.
+
+    Attributes:
+        kept: probability that each token was accepted, given the text: min(1, q/p) of the token.
+        overlap: 1 − TV(q, p) at each token.
+    """
+
+    kept: Sequence[float]
+    overlap: Sequence[float]
+
+
+def block_positions(kept: Sequence[float], draft_length: int) -> Floats:
+    """Probability that token t of a text is the k-th examined of its block, [tokens, K]. A block ends with a rejection or its K-th token."""
+    found = np.zeros((len(kept), draft_length))
+    now = np.eye(1, draft_length)[0]
+    for index, share in enumerate(kept):
+        found[index] = now
+        goes_on = now[:-1] * share
+        now = np.array([1 - goes_on.sum(), *goes_on])
+    return found
+
+
+def acceptance_curve(texts: Sequence[Agreement], draft_length: int) -> Floats:
+    """Acceptance rate of a block's k-th draft token, if those before it were accepted, [replicates, K].
+
+    Row 0 is over all texts; the others are resamples of texts, as in `specviz.analysis.sweep.estimates`. NaN where none was examined.
+    """
+    examined, accepted = np.zeros((2, len(texts), draft_length))
+    for index, text in enumerate(texts):
+        positions = block_positions(text.kept, draft_length)
+        examined[index], accepted[index] = positions.sum(axis=0), positions.T @ np.asarray(text.overlap)
+    weights = resamples(len(texts))
+    return divided(weights @ accepted, weights @ examined)
+
+
+def tokens_per_call(curve: Floats) -> Floats:
+    """Expected tokens of a verifier call, [...], by the acceptance of its K draft tokens [..., K]: 1 + a₁ + a₁a₂ + … + a₁…a_(K−1).
+
+    The K-th only decides who writes the last token: there is no bonus token.
+    """
+    return 1 + np.cumprod(np.nan_to_num(curve[..., :-1]), axis=-1).sum(axis=-1)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a pair's passes cost.
+
+    Attributes:
+        rounds: seconds of a round over those of the verifier alone for a token, by the draft lengths that were timed.
+        draft: seconds of a draft token, likewise.
+    """
+
+    rounds: Mapping[int, float]
+    draft: float
+
+    def of(self, draft_length: int) -> float:
+        """Cost of a round of that draft length, on the line between its timed neighbours."""
+        known = sorted(self.rounds)
+        return float(np.interp(draft_length, known, [self.rounds[each] for each in known]))
+
+    def break_even(self) -> float | None:
+        """The smallest constant acceptance rate at which some draft length is as fast as the verifier alone; None if there is none."""
+
+        def best(acceptance: float) -> float:
+            return max(expected_tokens(acceptance, k) / self.of(k) for k in range(1, LONGEST + 1))
+
+        low, high = 0.0, 1.0
+        if best(high) < 1:
+            return None
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if best(middle) >= 1 else (middle, high)
+        return high
+
+
+def leviathan_speed_up(acceptance: float, draft_length: int, draft: float) -> float:
+    """Speed-up by Leviathan et al. (2023), theorem 3.8, at γ = K − 1: as many tokens per call, a bonus token among them.
+
+    It takes one acceptance rate, and a verifier's pass that costs the same for any number of tokens.
+    """
+    return expected_tokens(acceptance, draft_length) / ((draft_length - 1) * draft + 1)

@@ -18,6 +18,7 @@ from specviz import __version__
 from specviz.cli.bench import bench
 from specviz.cli.distill import distill
 from specviz.cli.eval import evaluate
+from specviz.cli.fit import fit
 from specviz.cli.generate import generate
 from specviz.cli.listings import methods, pairs
 from specviz.cli.loadtest import loadtest
@@ -45,10 +46,10 @@ app = typer.Typer(
 )
 _COMMANDS: tuple[Callable[..., int], ...] = (
     *(generate, serve, pairs, methods),
-    *(bench, sweep, evaluate, loadtest, distill, record),
+    *(bench, fit, sweep, evaluate, loadtest, distill, record),
 )
 _NAMES: dict[Callable[..., int], str] = {evaluate: "eval"}
-_TAKE_LISTS = (bench, sweep, evaluate, distill)
+_TAKE_LISTS = (bench, fit, sweep, evaluate, distill)
 for _command in _COMMANDS:
     app.command(_NAMES.get(_command), cls=ListsCommand if _command in _TAKE_LISTS else None)(_command)
 

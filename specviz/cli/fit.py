@@ -1,0 +1,108 @@
+"""The command `fit`: its options, and what it prints and writes."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from specviz.cli.options import Device, Dtype, asks, choices
+from specviz.cli.terminal import interrupt, print_table
+from specviz.errors import PairError, RequestError
+from specviz.files import write_output
+from specviz.progress import TerminalProgress
+
+_NAMES = "Folders, hub names or pairs; the verifier last. A pair alone stands for both its models."
+
+
+def fit(
+    context: typer.Context,
+    names: Annotated[
+        list[str], typer.Argument(metavar="DRAFTER... VERIFIER", help=_NAMES, show_default=False)
+    ],
+    prompts: Annotated[
+        str | None, asks("A file of JSON lines", "prompts that no drafter was trained on", "FILE")
+    ] = None,
+    kind: Annotated[str | None, asks("Only prompts of this kind, such as code or dialogue", "all")] = None,
+    limit: Annotated[int | None, asks("The most prompts of each kind", 4)] = None,
+    tokens: Annotated[int | None, asks("The most tokens of a text", 48)] = None,
+    temperatures: Annotated[list[float] | None, asks("Temperatures", "0 0.7 1", "T...")] = None,
+    draft_lengths: Annotated[
+        list[int] | None, asks("Draft lengths to measure", "the three best", "K...")
+    ] = None,
+    out: Annotated[
+        Path | None, asks("Folder of the report; a measurement in it is resumed", metavar="DIR")
+    ] = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> int:
+    """Say whether drafting pays here: acceptance, costs and speed-ups of one or several drafters for a verifier."""
+    from specviz.models import loading  # slow to import, as is the rest
+    from specviz.tools.fit import report
+    from specviz.tools.fit.candidates import candidates, check_sizes
+    from specviz.tools.fit.measuring import Fit, FitOptions, Log
+    from specviz.tools.machine import describe_machine, describe_processor, versions
+
+    options, specs = FitOptions(**choices(context.params, FitOptions)), candidates(names)
+    items = options.items()
+    about: dict[str, Any] = {
+        "models": f"{', '.join(each.drafter_name for each in specs)} → {specs[0].verifier_name}",
+        "prompts": f"{len(items)}, up to {options.tokens} tokens each",
+        "machine": f"{device}, {dtype}; {describe_machine(device)}; {describe_processor()}",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+    }
+    notes = ["One prompt says nothing of others: there are no intervals."] if len(items) == 1 else []
+    results: list[report.Result] = []
+    log, progress = (
+        Log(_file(out), {**about, **asdict(options), "items": [each.prompt for each in items]}),
+        TerminalProgress(sys.stderr),
+    )
+    with interrupt() as stop:
+        for spec in specs:
+            try:
+                pair = loading.load_pair(spec, device=device, dtype=dtype, progress=progress)
+                check_sizes(pair.drafter_model.config, pair.verifier_model.config, spec)
+            except PairError as error:
+                if len(specs) == 1:
+                    raise
+                notes.append(f"{spec.drafter_name} was left out. {error}")
+                continue
+            gc.freeze()  # as the server does: garbage collection skips everything loaded so far
+            measured = Fit(pair, options, log, progress, stop)
+            measured.measure()
+            results.append(report.result(measured))
+            del pair, measured
+            gc.unfreeze()
+            loading.release_memory()
+    progress(1.0, "Measured")
+    if not results:
+        raise PairError(" ".join(notes))
+    results.sort(key=lambda each: -each.score)
+    for one in results:
+        print(f"{one.drafter} → {one.verifier}, tokenizers {one.tokenizers}.\n{one.verdict}\n")
+    for at in results[0].temperatures if len(results) == 1 else ():
+        print(f"T = {at.temperature:g}")
+        print_table(report.draft_lengths(at))
+        print()
+    if len(results) > 1:
+        print_table(report.overview(results))
+    print(*notes, sep="\n", end="\n" if notes else "")
+    if out:
+        write_output(out / "report.md", report.markdown(results, notes, about))
+        write_output(out / "report.json", report.to_json(results, notes, about))
+    return 0
+
+
+def _file(folder: Path | None) -> Path | None:
+    """The file of the measurement in a folder, which is made if missing; RequestError if it cannot be."""
+    if folder is None:
+        return None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError("--out cannot be made there: name a folder.") from error
+    return folder / "fit.jsonl"

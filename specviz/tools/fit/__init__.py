@@ -1,0 +1,1 @@
+"""Whether drafting pays on this machine, for a verifier and one or several drafters. Start reading at `measuring`."""

@@ -1,0 +1,80 @@
+"""From names on the command line to pairs: each a folder, a repository of the hub, or a pair of the registry."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specviz.errors import PairError, RequestError, quoted
+from specviz.models.registry import PAIRS, AssetSource, HubSource, PairSpec, SkipSource, Source
+
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+
+
+def candidates(names: Sequence[str]) -> list[PairSpec]:
+    """The pairs of some drafters and the verifier, which is named last. A pair's name stands for its drafter, in last place for its
+    verifier, and alone for both.
+
+    Raises:
+        RequestError: a name is none of a folder, a repository or a pair, or stands twice.
+        PairError: a drafter that is part of a pair belongs to another verifier.
+    """
+    if len(names) == 1 and names[0] not in PAIRS:
+        raise RequestError(f"Name a drafter and then its verifier, or one of the pairs: {', '.join(PAIRS)}.")
+    *drafters, last = names if len(names) > 1 else (*names, *names)
+    if len(set(drafters)) < len(drafters):
+        raise RequestError("A drafter is named twice: name each once, and the verifier last.")
+    verifier, verifier_name, verifier_parameters = _model(last, "verifier")
+    found = []
+    for name in drafters:
+        source, drafter_name, parameters = _model(name, "drafter")
+        if isinstance(source, AssetSource | SkipSource) and verifier != PAIRS[name].verifier:
+            raise PairError(
+                f"{drafter_name} drafts for {PAIRS[name].verifier_name} only: name that as its verifier."
+            )
+        more = parameters, verifier_parameters, ""
+        title = f"{drafter_name} → {verifier_name}"
+        found.append(PairSpec(name, title, source, verifier, drafter_name, verifier_name, *more))
+    return found
+
+
+def _model(name: str, role: str) -> tuple[Source, str, int]:
+    """A model's source, its name in the report, and its number of parameters, 0 where unknown."""
+    if name in PAIRS:
+        fields = (role, f"{role}_name", f"{role}_parameters")
+        source, title, parameters = (getattr(PAIRS[name], each) for each in fields)
+        return source, title, parameters
+    if (folder := Path(name).expanduser()).is_dir():
+        folder = folder.resolve()
+        return HubSource(str(folder)), "/".join(folder.parts[-2:]), 0
+    if not _REPOSITORY.fullmatch(name):
+        raise RequestError(
+            f"{quoted(name)} is no folder, no owner/name on the hub and no pair; pairs are {', '.join(PAIRS)}."
+        )
+    return HubSource(name), name.rpartition("/")[2], 0
+
+
+def check_sizes(drafter: Any, verifier: Any, spec: PairSpec) -> None:
+    """Refuse a drafter that is larger than its verifier, by their configs.
+
+    Raises:
+        PairError: it is.
+    """
+    small, large = (_parameters(config) for config in (drafter, verifier))
+    if small > large:
+        raise PairError(
+            f"{spec.drafter_name} ({small / 1e6:.0f} million parameters) is larger than {spec.verifier_name} ({large / 1e6:.0f}), so its "
+            "draft tokens cost more than they save: name the smaller model first and the verifier last."
+        )
+
+
+def _parameters(config: Any) -> int:
+    """Number of parameters of a model of this config, tied ones counted once."""
+    from transformers import AutoModelForCausalLM  # slow to import
+
+    with torch.device("meta"):
+        return int(AutoModelForCausalLM.from_config(config).num_parameters())

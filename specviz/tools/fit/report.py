@@ -1,0 +1,269 @@
+"""The report of a measurement: estimates with 95 % intervals, by resampling prompts, and the verdict in a sentence."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from specviz.analysis.fit import LONGEST, acceptance_curve, leviathan_speed_up, tokens_per_call
+from specviz.analysis.sweep.estimates import Floats, divided, estimate, resamples
+from specviz.analysis.sweep.results import Estimate
+from specviz.models.pair import ModelPair
+from specviz.tools.fit.measuring import ALONE, Fit
+from specviz.tools.templates import NONE, Rows, table
+from specviz.wording import joined
+
+
+@dataclass(frozen=True)
+class Row:
+    """A draft length at a temperature: predicted tokens per call and speed-up, Leviathan's, and what was measured, if it was."""
+
+    draft_length: int
+    cost: float
+    tokens_per_call: Estimate | None
+    speed_up: Estimate | None
+    leviathan: float
+    measured_tokens_per_call: Estimate | None = None
+    measured: Estimate | None = None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The prompts of a kind: acceptance rate, and measured speed-up at the best draft length of all kinds."""
+
+    acceptance: Estimate | None
+    measured: Estimate | None
+
+
+@dataclass(frozen=True)
+class AtTemperature:
+    """Everything at a temperature.
+
+    Attributes:
+        acceptance: 1 − TV(q, p), a mean over all tokens.
+        positions: acceptance rate of a block's first draft token, of its second if the first was accepted, and so on.
+        draft: cost of a draft token; that of the verifier alone for a token is 1.
+        break_even: the constant acceptance rate from which on some draft length pays; None if none does.
+    """
+
+    temperature: float
+    acceptance: Estimate | None
+    positions: list[Estimate | None]
+    draft: float
+    break_even: float | None
+    rows: list[Row]
+    kinds: dict[str, Kind]
+
+    @property
+    def best(self) -> tuple[int, Estimate]:
+        """The fastest measured draft length, and its speed-up."""
+        found = [(row.draft_length, row.measured) for row in self.rows if row.measured]
+        return max(found, key=lambda each: each[1].value)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was found of one pair."""
+
+    drafter: str
+    verifier: str
+    tokenizers: str
+    milliseconds: dict[str, float]
+    temperatures: list[AtTemperature]
+    verdict: str
+
+    @property
+    def score(self) -> float:
+        """Geometric mean over temperatures of the best speed-ups."""
+        return math.exp(
+            sum(math.log(each.best[1].value) for each in self.temperatures) / len(self.temperatures)
+        )
+
+
+def result(fit: Fit) -> Result:
+    """What a finished measurement found."""
+    found = [_at(fit, temperature) for temperature in fit.options.temperatures]
+    pair = fit.pair
+    names = pair.drafter_name, pair.verifier_name, tokenizers(pair)
+    return Result(*names, fit.milliseconds, found, verdict(found))
+
+
+def tokenizers(pair: ModelPair) -> str:
+    """How the tokenizers of a pair agree; a pair with others is not loaded."""
+    sizes = pair.drafter_model.output_size, pair.verifier_model.output_size
+    if sizes[0] == sizes[1]:
+        return f"the same, {pair.vocabulary_size:,} ids"
+    return f"the same, padded differently: {pair.vocabulary_size:,} ids, of which the drafter scores {sizes[0]:,} and the verifier {sizes[1]:,}"
+
+
+def _at(fit: Fit, temperature: float) -> AtTemperature:
+    texts, costs, measured = fit.texts(temperature), fit.costs(temperature), fit.measured(temperature)
+    curves = {k: acceptance_curve(texts, k) for k in range(1, LONGEST + 1)}
+    acceptance = estimate(curves[1][:, 0])
+    rows = []
+    for k, curve in curves.items():
+        tokens, cost = tokens_per_call(curve), costs.of(k)
+        own = (cost, estimate(tokens), estimate(tokens / cost))
+        formula = leviathan_speed_up(acceptance.value if acceptance else 0.0, k, costs.draft)
+        timed = _measured(fit, temperature, k) if k in measured else {}
+        rows.append(Row(k, *own, formula, **timed))
+    at = AtTemperature(
+        temperature,
+        acceptance,
+        [estimate(column) for column in curves[LONGEST].T],
+        costs.draft,
+        costs.break_even(),
+        rows,
+        {},
+    )
+    for kind in dict.fromkeys(item.kind for item in fit.items):
+        timed = _measured(fit, temperature, at.best[0], kind)
+        at.kinds[kind] = Kind(
+            estimate(acceptance_curve(fit.texts(temperature, kind), 1)[:, 0]), timed["measured"]
+        )
+    return at
+
+
+def _measured(fit: Fit, temperature: float, draft_length: int, kind: str = "") -> dict[str, Estimate | None]:
+    """Tokens per call, and tokens per second over those of the verifier alone with the same prompts."""
+    runs, alone = (fit.runs(temperature, k, kind) for k in (draft_length, ALONE))
+    weights = resamples(len(runs))
+
+    def total(found: Sequence[dict[str, float]], name: str) -> Floats:
+        return weights @ np.array([each[name] for each in found])
+
+    speeds = [divided(total(each, "tokens"), total(each, "seconds")) for each in (runs, alone)]
+    return {
+        "measured_tokens_per_call": estimate(divided(total(runs, "tokens"), total(runs, "calls"))),
+        "measured": estimate(divided(*speeds)),
+    }
+
+
+def verdict(found: Sequence[AtTemperature]) -> str:
+    """Whether drafting pays, in a sentence: where the interval of the best measured speed-up lies above 1."""
+    pays = [f"{each.temperature:g}" for each in found if each.best[1].low > 1]
+    others = [f"{each.temperature:g}" for each in found if each.best[1].low <= 1]
+    best = max(found, key=lambda each: each.best[1].value)
+    if not pays:
+        k, speed = best.best
+        return f"Drafting does not pay: at best K = {k}, {spread(speed)} × at T = {best.temperature:g}; {_why_not(best)}."
+    figures = "; ".join(
+        f"K = {each.best[0]}, {spread(each.best[1])} × at T = {each.temperature:g}" for each in found
+    )
+    where = f" at T = {joined(pays)}, not at {joined(others)}" if others else ""
+    kinds = sorted((kind.measured.value, name) for name, kind in best.kinds.items() if kind.measured)
+    (low, least), (high, most) = kinds[0], kinds[-1]
+    spread_of_kinds = f"; from {low:.2f} × on {least} to {high:.2f} × on {most} at T = {best.temperature:g}"
+    return f"Drafting pays{where}: {figures}{spread_of_kinds if len(kinds) > 1 else ''}."
+
+
+def _why_not(at: AtTemperature) -> str:
+    """What a draft token costs, how many are kept, and how many would have to be."""
+    kept = at.acceptance.value if at.acceptance else 0.0
+    said = f"a draft token costs {at.draft:.2f} of a pass, and {kept:.2f} are kept"
+    if at.break_even is None:
+        return f"{said}; at this cost it would not even if all were"
+    return f"{said}; it would from {at.break_even:.2f} on" if at.break_even > kept else said
+
+
+def spread(found: Estimate | None) -> str:
+    """A number and its interval in words."""
+    return f"{found.value:.2f} ({found.low:.2f}–{found.high:.2f})" if found else NONE
+
+
+# ---- tables -----------------------------------------------------------------------------------------------------
+
+
+def overview(results: Sequence[Result]) -> Rows:
+    """All drafters, the best first."""
+    temperatures = results[0].temperatures
+    rows: Rows = [
+        (
+            "drafter",
+            "a draft token costs",
+            *(f"kept, K and speed-up at T = {each.temperature:g}" for each in temperatures),
+        )
+    ]
+    for one in results:
+        cells = [
+            f"{at.acceptance.value if at.acceptance else 0:.2f}, {at.best[0]}: {spread(at.best[1])}"
+            for at in one.temperatures
+        ]
+        rows.append((one.drafter, f"{one.temperatures[0].draft:.2f}", *cells))
+    return rows
+
+
+def draft_lengths(at: AtTemperature) -> Rows:
+    """Prediction and measurement by K."""
+    rows: Rows = [
+        ("K", "round costs", "tokens per call", "measured", "speed-up", "measured", "Leviathan’s, γ = K − 1")
+    ]
+    for row in at.rows:
+        calls, speeds = (row.tokens_per_call, row.measured_tokens_per_call), (row.speed_up, row.measured)
+        own = *map(spread, calls), *map(spread, speeds)
+        rows.append((str(row.draft_length), f"{row.cost:.2f}", *own, f"{row.leviathan:.2f}"))
+    return rows
+
+
+def _agreements(found: Sequence[AtTemperature]) -> Rows:
+    """Acceptance by kind and by position in a block."""
+    rows: Rows = [("acceptance", *(f"T = {at.temperature:g}" for at in found))]
+    rows.append(("all tokens", *(spread(at.acceptance) for at in found)))
+    rows += [(name, *(spread(at.kinds[name].acceptance) for at in found)) for name in found[0].kinds]
+    rows += [
+        (f"draft token {k + 1} of a block", *(spread(at.positions[k]) for at in found))
+        for k in range(LONGEST)
+    ]
+    return rows
+
+
+def markdown(results: Sequence[Result], notes: Sequence[str], about: dict[str, Any]) -> str:
+    """The report."""
+    parts = [
+        "# Will it pay?",
+        *(f"**{one.drafter} → {one.verifier}.** {one.verdict}" for one in results),
+        *notes,
+    ]
+    if len(results) > 1:
+        parts.append(table(overview(results)))
+    for one in results:
+        parts += [f"## {one.drafter} → {one.verifier}", f"Tokenizers: {one.tokenizers}."]
+        for at in one.temperatures:
+            parts += [f"### T = {at.temperature:g}", table(draft_lengths(at))]
+        parts += ["### Acceptance, 1 − TV(q, p)", table(_agreements(one.temperatures))]
+        times: Rows = [
+            ("in a round", "ms"),
+            *((name, f"{each:.2f}") for name, each in one.milliseconds.items()),
+        ]
+        parts += ["### What passes cost", table(times)]
+    parts += [
+        "## What was measured",
+        "\n".join(f"- {name}: {value}" for name, value in about.items()),
+        _METHOD,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+_METHOD = (
+    "The verifier wrote a text for each prompt and temperature, and both models read it. Acceptance is a mean of 1 − TV(q, p); within a block "
+    "it is weighted by the probability that the block reaches the token. Tokens per call follow from these, without a bonus token; costs are "
+    "medians of rounds timed in turn, where the verifier alone takes 1 for a token. Measured speed-ups are of decoding, in turn with the "
+    "verifier alone. Brackets hold 95 % intervals over prompts."
+)
+
+
+def to_json(results: Sequence[Result], notes: Sequence[str], about: dict[str, Any]) -> str:
+    """Everything that was found."""
+    return (
+        json.dumps(
+            {"about": about, "notes": notes, "pairs": [asdict(each) for each in results]},
+            indent=1,
+            ensure_ascii=False,
+        )
+        + "\n"
+    )

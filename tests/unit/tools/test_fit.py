@@ -1,0 +1,172 @@
+"""Will it pay: whole measurements of tiny pairs from their folders. No time is judged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+
+from specviz import __main__ as shell
+from specviz.analysis.fit import LONGEST, block_positions
+from specviz.analysis.sweep.results import Estimate
+from specviz.errors import PairError
+from specviz.models.pair import ModelPair
+from specviz.progress import silent
+from specviz.tools.fit import measuring
+from specviz.tools.fit.candidates import candidates
+from specviz.tools.fit.measuring import ALONE, Fit, FitOptions, Log
+from specviz.tools.fit.report import AtTemperature, Kind, Row, verdict
+from tests.support.tiny import tiny_pair, tiny_tokenizer
+
+SHORT = ["--tokens", "8", "--kind", "code", "--limit", "2", "--temperatures", "0", "1", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pair")
+    tiny_pair("llama", folder, dtype=torch.float32)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
+    return tiny_pair("llama", tmp_path_factory.mktemp("float64"))
+
+
+def test_at_temperature_0_the_calls_of_every_draft_length_are_foretold_exactly(pair: ModelPair) -> None:
+    """One reading of the verifier's text says how many verifier calls lossless decoding takes, whatever K is."""
+    lengths = (1, 2, 3, 5, LONGEST)
+    options = FitOptions(kind="code", limit=2, tokens=20, temperatures=(0.0,), draft_lengths=lengths)
+    fit = Fit(pair, options, Log(None, {}), silent, threading.Event())
+    fit.measure()
+    for k in lengths:
+        foretold = [block_positions(text.kept, k)[:, 0].sum() for text in fit.texts(0.0)]
+        assert foretold == [run["calls"] for run in fit.runs(0.0, k)], k
+    assert [run["calls"] for run in fit.runs(0.0, ALONE)] == [len(text.kept) for text in fit.texts(0.0)]
+
+
+def test_a_measurement_is_reported_and_resumed(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [
+        "fit",
+        *(str(folders / name) for name in ("drafter", "verifier")),
+        *SHORT,
+        "--out",
+        str(tmp_path),
+    ]
+    stop, timed, calls = threading.Event(), Fit._time, 0
+
+    def time(*given: object) -> dict[str, float]:
+        nonlocal calls
+        calls += 1
+        if calls == 12:
+            stop.set()
+        return timed(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Fit, "_time", time)
+    monkeypatch.setattr("specviz.cli.fit.interrupt", lambda: nullcontext(stop))
+    assert shell.main(command) == 130
+    assert not (tmp_path / "report.md").exists()
+    stop.clear()
+    assert shell.main(command) == 0
+    assert calls == 12 + 2 * 2 * (5 + 4) - 10  # the third turn was interrupted: two were whole
+    printed = capsys.readouterr().out
+    [found] = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["pairs"]
+    assert found["verdict"] in printed
+    assert found["verdict"] in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "padded differently" in found["tokenizers"]
+    for at in found["temperatures"]:
+        assert sum(row["measured"] is not None for row in at["rows"]) == 3
+        assert 0 < at["acceptance"]["value"] < 1
+    assert shell.main(command) == 0
+    assert calls == 12 + 2 * 2 * (5 + 4) - 10  # nothing was missing
+    assert shell.main([*command, "--tokens", "9"]) == 2
+    assert "holds another measurement" in capsys.readouterr().err
+
+
+def test_of_several_drafters_a_broken_one_is_left_out_and_one_prompt_has_no_interval(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    shutil.copytree(folders / "drafter", tmp_path / "broken")
+    (tmp_path / "broken" / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{}")
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "hello"}\n', encoding="utf-8")
+    drafters = [str(tmp_path / "broken"), str(folders / "drafter"), str(folders / "verifier")]
+    more = ["--prompts", str(prompts), "--tokens", "8", "--temperatures", "0", "--device", "cpu"]
+    assert shell.main(["fit", *drafters, str(folders / "verifier"), *more]) == 0
+    printed = capsys.readouterr().out
+    assert "broken was left out. The files of" in printed
+    assert "One prompt says nothing of others" in printed
+    assert printed.count("Drafting ") == 2
+    assert shell.main(["fit", drafters[0], str(folders / "verifier"), *more]) == 1
+
+
+def test_models_that_do_not_fit_are_refused_with_why(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    other = shutil.copytree(folders / "drafter", tmp_path / "other")
+    tiny_tokenizer(other, lines=("other words, other merges",))
+    assert shell.main(["fit", str(other), str(folders / "verifier"), *SHORT]) == 1
+    assert "have different tokenizers (id " in capsys.readouterr().err
+    assert shell.main(["fit", str(folders / "verifier"), str(folders / "drafter"), *SHORT]) == 1
+    assert "name the smaller model first" in capsys.readouterr().err
+    with pytest.raises(PairError, match="drafts for SmolLM2-135M-Instruct only"):
+        candidates(["embedded", str(folders / "verifier")])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nowhere"], "Name a drafter and then its verifier"),
+        (["no folder", "embedded"], "is no folder, no owner/name on the hub and no pair"),
+        (["embedded", "embedded", "embedded"], "named twice"),
+        (["embedded", "--prompts", "no/such/file"], "cannot be read"),
+        (["embedded", "--prompts", "/dev/null"], "The file of items is empty"),
+        (["embedded", "--kind", "poems"], "no prompts of the kind 'poems': known are facts"),
+        (["embedded", "--temperatures", "-1"], "none below 0"),
+        (["embedded", "--draft-lengths", "3", "9"], "from 1 to 8"),
+        (["embedded", "--tokens", "1"], "--tokens from 8"),
+    ],
+)
+def test_asked_wrongly_is_a_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture
+) -> None:
+    assert shell.main(["fit", *arguments]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_the_verdict_follows_from_the_intervals() -> None:
+    def at(temperature: float, speed: Estimate, break_even: float | None = 0.55) -> AtTemperature:
+        row = Row(3, 1.5, None, None, 1.0, None, speed)
+        kinds = {
+            name: Kind(None, Estimate(value, value, value)) for name, value in (("code", 1.9), ("lists", 0.9))
+        }
+        return AtTemperature(temperature, Estimate(0.31, 0.3, 0.32), [], 0.4, break_even, [row], kinds)
+
+    wins, doubts, loses = Estimate(1.32, 1.25, 1.38), Estimate(1.02, 0.97, 1.05), Estimate(0.8, 0.7, 0.9)
+    assert verdict([at(0, wins), at(1, wins)]).startswith(
+        "Drafting pays: K = 3, 1.32 (1.25–1.38) × at T = 0; "
+    )
+    assert verdict([at(0, wins), at(1, doubts)]).startswith("Drafting pays at T = 0, not at 1: K = 3, 1.32")
+    assert "from 0.90 × on lists to 1.90 × on code" in verdict([at(0, wins)])
+    assert verdict([at(0, loses)]) == (
+        "Drafting does not pay: at best K = 3, 0.80 (0.70–0.90) × at T = 0; a draft token costs 0.40 of a pass, and 0.31 are kept; "
+        "it would from 0.55 on."
+    )
+    assert verdict([at(0, loses, None)]).endswith("at this cost it would not even if all were.")
+
+
+def test_a_log_forgets_a_truncated_unit(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log", {"a": 1})
+    log.add(("pair", 0.7, 1), [1, 2])
+    with (tmp_path / "log").open("a", encoding="utf-8") as file:
+        file.write('[["pair", 0.7, 2], [3')
+    again = Log(tmp_path / "log", {"a": 1})
+    assert (again.get("pair", 0.7, 1), again.get("pair", 0.7, 2)) == ([1, 2], None)
+    assert measuring.Log(None, {}).get("pair") is None

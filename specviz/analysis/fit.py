@@ -46,25 +46,37 @@ def block_positions(kept: Sequence[float], draft_length: int) -> Floats:
     return found
 
 
-def acceptance_curve(texts: Sequence[Agreement], draft_length: int) -> Floats:
-    """Acceptance rate of a block's k-th draft token, if those before it were accepted, [replicates, K].
+@dataclass(frozen=True)
+class Blocks:
+    """Blocks of one draft length along some texts, [replicates, K] each.
 
-    Row 0 is over all texts; the others are resamples of texts, as in `specviz.analysis.sweep.estimates`. NaN where none was examined.
+    Row 0 is over all texts; the others are resamples of texts, as in `specviz.analysis.sweep.estimates`.
+
+    Attributes:
+        reached: expected number of blocks that reach their k-th token.
+        acceptance: acceptance rate of a block's k-th draft token, where it is examined; NaN where none is.
     """
-    examined, accepted = np.zeros((2, len(texts), draft_length))
-    for index, text in enumerate(texts):
-        positions = block_positions(text.kept, draft_length)
-        examined[index], accepted[index] = positions.sum(axis=0), positions.T @ np.asarray(text.overlap)
-    weights = resamples(len(texts))
-    return divided(weights @ accepted, weights @ examined)
 
+    reached: Floats
+    acceptance: Floats
 
-def tokens_per_call(curve: Floats) -> Floats:
-    """Expected tokens of a verifier call, [...], by the acceptance of its K draft tokens [..., K]: 1 + a₁ + a₁a₂ + … + a₁…a_(K−1).
+    @staticmethod
+    def of(texts: Sequence[Agreement], draft_length: int) -> Blocks:
+        """The blocks of these texts."""
+        reached, accepted = np.zeros((2, len(texts), draft_length))
+        for index, text in enumerate(texts):
+            positions = block_positions(text.kept, draft_length)
+            reached[index], accepted[index] = positions.sum(axis=0), positions.T @ np.asarray(text.overlap)
+        weights = resamples(len(texts))
+        return Blocks(weights @ reached, divided(weights @ accepted, weights @ reached))
 
-    The K-th only decides who writes the last token: there is no bonus token.
-    """
-    return 1 + np.cumprod(np.nan_to_num(curve[..., :-1]), axis=-1).sum(axis=-1)
+    @property
+    def tokens_per_call(self) -> Floats:
+        """Expected tokens of a verifier call, [replicates]: 1 + a₁ + a₁a₂ + … + a₁…a_(K−1), but for blocks that the end of a text cuts.
+
+        The K-th draft token only decides who writes the last token: there is no bonus token.
+        """
+        return divided(self.reached.sum(axis=1), self.reached[:, 0])
 
 
 @dataclass(frozen=True)

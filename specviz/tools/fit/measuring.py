@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from specviz.analysis.fit import COSTED, LONGEST, Agreement, Costs, acceptance_curve, tokens_per_call
+from specviz.analysis.fit import COSTED, LONGEST, Agreement, Blocks, Costs
 from specviz.analysis.quality import read_logits
 from specviz.analysis.sweep.items import Item, load_items
 from specviz.core.distributions import Distributions
@@ -199,9 +199,7 @@ class Fit:
         if self.options.draft_lengths:
             return tuple(sorted(set(self.options.draft_lengths)))
         texts, costs = self.texts(temperature), self.costs(temperature)
-        speeds = {
-            k: tokens_per_call(acceptance_curve(texts, k))[0] / costs.of(k) for k in range(1, LONGEST + 1)
-        }
+        speeds = {k: Blocks.of(texts, k).tokens_per_call[0] / costs.of(k) for k in range(1, LONGEST + 1)}
         return tuple(sorted(sorted(speeds, key=speeds.__getitem__)[-_BEST:]))
 
     def runs(self, temperature: float, draft_length: int, kind: str = "") -> list[dict[str, float]]:

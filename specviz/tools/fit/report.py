@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from specviz.analysis.fit import LONGEST, acceptance_curve, leviathan_speed_up, tokens_per_call
+from specviz.analysis.fit import LONGEST, Blocks, leviathan_speed_up
 from specviz.analysis.sweep.estimates import Floats, divided, estimate, resamples
 from specviz.analysis.sweep.results import Estimate
 from specviz.models.pair import ModelPair
@@ -103,33 +103,33 @@ def tokenizers(pair: ModelPair) -> str:
 
 def _at(fit: Fit, temperature: float) -> AtTemperature:
     texts, costs, measured = fit.texts(temperature), fit.costs(temperature), fit.measured(temperature)
-    curves = {k: acceptance_curve(texts, k) for k in range(1, LONGEST + 1)}
-    acceptance = estimate(curves[1][:, 0])
+    blocks = {k: Blocks.of(texts, k) for k in range(1, LONGEST + 1)}
+    acceptance = estimate(blocks[1].acceptance[:, 0])
     rows = []
-    for k, curve in curves.items():
-        tokens, cost = tokens_per_call(curve), costs.of(k)
+    for k, found in blocks.items():
+        tokens, cost = found.tokens_per_call, costs.of(k)
         own = (cost, estimate(tokens), estimate(tokens / cost))
         formula = leviathan_speed_up(acceptance.value if acceptance else 0.0, k, costs.draft)
-        timed = _measured(fit, temperature, k) if k in measured else {}
-        rows.append(Row(k, *own, formula, **timed))
+        timed = _measured(fit, temperature, k) if k in measured else (None, None)
+        rows.append(Row(k, *own, formula, *timed))
     at = AtTemperature(
         temperature,
         acceptance,
-        [estimate(column) for column in curves[LONGEST].T],
+        [estimate(column) for column in blocks[LONGEST].acceptance.T],
         costs.draft,
         costs.break_even(),
         rows,
         {},
     )
     for kind in dict.fromkeys(item.kind for item in fit.items):
-        timed = _measured(fit, temperature, at.best[0], kind)
-        at.kinds[kind] = Kind(
-            estimate(acceptance_curve(fit.texts(temperature, kind), 1)[:, 0]), timed["measured"]
-        )
+        _, speed_up = _measured(fit, temperature, at.best[0], kind)
+        at.kinds[kind] = Kind(estimate(Blocks.of(fit.texts(temperature, kind), 1).acceptance[:, 0]), speed_up)
     return at
 
 
-def _measured(fit: Fit, temperature: float, draft_length: int, kind: str = "") -> dict[str, Estimate | None]:
+def _measured(
+    fit: Fit, temperature: float, draft_length: int, kind: str = ""
+) -> tuple[Estimate | None, Estimate | None]:
     """Tokens per call, and tokens per second over those of the verifier alone with the same prompts."""
     runs, alone = (fit.runs(temperature, k, kind) for k in (draft_length, ALONE))
     weights = resamples(len(runs))
@@ -138,10 +138,7 @@ def _measured(fit: Fit, temperature: float, draft_length: int, kind: str = "") -
         return weights @ np.array([each[name] for each in found])
 
     speeds = [divided(total(each, "tokens"), total(each, "seconds")) for each in (runs, alone)]
-    return {
-        "measured_tokens_per_call": estimate(divided(total(runs, "tokens"), total(runs, "calls"))),
-        "measured": estimate(divided(*speeds)),
-    }
+    return estimate(divided(total(runs, "tokens"), total(runs, "calls"))), estimate(divided(*speeds))
 
 
 def verdict(found: Sequence[AtTemperature]) -> str:
@@ -251,7 +248,7 @@ def markdown(results: Sequence[Result], notes: Sequence[str], about: dict[str, A
 
 _METHOD = (
     "The verifier wrote a text for each prompt and temperature, and both models read it. Acceptance is a mean of 1 − TV(q, p); within a block "
-    "it is weighted by the probability that the block reaches the token. Tokens per call follow from these, without a bonus token; costs are "
+    "it is weighted by the probability that the block reaches the token. Tokens per call are the tokens over these blocks, without a bonus token; costs are "
     "medians of rounds timed in turn, where the verifier alone takes 1 for a token. Measured speed-ups are of decoding, in turn with the "
     "verifier alone. Brackets hold 95 % intervals over prompts."
 )

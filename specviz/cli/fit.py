@@ -42,25 +42,24 @@ def fit(
 ) -> int:
     """Say whether drafting pays here: acceptance, costs and speed-ups of one or several drafters for a verifier."""
     from specviz.models import loading  # slow to import, as is the rest
+    from specviz.models.placement import find_device
     from specviz.tools.fit import report
     from specviz.tools.fit.candidates import candidates, check_sizes
     from specviz.tools.fit.measuring import Fit, FitOptions, Log
     from specviz.tools.machine import describe_machine, describe_processor, versions
 
     options, specs = FitOptions(**choices(context.params, FitOptions)), candidates(names)
-    items = options.items()
+    items, where = options.items(), str(find_device(device))
     about: dict[str, Any] = {
         "models": f"{', '.join(each.drafter_name for each in specs)} → {specs[0].verifier_name}",
         "prompts": f"{len(items)}, up to {options.tokens} tokens each",
-        "machine": f"{device}, {dtype}; {describe_machine(device)}; {describe_processor()}",
+        "machine": f"{describe_machine(where)} ({where}, {dtype}); {describe_processor()}",
         "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
     }
     notes = ["One prompt says nothing of others: there are no intervals."] if len(items) == 1 else []
     results: list[report.Result] = []
-    log, progress = (
-        Log(_file(out), {**about, **asdict(options), "items": [each.prompt for each in items]}),
-        TerminalProgress(sys.stderr),
-    )
+    header = {**about, **asdict(options), "items": [each.prompt for each in items]}
+    log, progress = Log(_file(out), header), TerminalProgress(sys.stderr)
     with interrupt() as stop:
         for spec in specs:
             try:

@@ -10,6 +10,7 @@ import itertools
 import json
 import statistics
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
@@ -19,12 +20,14 @@ import torch
 
 from specviz.analysis.statistics import quartiles
 from specviz.compat.transformers import quiet_transformers
+from specviz.engine.plan import expected_tokens
 from specviz.errors import RequestError, SpecvizError, StoppedError
 from specviz.models.loading import load_pair
 from specviz.models.placement import dtype_name, find_device
 from specviz.models.tokenizer import encode_prompt
 from specviz.progress import Progress, silent
 from specviz.runtime.cpu.threads import budget, worth_trying
+from specviz.runtime.pass_times import PassTimes
 from specviz.schema.settings import MAX_DRAFT_LENGTH, Request
 from specviz.tools.bench.contenders import (
     GENERATE,
@@ -198,10 +201,13 @@ class Benchmark:
             return None
 
     def rows(self) -> Rows:
-        """The table: one row per temperature and contender, with medians, and quartiles in brackets."""
+        """The table: one row per temperature and contender, with medians, and quartiles in brackets.
+
+        Predicted is the ratio to the verifier alone, as `predicted_speed_up` says.
+        """
         divisors = (VERIFIER_ALONE, GENERATE)
         head = ["temperature", "contender", "tokens/s", *(f"÷ {other}" for other in divisors)]
-        rows: Rows = [(*head, "accepted", "first token, ms", "greedy texts equal")]
+        rows: Rows = [(*head, "predicted", "accepted", "first token, ms", "greedy texts equal")]
         for temperature, title in itertools.product(self._options.temperatures, self._titles):
             turns = [
                 turn.runs for turn in self.turns if turn.temperature == temperature and title in turn.runs
@@ -223,6 +229,7 @@ class Benchmark:
             cells = (
                 _spread([run.speed for run in runs], ".1f"),
                 *ratios,
+                f"{predicted_speed_up(self._bed.ours.pass_times, runs):.2f}" if runs[0].rounds else NONE,
                 f"{accepted / examined:.2f}" if examined else NONE,
                 f"{1000 * statistics.median(first):.0f}" if first else NONE,
                 f"{sum(equal)} of {len(equal)}" if equal else NONE,
@@ -244,6 +251,20 @@ class Benchmark:
         """All runs, by turn, and the table."""
         content = {"about": self.about, "complete": self.complete, "notes": self.notes, "table": self.rows()}
         return json.dumps(content | {"turns": [asdict(turn) for turn in self.turns]}, indent=1) + "\n"
+
+
+def predicted_speed_up(times: PassTimes, runs: Sequence[Measured]) -> float:
+    """Speed over the verifier alone, by the engine's own model: pass times, and the acceptance rate and draft length of these runs.
+
+    It leaves out all but forward passes, so it is what faster rounds could come to.
+    """
+    examined, accepted, drafted, rounds = (
+        sum(getattr(run, name) for run in runs) for name in ("examined", "accepted", "drafted", "rounds")
+    )
+    sequences, length = runs[0].sequences, round(drafted / rounds)
+    seconds = length * times.draft(sequences) + times.verify(sequences * max(1, length))
+    tokens = expected_tokens(accepted / examined, length) if examined else 1
+    return sequences * tokens * times.verify(1) / seconds
 
 
 def _reason(error: Exception) -> str:

@@ -50,6 +50,8 @@ class Measured:
         token_ids: the new ids of the request's own sequence; None if they are not a text.
         first_token_seconds: None if the contender does not stream.
         examined, accepted: numbers of draft tokens; 0 if a contender has none or does not report them.
+        drafted, rounds: likewise, of all sequences together.
+        sequences: number of concurrent sequences.
     """
 
     tokens: int
@@ -58,6 +60,9 @@ class Measured:
     first_token_seconds: float | None = None
     examined: int = 0
     accepted: int = 0
+    drafted: int = 0
+    rounds: int = 0
+    sequences: int = 1
 
     @property
     def speed(self) -> float:
@@ -157,9 +162,17 @@ def _ours(bed: Bed, others: list[list[int]], options: dict[str, Any], request: R
     begin = time.perf_counter()
     _, seconds = timed(bed.device, write)
     rounds = [each for run in runs.values() for each in run.rounds]
-    examined, accepted = sum(each.examined for each in rounds), sum(each.accepted for each in rounds)
-    count = sum(len(run.token_ids) for run in runs.values())
-    return Measured(count, seconds, runs[0].token_ids, arrivals[0] - begin, examined, accepted)
+    return Measured(
+        sum(len(run.token_ids) for run in runs.values()),
+        seconds,
+        runs[0].token_ids,
+        arrivals[0] - begin,
+        examined=sum(each.examined for each in rounds),
+        accepted=sum(each.accepted for each in rounds),
+        drafted=sum(len(each.proposals) for each in rounds),
+        rounds=len(rounds),
+        sequences=len(runs),
+    )
 
 
 def _generate(bed: Bed, request: Request, assistant: Any = None, cache: str | None = None) -> Measured:

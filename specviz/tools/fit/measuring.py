@@ -99,12 +99,12 @@ class Log:
             RequestError: the file is of another measurement.
         """
         lines = list(json_lines(path)) if path else []
-        self._path = path
-        self._units = {self._key(key): value for key, value in lines[1:]}
         if lines and lines[0] != json.loads(json.dumps(header)):
             raise RequestError(
                 "That folder holds another measurement (models, options, prompts or machine differ): name another."
             )
+        self._path = path
+        self._units = {self._key(key): value for key, value in lines[1:]}
         if not lines:
             self._write(header)
 
@@ -133,15 +133,11 @@ class Fit:
     """One pair's measurement. Units' keys begin with the pair's key."""
 
     def __init__(
-        self,
-        pair: ModelPair,
-        options: FitOptions,
-        log: Log,
-        progress: Progress,
-        stop: threading.Event,
+        self, pair: ModelPair, options: FitOptions, log: Log, progress: Progress, stop: threading.Event
     ) -> None:
         self.pair, self.options, self.items = pair, options, options.items()
         self._log, self._progress, self._stop = log, progress, stop
+        self._few = range(min(_COST_PROMPTS, len(self.items)))
         self._engine = Engine(pair)
         self._endless = Engine(replace(pair, eos_token_ids=frozenset()))  # each timed run has as many rounds
 
@@ -154,8 +150,7 @@ class Fit:
         """
         for temperature in self.options.temperatures:
             self._write_texts(temperature)
-        few = range(min(_COST_PROMPTS, len(self.items)))
-        self._take_turns("round", few, dict.fromkeys(self.options.temperatures, COSTED))
+        self._take_turns("round", self._few, dict.fromkeys(self.options.temperatures, COSTED))
         self._take_turns(
             "run", range(len(self.items)), {t: self.measured(t) for t in self.options.temperatures}
         )
@@ -169,10 +164,7 @@ class Fit:
 
     def costs(self, temperature: float) -> Costs:
         """Costs at a temperature: medians over prompts of the ratios to the verifier alone, timed in the same turn."""
-        turns = [
-            {k: self._log.get(self.pair.key, "round", temperature, index, k) for k in (ALONE, *COSTED)}
-            for index in range(min(_COST_PROMPTS, len(self.items)))
-        ]
+        turns = self._rounds(temperature)
 
         def ratio(draft_length: int, name: str) -> float:
             return statistics.median(turn[draft_length][name] / turn[ALONE]["round"] for turn in turns)
@@ -182,17 +174,19 @@ class Fit:
     @cached_property
     def milliseconds(self) -> dict[str, float]:
         """Medians over all temperatures: verifier passes by their tokens, a draft token, a round of the verifier alone."""
-        turns = itertools.product(self.options.temperatures, range(min(_COST_PROMPTS, len(self.items))))
-        found = [
-            {k: self._log.get(self.pair.key, "round", *turn, k) for k in (ALONE, *COSTED)} for turn in turns
-        ]
+        turns = [turn for temperature in self.options.temperatures for turn in self._rounds(temperature)]
 
         def middle(draft_length: int, name: str) -> float:
-            return 1000 * statistics.median(each[draft_length][name] for each in found)
+            return 1000 * statistics.median(turn[draft_length][name] for turn in turns)
 
         passes = {f"verifier pass of {k} token{'s' * (k > 1)}": middle(k, "verify") for k in COSTED}
         own = {"draft token": middle(COSTED[-2], "draft"), "verifier alone, a token": middle(ALONE, "round")}
         return passes | own
+
+    def _rounds(self, temperature: float) -> list[dict[int, dict[str, float]]]:
+        """Timed rounds of a temperature by draft length, a turn each."""
+        keys = [(self.pair.key, "round", temperature, index) for index in self._few]
+        return [{k: self._log.get(*key, k) for k in (ALONE, *COSTED)} for key in keys]
 
     def measured(self, temperature: float) -> tuple[int, ...]:
         """Draft lengths that are run to the end: those asked for, or the best by prediction, ascending."""
@@ -281,17 +275,15 @@ class Fit:
             run = event.run
         spans = [after - before for before, after in itertools.pairwise(stamps)]
         whole = [each for each in zip(run.rounds, spans, strict=True) if each[0].draft_length == draft_length]
-        whole = whole[_FIRST_ROUNDS:] or whole
-        middle = statistics.median
+        timed, own_spans = zip(*(whole[_FIRST_ROUNDS:] or whole), strict=True) if whole else ((), (0.0,))
         return {
             "tokens": len(run.token_ids),
             "calls": run.verifier_calls,
             "seconds": stamps[-1] - stamps[0],
-            "round": middle(span for _, span in whole) if whole else 0.0,
-            "verify": middle(each.verifier_seconds for each, _ in whole) if whole else 0.0,
-            "draft": middle(each.drafter_seconds for each, _ in whole) / max(1, draft_length)
-            if whole
-            else 0.0,
+            "round": statistics.median(own_spans),
+            "verify": statistics.median([each.verifier_seconds for each in timed] or [0.0]),
+            "draft": statistics.median([each.drafter_seconds for each in timed] or [0.0])
+            / max(1, draft_length),
         }
 
     def _raise_if_stopped(self) -> None:

@@ -19,9 +19,10 @@ from specviz.models import smollm2
 from specviz.models.pair import ModelPair
 from specviz.progress import silent
 from specviz.runtime.model_runner import position_bytes
+from specviz.runtime.pass_times import PassTimes
 from specviz.schema.settings import Request
 from specviz.tools.bench import benchmark, contenders, shapes
-from specviz.tools.bench.benchmark import Benchmark, BenchmarkOptions, Turn, load_bed
+from specviz.tools.bench.benchmark import Benchmark, BenchmarkOptions, Turn, load_bed, predicted_speed_up
 from specviz.tools.bench.contenders import GENERATE, VERIFIER_ALONE, Bed, Measured
 from tests.support.tiny import tiny_pair
 
@@ -119,6 +120,17 @@ def test_ratios_are_taken_between_runs_of_one_prompt_temperature_and_repetition(
     assert row[f"÷ {VERIFIER_ALONE}"] == "5.00 (3.50–6.50)"
     assert row[f"÷ {GENERATE}"] == "–"
     assert (row["accepted"], row["greedy texts equal"]) == ("0.25", "1 of 2")
+
+
+def test_a_prediction_takes_pass_times_acceptance_and_draft_length() -> None:
+    """At no cost beyond one pass a round it is the tokens per call; drafting nothing, what sharing passes gains."""
+    times = PassTimes(drafter=((1, 0.0), (8, 0.0)), verifier=((1, 1.0), (8, 1.0)))
+    drafting = Measured(30, 1.0, None, examined=20, accepted=10, drafted=40, rounds=10)
+    assert predicted_speed_up(times, [drafting, drafting]) == 1 + 0.5 + 0.25 + 0.125
+    costly = PassTimes(drafter=((1, 0.5), (8, 0.5)), verifier=((1, 1.0), (8, 2.0)))
+    assert predicted_speed_up(costly, [drafting]) < 1
+    alone = Measured(30, 1.0, None, rounds=80, sequences=8)
+    assert predicted_speed_up(costly, [alone]) == 8 / 2
 
 
 def test_others_that_fail_are_left_out_and_our_own_failure_is_raised(

@@ -61,9 +61,13 @@ class AtTemperature:
 
     @property
     def best(self) -> tuple[int, Estimate]:
-        """The fastest measured draft length, and its speed-up."""
-        found = [(row.draft_length, row.measured) for row in self.rows if row.measured]
-        return max(found, key=lambda each: each[1].value)
+        """The measured draft length that is predicted to be the fastest, and its measured speed-up: the fastest by measurement would be
+        chosen for its luck.
+        """
+        found = [row for row in self.rows if row.measured and row.speed_up]
+        row = max(found, key=lambda each: each.speed_up.value if each.speed_up else 0.0)
+        assert row.measured
+        return row.draft_length, row.measured
 
 
 @dataclass(frozen=True)
@@ -142,21 +146,26 @@ def _measured(
 
 
 def verdict(found: Sequence[AtTemperature]) -> str:
-    """Whether drafting pays, in a sentence: where the interval of the best measured speed-up lies above 1."""
-    pays = [f"{each.temperature:g}" for each in found if each.best[1].low > 1]
-    others = [f"{each.temperature:g}" for each in found if each.best[1].low <= 1]
+    """Whether drafting pays, in a sentence: where the interval of the best draft length's measured speed-up lies above 1."""
+    speeds = {f"{each.temperature:g}": each.best[1] for each in found}
+    pays = [name for name, speed in speeds.items() if speed.low > 1]
+    doubtful = [name for name, speed in speeds.items() if speed.low <= 1 <= speed.high]
+    never = [name for name, speed in speeds.items() if speed.high < 1]
     best = max(found, key=lambda each: each.best[1].value)
     if not pays:
+        start = "It cannot be told whether drafting pays" if doubtful else "Drafting does not pay"
         k, speed = best.best
-        return f"Drafting does not pay: at best K = {k}, {spread(speed)} × at T = {best.temperature:g}; {_why_not(best)}."
+        return f"{start}: at best K = {k}, {spread(speed)} × at T = {best.temperature:g}; {_why_not(best)}."
     figures = "; ".join(
         f"K = {each.best[0]}, {spread(each.best[1])} × at T = {each.temperature:g}" for each in found
     )
-    where = f" at T = {joined(pays)}, not at {joined(others)}" if others else ""
+    others = (("not surely", doubtful), ("not", never))
+    where = "".join(f", {word} at {joined(names)}" for word, names in others if names)
     kinds = sorted((kind.measured.value, name) for name, kind in best.kinds.items() if kind.measured)
     (low, least), (high, most) = kinds[0], kinds[-1]
-    spread_of_kinds = f"; from {low:.2f} × on {least} to {high:.2f} × on {most} at T = {best.temperature:g}"
-    return f"Drafting pays{where}: {figures}{spread_of_kinds if len(kinds) > 1 else ''}."
+    by_kind = f"; from {low:.2f} × on {least} to {high:.2f} × on {most} at T = {best.temperature:g}"
+    where = f" at T = {joined(pays)}{where}" if where else ""
+    return f"Drafting pays{where}: {figures}{by_kind if len(kinds) > 1 else ''}."
 
 
 def _why_not(at: AtTemperature) -> str:

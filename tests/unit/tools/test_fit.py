@@ -143,17 +143,23 @@ def test_asked_wrongly_is_a_sentence(
 
 def test_the_verdict_follows_from_the_intervals() -> None:
     def at(temperature: float, speed: Estimate, break_even: float | None = 0.55) -> AtTemperature:
-        row = Row(3, 1.5, None, None, 1.0, None, speed)
+        faster, slower = Estimate(1.2, 1.1, 1.3), Estimate(1.1, 1.0, 1.2)
+        lucky = Row(2, 1.3, None, slower, 1.0, None, Estimate(9.0, 8.0, 10.0))
+        row = Row(3, 1.5, None, faster, 1.0, None, speed)
         kinds = {
             name: Kind(None, Estimate(value, value, value)) for name, value in (("code", 1.9), ("lists", 0.9))
         }
-        return AtTemperature(temperature, Estimate(0.31, 0.3, 0.32), [], 0.4, break_even, [row], kinds)
+        return AtTemperature(temperature, Estimate(0.31, 0.3, 0.32), [], 0.4, break_even, [lucky, row], kinds)
 
     wins, doubts, loses = Estimate(1.32, 1.25, 1.38), Estimate(1.02, 0.97, 1.05), Estimate(0.8, 0.7, 0.9)
     assert verdict([at(0, wins), at(1, wins)]).startswith(
         "Drafting pays: K = 3, 1.32 (1.25–1.38) × at T = 0; "
     )
-    assert verdict([at(0, wins), at(1, doubts)]).startswith("Drafting pays at T = 0, not at 1: K = 3, 1.32")
+    assert verdict([at(0, wins), at(1, doubts)]).startswith(
+        "Drafting pays at T = 0, not surely at 1: K = 3, 1.32"
+    )
+    assert verdict([at(0, wins), at(1, loses)]).startswith("Drafting pays at T = 0, not at 1: K = 3, 1.32")
+    assert verdict([at(0, doubts)]).startswith("It cannot be told whether drafting pays: at best K = 3, 1.02")
     assert "from 0.90 × on lists to 1.90 × on code" in verdict([at(0, wins)])
     assert verdict([at(0, loses)]) == (
         "Drafting does not pay: at best K = 3, 0.80 (0.70–0.90) × at T = 0; a draft token costs 0.40 of a pass, and 0.31 are kept; "

@@ -60,14 +60,25 @@ class AtTemperature:
     kinds: dict[str, Kind]
 
     @property
+    def chosen(self) -> Row:
+        """The measured draft length that is predicted to be the fastest: the fastest by measurement would be chosen for its luck."""
+        found = [row for row in self.rows if row.measured]
+        return max(found, key=lambda row: row.speed_up.value if row.speed_up else 0.0)
+
+    @property
     def best(self) -> tuple[int, Estimate]:
-        """The measured draft length that is predicted to be the fastest, and its measured speed-up: the fastest by measurement would be
-        chosen for its luck.
-        """
-        found = [row for row in self.rows if row.measured and row.speed_up]
-        row = max(found, key=lambda each: each.speed_up.value if each.speed_up else 0.0)
-        assert row.measured
-        return row.draft_length, row.measured
+        """That draft length, and its measured speed-up."""
+        assert self.chosen.measured
+        return self.chosen.draft_length, self.chosen.measured
+
+    @property
+    def pays(self) -> bool | None:
+        """Whether drafting pays, by the measured interval, and where that is on both sides of 1 only not if a loss was foretold; else None."""
+        speed, foretold = self.best[1], self.chosen.speed_up
+        if speed.low > 1:
+            return True
+        is_loss = speed.high < 1 or (speed.value < 1 and foretold is not None and foretold.high < 1)
+        return False if is_loss else None
 
 
 @dataclass(frozen=True)
@@ -146,11 +157,10 @@ def _measured(
 
 
 def verdict(found: Sequence[AtTemperature]) -> str:
-    """Whether drafting pays, in a sentence: where the interval of the best draft length's measured speed-up lies above 1."""
-    speeds = {f"{each.temperature:g}": each.best[1] for each in found}
-    pays = [name for name, speed in speeds.items() if speed.low > 1]
-    doubtful = [name for name, speed in speeds.items() if speed.low <= 1 <= speed.high]
-    never = [name for name, speed in speeds.items() if speed.high < 1]
+    """Whether drafting pays, in a sentence."""
+    pays, never, doubtful = (
+        [f"{each.temperature:g}" for each in found if each.pays is which] for which in (True, False, None)
+    )
     best = max(found, key=lambda each: each.best[1].value)
     if not pays:
         start = "It cannot be told whether drafting pays" if doubtful else "Drafting does not pay"

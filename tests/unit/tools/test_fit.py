@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,10 @@ def test_the_verdict_follows_from_the_intervals() -> None:
     )
     assert verdict([at(0, wins), at(1, loses)]).startswith("Drafting pays at T = 0, not at 1: K = 3, 1.32")
     assert verdict([at(0, doubts)]).startswith("It cannot be told whether drafting pays: at best K = 3, 1.02")
+    unsure = Estimate(0.9, 0.7, 1.1)  # a gain was foretold
+    assert verdict([at(0, unsure)]).startswith("It cannot be told whether drafting pays")
+    foretold = replace(at(0, unsure), rows=[Row(3, 1.5, None, loses, 1.0, None, unsure)])
+    assert verdict([foretold]).startswith("Drafting does not pay: at best K = 3, 0.90")
     assert "from 0.90 × on lists to 1.90 × on code" in verdict([at(0, wins)])
     assert verdict([at(0, loses)]) == (
         "Drafting does not pay: at best K = 3, 0.80 (0.70–0.90) × at T = 0; a draft token costs 0.40 of a pass, and 0.31 are kept; "

@@ -41,7 +41,7 @@ Item = Piece | Waiting
 
 def openai_routes(service: Service) -> list[BaseRoute]:
     """The routes. Where the server does not offer them, each says why."""
-    limits, began = service.limits, int(time.time())
+    limits, began = service.limits, int(time.time())  # noqa: TID251  (a date)
     threads = CapacityLimiter(limits.max_sequences + limits.queue)
 
     def usable() -> list[dict[str, Any]]:

@@ -60,10 +60,13 @@ def method_words() -> dict[str, dict[str, Any]]:
     }
 
 
-# In 6.31 gradio writes a `css_template` into the document again at each new value, and all of the page is styled anew.
+# In 6.31 gradio writes a `css_template` into the document again at each new value, and all of the page is styled anew. The selector
+# weighs as much as an id, as gradio's own does.
 _MOUNT = """
-const style = document.head.appendChild(document.createElement("style"));
-style.textContent = `#${element.closest("[id^=html-]").id} { ${props.style} }`;
+const name = (window.specvizStyles = (window.specvizStyles ?? 0) + 1);
+element.dataset.style = name;
+const style = element.parentElement.appendChild(document.createElement("style"));
+style.textContent = `:is(#style, [data-style="${name}"]) { ${props.style} }`;
 import(new URL(props.module, document.baseURI)).then(({ mount }) => mount(element, { props, trigger, watch }));
 """
 

@@ -1,8 +1,8 @@
-"""Whether drafting pays: from how two models agree along the verifier's texts, and what their passes cost, to tokens per call and speed-up.
+"""Predicts tokens per call and speed-up of a pair from the two models' agreement along the verifier's texts and the cost of their passes.
 
-Lossless decoding has the verifier's distribution, so a text of the verifier is also one of lossless decoding. Given the text, its token x
-was accepted with probability min(1, q(x)/p(x)) if it was examined, independently of the others; averaged over x that is 1 − TV(q, p). So
-one reading of a text by both models gives the expected blocks of every draft length K. Knows no model and no clock.
+Lossless decoding draws texts from the verifier's distribution, so a text of the verifier could be its own. Given the text, an examined
+token x was accepted with probability min(1, q(x)/p(x)), independently of the others; the mean over x is 1 − TV(q, p). So both models
+read a text once, and that gives the expected blocks for every draft length K. Knows no model and no clock.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class Blocks:
 
     @property
     def tokens_per_call(self) -> Floats:
-        """Expected tokens of a verifier call, [replicates]: 1 + a₁ + a₁a₂ + … + a₁…a_(K−1), but for blocks that the end of a text cuts.
+        """Expected tokens per verifier call, [replicates]: 1 + a₁ + a₁a₂ + … + a₁…a_(K−1), except for blocks cut by the end of a text.
 
-        The K-th draft token only decides who writes the last token: there is no bonus token.
+        There is no a_K, since there is no bonus token: the K-th draft token only decides which model writes the block's last token.
         """
         return divided(self.reached.sum(axis=1), self.reached[:, 0])
 
@@ -84,15 +84,15 @@ class Costs:
     """What a pair's passes cost.
 
     Attributes:
-        rounds: seconds of a round over those of the verifier alone for a token, by the draft lengths that were timed.
-        draft: seconds of a draft token, likewise.
+        rounds: cost of a round, by timed draft length: its seconds divided by those of one token of the verifier alone.
+        draft: cost of a draft token, in the same unit.
     """
 
     rounds: Mapping[int, float]
     draft: float
 
     def of(self, draft_length: int) -> float:
-        """Cost of a round of that draft length, on the line between its timed neighbours."""
+        """Cost of a round of that draft length, interpolated linearly between timed draft lengths."""
         known = sorted(self.rounds)
         return float(np.interp(draft_length, known, [self.rounds[each] for each in known]))
 
@@ -112,8 +112,8 @@ class Costs:
 
 
 def leviathan_speed_up(acceptance: float, draft_length: int, draft: float) -> float:
-    """Speed-up by Leviathan et al. (2023), theorem 3.8, at γ = K − 1: as many tokens per call, a bonus token among them.
+    """Speed-up by Leviathan et al. (2023), theorem 3.8, at γ = K − 1, which gives as many tokens per call, a bonus token included.
 
-    It takes one acceptance rate, and a verifier's pass that costs the same for any number of tokens.
+    The formula assumes one acceptance rate for all positions, and verifier passes that cost the same for any number of tokens.
     """
     return expected_tokens(acceptance, draft_length) / ((draft_length - 1) * draft + 1)

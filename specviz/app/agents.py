@@ -1,4 +1,4 @@
-"""/agents.md: what the server offers to assistants, in Markdown, from the tables that its endpoints are made of."""
+"""/agents.md: what the server offers to assistants, in Markdown, made from the same tables as its endpoints."""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ def _arguments(endpoint: str, limits: Limits) -> list[tuple[str, str, str, str]]
 
 
 def _cell(text: str) -> str:
-    """A text that fits into one cell of a table: titles of pairs may be names of the owner's folders."""
+    """The text, made to fit into one cell of a table: a pair's title may be the name of a folder, which can have any characters."""
     return " ".join(text.replace("|", r"\|").split())[:300]

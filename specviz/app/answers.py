@@ -91,4 +91,4 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "methods": _object({}, result=_objects(_METHOD)),
     "pairs": _object({}, result=_objects(_PAIR)),
 }
-"""The last answer of each endpoint, for tools of assistants: they answer with an object, which holds a list as its "result"."""
+"""Schema of each endpoint's last answer, for assistants' tools. A tool answers with an object, so a list becomes its "result"."""

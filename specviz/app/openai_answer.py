@@ -14,11 +14,11 @@ from specviz.app.openai_text import Piece, Text
 from specviz.schema.trace import Run, Token
 
 UNLIKELY = -9999.0
-"""OpenAI's logarithm of a probability that is 0."""
+"""What OpenAI's API gives for the logarithm of 0."""
 
 
 class Answer:
-    """The objects that tell the answer to one call."""
+    """Makes the JSON objects that answer one call."""
 
     def __init__(self, asked: Asked) -> None:
         """Begin an answer, with an id of its own."""
@@ -34,7 +34,7 @@ class Answer:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the text has come to a stop."""
+        """Whether the text has reached one of the call's stops."""
         return self._told.is_stopped
 
     def take(self, run: Run, *, ends: bool = False) -> Piece:
@@ -42,7 +42,7 @@ class Answer:
         return self._told.take(run, ends=ends)
 
     def whole(self, piece: Piece) -> dict[str, Any]:
-        """The answer that is not streamed, from a piece that has all of the text."""
+        """The unstreamed answer; `piece` has the whole text."""
         message = {"message": {"role": "assistant", "content": piece.text, "refusal": None}}
         said = message if self._asked.is_chat else {"text": piece.text}
         return self._object(0, [self._choice(said, piece)], usage=self._usage(piece)) | self._explained(piece)
@@ -53,7 +53,7 @@ class Answer:
             yield self._object(1, [self._choice({"delta": {"role": "assistant", "content": ""}}, Piece())])
 
     def chunks(self, piece: Piece) -> Iterator[dict[str, Any]]:
-        """A chunk of the text; after the last one the usage, if it was asked for."""
+        """The chunk of a piece; after the last piece also the usage, if requested."""
         delta = {"delta": {"content": piece.text} if piece.text else {}}
         said = delta if self._asked.is_chat else {"text": piece.text}
         yield self._object(1, [self._choice(said, piece)]) | self._explained(piece)
@@ -85,7 +85,7 @@ class Answer:
         return {"index": 0, **said, "logprobs": found, "finish_reason": piece.finish_reason}
 
     def _explained(self, piece: Piece) -> dict[str, Any]:
-        """How each token was decided and, at the end, the settings that the call need not name, and the run's figures."""
+        """How each token was decided; at the end also the run's figures, and settings that the call may have left out."""
         if not self._asked.explains:
             return {}
         found: dict[str, Any] = {"tokens": [_decision(token) for _, token in piece.tokens]}
@@ -120,7 +120,7 @@ def _chat_logprob(token: Token) -> dict[str, Any]:
 
 
 def _named(label: str, logprob: float) -> dict[str, Any]:
-    """A token. It has no bytes if its label is not all of it."""
+    """A token's entry. `bytes` is None if the token ends within a character, since the label does not show its bytes."""
     return {
         "token": label,
         "logprob": logprob,

@@ -1,4 +1,4 @@
-"""What OpenAI's clients may ask of /v1/completions and /v1/chat/completions, and the request that it becomes."""
+"""Reads the calls of OpenAI's clients to /v1/completions and /v1/chat/completions, and makes the engine's requests of them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MAX_TOP = 20
 MAX_STOPS, MAX_STOP = 4, 100
 """Most stops of a text, and most characters of one."""
 TEXT_TOKENS = 16
-"""Most tokens of a completion, as in OpenAI's API. A chat answer may have as many as the server allows."""
+"""Default of a completion's `max_tokens`, as in OpenAI's API. A chat's default is the server's limit."""
 _SEEDS = 2**31
 
 _SETTINGS = [
     each for each in arguments("generate") if each in SETTINGS.keys() - {"max_new_tokens", "inspect"}
 ]
-"""Settings that are taken by their own names; some are OpenAI's, too."""
+"""Settings that are parameters under the same name; some are also OpenAI's."""
 _SHARED: dict[str, Any] = (
     {"model": str, "stream": bool, "stream_options": dict, "stop": str | list[str], "max_tokens": int}
     | {"specviz": bool}
@@ -41,7 +41,7 @@ _PASSED_OVER = {
     *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
     "parallel_tool_calls",
 }
-"""Parameters that change nothing."""
+"""Parameters that are ignored."""
 _ONLY: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
@@ -56,7 +56,7 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
 }
-"""Parameters of which only the values that change nothing are taken."""
+"""Parameters that are accepted only with these values, which change nothing."""
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
@@ -87,7 +87,7 @@ class Asked:
 
 
 def read(body: bytes, kinds: dict[str, Any], limits: Limits) -> Asked:
-    """The call in a body, whose parameters are those of `kinds`, within `limits`.
+    """Read the call in a body; `kinds` is `CHAT` or `TEXT`.
 
     Raises:
         RequestError: it cannot be served.
@@ -117,7 +117,7 @@ def read(body: bytes, kinds: dict[str, Any], limits: Limits) -> Asked:
 
 
 def _parameters(body: bytes, kinds: dict[str, Any]) -> dict[str, Any]:
-    """The parameters in a body that have a value, each of its type."""
+    """The body's parameters of `kinds` that are not null, each of its type."""
     try:
         sent = json.loads(body)
     except (ValueError, RecursionError):
@@ -198,7 +198,7 @@ def _prompt(prompt: Any) -> dict[str, Any]:
 
 
 def _top(sent: dict[str, Any]) -> int | None:
-    """How many of the most probable tokens are wanted at each position; None if no probability is."""
+    """Number of top tokens wanted at each position; None if no logprobs are wanted."""
     name = "top_logprobs" if "top_logprobs" in sent else "logprobs"
     value = sent.get(name)
     if value is None or value is False:
@@ -221,7 +221,7 @@ def _stops(stop: str | list[str]) -> tuple[str, ...]:
 
 @contextmanager
 def blaming(param: str) -> Iterator[None]:
-    """Let a `RequestError` name a parameter."""
+    """Turn a `RequestError` into a `ParameterError` that names `param`."""
     try:
         yield
     except RequestError as error:

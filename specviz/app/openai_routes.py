@@ -1,4 +1,4 @@
-"""Addresses for OpenAI's clients: /v1/models, /v1/completions and /v1/chat/completions, on the service that everybody shares."""
+"""Routes for OpenAI's clients: /v1/models, /v1/completions and /v1/chat/completions. They use the service that the page uses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BEAT = ": waiting\n\n"
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Item = Piece | Waiting
-"""What is told while a call is served."""
+"""What `_served` yields: the next piece of the text, or what the call waits for."""
 
 
 def openai_routes(service: Service) -> list[BaseRoute]:
@@ -72,9 +72,9 @@ def openai_routes(service: Service) -> list[BaseRoute]:
                 told = _told(request, items, threads)
                 if not asked.streams:
                     piece = joined([item async for item in told if isinstance(item, Piece)])
-                    # Without a run the client has gone.
+                    # Without a run, the client has disconnected.
                     return JSONResponse(answer.whole(piece), headers=_HEADERS) if piece.run else Response()
-                # A call that is refused gets its status, and not a stream.
+                # Wait for the first item, so that a refused call gets an error status instead of a stream.
                 first = await _begun(told)
                 open_items.pop_all()
                 return _Events(_lines(answer, first, told), items)
@@ -103,7 +103,7 @@ def _answered(endpoint: Endpoint) -> Endpoint:
     """Wrap an endpoint so that errors become answers."""
 
     async def answered(request: Request) -> Response:
-        await request.body()  # here, since the guard answers for a body that cannot be read
+        await request.body()  # outside the try: if the body cannot be read, the guard answers
         if reason := refusal():
             return JSONResponse({"detail": reason}, 404)
         try:
@@ -115,7 +115,7 @@ def _answered(endpoint: Endpoint) -> Endpoint:
 
 
 def _served(service: Service, asked: Asked, answer: Answer, visitor: Visitor) -> Iterator[Item]:
-    """Serve a call. Yields a few times a second: for what it waits, or the next piece of the text. Closing it ends the run."""
+    """Serve a call. Yields, a few times a second, what the call waits for or the next piece of the text. Closing the generator ends the run."""
     runs: list[Run | None] = [None]
     steps = follow(service, asked.model, [asked.request], runs, visitor, threading.Event())
     with blaming(asked.prompt), contextlib.closing(cast(Any, steps)):
@@ -128,7 +128,7 @@ def _served(service: Service, asked: Asked, answer: Answer, visitor: Visitor) ->
 
 
 async def _told(request: Request, items: Iterator[Item], threads: CapacityLimiter) -> AsyncIterator[Item]:
-    """The items, each waited for in a thread, until the client has gone."""
+    """The items, each fetched in a thread, until the client disconnects."""
     while (item := await to_thread.run_sync(next, items, None, limiter=threads)) is not None:
         yield item
         if await request.is_disconnected():
@@ -136,7 +136,7 @@ async def _told(request: Request, items: Iterator[Item], threads: CapacityLimite
 
 
 async def _begun(items: AsyncIterator[Item]) -> Item | None:
-    """The first item after the models have been loaded; None if the client has gone."""
+    """The first item after the models have been loaded; None if the client has disconnected."""
     async for item in items:
         if not isinstance(item, Loading):
             return item
@@ -144,7 +144,7 @@ async def _begun(items: AsyncIterator[Item]) -> Item | None:
 
 
 async def _lines(answer: Answer, item: Item | None, items: AsyncIterator[Item]) -> AsyncIterator[str]:
-    """The answer as server-sent events, from an item on. An error becomes an event, too."""
+    """The answer as server-sent events, beginning with `item`. An error becomes an event, too."""
     for start in answer.starts():
         yield _line(start)
     try:
@@ -165,7 +165,7 @@ def _line(content: dict[str, Any]) -> str:
 
 
 class _Events(StreamingResponse):
-    """A stream of server-sent events, at whose end `items` are closed. It also ends if the client stops reading."""
+    """A stream of server-sent events that closes `items` at its end. It also ends if the client reads nothing for a minute."""
 
     def __init__(self, lines: AsyncIterator[str], items: Iterator[Item]) -> None:
         super().__init__(lines, headers=_HEADERS, media_type="text/event-stream")

@@ -16,7 +16,7 @@ from specviz.core.backend import TORCH, Backend, total
 from specviz.core.sampling import Number, SamplingParameters, at, distribution
 
 Positions = Tensor | slice
-"""Some of all positions, flattened: indices [n], or a run of them, which is selected without a copy."""
+"""Some positions, counted over all leading dimensions: indices [n], or a slice, which selects without a copy."""
 
 
 class Distributions:
@@ -30,9 +30,9 @@ class Distributions:
         backend: Backend = TORCH,
         **known: Tensor,
     ) -> None:
-        """From logits [..., V] and a `SamplingParameters`; `known`, by name, is what was already computed from them.
+        """From logits [..., V] and the fields of a `SamplingParameters`; `known` has attributes that are already computed, by name.
 
-        Logits of which nothing is left to compute need not be given.
+        Logits may be None if everything that is computed from them is known.
         """
         self.backend = backend
         self._logits: dict[str, Any] = {"q": drafter_logits, "p": verifier_logits}
@@ -75,9 +75,9 @@ class Distributions:
         return distribution(select(whole._logits[model], where), backend=self.backend)
 
     def select(self, where: Positions) -> Distributions:
-        """These distributions at some positions only, [n, V], each selected when first asked for.
+        """These distributions at some positions only, [n, V], each selected on first access.
 
-        q1 and p1, where they were not computed for all positions, are computed for these alone.
+        q1 and p1 are computed for these positions alone, unless they are already computed for all.
         """
         if self._source is not None:
             raise ValueError("these distributions are a selection already: select from the whole")
@@ -86,7 +86,7 @@ class Distributions:
         return selected
 
     def reading(self, key: tuple[str, str, int], tokens: Tensor) -> Tensor:
-        """What a `Node.key` stands for at each position, with `tokens` [...] as the draft tokens: [...]."""
+        """The value [...] that a `Node.key` stands for at each position, where the draft tokens are `tokens` [...]."""
         name, of, count = key
         return at(getattr(self, of), tokens) if name == "(v)" else self.quantity(name, of, count).squeeze(-1)
 
@@ -115,8 +115,8 @@ class Distributions:
 
 
 def select(values: Tensor, where: Positions) -> Tensor:
-    """`values` [..., V] at some of all positions: [n, V]."""
-    if values.dim() == 3 and not values.is_contiguous() and len(values) > 1:  # to flatten it would be a copy
+    """The rows [n, V] of `values` [..., V] at some positions."""
+    if values.dim() == 3 and not values.is_contiguous() and len(values) > 1:  # flattening it would copy it
         count = values.shape[1]
         indices = torch.arange(len(values) * count, device=values.device)[where]
         return values[indices // count, indices % count]

@@ -1,8 +1,9 @@
 """Compiled loops over a vocabulary: softmax, draws, sums, the largest values of float32 rows. They know no method.
 
-`compiled` is the one caller from Python; drafting calls `sample` and `spread` from compiled code. Rows [n] of V tokens come as their
-addresses, so that strided rows need no copy; all else are C-contiguous arrays. Every sum is taken in float64 and in an order
-that depends on the row's length alone, so that a row gets the same bits whatever is beside it (laws 2 and 3).
+The module `compiled` is the only caller from Python; drafting calls `sample` and `spread` from compiled code. Rows of V tokens are
+passed as addresses [n], so that strided rows need no copy; other arrays are C-contiguous. Sums are taken in float64, those of softmax
+first in BLOCK float32 lanes. Their order depends only on the row's length, so that a row gets the same bits whatever is computed
+beside it (laws 2 and 3).
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _ROUND = _f4(12582912.0)
 _EXP = tuple(map(_f4, (1.9875691e-4, 1.3981999e-3, 8.3334519e-3, 4.1665795e-2, 1.6666665e-1, 5.0000001e-1)))
 """Coefficients of (exp(x) - 1 - x) / x² around 0, from the highest (Cephes)."""
 _LEAST = _f4(-88.0)
-"""Where 2 to the power of x / log 2 has the exponent of 0: exp is 0 from a little before on, where normal numbers end."""
+"""Lower bound of x: there, the exponent bits of the power of 2 are 0, so exp is 0. It is 0 from about -87.7 down, where normal numbers end."""
 _ZERO, _ONE = _f4(0), _f4(1)
 
 _SIGNATURES: dict[str, tuple[Callable[..., Any], str]] = {}
-"""The loops that Python calls, and their types, by name."""
+"""The loops that Python calls, and their signatures, by name."""
 FIRST = (
     "crossing",
     "leading",
@@ -44,11 +45,11 @@ FIRST = (
     "nearest",
     "softmax",
 )
-"""What rounds need beside the two loops of the draft pass."""
+"""The loops that rounds need, compiled ahead; the draft pass compiles its own two, `sample` and `spread`."""
 
 
 def _compile(signature: str) -> Callable[[Callable[..., Any]], Any]:
-    """For what Python calls: compiled for this signature when it is first asked for, see `__getattr__`."""
+    """Decorator of loops that Python calls: `__getattr__` compiles them for this signature on first access."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         _SIGNATURES[function.__name__] = function, signature
@@ -71,23 +72,23 @@ def __getattr__(name: str) -> Any:
 
 _INNER: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 _helper = njit(**_INNER)
-"""For what compiled functions alone call: compiled with the first of them, for the types that it is called with."""
+"""Decorator of functions that only compiled functions call. numba compiles them with their first caller, for its argument types."""
 
 
 _row, _tokens = array_at(types.float32), array_at(types.int64)
-"""(address, size) -> the numbers there."""
+"""(address, size) -> an array of the numbers there, without a copy."""
 
 
 @_helper
 def _fill(row: Array, value: Any) -> None:
-    """Sets all numbers. A slice that is assigned to takes a second to compile."""
+    """Sets all numbers. Assigning to a slice instead would take a second to compile."""
     for j in range(row.size):
         row[j] = value
 
 
 @_helper
 def _most(values: Array) -> Any:
-    """The largest of a few values that are not NaN."""
+    """The largest of a few values, ignoring NaN."""
     found = _f4(-np.inf)
     for value in values:
         found = np.fmax(value, found)
@@ -96,7 +97,7 @@ def _most(values: Array) -> Any:
 
 @_helper
 def _largest(row: Array) -> Any:
-    """The largest value that is not NaN."""
+    """The largest value, ignoring NaN."""
     lanes = np.empty(BLOCK, _f4)
     _fill(lanes, -np.inf)
     for start in range(0, row.size, BLOCK):
@@ -142,7 +143,7 @@ def _block_sum(block: Array, lanes: Array) -> float:
     return found
 
 
-# Fused products and sums are exacter, and the same in every lane.
+# Fused multiply-adds are more exact, and round alike in every lane.
 @njit(**_INNER, fastmath={"contract"})
 def _exponentials(row: Array, top: Any, scale: Any, out: Array) -> None:
     """exp((x - top) · scale), for x up to `top`."""
@@ -165,7 +166,7 @@ def _exponentials(row: Array, top: Any, scale: Any, out: Array) -> None:
 
 @_helper
 def _first(row: Array, top: Any) -> int:
-    """Index of the first NaN, or else of the first `top`, the largest; torch's argmax."""
+    """Index of the first value that is `top`, the largest, or NaN. Without NaN, this is torch's argmax."""
     for start in range(0, row.size, BLOCK):
         block = array_part(row, start, BLOCK)
         found = _i4(0)
@@ -180,7 +181,7 @@ def _first(row: Array, top: Any) -> int:
 
 @_helper
 def _weigh(row: Array, top: Any, temperature: float, lanes: Array, out: Array) -> Any:
-    """exp((x - top) / temperature), for x up to `top`; returns what makes them probabilities. `lanes` [BLOCK] is overwritten."""
+    """Writes exp((x - top) / temperature) for x up to `top`; returns the factor that makes them probabilities. `lanes` [BLOCK] is overwritten."""
     scale = _f4(1 / temperature)
     _fill(lanes, _ZERO)
     for start in range(0, row.size, BLOCK):
@@ -196,7 +197,7 @@ def _weigh(row: Array, top: Any, temperature: float, lanes: Array, out: Array) -
 
 @_compile("void(i8[::1], f8[::1], f4[:,::1])")
 def softmax(logits: Array, temperature: Array, out: Array) -> None:
-    """Probabilities [n, V] of `logits` [n] at temperatures [n]; one-hot at the first argmax where that is 0."""
+    """Probabilities [n, V] of `logits` [n] at temperatures [n]; where the temperature is 0, one-hot at the first argmax."""
     lanes = np.empty(BLOCK, _f4)
     for i in range(len(logits)):
         row, probabilities = _row(logits[i], out.shape[1]), out[i]
@@ -214,9 +215,9 @@ def softmax(logits: Array, temperature: Array, out: Array) -> None:
 def _weigh_known(
     row: Array, known: Array, top: Any, temperature: float, lanes: Array, some: Array, out: Array
 ) -> Any:
-    """`_weigh` of logits of the `known` tokens alone, ascending, for `out` [V]: 0 elsewhere; to the bit what it makes of `spread`.
+    """`_weigh` if only the `known` tokens, ascending, have logits: `out` [V] is 0 elsewhere. Same bits as `_weigh` of the result of `spread`.
 
-    `some` [m] is overwritten.
+    `lanes` [BLOCK] and `some` [m] are overwritten.
     """
     _fill(lanes, _ZERO)
     _fill(out, _ZERO)
@@ -233,7 +234,7 @@ def _weigh_known(
 
 @_compile("void(i8, i8, i8, i8, i8)")
 def spread(logits: int, known: int, count: int, out: int, size: int) -> None:
-    """A row of logits as one of all `size` tokens: -inf for those that are not known. Arguments as for `sample`."""
+    """Expands a row of logits to all `size` tokens, with -inf for those that are not known. Arguments as for `sample`."""
     row, found, tokens = _row(logits, count if count else size), _row(out, size), _tokens(known, count)
     if count == 0:
         for j in range(size):
@@ -246,7 +247,7 @@ def spread(logits: int, known: int, count: int, out: int, size: int) -> None:
 
 @_helper
 def _cumulate(row: Array, blocks: Array, lanes: Array) -> float:
-    """Writes the cumulative weight of each block; returns that of all."""
+    """Writes to `blocks` the cumulative weight up to each block's end; returns the total weight."""
     total = 0.0
     for block in range(blocks.size):
         total += _block_sum(array_part(row, block * BLOCK, BLOCK), lanes)
@@ -256,14 +257,14 @@ def _cumulate(row: Array, blocks: Array, lanes: Array) -> float:
 
 @_helper
 def _draw(row: Array, blocks: Array, uniform: float) -> int:
-    """The first token whose cumulative weight exceeds the uniform's share of all; `blocks` is as `_cumulate` writes it."""
-    # Nothing lies beyond the total, which rounding must not reach.
+    """The first token whose cumulative weight exceeds `uniform` times the total weight; `_cumulate` has written `blocks`."""
+    # Rounding must not raise the threshold to the total, which no cumulative weight exceeds.
     threshold = min(uniform * blocks[-1], np.nextafter(blocks[-1], 0.0))
     block = 0
     while block < blocks.size - 1 and not blocks[block] > threshold:
         block += 1
     cumulative = blocks[block - 1] if block else 0.0
-    found = row.size - 1  # only NaN, and no weight at all, get that far
+    found = row.size - 1  # stays if the weights are NaN or all 0
     for j in range(block * BLOCK, min((block + 1) * BLOCK, row.size)):
         cumulative += row[j]
         if row[j] > 0:
@@ -284,9 +285,10 @@ def sample(
     uniform: float,
     confident: bool,
 ) -> tuple[int, Any]:
-    """`softmax` of a row of logits to a row of `size`, and a `draw` from it: the token, and its `sampling.confidence` where wanted.
+    """`softmax` of a row of logits into `out`, and a `draw` from it; returns the token, and its `sampling.confidence` if `confident`.
 
-    Rows come as addresses. Logits are of `count` known tokens, ascending int64, or of all where that is 0.
+    `logits`, `known` and `out` are addresses. `known` holds the `count` tokens that have logits, ascending int64; if `count` is 0, all
+    `size` tokens have one.
     """
     lanes, halves, blocks = np.empty(BLOCK, _f4), np.empty(BLOCK // 2), np.empty(-(-size // BLOCK))
     row, found, tokens = _row(logits, count if count else size), _row(out, size), _tokens(known, count)
@@ -327,7 +329,7 @@ def draw(weights: Array, size: int, uniform: Array, tokens: Array) -> None:
 def draw_residual(
     rows: Array, size: int, threshold: Array, share: Array, uniform: Array, tokens: Array
 ) -> None:
-    """Draws [n] by max(0, m - q), or by the mixture m where that has no mass, m = q where score >= threshold, and share · p more.
+    """Draws [n] from max(0, m - q), or from the mixture m where this has no mass. m is share · p, plus q where score >= threshold.
 
     `rows` [n, 3] are those of q, p and score; threshold, share and uniform are [n].
     """
@@ -336,7 +338,7 @@ def draw_residual(
         q, p, score = _row(rows[i, 0], size), _row(rows[i, 1], size), _row(rows[i, 2], size)
         for subtracted in (_ONE, _ZERO):
             total = 0.0
-            for block in range(blocks.size):  # all of it while the block is in the nearest cache
+            for block in range(blocks.size):  # weigh and sum each block while it is in the cache
                 start = block * BLOCK
                 less, more = array_part(q, start, BLOCK), array_part(weights, start, BLOCK)
                 other, judged = array_part(p, start, BLOCK), array_part(score, start, BLOCK)
@@ -384,9 +386,10 @@ def excess(left: Array, right: Array, size: int, out: Array) -> None:
 def _select(
     score: Array, weight: Array, tokens: Array, spare: Array, count: int, below: float, share: float
 ) -> float:
-    """The smallest score among the first `count` of `tokens` up to which weights exceed `share`; `below` is the weight of others.
+    """The smallest score among the first `count` of `tokens` such that `below` and the weights of scores up to it together exceed `share`.
 
-    Quickselect: around the score in the middle, again and again in the part that has the answer. `tokens` is overwritten.
+    `below` is the weight of all tokens with lower scores than these. Quickselect: split at a middle token's score, then go on in the part
+    that has the answer. `tokens` and `spare` are overwritten.
     """
     first, stop, pivot = 0, count, np.inf
     while first < stop:
@@ -417,9 +420,9 @@ def _select(
 
 @_compile("void(i8[::1], i8[::1], i8, f8[::1], f4[::1], f8[::1])")
 def crossing(scores: Array, weights: Array, size: int, shares: Array, own: Array, out: Array) -> None:
-    """The smallest score [n] above `own` [n] up to which weights exceed `shares` [n].
+    """The smallest score [n] above `own` [n] such that the weights of all scores up to it exceed `shares` [n].
 
-    -inf where those up to `own` already do, inf where all together do not.
+    -inf where the weights of scores up to `own` already exceed it, inf where all weights together do not.
     """
     part, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
     tokens, spare = np.empty(size, np.int64), np.empty(size, np.int64)
@@ -455,7 +458,7 @@ def largest(values: Array, size: int, out: Array) -> None:
 
 @_compile("void(i8[::1], i8, f4[::1], f4[:,::1])")
 def nearest(values: Array, size: int, limits: Array, out: Array) -> None:
-    """The largest of `values` [n] below a limit [n], and the smallest from it on: [n, 2]."""
+    """The largest of `values` [n] below a limit [n], and the smallest that is not below it: [n, 2]."""
     low, high = np.empty(BLOCK, _f4), np.empty(BLOCK, _f4)
     for i in range(len(values)):
         row, limit = _row(values[i], size), limits[i]
@@ -472,7 +475,7 @@ def nearest(values: Array, size: int, limits: Array, out: Array) -> None:
 
 @_helper
 def _insert(start: int, block: Array, most: Array, tokens: Array) -> None:
-    """Let the values of a block, which begins at `start`, into the largest so far and their tokens."""
+    """Insert a block's values into `most`, the largest so far, and their tokens into `tokens`. The block begins at token `start`."""
     last = most.size - 1
     for j in range(block.size):
         if not block[j] > most[last]:
@@ -486,7 +489,7 @@ def _insert(start: int, block: Array, most: Array, tokens: Array) -> None:
 
 @_compile("void(i8[::1], i8, f4[:,::1], i8[:,::1])")
 def leading(values: Array, size: int, most: Array, tokens: Array) -> None:
-    """The largest positive values [n, k] of `values` [n] and their tokens, in order, the first of equals first; else 0."""
+    """The k largest positive values [n, k] of `values` [n] and their tokens, descending, equal ones by token; 0 where there are fewer than k."""
     lanes = np.empty(BLOCK // 2, _f4)
     for i in range(len(values)):
         row = _row(values[i], size)
@@ -500,4 +503,4 @@ def leading(values: Array, size: int, most: Array, tokens: Array) -> None:
 
 ALL = tuple(_SIGNATURES)
 for _name in ALL:
-    del globals()[_name]  # so that it is asked of `__getattr__`
+    del globals()[_name]  # so that access reaches `__getattr__`, which compiles it

@@ -1,6 +1,6 @@
-"""Prefill: one model reads the prompts of sequences but their last tokens, a chunk a pass.
+"""Prefill: one model reads the prompts of sequences, except for each one's last token, one chunk per pass.
 
-Chunks end at multiples of the runner's `chunk`, whoever else is served (law 3). Knows one model's runner and prefix cache; knows no method.
+Chunks end at multiples of the runner's `chunk`, whatever else is in the batch (law 3). Knows one model's runner and prefix cache; knows no method.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from specviz.runtime.runner import Runner
 def prefill(
     model: Runner, sequences: list[Sequence], length: int, prefixes: PrefixCache | None
 ) -> Iterator[bool]:
-    """Admit sequences and read their prompts; what all prompts begin with once, or from the prefix cache. Yields True after each pass.
+    """Admit sequences and read their prompts. Their common prefix is read only once, or restored from the prefix cache. Yields True after each pass.
 
     Args:
-        length: positions that a slot may come to need.
-        prefixes: read and updated; None for none.
+        length: most positions that a slot may need.
+        prefixes: the prefix cache, which is read and updated; None to use none.
     """
     if not sequences:
         return
@@ -48,7 +48,7 @@ def prefill(
 def _read(
     model: Runner, prompts: list[list[int]], slots: slice, start: int, counts: list[int]
 ) -> Iterator[bool]:
-    """Read prompts from `start` on, up to `counts` tokens of each, a chunk a pass; yields True after each pass."""
+    """Read each prompt from position `start` to its count in `counts`, one chunk per pass; yields True after each pass."""
     end = max(counts)
     edges = [start, *range(start - start % model.chunk + model.chunk, end, model.chunk), end]
     for first, last in pairwise(edges if start < end else ()):

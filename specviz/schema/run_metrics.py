@@ -1,4 +1,4 @@
-"""The figures of one run, by the field's definitions. `docs/metrics.md` defines each on the tokens of one round."""
+"""The figures of one run, by the field's definitions. `docs/metrics.md` works each out on two rounds."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def measure(run: Any) -> RunMetrics:
 
 
 def _ratio(part: float, whole: float) -> float | None:
-    """None if it is no finite number."""
+    """The ratio; None if it is not finite, or `whole` is not above 0."""
     try:
         found = part / whole if whole > 0 else None
     except OverflowError:

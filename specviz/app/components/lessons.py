@@ -57,7 +57,7 @@ def _cover(lesson: Lesson | BrokenLesson, lessons: Lessons) -> dict[str, Any]:
 
 
 def _told(lesson: Lesson, lessons: Lessons) -> dict[str, Any]:
-    """A whole lesson, each step with the link to where it can be tried."""
+    """A whole lesson, JSON-ready; each step has a link to the page's tab where it can be tried."""
     told = lesson.told(lessons.words)
     for step, shown in zip(told["steps"], lesson.steps, strict=True):
         live = shown.picture.live

@@ -60,8 +60,8 @@ def method_words() -> dict[str, dict[str, Any]]:
     }
 
 
-# In 6.31 gradio writes a `css_template` into the document again at each new value, and all of the page is styled anew. The selector
-# weighs as much as an id, as gradio's own does.
+# Adds the style once: gradio 6.31 would rewrite a `css_template` at each new value, and the browser would restyle the whole page.
+# `#style` only gives the selector the specificity of an id, as gradio's own selector has.
 _MOUNT = """
 const name = (window.specvizStyles = (window.specvizStyles ?? 0) + 1);
 element.dataset.style = name;
@@ -104,4 +104,4 @@ class ScriptedHTML(gr.HTML):
 
     def postprocess(self, value: str | None) -> str:
         """The value for the browser."""
-        return value or ""  # gr.HTML warns of script tags; here the value is never markup
+        return value or ""  # without gr.HTML's warning of script tags: here the value is never markup

@@ -1,7 +1,7 @@
-"""Measures one pair: texts of the verifier read by both models, rounds timed in turn, and lossless decoding beside the verifier alone.
+"""Measures one pair: both models read the verifier's texts, rounds are timed in turn, and so are lossless decoding and the verifier alone.
 
-Every text and every timed run is a unit, which a log keeps, so that an interrupted measurement resumes. Times are of decoding, by the clock
-of the caller; reading the prompt is left out, since its share depends on how long texts are. The repetition penalty is off.
+Every text and every timed run is a unit. A log stores the units, so that an interrupted measurement can be resumed. Times are of decoding,
+measured from event to event. Prefill is left out, since its share depends on the texts' length. The repetition penalty is off.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from specviz.schema.trace import Run
 from specviz.tools.distill.prompts import held_out_by_kind
 
 ALONE = 0
-"""Stands for the verifier alone among draft lengths."""
+"""The draft length that stands for the verifier alone."""
 _COST_PROMPTS, _FIRST_ROUNDS = 7, 2
-"""Prompts of the timed rounds, one of each built-in kind; first rounds of a run that do not count, since caches are cold."""
+"""Number of prompts for timing rounds, one of each built-in kind; number of a run's first rounds that do not count, since caches are cold."""
 _BEST = 3
-"""Draft lengths that are run to the end, unless some are asked for."""
+"""Number of draft lengths whose speed-up is measured, unless the options name some."""
 _UNITS = {
     "round": ("_endless", "Timing rounds", 0.1, 0.3),
     "run": ("_engine", "Measuring the best draft lengths", 0.3, 1.0),
@@ -90,7 +90,7 @@ class FitOptions:
 
 
 class Log:
-    """Units that are done, by key; in a file where there is one."""
+    """The finished units, by key; also stored in a file, if there is one."""
 
     def __init__(self, path: Path | None, header: dict[str, Any]) -> None:
         """Resume the measurement in the file, or begin one.
@@ -109,11 +109,11 @@ class Log:
             self._write(header)
 
     def get(self, *key: Any) -> Any:
-        """The unit of that key; None if it is not done."""
+        """The unit of that key; None if it is not finished."""
         return self._units.get(self._key(key))
 
     def add(self, key: tuple[Any, ...], value: Any) -> None:
-        """Keep a unit."""
+        """Store a unit."""
         self._write([key, value])
         self._units[self._key(key)] = value
 
@@ -139,14 +139,14 @@ class Fit:
         self._log, self._progress, self._stop = log, progress, stop
         self._few = range(min(_COST_PROMPTS, len(self.items)))
         self._engine = Engine(pair)
-        self._endless = Engine(replace(pair, eos_token_ids=frozenset()))  # each timed run has as many rounds
+        self._endless = Engine(replace(pair, eos_token_ids=frozenset()))  # no timed run ends early
 
     def measure(self) -> None:
-        """Do what is missing.
+        """Measure the missing units.
 
         Raises:
-            StoppedError: stopped; what is done is kept.
-            RequestError, EngineError: as the engine does.
+            StoppedError: stopped; finished units are stored.
+            RequestError, EngineError: from the engine.
         """
         for temperature in self.options.temperatures:
             self._write_texts(temperature)
@@ -173,7 +173,7 @@ class Fit:
 
     @cached_property
     def milliseconds(self) -> dict[str, float]:
-        """Medians over all temperatures: verifier passes by their tokens, a draft token, a round of the verifier alone."""
+        """Medians over all temperatures: verifier passes of 1, 2, 4 and 8 tokens, a draft token, a round of the verifier alone."""
         turns = [turn for temperature in self.options.temperatures for turn in self._rounds(temperature)]
 
         def middle(draft_length: int, name: str) -> float:
@@ -184,12 +184,12 @@ class Fit:
         return passes | own
 
     def _rounds(self, temperature: float) -> list[dict[int, dict[str, float]]]:
-        """Timed rounds of a temperature by draft length, a turn each."""
+        """The timed rounds of each turn at a temperature, by draft length."""
         keys = [(self.pair.key, "round", temperature, index) for index in self._few]
         return [{k: self._log.get(*key, k) for k in (ALONE, *COSTED)} for key in keys]
 
     def measured(self, temperature: float) -> tuple[int, ...]:
-        """Draft lengths that are run to the end: those asked for, or the best by prediction, ascending."""
+        """Draft lengths whose speed-up is measured, ascending: those of the options, or those with the best prediction."""
         if self.options.draft_lengths:
             return tuple(sorted(set(self.options.draft_lengths)))
         texts, costs = self.texts(temperature), self.costs(temperature)
@@ -241,14 +241,14 @@ class Fit:
             first = len(found["kept"])
             tokens = torch.tensor(run.token_ids[first : first + len(p_logits)], device=p_logits.device)
             q, p = at(both.q, tokens).double(), at(both.p, tokens).double()
-            # p is 0 where rounding parts this pass from the one that wrote the text.
+            # p can be 0 where this pass rounds differently from the one that wrote the text.
             kept = (q / p.clamp_min(torch.finfo(torch.float32).tiny)).clamp_max(1)
             found["kept"] += [round(each, 6) for each in kept.tolist()]
             found["overlap"] += [round(1 - each, 6) for each in both.quantity("TV").flatten().tolist()]
         return found
 
     def _take_turns(self, unit: str, prompts: range, lengths: Mapping[float, Sequence[int]]) -> None:
-        """Time draft lengths and the verifier alone in turn, in an order that rotates; an interrupted turn is taken again as a whole."""
+        """Time draft lengths and the verifier alone in turn, in rotating order. An interrupted turn is repeated from its start."""
         engine, what, start, end = _UNITS[unit]
         turns = list(itertools.product(lengths, prompts))
         for done, (temperature, index) in enumerate(turns):

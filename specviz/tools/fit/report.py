@@ -47,8 +47,8 @@ class AtTemperature:
     Attributes:
         acceptance: 1 − TV(q, p), a mean over all tokens.
         positions: acceptance rate of a block's first draft token, of its second if the first was accepted, and so on.
-        draft: cost of a draft token; that of the verifier alone for a token is 1.
-        break_even: the constant acceptance rate from which on some draft length pays; None if none does.
+        draft: cost of a draft token, in tokens of the verifier alone.
+        break_even: the smallest constant acceptance rate at which some draft length pays; None if none does.
     """
 
     temperature: float
@@ -61,7 +61,7 @@ class AtTemperature:
 
     @property
     def chosen(self) -> Row:
-        """The measured draft length that is predicted to be the fastest: the fastest by measurement would be chosen for its luck."""
+        """The measured draft length with the fastest prediction. Choosing the fastest measurement would be choosing by luck."""
         found = [row for row in self.rows if row.measured]
         return max(found, key=lambda row: row.speed_up.value if row.speed_up else 0.0)
 
@@ -73,7 +73,9 @@ class AtTemperature:
 
     @property
     def pays(self) -> bool | None:
-        """Whether drafting pays, by the measured interval, and where that is on both sides of 1 only not if a loss was foretold; else None."""
+        """Whether drafting pays: True or False if the measured interval is above or below 1. If the interval contains 1, False if the measured
+        value and the predicted interval are below 1, else None.
+        """
         speed, foretold = self.best[1], self.chosen.speed_up
         if speed.low > 1:
             return True
@@ -94,7 +96,7 @@ class Result:
 
     @property
     def score(self) -> float:
-        """Geometric mean over temperatures of the best speed-ups."""
+        """Geometric mean over temperatures of the speed-ups of `best`."""
         return math.exp(
             sum(math.log(each.best[1].value) for each in self.temperatures) / len(self.temperatures)
         )
@@ -109,7 +111,7 @@ def result(fit: Fit) -> Result:
 
 
 def tokenizers(pair: ModelPair) -> str:
-    """How the tokenizers of a pair agree; a pair with others is not loaded."""
+    """How the tokenizers of a pair agree; a pair whose tokenizers differ is not loaded."""
     sizes = pair.drafter_model.output_size, pair.verifier_model.output_size
     if sizes[0] == sizes[1]:
         return f"the same, {pair.vocabulary_size:,} ids"
@@ -145,7 +147,7 @@ def _at(fit: Fit, temperature: float) -> AtTemperature:
 def _measured(
     fit: Fit, temperature: float, draft_length: int, kind: str = ""
 ) -> tuple[Estimate | None, Estimate | None]:
-    """Tokens per call, and tokens per second over those of the verifier alone with the same prompts."""
+    """Measured tokens per call, and speed-up over the verifier alone on the same prompts."""
     runs, alone = (fit.runs(temperature, k, kind) for k in (draft_length, ALONE))
     weights = resamples(len(runs))
 
@@ -179,7 +181,7 @@ def verdict(found: Sequence[AtTemperature]) -> str:
 
 
 def _why_not(at: AtTemperature) -> str:
-    """What a draft token costs, how many are kept, and how many would have to be."""
+    """What a draft token costs, the share of draft tokens that is accepted, and the share that would pay."""
     kept = at.acceptance.value if at.acceptance else 0.0
     said = f"a draft token costs {at.draft:.2f} of a pass, and {kept:.2f} are kept"
     if at.break_even is None:
@@ -196,7 +198,7 @@ def spread(found: Estimate | None) -> str:
 
 
 def overview(results: Sequence[Result]) -> Rows:
-    """All drafters, the best first."""
+    """A table of all drafters, in the order of `results`."""
     temperatures = results[0].temperatures
     rows: Rows = [
         (

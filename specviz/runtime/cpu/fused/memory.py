@@ -1,4 +1,4 @@
-"""Memory as compiled code of the fused pass sees it: addresses in bytes, records, atomics, the cycle counter, functions by address."""
+"""Low-level operations of the fused pass's compiled code: values and records at addresses, atomics, the cycle counter, calls by address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specviz.runtime.cpu.fused.vectors import F32, I64, Builder, Value, call, in
 
 FLOAT_BYTES, WORD_BYTES, CACHE_LINE = 4, 8, 64
 jitable: Any = register_jitable(no_cpython_wrapper=True, no_cfunc_wrapper=True)
-"""For what compiled functions alone call."""
+"""Decorator of functions that only compiled functions call."""
 
 
 def _at(b: Builder, address: Value, index: Value, size: int) -> Value:
@@ -21,7 +21,7 @@ def _at(b: Builder, address: Value, index: Value, size: int) -> Value:
 
 
 def _reader(kind: Any, size: int, result: Any) -> Any:
-    """numba function (address, index) -> the value of so many bytes there."""
+    """numba function (address, index) -> item `index`, of `size` bytes, of the array at `address`."""
 
     def read(b: Builder, address: Value, index: Value) -> Value:
         return load(b, _at(b, address, index, size), kind, align=size)
@@ -30,7 +30,7 @@ def _reader(kind: Any, size: int, result: Any) -> Any:
 
 
 def _writer(size: int, arguments: int, floats: int = 0) -> Any:
-    """numba function (address, index, value) that writes a value of so many bytes."""
+    """numba function (address, index, value) that writes item `index`, of `size` bytes, of the array at `address`."""
 
     def write(b: Builder, address: Value, index: Value, value: Value) -> None:
         store(b, value, _at(b, address, index, size))
@@ -75,7 +75,7 @@ cycles = instruction(_cycles, 0, result=types.int64)
 
 
 def caller(arguments: int, result: Any = types.void) -> Any:
-    """numba function (address, *arguments) -> result: calls a function of so many int64 arguments, which returns nothing or an int64."""
+    """numba function (address, *arguments) -> result that calls the function at `address`: int64 arguments, and an int64 or no result."""
 
     def call_address(b: Builder, address: Value, *given: Value) -> Value:
         kind = ir.FunctionType(ir.VoidType() if result is types.void else I64, [I64] * arguments)
@@ -85,7 +85,7 @@ def caller(arguments: int, result: Any = types.void) -> Any:
 
 
 def record_at(dtype: np.dtype) -> Any:
-    """numba function (address) -> the record of that type there; what is set of it is set there."""
+    """numba function (address) -> a view of the record at `address`; assigning its fields writes there."""
     kind = from_dtype(dtype)
 
     def view(_: Any, address: Any) -> Any:

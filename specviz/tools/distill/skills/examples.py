@@ -1,4 +1,4 @@
-"""Examples to train on: questions of all skills, a part of them with a fact in the same question, none of them held out."""
+"""Training examples: questions of all skills, some of which also ask for a fact. None is held out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHARES = {
 }
 """How often each skill is asked."""
 _MIXED_SHARE = 0.3
-"""Share of the questions that ask for a fact as well."""
+"""How often a question that can also ask for a fact does."""
 _BY_SKILL = {
     skill: module for module in (arithmetic, conversions, ordering, facts) for skill in module.SKILLS
 }
@@ -42,7 +42,7 @@ def training_examples(seed: int) -> Iterator[Question]:
 
 
 def draw_question(draw: random.Random, skill: str, split: str) -> Question:
-    """A question of a skill whose problem is in this split of `split_of`; facts have no splits."""
+    """A question of a skill whose problem is in `split`, according to `split_of`; facts have no splits."""
     while True:
         question = _BY_SKILL[skill].draw_question(draw, skill)
         if skill in facts.SKILLS or split_of(question.problem) == split:

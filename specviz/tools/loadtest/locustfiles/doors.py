@@ -1,6 +1,6 @@
-"""How a server is asked beside its HTTP API: by the page, by assistants, and by clients that leave or are broken.
+"""The doors: ways to use a server besides plain API calls: as the page, as an assistant, and as a client that leaves or is broken.
 
-Each door takes the index of a request, and returns what must be the same whenever it is asked again.
+Each door takes the index of a request, and must return the same for it every time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Doors:
         self._ids = {each["props"].get("elem_id"): each["id"] for each in config["components"]}
 
     def page(self, index: int, patience: int | None = None) -> str:
-        """A run of the tab One run: its text."""
+        """Run a request on the tab One run; returns its text."""
         asked, view = self._requests[index], self._ids["view"]
         run = next(
             e for e in self._events if [self._ids["run"], "click"] in e["targets"] and view in e["outputs"]
@@ -63,11 +63,11 @@ class Doors:
         return _text(data[run["outputs"].index(view)]) if data else ""
 
     def closed_tab(self, index: int) -> None:
-        """A run whose visitor leaves after the first messages."""
+        """Start a run and leave after the first messages."""
         self.page(index, 2 + index % 4)
 
     def fork(self, index: int) -> str:
-        """A text that is forked in its middle without a change: the rest of it."""
+        """Fork a text in its middle without a change; returns the new rest."""
         trace = self._traces[index]
         half = len(parse_trace(trace.split("\n")).tokens) // 2
         sent = {"trace": trace, "tokens": half, "chosen": None, "changes": {}, "id": index}
@@ -75,13 +75,13 @@ class Doors:
         return _text(update["props"]["branch"])
 
     def opened_trace(self, index: int) -> str:
-        """A trace that a visitor opens: what the page shows of it."""
+        """Open a trace; returns what the page shows of it."""
         packed = base64.b64encode(gzip.compress(self._traces[index].encode())).decode()
         event = {"fn_index": self._view_event("open"), "data": [], "session_hash": _session()}
         return str(self._post("/run/predict", event | {"event_data": packed}).json()["data"][0])
 
     def tool(self, index: int) -> str:
-        """A call of an assistant: the text."""
+        """Call the endpoint as an assistant's tool; returns the text."""
         asked = {name: value for name, value in self._requests[index].items() if value is not None}
         call = {"name": self._endpoint, "arguments": asked}
         answer = self._post("/mcp/", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
@@ -91,16 +91,16 @@ class Doors:
         return str(json.loads(result["content"][0]["text"])["text"])
 
     def rule(self, index: int) -> bool:
-        """A rule while it is typed, which nobody has typed before: whether it is understood."""
+        """Type a rule that nobody has typed before; returns whether it is understood."""
         text = f"q(v) >= {secrets.randbelow(10**9)} * max p{index % 3}"
         return "tree" in self._http.get("/rule", params={"text": text}).raise_for_status().json()
 
     def unread(self, index: int) -> None:
-        """An answer that nobody fetches."""
+        """Request an answer and never fetch it."""
         self._post(f"/call/v2/{self._endpoint}", self._requests[index])
 
     def broken(self, index: int) -> int:
-        """A body that ends too soon, then one that is wrong: the status of its answer."""
+        """Send a body that ends too soon, then a wrong one; returns the status of the answer to the second."""
         path, body = _BROKEN[index % len(_BROKEN)]
         url = self._http.base_url
         head = f"POST {_API}{path} HTTP/1.1\r\nHost: {url.host}\r\nContent-Length: {len(body) + 9}\r\n\r\n"
@@ -143,7 +143,7 @@ def _session() -> str:
 
 
 def _text(lines: str) -> str:
-    """The text of a trace, among whose lines are others for the page."""
+    """The text of a trace; skips lines that are only for the page."""
     records = [(json.loads(line), line) for line in lines.split("\n") if line]
     for record, _ in records:
         if record["type"] == "error":

@@ -1,12 +1,13 @@
 """The simulated users, run by locust.
 
-This file is in no package, so that nothing imports it accidentally: locust patches the standard library. It reads the
+This file is in no package, so that nothing imports it accidentally, since locust patches the standard library. It reads the
 settings and the requests as JSON from standard input.
 
 Before the load, every request is sent alone. Under load, every text must equal the one written alone; a cancelled text
 must be a beginning of it. All random choices of a user come from its own seed.
 
-In a soak, users come through all doors. What the server holds at rest after a tenth of the requests is compared with the end.
+In a soak, users come through all doors (`doors.py`). What the server holds at rest after a tenth of the requests is compared
+with what it holds at rest at the end.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _SHARE_BEFORE_FIRST_TOKEN = 0.25
 _WHOLE = ("eos", "length", "context")
 """Stop reasons of a finished text."""
 _MOST_GROWTH = 1.05
-"""Of what the server holds, over the last nine tenths of a soak's requests."""
+"""Largest allowed ratio of what the server holds at the end of a soak to what it held after a tenth of the requests."""
 _NOTHING: dict[str, Any] = {"text": "", "tokens": 0, "stop_reason": ""}
 """A text of which nothing has arrived. Its stop reason is "" until it ends."""
 
@@ -54,19 +55,19 @@ _endpoint: str = _given["endpoint"]
 _requests: list[list[Any]] = _given["requests"]
 """The arguments of each distinct request."""
 _expected: list[dict[str, Any]] = []
-"""The texts that were written alone."""
+"""The answers to the requests sent alone."""
 _alone: dict[tuple[str, int], Any] = {}
-"""What each door returned for each request alone."""
+"""What each door returned for each request when nothing else was running."""
 _config: dict[str, Any] = {}
 """The page, as gradio describes it."""
 _processes: list[psutil.Process] = []
-"""The server's, in a soak."""
+"""The server's process, in a soak."""
 _held: list[dict[str, int]] = []
 """What the server held after a tenth of the requests, and at the end."""
 _rested = threading.Event()
-"""Whether the server has been looked at after a tenth of the requests: until then the others wait."""
+"""Set once the server has been measured after a tenth of the requests; the other requests wait for it."""
 _counts: Counter[str] = Counter()
-"""Numbers of requests that were asked, texts, wrong texts and tokens, of all users together."""
+"""Totals over all users: `asked` (requests), `texts`, `wrong` (texts) and `tokens`."""
 _numbers = count(1)
 _progress = TerminalProgress(sys.stderr)
 _begin = 0.0
@@ -160,7 +161,7 @@ def _doors() -> Doors:
 
 
 def _look(then: Callable[[], Any]) -> None:
-    """In a soak, look at the server once it has rested. Then go on."""
+    """In a soak, let the server rest and measure what it holds. Then call `then`."""
     if _plan.soak:
         _progress(0.99, f"The server rests for {_plan.soak:g} s")
         time.sleep(_plan.soak)
@@ -221,7 +222,7 @@ class SimulatedUser(User):
 
     @task
     def ask(self) -> None:
-        """Come through one door, and compare what it returns. Does nothing once the load has ended."""
+        """Send one request through the API or a door, and check the answer. Stops the user once the load has ended."""
         runner = self.environment.runner
         if not runner or runner.state in ("stopping", "stopped") or _counts["asked"] == _plan.requests:
             raise StopUser
@@ -242,7 +243,7 @@ class SimulatedUser(User):
             threading.Thread(target=_look, args=[_rested.set], daemon=True).start()
 
     def _come_through(self, name: str, index: int) -> None:
-        """Come through a door of a soak, and compare what it returns with what it returned alone."""
+        """Send a request through a door of a soak, and compare the answer with the one that it got alone."""
         begin, failure = time.perf_counter(), None
         try:
             if getattr(self._doors, name)(index) != _alone[name, index]:
@@ -286,7 +287,7 @@ class SimulatedUser(User):
         _progress(min(0.99, done), f"{_plan.users} users: {_counts['texts']} texts")
 
     def _read(self, index: int, intent: str, begin: float) -> dict[str, Any]:
-        """The received text, which may have been cancelled."""
+        """Read the answer to its end, or cancel or close it midway; returns the last that was received."""
         received, has_begun, patience = _NOTHING, False, float("inf")
         if intent != "finished":  # the number of tokens after which the user cancels
             is_early = self._random.random() < _SHARE_BEFORE_FIRST_TOKEN

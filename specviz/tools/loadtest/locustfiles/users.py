@@ -28,7 +28,6 @@ from urllib.parse import urlsplit
 
 import httpx
 import psutil
-from doors import Doors
 from httpx_sse import EventSource
 from locust import User, events, task
 from locust.env import Environment
@@ -36,6 +35,7 @@ from locust.exception import StopUser
 
 from specviz.errors import BusyError, EngineError, SpecvizError
 from specviz.progress import TerminalProgress
+from specviz.tools.loadtest.doors import Doors
 from specviz.tools.loadtest.server_process import held, listening_process
 
 _SILENCE_SECONDS = 60.0

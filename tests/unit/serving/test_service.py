@@ -232,7 +232,7 @@ def test_an_address_may_have_so_many_texts_under_whatever_sessions(service: Serv
     [
         (Request(prompt="x" * 4001), "has 4001 characters; here it may have 4000"),
         (Request(token_ids=[1] * 2049), "has 2049 tokens; here it may have 2048"),
-        (ask(max_new_tokens=3001), "a text may have 3000"),
+        (ask(max_new_tokens=3001), "it may be at most 3000"),
     ],
 )
 def test_requests_beyond_a_limit_are_refused_before_anything_loads(

@@ -1,1 +1,1 @@
-"""The method itself: the rules of the paper, distributions and draws, a plain reference generator. Tensors in, tensors out."""
+"""The methods: their rules, distributions and draws, and a plain reference generator. Tensors in, tensors out."""

@@ -1,6 +1,6 @@
-"""A backend: the passes over a vocabulary that decoding consists of. Five verbs: softmax, draw, largest, leading, and sum over a mask.
+"""A backend: the passes over a vocabulary that decoding needs: softmax, draws, largest values, and sums over a mask.
 
-`Backend` is their definition in torch, on any device and in any precision; `compiled` does the same faster on a CPU. A pair's
+`Backend` defines them in torch, on any device and in any precision; `compiled` does the same faster in float32 on a CPU. A pair's
 backend is chosen when the pair is loaded. Every row's result depends on that row alone (laws 2 and 3). Knows no method and no model.
 """
 
@@ -23,7 +23,7 @@ class Backend:
     def softmax(self, logits: Tensor, temperature: float | Tensor, out: Tensor | None = None) -> Tensor:
         """Probabilities of logits at a temperature, a number or [...]; one-hot at the first argmax where that is 0.
 
-        `out` [..., V] may be written to and returned.
+        A backend may write the result to `out` [..., V] and return that.
         """
         if isinstance(temperature, Tensor):
             temperature = temperature.to(logits.dtype).unsqueeze(-1)
@@ -36,7 +36,7 @@ class Backend:
     # ---- draw
 
     def draw(self, weights: Tensor, uniform: Tensor) -> Tensor:
-        """Inverse-CDF draws [...], int64: the first token whose cumulative weight exceeds the uniform's share of all.
+        """Inverse-CDF draws [...], int64: the first token whose cumulative weight exceeds `uniform` times the total weight.
 
         Args:
             weights: [..., V], not negative.
@@ -60,7 +60,7 @@ class Backend:
         uniform: Tensor,
         step: Tensor | None = None,
     ) -> Tensor:
-        """Draws [...] from the residual max(0, m - q); from m where that has no mass, which only rounding leads to.
+        """Draws [...] from the residual max(0, m - q), or from m if the residual has no mass, which only rounding can cause.
 
         m = q · 1[score ≥ threshold] + share · p.
 
@@ -68,7 +68,7 @@ class Backend:
             q, p, score: [..., V].
             threshold, share: [..., 1].
             uniform: float64 [...].
-            step: with rows [B, K, V], the one step of each sequence [B] where it draws; uniforms are [B] then.
+            step: if rows are [B, K, V], the one step [B] at which each sequence draws; uniforms are then [B].
         """
         if step is not None:
             rows = torch.arange(len(step), device=step.device)
@@ -84,15 +84,15 @@ class Backend:
         return values.amax(-1, keepdim=True)
 
     def nearest(self, values: Tensor, limit: Tensor) -> Tensor:
-        """The largest value of each row below a limit [..., 1], and the smallest from it on: [..., 2]; -inf or inf where there is none."""
+        """The largest value of each row below a limit [..., 1], and the smallest that is not below it: [..., 2]; -inf and inf for none."""
         below = values < limit
         largest = torch.where(below, values, -torch.inf).amax(-1)
         return torch.stack((largest, torch.where(below, torch.inf, values).amin(-1)), -1)
 
     def leading(self, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The `count` largest positive values of each row, in order, and their tokens: [..., count] each.
+        """The `count` largest positive values of each row, descending, and their tokens: [..., count] each.
 
-        Where fewer are positive, the rest are 0, at any token.
+        If fewer are positive, the rest are 0, with arbitrary tokens.
         """
         top = values.topk(count, dim=-1)
         return top.values, top.indices
@@ -100,7 +100,7 @@ class Backend:
     # ---- sum over a mask
 
     def mass_below(self, score: Tensor, threshold: Tensor, weights: Tensor) -> Tensor:
-        """The weight of tokens whose score is below a threshold [..., 1]: [..., 1]; exactly 0 where there are none."""
+        """The weight of tokens whose score is below a threshold [..., 1]: [..., 1]; exactly 0 where no token is."""
         return total(indicator(torch.lt, score, threshold) * weights)
 
     def excess(self, left: Tensor, right: Tensor) -> Tensor:
@@ -108,14 +108,14 @@ class Backend:
         return total((left - right).clamp_min_(0))
 
     def crossing(self, score: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Tensor:
-        """The inverse of `mass_below`: the smallest score above `own` such that scores up to it weigh more than `share`.
+        """The inverse of `mass_below`: the smallest score above `own` such that the weights of all scores up to it exceed `share`.
 
         Args:
             score, weights: [..., V], not negative.
             share, own: [...].
 
         Returns:
-            float64 [...]; −inf where the scores up to `own` weigh more, inf where all together do not.
+            float64 [...]; −inf where the weights of scores up to `own` already exceed it, inf where all weights together do not.
         """
         order = score.sort(-1)
         mass = weights.gather(-1, order.indices).double().cumsum(-1)
@@ -130,7 +130,7 @@ TORCH = Backend()
 
 
 def mixture(q: Tensor, p: Tensor, score: Tensor, threshold: Tensor, share: Tensor) -> Tensor:
-    """q where score ≥ threshold, and share · p: [..., V], or of some tokens [..., m]."""
+    """q · 1[score ≥ threshold] + share · p: [..., V], or [..., m] for some tokens."""
     trusted = indicator(torch.ge, score, threshold)
     kept = (
         trusted.mul_(q) if trusted.shape == q.shape else trusted * q
@@ -147,7 +147,7 @@ def total(values: Tensor) -> Tensor:
 
 
 def indicator(comparison: Callable[..., Tensor], left: Tensor, right: Tensor) -> Tensor:
-    """1 where the comparison holds, else 0, in the dtype of `left`: multiplies several times faster than booleans."""
+    """1 where the comparison holds, else 0, in the dtype of `left`: several times faster to multiply by than booleans."""
     return comparison(left, right, out=left.new_empty(0))
 
 
@@ -158,13 +158,13 @@ def _one_hot_argmax(logits: Tensor) -> Tensor:
 def _first_beyond(cumulative: Tensor, threshold: Tensor) -> Tensor:
     """Index [..., 1] of the first of `cumulative` [..., n] that exceeds `threshold` [..., 1]."""
     whole = cumulative[..., -1:]
-    # Rounding of the threshold must not reach the total itself: nothing lies beyond it.
+    # Rounding must not raise the threshold to the total, which no cumulative weight exceeds.
     threshold = torch.minimum(threshold, torch.nextafter(whole, torch.zeros_like(whole)))
     return torch.searchsorted(cumulative, threshold, right=True)
 
 
 def draw_in_two_steps(weights: Tensor, uniform: Tensor) -> Tensor:
-    """`Backend.draw` by blocks of tokens first, then within a block: a GPU sums blocks side by side, but a whole row one by one."""
+    """`Backend.draw` that finds the block of the token first: a GPU sums blocks in parallel, but a whole row serially."""
     size = weights.shape[-1]
     blocks = torch.constant_pad_nd(weights, (0, -size % _BLOCK)).unflatten(-1, (-1, _BLOCK))
     sums = blocks.sum(-1, dtype=torch.float64).cumsum(-1)

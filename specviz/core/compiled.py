@@ -1,7 +1,7 @@
-"""The backend for float32 on a CPU: compiled loops that read tensors where they lie.
+"""The backend for float32 on a CPU: compiled loops that read tensors in place.
 
-The one module that turns tensors into addresses. A verb checks device, dtype and strides of what it is given, and holds its arguments
-while a loop reads them. numba is imported when the backend is first asked for. Knows no method and no model.
+The only module that turns tensors into addresses. Each operation checks the device, dtype and strides of its arguments, and keeps them
+alive while a loop reads them. numba is imported on the first call of `compiled_backend`. Knows no decoding method and no model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @cache
 def compiled_backend() -> Backend | None:
-    """The compiled backend; None where numba is missing, broken or off. The first call compiles or loads what rounds need."""
+    """The compiled backend; None where numba is missing, broken or disabled. The first call compiles or loads the loops that rounds need."""
     try:
         import numba
 
@@ -45,17 +45,17 @@ def backend_for(device: torch.device, *dtypes: torch.dtype) -> Backend:
 
 
 def backend_of(*logits: Tensor) -> Backend:
-    """The backend for some logits of one device; torch where a gradient is wanted."""
+    """The backend for logits on one device; torch if any requires a gradient."""
     if any(each.requires_grad for each in logits):
         return TORCH
     return backend_for(logits[0].device, *(each.dtype for each in logits))
 
 
 class CompiledBackend(Backend):
-    """`Backend` for float32 rows on a CPU; the same draws, sums in float64."""
+    """`Backend` for float32 rows on a CPU, equal up to rounding: sums are in float64, those of softmax first in float32 lanes."""
 
     def __init__(self, loops: Any) -> None:
-        """Of the module `loops`."""
+        """`loops` is the module of that name."""
         self._loops = loops
 
     def softmax(self, logits: Tensor, temperature: float | Tensor, out: Tensor | None = None) -> Tensor:
@@ -114,7 +114,7 @@ class CompiledBackend(Backend):
         return torch.from_numpy(out)
 
     def leading(self, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """See `Backend.leading`; of equal values the first token comes first."""
+        """See `Backend.leading`; equal values are in the order of their tokens."""
         rows, shape = _rows(values), (*values.shape[:-1], count)
         most, tokens = np.empty(shape, np.float32), np.empty(shape, np.int64)
         self._loops.leading(rows, values.shape[-1], most.reshape(-1, count), tokens.reshape(-1, count))
@@ -143,11 +143,11 @@ class CompiledBackend(Backend):
 
 
 def _rows(values: Tensor, shape: torch.Size | None = None) -> np.ndarray:
-    """Addresses [n] of the rows of values [..., V], wherever they lie; valid as long as the values live.
+    """Addresses [n] of the rows of `values` [..., V], strided or not; valid while `values` lives.
 
     Raises:
         TypeError: they are not float32 on a CPU.
-        ValueError: they have not that shape, or the numbers of a row do not lie side by side.
+        ValueError: their shape is not `shape`, or the numbers of a row are not contiguous.
     """
     if values.dtype is not torch.float32 or not values.is_cpu:
         raise TypeError(f"compiled loops read float32 on a CPU, not {values.dtype} on {values.device}")
@@ -161,7 +161,7 @@ def _rows(values: Tensor, shape: torch.Size | None = None) -> np.ndarray:
 
 @lru_cache
 def _offsets(lead: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    """Bytes from the first row to each of them, [n]."""
+    """Byte offset of each row from the first one, [n]."""
     axes = zip(np.indices(lead), strides, strict=True)
     return sum((index * (4 * stride) for index, stride in axes), np.zeros(lead, np.int64)).reshape(-1)
 
@@ -169,7 +169,7 @@ def _offsets(lead: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
 def _numbers(
     setting: float | Tensor, lead: tuple[int, ...], dtype: type[np.floating] = np.float32
 ) -> np.ndarray:
-    """A number, or what broadcasts to [*lead], as one number a row: [n]."""
+    """A number, or a tensor that broadcasts to [*lead], as one number per row: [n]."""
     each: np.ndarray = np.empty(lead, dtype)
     each[...] = setting.numpy() if isinstance(setting, Tensor) else setting
     return each.reshape(-1)

@@ -1,8 +1,8 @@
 """Counterfactuals: what the other methods, or another lenience, would have decided about the same draft tokens and coins.
 
-Two halves. `readings` takes from the distributions, on their device, the few numbers of each position that rules ask for. `what_if`
-makes acceptance probabilities and flips of one position's numbers, on the host. A flip is a critical lenience at which the verdict
-(coin < acceptance) changes, and stays changed until the next flip. Knows no model, no trace and no page.
+Two halves. `readings` runs on the device: it takes from the distributions the few numbers per position that rules read. `what_if` runs
+on the host: it computes acceptance probabilities and critical leniences from one position's numbers. At a critical lenience the
+verdict (coin < acceptance) changes, and stays changed until the next one. Knows no model, no trace and no page.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _Q, _P = ("(v)", "q", 0), ("(v)", "p", 0)
 
 @lru_cache
 def alternatives(own: Method) -> list[Method]:
-    """What a run of a method is compared with: the paper's nine, and itself."""
+    """The methods that a run is compared with: the paper's nine, and its own."""
     nine = [METHODS[name] for name in PAPER]
     return nine if own.name in PAPER else [*nine, own]
 
 
 def leniences(own: Method, lenience: float) -> dict[str, float]:
-    """The lenience each alternative is evaluated at: its default, and the run's own for the run's method."""
+    """The lenience at which each alternative is evaluated: its default, or the run's for the run's own method."""
     return {other.name: other.default_lenience for other in alternatives(own)} | {own.name: lenience}
 
 
@@ -40,7 +40,7 @@ def leniences(own: Method, lenience: float) -> dict[str, float]:
 
 
 def readings(own: Target, tokens: Tensor, coins: Tensor) -> dict[Any, Tensor]:
-    """What `what_if` asks of positions with draft tokens `tokens` [...] and `coins` [...], by key: [...] each, of `nearest` [..., 2]."""
+    """The numbers that `what_if` reads at positions with draft tokens `tokens` [...] and `coins` [...], by key: [...] each, `nearest` [..., 2]."""
     b = own.distributions
     found: dict[Any, Tensor] = {key: b.reading(key, tokens) for key in _keys(own.method)}
     least = torch.finfo(torch.float64).tiny
@@ -55,7 +55,7 @@ def readings(own: Target, tokens: Tensor, coins: Tensor) -> dict[Any, Tensor]:
             assert deferred is not None
             found["deferred", method.name] = deferred.squeeze(-1)
         if method.critical_lenience and ("crossing", score) not in found:
-            # The score that the threshold must fall to for the token to be rejected.
+            # The token is rejected once the threshold falls to this score.
             found["crossing", score] = b.backend.crossing(getattr(b, score[1]), b.q, share, found[score])
     if own.judges_tokens and own.score is not None and own.threshold is not None:
         found["nearest"] = b.backend.nearest(own.score, own.threshold)
@@ -64,7 +64,7 @@ def readings(own: Target, tokens: Tensor, coins: Tensor) -> dict[Any, Tensor]:
 
 @lru_cache
 def _keys(own: Method) -> list[Any]:
-    """What the trees of a method's alternatives read."""
+    """The keys of what the trees of a method's alternatives read."""
     solved = (method for method in alternatives(own) if method.critical_lenience)
     trees = (tree for method in solved for tree in method.trees.values())
     leaves = (node for tree in trees for node in tree.walk() if not node.parts)
@@ -72,7 +72,7 @@ def _keys(own: Method) -> list[Any]:
 
 
 def _token_score(method: Method) -> Any:
-    """The key of the score by which a method judges token by token; None of one that does not, or is no single comparison."""
+    """The key of the score by which a method judges each token; None if it judges none, or its test is no single comparison."""
     score = method.trees.get("score")
     return score.key if score is not None and score.name == "(v)" else None
 
@@ -83,10 +83,10 @@ def _token_score(method: Method) -> Any:
 def what_if(
     own: Method, read: Readings, acceptance: float, coin: float
 ) -> tuple[list[float], list[list[float] | None]]:
-    """What the `alternatives` of a method would have made of a draft token that it accepts with `acceptance`, at a coin.
+    """What the `alternatives` of a method would have decided about a draft token, given its coin and the method's own `acceptance`.
 
     Returns:
-        Acceptance of each, and the leniences at which its verdict changes, ascending, at most two; None where they are not known.
+        Acceptance by each, and its critical leniences: ascending, at most two; None where they are unknown.
     """
     others = alternatives(own)
     found = [acceptance if method is own else _acceptance(method, read) for method in others]
@@ -94,7 +94,7 @@ def what_if(
 
 
 def _acceptance(method: Method, read: Readings) -> float:
-    """The acceptance by one of the paper's methods, at its default lenience."""
+    """Acceptance probability under one of the paper's methods at its default lenience."""
     if not (method.drafts and method.verifies):
         return float(not method.verifies)
     if method.ratio:
@@ -114,8 +114,8 @@ def _at_default(method: Method, tree: str) -> Callable[[Readings], float]:
 def _flips(method: Method, read: Readings, coin: float) -> list[float]:
     """The leniences at which a verdict changes.
 
-    Every verdict is of one shape: accepted below one lenience (`until`), rejected from there on, accepted again from another
-    (`since`) on. Either may lie outside the method's range, and where `until` comes last nothing changes.
+    Every verdict has one shape: accepted below the lenience `until`, rejected from `until` to `since`, accepted from `since` on.
+    Either may lie outside the method's range. If `until` is not below `since`, nothing changes.
     """
     critical, token_score = method.critical_lenience, _token_score(method)
     if critical is None:
@@ -131,15 +131,15 @@ def _flips(method: Method, read: Readings, coin: float) -> list[float]:
     low, high = method.lenience_range
     if not until < since:
         return []
-    # At the lower end of its range nothing changes any more.
+    # A change at the low end does not count: no lenience lies below it.
     return [end + 0.0 for end in (until, since) if low < end <= high and math.isfinite(end)]
 
 
 def same_residual(method: Method, read: Readings, lenience: float) -> list[float] | None:
     """The lenience range in which a rejection draws the same replacement; None where lenience does not matter.
 
-    A token rule draws the same one as long as it trusts the same set of tokens. Where it is not known when it does, or the
-    share of p depends on the lenience, the range is empty: the method's own lenience, twice.
+    A token rule draws the same one as long as it trusts the same set of tokens. Where that range is unknown, or the share of p
+    depends on the lenience, both ends are the run's lenience.
     """
     judges_tokens = "nearest" in read
     if not method.has_lenience or not (judges_tokens or method.share):

@@ -1,7 +1,7 @@
-"""What a method is: its rule as an expression, and how it is named, written and explained.
+"""A method: its rule as an expression, and its name, formula and explanation.
 
-Knows no registry: the rows are in `methods`. What a rule means in tensors is imported when it is first asked for: whoever
-only reads names, ranges and formulas, as the page does at its start, needs no torch, which takes seconds.
+Knows no registry: the rows are in `methods`. The compiler of rules is imported on first use: reading names, ranges and
+formulas, as the page does at its start, does not import torch, which takes seconds.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ Rule: TypeAlias = "Callable[[Distributions, Number], tuple[Tensor, Tensor]]"
 
 The score is [..., 1] where the drafter is trusted as a whole, [..., V] where each token is judged."""
 Ratio: TypeAlias = "Callable[[Distributions, Number, Tensor | None], Tensor]"
-"""(distributions, a, tokens [..., m]) -> a number of each of these tokens [..., m], or of all [..., V]."""
+"""(distributions, a, tokens [..., m]) -> a number for each of these tokens [..., m]; for all [..., V] if tokens is None."""
 
 LOSSLESS = "speed"
 """Speculative decoding, the method that others are compared with."""
 OWN = "Your own"
-"""The group of methods that are no part of SpecViz."""
+"""The group of methods that users write."""
 
 
 @dataclass(frozen=True, eq=False)
 class Method:
     """One method of the registry.
 
-    It has one of these, in the language of `core.expression`, or none where one model runs alone:
+    It has one of these, written in the language of `core.expression`, or none if it runs one model alone:
 
-    - `expression`, a deferral test: pi follows from it, and acceptance and residual from pi. `function` is the same as a `Rule`,
-      for what the language does not say.
-    - `ratio`: accept v with min(1, ratio), draw what replaces it from the residual max(0, share·p - q). `share` may depend on
-      the rejected token; 1 where it is left out.
+    - `expression`, a deferral test: it determines pi, and pi determines acceptance and residual. `function` is such a test as
+      a `Rule`, for what the language cannot express.
+    - `ratio`: accept v with probability min(1, ratio); draw its replacement from the residual max(0, share·p - q). `share` may
+      depend on the rejected token, and is 1 by default.
 
     Attributes:
         title: short, for tables and figures.
-        label: what it does, for lists to choose from; the title where it is left out.
+        label: what it does, for lists to choose from; by default the title.
         group: one of `methods.GROUPS`.
-        formula: as it is shown; that of the expression where it is left out.
-        lenience_range, offered_range: bounds of what is valid and of what a slider offers, from the strict end to the
-            drafter's. Methods with no lenience have equal ends.
+        formula: as shown; by default the expression or the ratio, typeset.
+        lenience_range, offered_range: the valid leniences, and those that a slider offers, from the strict end to the
+            drafter's. Methods with no lenience offer equal ends.
         source: where it is published, and which systems serve it.
     """
 
@@ -91,7 +91,7 @@ class Method:
 
     @cached_property
     def trees(self) -> dict[str, Node]:
-        """The trees by name: "test" and, where it has two sides, its "score" and "threshold"; "ratio" and "share"."""
+        """The trees by name: "test" and, if it is a single comparison, its "score" and "threshold"; "ratio" and "share"."""
         texts = {"ratio": self.ratio, "share": self.share}
         found = {name: parse_number(text) for name, text in texts.items() if text}
         if self.test is not None:
@@ -110,7 +110,7 @@ class Method:
 
     @cached_property
     def ratio_of(self) -> Ratio | None:
-        """The acceptance ratio, not yet clamped to 1; 0 where it is not a number, as where p = q = 0. None without one."""
+        """The acceptance ratio, not yet clamped to 1; 0 where it is NaN, as for p = q = 0. None without a ratio."""
         if not self.ratio:
             return None
         compute = self._compiled("ratio")
@@ -140,13 +140,13 @@ class Method:
 
     @property
     def score_label(self) -> str | None:
-        """The greater side of the test; the whole test where it is no single comparison, None without one."""
+        """The greater side of the test; the whole test if it is no single comparison; None without a test."""
         shown = self.trees.get("score", self.test)
         return typeset(shown) if shown else None
 
     @property
     def threshold_label(self) -> str | None:
-        """The lesser side of the test; None where it has not two sides."""
+        """The lesser side of the test; None unless it is a single comparison."""
         return typeset(self.trees["threshold"]) if "threshold" in self.trees else None
 
     @property
@@ -157,12 +157,12 @@ class Method:
 
     @property
     def has_rule(self) -> bool:
-        """Whether it has a rule of its own: neither a model alone nor speculative decoding, which others are compared with."""
+        """Whether it has a rule of its own: not so a model alone, nor speculative decoding, with which others are compared."""
         return self.name != LOSSLESS and bool(self.function or self.expression or self.ratio)
 
     @cached_property
     def reads(self) -> frozenset[str]:
-        """Of q, p, q1 and p1, those that its test or its ratio reads; all where a function tests."""
+        """Those of q, p, q1 and p1 that its test, ratio and share read; all of them if it has a `function`."""
         if self.function:
             return frozenset(DISTRIBUTIONS)
         return frozenset[str]().union(*(tree.reads for tree in self.trees.values()))
@@ -173,7 +173,7 @@ class Method:
         return self.offered_range[0] < self.offered_range[1]
 
     def check_lenience(self, lenience: float) -> float:
-        """Return `lenience` as a float, or raise RequestError where it is not a number of the valid range."""
+        """Return `lenience` as a float, 0 for a method with none; raise RequestError if it is not a valid number."""
         low, high = self.lenience_range
         if isinstance(lenience, int | float):
             if not self.has_lenience and lenience == lenience:  # all but NaN

@@ -1,13 +1,13 @@
 """The methods by name: the nine of "Faster Cascades via Speculative Decoding" (Narasimhan et al., ICLR 2025, arXiv 2405.19261),
 those published since, and whatever `register_method` adds.
 
-A rule is one line of the language of `core.expression`: deferral tests use q1 and p1; mixing, and OPT's total variation, use q and
+A rule is one line of the language of `core.expression`: the paper's tests read q1 and p1; mixing, and OPT's total variation, q and
 p; a is the lenience (the paper's alpha). `METHODS` is the one registry: engine, page, shell, API, sweep and docs read names,
 rules, formulas, sentences and ranges from it, and the playground computes from the same lines.
 
-docs/methods.md says where each rule published since the paper was checked. A deferral test among them is decoded losslessly towards the
-distribution that follows from it: what is emitted has the law of the published rule, and at least as many proposals are accepted. The
-others accept and resample as they were published, and their law is what comes of that.
+docs/methods.md says against which code each rule published since the paper was checked. Deferral tests among them are decoded losslessly
+towards the distribution that they define: texts are distributed as under the published rule, and at least as many draft tokens are
+accepted. The others accept and resample as published, and emit the distribution that results.
 """
 
 from __future__ import annotations
@@ -265,10 +265,10 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 
 
 def get_method(name: str, rule: str = "") -> Method:
-    """The method of that name; with `rule`, an expression, the one that decides by it.
+    """The method of that name; `rule` is the expression that `own_rule` decides by.
 
     Raises:
-        RequestError: there is no such method, or one that has a rule already.
+        RequestError: there is no such method, or it is not `own_rule` and a rule is given.
         RuleError: the expression is no rule.
     """
     if not isinstance(name, str) or name not in METHODS:
@@ -295,11 +295,11 @@ def _own(rule: str) -> Method:
 
 
 def register_method(method: Method) -> Method:
-    """Add a method of your own to the registry: from then on it is offered wherever methods are. Register before serving a page.
+    """Add a method of your own to the registry; it is then offered wherever methods are. Register before serving a page.
 
     Raises:
-        RequestError: its name is taken or is no name, its default is out of its range, or it has not exactly one of
-            expression, function and ratio.
+        RequestError: its name is taken or invalid, its default is outside the offered range, or it does not have exactly
+            one of expression, function and ratio.
         RuleError: its expression is no rule.
     """
     if not _NAME.fullmatch(method.name):
@@ -313,7 +313,7 @@ def register_method(method: Method) -> Method:
     low, high = method.offered_range
     if not low <= method.default_lenience <= high:
         raise RequestError(f"The default lenience of {method.name} is outside the range that it offers.")
-    _ = method.rule, method.ratio_of, method.share_of  # which reads them
+    _ = method.rule, method.ratio_of, method.share_of  # compiled now, to raise their errors
     if method.test is not None:
         from specviz.core.expression.tensors import probe
 

@@ -1,8 +1,8 @@
-"""The generator in its plainest form: no cache, no block, no batch, one position after another.
+"""The generator in its plainest form: no cache, no draft of several tokens, no batch, one position after another.
 
-Every position runs both models on the whole text, draws one draft token from q, and accepts or resamples it. What the
-engine does in blocks and batches must equal this, token for token (laws 2 and 3). Knows two functions from token ids to
-logits; knows no pair, no request and no trace.
+At every position it runs both models on the whole text, draws one draft token from q, and accepts or resamples it. The engine,
+with its longer drafts and its batches, must emit the same tokens (laws 2 and 3). The models are functions from token ids to
+logits. Knows no pair, no request and no trace.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Decision:
     Attributes:
         token: the id that was emitted.
         accepted: drafted and accepted; otherwise resampled.
-        draft: the draft token that was rejected here.
-        acceptance, coin: accepted where coin < acceptance; None where no draft token was examined.
+        draft: the draft token that was rejected here, if any.
+        acceptance, coin: the draft token is accepted if coin < acceptance; None if none was examined.
         q, p, pi: the emitted token's probabilities; None where that model does not run.
     """
 
@@ -56,7 +56,7 @@ def generate(
     eos_token_ids: Collection[int] = (),
     repetition_penalty: float = 1.0,
 ) -> Iterator[Decision]:
-    """Yield one decision for each of up to `max_new_tokens` positions, the last one an end-of-sequence token if there is one.
+    """Yield one decision per position, up to `max_new_tokens` or the first end-of-sequence token.
 
     Raises:
         RequestError: unknown method.
@@ -100,7 +100,7 @@ def generate(
 
 
 def _penalised(logits: Tensor, ids: Sequence[int], penalty: float) -> Tensor:
-    """Logits [V] with those of the tokens in `ids` divided by the penalty where they are positive, and multiplied where negative."""
+    """A copy of logits [V]: of the tokens in `ids`, positive logits are divided by the penalty and negative ones multiplied."""
     changed = logits.clone()
     for token in set(ids):
         changed[token] = logits[token] * penalty if logits[token] < 0 else logits[token] / penalty

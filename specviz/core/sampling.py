@@ -1,8 +1,8 @@
 """From logits to tokens: distributions, seeded uniforms, inverse-CDF draws.
 
-Every draw in SpecViz is the inverse CDF at a uniform that belongs to the request's seed and to one absolute
-position, so a text depends on its seed alone: not on the draft length, not on the batch, not on which method
-ran beside it. Knows no method, no model and no request.
+Every draw in SpecViz is the inverse CDF at a uniform that depends only on the request's seed and the absolute
+position. So a text does not depend on the draft length, the batch, or the methods that run beside it. Knows no
+method, no model and no request.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ Number = float | Tensor
 """A setting: one number for the whole batch, or a tensor [...] with one value for each distribution [..., V]."""
 
 _LEADING = 256
-"""Most probable tokens to try before the whole vocabulary is sorted for top-k or top-p."""
+"""For top-k and top-p, try this many most probable tokens before sorting the whole vocabulary."""
 
 LARGEST = 1e30
-"""Settings are at most so large in a computation: float32 holds their products with logits and probabilities, and their inverse."""
+"""The largest setting in a computation: float32 holds its products with logits and probabilities, and its inverse."""
 LEAST_TEMPERATURE = 1e-20
-"""Up to this temperature a draw is greedy: float32 does not hold logits that are divided by much less."""
+"""Temperatures up to this are greedy: float32 cannot hold logits divided by much less."""
 MOST_TOKENS = 2**31 - 1
-"""No vocabulary has more tokens, so top-k keeps all of them."""
+"""No vocabulary has more tokens, so a top-k of this many keeps all."""
 
 DRAFT, ACCEPT, RESAMPLE = range(3)
 """Columns of the table of uniforms: the drafter's draw, the acceptance coin, the draw from the residual."""
 
 
 class SamplingParameters(NamedTuple):
-    """What turns logits into a request's distribution: arguments of `distribution`, each a number or a tensor [...]."""
+    """Settings that turn logits into a request's distribution: arguments of `distribution`, each a number or a tensor [...]."""
 
     temperature: Number = 1.0
     top_k: Number = 0
@@ -42,9 +42,9 @@ class SamplingParameters(NamedTuple):
     min_p: Number = 0.0
 
     def computable(self) -> SamplingParameters:
-        """The same distributions from settings that every computation holds, in float32 too; only for plain numbers.
+        """The settings bounded to what float32 can compute, for the same distributions; only for plain numbers.
 
-        Beyond these bounds nothing changes any more: a temperature near 0 is greedy, one without bound uniform.
+        Beyond the bounds nothing changes any more: temperatures near 0 are greedy, huge ones uniform.
         """
         temperature = min(self.temperature, LARGEST) if self.temperature > LEAST_TEMPERATURE else 0
         return self._replace(temperature=temperature, top_k=min(self.top_k, MOST_TOKENS))
@@ -56,16 +56,16 @@ class SamplingParameters(NamedTuple):
 
 
 def bounded(setting: float) -> float:
-    """A setting without bounds as every computation holds it: at most `LARGEST` on either side."""
+    """An unbounded setting clamped to ±`LARGEST`, so that float32 can compute with it."""
     return max(-LARGEST, min(setting, LARGEST))
 
 
 class Penalty(NamedTuple):
-    """Repetition penalties of rows [B] of logits, and the tokens that they are for.
+    """Repetition penalties of rows [B] of logits, and the tokens they apply to.
 
     Attributes:
         strength: > 0, 1 is off; [B, 1].
-        seen: ids of each row's prompt and text so far, padded with any of them, [B, n].
+        seen: ids in each row's prompt and text so far; padding repeats one of them, [B, n].
     """
 
     strength: Tensor
@@ -78,7 +78,7 @@ def column(setting: Number) -> Number:
 
 
 def tensor(setting: Number, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """A setting as a tensor, rounded only here, so that one number for all rows and one a row give the same bits."""
+    """A setting as a tensor. Rounded only here, so that one number for all rows gives the same bits as one per row."""
     if isinstance(setting, Tensor):
         return setting.to(device, dtype)
     return torch.full((), setting, dtype=dtype, device=device)  # a copy would make the host wait for a GPU
@@ -110,10 +110,10 @@ def distribution(
         logits: [..., V]; half precision is computed in float32.
         temperature: >= 0; at 0 the distribution is one-hot at the argmax (the first one on a tie).
         top_k: keep the k most probable tokens and all that tie with the k-th; 0 keeps all.
-        top_p: in (0, 1]; keep the fewest most probable tokens whose mass reaches top_p, at least one; of a tie those with the highest
-            ids; 1 keeps all.
-        min_p: in [0, 1]; keep tokens at least min_p times as probable as the most probable one; 0 keeps all.
-        out: where to write them, [..., V].
+        top_p: in (0, 1]; keep the smallest set of most probable tokens whose mass reaches top_p, at least one; ties go to the
+            highest ids; 1 keeps all.
+        min_p: in [0, 1]; keep tokens with probability >= min_p × the top token's; 0 keeps all.
+        out: where to write the result, [..., V].
     """
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
@@ -123,28 +123,28 @@ def distribution(
     if isinstance(min_p, Tensor) or min_p > 0:
         share = tensor(min_p, logits.device, logits.dtype).unsqueeze(-1)
         kept = torch.where(probabilities >= share * probabilities.amax(-1, keepdim=True), probabilities, 0.0)
-        # Where nothing is cut off the bits stay, whatever the settings of others in the batch are (law 3).
+        # Rows without min-p keep their bits, whatever the settings of other rows (law 3).
         probabilities = torch.where(share > 0, kept / total(kept), probabilities)
     return probabilities if out is None or out is probabilities else out.copy_(probabilities)
 
 
 def penalise(logits: Tensor, penalty: Penalty | None, drafts: Tensor, before: int | Tensor) -> Tensor:
-    """Divide positive logits of the tokens that a position follows by its row's repetition penalty, and multiply negative ones.
+    """Apply each row's repetition penalty to the tokens before each position: divide positive logits by it, multiply negative ones.
 
-    Each token counts once, and a penalty of 1 leaves all bits (law 3).
+    Each token counts once, and a penalty of 1 changes no bit (law 3).
 
     Args:
-        logits: [B, n, V]; changed in place, but half precision is returned in float32, in which transformers computes too.
+        logits: [B, n, V]; changed in place; half precision is not, but is returned in float32, as transformers computes it.
         penalty: None where no row has one.
-        drafts: the draft tokens of each row after what was seen, [B, m].
-        before: how many of them each position follows: one number, or [B or 1, n].
+        drafts: each row's draft tokens, which follow the tokens of `penalty.seen`, [B, m].
+        before: how many draft tokens precede each position: one number, or [B or 1, n].
     """
     if penalty is None:
         return logits
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
     strength, seen = penalty.strength.to(logits.dtype)[..., None], penalty.seen[:, None]
-    # In place of draft tokens that a position does not follow stands one that was seen: it gets the same value again.
+    # A seen token replaces draft tokens that do not precede the position: writing its value twice does no harm.
     follows = steps(drafts.shape[1], drafts.device) < column(before)
     drafted = torch.where(follows, drafts[:, None], seen[..., :1])
     shape = (*logits.shape[:2], -1)
@@ -156,8 +156,8 @@ def penalise(logits: Tensor, penalty: Penalty | None, drafts: Tensor, before: in
 def _truncate(probabilities: Tensor, top_k: Number, top_p: Number) -> Tensor:
     """Zero tokens outside top-k, then outside top-p of what remains, and renormalise.
 
-    Ties fall as in transformers' warpers: top-k keeps all that tie with the k-th, top-p those with the highest ids (transformers does
-    so where its sort is stable, as that of small vocabularies).
+    Ties are decided as in transformers' warpers: top-k keeps all that tie with the k-th, top-p those with the highest ids (in
+    transformers only where its sort is stable, as for small vocabularies).
     """
     flat = probabilities.reshape(-1, probabilities.shape[-1])
     settings = (tensor(top_k, flat.device, torch.int64), tensor(top_p, flat.device, flat.dtype))
@@ -175,7 +175,7 @@ def _truncate(probabilities: Tensor, top_k: Number, top_p: Number) -> Tensor:
         kept, _ = _kept(flat, _all_ids(flat), limit, bound)
     kept = torch.where(
         (limit > 0) | (bound < 1), kept / total(kept), flat
-    )  # bits stay where nothing is cut off
+    )  # rows without either keep their bits
     return kept.view_as(probabilities)
 
 
@@ -185,7 +185,7 @@ def _all_ids(flat: Tensor) -> Tensor:
 
 
 def _kept(flat: Tensor, ids: Tensor, limit: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
-    """Truncate distributions [n, V] by looking only at `ids` [n, m], their most probable tokens, the highest id first.
+    """Truncate distributions [n, V], looking only at their most probable tokens `ids` [n, m], the highest id first.
 
     Returns the kept probabilities [n, V], not renormalised, and bool [n]: False where a token outside `ids` could have
     been kept or have changed the result.
@@ -201,7 +201,7 @@ def _kept(flat: Tensor, ids: Tensor, limit: Tensor, bound: Tensor) -> tuple[Tens
     keep = leads & (reaches | (bound >= 1) | (rank == 0))
     kept = torch.zeros_like(flat).scatter_(-1, ids.gather(-1, order), torch.where(keep, ordered, 0.0))
     last, least = ordered.gather(-1, keep.sum(-1, keepdim=True).clamp_min(1) - 1), ordered[:, -1:]
-    # Tokens outside are at most as probable as the least of `ids`: none ties with what decides, or none has any probability.
+    # Tokens outside `ids` are at most as probable as the least of `ids`: they cannot tie with the deciding token, or have probability 0.
     decides = torch.where(limit > 0, kth, last)
     complete = (limit <= len(rank)) & ((decides > least) | (least == 0))
     return kept, complete.squeeze(-1)
@@ -219,8 +219,8 @@ def uniforms(seed: int, start: int, stop: int) -> Tensor:
 def confidence(
     logits: Tensor, temperature: Number, q: Tensor, tokens: Tensor, backend: Backend = TORCH
 ) -> Tensor:
-    """The confidence [B], in [0, 1], of a model in tokens [B, 1] drawn from its q [B, 1, V]: q(v); at temperature 0, where q is one-hot,
-    q1(v).
+    """A model's confidence [B], in [0, 1], in tokens [B, 1] drawn from its q [B, 1, V]: q(v), or q1(v) at temperature 0, where q is
+    one-hot.
     """
     own = at(q, tokens)
     if isinstance(temperature, Tensor):

@@ -1,6 +1,6 @@
-"""What a method makes of two distributions: the target pi, the acceptance of draft tokens, the residual, and so the verdict.
+"""What a method computes from two distributions: the target pi, the acceptance of draft tokens, the residual, and the verdict.
 
-Pure functions on tensors; what passes over the vocabulary there are, the distributions' backend makes. Knows no model, no clock, no
+Pure functions on tensors. The distributions' backend makes most passes over the vocabulary. Knows no model, no clock, no
 random number.
 """
 
@@ -24,13 +24,13 @@ from specviz.core.sampling import Number, at, column, steps
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a target makes of draft tokens and their coins.
+    """The decision about draft tokens, given their coins.
 
     Attributes:
-        acceptance: the probability that each is accepted, [B, K].
-        accepted: how many are, before the first rejection, [B].
-        last: index of the last examined one, [B].
-        resampled: what replaces the first rejected one, [B]; meaningless where none was rejected.
+        acceptance: the acceptance probability of each, [B, K].
+        accepted: number of tokens accepted before the first rejection, [B].
+        last: index of the last examined token, [B].
+        resampled: replacement of the first rejected token, [B]; meaningless where none was rejected.
     """
 
     acceptance: Tensor
@@ -41,12 +41,12 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Target:
-    """What a method decodes towards at a set of positions, and with it acceptance and residual. Built by `Target.of`.
+    """The distribution that a method decodes towards at some positions, with acceptance and residual. Built by `Target.of`.
 
     A deferral rule emits pi(v) = q(v)·1[v trusted] + p(v)·deferred and decodes losslessly towards it: accept v with min(1, pi(v)/q(v)),
     otherwise draw from the residual max(0, pi - q), normalised. `deferred` [..., 1] is the mass of q on tokens that are not trusted.
-    Other methods accept by a ratio of their own and draw from max(0, share·p - q): pi is what comes of that. Values of single
-    tokens need no pass over the vocabulary, except for pi of a ratio that is not lossless.
+    Other methods accept by a ratio of their own and draw from max(0, share·p - q): pi is the result. Values of single tokens
+    need no pass over the vocabulary, except for pi of a ratio that is not lossless.
     """
 
     method: Method
@@ -86,7 +86,7 @@ class Target:
         return self._acceptance(tokens.unsqueeze(-1)).squeeze(-1)
 
     def _acceptance(self, tokens: Tensor | None) -> Tensor:
-        """That of `tokens` [..., m], or of the whole vocabulary [..., V]."""
+        """Acceptance probability of `tokens` [..., m], or of the whole vocabulary [..., V]."""
         if not (self.method.drafts and self.method.verifies):
             return torch.full_like(_of(self._own, tokens), not self.method.verifies)
         if self.method.ratio_of is not None:
@@ -112,19 +112,19 @@ class Target:
         return _accepts_losslessly(self.method.ratio, self.lenience)
 
     def _resampled(self, q: Tensor, p: Tensor) -> Tensor:
-        """The mass that all rejections together emit at tokens of these probabilities [..., m]."""
+        """The mass that all rejections together emit at some tokens [..., m], given q and p of these tokens."""
         if self.method.share_of is None:
             return self._rejected_per_residual * (p - q).clamp_min(0)
         return self._residuals.emitted(q, p)
 
     @cached_property
     def _accepted(self) -> Tensor:
-        """How often each token is drafted and accepted, [..., V]."""
+        """The probability that each token is drafted and accepted, [..., V]."""
         return self._acceptance(None).mul_(self.distributions.q)
 
     @cached_property
     def _rejected_per_residual(self) -> Tensor:
-        """How often any token is rejected, over the mass of the residual max(0, p - q): [..., 1]."""
+        """The probability of a rejection, divided by the mass of the residual max(0, p - q): [..., 1]."""
         q, p, backend = self.distributions.q, self.distributions.p, self.distributions.backend
         lack = backend.excess(p, q)
         return backend.excess(q, self._accepted) / torch.where(lack > 0, lack, 1.0)
@@ -142,7 +142,7 @@ class Target:
     # ---- the residual
 
     def _mixture_parts(self, rejected: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Score [..., V], threshold and share [..., 1] of the mixture that draws what replaces `rejected` [...]; see `backend.mixture`."""
+        """The score [..., V], threshold and share [..., 1] with which `backend.mixture` gives the residual of `rejected` [...]."""
         q = self.distributions.q
         if self.score is None or self.threshold is None or self.deferred is None:
             if self.method.share_of is None or rejected is None:
@@ -157,7 +157,7 @@ class Target:
     def residual(self, rejected: Tensor | None = None) -> Tensor:
         """The distribution that a rejection of `rejected` [...] draws from: [..., V], normalised; all zeros where it has no mass.
 
-        Without `rejected`, the average over all rejections, which differ only where the method has a share. Of a method that runs one
+        Without `rejected`, the average over all rejections, which differ only if the method has a share. For a method that runs one
         model alone, that model's distribution.
         """
         if not (self.method.drafts and self.method.verifies):
@@ -171,9 +171,9 @@ class Target:
         return mass / torch.where(whole > 0, whole, 1.0)
 
     def draw_replacement(self, tokens: Tensor, uniform: Tensor, step: Tensor | None = None) -> Tensor:
-        """What a rejection of `tokens` [...] emits [...], drawn from the residual at these uniforms [...].
+        """Replacements [...] of rejected `tokens` [...], drawn from the residual at `uniform` [...].
 
-        With `step` [B], of tokens [B, K] those at one step of each sequence, at uniforms [B].
+        With `step` [B], only the token at that step of each row of `tokens` [B, K] is replaced, and `uniform` is [B].
         """
         q, p = self.distributions.q, self.distributions.p
         return self.distributions.backend.draw_residual(q, p, *self._mixture_parts(tokens), uniform, step)
@@ -181,12 +181,12 @@ class Target:
     # ---- the verdict
 
     def decide(self, tokens: Tensor, counts: Tensor, accept_coins: Tensor, resample_coins: Tensor) -> Verdict:
-        """Accept draft tokens until one has a coin that is not below its acceptance, and draw what replaces that one.
+        """Accept draft tokens before the first whose coin is not below its acceptance; draw a replacement for that one.
 
         The paper's algorithm 4, without a bonus token.
 
         Args:
-            tokens: of both models' positions [B, K].
+            tokens: draft tokens at the positions of the distributions, [B, K].
             counts: how many of them were drafted, [B], at least 1.
             accept_coins, resample_coins: uniforms of these positions, float64 [B, K or more].
         """
@@ -223,15 +223,15 @@ class Target:
 
 @dataclass(frozen=True)
 class _Residuals:
-    """The residuals max(0, share(x)·p - q) of a method whose residual depends on the rejected token x, all together.
+    """The residuals max(0, share(x)·p - q) of a method whose residual depends on the rejected token x, weighted and summed.
 
-    Two tokens of the same share have the same residual, so shares are gone through in order: a token v has part in the residuals
-    of all shares above q(v)/p(v), and with the sums over those its mass is p(v)·Σ share·rate - q(v)·Σ rate, where rate is how
-    often that share is met over the mass of its residual.
+    Tokens with the same share have the same residual, so shares are sorted: a token v has mass in the residuals of all shares
+    above q(v)/p(v). Summed over those, its mass is p(v)·Σ share·rate - q(v)·Σ rate, where the rate of a share is the probability
+    that its token is rejected, divided by the mass of its residual.
 
     Attributes:
-        shares: in order, float64 [..., n].
-        weighted, rates: sums of share·rate and of rate from each share on, and 0: float64 [..., n + 1].
+        shares: ascending, float64 [..., n].
+        weighted, rates: sums of share·rate and of rate from each share to the last, then 0: float64 [..., n + 1].
     """
 
     shares: Tensor
@@ -240,15 +240,15 @@ class _Residuals:
 
     @staticmethod
     def of(q: Tensor, p: Tensor, rejected: Tensor, shares: Tensor) -> _Residuals:
-        """From q, p, how often each token is drafted and rejected, and its share, above 0: [..., V] each."""
-        if rejected.device.type == "cpu":  # most tokens are not; to find them on a GPU the host would wait
+        """From q, p, the probability that each token is drafted and rejected, and its share > 0: [..., V] each."""
+        if rejected.device.type == "cpu":  # most tokens never are; a GPU would make the host wait for which
             met = rejected.reshape(-1, rejected.shape[-1]).any(0).nonzero()[:, 0]
             rejected, shares = rejected[..., met], shares[..., met]
         shares, order = shares.double().sort(-1)
         rejected = rejected.double().gather(-1, order)
         first = _first_above(shares, q, p)
         zero = shares.new_zeros(*shares.shape[:-1], shares.shape[-1] + 1)
-        # q and p of the tokens that have part in each share's residual.
+        # Sums of q and of p over the tokens with mass in each share's residual.
         below_q, below_p = (
             zero.scatter_add(-1, first, each.double()).cumsum(-1)[..., :-1] for each in (q, p)
         )
@@ -257,7 +257,7 @@ class _Residuals:
         return _Residuals(shares, *(_sums_from(each) for each in (shares * rate, rate)))
 
     def emitted(self, q: Tensor, p: Tensor) -> Tensor:
-        """What all of them together emit at tokens of these probabilities [..., m]."""
+        """The mass that all of them together emit at some tokens [..., m], given q and p of these tokens."""
         first = _first_above(self.shares, q, p)
         drawn = p * self.weighted.gather(-1, first) - q * self.rates.gather(-1, first)
         return drawn.clamp_min_(0).to(q.dtype)
@@ -270,12 +270,12 @@ def _first_above(shares: Tensor, q: Tensor, p: Tensor) -> Tensor:
 
 
 def _sums_from(values: Tensor) -> Tensor:
-    """Sums of `values` [..., n] from each on, and 0: [..., n + 1]."""
+    """Sums of `values` [..., n] from each to the last, then 0: [..., n + 1]."""
     return torch.nn.functional.pad(values.flip(-1).cumsum(-1).flip(-1), (0, 1))
 
 
 def _of(values: Tensor, tokens: Tensor | None) -> Tensor:
-    """`values` [..., V] of the whole vocabulary, or of `tokens` [..., m]."""
+    """All `values` [..., V], or those of `tokens` [..., m]."""
     return values if tokens is None else values.gather(-1, tokens)
 
 
@@ -284,7 +284,7 @@ _LOSSLESS = parse_number("p(v) / q(v)"), at_lenience(METHODS[LOSSLESS].trees["ra
 
 @lru_cache(1024)
 def _accepts_losslessly(ratio: str, lenience: float) -> bool:
-    """Whether a ratio is p(v) / q(v) at a lenience, so that recording takes no pass over the vocabulary."""
+    """Whether a ratio is p(v) / q(v) at a lenience. Recording it then takes no pass over the vocabulary."""
     return at_lenience(parse_number(ratio), lenience) in _LOSSLESS
 
 

@@ -1,7 +1,7 @@
 """Critical leniences: a rule's tree solved for the lenience `a` at one position, in plain numbers.
 
-A tree is solved where the test, once passed, stays passed as `a` grows: where the sides are made of `a` by steps that can be undone
-and whose direction is known from the ranges of the quantities. Knows no tensor and no method.
+A tree can be solved if the test, once passed, stays passed as `a` grows. That is known if the sides are built from `a` by invertible
+operations whose direction (rising or falling) follows from the ranges of the quantities. Knows no tensor and no method.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _divide = NUMBERS["/"]
 def solve_test(rule: Node, leniences: Range) -> Bound | None:
     """The function (readings, score) -> critical lenience: the smallest one at which that score passes the test.
 
-    It is -inf where every lenience passes, inf where none does. None where the rule cannot be solved within `leniences`.
+    It is -inf if every lenience passes, inf if none does. Returns None if the rule cannot be solved within `leniences`.
     """
     sides = compared(rule)
     if sides is None:
@@ -42,7 +42,7 @@ def solve_test(rule: Node, leniences: Range) -> Bound | None:
 def solve_ratio(ratio: Node, leniences: Range) -> Bound | None:
     """The function (readings, coin) -> the smallest lenience at which coin < ratio.
 
-    None where the ratio cannot be solved within `leniences`, or reads the token's probability at temperature 1.
+    Returns None if the ratio cannot be solved within `leniences`, or reads the token's probability at temperature 1.
     """
     if any(node.name == "(v)" and node.of in ("q1", "p1") for node in ratio.walk()):
         return None
@@ -57,7 +57,7 @@ def _solved(node: Node, leniences: Range, *, rising: bool) -> Bound | None:
 
     def critical(readings: Readings, level: float) -> float:
         found = bound(readings, level)
-        return math.inf if found != found else found  # what is not a number passes no test
+        return math.inf if found != found else found  # NaN passes no test
 
     return critical
 
@@ -67,16 +67,16 @@ class _UnsolvableError(Exception):
 
 
 class _Solver:
-    """Solves parts of one tree; `strict` where a level must be exceeded."""
+    """Solves parts of one tree; if `strict`, a level must be exceeded, not only reached."""
 
     def __init__(self, leniences: Range, *, strict: bool) -> None:
         self._leniences, self._strict = leniences, strict
 
     def bound(self, node: Node, rising: bool) -> Bound:
-        """From which `a` on a part is at least the level (`rising`), or at most.
+        """The smallest `a` from which on a part is at least the level (`rising`), or at most the level (not `rising`).
 
         Raises:
-            _UnsolvableError: no such lenience is known.
+            _UnsolvableError: such an `a` cannot be computed.
         """
         if node.is_linear:
             return self._line(node, _slope(node), rising)
@@ -90,9 +90,9 @@ class _Solver:
         return lambda readings, level: beyond if level < least else own(readings, undo(readings, level))
 
     def _line(self, node: Node, slope: Node, rising: bool) -> Bound:
-        """Of start + slope·a."""
+        """`bound` of a part that is start + slope·a."""
         low, high = self._range(slope)
-        # Where a ratio falls, it must not fall below the coin, which is below 1.
+        # A ratio may fall if it still is at least 1, so above every coin, at the greatest lenience.
         above = rising and self._strict and node.has_lenience
         above = above and self._range(at_lenience(node, self._leniences[1]))[0] >= 1
         if (low < 0 if rising else high > 0) and not above:
@@ -111,7 +111,7 @@ class _Solver:
         return bound
 
     def _step(self, node: Node, rising: bool) -> tuple[Node, bool, Bound, float]:
-        """The one part with a lenience; whether the whole grows with it; how a level is undone to one of it; the least value."""
+        """The one part with a lenience; whether the node grows with it; the inverse, from the node's level to the part's; the least level."""
         name, left, right = node.name, node.parts[0], node.parts[-1]
         if name == "negative":
             return left, False, lambda _, level: -level, -math.inf
@@ -142,7 +142,7 @@ class _Solver:
             raise _UnsolvableError
         if name == "/":
             return part, low >= 0, lambda readings, level: level * value(readings), -math.inf
-        # 0 times anything is the level 0: reached, unless it must be exceeded.
+        # A factor of 0 gives 0 at any lenience: the level 0 is reached, but not exceeded.
         grows = low >= 0
         any_level = -math.inf if (rising == grows) != self._strict else math.inf
 
@@ -160,7 +160,7 @@ class _Solver:
 
 
 def value_of(node: Node) -> Value:
-    """The function of a number without a lenience: readings -> number."""
+    """Compile a number without a lenience to readings -> number."""
     if node.name == "number":
         return lambda _: node.value
     if not node.parts:
@@ -176,7 +176,7 @@ def _number(value: float) -> Node:
 
 
 def _fold(name: str, *parts: Node) -> Node:
-    """A part made of others, simplified."""
+    """The node that combines parts, simplified."""
     if all(part.name == "number" for part in parts):
         return _number(apply(name, *(part.value for part in parts)))
     first, last = parts[0], parts[-1]
@@ -192,7 +192,7 @@ def _fold(name: str, *parts: Node) -> Node:
 
 
 def at_lenience(node: Node, lenience: float) -> Node:
-    """The part at one lenience."""
+    """The tree with a number in place of the lenience, simplified."""
     if node.name == "a":
         return _number(lenience)
     if not node.has_lenience:
@@ -214,7 +214,7 @@ def _slope(node: Node) -> Node:
 
 _RANGES = {
     "(v)": (0.0, 1.0),
-    "max": (5e-324, 1.0),  # some token is possible
+    "max": (5e-324, 1.0),  # some token has a probability
     "top": (0.0, 1.0),
     "TV": (0.0, 1.0),
     "JS": (0.0, math.log(2)),

@@ -1,11 +1,11 @@
-"""What a rule may say, and its syntax tree: read by a small recursive-descent parser that knows every name it lets through.
+"""The language of rules and its syntax tree, read by a small recursive-descent parser that accepts only the names it knows.
 
-A rule speaks of one position. `q(v)`, `p(v)` are probabilities of the draft token under drafter and verifier, `max q`, `H(q)` and
-`top(k, q)` a distribution's largest probability, its entropy in nats and its k-th largest probability; with a 1 (`p1(v)`, `max p1`)
-they are those at temperature 1. `TV` is the total variation of q and p, `JS` the Jensen-Shannon divergence of q1 and p1 in nats, `a`
-the lenience. Numbers come of these by + - * / and min max sqrt log exp; truths by comparing numbers, and by and, or, not.
+A rule is about one position. `q(v)` and `p(v)` are the draft token's probabilities under drafter and verifier; `max q`, `H(q)` and
+`top(k, q)` are a distribution's largest probability, entropy in nats and k-th largest probability; `q1` and `p1` are the
+distributions at temperature 1. `TV` is the total variation of q and p, `JS` the Jensen-Shannon divergence of q1 and p1 in nats, `a`
+the lenience. + - * / and min max sqrt log exp combine numbers; comparisons of numbers give truths, which and, or, not combine.
 
-Knows no tensor: what a tree means is `tensors`. The page gets trees as data, and `static/shared/expression.js` evaluates them.
+Knows no tensor: `tensors` compiles trees. The page gets trees as data, and `static/shared/expression.js` evaluates them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MAX_CHARACTERS = 300
 MAX_DEPTH = 16
 """How deep parentheses, functions, `not` and signs may nest."""
 MAX_WORK = 48
-"""What a rule may cost, counted by `Node.work`: about as many passes over the vocabulary."""
+"""The greatest `Node.work` of a rule: about the number of passes over the vocabulary."""
 _SMALL_PER_PASS = 8
-"""Operations on one number of a position that cost about as much as a pass over the vocabulary."""
+"""This many operations on one number per position cost about as much as one pass over the vocabulary."""
 MAX_NUMBER = 1e6
 MAX_TOP = 100
 
@@ -33,11 +33,11 @@ DISTRIBUTIONS = ("q", "p", "q1", "p1")
 SUMS, PRODUCTS = ("+", "-"), ("*", "/")
 COMPARISONS = (">=", ">", "<=", "<")
 FUNCTIONS = {"min": (2, 8), "max": (2, 8), "sqrt": (1, 1), "log": (1, 1), "exp": (1, 1)}
-"""Each function, and how many arguments it takes."""
+"""Each function, with the least and the greatest number of its arguments."""
 _KNOWN = "q(v), p(v), q1(v), p1(v), max, H and top of q, p, q1, p1, TV, JS, a, min, max, sqrt, log and exp"
 _COSTS = {"max": 1, "top": 4, "H": 8, "TV": 2, "JS": 24}
 _PAIRS = {"TV": ("q", "p"), "JS": ("q1", "p1")}
-"""What is read off two distributions."""
+"""Quantities of two distributions."""
 _SLOW = {"exp": 6, "log": 6, "sqrt": 2, "/": 2}
 
 # One character each, so that positions in the text stay the same.
@@ -49,7 +49,7 @@ _WORD = re.compile(
 
 
 class Level(IntEnum):
-    """Of what there is one: of a setting for all positions, of a whole position, of each token at it."""
+    """How many values a node has: one for all positions (a setting), one per position, or one per token at each."""
 
     SETTING = 0
     WHOLE = 1
@@ -58,13 +58,13 @@ class Level(IntEnum):
 
 @dataclass(frozen=True)
 class Node:
-    """A part of a rule. What follows from its parts is computed once, so that reading a rule takes time linear in its length.
+    """A node of a rule's tree. Properties that recurse into its parts are cached, so that parsing takes time linear in a rule's length.
 
     Attributes:
         name: an operator, a function, "number", "a", "TV", "JS", or "(v)", "max", "H", "top" of a distribution.
-        position: where in the text its name begins; equal parts may stand anywhere.
-        parts: what it is made of.
-        of: the distribution it speaks of.
+        position: where in the text its name begins; comparisons of nodes ignore it.
+        parts: its operands.
+        of: the distribution it is read off, if any.
         value: of a number; the k of `top`.
     """
 
@@ -76,12 +76,12 @@ class Node:
 
     @property
     def is_truth(self) -> bool:
-        """Whether it holds or not, and is no number."""
+        """Whether it is true or false, not a number."""
         return self.name in (*COMPARISONS, "and", "or", "not")
 
     @property
     def is_quantity(self) -> bool:
-        """Whether it is read off the distributions, and not computed from other parts."""
+        """Whether it is read off the distributions, not computed from parts."""
         return not self.parts and self.level > Level.SETTING
 
     @property
@@ -108,7 +108,7 @@ class Node:
 
     @cached_property
     def level(self) -> Level:
-        """Of what there is one."""
+        """How many values it has."""
         if self.name in ("number", "a"):
             return Level.SETTING
         if self.of or self.name in _PAIRS:
@@ -116,7 +116,7 @@ class Node:
         return max(part.level for part in self.parts)
 
     def as_json(self) -> dict[str, Any]:
-        """The tree as data; what is empty is left out."""
+        """The tree as data, without empty fields."""
         fields = {"of": self.of, "parts": [part.as_json() for part in self.parts]}
         value = {"value": self.value} if self.name in ("number", "top") else {}
         return {"name": self.name} | value | {name: each for name, each in fields.items() if each}
@@ -131,13 +131,13 @@ class Node:
 
     @cached_property
     def reads(self) -> frozenset[str]:
-        """The distributions that it, or any of its parts, is read off."""
+        """The distributions that it and its parts are read off."""
         own = _PAIRS.get(self.name, (self.of,) if self.of else ())
         return frozenset(own).union(*(part.reads for part in self.parts))
 
     @property
     def work(self) -> int:
-        """What it costs at a position, in passes over the vocabulary. A quantity is computed once, however often it is asked for."""
+        """Its cost at a position, in passes over the vocabulary. A quantity counts once, however often it occurs."""
         quantities = {each.key for each in self.walk() if each.is_quantity}
         own, small = sum(_COSTS.get(name, 0) for name, _, _ in quantities), 0
         for each in self.walk():
@@ -153,7 +153,7 @@ def parse(text: str) -> Node:
     """The tree of a rule.
 
     Raises:
-        RuleError: it is not one; with a sentence and the position.
+        RuleError: the text is no rule; with a sentence and the position.
     """
     if not isinstance(text, str) or not text.strip():
         raise RuleError("A rule is empty: write a comparison such as p1(v) >= (1 - a) * max p1.", "", 0)
@@ -180,7 +180,7 @@ def parse(text: str) -> Node:
 
 
 def parse_number(text: str) -> Node:
-    """The tree of an expression that is a number; as `parse`. For the registry's own rows."""
+    """The tree of an expression that is a number; errors as for `parse`. For the registry's own rows."""
     node = _Parser(text).rule()
     if node.is_truth:
         raise RuleError("A number is wanted here, not a comparison.", text, node.position)
@@ -188,7 +188,7 @@ def parse_number(text: str) -> Node:
 
 
 def compared(rule: Node) -> tuple[Node, Node] | None:
-    """The greater and the lesser side of a rule that is a single comparison with a number of the whole position; else None."""
+    """The greater and the lesser side of a rule that is one `>=` or `<=` and has a token's value only as its whole greater side; else None."""
     if rule.name not in (">=", "<="):
         return None
     greater, lesser = rule.parts if rule.name == ">=" else rule.parts[::-1]
@@ -205,13 +205,13 @@ class _Word(NamedTuple):
 
 
 class _Parser:
-    """One reading of one text."""
+    """Parses one text, once."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._words = iter(
             list(self._split(text.translate(_PLAIN)))
-        )  # a wrong character comes before other faults
+        )  # reports a wrong character before other errors
         self._now = next(self._words)
         self._depth = 0
 
@@ -241,7 +241,7 @@ class _Parser:
         return read
 
     def _take(self, *words: str) -> bool:
-        """Whether the next word is one of these; then it is read."""
+        """Read the next word if it is one of these; returns whether it was."""
         found = self._now.kind in ("name", "sign") and self._now.text in words
         if found:
             self._read()
@@ -406,7 +406,7 @@ _QUANTITIES = {"a": "α", "TV": "TV(q, p)", "JS": "JS(q₁, p₁)", "(v)": "{}(v
 
 
 def typeset(node: Node) -> str:
-    """A tree as it is shown: `p₁(v) ≥ (1 − α)·max p₁`, with as few parentheses as it takes."""
+    """A tree as it is shown: `p₁(v) ≥ (1 − α)·max p₁`, with as few parentheses as possible."""
     name, of = node.name, node.of.replace("1", "₁")
     if name == "number":
         return f"{node.value:.0f}" if node.value.is_integer() else f"{node.value:g}"
@@ -417,7 +417,7 @@ def typeset(node: Node) -> str:
     if name in FUNCTIONS:
         return f"{name}({', '.join(map(typeset, node.parts))})"
     binding, sign = _OPERATORS[name]
-    *left, right = node.parts  # what stands on the right of − and / is not theirs unless in parentheses
+    *left, right = node.parts  # right of − and /, operators that bind equally need parentheses
     before = [_within(part, binding) for part in left]
     return "".join(before) + sign + _within(right, binding + (name in ("-", "/")))
 

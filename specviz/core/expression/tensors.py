@@ -1,7 +1,7 @@
-"""What a rule's tree means: functions from two models' distributions and a lenience to tensors.
+"""Compiles a rule's tree to a function from two models' distributions and a lenience to tensors.
 
-Settings (numbers, the lenience) are computed in float64 and rounded where they meet a distribution; numbers of a whole position are
-[..., 1], of each token [..., V]. A comparison with what is not a number does not hold. Knows no text and no method.
+Settings (numbers, the lenience) are computed in float64, and rounded where they meet a distribution. Values of a whole position are
+[..., 1], of each token [..., V]. A comparison with NaN does not hold. Knows no text and no method.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Context = tuple[Distributions, Number, Tensor | None]
 """Distributions; the lenience, a number or [..., 1]; and the tokens [..., m] whose probabilities are asked for, None for all."""
 Compiled = Callable[[Context], Value]
 Check = Callable[[Node, list[Value], Value], None]
-"""What is called after each operation: (node, values of its parts, its value)."""
+"""Called after each operation with (node, values of its parts, its value)."""
 
 
 def compile_number(node: Node) -> Callable[[Distributions, Number, Tensor | None], Tensor]:
-    """The function of a tree that is a number: (distributions, lenience, tokens) -> [..., V], or [..., m] of `tokens` alone."""
+    """Compile a tree that is a number to (distributions, lenience, tokens) -> [..., V], or [..., m] of `tokens` alone."""
     compute = compile_value(node)
 
     def number(b: Distributions, a: Number, tokens: Tensor | None) -> Tensor:
@@ -41,10 +41,10 @@ def compile_number(node: Node) -> Callable[[Distributions, Number, Tensor | None
 
 
 def compile_rule(node: Node) -> Callable[[Distributions, Number], tuple[Tensor, Tensor]]:
-    """The function of a tree that is a truth: (distributions, lenience) -> score, threshold. Trusted where score >= threshold.
+    """Compile a tree that is a truth to (distributions, lenience) -> score, threshold. Trusted where score >= threshold.
 
-    The score is [..., 1] where the drafter is trusted as a whole, [..., V] where each token is judged. Of a single comparison these
-    are its two sides; else the score is 1 where the rule holds and 0 elsewhere, and the threshold one half.
+    The score is [..., 1] where the drafter is trusted as a whole, [..., V] where each token is judged. For a single comparison they
+    are its two sides; else the score is 1 where the rule holds and 0 elsewhere, and the threshold is 0.5.
     """
     sides = compared(node)
     if sides is None:
@@ -60,7 +60,7 @@ def compile_rule(node: Node) -> Callable[[Distributions, Number], tuple[Tensor, 
     def comparison(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:
         context = (b, a, None)
         score, threshold = as_tensor(greater(context), b.q), as_tensor(lesser(context), b.q)
-        if score.shape[-1:] != b.q.shape[-1:]:  # probabilities of tokens are numbers
+        if score.shape[-1:] != b.q.shape[-1:]:  # scores of tokens are probabilities, not NaN
             score = _without_nan(score, -math.inf)
         return _whole(score, b), _without_nan(threshold, math.inf)
 
@@ -68,7 +68,7 @@ def compile_rule(node: Node) -> Callable[[Distributions, Number], tuple[Tensor, 
 
 
 def as_tensor(value: Value, like: Tensor) -> Tensor:
-    """A setting in the dtype and on the device of `like`; a tensor of these as it is."""
+    """A setting as a tensor with the dtype and device of `like`; a tensor that has them stays as it is."""
     return tensor(value, like.device, like.dtype)
 
 
@@ -123,7 +123,7 @@ NUMBERS: dict[str, Callable[..., Any]] = {
     "or": lambda left, right: max(left, right),
     "not": lambda truth: 1 - truth,
 }
-"""Operators and functions of numbers: of two, where they take more; a division by zero, or what is no number, raises nothing."""
+"""Operators and functions on numbers, on two at a time where they take more. Division by zero and NaN raise no error."""
 _ON_TENSORS: dict[str, Callable[..., Tensor]] = {
     **{name: NUMBERS[name] for name in ("+", "-", "*", "negative", "not")},
     "/": torch.div,
@@ -142,7 +142,7 @@ _ON_TENSORS: dict[str, Callable[..., Tensor]] = {
 
 
 def apply(name: str, *values: Value) -> Value:
-    """An operator or a function of numbers or tensors; of more than two one after the other."""
+    """Apply an operator or function to numbers or tensors; to more than two, from left to right."""
     if len(values) > 2:
         return reduce(partial(apply, name), values)
     like = next((value for value in values if isinstance(value, Tensor)), None)
@@ -155,7 +155,7 @@ def apply(name: str, *values: Value) -> Value:
 
 
 def compile_value(node: Node, check: Check | None = None) -> Compiled:
-    """The function of any tree: a number where all of it is settings, a tensor elsewhere. It computes every part once."""
+    """Compile any tree to a function that returns a number if all of it is settings, else a tensor. It computes every node once."""
     if node.name == "number":
         return lambda context: node.value
     if node.name == "a":
@@ -197,7 +197,7 @@ _NO_NUMBER = "This is no number, whatever the models say."
 
 
 def probe(rule: Node, text: str) -> None:
-    """Raises RuleError at the first part of a rule that is no number, or divides by zero, in all that is tried."""
+    """Raises RuleError at the first part of a rule that is NaN, or divides by zero, for everything that is tried."""
     b, lenience = _tried()
 
     def check(node: Node, parts: list[Value], value: Value) -> None:

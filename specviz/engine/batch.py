@@ -1,6 +1,6 @@
-"""A batch: the sequences that are decoded together, prefilled first, then one round after another for all of them.
+"""A batch: sequences that are prefilled, then decoded together, one round after another.
 
-Sequences differ in method, lenience, K, length and seed; none of this shows in another's text (law 3). Knows sequences and the
+Sequences may differ in method, lenience, K, length and seed; none of this changes another sequence's text (law 3). Knows sequences and the
 two models' runners; does not know who waits for admission, nor why a sequence is removed.
 """
 
@@ -27,18 +27,18 @@ from specviz.schema.settings import AUTO, MAX_DRAFT_LENGTH
 log = logging.getLogger(__name__)
 
 _WARM_LENGTH, _WARM_WIDTHS = 512, (1, 2, 4, 8, 16)
-"""Positions, and tokens verified at once, of the passes that are captured ahead: those of one short text."""
+"""Passes captured ahead, those of one short text: the number of positions, and of tokens verified at once."""
 _AHEAD_SHARE, _AHEAD_SLOTS, _AHEAD_LENGTH = 0.1, (8, 4, 2, 1), 1024
-"""The share of a GPU's spare memory that buffers may take ahead, and for how many slots of what length: captures are lost
-when buffers grow."""
+"""Buffers reserved ahead, since captures are lost when buffers grow: their share of a GPU's spare memory, the numbers of slots to try,
+and the slots' length."""
 _ADMISSION_SHARE = 0.9
-"""The share of a GPU's spare memory that sequences may be admitted to."""
+"""The share of a GPU's spare memory that newly admitted sequences may take."""
 _ROUND_BYTES, _ROUND_BYTES_MORE = 48, 96
-"""Bytes a round takes for each draft token and token of the vocabulary: logits, distributions, cumulative sums; more where they
-are sorted or inspected."""
+"""Bytes that a round takes per draft token and vocabulary entry: logits, distributions, cumulative sums; more if they are sorted or
+inspected."""
 
 PrefixCaches = tuple[PrefixCache, PrefixCache]
-"""Of drafter and verifier."""
+"""The drafter's and the verifier's."""
 
 
 class Batch:
@@ -50,7 +50,7 @@ class Batch:
         Args:
             pair: whose models it runs.
             prefixes: prefix caches, read and updated; None for none.
-            apart: a short-lived batch beside another one, whose workspaces it leaves alone.
+            apart: True for a short-lived batch beside another one, whose workspaces it does not use.
         """
         self.pair = pair
         self._prefixes = prefixes
@@ -71,13 +71,13 @@ class Batch:
     # ---- memory --------------------------------------------------------------------------------------------
 
     def room_for(self, sequences: list[Sequence], reading: SequenceOf[Sequence] = ()) -> int:
-        """How many of `sequences`, the first ones, fit into the GPU's memory beside those already here and those in prefill.
+        """How many of `sequences`, from the first, fit into the GPU's memory beside those in the batch and those in prefill.
 
-        At least one if there are none, since waiting would not help. All of them if not on a single GPU.
+        At least one if there are no others, since waiting would not help. All if the pair is not on a single GPU.
 
         Args:
             sequences: that may be admitted.
-            reading: sequences in prefill. What they have allocated already counts twice.
+            reading: sequences in prefill. Memory that they have already allocated counts twice.
         """
         if self._gpu is None:
             return len(sequences)
@@ -113,9 +113,9 @@ class Batch:
     # ---- prefill -------------------------------------------------------------------------------------------
 
     def read(self, sequences: list[Sequence]) -> Iterator[None]:
-        """Prefill: admit sequences and read their prompts but the last token, a chunk a pass.
+        """Prefill: admit sequences and read their prompts except for the last token, one chunk per pass.
 
-        Yields after every pass but the last, so that other work can be done in between.
+        Yields after every pass, so that other work can be done in between.
         """
         if any(each.chooses_draft_length for each in sequences):
             self.pair.pass_times  # noqa: B018  # measured before slots are taken
@@ -140,14 +140,14 @@ class Batch:
                 yield
 
     def passes(self, sequences: list[Sequence]) -> int:
-        """Passes that `read` takes at most: prefix caches spare some."""
+        """About how many passes `read` takes: prefix caches spare some, a common prefix may add one per model."""
         longest = max(sequence.prompt_length for sequence in sequences)
         return sum(-(-longest // model.chunk) for model in (self._drafter, self._verifier))
 
     @torch.inference_mode()
     def warm_up(self) -> Iterator[None]:
-        """Measure the pair's pass times, and on a GPU capture ahead the passes that one short text needs; yields after each. Only while the
-        batch is empty.
+        """Measure the pair's pass times, and on a GPU capture ahead the passes that one short text needs; yields after each. Does
+        nothing unless the batch is empty.
         """
         if self.sequences:
             return
@@ -167,7 +167,7 @@ class Batch:
 
     @torch.inference_mode()
     def take(self, other: Batch) -> None:
-        """Take over all sequences of another batch of the same pair; the other is empty then."""
+        """Take over all sequences of another batch of the same pair, which is then empty."""
         try:
             self._drafter.merge(other._drafter)
             self._verifier.merge(other._verifier)
@@ -181,7 +181,7 @@ class Batch:
 
     @torch.inference_mode()
     def split(self) -> list[Batch]:
-        """Move each sequence into a batch of its own; this one is empty then."""
+        """Move each sequence into a batch of its own; this batch is then empty."""
         alone = []
         for sequence in self.sequences:
             batch = Batch(self.pair, apart=True)
@@ -194,9 +194,9 @@ class Batch:
 
     @torch.inference_mode()
     def remove(self, sequence: Sequence, *, failed: bool = False) -> None:
-        """Free a sequence's slots; those of one that `failed` may hold numbers that are not finite.
+        """Free a sequence's slots; if it `failed`, they may hold numbers that are not finite.
 
-        What was read of a run that has not failed goes into the prefix caches.
+        Unless the run failed, the tokens that the models have read go into the prefix caches.
         """
         sequence.keep_logits()
         read = sequence.ids[:-1][:LONGEST]
@@ -218,14 +218,13 @@ class Batch:
 
     @torch.inference_mode()
     def step(self, *, short: bool = False) -> list[Outcome]:
-        """One round for every sequence, of one draft token where K is left to the engine and it is to be `short`; finished and failed
-        ones leave the batch.
+        """Run one round for all sequences; finished and failed ones leave the batch. If `short`, K is 1 where it is left to the engine.
 
-        A forward pass that fails raises its error and changes no sequence, so the step can be tried again.
+        If a forward pass fails, its error is raised and no sequence has changed, so the step can be tried again.
         """
         choosing = sum(each.chooses_draft_length for each in self.sequences)
         length = best_draft_length(self.pair.pass_times, choosing) if choosing and not short else 1
-        if len(self.sequences) > 2:  # two are in order, whatever their order is
+        if len(self.sequences) > 2:  # any order of two keeps groups together
             for model in (self._drafter, self._verifier):
                 model.arrange(lambda each: (*group_key(each), id(each)))
         outcomes, seconds = run_round(self._drafter, self._verifier, length, self.pair.backend)
@@ -245,7 +244,7 @@ class Batch:
 
 
 def _round_bytes(sequence: Sequence) -> int:
-    """Bytes that a sequence's part of a round takes for each token of the vocabulary."""
+    """Bytes per vocabulary entry that a round takes for one sequence."""
     asked = sequence.request.draft_length
     each = _ROUND_BYTES_MORE if sequence.sampling.truncates or sequence.request.inspect else _ROUND_BYTES
     return each * (MAX_DRAFT_LENGTH if asked == AUTO else asked)

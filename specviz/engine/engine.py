@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class BaseEngine(ABC):
-    """What an engine can be asked for, whether one caller has it or many share it."""
+    """The interface of engines, whether for one caller or shared."""
 
     pair: ModelPair
 
@@ -45,12 +45,12 @@ class BaseEngine(ABC):
         """Serve requests as one group; the stream yields events as they happen.
 
         Closing the stream, dropping it, or setting `stop` ends all runs before the next round; with `stop`, as with
-        `Stream.abort`, their `Finished` events still come, with stop_reason "cancelled". Either way their slots are free.
+        `Stream.abort`, their `Finished` events still come, with stop_reason "cancelled". Either way their slots are freed.
 
         Args:
-            requests: to be served together; indices of events count them.
+            requests: to be served together; an event has the index of its request.
             stop: ends them all.
-            visitor: who asks, under any name; engines that are shared give each visitor an equal share.
+            visitor: any name for who asks; shared engines give each visitor an equal share.
 
         Raises:
             RequestError: at once, before anything runs, if any request does not fit the pair.
@@ -74,7 +74,7 @@ class Engine(BaseEngine):
     def __init__(self, pair: ModelPair, *, max_sequences: int = 32, records: bool = True) -> None:
         """Serve up to `max_sequences` requests at once; further ones wait for a slot.
 
-        Without `records` runs hold no rounds and no tokens: `Decided` tells the token ids alone.
+        Without `records`, runs hold no rounds and no tokens: `Decided` has only the token ids.
         """
         self.pair = pair
         self.max_sequences = max_sequences
@@ -130,7 +130,7 @@ class Engine(BaseEngine):
 
 
 class _EngineStream(Stream[Event]):
-    """Drives the engine: events are made by `next`. Dropping it closes the generator, and that clears the batch."""
+    """Drives the engine: `next` runs it to the next event. Dropping the stream closes the generator, which clears the batch."""
 
     def __init__(self, group: SequenceGroup[Sequence], events: Iterator[Event]) -> None:
         self._group, self._events = group, events
@@ -153,7 +153,7 @@ def _rounds(batch: Batch, scheduler: Scheduler[Sequence]) -> Iterator[Event]:
             try:
                 raise error
             finally:
-                del error, outcome  # its traceback has this frame: a cycle would keep the sequences
+                del error, outcome  # its traceback refers to this frame: the cycle would keep sequences alive
         yield Decided(sequence.index, sequence.run, outcome.round, outcome.token_ids)
         if sequence not in batch.sequences:
             scheduler.finish(sequence)
@@ -161,7 +161,7 @@ def _rounds(batch: Batch, scheduler: Scheduler[Sequence]) -> Iterator[Event]:
 
 
 def step(batch: Batch, free_memory: Callable[[], bool]) -> list[Outcome]:
-    """One step of a batch; again where memory runs out, for as long as `free_memory` frees any."""
+    """Run one step of a batch; if memory runs out, retry as long as `free_memory` frees any."""
     while True:
         try:
             return batch.step()
@@ -171,7 +171,7 @@ def step(batch: Batch, free_memory: Callable[[], bool]) -> list[Outcome]:
 
 
 def out_of_memory(count: int, longest: int) -> EngineError:
-    """The sentence for memory that ran out with `count` sequences, the longest of `longest` tokens."""
+    """The error for memory that ran out with `count` sequences, the longest of `longest` tokens."""
     return EngineError(
         f"Memory ran out with {count} request(s) of up to {longest} tokens at once: "
         "ask for fewer tokens, a shorter prompt or fewer runs."

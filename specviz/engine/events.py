@@ -20,7 +20,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Loading(Waiting):
-    """A request waits for its models, of which `text` says what is done. Only services send it."""
+    """A request waits for its models to load; `text` says what is being done. Only services send it."""
 
     text: str
 
@@ -65,8 +65,8 @@ E = TypeVar("E", bound=Event | Waiting, covariant=True)
 class Stream(ABC, Iterator[E], Generic[E]):
     """The events of the requests of one call, as they happen.
 
-    Nothing is served before the first `next`: a stream that was never started holds no slot, nor does one that was
-    closed or that nobody refers to any more. One thread iterates; `abort` and `close` may be called from any.
+    Nothing is served before the first `next`: a stream holds no slot if it was never started, was closed, or is no
+    longer referenced. One thread iterates; `abort` and `close` may be called from any.
     """
 
     @abstractmethod

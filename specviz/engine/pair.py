@@ -1,4 +1,4 @@
-"""A model pair that generates text, for use from Python. Knows pairs and the engine's front; no step, no cache."""
+"""A model pair that generates text, for use from Python. Knows pairs and the engine's interface; no step, no cache."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Pair(ModelPair):
 
         Raises:
             RequestError: an option out of range, or a prompt that cannot be served.
-            EngineError: a run that broke off.
+            EngineError: a run failed.
         """
-        # Here and not above: torch takes seconds to import, and loading refuses an unknown pair before it needs it.
+        # Not imported above: torch takes seconds to import, and an unknown pair is refused without it.
         from specviz.engine.engine import Engine
         from specviz.schema.settings import Request
 
@@ -44,7 +44,7 @@ class Pair(ModelPair):
 
 
 def _generating(make: Callable[A, ModelPair]) -> Callable[A, Pair]:
-    """The same function, for a pair that generates."""
+    """The same function, but returning a `Pair`."""
 
     @wraps(make)
     def made(*given: A.args, **more: A.kwargs) -> Pair:
@@ -65,6 +65,6 @@ else:
     def load_pair(key: str | PairSpec, *given: Any, **more: Any) -> Pair:
         """Load a pair that generates; arguments and errors as for `specviz.models.loading.load_pair`."""
         spec = find_pair(key)
-        from specviz.models import loading  # takes seconds to import: an unknown pair is refused before
+        from specviz.models import loading  # takes seconds to import; an unknown pair is refused before
 
         return _generating(loading.load_pair)(spec, *given, **more)

@@ -1,12 +1,12 @@
 """The plan of a round: which sequences draft how much, and every number the device needs for it.
 
-Made once before the round, and uploaded in one transfer: the host waits for a device whenever it copies from ordinary memory. Knows
+Made once before the round, and uploaded in one transfer, since the host waits for the device at every copy from pageable memory. Knows
 sequences and their settings; runs no model and decides nothing.
 
-A round of draft length K takes K drafter passes and one verifier pass over K tokens a sequence; of a sequence it emits 1 + a + … + a^(K−1)
-tokens, where a is the acceptance rate. Where K is left to the engine ("auto"), it maximises tokens per second by the pair's pass times, at
-one assumed acceptance rate. On a CPU, where reading a confidence is no wait, a draft also ends after a draft token of low confidence, as
-with transformers' `assistant_confidence_threshold`. K never changes a text, only its speed (law 2).
+A round of draft length K takes K drafter passes and one verifier pass over K tokens per sequence. It emits 1 + a + … + a^(K−1) tokens
+per sequence, where a is the acceptance rate. If K is left to the engine ("auto"), the engine maximises tokens per second, from the pair's
+pass times and one assumed acceptance rate. On a CPU, where the host can read a confidence without waiting, such a draft also ends after a
+token of low confidence, as with transformers' `assistant_confidence_threshold`. K never changes a text, only its speed (law 2).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from specviz.runtime.runner import Runner
 from specviz.schema.settings import AUTO, MAX_DRAFT_LENGTH
 
 ACCEPTANCE = 0.75
-"""The acceptance rate that K is chosen for."""
+"""The acceptance rate assumed when the engine chooses K."""
 THRESHOLD = 0.3
-"""A draft token of lower confidence is the last of its draft."""
+"""A draft ends after a token of lower confidence."""
 UNVERIFIED = 8
-"""The draft length where no verifier runs: long enough for a round's own cost not to matter."""
+"""The draft length if no verifier runs: long enough that a round's fixed cost does not matter."""
 
 Array = Any
 """A numpy array (int64 or float64) on the host, a Tensor once uploaded; anything else stays as it is."""
@@ -54,7 +54,7 @@ class DraftInputs:
     temperature: Array  # one number, or float64 [D, 1]
     truncated: Array  # int64 [t]: slots whose distributions are truncated
     sampling: SamplingParameters | None  # of those slots; None without any
-    keeps_logits: bool  # the drafter's logits are asked for, or q1 may be made of them
+    keeps_logits: bool  # a request returns the drafter's logits, or q1 may be computed from them
     is_fused: bool
     thresholds: list[float] | None  # confidence below which a draft ends; None where none ends early
 
@@ -67,7 +67,7 @@ class VerifyInputs:
     first_positions: list[int]  # of each last token, on the host
     tokens: Array  # int64 [V, 1]: the last tokens
     positions: Array  # int64 [V, K]: of the last tokens and those after them
-    counts: Array  # int64 [V, 1]: tokens read of each sequence; fewer, where a confidence ends a draft
+    counts: Array  # int64 [V, 1]: tokens to read per sequence; an upper bound if `thresholds` end drafts
     drafted: Array  # slots at the drafter of the sequences that draft, in the verifier's order
     drafting: Array  # their slots at the verifier
     penalty: Penalty | None
@@ -76,7 +76,7 @@ class VerifyInputs:
 
 @dataclass
 class AcceptInputs:
-    """What deciding needs for the sequences [B] of one method, all truncated or none."""
+    """What deciding needs for the sequences [B] of one method; all of them are truncated, or none is."""
 
     method: Method
     sequences: list[Sequence]
@@ -88,7 +88,7 @@ class AcceptInputs:
     sampling: SamplingParameters  # one number each, or [B, 1]
     lenience: Array  # likewise
     records: bool  # whether any of them keeps a record
-    inspect: int  # tokens to explain the positions of their records with; 0 without
+    inspect: int  # most probable tokens to record per position; 0 for none
 
 
 @dataclass
@@ -110,7 +110,7 @@ def plan_round(drafter: Runner, verifier: Runner, automatic: int) -> RoundPlan:
     slots = {each: slot for slot, each in enumerate(drafter.owners)}
     lengths = _draft_lengths(sequences, automatic)
     coins = _coins(sequences, max(lengths.values()))
-    # Elsewhere the host would wait for a confidence.
+    # On other devices the host would wait for each confidence.
     ends_early = drafter.device.type == verifier.device.type == "cpu"
     rows = {each: row for row, each in enumerate(sequences)}
     own_coins = coins[DRAFT, [rows[each] for each in drafter.owners]]
@@ -131,7 +131,7 @@ Slots = dict[Sequence, int]
 
 
 def _draft_lengths(sequences: list[Sequence], automatic: int) -> Lengths:
-    """K of each sequence; of those that are not verified the longest of the others, which sets the passes of all."""
+    """K of each sequence. Left to the engine, an unverified one has the longest K of the others, which sets the number of passes."""
 
     def length(sequence: Sequence, automatic: int) -> int:
         asked = sequence.request.draft_length
@@ -145,7 +145,7 @@ def _draft_lengths(sequences: list[Sequence], automatic: int) -> Lengths:
 
 
 def _coins(sequences: list[Sequence], count: int) -> np.ndarray:
-    """Uniforms of the next `count` positions, [3, B, count] by their kind; zeros past a sequence's end."""
+    """Uniforms of the next `count` positions, by kind: [3, B, count]; zeros past a sequence's end."""
     coins = np.zeros((3, len(sequences), count))
     for row, sequence in enumerate(sequences):
         own = sequence.coins[len(sequence.ids) :][:count]
@@ -204,14 +204,14 @@ def _verify_inputs(verifier: Runner, lengths: Lengths, slots: Slots) -> VerifyIn
 
 
 def group_key(sequence: Sequence) -> tuple[str, str, bool]:
-    """What sequences that are judged together have in common."""
+    """Sequences with the same key are decided together."""
     return sequence.method.name, sequence.request.rule, sequence.sampling.truncates
 
 
 def _groups(
     sequences: list[Sequence], lengths: Lengths, slots: Slots, coins: np.ndarray
 ) -> list[AcceptInputs]:
-    """Sequences by method and rule, and by whether their distributions are truncated; in the order of their slots, so that most
+    """Group sequences by method, rule, and whether their distributions are truncated; in the order of their slots, so that most
     selections are views.
     """
     members = defaultdict[Any, list[int]](list)
@@ -242,7 +242,7 @@ def _groups(
 
 
 def _selection(indices: list[int]) -> np.ndarray | slice:
-    """Indices of rows of a tensor; of consecutive ones a slice, whose selection is a view."""
+    """Indices of rows of a tensor; a slice if they are consecutive, since it selects a view."""
     first = indices[0] if indices else 0
     if indices == list(range(first, first + len(indices))):
         return slice(first, first + len(indices))
@@ -254,7 +254,7 @@ def _column(values: list[int]) -> np.ndarray:
 
 
 def _shared(values: list[Any]) -> Any:
-    """One number where all sequences agree, which is faster; else one each, [B, 1]."""
+    """One number if all sequences agree, which is faster; else one for each, [B, 1]."""
     return values[0] if len(set(values)) == 1 else np.array(values, np.float64)[:, None]
 
 
@@ -287,9 +287,9 @@ def _banned(sequences: list[Sequence]) -> np.ndarray | None:
 
 @lru_cache
 def best_draft_length(times: PassTimes, sequences: int) -> int:
-    """The K at which so many concurrent sequences emit the most tokens per second.
+    """The K at which this many concurrent sequences emit the most tokens per second.
 
-    At least 2 for a single sequence, which gains nothing from one draft token a round: times that were measured on a busy machine may say 1.
+    At least 2 for a single sequence, which gains nothing from one draft token per round; pass times measured on a busy machine may say 1.
     """
 
     def speed(length: int) -> float:
@@ -308,7 +308,7 @@ def expected_tokens(acceptance: float, draft_length: int) -> float:
 
 
 def upload(device: torch.device, stages: list[Any]) -> None:
-    """Make tensors on a device of all numpy arrays among the attributes of some objects, and of named tuples in them, in one transfer."""
+    """Replace all numpy arrays in the attributes of some objects, named tuples included, by tensors on a device, in one transfer."""
     convert: Callable[[np.ndarray], Tensor] = torch.from_numpy
     if device.type != "cpu":
         arrays: list[np.ndarray] = []
@@ -331,7 +331,7 @@ def upload(device: torch.device, stages: list[Any]) -> None:
 
 
 def _map(value: Any, function: Callable[[np.ndarray], Any]) -> Any:
-    """The result of `function` for a numpy array; a named tuple of results for one of arrays."""
+    """Apply `function` to a numpy array, or to those in a named tuple; other values stay as they are."""
     if isinstance(value, np.ndarray):
         return function(value)
     if hasattr(value, "_fields"):

@@ -1,7 +1,7 @@
-"""The record of a round: what was decided for each sequence, as the trace tells it.
+"""The record of a round: what was decided for each sequence, in the form of the trace.
 
-Made after the round from the values that were read back, never from a second computation (law 7). Sequences that keep no
-record get their token ids alone. Knows decisions and traces; runs no model.
+Made after the round from values read back from the device, never from a second computation (law 7). Sequences that keep no
+record get their token ids only. Knows decisions and traces; runs no model.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from specviz.schema.trace import Draft, Likely, Proposal, Round, RuleTest, Token
 
 @dataclass(frozen=True)
 class Seconds:
-    """What a round took: the passes of both models, and everything."""
+    """Duration of a round: of each model's passes, and in total."""
 
     drafter: float
     verifier: float
@@ -44,7 +44,7 @@ class Decision:
     verifier_logits: Tensor | None  # [B, K, V]; None without a verifier
     target: Target  # what the method decodes towards at these positions
     verdict: Verdict | None  # of the draft tokens; None unless both models ran
-    resampled: Tensor | None  # replaces the first rejected one, [B]; None without a verifier
+    resampled: Tensor | None  # from the residual, or from p without a drafter, [B]; None without a verifier
 
 
 @dataclass(frozen=True)
@@ -54,20 +54,20 @@ class Outcome:
     sequence: Sequence
     token_ids: list[int]  # emitted, in order
     drafted: int = 0  # draft tokens
-    examined: int = 0  # those up to the first rejection
+    examined: int = 0  # draft tokens up to the first rejected one, inclusive
     accepted: int = 0
     round: Round | None = None  # the record; None where the sequence keeps none
     error: Exception | None = None  # why the sequence cannot go on; nothing was emitted then
 
 
 def tensors(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
-    """What is read back of a decision, by name: [B, ...] each.
+    """The values of a decision to read back, by name: [B, ...] each.
 
-    What explains positions is of the examined ones alone, [n, ...]; `explained` [B] is the index of each sequence's first.
+    Those that explain positions are for the examined ones only, [n, ...]; `explained` [B] is the index of each sequence's first.
     """
     inputs, target, tokens = decision.inputs, decision.target, decision.tokens
     found = dict[Any, Tensor]()
-    emitted = list[Tensor]()  # at each step: the draft token, and what is resampled
+    emitted = list[Tensor]()  # at each step: the draft token, and the resampled one
     if tokens is not None:
         found["draft"] = tokens
         emitted.append(tokens)
@@ -92,9 +92,9 @@ def tensors(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
 
 
 def _explained(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
-    """The most probable tokens at the examined positions of inspected sequences, and what other methods would have decided there.
+    """The most probable tokens at the examined positions of inspected sequences, and what `what_if` reads there.
 
-    Where the temperature is 0, those of q1 and p1 in place of q and p.
+    At temperature 0, the most probable under q1 and p1 in place of q and p.
     """
     inputs, tokens = decision.inputs, decision.tokens
     where, begins = _examined(decision)
@@ -130,7 +130,10 @@ def _explained(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
 
 
 def _examined(decision: Decision) -> tuple[Positions, Tensor]:
-    """The examined positions of inspected sequences, and the index of each sequence's first among them, [B]."""
+    """The examined positions of inspected sequences, and the index of each sequence's first among them, [B].
+
+    All positions, if one model runs alone or the host would have to wait.
+    """
     tokens, verdict, rows = decision.tokens, decision.verdict, len(decision.lengths)
     if tokens is None or verdict is None or not reads_freely(tokens):  # all positions
         device = (decision.resampled if tokens is None else tokens).device  # type: ignore[union-attr]
@@ -139,19 +142,19 @@ def _examined(decision: Decision) -> tuple[Positions, Tensor]:
     inspected = torch.tensor([each.request.inspect > 0 for each in decision.inputs.sequences])
     examined = (steps(tokens.shape[1], tokens.device) <= verdict.last[:, None]) & inspected[:, None]
     numbers, where = examined.sum(1), examined.flatten().nonzero()[:, 0]
-    run = slice(int(where[0]), int(where[0]) + len(where))  # is selected without a copy
+    run = slice(int(where[0]), int(where[0]) + len(where))  # a slice selects without a copy
     return run if len(where) == 1 + int(where[-1]) - run.start else where, numbers.cumsum(0) - numbers
 
 
 def reads_freely(values: Tensor) -> bool:
-    """Whether the host can look at values without a wait for their device."""
+    """Whether the host can read values without waiting for their device."""
     return values.is_cpu
 
 
 def download(groups: list[dict[Any, Tensor]]) -> list[dict[Any, Any]]:
-    """Tensors of one device, by name, as nested lists, in one transfer: a round's only wait for the device.
+    """Convert named tensors of one device to nested lists, in one transfer: a round's only wait for the device.
 
-    All travel as float64, which holds token ids and float32 exactly. On a CPU nothing is copied.
+    All are sent as float64, which holds token ids and float32 exactly. On a CPU nothing is sent.
     """
     tensors = [tensor for named in groups for tensor in named.values()]
     if all(each.is_cpu for each in tensors):
@@ -164,7 +167,7 @@ def download(groups: list[dict[Any, Tensor]]) -> list[dict[Any, Any]]:
 
 
 def outcomes(decision: Decision, values: dict[Any, Any], seconds: Seconds) -> list[Outcome]:
-    """The outcome of each sequence of a decision, from the values of `tensors` that were read back."""
+    """The outcome of each sequence of a decision, from the values of `tensors`, read back."""
     found = []
     for row, sequence in enumerate(decision.inputs.sequences):
         try:
@@ -175,7 +178,7 @@ def outcomes(decision: Decision, values: dict[Any, Any], seconds: Seconds) -> li
 
 
 class _Readout:
-    """One sequence's part of what was read back."""
+    """One sequence's part of the values read back."""
 
     def __init__(self, decision: Decision, values: dict[Any, Any], row: int) -> None:
         self._decision, self._values, self._row = decision, values, row
@@ -183,7 +186,7 @@ class _Readout:
         self._drafted = self._accepted = decision.lengths[row]
         if decision.verdict is not None:
             self._accepted = int(self._number("accepted"))
-            # A K-th draft token that is not examined does not count.
+            # The last draft token counts only if it is examined.
             self._drafted = min(self._drafted, max(self._accepted + 1, self._drafted - 1))
 
     def outcome(self, seconds: Seconds) -> Outcome:
@@ -237,7 +240,7 @@ class _Readout:
         sequence, accepted = self._sequence, step < self._accepted
         position = len(sequence.ids) + step
         coin = float(sequence.coins[position, ACCEPT])
-        own = 0 if accepted else -1  # with the draft tokens, or with what was resampled
+        own = 0 if accepted else -1  # index of the draft token's values, or of the resampled one's
         return Token(
             id=token,
             text=sequence.text_of(token, position),
@@ -269,7 +272,7 @@ class _Readout:
         return RuleTest(score, threshold, score >= threshold)
 
     def _explained(self, name: str, step: int) -> Any:
-        """What explains its draft token of that step, by name."""
+        """A value that explains the position of that step, by name."""
         return self._values[name][int(self._values["explained"][self._row]) + step]
 
     def _top(self, step: int) -> Top:

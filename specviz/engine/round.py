@@ -1,8 +1,8 @@
-"""One round of a batch: draft, verify, accept and resample on the device; then what was decided, on the host.
+"""One round of a batch: draft, verify, accept and resample on the device; then read the decisions on the host.
 
-The paper's algorithm 4 for many sequences at once. The verifier reads each sequence's last token and its draft tokens but the K-th, and
-so gives p at all K positions. Every position has coins of its own, so there is no bonus token: a K-th draft token is examined like the
-others. Everything the device needs is uploaded before (`plan`); the host queues work and waits for the device once, at the end. Knows
+The paper's algorithm 4 for many sequences at once. The verifier reads each sequence's last token and all its draft tokens except the
+K-th, which gives p at all K positions. Every position has its own uniforms, so there is no bonus token: the K-th draft token is examined
+like the others. `plan` uploads all that the device needs; then the host queues work and waits for the device once, at the end. Knows
 two model runners; changes no sequence and ends no run.
 """
 
@@ -28,16 +28,16 @@ from specviz.runtime.cpu.threads import budget, limited_to
 from specviz.runtime.runner import Runner
 
 _MANY_NUMBERS = 1 << 22
-"""Numbers in a round's distributions from which on deciding takes more than one thread."""
+"""From this many numbers in a round's distributions on, torch uses more than one thread."""
 
 
 def run_round(
     drafter: Runner, verifier: Runner, automatic: int, backend: Backend
 ) -> tuple[list[Outcome], Seconds]:
-    """Draft up to K tokens a sequence, verify all of them in one pass, accept or resample, and read the decisions back.
+    """Draft up to K tokens per sequence, verify all of them in one pass, accept or resample, and read the decisions back.
 
-    Either model may be left out of a round: without a verifier every draft token stands, without a drafter one token a
-    sequence is drawn from p. `automatic` is K where it is left to the engine.
+    Either model may be absent: without a verifier every draft token is accepted, without a drafter one token per sequence
+    is drawn from p. `automatic` is K where it is left to the engine.
     """
     watch = _Stopwatch(verifier.device)
     plan = plan_round(drafter, verifier, automatic)
@@ -63,13 +63,13 @@ def run_round(
 
 @dataclass(frozen=True)
 class Drafted:
-    """Draft tokens in the order of the drafter's slots [D]; what lies beyond a sequence's draft length is not set."""
+    """Draft tokens in the order of the drafter's slots [D]; values beyond a sequence's draft length are undefined."""
 
     lengths: list[int]  # draft tokens of each sequence, on the host
     counts: Tensor  # the same on the device, [D]
     tokens: Tensor  # each sequence's last token and its draft tokens, [D, 1 + K or more]
     q: Tensor  # [D, K or more, V]
-    logits: Tensor | None  # the drafter's, as `q`; None where they are not kept
+    logits: Tensor | None  # the drafter's, shaped as `q`; None if they are not kept
 
     def to(self, device: torch.device) -> Drafted:
         """The same on another device."""
@@ -80,7 +80,7 @@ class Drafted:
 
 
 def draft(inputs: DraftInputs, drafter: Runner, backend: Backend) -> Drafted:
-    """Draw each sequence's draft tokens; K of them, or fewer where one of low confidence ends the draft."""
+    """Draw each sequence's draft tokens: K of them, or fewer if one of low confidence ends the draft."""
     return _fused(inputs, drafter) if inputs.is_fused else _by_steps(inputs, drafter, backend)
 
 
@@ -143,7 +143,7 @@ def verify(inputs: VerifyInputs, verifier: Runner, drafted: Drafted | None) -> T
     """Logits [V, K, vocabulary] at the positions of the round, in the order of the verifier's slots.
 
     Args:
-        drafted: None where no sequence drafts: then K is 1.
+        drafted: None if no sequence drafts; K is then 1.
     """
     lengths, tokens = [1] * len(inputs.first_positions), inputs.tokens
     if drafted is not None:
@@ -178,7 +178,7 @@ def accept(
 ) -> Decision:
     """Compare every draft token's coin with its acceptance probability, and replace the first one rejected.
 
-    Without a verifier every draft token stands (`drafter_only`); without a drafter one token is drawn from p (`verifier_only`).
+    Without a verifier every draft token is accepted (`drafter_only`); without a drafter one token is drawn from p (`verifier_only`).
 
     Args:
         inputs: of the sequences of one method.
@@ -208,7 +208,7 @@ def accept(
 
 
 class _Stopwatch:
-    """Seconds since it was made and between marks, by the device's own clock where it has one."""
+    """Measures seconds since its creation, and between marks, those by the device's clock if it is a GPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -224,7 +224,7 @@ class _Stopwatch:
         self._marks.append((part, now))
 
     def read(self) -> Seconds:
-        """Seconds of the parts, and of everything until now. Call after the download."""
+        """Seconds of both models' parts, and in total until now. Call after the download."""
         total, spent = time.perf_counter() - self._begin, defaultdict[str, float](float)
         for (_, begin), (part, end) in pairwise(self._marks):
             on_host = isinstance(end, float)

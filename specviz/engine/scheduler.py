@@ -1,7 +1,7 @@
 """Which requests are admitted, wait and leave: fairness, queue positions, deadlines, aborts and refusals.
 
-Pure bookkeeping: no thread, no clock (times are passed in), no model. Sequences are opaque and hashable; of the batch it sees only
-how many sequences there is memory for. The engine carries out what it decides.
+Pure bookkeeping: no thread, no clock (times are passed in), no model. Sequences are opaque and hashable; all it asks
+of the batch is how many sequences fit into memory. The engine carries out what it decides.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SequenceGroup(Generic[S]):
         return self.arrival + self.seconds
 
     def abort(self, index: int | None = None, reason: str = "cancelled") -> None:
-        """Let a sequence, or all, leave before the next step."""
+        """Make a sequence, or all, leave before the next step."""
         for sequence in self.sequences if index is None else [self.sequences[index]]:
             self._aborts.setdefault(sequence, reason)
 
@@ -69,7 +69,7 @@ class Load:
     waiting: int  # sequences that have no slot yet
 
     def check_capacity(self, count: int) -> None:
-        """Whether `count` more sequences may be submitted. If nobody waits, any number may.
+        """Check that `count` more sequences may be submitted. If nobody waits, any number may.
 
         Raises:
             BusyError: the queue is full.
@@ -82,10 +82,10 @@ class Scheduler(Generic[S]):
     """Gives slots to sequences: first to visitors who have fewest, then by arrival."""
 
     def __init__(self, slots: int, queue: float = math.inf) -> None:
-        """As the fields of `Load`."""
+        """Arguments as the fields of `Load`."""
         self.slots, self.queue = slots, queue
         self.groups: list[SequenceGroup[S]] = []  # with unfinished sequences, by arrival
-        # Admitted, their prompts being read: what was admitted together, by admission.
+        # Sequences whose prompts are being read: one list per admission, in order.
         self.prefilling: list[list[S]] = []
         self.decoding: list[S] = []
         self._group_of: dict[S, SequenceGroup[S]] = {}
@@ -104,7 +104,7 @@ class Scheduler(Generic[S]):
     # ---- arriving --------------------------------------------------------------------------------------------
 
     def submit(self, group: SequenceGroup[S], now: float = 0.0, seconds: float = math.inf) -> None:
-        """Queue a group, whose deadline is `seconds` after `now`. An empty one is done already.
+        """Queue a group, whose deadline is `seconds` after `now`. An empty one is ignored.
 
         Raises:
             BusyError: the queue is full; nothing was queued.
@@ -120,7 +120,7 @@ class Scheduler(Generic[S]):
     def leaving(self, now: float) -> list[tuple[S, str]]:
         """Sequences that must be finished now, each with its stop reason.
 
-        Sequences that were admitted together prefill together, and leave together: a prefill goes on while any of them does.
+        Sequences that were admitted together share a prefill: during it, they leave only once all of them must.
         """
         found = [
             (sequence, reason)
@@ -155,10 +155,10 @@ class Scheduler(Generic[S]):
     def admit(self, room_for: Callable[[list[S]], int]) -> list[S]:
         """Sequences of one group to prefill; none while no slot is free.
 
-        No visitor is given more than an equal share of all slots while others are being served or wait.
+        No visitor gets more than an equal share of all slots while others are served or wait.
 
         Args:
-            room_for: how many of some sequences, the first ones, memory has room for.
+            room_for: returns how many of a list of sequences, from the first, fit into memory.
         """
         load = self.load
         free = load.slots - load.running
@@ -183,7 +183,7 @@ class Scheduler(Generic[S]):
         self.decoding += sequences
 
     def queue_positions(self) -> list[tuple[SequenceGroup[S], int]]:
-        """Groups of which nothing was admitted yet, if the position of their first sequence has changed since the last call.
+        """Groups with nothing admitted yet whose queue position, that of their first sequence, has changed since the last call.
 
         Position 1 is admitted next.
         """
@@ -207,7 +207,7 @@ class Scheduler(Generic[S]):
         return Counter(self._group_of[sequence].visitor for sequence in self._admitted())
 
     def _order(self) -> list[tuple[SequenceGroup[S], S]]:
-        """The queue, sorted by the slots that its visitor will have before each sequence, then by arrival."""
+        """The queue, sorted by how many slots each sequence's visitor will have before it, then by arrival."""
         taken = self._taken()
         ranked = []
         for arrival, group in enumerate(self.groups):

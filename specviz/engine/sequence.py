@@ -22,22 +22,22 @@ from specviz.schema.settings import AUTO, SETTINGS, Continuation, Request
 from specviz.schema.trace import Alternative, Run
 
 CheckTokens = Callable[[Request, int], object]
-"""Raises RequestError if a request whose prompt has so many tokens is not to be served."""
+"""(request, tokens of its prompt): raises RequestError if the request must not be served."""
 
 
 class Sequence:
     """A request being served.
 
     Attributes:
-        index: of the request among those asked for together.
-        ids: prompt and emitted tokens. The last one has not been read by either model yet: it is the first input of the next
-            round, so that an accepted block needs no bonus token and a rejection no second reading.
-        length_limit: positions it may come to need.
+        index: of the request among those of its call.
+        ids: prompt and emitted tokens. Neither model has read the last one yet: it is the first input of the next round, so
+            that an accepted draft needs no bonus token and a rejection no extra pass.
+        length_limit: the most tokens it may have, prompt included.
         coins: uniforms of all its positions, float64 [positions, 3].
         banned: ids that are never drafted nor emitted.
         sampling, lenience: bounded to what can be computed.
         repetition_penalty: the request's, or the pair's own.
-        records: whether rounds and tokens are recorded in `run`; False keeps the token ids alone.
+        records: whether rounds and tokens are recorded in `run`; if False, only the token ids are kept.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class Sequence:
         """Encode the prompt.
 
         Raises:
-            RequestError: a prompt that does not fit the pair's vocabulary or context, or that `check_tokens` refuses, or banned tokens
-                that are none.
+            RequestError: the prompt does not fit the pair's vocabulary or context, `check_tokens` refuses it, or the forbidden tokens or
+                the continuation are invalid.
         """
         prompt_ids = encode_prompt(pair.tokenizer, request)
         if check_tokens:
@@ -68,7 +68,7 @@ class Sequence:
         penalty = (
             pair.repetition_penalty if request.repetition_penalty is None else request.repetition_penalty
         )
-        SETTINGS["repetition_penalty"].check(penalty)  # the pair's own is checked as if it had been asked for
+        SETTINGS["repetition_penalty"].check(penalty)  # a pair's own is checked like a request's
         self.repetition_penalty = float(penalty)
         self.labels = labels
         self.records = records
@@ -106,19 +106,19 @@ class Sequence:
         )
 
     def _continues(self) -> Continuation | None:
-        """What the request goes on from, with its text as these tokens have it; tells the detokenizer what was kept."""
+        """The continuation that is asked for, with its text as decoded here; the detokenizer is given the kept tokens."""
         if (continues := self.request.continues) is None:
             return None
         if continues.chosen in self.eos_token_ids:
             raise RequestError("The chosen token ends the text: nothing can follow it. Choose another one.")
         texts = [self.detokenizer.push(token) for token in self.ids[self.prompt_length - continues.tokens :]]
         chosen = "" if continues.chosen is None else texts.pop()
-        # Not as the request says it: a run's last token also has what was unfinished at its end, and this one goes on.
+        # Not the request's text: it may end in unfinished bytes that its run's last token had to show, and this run goes on.
         return replace(continues, text="".join(texts), chosen_text=chosen)
 
     @property
     def position(self) -> int:
-        """Of its last token."""
+        """The position of its last token."""
         return len(self.ids) - 1
 
     @property
@@ -132,23 +132,23 @@ class Sequence:
         return self.request.draft_length == AUTO and self.method.drafts and self.method.verifies
 
     def append(self, token_ids: list[int]) -> bool:
-        """Add a round's tokens; sets the run's stop reason and returns True where they end it."""
+        """Append a round's tokens. If they end the run, set its stop reason and return True."""
         self.ids += token_ids
         self.run.stop_reason = self._ending(self.ids[-1], len(self.ids))
         return bool(self.run.stop_reason)
 
     def text_of(self, token: int, position: int) -> str:
-        """The text that the next token completes, at its position; the last one's has also what was unfinished until then."""
+        """The text that the next token, at `position`, completes; for the run's last token, with all unfinished text."""
         text = self.detokenizer.push(token)
         return text + self.detokenizer.finish() if self._ending(token, position + 1) else text
 
     def cut(self, reason: str) -> None:
-        """End the run before its end, for a reason; what was unfinished is the run's `tail`."""
+        """Stop the run early, for a reason; unfinished text becomes the run's `tail`."""
         self.run.stop_reason = reason
         self.run.tail = self.detokenizer.finish()
 
     def _ending(self, token: int, length: int) -> str:
-        """Why a run ends with this token as the last of `length`, prompt included; "" where it goes on."""
+        """Why the run ends with this token as the last of `length`, prompt included; "" if it goes on."""
         if token in self.eos_token_ids:
             return "eos"
         if length == self.length_limit:
@@ -156,7 +156,7 @@ class Sequence:
         return ""
 
     def keep_logits(self) -> None:
-        """Give both models' logits at all emitted positions to the run, where the request asked for them."""
+        """Store both models' logits at all emitted positions in the run, if the request asked for them."""
         if self.request.return_logits:
             self.run.drafter_logits, self.run.verifier_logits = (
                 torch.cat(parts) if parts else None for parts in self.logits.values()

@@ -86,7 +86,7 @@ def what_if(
     """What the `alternatives` of a method would have decided about a draft token, given its coin and the method's own `acceptance`.
 
     Returns:
-        Acceptance by each, and its critical leniences: ascending, at most two; None where they are unknown.
+        Acceptance probability under each, and its critical leniences: ascending, at most two; None where they are unknown.
     """
     others = alternatives(own)
     found = [acceptance if method is own else _acceptance(method, read) for method in others]

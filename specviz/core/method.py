@@ -118,7 +118,7 @@ class Method:
 
     @cached_property
     def share_of(self) -> Ratio | None:
-        """The factor of p in the residual, by the rejected token; None where it is 1."""
+        """The factor of p in the residual of each rejected token; None where it is 1."""
         return self._compiled("share") if self.share else None
 
     def _compiled(self, name: str) -> Ratio:
@@ -157,7 +157,7 @@ class Method:
 
     @property
     def has_rule(self) -> bool:
-        """Whether it has a rule of its own: not so a model alone, nor speculative decoding, with which others are compared."""
+        """Whether it has a rule. A model alone has none; speculative decoding, with which others are compared, counts as having none."""
         return self.name != LOSSLESS and bool(self.function or self.expression or self.ratio)
 
     @cached_property

@@ -1,8 +1,8 @@
 """The methods by name: the nine of "Faster Cascades via Speculative Decoding" (Narasimhan et al., ICLR 2025, arXiv 2405.19261),
 those published since, and whatever `register_method` adds.
 
-A rule is one line of the language of `core.expression`: the paper's tests read q1 and p1; mixing, and OPT's total variation, q and
-p; a is the lenience (the paper's alpha). `METHODS` is the one registry: engine, page, shell, API, sweep and docs read names,
+A rule is one line of the language of `core.expression`. The paper's tests read q1 and p1, and OPT also the total variation of q and p;
+pi mixes q and p; a is the lenience (the paper's alpha). `METHODS` is the one registry: engine, page, shell, API, sweep and docs read names,
 rules, formulas, sentences and ranges from it, and the playground computes from the same lines.
 
 docs/methods.md says against which code each rule published since the paper was checked. Deferral tests among them are decoded losslessly

@@ -42,7 +42,7 @@ class SamplingParameters(NamedTuple):
     min_p: Number = 0.0
 
     def computable(self) -> SamplingParameters:
-        """The settings bounded to what float32 can compute, for the same distributions; only for plain numbers.
+        """The settings bounded to what float32 can compute; the distributions stay the same. Only for plain numbers.
 
         Beyond the bounds nothing changes any more: temperatures near 0 are greedy, huge ones uniform.
         """
@@ -134,7 +134,7 @@ def penalise(logits: Tensor, penalty: Penalty | None, drafts: Tensor, before: in
     Each token counts once, and a penalty of 1 changes no bit (law 3).
 
     Args:
-        logits: [B, n, V]; changed in place; half precision is not, but is returned in float32, as transformers computes it.
+        logits: [B, n, V]; changed in place, except in half precision: then a float32 copy is returned, as transformers computes.
         penalty: None where no row has one.
         drafts: each row's draft tokens, which follow the tokens of `penalty.seen`, [B, m].
         before: how many draft tokens precede each position: one number, or [B or 1, n].
@@ -201,7 +201,7 @@ def _kept(flat: Tensor, ids: Tensor, limit: Tensor, bound: Tensor) -> tuple[Tens
     keep = leads & (reaches | (bound >= 1) | (rank == 0))
     kept = torch.zeros_like(flat).scatter_(-1, ids.gather(-1, order), torch.where(keep, ordered, 0.0))
     last, least = ordered.gather(-1, keep.sum(-1, keepdim=True).clamp_min(1) - 1), ordered[:, -1:]
-    # Tokens outside `ids` are at most as probable as the least of `ids`: they cannot tie with the deciding token, or have probability 0.
+    # Tokens outside `ids` are at most as probable as the least of `ids`: they change nothing if that is below the deciding token's, or 0.
     decides = torch.where(limit > 0, kth, last)
     complete = (limit <= len(rank)) & ((decides > least) | (least == 0))
     return kept, complete.squeeze(-1)

@@ -142,7 +142,7 @@ class Target:
     # ---- the residual
 
     def _mixture_parts(self, rejected: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """The score [..., V], threshold and share [..., 1] with which `backend.mixture` gives the residual of `rejected` [...]."""
+        """Score [..., V], threshold and share [..., 1] of the `backend.mixture` m such that max(0, m - q) is the residual of `rejected` [...]."""
         q = self.distributions.q
         if self.score is None or self.threshold is None or self.deferred is None:
             if self.method.share_of is None or rejected is None:
@@ -241,7 +241,8 @@ class _Residuals:
     @staticmethod
     def of(q: Tensor, p: Tensor, rejected: Tensor, shares: Tensor) -> _Residuals:
         """From q, p, the probability that each token is drafted and rejected, and its share > 0: [..., V] each."""
-        if rejected.device.type == "cpu":  # most tokens never are; a GPU would make the host wait for which
+        # Most tokens are never rejected. Finding the others on a GPU would make the host wait.
+        if rejected.device.type == "cpu":
             met = rejected.reshape(-1, rejected.shape[-1]).any(0).nonzero()[:, 0]
             rejected, shares = rejected[..., met], shares[..., met]
         shares, order = shares.double().sort(-1)

@@ -43,8 +43,8 @@ Array = Any
 class DraftInputs:
     """What drafting needs, in the order of the drafter's slots [D]."""
 
-    lengths: list[int]  # K of each, on the host
-    first_positions: list[int]  # of each last token, on the host
+    lengths: list[int]  # K of each sequence, on the host
+    first_positions: list[int]  # of each sequence's last token, on the host
     tokens: Array  # int64 [D, 1 + K]: the token buffer: last tokens, and 0 for each draft token
     positions: Array  # int64 [D, 1]: of the last tokens
     counts: Array  # int64 [D]: K of each
@@ -63,13 +63,13 @@ class DraftInputs:
 class VerifyInputs:
     """What verifying needs, in the order of the verifier's slots [V]."""
 
-    drafter_slots: list[int | None]  # of each sequence; None where it does not draft
-    first_positions: list[int]  # of each last token, on the host
+    drafter_slots: list[int | None]  # each sequence's slot at the drafter; None if it does not draft
+    first_positions: list[int]  # of each sequence's last token, on the host
     tokens: Array  # int64 [V, 1]: the last tokens
     positions: Array  # int64 [V, K]: of the last tokens and those after them
     counts: Array  # int64 [V, 1]: tokens to read per sequence; an upper bound if `thresholds` end drafts
-    drafted: Array  # slots at the drafter of the sequences that draft, in the verifier's order
-    drafting: Array  # their slots at the verifier
+    drafted: Array  # for sequences that draft, their slots at the drafter, in the verifier's order
+    drafting: Array  # the same sequences' slots at the verifier
     penalty: Penalty | None
     banned: Array  # as in `DraftInputs`
 
@@ -82,7 +82,7 @@ class AcceptInputs:
     sequences: list[Sequence]
     drafter_slots: list[int]  # empty without a drafter
     drafted: Array  # the same on the device
-    verified: Array  # their slots at the verifier
+    verified: Array  # the sequences' slots at the verifier
     accept_coins: Array  # float64 [B, K]: uniforms of these positions
     resample_coins: Array
     sampling: SamplingParameters  # one number each, or [B, 1]
@@ -131,7 +131,7 @@ Slots = dict[Sequence, int]
 
 
 def _draft_lengths(sequences: list[Sequence], automatic: int) -> Lengths:
-    """K of each sequence. Left to the engine, an unverified one has the longest K of the others, which sets the number of passes."""
+    """K of each sequence. Unverified ones that leave K to the engine get the longest K of the others, which sets the number of passes."""
 
     def length(sequence: Sequence, automatic: int) -> int:
         asked = sequence.request.draft_length

@@ -208,7 +208,7 @@ def accept(
 
 
 class _Stopwatch:
-    """Measures seconds since its creation, and between marks, those by the device's clock if it is a GPU."""
+    """Measures the total time, and that between marks by the device's clock if it is a GPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

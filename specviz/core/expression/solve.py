@@ -160,7 +160,7 @@ class _Solver:
 
 
 def value_of(node: Node) -> Value:
-    """Compile a number without a lenience to readings -> number."""
+    """Compile a tree without a lenience to a function: readings -> number."""
     if node.name == "number":
         return lambda _: node.value
     if not node.parts:
@@ -214,7 +214,7 @@ def _slope(node: Node) -> Node:
 
 _RANGES = {
     "(v)": (0.0, 1.0),
-    "max": (5e-324, 1.0),  # some token has a probability
+    "max": (5e-324, 1.0),  # some token has a probability above 0
     "top": (0.0, 1.0),
     "TV": (0.0, 1.0),
     "JS": (0.0, math.log(2)),

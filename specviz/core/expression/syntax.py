@@ -3,7 +3,7 @@
 A rule is about one position. `q(v)` and `p(v)` are the draft token's probabilities under drafter and verifier; `max q`, `H(q)` and
 `top(k, q)` are a distribution's largest probability, entropy in nats and k-th largest probability; `q1` and `p1` are the
 distributions at temperature 1. `TV` is the total variation of q and p, `JS` the Jensen-Shannon divergence of q1 and p1 in nats, `a`
-the lenience. + - * / and min max sqrt log exp combine numbers; comparisons of numbers give truths, which and, or, not combine.
+the lenience. + - * / and min max sqrt log exp combine numbers. Comparing numbers gives a truth; `and`, `or`, `not` combine truths.
 
 Knows no tensor: `tensors` compiles trees. The page gets trees as data, and `static/shared/expression.js` evaluates them.
 """

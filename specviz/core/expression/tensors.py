@@ -30,7 +30,7 @@ Check = Callable[[Node, list[Value], Value], None]
 
 
 def compile_number(node: Node) -> Callable[[Distributions, Number, Tensor | None], Tensor]:
-    """Compile a tree that is a number to (distributions, lenience, tokens) -> [..., V], or [..., m] of `tokens` alone."""
+    """Compile a tree that is a number to a function: (distributions, lenience, tokens) -> [..., V], or [..., m] of `tokens` alone."""
     compute = compile_value(node)
 
     def number(b: Distributions, a: Number, tokens: Tensor | None) -> Tensor:
@@ -41,7 +41,7 @@ def compile_number(node: Node) -> Callable[[Distributions, Number, Tensor | None
 
 
 def compile_rule(node: Node) -> Callable[[Distributions, Number], tuple[Tensor, Tensor]]:
-    """Compile a tree that is a truth to (distributions, lenience) -> score, threshold. Trusted where score >= threshold.
+    """Compile a tree that is a truth to a function: (distributions, lenience) -> score, threshold. Trusted where score >= threshold.
 
     The score is [..., 1] where the drafter is trusted as a whole, [..., V] where each token is judged. For a single comparison they
     are its two sides; else the score is 1 where the rule holds and 0 elsewhere, and the threshold is 0.5.

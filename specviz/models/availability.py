@@ -1,4 +1,4 @@
-"""Availability: which pairs can be used on this machine just now, and what is missing for the others. It downloads nothing."""
+"""Availability: which pairs can be used on this machine now, and what is missing for the others. Downloads nothing."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class PairStatus:
     """A pair, and whether it can be used here and now.
 
     Attributes:
-        size_gb: size of their weights in 10⁹ bytes, in the dtype that "auto" would choose.
-        cached: whether they are on this machine's disk.
+        size_gb: size of its weights in 10⁹ bytes, in the dtype that "auto" would choose.
+        cached: whether the weights are on this machine's disk.
         usable: whether they are cached or can be downloaded, and fit into the memory that is free.
         note: in a few words what is missing or will be downloaded; empty if nothing is.
     """
@@ -38,9 +38,9 @@ class PairStatus:
 def describe_pairs(
     pairs: Iterable[PairSpec] | None = None, held: Iterable[PairSpec] = ()
 ) -> list[PairStatus]:
-    """The status of `pairs`, by default of all in the registry, in their order. The hub is asked once, if at all.
+    """The status of `pairs`, by default of all in the registry, in their order. Whether the hub answers is asked at most once.
 
-    What the pairs `held` take counts as free memory: they are in memory, and make room for another.
+    Memory of the pairs in `held` counts as free: they are loaded now, and make room for another.
     """
     # Brings torch, which takes seconds: importing this module should not.
     from specviz.models import placement
@@ -61,7 +61,7 @@ def describe_pairs(
 
 
 def _status(spec: PairSpec, width: int, free: int, share: float, hub_up: Callable[[], bool]) -> PairStatus:
-    """The status of one pair; a parameter takes `width` bytes, `free` bytes are there, this share of them for weights."""
+    """The status of one pair; a parameter takes `width` bytes, and weights may take `share` of the `free` bytes."""
     needed = spec.loaded_parameters * width
     cached = smollm2.is_cached() if spec.origin == "embedded" else all(map(hub.is_cached, spec.repositories))
     usable, note = True, ""

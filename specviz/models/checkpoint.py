@@ -1,7 +1,7 @@
-"""A checkpoint: a model's tensors as they were published, quantised ones in GGUF's blocks, under transformers' names.
+"""A checkpoint: a model's tensors as published, under transformers' names; quantised ones are in GGUF's blocks.
 
-Read from a folder of safetensors or made of a GGUF file. In safetensors a quantised tensor is uint8 [outputs, bytes of a row], and the
-file's metadata says its format under `quantised`.
+It is read from a folder of safetensors or a GGUF file. In safetensors, a quantised tensor is uint8 [outputs, bytes of a row], and the
+file's metadata has its format under `quantised`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from specviz.errors import PairError
 from specviz.models.generation import read_generation_config
 
 BLOCK = 32
-"""Weights of a row that share a scale."""
+"""Number of adjacent weights of a row that share a scale."""
 QUANTISED = ("Q4_1", "Q8_0")
 """Formats of quantised tensors, by GGUF's names."""
 _KEY = "quantised"
@@ -37,7 +37,7 @@ class Checkpoint:
 
     Attributes:
         tensors: floats as they are; quantised ones as uint8 [outputs, bytes of a row].
-        formats: of the quantised ones.
+        formats: of the quantised tensors, by name.
         generation: the generation config of its folder; None where it has no folder.
     """
 
@@ -53,7 +53,7 @@ class Checkpoint:
 
     @staticmethod
     def read(folder: Path, config: PretrainedConfig | None = None) -> Checkpoint:
-        """From a folder with config.json, unless its `config` is known already, and safetensors.
+        """Read a folder of safetensors, and its config.json unless `config` is given.
 
         Raises:
             OSError, SafetensorError, ValueError: a file is missing or damaged.
@@ -80,7 +80,7 @@ class Checkpoint:
 
     @staticmethod
     def of(model: Any, kind: str) -> Checkpoint:
-        """A transformers model's weights, its matrices (with rows of whole blocks) rounded to nearest in Q4_1 or Q8_0."""
+        """A transformers model's weights; matrices with rows of whole blocks are quantised to `kind` (Q4_1 or Q8_0), to nearest."""
         from gguf import GGMLQuantizationType
         from gguf.quants import quantize
 
@@ -95,7 +95,7 @@ class Checkpoint:
         return Checkpoint(model.config, tensors, formats)
 
     def floats(self, name: str) -> Tensor:
-        """A tensor with its values as floats: quantised ones as float32."""
+        """A tensor as floats; a quantised one as float32."""
         if name not in self.formats:
             return self.tensors[name]
         from gguf import GGMLQuantizationType
@@ -105,7 +105,7 @@ class Checkpoint:
         return torch.from_numpy(dequantize(self.tensors[name].numpy(), kind))
 
     def module(self, dtype: torch.dtype, **options: Any) -> Any:
-        """The model as transformers', with these values rounded to `dtype`; `options` as of its `from_pretrained`.
+        """The transformers model with these values, rounded to `dtype`; `options` are those of `from_pretrained`.
 
         Raises:
             ValueError: tensors are missing.
@@ -125,7 +125,7 @@ class Checkpoint:
 
 
 def read_config(location: str, *, online: bool = False) -> PretrainedConfig:
-    """The config of a folder or repository, by transformers' class for it; the hub is asked only if `online`."""
+    """The config of a folder or repository, in its transformers class; the hub is asked only if `online`."""
     from transformers import AutoConfig  # here and not above: it takes half a second to import
 
     return AutoConfig.from_pretrained(location, local_files_only=not online, trust_remote_code=False)
@@ -146,7 +146,7 @@ def is_quantised(folder: Path) -> bool:
 
 
 def _files(folder: Path) -> list[Path]:
-    """The files of a model's weights; as in `from_pretrained`, a single one goes before an index of shards."""
+    """The files of a model's weights; as in `from_pretrained`, a single file takes precedence over an index of shards."""
     index = folder / f"{_MODEL}.index.json"
     if (folder / _MODEL).is_file() or not index.is_file():
         return [folder / _MODEL]
@@ -172,7 +172,7 @@ _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 def from_gguf(path: Path, config: PretrainedConfig) -> Checkpoint:
-    """The checkpoint in a GGUF file of a llama, whose config is known.
+    """Read the GGUF file of a llama model that has this config.
 
     Raises:
         PairError: the file is truncated or no GGUF, of another architecture, or has a type of tensor that is not known.
@@ -214,5 +214,5 @@ def _transformers_name(name: str) -> str:
 
 
 def _half_a_head_apart(rows: Tensor, heads: int) -> Tensor:
-    """GGUF has the two outputs that rotary positions turn side by side, transformers half a head apart."""
+    """Reorder GGUF's rows, where rotary positions rotate two adjacent outputs, as in transformers: these are half a head apart."""
     return rows.view(heads, -1, 2, rows.shape[-1]).transpose(1, 2).reshape(rows.shape)

@@ -1,8 +1,8 @@
 """A tokenizer's decoder as a chain of stages that take one token at a time, for text that is shown while it grows.
 
-`tokenizer.decode` wants all ids at once. Here each part of its decoder (`tokenizers.decoders`) is a stage that gives a piece of
-text as soon as no later token can change it; until then the piece waits. What all stages give, up to the end, joins to what the
-decoder gives. A decoder with a part that language models do not have, such as BERT's WordPiece, gives its text at the end.
+`tokenizer.decode` needs all ids at once. Here each part of its decoder (`tokenizers.decoders`) is a stage that passes a piece of
+text on as soon as no later token can change it; until then the piece waits. In the end, the joined output equals the decoder's.
+A decoder with an unknown part, such as BERT's WordPiece (no language model has it), gives all its text at the end.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any
 from tokenizers import Regex, decoders, pre_tokenizers
 
 Pieces = Sequence[str]
-"""What tokens are to a decoder: strings that it maps, one after another, and joins at its end."""
+"""Tokens as a decoder sees them: strings that it maps one by one and finally joins."""
 
 
 class _Stage:
-    """One part of a decoder, at work on one text. As it stands it passes every piece on."""
+    """One part of a decoder, decoding one text. This base class passes every piece on."""
 
     def push(self, piece: str) -> Pieces:
-        """The pieces that are settled now that `piece` has come."""
+        """Take a piece; returns the pieces that no later one can change."""
         return (piece,)
 
     def finish(self) -> Pieces:
-        """The pieces that were waiting; nothing comes after."""
+        """End the text; returns the pieces that were waiting."""
         return ()
 
 
@@ -44,7 +44,7 @@ class _Mapped(_Stage):
 
 
 class _Utf8(_Stage):
-    """Byte-level pieces to text. An unfinished character waits; bytes that are none become U+FFFD."""
+    """Byte-level pieces to text. An incomplete character waits; invalid bytes become U+FFFD."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -57,9 +57,9 @@ class _Utf8(_Stage):
 
 
 class _ByteFallback(_Stage):
-    """Pieces such as <0xF0> to text. A run of them waits for its end: it is text as a whole, or U+FFFD for every byte."""
+    """Pieces such as <0xF0> to text. A run of them waits until it ends; if it is not UTF-8 as a whole, every byte becomes U+FFFD."""
 
-    _BYTE = re.compile(r"<0x([0-9A-Fa-f+][0-9A-Fa-f])>")  # with the sign, which Rust's parser takes
+    _BYTE = re.compile(r"<0x([0-9A-Fa-f+][0-9A-Fa-f])>")  # a sign too: Rust's parser accepts it
 
     def __init__(self) -> None:
         self._run = bytearray()
@@ -94,7 +94,7 @@ class _Strip(_Stage):
 
 
 class _Replaced(_Stage):
-    """Replaces a string in the whole text. What may be its beginning waits."""
+    """Replaces a string in the whole text. A possible beginning of it waits."""
 
     def __init__(self, pattern: str, content: str) -> None:
         self._pattern, self._content, self._waiting = pattern, content, ""
@@ -112,7 +112,7 @@ class _Replaced(_Stage):
 
 
 class _Held(_Stage):
-    """Holds every piece until the end, for a decoder that is not known well enough to say what is settled."""
+    """Holds every piece until the end, for a decoder of which it is unknown what later pieces may change."""
 
     def __init__(self, decode: Callable[[list[str]], str]) -> None:
         self._decode, self._pieces = decode, list[str]()
@@ -126,10 +126,10 @@ class _Held(_Stage):
 
 
 class Decoding:
-    """How a tokenizer makes text of ids.
+    """How a tokenizer turns ids into text.
 
     Attributes:
-        special: ids that `decode` leaves out where it skips special tokens.
+        special: ids that `decode` omits if it skips special tokens.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -137,7 +137,7 @@ class Decoding:
         backend = tokenizer.backend_tokenizer
         added = backend.get_added_tokens_decoder()
         self.special = frozenset(token for token, it in added.items() if it.special)
-        # The backend tells special tokens by their strings: another id with the same string is left out too.
+        # The backend recognises special tokens by their strings: another id with the same string is omitted too.
         self._skipped = {added[token].content for token in self.special}
         self._piece: Callable[[int], str | None] = backend.id_to_token
         self._decoder = backend.decoder
@@ -146,7 +146,7 @@ class Decoding:
             self._makers += [partial(_Replaced, pattern, pattern.strip()) for pattern in _CLEANED_UP]
 
     def piece(self, token: int) -> str | None:
-        """What a token is to the decoder; None where it adds nothing: a special token, or an id that nobody has."""
+        """A token's piece; None for a special token or an unknown id, which add nothing."""
         piece = self._piece(token)
         return None if piece in self._skipped else piece
 
@@ -155,7 +155,7 @@ class Decoding:
         return [make() for make in self._makers]
 
     def label(self, token: int) -> str:
-        """A token's text as it stands after others, a leading space included; special tokens have theirs."""
+        """A token's text after other tokens, a leading space included. Special tokens have labels too."""
         piece = self._piece(token)
         if piece is None:
             return ""
@@ -171,10 +171,10 @@ _PRINTABLE = [ord(character) for character in _ALPHABET if ord(character) < 256]
 _BYTES = dict(
     zip(_ALPHABET, _PRINTABLE + [byte for byte in range(256) if byte not in _PRINTABLE], strict=True)
 )
-"""The byte of each character that stands for one: printable ones for themselves, the rest from U+0100 on, in order."""
+"""The byte that each character stands for: printable characters for their own, those from U+0100 on for the other bytes, in order."""
 
 _CLEANED_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
-"""What transformers replaces by the same without spaces around it, in this order, where a tokenizer cleans up."""
+"""Strings whose outer spaces transformers removes, in this order, if a tokenizer cleans up."""
 
 
 def _bytes(piece: str) -> bytes:
@@ -185,15 +185,15 @@ def _bytes(piece: str) -> bytes:
 
 
 def _cleans_up(tokenizer: Any) -> bool:
-    """Whether `tokenizer.decode` cleans up spaces; in transformers one of BPE does only if it is told so twice."""
+    """Whether `tokenizer.decode` cleans up spaces. In transformers, a BPE tokenizer needs a second setting for that."""
     is_bpe = type(tokenizer.backend_tokenizer.model).__name__ == "BPE"
     told = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
     return bool(tokenizer.clean_up_tokenization_spaces) and (not is_bpe or getattr(tokenizer, told, False))
 
 
 def _makers(decoder: Any) -> list[Callable[[], _Stage]]:
-    """What makes the stages of a decoder."""
-    if decoder is None:  # the backend joins tokens by spaces then
+    """Factories of a decoder's stages."""
+    if decoder is None:  # the backend then joins tokens with spaces
         return [partial(_Mapped, str, " {}".format)]
     try:
         # What pickling writes: `Tokenizer.to_str` would write the vocabulary too.
@@ -204,14 +204,14 @@ def _makers(decoder: Any) -> list[Callable[[], _Stage]]:
 
 
 def _parts(part: Mapping[str, Any], fused: bool) -> tuple[list[Callable[[], _Stage]] | None, bool]:
-    """What makes the stages of a decoder's part, and whether what they give is one piece that grows.
+    """Factories of the stages of a decoder's part, and whether their output is one growing piece.
 
     Args:
-        part: as the tokenizers library writes it.
-        fused: whether what it gets is one piece that grows.
+        part: in the tokenizers library's JSON.
+        fused: whether its input is one growing piece.
 
     Returns:
-        None for the stages where it is not known what they do.
+        None instead of factories if the part is unknown.
     """
     match part:
         case {"type": "Sequence", "decoders": [*parts]}:
@@ -234,7 +234,7 @@ def _parts(part: Mapping[str, Any], fused: bool) -> tuple[list[Callable[[], _Sta
 
 
 def _unfused(part: Mapping[str, Any]) -> list[Callable[[], _Stage]] | None:
-    """What makes the stages of a part that knows one piece from the next."""
+    """Factories of the stages of a part that needs separate pieces; None if it is unknown."""
     match part:
         case {"type": "ByteLevel"}:
             return [_Utf8]

@@ -22,12 +22,12 @@ from specviz.errors import NoRoomError, PairError, is_disk_full, is_out_of_memor
 
 @dataclass(frozen=True)
 class Failure:
-    """A cause: the sentence about a model `{name}`, and what in an error, or in one that led to it, gives it away.
+    """A cause of failure: a sentence about a model `{name}`, and what an error, or one that led to it, is recognised by.
 
     Attributes:
         kinds: classes of errors.
         marks: parts of their messages, in lower case.
-        statuses: of an answer of the hub.
+        statuses: HTTP statuses of the hub's answer.
         memory: whether memory ran out.
         disk: whether a disk was full.
     """
@@ -74,7 +74,7 @@ DAMAGED = Failure(
     (*_BROKEN, EOFError, FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError),
     (*_BROKEN_MARKS, "does not appear to have", "no file named", "damaged or incomplete"),
 )
-# Tried in this order: a gated repository is also a missing one, and both are faults of the hub.
+# Tried in this order: the error of a gated repository is also that of a missing one, and both are errors of the hub.
 _FAILURES = (
     GATED,
     Failure(
@@ -96,7 +96,7 @@ _FAILURES = (
         (PermissionError,),
         ("read-only file system",),
     ),
-    # These before the hub that cannot be reached: huggingface_hub calls it that, whatever the hub answers.
+    # These come before UNREACHABLE: huggingface_hub calls the hub unreachable, whatever it answers.
     Failure(
         "The model hub does not accept the token that is set here: log in anew (hf auth login) to load {name}.",
         statuses=(401,),
@@ -124,10 +124,10 @@ _FAILURES = (
 
 
 def check_folder(folder: Path, name: str) -> None:
-    """Refuse, before its weights are read, a folder whose weights are in a format that is not read, or not all there.
+    """Refuse a folder whose weights are incomplete or in an unsupported format, before they are read.
 
     Raises:
-        PairError: in a sentence about the model `name`. A folder that cannot be judged passes: whoever reads it next says why.
+        PairError: in a sentence about the model `name`. A folder that cannot be judged passes: reading it will tell why.
     """
     with suppress(OSError, ValueError, AttributeError):
         config = json.loads((folder / "config.json").read_text("utf-8"))
@@ -163,7 +163,7 @@ _UNREAD = (
     "{name} {kind}, a format that is not read: take a folder with the model's float weights as safetensors."
 )
 _PACKED = (".qweight", ".qzeros", ".absmax", ".quant_map")
-"""How tensors of packed weights are called."""
+"""Endings of packed tensors' names."""
 
 
 def explain(error: BaseException, name: str) -> PairError:
@@ -179,7 +179,7 @@ def explain(error: BaseException, name: str) -> PairError:
 
 
 def _status(error: hub_errors.HfHubHTTPError) -> int:
-    """What the hub answered; 0 where it did not."""
+    """HTTP status of the hub's answer; 0 if there was none."""
     return error.response.status_code if getattr(error, "response", None) is not None else 0
 
 

@@ -1,7 +1,7 @@
-"""From a checkpoint to a model for fused passes on the CPU, where that is possible here.
+"""Makes a checkpoint a model for fused passes on the CPU, if they can run it.
 
-`_CONFIG`, `_ROTARY` and `_shapes` list what fused passes do. Whatever a checkpoint has that is not on these lists runs on torch, or is
-refused there.
+`_CONFIG`, `_ROTARY` and `_shapes` list what fused passes support. A checkpoint with anything else runs on torch, or is refused
+there.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _ROTARY = {
         *("mscale", "mscale_all_dim", "truncate"),
     ),
 }
-"""Types of rotary positions, and what each takes beside rope_theta."""
+"""Types of rotary positions, and the parameters of each besides rope_theta."""
 _CONFIG = {
     # what a fused pass, or `_config_has`, reads
     *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "hidden_act"),
     *("num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps", "tie_word_embeddings"),
     *("max_position_embeddings", "rope_parameters", "rope_theta", "rope_scaling", "layer_types"),
     *("sliding_window", "use_sliding_window", "max_window_layers", "attention_bias", "mlp_bias"),
-    # special ids, which the generation config settles
+    # special ids: the generation config decides on these
     *(f"{name}_token_id" for name in ("bos", "eos", "pad", "unk", "sep", "cls", "mask", "decoder_start")),
-    # for training, for other tasks, and for programs that transformers' models do not ask
+    # for training, for other tasks, or for other programs
     *("attention_dropout", "initializer_range", "use_cache", "pretraining_tp", "chunk_size_feed_forward"),
     *("id2label", "label2id", "num_labels", "problem_type", "task_specific_params", "is_encoder_decoder"),
     *("output_attentions", "output_hidden_states", "return_dict", "architectures", "auto_map", "dtype"),
@@ -49,14 +49,14 @@ _CONFIG = {
     *("_attn_implementation", "is_llama_config", "rope_interleaved", "transformers.js_config"),
     *("unsloth_fixed", "unsloth_version"),
 }
-"""Fields of a config that are served or change nothing; any other must have its class's default."""
+"""Fields of a config that are supported or change nothing; any other field must have its class's default."""
 _FLOATS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 
 
 def is_possible(config: Any) -> bool:
-    """Whether fused passes run here, by this processor and the installed packages, for models of such a config.
+    """Whether fused passes can run models of a config, on this processor and with the installed packages.
 
-    Not where SPECVIZ_CPU_RUNNER is "torch".
+    Never if SPECVIZ_CPU_RUNNER is "torch".
     """
     if environment.CPU_RUNNER.value():
         return False
@@ -78,7 +78,7 @@ def _processor_lacks() -> str:
 
 
 def _config_has(config: Any) -> str:
-    """What fused passes cannot do for such a config, in a few words; "" if nothing."""
+    """What in a config fused passes do not support, in a few words; "" if nothing."""
     if config.model_type not in _KINDS:
         return f"models of the kind {config.model_type} have no fused pass"
     usual = type(config)().to_dict()
@@ -117,7 +117,7 @@ def _head_size(config: Any) -> int:
 
 
 def _shapes(config: Any) -> dict[str, tuple[int, ...]]:
-    """The tensors that a model of a config consists of, but for its output layer; transformers reads no other."""
+    """Shapes of the tensors of a config's model, by name, except its output layer; transformers reads no others."""
     hidden, inner, size = config.hidden_size, config.intermediate_size, _head_size(config)
     rows = {"q": config.num_attention_heads * size}
     rows |= dict.fromkeys("kv", config.num_key_value_heads * size)
@@ -139,10 +139,10 @@ def _shapes(config: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _known_tensors(checkpoint: Checkpoint) -> Mapping[str, torch.Tensor]:
-    """A checkpoint's tensors that its model reads: without lm_head where the embedding is the output layer too.
+    """The tensors that a checkpoint's model reads: without lm_head if the embedding is also the output layer.
 
     Raises:
-        UnknownTensorsError: some are missing, or are not what the config says. Transformers may know them by other names.
+        UnknownTensorsError: some are missing or do not match the config. transformers may know them by other names.
     """
     shapes, found = _shapes(checkpoint.config), checkpoint.tensors
     head, embedding = "lm_head.weight", "model.embed_tokens.weight"
@@ -163,13 +163,13 @@ def _known_tensors(checkpoint: Checkpoint) -> Mapping[str, torch.Tensor]:
 
 
 class UnknownTensorsError(ValueError):
-    """Tensors that fused passes cannot read, though the config promises others."""
+    """The tensors are not those that fused passes expect from the config."""
 
 
 def _rotary(config: Any) -> tuple[torch.Tensor, float]:
     """Inverse frequencies [head size / 2] of rotary positions, float32, and the factor of their cosines and sines.
 
-    Those of transformers' models, whose modules would bring all of its modelling code.
+    The same as in transformers' models; importing those would bring all modelling code.
     """
     kind = config.rope_parameters["rope_type"]
     if kind != "default":
@@ -191,7 +191,7 @@ def fused_model(
     Args:
         load: makes the same model with transformers.
         vocabulary: of a drafter that knows only some tokens.
-        fast: with activations of one byte, as llama.cpp does; otherwise exact.
+        fast: activations take one byte, as in llama.cpp; otherwise they are exact.
     """
     from specviz.runtime.cpu.fused.decoder import Decoder, DecoderShape
     from specviz.runtime.cpu.fused.processor import dot_products, reading
@@ -220,7 +220,7 @@ def fused_model(
     norm = parts.vector("model.norm.weight")
     decoder = Decoder(shape, layers, embedding, norm, head, arithmetic)
     decoder.choose_threads()
-    give_back_memory()  # what arranging took: almost as much as the weights
+    give_back_memory()  # arranging took almost as much memory as the weights
     kept, reads = (None, None) if vocabulary is None else (vocabulary.kept, vocabulary.reads.numpy())
     activations = "fast" if fast else "exact"
     formats = sorted(set(checkpoint.formats.values()))
@@ -237,7 +237,7 @@ class _Parts:
         self._checkpoint, self._shape = checkpoint, shape
 
     def matrix(self, *names: str, order: np.ndarray | None = None) -> Any:
-        """One matrix, or several with their outputs one after another, in another order if one is given."""
+        """One matrix, or several with their outputs concatenated; `order` reorders the outputs."""
         from specviz.runtime.cpu.fused.decoder import Weights
         from specviz.runtime.cpu.fused.products import Format
 

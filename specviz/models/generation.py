@@ -1,6 +1,6 @@
-"""Generation configs: what a checkpoint itself says of how its texts are generated, and what of that a pair can follow.
+"""Generation configs: a checkpoint's own settings for generating texts, and which of them a pair serves.
 
-Temperature and truncation of sampling are settings of a request, with defaults of their own.
+Temperature and truncation are not taken from them: they are a request's settings, with their own defaults.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _UNSERVED: Mapping[str, Any] = {
     "max_time": None,
     "token_healing": 0,
 }
-"""Fields that change greedy texts and are not served, with the value at which they do nothing, as at None, [] and {}."""
+"""Fields that change greedy texts and are not served, each with a value at which it does nothing; so it does at None, [] and {}."""
 
 
 def read_generation_config(folder: Path) -> GenerationConfig:
     """The generation config of a checkpoint's folder, as `from_pretrained` gives it to the model.
 
-    Where generation_config.json is missing or damaged, it is made of config.json.
+    Where generation_config.json is missing or damaged, it is made from config.json.
     """
     try:
         return GenerationConfig.from_pretrained(str(folder), local_files_only=True)
@@ -54,17 +54,17 @@ def read_generation_config(folder: Path) -> GenerationConfig:
 
 
 def end_ids(config: GenerationConfig) -> frozenset[int]:
-    """Every id that ends a text: `generate` knows the generation config's, and neither config.json's nor the tokenizer's."""
+    """Every id that ends a text: as in `generate`, the generation config's alone, not config.json's or the tokenizer's."""
     ends = config.eos_token_id
     several = ends if isinstance(ends, list | tuple) else [ends]
     return frozenset(int(it) for it in several if it is not None)
 
 
 def check_is_served(config: GenerationConfig, name: str) -> None:
-    """Refuse a model's generation config that asks for what changes its greedy text and is not served.
+    """Refuse a generation config that sets one of `_UNSERVED`.
 
     Raises:
-        PairError: it names the field; the sentence calls the model `name`.
+        PairError: the sentence names the field and calls the model `name`.
     """
     for field, idle in _UNSERVED.items():
         value = getattr(config, field, None)

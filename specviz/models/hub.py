@@ -1,6 +1,6 @@
 """The model hub: whether it answers, what is cached, what may be read, and how far a download is.
 
-No question here raises: a hub that is down is an answer.
+Only `folder_of` raises: elsewhere, a hub that is down is an answer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WEIGHTS = {
     "pytorch_model.bin": "pytorch_model.bin",
     "pytorch_model.bin.index.json": "pytorch_model-*.bin",
 }
-"""The files that say which weights a repository has, as transformers prefers them, and which files those are."""
+"""Files that show which weights a repository has, in transformers' order of preference, and patterns of the weights' files."""
 _DESCRIPTIONS = ("*.json", "*.txt", "*.jinja", "*.model")
 """Configs, tokenizers and templates."""
 _TIMEOUT = 4.0  # seconds after which the hub counts as unreachable
@@ -36,7 +36,7 @@ def reachable() -> bool:
     """Whether the model hub answers at all, within seconds.
 
     Asked first, because transformers retries an unreachable hub for most of a minute; and in a thread of its own,
-    because looking up a host name may take longer than any timeout of the request.
+    because looking up a host name may take longer than the request's timeout.
     """
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session
@@ -57,20 +57,20 @@ def reachable() -> bool:
 
 
 def refusal(repository: str) -> Exception | None:
-    """What the hub answers instead of a repository: gated, missing, a bad token, too many requests, out of order.
+    """The error with which the hub refuses a repository: gated, missing, a bad token, too many requests, out of order.
 
-    None if it would give it, or does not say. Asked before a download, which would repeat a refused request for half a minute.
+    None if the hub would give it, or does not tell. Ask before a download, which would repeat a refused request for half a minute.
     """
     from huggingface_hub import auth_check
     from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
     try:
         auth_check(repository)
-    except RepositoryNotFoundError as error:  # gated ones among them
+    except RepositoryNotFoundError as error:  # also for gated ones
         return error
     except HfHubHTTPError as error:
         status = error.response.status_code
-        # A mirror may not know the question.
+        # A mirror may lack this endpoint.
         return error if status in (401, 403, 429) or status >= 500 else None
     except Exception:
         _log.debug("access to %s could not be asked", repository, exc_info=True)
@@ -101,10 +101,10 @@ def _cached(repository: str, name: str) -> Path | None:
 
 
 def folder_of(location: str, name: str, report: Progress, online: bool) -> Path:
-    """The folder with all that is read of a repository, downloaded if `online`; a folder is its own.
+    """The folder of a repository's files, downloaded if `online`; a `location` that is a folder is returned.
 
-    All files come before any is read: transformers would go on without one that the hub did not give just then, such as the chat
-    template or the ids that end a text. Raises whatever huggingface_hub raises.
+    All files are fetched before any is read: transformers would go on without one that the hub failed to give, such as the chat
+    template or the generation config. Raises whatever huggingface_hub raises.
     """
     from huggingface_hub import snapshot_download
 
@@ -124,12 +124,12 @@ def folder_of(location: str, name: str, report: Progress, online: bool) -> Path:
 
 
 def _sizes(repository: str) -> dict[str, int] | None:
-    """The bytes of a repository's files, without folders; None where the hub does not say."""
+    """Bytes of the files at the top of a repository; None if the hub does not tell."""
     from huggingface_hub import model_info
 
     try:
         files = model_info(repository, files_metadata=True).siblings or []
-    except Exception:  # what is wrong the download will say
+    except Exception:  # the download will tell what is wrong
         _log.debug("the files of %s could not be listed", repository, exc_info=True)
         return None
     return {file.rfilename: file.size or 0 for file in files if "/" not in file.rfilename}
@@ -138,7 +138,7 @@ def _sizes(repository: str) -> dict[str, int] | None:
 def download_bar(name: str, report: Progress, total: int = 0) -> type:
     """A tqdm class for downloads that draws nothing and reports the bytes of a large file or a set of files.
 
-    `total` bytes are known to come, where several files share a bar that learns of each when it begins. What is reported only increases.
+    `total`: bytes to come, if known; a bar that several files share learns of each only as it begins. The reported share only increases.
     """
     from tqdm import tqdm
 

@@ -19,7 +19,7 @@ def skip_layers(verifier: PreTrainedModel, layers: Iterable[int]) -> PreTrainedM
 
     A model of the same class with fewer layers is built without weights, and each of its leaf modules (linear maps,
     embeddings, norms) is replaced by the verifier's own. Only the modules around them are new, so that each attention
-    has its index in the shorter stack and any KV cache fits. Moving or casting the drafter moves or casts the
+    module has its index in the shorter stack, as KV caches need it. Moving or casting the drafter moves or casts the
     verifier.
 
     Raises:

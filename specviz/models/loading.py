@@ -1,7 +1,7 @@
-"""Loading: from a pair's sources to two models in memory.
+"""Loads a pair: from its sources to two models in memory.
 
 Models come from the hub, from a folder, from the project's assets, from the embedded verifier's wheel, or out of the
-verifier itself (layer skip). Whatever goes wrong becomes one sentence, a `PairError`, and nothing stays in memory.
+verifier itself (layer skip). Any failure becomes a `PairError` of one sentence, and leaves nothing in memory.
 """
 
 from __future__ import annotations
@@ -63,18 +63,17 @@ def load_pair(
 ) -> P:
     """Load a pair of the registry by its key, or any other by its `PairSpec`.
 
-    No setting of the process is changed for good. For the duration, and for all threads, transformers and
-    huggingface_hub are silent (`quiet_transformers`); transformers sets torch's default dtype; and on the CPU, while
-    passes are timed, torch's number of threads changes (`runtime.cpu.threads`).
+    Settings of the process change while it runs, for all threads, and are restored: transformers and huggingface_hub
+    are silent (`quiet_transformers`); transformers sets torch's default dtype; and on the CPU, while passes are timed,
+    torch's number of threads changes (`runtime.cpu.threads`).
 
     Args:
         device: "auto" (CUDA where there is a GPU, else the CPU) or a name such as "cpu", "cuda" or "cuda:1".
         dtype: "float64", "float32", "bfloat16", "float16", or "auto" (see `placement.dtype_name`).
         progress: called from whichever thread does the work.
         prepack: False leaves the models exactly as transformers makes them: plain weights, its own attention.
-        activations: "exact" or "fast", where quantised weights are read as published (on the CPU, unless `dtype` asks for
-            other than float32): as near to the float model as float32 is, or in one byte each, which is quicker. By default
-            what SPECVIZ_CPU_ACTIVATIONS says, or else "exact".
+        activations: "exact" (as close to the float model as float32) or "fast" (one byte each). Matters only where quantised
+            weights are read as published: on the CPU in float32. Default: SPECVIZ_CPU_ACTIVATIONS, or else "exact".
         kind: the class of the pair.
 
     Raises:
@@ -100,7 +99,7 @@ def load_verifier(
     dtype: str = "auto",
     progress: Progress | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The verifier of a pair as plain parameters, to be trained or copied, and its tokenizer; arguments and errors as of `load_pair`."""
+    """Load a pair's verifier with plain parameters, for training or copying, and its tokenizer; arguments and errors as in `load_pair`."""
     spec = find_pair(key)
     alone = replace(spec, drafter=spec.verifier, drafter_parameters=0)
     name = spec.verifier_name
@@ -113,7 +112,7 @@ def load_verifier(
 
 
 def release_memory() -> None:
-    """Free what a failed load or an unloaded pair held: reference cycles, and memory that allocators keep."""
+    """Free what a failed load or an unloaded pair leaves behind: reference cycles, and memory that allocators hold."""
     gc.collect()
     give_back_memory()
 
@@ -121,7 +120,7 @@ def release_memory() -> None:
 def _load(
     spec: PairSpec, name: str, device: str, dtype: str, prepack: bool, read: Callable[[_Loader], _Loaded]
 ) -> _Loaded:
-    """What `read` loads; any exception becomes a PairError about `name`, and nothing stays in memory."""
+    """Return what `read` loads; any exception becomes a PairError about `name`, and nothing stays in memory."""
     try:
         placement = choose_placement(spec, device, dtype)
         with quiet_transformers:
@@ -129,13 +128,13 @@ def _load(
     except Exception as error:
         _log.debug("loading %s failed", name, exc_info=error)
         failure = explain(error, name)
-    # Raised out here it carries no traceback, whose frames would keep half a pair in memory.
+    # Raised outside the handler: the frames of the error's traceback would keep half a pair in memory.
     release_memory()
     raise failure
 
 
 def _may_ask_hub(spec: PairSpec) -> bool:
-    """Whether the hub can be asked for a pair; raises PairError if it must be and cannot, or denies access."""
+    """Whether the hub can be asked for a pair. Raises PairError if it is needed, but cannot be reached or denies access."""
     if not spec.repositories:
         return False
     online = hub.reachable()
@@ -158,7 +157,7 @@ def _assemble(spec: PairSpec, loader: _Loader, report: Progress, kind: type[P]) 
         verifier, tokenizer = loader.load(spec.verifier, spec.verifier_name, report)
         drafter, drafter_tokenizer = _without_layers(verifier, spec.drafter.layers, loader.prepack), None
     else:
-        # The drafter first: what it leaves free is then divided among the shards of the verifier.
+        # The drafter first: the verifier's shards then share the memory that it leaves free.
         alone = replace(loader, placement=replace(loader.placement, sharded=False))
         drafter, drafter_tokenizer = alone.load(spec.drafter, spec.drafter_name, part(report, 0.0, 0.3))
         verifier, tokenizer = loader.load(spec.verifier, spec.verifier_name, part(report, 0.3, 1.0))
@@ -191,7 +190,7 @@ class _Loader:
     Attributes:
         prepack: whether models are tuned once they are loaded.
         online: whether the hub may be asked.
-        fast: with activations of one byte.
+        fast: whether activations take one byte.
     """
 
     placement: Placement
@@ -201,7 +200,7 @@ class _Loader:
 
     @property
     def may_fuse(self) -> bool:
-        """Whether fused passes may be taken where a model has them."""
+        """Whether models may run on fused passes."""
         on_cpu = self.placement.device.type == "cpu" and not self.placement.sharded
         return self.prepack and on_cpu and self.placement.dtype == torch.float32
 
@@ -242,20 +241,20 @@ class _Loader:
         directory = smollm2.verifier_directory(part(report, 0.0, 0.8))
         report(0.8, f"Loading {name}")
         model = self._model(directory, name, part(report, 0.8, 1.0))
-        # The class that AutoTokenizer finds, by way of a config's class, which takes seconds to import.
+        # AutoTokenizer would find this class too, but through a config's class, which takes seconds to import.
         return model, PreTrainedTokenizerFast.from_pretrained(directory, local_files_only=True)
 
     def _model(self, folder: Path, name: str, report: Progress) -> Model:
         """The model of a folder, on its device; raises whatever reading raises."""
         if fused := self._fused(folder, name, report):
             return fused
-        # Here and not above: it takes two seconds to import, and fused passes do without.
+        # Imported here: it takes two seconds, and fused passes do without.
         from specviz.models.modules import load_module
 
         return torch_model(load_module(folder, name, self.placement, prepack=self.prepack))
 
     def _fused(self, folder: Path, name: str, report: Progress) -> Model | None:
-        """The model for fused passes on the CPU; None where there are none for it."""
+        """The model on fused passes; None if they cannot run it."""
         if not self.may_fuse:
             return None
         config = read_config(str(folder))

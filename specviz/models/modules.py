@@ -1,7 +1,7 @@
-"""Loading a model as one of transformers' modules, on any device, and making its passes fast.
+"""Loads a model as a transformers module, on any device, and makes its passes fast.
 
-Brings transformers' modelling code, which takes two seconds to import: `loading` imports this module where no fused pass serves, or where
-somebody asks for a pair's modules.
+Brings transformers' modelling code, which takes two seconds to import: `loading` imports this module only if fused passes do not serve, or
+a pair's modules are asked for.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def load_module(folder: Path, name: str, placement: Placement, *, prepack: bool)
     """The model of a folder.
 
     Args:
-        name: what sentences call it.
-        prepack: whether it is tuned.
+        name: its name in error messages.
+        prepack: whether to `tune` it.
 
     Raises:
-        PairError: it does not fit, or has not all its weights; and whatever reading raises.
+        PairError: it does not fit into memory, or weights are missing. Reading may raise other errors.
     """
     if is_quantised(folder):
         model = Checkpoint.read(folder).module(placement.dtype, **_device_options(placement))

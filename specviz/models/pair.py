@@ -1,4 +1,4 @@
-"""A loaded model pair: a drafter and a verifier over one tokenizer, and what makes two models a pair."""
+"""A loaded model pair: a drafter and a verifier that share a tokenizer; and the checks that two models are a pair."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import TypeVar  # with a default, which `typing` has since Python 3.13 only
+from typing_extensions import TypeVar  # `typing`'s has no `default` before Python 3.13
 
 from specviz.errors import PairError, quoted
 
-if TYPE_CHECKING:  # they take seconds, and an unknown pair is refused without them
+if TYPE_CHECKING:  # importing them takes seconds, and an unknown pair is refused without
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -24,10 +24,10 @@ class ModelPair:
     """A drafter and a verifier, ready to run, over one tokenizer's ids.
 
     Attributes:
-        drafter_model, verifier_model: what runs them.
-        key: the registry's key, or a name of one's own.
-        vocabulary_size: ids 0 … vocabulary_size − 1 are those of the tokenizer that the verifier scores. Logits beyond are
-            padding, to be cut off; for an id that the drafter lacks q is 0.
+        drafter_model, verifier_model: the models in memory, which make runners.
+        key: the registry's key, or any other name.
+        vocabulary_size: number of the tokenizer's ids that the verifier scores: 0 … vocabulary_size − 1. Logits beyond are
+            padding and cut off; q is 0 for ids that the drafter lacks.
         context_length: number of positions that both models can read.
         eos_token_ids: every id that ends a text.
         is_chat: whether the tokenizer has a chat template.
@@ -49,14 +49,14 @@ class ModelPair:
 
     @cached_property
     def backend(self) -> Backend:
-        """What passes over the vocabulary: chosen by where and in which precision the models compute, when first asked for."""
+        """The backend of operations over the vocabulary, chosen at first use by the models' device and dtypes."""
         from specviz.core.compiled import backend_for  # brings torch
 
         return backend_for(self.device, self.drafter_model.dtype, self.verifier_model.dtype)
 
     @cached_property
     def pass_times(self) -> PassTimes:
-        """How long forward passes take: measured when first asked for. Nothing else may run on the models meanwhile."""
+        """How long forward passes take, measured at first use. Nothing else may run on the models meanwhile."""
         from specviz.runtime.pass_times import ASSUMED, measure  # brings torch
 
         times = measure(*self.runners())
@@ -67,7 +67,7 @@ class ModelPair:
 
     @property
     def drafter(self) -> PreTrainedModel:
-        """The drafter as one of transformers' models, in eval mode and without gradients; loaded when first asked for."""
+        """The drafter as a transformers model, in eval mode and without gradients; loaded at first use."""
         return self.drafter_model.module()
 
     @property
@@ -82,7 +82,7 @@ class ModelPair:
 
     @property
     def limit(self) -> str:
-        """Why the context ends before the models' own, in brackets; "" where it does not."""
+        """Why the pair's context is shorter than its models' own, in brackets; "" if it is not."""
         from specviz.models.servable import exact_length  # brings torch
 
         configs = (each.config.get_text_config() for each in (self.drafter_model, self.verifier_model))
@@ -102,11 +102,11 @@ class ModelPair:
 
     @property
     def repetition_penalty(self) -> float:
-        """That of the verifier's generation config, which requests take that name none; 1 is off."""
+        """The default of requests, from the verifier's generation config; 1 is off."""
         return float(getattr(self.verifier_model.generation_config, "repetition_penalty", None) or 1.0)
 
     def runners(self, *, apart: bool = False) -> tuple[Runner, Runner]:
-        """Runners of drafter and verifier with no slots; `apart`: they leave alone buffers that others use."""
+        """Runners of drafter and verifier, without slots. If `apart`, they do not use the buffers that other runners share."""
         size = self.vocabulary_size
         return self.drafter_model.runner(size, apart=apart), self.verifier_model.runner(size, apart=apart)
 
@@ -224,10 +224,10 @@ _TRIED = (
 
 
 def tokenizer_difference(one: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase) -> str:
-    """How the tokenizers of drafter and verifier differ, in a few words; "" if ids that they share mean the same pieces, and
-    texts, as far as is tried, are split alike.
+    """How the tokenizers of drafter and verifier differ, in a few words; "" if their common ids mean the same pieces, and a
+    few tried texts are split alike.
 
-    The larger one may have added further ids after those of the other.
+    The larger one may have further ids.
     """
     vocabularies = one.get_vocab(), other.get_vocab()
     ids, others = sorted(vocabularies, key=len)
@@ -248,7 +248,7 @@ def _class_and_size(model: PreTrainedModel) -> str:
 
 
 def context_length(config: Any, name: str) -> int:
-    """Number of positions that a model of a config can read, with a cache that stays right.
+    """Number of positions that a config's model can read with its cached keys staying valid.
 
     Raises:
         PairError: its config does not say; the sentence calls the model `name`.

@@ -12,11 +12,11 @@ from specviz.models.registry import PairSpec
 from specviz.runtime.memory import spare_memory
 
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-"""Bytes of one parameter, by the dtypes that may be asked for."""
+"""Bytes of a parameter in each dtype that can be requested."""
 _SMALL = 1_000_000_000
 """Parameters up to which a pair is loaded in float32 on a GPU without bfloat16."""
 WEIGHTS_SHARE = 0.9
-"""Of the free memory, for weights at most: a run needs some for KV caches and activations."""
+"""Most of the free memory that weights may take: runs need the rest for KV caches and activations."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The registry of model pairs: which there are, and what is known of each before it is loaded. It imports no library of models."""
+"""The registry of model pairs, and what is known of each before it is loaded. Imports no model library."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ DEFAULT_PAIR = "embedded"
 
 @dataclass(frozen=True)
 class HubSource:
-    """A model on the model hub, by its repository "owner/name", or one in a folder, by its absolute path."""
+    """A model on the model hub, given by its repository "owner/name", or in a folder, given by its absolute path."""
 
     repository: str
 
     @property
     def is_folder(self) -> bool:
-        """Whether the model is on this machine's disk; no repository's name begins like a path."""
+        """Whether the model is a folder on this machine: no repository's name is an absolute path."""
         return Path(self.repository).is_absolute()
 
 
@@ -31,7 +31,7 @@ class EmbeddedSource:
 
 @dataclass(frozen=True)
 class AssetSource:
-    """A drafter shipped with the project: a directory below assets/. It has its verifier's tokenizer."""
+    """A drafter shipped with the project: a directory below assets/. It uses its verifier's tokenizer."""
 
     directory: str
 
@@ -62,8 +62,8 @@ class PairSpec:
         verifier_parameters: likewise.
         about: one sentence for the page.
         gated: whether a licence must be accepted on the hub first.
-        repetition_penalty: of the verifier's generation config as published, 1 being off; None where it is not known. What is loaded
-            decides.
+        repetition_penalty: of the verifier's generation config as published; 1 is off, None is unknown. Once the pair is loaded, the
+            loaded config's counts.
     """
 
     key: str
@@ -96,7 +96,7 @@ class PairSpec:
 
     @property
     def loaded_parameters(self) -> int:
-        """Number of parameters that take memory: those of a layer-skip drafter are the verifier's."""
+        """Number of parameters that take memory; a layer-skip drafter adds none."""
         shared = isinstance(self.drafter, SkipSource)
         return self.verifier_parameters + (0 if shared else self.drafter_parameters)
 
@@ -218,7 +218,7 @@ PAIRS: dict[str, PairSpec] = {
 
 
 def find_pair(key: str | PairSpec) -> PairSpec:
-    """The registry's pair of that key; a `PairSpec` of one's own is returned as it is.
+    """The registry's pair with that key; a `PairSpec` is returned as it is.
 
     Raises:
         PairError: the registry has no such key.

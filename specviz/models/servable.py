@@ -1,7 +1,7 @@
-"""Which transformers models the torch runner serves: an allow-list by config and class, and a probe where these do not tell.
+"""Decides which transformers models the torch runner serves: allow-lists for config and class, and a probe where these do not tell.
 
-The runner serves a model if its state is keys and values alone, its positions come from `position_ids`, and a 4-D mask says what
-a token sees. Imports no modelling code until a model's class is asked for.
+The runner serves a model if its only state is keys and values, its positions come from `position_ids`, and a 4-D mask says which keys
+a token sees. Imports no modelling code until a model's class is needed.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _PROVEN = {
 }
 """Model types that need no probe: those of the registry, and their closest relatives."""
 _PROBED = 12
-"""Tokens of the probe, beyond a sliding window if that is no longer than `_SHORT_WINDOW`."""
+"""Tokens of the probe. A sliding window of up to `_SHORT_WINDOW` is added, so that the probe reaches beyond it."""
 _SHORT_WINDOW = 64
 _EXACT, _ROUNDED = 0.01, 0.2
-"""How much logits may differ, in standard deviations: in single precision or better, and in half precision."""
+"""Allowed difference of logits, in standard deviations: the largest one in float32 or float64, the median in half precision."""
 
 _verdicts: WeakKeyDictionary[Any, dict[str | None, str]] = WeakKeyDictionary()
-"""By model and attention, why it is not served; "" if it is."""
+"""For each model and attention, why it is not served; "" if it is."""
 
 
 def rotary_parameters(config: Any) -> list[dict[str, Any]]:
@@ -52,10 +52,10 @@ def rotary_parameters(config: Any) -> list[dict[str, Any]]:
 
 
 def exact_length(config: Any) -> int | None:
-    """Positions up to which cached keys stay right, where that is fewer than the model reads.
+    """Number of positions for which cached keys stay valid; None if that is all that the model reads.
 
-    LongRoPE (Phi-3, Phi-4-mini) changes all frequencies where a text passes the original length: transformers then reads the whole
-    text again.
+    LongRoPE (Phi-3, Phi-4-mini) changes all frequencies once a sequence exceeds the original length: transformers then reads the
+    whole sequence again.
     """
     lengths = [
         int(each.get("original_max_position_embeddings") or config.original_max_position_embeddings)
@@ -73,7 +73,7 @@ def check_config(config: Any) -> None:
     """
     reason = _config_has(config)
     if not reason and config.model_type not in _PROVEN:
-        # Here and not above: it brings the model's modelling code.
+        # Imported here, since it brings the model's modelling code.
         from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
         kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
@@ -83,15 +83,15 @@ def check_config(config: Any) -> None:
 
 
 def torch_model(module: Any) -> TorchModel:
-    """A transformers model as what a pair consists of.
+    """Wrap a transformers model as a `TorchModel`, if the runner serves it.
 
-    It is refused by its config, its class and, unless its type is proven, by a probe: a few passes over a dozen tokens. The
+    Checks its config and its class and, unless its type is proven, runs a probe: a few passes over a dozen tokens. The
     probe runs once per model and attention. A model in training mode is not probed: dropout changes its logits.
 
     Raises:
         PairError: the runner does not serve it; the sentence names the model type.
     """
-    # Here and not above: they bring modelling code. Where there is a model, it is imported already.
+    # Imported here, since they bring modelling code; whoever has a model has imported that already.
     from specviz.runtime.attention import GROUPED_ATTENTION
     from specviz.runtime.model_runner import TorchModel
 
@@ -123,7 +123,7 @@ def _raise_if(reason: str, config: Any) -> None:
 
 
 def _config_has(config: Any) -> str:
-    """What a config has that the runner does not serve, as the rest of a sentence about models; "" if nothing."""
+    """Why the runner does not serve a config, as the predicate of a sentence about such models; "" if it does."""
     if getattr(config, "is_encoder_decoder", False):
         return "have an encoder"
     text = config.get_text_config(decoder=True)
@@ -139,13 +139,13 @@ def _config_has(config: Any) -> str:
 
 
 def _class_has(kind: type, config: Any) -> str:
-    """What a model's class has that the runner does not serve; as `_config_has`."""
+    """Why the runner does not serve a model's class; as `_config_has`."""
     if getattr(kind, "_is_stateful", False):
         return "keep a state from which rejected draft tokens cannot be taken back"
     accepted = inspect.signature(kind.forward).parameters  # type: ignore[attr-defined]
     if cache_argument(kind) not in accepted:
         return "take no cache of keys and values"
-    # MPT adds a bias by each key's index, which is its position here too.
+    # MPT adds a bias by each key's index in the cache, which is also its position here.
     by_index = getattr(getattr(config, "attn_config", None), "alibi", False)
     if "position_ids" not in accepted and not by_index:
         return "take no position_ids, but make positions of a cache or a mask"
@@ -153,16 +153,16 @@ def _class_has(kind: type, config: Any) -> str:
 
 
 def _probe(model: TorchModel) -> str:
-    """How a model's passes over the runner's cache differ from its own pass without one; as `_config_has`."""
+    """Compare a model's passes over the runner's cache with its own pass without a cache; returns as `_config_has`."""
     module: Any = model.module()
     try:
         differences = _differences(module, model.runner(model.output_size, apart=True))
-    except Exception as error:  # whatever a model raises that is called in a way it does not know
+    except Exception as error:  # a model may raise anything when it is called in a way it does not know
         if is_out_of_memory(error):
             raise
         _log.info("a model of the type %s is refused", module.config.model_type, exc_info=error)
         return "cannot read blocks of tokens over SpecViz's cache of keys and values"
-    # In half precision rounding may send a token to another expert: most tokens count there, not the worst.
+    # In half precision rounding may send a token to another expert: the median token counts, not the worst.
     is_half = torch.finfo(module.dtype).bits < 32
     if (differences.median() <= _ROUNDED) if is_half else (differences.max() <= _EXACT):
         return ""
@@ -171,9 +171,9 @@ def _probe(model: TorchModel) -> str:
 
 @torch.no_grad()
 def _differences(model: Any, runner: Runner) -> Tensor:
-    """Differences of the runner's logits from the model's own, in standard deviations, for some tokens.
+    """Differences between the runner's logits and the model's own, in standard deviations, at some tokens.
 
-    Two sequences of different lengths: a prompt, a wrong block that is overwritten, a block, two tokens one by one.
+    Reads two sequences of different lengths: a prompt, a wrong block, the right block over it, then two tokens one by one.
     """
     config, device = model.config.get_text_config(decoder=True), runner.device
     window = getattr(config, "sliding_window", None) or 0

@@ -1,8 +1,8 @@
-"""A drafter with a smaller vocabulary than its verifier's, given the interface of the whole one.
+"""Gives a drafter with a smaller vocabulary than its verifier's the interface of the whole vocabulary.
 
 Most of a small drafter's time goes into its output layer. One that has only the frequent tokens is cheaper, and never
-proposes the others: q is 0 there. As input it takes every token, one it does not have as the most similar one
-that it has.
+proposes the others: their q is 0. The drafter reads every token: one that it lacks, as the most similar one that
+it has.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SmallVocabulary:
     """Which of the verifier's V tokens a drafter has.
 
     Attributes:
-        kept: int64 [N], the tokens it can propose, ascending: its own ids are 0 … N − 1.
+        kept: int64 [N], the tokens it can propose, ascending; `kept[i]` has the own id i.
         reads: int64 [V], for each of the verifier's tokens the drafter's own id that it is read as.
     """
 
@@ -65,7 +65,7 @@ class SmallVocabulary:
         return SmallVocabulary(tensors["kept"].long(), tensors["reads"].long())
 
     def widen(self, model: Any) -> None:
-        """Change `model`, over its own N ids, so that it reads and scores all V tokens."""
+        """Change `model`, which has N ids, so that it reads and scores all V tokens."""
         device = model.device
         reads, kept = self.reads.to(device), self.kept.to(device)
         model.set_input_embeddings(_WideEmbedding(model.get_input_embeddings(), reads))

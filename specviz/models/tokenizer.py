@@ -15,15 +15,15 @@ encoding = threading.Lock()
 """Held while prompts are encoded: two threads must not configure one fast tokenizer at the same time."""
 
 _REASON = 200
-"""Characters that are told of why a chat template refuses a conversation."""
+"""Most characters quoted of a chat template's reason to refuse a conversation."""
 
 
 def encode_prompt(tokenizer: Any, request: Request) -> list[int]:
     """The ids of a request's prompt, put into the chat template if the models have one.
 
     Raises:
-        RequestError: messages for a model without a chat template, a conversation that the template does not take, or a
-            prompt that comes to no token at all.
+        RequestError: messages for a model without a chat template, a conversation that the template refuses, or a
+            prompt without any token.
     """
     if request.token_ids is not None:
         return list(request.token_ids)
@@ -46,7 +46,7 @@ def in_template(tokenizer: Any, messages: list[dict[str, str]], **options: Any) 
     """`tokenizer.apply_chat_template(messages, **options)`.
 
     Raises:
-        RequestError: the template refuses the conversation, with the template's own words, or breaks on it.
+        RequestError: the template refuses the conversation (its reason is quoted), or fails on it.
     """
     try:
         return tokenizer.apply_chat_template(messages, **options)
@@ -82,11 +82,11 @@ def forbidden_ids(tokenizer: Any, forbidden: Sequence[str | int], vocabulary_siz
 
 
 class TokenLabels:
-    """Labels of single tokens, spaces included, cached. Bytes that are no character alone become U+FFFD.
+    """Cached labels of single tokens, spaces included. Incomplete characters become U+FFFD.
 
     Attributes:
         decoding: what they are decoded by.
-        special: ids that no text has, such as an end-of-text marker's.
+        special: ids that add nothing to a text, such as the end-of-text token's.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -102,13 +102,13 @@ class TokenLabels:
 class Detokenizer:
     """Ids to text, one at a time, never half a UTF-8 character.
 
-    What `push` returns, and `finish` at the end, joins to exactly `tokenizer.decode(ids, skip_special_tokens=True)`, for any
-    ids. What a later token may still change waits: a character's first bytes, a run of byte tokens, a space that the next word
-    may take away. Special tokens return "".
+    The results of `push`, and in the end of `finish`, join to exactly `tokenizer.decode(ids, skip_special_tokens=True)`, for
+    any ids. Text that a later token may change waits: a character's first bytes, a run of byte tokens, a space that the next
+    word may remove. Special tokens return "".
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        """Begin a text after a prompt, which changes nothing. `tokenizer` may be its `Decoding`, which many texts may share."""
+        """Begin a text; the prompt before it does not matter. `tokenizer` may be a `Decoding`, which many texts can share."""
         self._decoding = tokenizer if isinstance(tokenizer, Decoding) else Decoding(tokenizer)
         self._stages = self._decoding.stages()
 
@@ -118,13 +118,13 @@ class Detokenizer:
         return "" if piece is None else self._through((piece,), 0)
 
     def finish(self) -> str:
-        """The text that was waiting when the last token had come; no token comes after. A second call returns ""."""
+        """The text still waiting after the last token. A second call returns ""."""
         told = [self._through(stage.finish(), index) for index, stage in enumerate(self._stages, 1)]
         self._stages = self._decoding.stages()
         return "".join(told)
 
     def _through(self, pieces: Sequence[str], first: int) -> str:
-        """What the stages from the `first` on make of some pieces."""
+        """Pass pieces through the stages from number `first` on."""
         for stage in self._stages[first:]:
             pieces = [made for piece in pieces for made in stage.push(piece)]
         return "".join(pieces)

@@ -110,7 +110,7 @@ class Checkpoint:
         Raises:
             ValueError: tensors are missing.
         """
-        # Here and not above: modelling code, which takes seconds to import.
+        # Imported here: it brings modelling code, which takes seconds to import.
         from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
         state = {name: self.floats(name).to(dtype) for name in self.tensors}
@@ -126,7 +126,7 @@ class Checkpoint:
 
 def read_config(location: str, *, online: bool = False) -> PretrainedConfig:
     """The config of a folder or repository, in its transformers class; the hub is asked only if `online`."""
-    from transformers import AutoConfig  # here and not above: it takes half a second to import
+    from transformers import AutoConfig  # imported here: it takes half a second
 
     return AutoConfig.from_pretrained(location, local_files_only=not online, trust_remote_code=False)
 

@@ -1,7 +1,7 @@
 """Why a model could not be loaded, in one sentence.
 
-Libraries wrap the error that matters in others. This module looks through all of them for a cause that people can do
-something about: the hub, a licence, damaged files, memory, disk.
+Libraries wrap the error that matters in others. This module looks through all of them for a cause that people can act
+on: the hub, a licence, damaged files, memory, disk.
 """
 
 from __future__ import annotations

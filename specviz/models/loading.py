@@ -228,7 +228,7 @@ class _Loader:
             folder = hub.folder_of(source.repository, name, report, self.online)
             check_folder(folder, name)
             model = self._model(folder, name, report)
-            from transformers import AutoTokenizer  # here and not above: it takes half a second to import
+            from transformers import AutoTokenizer  # imported here: it takes half a second
 
             return model, AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False

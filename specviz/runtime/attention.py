@@ -22,7 +22,7 @@ from specviz.compat.transformers_attention import sdpa_attention_forward, sdpa_m
 GROUPED_ATTENTION = "specviz_grouped"
 """The name under which transformers knows `grouped_attention`."""
 _LEAST = 4
-"""With fewer rows the CPU kernel sums in another order."""
+"""Fewest rows: with fewer, the CPU kernel sums in another order."""
 
 
 def group(model: PreTrainedModel) -> None:
@@ -64,7 +64,7 @@ def grouped_attention(
 
 
 def _disable_cudnn() -> Callable[[], None]:
-    """cuDNN plans for tens of milliseconds at every new number of rows and keys, and these vary all the time here."""
+    """Disable cuDNN: it plans for tens of milliseconds at each new number of rows and keys, and these change all the time here."""
     before = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(False)
     return lambda: torch.backends.cuda.enable_cudnn_sdp(before)

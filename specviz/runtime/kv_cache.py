@@ -2,7 +2,7 @@
 
 Keys and values are in fixed [slots, heads, length + 1, size] buffers. A forward pass writes each token at its own absolute
 position and attends to positions at or before it, so rollback is free: the next write overwrites rejected tokens, and the
-mask hides them until then. Padding goes to the scratch position behind the last one, which no mask shows.
+mask hides them until then. Padding is written to the scratch position behind the last one, which every mask hides.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class KVCacheLayer(CacheLayerMixin):
         """Move into larger buffers; the old scratch position is left behind."""
         for name in ("keys", "values") if self.is_initialized else ():
             old = getattr(self, name)
-            # Larger already where memory ran out while the other layers were moved.
+            # It is larger already if memory ran out while other layers were resized.
             slots, positions = max(slots, old.shape[0]), max(length + 1, old.shape[2])
             new = old.new_zeros(slots, old.shape[1], positions, old.shape[3])
             new[: old.shape[0], :, : old.shape[2] - 1] = old[:, :, :-1]
@@ -109,8 +109,8 @@ class KVCache(Cache):
         """No buffers yet.
 
         Args:
-            on_move: called before buffers are replaced or freed, where captured passes read them: then they grow in large
-                steps, slots to the next power of two.
+            on_move: called before buffers are replaced or freed; given if captured passes read them. Buffers then grow in large
+                steps, and slots to powers of two.
         """
         self._state = _State(slice(0, 0), torch.empty(0))
         super().__init__(
@@ -118,7 +118,7 @@ class KVCache(Cache):
         )
         self._on_move = on_move
         self.mask_bands: dict[tuple[int, int | None], Tensor] = {}
-        """What masks are cut from, by length and window; lives as long as the buffers, since captured passes read it."""
+        """The bands that masks are cut from, by length and window; they live as long as the buffers, since captured passes read them."""
 
     @property
     def slots(self) -> int:
@@ -143,7 +143,7 @@ class KVCache(Cache):
             self._state.slots, self._state.length = slots, length
 
     def growth(self, slots: int, length: int, fresh: bool = False) -> int:
-        """Positions, of all slots together, by which `reserve` would make the buffers grow."""
+        """Number of positions, over all slots, by which `reserve` would make the buffers grow."""
         slots, length = self._capacity(slots, length, fresh)
         return slots * (length + 1) - self.slots * (self.length + 1)
 
@@ -171,12 +171,12 @@ class KVCache(Cache):
         self._state.target, self._state.index, self._state.visible = slots, index, visible
 
     def allocate(self, layers: int, like: Tensor) -> None:
-        """Allocate the buffers of that many layers, where they are not: heads, size, dtype and device of `like` [_, H, _, D]."""
+        """Allocate the buffers of that many layers, if they are not, with heads, size, dtype and device of `like` [_, H, _, D]."""
         for number in range(layers):
             self._layer(number, like, like)
 
     def _layer(self, number: int, keys: Tensor, values: Tensor) -> KVCacheLayer:
-        """A layer whose buffers are allocated: for keys and values like these [_, H, _, D], where they were not."""
+        """Layer `number`, its buffers allocated for keys and values like these [_, H, _, D]."""
         while len(self.layers) <= number:
             self.layers.append(KVCacheLayer(self._state))
         self.layers[number].lazy_initialization(keys, values)
@@ -226,5 +226,5 @@ class KVCache(Cache):
 
 
 def power(count: int) -> int:
-    """The next power of two; 0 for 0."""
+    """`count` rounded up to a power of two; 0 for 0."""
     return 1 << (count - 1).bit_length() if count else 0

@@ -1,4 +1,4 @@
-"""Memory of a device: how much is free, and returning it to the system; and waiting for a device."""
+"""A device's memory: how much is free, and returning it to the system; also waiting for a device."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import threading
 import torch
 
 capturing = threading.Lock()
-"""Held while a pass is captured on a GPU: by one thread at a time, and no other may synchronise the device meanwhile."""
+"""Held while a pass is captured on a GPU: only one thread may capture, and no other may synchronise the device meanwhile."""
 
 
 def synchronize(device: torch.device) -> None:
     """Wait until a device has done the work that this thread queued.
 
-    Not the work of other threads: that would break a capture in one of them.
+    Waiting for other threads' work would break a capture in one of them.
     """
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()
 
 
 def give_back_memory() -> None:
-    """Return free memory to the system: allocators hold on to it, above all what many threads have used."""
+    """Return freed memory to the system: allocators hold on to it, above all if many threads used it."""
     if torch.cuda.is_available():
         with capturing:
             torch.cuda.empty_cache()
@@ -31,7 +31,7 @@ def give_back_memory() -> None:
 
 
 def spare_memory(device: torch.device | int) -> int:
-    """Bytes of a GPU that are free, or reserved by torch and unused; without those that only captured passes may use."""
+    """Bytes of a GPU that are free, or reserved by torch and unused; excludes those that only captured passes may use."""
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     if unused:
         unused -= _unused_by_captures(device if isinstance(device, int) else device.index)

@@ -1,4 +1,4 @@
-"""The runner of transformers models: on any device, of any architecture."""
+"""The runner of transformers models, on any device; `models.servable` says which it serves."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from specviz.runtime.runner import Model, PassInputs, Runner
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 """Types of layers, as configs name them."""
 _SHORTEST = 256
-"""Positions that a captured pass sees at least: fewer shapes to capture, hardly more to read."""
+"""Fewest positions that a captured pass sees: there are fewer shapes to capture, and hardly more to read."""
 _WIDEST, _LARGEST = 16, 128
-"""Tokens of a slot, and of all slots, in a captured pass. Launching kernels matters less in larger ones, which take much memory."""
+"""Most tokens of a slot, and of all slots, in a captured pass. Larger passes take much memory, and launches matter less in them."""
 _CPU_CHUNK = 256
-"""As `Runner.chunk`, on a CPU. Against 512, it makes prefill about 5 % slower; 128 makes it 14 % slower."""
+"""`Runner.chunk` on a CPU. Prefill is about 5 % slower than with 512; with 128 it would be 14 % slower."""
 
 Inputs = tuple[Tensor, Tensor, Tensor]
 
@@ -39,7 +39,7 @@ class ModelRunner(Runner):
     def __init__(self, model: Any, vocabulary_size: int, workspace: Workspace | None = None) -> None:
         """Wrap `model`, whose logits become those of the pair's `vocabulary_size` tokens: cut, or −inf for tokens it lacks.
 
-        With a `workspace` that is not in use, its buffers are used and passes are captured.
+        If there is a `workspace` that no other runner holds, its buffers are used and passes are captured.
         """
         super().__init__()
         self._model, self._config = model, model.config.get_text_config()
@@ -86,11 +86,11 @@ class ModelRunner(Runner):
         last = len(self.owners) - 1
         if slot != last:
             self._cache.move(last, slot)
-        elif spoilt:  # a NaN would spoil the slot's next owner, since a masked value times NaN is NaN
+        elif spoilt:  # a NaN would spoil the slot's next owner: a weight of 0 times NaN is NaN
             self._cache.zero(slot)
 
     def clear(self) -> None:
-        """Free all slots, and the buffers, or return these to the workspace."""
+        """Free all slots; free the buffers too, or return them to the workspace."""
         if self._held is not None:
             self._held.release()
             self._held = None
@@ -160,7 +160,7 @@ class ModelRunner(Runner):
         return functional.pad(logits, (0, lacking), value=-torch.inf) if lacking else logits
 
     def _run(self, *inputs: Tensor, slots: slice | None, visible: int, scores: bool) -> Any:
-        """A pass; returns the model's own logits where it `scores`. Reads inputs on the device alone, so that it can be captured."""
+        """A pass; returns the model's own logits if it `scores`. Reads inputs on the device only, so that it can be captured."""
         tokens, positions, index = inputs
         slots = slice(0, len(tokens)) if slots is None else slots
         if self._decoder is not None:
@@ -181,7 +181,7 @@ class ModelRunner(Runner):
         return output.logits[..., : self._scored] if scores else None
 
     def _replay(self, graphs: Graphs, inputs: Inputs, visible: int) -> Tensor:
-        """A pass over all slots, captured for the next powers of two of slots and tokens."""
+        """A pass over all slots, captured with slots and tokens rounded up to powers of two."""
         scratch = self._cache.length
         count, width = inputs[0].shape
         rows, columns = power(count), power(width)
@@ -209,7 +209,7 @@ class ModelRunner(Runner):
             self.clear()
 
     def _mask(self, positions: Tensor, visible: int) -> Tensor | dict[str, Tensor]:
-        """4-D masks, by type of layer where there are two: a query sees positions at or before its own, within a window."""
+        """The 4-D mask, or one for each type of layer if there are two: a query sees positions at or before its own, within the window."""
         masks = {kind: self._mask_of(kind, positions, visible) for kind in self._windows}
         return masks if len(masks) > 1 else masks.popitem()[1]
 
@@ -233,7 +233,7 @@ class ModelRunner(Runner):
 
 
 class TorchModel(Model):
-    """A transformers model as what a pair consists of."""
+    """A transformers model as a `Model`."""
 
     def __init__(self, module: Any) -> None:
         """Wrap a model that is ready to run and that the runner serves: see `models.servable`."""

@@ -17,9 +17,9 @@ from specviz.runtime.memory import synchronize
 from specviz.runtime.runner import Runner
 
 _DRAFTER_COUNTS, _VERIFIER_COUNTS = (1, 8), (1, 8, 2, 4, 16, 32)
-"""Tokens of the passes that are timed, in that order: on a slow pair only the first two are."""
+"""Tokens of the timed passes, in that order: for a slow pair, only the first two are timed."""
 _TRIES, _SECONDS = 6, 0.4
-"""Repetitions, of which the fastest counts, since others were held up. No pass begins after so many seconds."""
+"""Repetitions, of which the fastest counts, since others were held up; and seconds after which only the first two passes still begin."""
 
 Curve = tuple[tuple[int, float], ...]
 """Seconds of a pass by the tokens it reads, ascending."""
@@ -42,7 +42,7 @@ class PassTimes:
 
 
 ASSUMED = PassTimes(drafter=((1, 0.2), (8, 0.3)), verifier=((1, 1.0), (8, 1.5)))
-"""In no unit: only their ratios count."""
+"""Stand-in if memory runs out; only ratios count, so there is no unit."""
 
 
 @torch.inference_mode()
@@ -82,7 +82,7 @@ def _curve(runner: Runner, counts: Sequence[int]) -> Curve:
 
 
 def _monotone(measured: Sequence[tuple[int, float]]) -> Curve:
-    """Without what only a disturbance explains: a pass over more tokens is no faster, and no slower than several over fewer."""
+    """Correct what only a disturbance explains: a pass over more tokens is no faster than one over fewer, and no slower than several."""
     curve = [measured[0]]
     for count, seconds in measured[1:]:
         fewer, before = curve[-1]

@@ -1,7 +1,7 @@
-"""The prefix cache of one model: keys and values of recent prefixes, so that a shared one (a chat template's, or a text's that
-is forked) is prefilled once.
+"""The prefix cache of one model: keys and values of recent prefixes. A shared prefix (a chat template's, or a forked text's) is
+prefilled once.
 
-On the CPU a restored position has the bits that prefilling it again would give (law 3).
+On the CPU a restored position has the bits that prefilling it again would give (batch invariance).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from specviz.runtime.runner import KeyValues
 
 TOKENS = 1024
-"""Tokens cached of all prefixes together: a token of the embedded verifier takes 46 KB."""
+"""Most tokens cached, over all prefixes: a token of the embedded verifier takes 46 KB."""
 LONGEST = 256
-"""Tokens cached of each."""
+"""Most tokens cached of a prefix."""
 SHORTEST = 16
-"""Shorter prefixes are prefilled again sooner than restored."""
+"""Fewest tokens of a cached prefix: a shorter one is prefilled faster than restored."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class PrefixCache:
         self._prefixes: deque[Prefix] = deque()
 
     def find(self, ids: Sequence[int]) -> tuple[Prefix | None, int]:
-        """The prefix that shares most with the beginning of `ids`, and how many tokens; None and 0 below `SHORTEST`."""
+        """The prefix that shares the most first tokens with `ids`, and their number; None and 0 below `SHORTEST`."""
         best = max(self._prefixes, key=lambda prefix: common_length(prefix.ids, ids), default=None)
         length = common_length(best.ids, ids) if best else 0
         return (best, length) if length >= SHORTEST else (None, 0)
@@ -46,7 +46,7 @@ class PrefixCache:
         return count >= SHORTEST and self.find(ids)[1] < count
 
     def keep(self, ids: Sequence[int], saved: KeyValues) -> None:
-        """Add a prefix, in place of those that it begins with; the oldest ones are dropped when the cache is full."""
+        """Add a prefix. It replaces cached ones that it begins with; the oldest are dropped when the cache is full."""
         others = [prefix for prefix in self._prefixes if common_length(prefix.ids, ids) < len(prefix.ids)]
         self._prefixes = deque([Prefix(list(ids), saved), *others])
         while len(self._prefixes) > 1 and sum(len(prefix.ids) for prefix in self._prefixes) > TOKENS:
@@ -60,6 +60,6 @@ class PrefixCache:
 
 
 def common_length(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many ids two lists have in common at their beginning."""
+    """Number of first ids that two lists have in common."""
     differences = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differences, min(len(one), len(other)))

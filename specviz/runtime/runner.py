@@ -35,13 +35,13 @@ class Runner(ABC):
     """Forward passes of a model over slots.
 
     Attributes:
-        owners: of the slots, in their order.
+        owners: the slots' owners, in the order of the slots.
         vocabulary_size: number of logits of a position.
         device: of token ids.
         position_bytes: bytes of keys and values of one position.
-        is_invariant: batch invariance: a position has the same bits, whatever else a pass reads.
+        is_invariant: batch invariance: a position's logits have the same bits, whatever else a pass reads.
         is_fused: whether `draft` is available.
-        chunk: prompt tokens of a prefill pass: bounds its memory, and how long others wait for it.
+        chunk: most prompt tokens of a prefill pass; bounds its memory, and how long other sequences wait for it.
     """
 
     vocabulary_size: int
@@ -174,13 +174,13 @@ class Runner(ABC):
         """Admit the owners of these slots of another runner of the same model, with their slots or copies."""
 
     def merge(self, other: Runner) -> None:
-        """Take over all owners of another runner of the same model with their slots; the other is empty then."""
+        """Take over all owners of another runner of the same model with their slots, leaving the other empty."""
         if other.owners:
             self._copy(other, slice(0, len(other.owners)))
             other.clear()
 
     def copy(self, owner: Any, other: Runner) -> None:
-        """Admit an owner of another runner of the same model, if it is one, with its slot or a copy: the other must not use it again."""
+        """Admit `owner`, if another runner of the same model has it, with its slot or a copy; the other must not use the slot again."""
         if owner in other.owners:
             slot = other.owners.index(owner)
             self._copy(other, slice(slot, slot + 1))
@@ -215,7 +215,7 @@ class Runner(ABC):
         return 0
 
     def warm_up(self, slots: int, length: int, widths: Sequence[int]) -> Iterator[None]:
-        """Capture the passes over so many slots, `widths` tokens each and up to `length` positions; yields after each.
+        """Capture the passes over so many slots, for each number of tokens in `widths`, up to `length` positions; yields after each pass.
 
         Only while there are no owners; does nothing where passes are not captured.
         """
@@ -223,11 +223,11 @@ class Runner(ABC):
 
 
 class Model(Protocol):
-    """A language model in memory, whoever runs it.
+    """A language model in memory, however it is run.
 
     Attributes:
         config, generation_config: transformers'.
-        precision: in which it computes, in a word or two.
+        precision: how it computes, in a word or two.
     """
 
     config: Any
@@ -240,21 +240,21 @@ class Model(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Of token ids."""
+        """Device of token ids."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of hidden states."""
+        """Dtype of hidden states."""
 
     @property
     def gpu(self) -> torch.device | None:
         """The one GPU it is on; None elsewhere or on several devices."""
 
     def runner(self, vocabulary_size: int, *, apart: bool = False, beside: bool = False) -> Runner:
-        """A runner with no slots, whose logits are of `vocabulary_size` tokens: cut, or −inf for tokens that the model lacks.
+        """A runner without slots, with logits of `vocabulary_size` tokens: cut, or −inf for tokens that the model lacks.
 
         Args:
-            apart: it leaves alone the buffers that outlive their owners; or
+            apart: it does not use buffers that outlive their owners.
             beside: it gets such buffers of its own.
         """
 
@@ -262,10 +262,10 @@ class Model(Protocol):
         """A model of some of the layers (0-based), which shares all weights; `load` makes it as a module."""
 
     def module(self) -> Any:
-        """The same model as one of transformers', with the same values; loaded when first asked for."""
+        """The same model, with the same values, as a transformers module; loaded at first use."""
 
     def prepare_drafting(self) -> None:
-        """Compile, or read, what drafting needs, so that the first round takes no longer than others."""
+        """Compile what drafting needs, or read it from the cache, so that the first round takes no longer than others."""
         return
 
     def free_memory(self) -> bool:

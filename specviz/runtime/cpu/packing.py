@@ -1,6 +1,6 @@
 """Packed linear layers for the CPU: the same products, several times faster for a few tokens.
 
-For the few rows of a draft or a verification torch's product with a plain weight is slow. oneDNN's own layout, written once
+For the few rows of a draft or a verification, torch's product with a plain weight is slow. oneDNN's own layout, written once
 when the model is loaded, is two to four times as fast for 2 to 500 rows, exact to float32 rounding, and batch-invariant: a row's
 bits do not depend on the other rows (on several threads, up to 16). Whether it pays is measured on this machine.
 """
@@ -19,9 +19,9 @@ from specviz.compat.torch import has_packed_products, pack_weight, packed_produc
 from specviz.runtime.cpu.threads import fastest
 
 _ROWS = 8
-"""Rows the layout is chosen for; measured best over 1 to 432 of them."""
+"""Number of rows that the layout is chosen for; by measurement, best for 1 to 432 rows."""
 _TRIED = (1, 4)
-"""Rows that plain and packed products are timed at: a draft's and a verification's."""
+"""Numbers of rows at which plain and packed products are timed: a draft's and a verification's."""
 _REPETITIONS = 3
 
 
@@ -34,7 +34,7 @@ class PackedLinear(nn.Module):
         self.bias = linear.bias
         self._packed = pack_weight(linear.weight.detach(), _ROWS)
         x = _numbers(2, self.in_features)
-        # With one row oneDNN may sum in another order: then it gets two.
+        # With one row, oneDNN may sum in another order: such a layer gets two.
         self._pairs_up = not torch.equal(self._product(x[:1]), self._product(x)[:1])
 
     def _product(self, x: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def pack(model: nn.Module) -> None:
 
 
 def _numbers(*shape: int) -> Tensor:
-    """Uniform numbers to try products on, without drawing from the generator of the process."""
+    """Uniform numbers to try products on, without torch's global generator."""
     return torch.rand(*shape, generator=torch.Generator().manual_seed(0))
 
 

@@ -1,4 +1,4 @@
-"""How many of the processor's threads a forward pass takes: as many as make it fastest, measured when a pair is loaded.
+"""Chooses how many threads a forward pass takes on the CPU: the fastest number, measured when a pair is loaded.
 
 Waking a thread takes longer than a small product. Large passes take all threads.
 """
@@ -41,9 +41,9 @@ _budget = torch.get_num_threads()
 
 
 def budget() -> int:
-    """The most threads that anything here takes: torch's own choice, or what `set_budget` said.
+    """The most threads that a pass may take: torch's own choice, or what `set_budget` set.
 
-    Not what torch says just now: a thread that starts while another is limited inherits that limit.
+    torch is not asked now: a thread that starts while another is limited inherits that limit.
     """
     return _budget
 
@@ -64,7 +64,7 @@ _chosen: WeakKeyDictionary[nn.Module, Threads] = WeakKeyDictionary()
 
 
 def choose(model: nn.Module) -> None:
-    """Measure what is best for a language model on the CPU, and remember it; leave any other device alone."""
+    """Measure the best `Threads` for a language model on the CPU, and remember them; does nothing on other devices."""
     if {parameter.device.type for parameter in model.parameters()} != {"cpu"}:
         return
 
@@ -78,7 +78,7 @@ def choose(model: nn.Module) -> None:
 
 
 def chosen(model: nn.Module) -> Threads | None:
-    """What was chosen for a model; None where nothing was."""
+    """The `Threads` chosen for a model; None if none were."""
     return _chosen.get(model)
 
 

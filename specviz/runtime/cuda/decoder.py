@@ -1,8 +1,8 @@
-"""A decoder of the llama kind as eight kernels a layer, over the KV cache and the weights of a transformers model.
+"""Runs a decoder of the llama kind in eight kernels a layer, over the KV cache and a transformers model's weights.
 
-Serves bfloat16 models of the Llama, Qwen2 and Qwen3 kinds on one GPU with tensor cores for it; any other keeps transformers'
-own pass. A token's bits depend on its slot's tokens alone: not on how many tokens are read at once, nor on other slots
-(laws 2 and 3).
+Serves bfloat16 models of the Llama, Qwen2 and Qwen3 kinds on one GPU with bfloat16 tensor cores; any other keeps
+transformers' own pass. A token's bits depend on its slot's tokens alone: not on how many tokens are read at once (draft-length
+invariance), nor on other slots (batch invariance).
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ log = logging.getLogger(__name__)
 
 _KINDS = ("llama", "qwen2", "qwen3")
 _TRIED = 12
-"""Tokens of which a decoder's logits are compared with the model's."""
+"""Number of tokens at which a decoder's logits are compared with the model's."""
 _APART = 0.2
-"""How far logits may lie apart, as a share of their spread: what bfloat16 makes of random weights is a third of it."""
+"""Largest RMS difference of logits, as a share of their standard deviation; with random weights, bfloat16 rounding makes a third of it."""
 _PART = 128
 """Positions that a program of attention reads."""
 _QUERIES = 16
 """Queries of a program of attention."""
 _MANY = 32_768
-"""Outputs of a product from which on wide blocks fill a GPU."""
+"""From so many outputs on, wide blocks of a product fill a GPU."""
 _FEW = 64
-"""Tokens up to which a product is bound by reading weights: narrow blocks keep more of a GPU reading."""
+"""Up to so many tokens, a product is bound by reading weights: narrow blocks keep more of a GPU reading."""
 
 
 def _weights(layer: Any) -> SimpleNamespace:
-    """A layer's weights, as they lie in the model's modules: biases and norms of heads are None where it has none."""
+    """A layer's weights, as in the model's modules; `biases` and `head_norms` are None if it has none."""
     attention, inner = layer.self_attn, layer.mlp
     linears = attention.q_proj, attention.k_proj, attention.v_proj
     q_norm = getattr(attention, "q_norm", None)
@@ -56,7 +56,7 @@ def _weights(layer: Any) -> SimpleNamespace:
 
 
 def fuse(model: PreTrainedModel) -> None:
-    """Let a model's runners use a decoder, where one serves and has its numbers; otherwise say why not in the log."""
+    """Let a model's runners use a decoder, if one serves it and gives its logits. One that fails or gives others is logged."""
     if single_gpu(model) is None or environment.GPU_RUNNER.value():
         return
     try:
@@ -64,7 +64,7 @@ def fuse(model: PreTrainedModel) -> None:
             return
         decoder = Decoder(model)
         reason = None if decoder.is_right(model) else "its logits differ from the model's own"
-    except Exception as error:  # no Triton, no compiler for what it launches, a GPU it does not know: nothing is lost but time
+    except Exception as error:  # no Triton, no compiler for its launchers, an unknown GPU: only slower passes
         reason = str(error).partition("\n")[0] or type(error).__name__
     if reason is None:
         _decoders[model] = decoder
@@ -73,13 +73,13 @@ def fuse(model: PreTrainedModel) -> None:
 
 
 def decoder_of(model: nn.Module) -> Decoder | None:
-    """The decoder that `fuse` made for a model, while that is where it was."""
+    """The decoder that `fuse` made for a model; None if it made none, or the model has left its GPU."""
     decoder = _decoders.get(model)
     return decoder if decoder is not None and single_gpu(model) is not None else None
 
 
 def serves(model: Any) -> bool:
-    """Whether a model on one GPU is one that a decoder can run there."""
+    """Whether a decoder can run a model that is on one GPU."""
     config = model.config.get_text_config()
     return (
         config.model_type in _KINDS
@@ -90,7 +90,7 @@ def serves(model: Any) -> bool:
 
 
 def _is_plain(config: Any) -> bool:
-    """Whether nothing in a config asks for what the kernels lack."""
+    """Whether the kernels have all that a config asks for."""
     types = set(getattr(config, "layer_types", None) or ["full_attention"])
     turns = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -120,8 +120,8 @@ class Decoder:
     """The passes of one model. Its weights must stay where they are."""
 
     def __init__(self, model: Any) -> None:
-        """Wrap a model of which `serves` says that it can be."""
-        from specviz.runtime.cuda import kernels  # brings Triton, which torch for CPUs comes without
+        """Wrap a model for which `serves` is true."""
+        from specviz.runtime.cuda import kernels  # brings Triton, which torch's CPU builds lack
 
         self._kernels = kernels
         config = model.config.get_text_config()
@@ -133,7 +133,7 @@ class Decoder:
         self._heads, self._key_heads = config.num_attention_heads, config.num_key_value_heads
         self._epsilon = config.rms_norm_eps
         self._rotary: list[tuple[Tensor, Tensor]] = []
-        """Cosines and sines by position; all that were made, since captured passes may read them."""
+        """Cosines and sines by position. Outgrown tables stay, since captured passes may read them."""
 
     def reading_bytes(self, visible: int) -> int:
         """Bytes that a pass takes for each token, beside the KV cache."""
@@ -142,7 +142,7 @@ class Decoder:
         return 2 * halves + 4 * -(-visible // _PART) * (width + 2 * self._heads)
 
     def prepare(self, cache: KVCache) -> None:
-        """Allocate a cache's buffers, and what belongs to its positions, which captured passes may not."""
+        """Allocate a cache's buffers and the rotary tables for its positions: captured passes may not allocate."""
         weight = self._layers[0].heads[0]
         cache.allocate(len(self._layers), weight.new_empty(0, self._key_heads, 0, self._size))
         if not self._rotary or len(self._rotary[-1][0]) <= cache.length:
@@ -154,7 +154,7 @@ class Decoder:
 
     @torch.inference_mode()
     def is_right(self, model: Any) -> bool:
-        """Whether its logits of a few tokens are the model's own but for rounding."""
+        """Whether its logits at a few tokens are the model's own up to rounding."""
         cache = KVCache()
         cache.reserve(1, _TRIED)
         self.prepare(cache)
@@ -182,7 +182,7 @@ class Decoder:
         """Logits, float32 [B, n, vocabulary_size]; the arguments are those of `read`."""
         hidden = self.read(tokens, positions, index, cache, slots, visible)
         head = self._head
-        if type(head) is not nn.Linear:  # a smaller vocabulary, made wide
+        if type(head) is not nn.Linear:  # a small vocabulary that was widened
             found: Tensor = head(self._core.norm(hidden).view(*tokens.shape, -1))
             return found[..., :vocabulary_size].float()
         out = hidden.new_empty(len(hidden), vocabulary_size, dtype=torch.float32)
@@ -192,10 +192,10 @@ class Decoder:
     def read(
         self, tokens: Tensor, positions: Tensor, index: Tensor, cache: KVCache, slots: slice, visible: int
     ) -> Tensor:
-        """Hidden states [B · n, hidden] behind the last layer; keys and values are written into the cache. Only launches kernels.
+        """Hidden states [B · n, hidden] after the last layer; keys and values are written into the cache. Only launches kernels.
 
         Args:
-            tokens, positions: int64 [B, n]. Where the pass is captured they stay where they are.
+            tokens, positions: int64 [B, n]. If the pass is captured, they must keep their addresses.
             index: int64 [B, n], where in its slot a token's key and value are written.
             slots: which B slots.
             visible: at least one more than the largest position.
@@ -271,7 +271,7 @@ class Decoder:
 
 
 def _tiles(block: int, tokens: int) -> dict[str, int]:
-    """How a product over so many tokens is divided, as measured on an H200; its bits are the same however it is."""
+    """Tile sizes of a product over so many tokens, as measured on an H200; its bits do not depend on them."""
     columns = min(max(16, power(tokens)), 64 if block < 64 else 128)
     if block < 64:
         step, warps, stages = 256 if block < 32 else 128, 2, 4 if columns == 16 else 3

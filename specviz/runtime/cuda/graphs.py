@@ -1,8 +1,8 @@
 """Forward passes captured as CUDA graphs: a thousand small kernels, launched as one.
 
 A shape is captured at its third pass; the first two run kernel by kernel, which a capture needs as warm-up anyway. A
-capture is used only if its first replay agrees with the plain pass. One that fails is logged and tried again later; after
-three failures in a row no more are made, and those made are still used.
+capture is used only if its first replay agrees with the plain pass. Failures are logged. After an error the capture is tried
+again later, unless memory ran out; after three errors in a row no more captures are made, and those made are still used.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Shape = tuple[int, ...]
 """What distinguishes captures: sizes of the inputs, and anything else the pass depends on."""
 
 PLAIN = 2
-"""Passes of a shape before it is captured: most shapes never come back."""
+"""Passes of a shape before it is captured: most shapes do not come back."""
 STRIKES = 3
-"""Failed captures in a row, other than for want of memory, after which no more are made."""
+"""Errors in a row, other than for lack of memory, after which no more captures are made."""
 MOST = 128
-"""Shapes captured at once. Each takes some megabytes of its own, for a thousand kernels' arguments."""
+"""Most captures held at once. Each takes some megabytes for a thousand kernels' arguments."""
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
-"""How far a replay may be from the plain pass, as a share of the largest number; half precisions: 0.05."""
+"""Largest difference of a replay from the plain pass, as a share of the largest number; 0.05 in half precision."""
 
 
 def capturing_allowed() -> bool:
@@ -91,7 +91,7 @@ class Graphs:
     def _capture(
         self, shape: Shape, forward: Callable[..., Tensor], inputs: Sequence[Tensor], expected: Tensor
     ) -> None:
-        """Capture a shape; None instead of a capture where it is not to be tried again."""
+        """Capture a shape; stores None instead if it is not to be tried again."""
         own, graph = [tensor.clone() for tensor in inputs], torch.cuda.CUDAGraph()
         try:
             captured = _Captured(graph, own, self._output(expected))
@@ -105,7 +105,7 @@ class Graphs:
             reason = str(error).partition("\n")[0]
             if is_out_of_memory(error):
                 self._captured[shape] = None
-            else:  # perhaps in passing
+            else:  # perhaps temporary
                 self._strikes += 1
                 self._plain[shape] = 0
             # Up to torch 2.12 a failed capture leaves the allocator in capture mode.
@@ -127,7 +127,7 @@ class Graphs:
 
     def _record(self, captured: _Captured, forward: Callable[..., Tensor], device: Any) -> None:
         """Capture a pass. Not with `torch.cuda.graph`, which synchronises the whole device and empties all caches."""
-        # One stream for all captures: blocks are shared only within a stream, and each has a cuBLAS workspace.
+        # One stream for all captures: memory is shared only within a stream, and each stream has a cuBLAS workspace.
         self._stream = self._stream or torch.cuda.Stream(device)
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         with capturing, torch.cuda.stream(self._stream):

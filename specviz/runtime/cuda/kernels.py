@@ -1,6 +1,6 @@
 """Triton kernels of a decoder's pass over a few tokens: norms, products with what follows them, and attention in parts.
 
-A transformers layer is some fifty kernels, and a GPU waits for their beginnings longer than for its weights; here it is eight.
+In transformers a layer is some fifty kernels, whose launches take longer than reading its weights; here it is eight.
 Tokens are the columns of a product and weights its rows, summed in the same steps whatever the number of tokens, so that a
 token's bits do not depend on what else a pass reads. Sums are float32. Knows pointers and sizes; knows no model.
 """
@@ -24,14 +24,14 @@ def normalize(x, weight, out, hidden, epsilon, BLOCK: tl.constexpr):  # type: ig
 
 @triton.jit
 def _columns(x, t, tokens, k, width):  # type: ignore[no-untyped-def]
-    """A tile [BK, BT] of tokens x [T, width], as columns; zeros beside it."""
+    """A tile [BK, BT] of tokens x [T, width], as columns; zeros outside x."""
     seen = (t < tokens)[None, :] & (k < width)[:, None]
     return tl.load(x + t.to(tl.int64)[None, :] * width + k[:, None], mask=seen, other=0.0)
 
 
 @triton.jit
 def _rows(weight, rows, valid, k, width):  # type: ignore[no-untyped-def]
-    """A tile [BN, BK] of a weight [N, width]; zeros beside it."""
+    """A tile [BN, BK] of a weight [N, width]; zeros outside it."""
     seen = valid[:, None] & (k < width)[None, :]
     return tl.load(weight + rows.to(tl.int64)[:, None] * width + k[None, :], mask=seen, other=0.0)
 
@@ -62,17 +62,17 @@ def project_heads(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Queries, keys and values of normalized tokens x [T, WIDTH]; keys and values go to the KV cache.
 
-    A program makes rows i and i + SIZE / 2 of a head, which rotary positions turn together.
+    A program computes rows i and i + SIZE / 2 of a head, which rotary positions rotate together.
 
     Args:
         q_weight, k_weight, v_weight: [heads · SIZE, WIDTH], and their biases [heads · SIZE], where BIASED.
         q_norm, k_norm: [SIZE], where NORMED (Qwen3).
         cosines, sines: float32 [positions, SIZE / 2].
-        positions, index: int64 [T], where a token stands and where its key is written.
+        positions, index: int64 [T], a token's position, and the index where its key and value are written.
         queries: [T, HEADS, SIZE], written. keys, values: [slots, KEY_HEADS, length, SIZE], written.
         columns: tokens of a slot: token t is in slot t // columns.
-        slot_step, head_step: numbers from one slot's keys to the next one's, and from one head's.
-        HALF: rows of either half that a program makes; SIZE / 2 where NORMED.
+        slot_step, head_step: elements from one slot's keys to the next slot's, and from one head's to the next head's.
+        HALF: rows of each half that a program computes; SIZE / 2 where NORMED.
     """
     blocks: tl.constexpr = SIZE // 2 // HALF
     head, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
@@ -124,12 +124,12 @@ def attend(  # type: ignore[no-untyped-def]
     tokens, columns, scale, slot_step, head_step,
     HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, SIZE: tl.constexpr, PART: tl.constexpr, BQ: tl.constexpr,
 ):  # fmt: skip
-    """Attention of the queries of one slot and key-value head to one part of the positions; parts that none sees are left out.
+    """Attention of the queries of one slot and key-value head to one part of the positions; parts that no query sees are skipped.
 
     Args:
         queries: [T, HEADS, SIZE]. keys, values, columns, slot_step, head_step: as in `project_heads`.
         positions: int64 [T]: a query sees positions at or before its own.
-        mixed: float32 [parts, T, HEADS, SIZE], written: values, weighted by exponentials of scores less their largest.
+        mixed: float32 [parts, T, HEADS, SIZE], written: values, weighted by exp(score − largest score).
         largest, sums: float32 [parts, T, HEADS], written: the largest score, and the sum of the exponentials.
     """
     sharing: tl.constexpr = HEADS // KEY_HEADS
@@ -163,7 +163,7 @@ def join_parts(  # type: ignore[no-untyped-def]
     mixed, largest, sums, positions, out, tokens,
     HEADS: tl.constexpr, SIZE: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
-    """Put together what `attend` found, for one head of one token, in the order of the parts: out [T, HEADS, SIZE]."""
+    """Combine the parts that `attend` wrote for one head of one token, in their order: out [T, HEADS, SIZE]."""
     own = tl.program_id(0).to(tl.int64)
     d = tl.arange(0, SIZE)
     parts = tl.load(positions + own // HEADS) // PART + 1
@@ -171,7 +171,7 @@ def join_parts(  # type: ignore[no-untyped-def]
     total = tl.load(sums + own)
     result = tl.load(mixed + own * SIZE + d)
     at, part = own, 1
-    while part < parts:  # one after another: bits do not depend on how many there are behind them
+    while part < parts:  # one after another, so that bits do not depend on how many parts follow
         at += tokens * HEADS
         part += 1
         score = tl.load(largest + at)

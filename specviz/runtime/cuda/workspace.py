@@ -30,7 +30,7 @@ class Workspace:
         self._holder: Callable[[], Any] = _nobody
 
     def acquire(self, holder: object) -> bool:
-        """Reserve it for `holder` until `release` or until that is collected; returns False if another holds it."""
+        """Reserve it for `holder`, until `release` or until `holder` is collected; returns False if another holds it."""
         if self.is_free_for(holder):
             self._holder = weakref.ref(holder)
             return True
@@ -68,9 +68,9 @@ _workspaces: WeakKeyDictionary[nn.Module, tuple[object, Workspace]] = WeakKeyDic
 
 
 def workspace(model: nn.Module) -> Workspace | None:
-    """The workspace of a model; None where passes are not captured: not on a single GPU, or not asked for.
+    """The workspace of a model; None where passes are not captured: off a single GPU, or if SPECVIZ_GRAPHS=0.
 
-    A new one where the model's tensors have moved or its attention has changed since: captures would use the old ones.
+    A new one if the model's tensors have moved or its attention has changed: captures would use the old ones.
     """
     if single_gpu(model) is None or not capturing_allowed():
         return None

@@ -1,4 +1,4 @@
-"""The KV cache of fused passes: every slot in buffers of its own, keys and values in the order in which attention reads them.
+"""The KV cache of fused passes: each slot has its own buffers, with keys and values in the order in which attention reads them.
 
 Slots come, go and move to another cache without a copy.
 """
@@ -24,7 +24,7 @@ class FusedCache:
         self.table = SlotTable([])
 
     def add(self, count: int, length: int) -> None:
-        """Add slots of at least `length` positions, not set."""
+        """Add uninitialised slots of at least `length` positions."""
         self._use(self._slots + [SlotBuffers(self._shape, self._layers, length) for _ in range(count)])
 
     def take(self, other: FusedCache, slots: slice) -> None:
@@ -38,7 +38,7 @@ class FusedCache:
         self._use(slots[:-1])
 
     def arrange(self, order: list[int]) -> None:
-        """Bring slots into another order: the numbers they have now."""
+        """Reorder slots; `order` has their present indices."""
         self._use([self._slots[slot] for slot in order])
 
     def _use(self, slots: list[SlotBuffers]) -> None:

@@ -1,6 +1,6 @@
 """A decoder of the llama kind for the fused pass: its weights in the pass's layout, and the tables that the pass reads.
 
-RMSNorm, rotary positions, grouped queries and SwiGLU, with what Qwen2 and Qwen3 add: biases of queries, keys and values, norms of
+That kind has RMSNorm, rotary positions, grouped queries and SwiGLU. Qwen2 adds biases of queries, keys and values; Qwen3 adds norms of
 queries and keys.
 """
 
@@ -26,7 +26,7 @@ from specviz.runtime.cpu.fused.workers import MOST_THREADS
 from specviz.runtime.cpu.threads import quickest, worth_trying
 
 _GRAIN = 64
-"""Positions by which slots differ in length."""
+"""Lengths of slots are multiples of so many positions."""
 _TRIED_ROWS = 4
 """Rows of the passes that are timed when a decoder is loaded."""
 
@@ -41,7 +41,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """One layer. Queries and keys are ordered so that rotary positions turn adjacent pairs.
+    """One layer. Queries and keys are ordered so that rotary positions rotate adjacent pairs.
 
     Attributes:
         inputs: of queries, keys and values, one after another, in one format.
@@ -66,7 +66,7 @@ class DecoderShape:
 
     Attributes:
         frequencies: float32 [head_size / 2], of rotary positions.
-        rotary_scale: of cosines and sines.
+        rotary_scale: factor of cosines and sines.
     """
 
     hidden: int
@@ -80,13 +80,13 @@ class DecoderShape:
 
 
 class Decoder:
-    """Weights in memory, shared by all who run them.
+    """Weights in memory, shared by all runners, and the passes over them.
 
     Attributes:
         shape: its sizes.
         vocabulary: tokens it scores.
-        threads: that a pass takes.
-        address: of its passes' table.
+        threads: number of threads of a pass.
+        address: of its `PASS` table.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Decoder:
         head: Weights | None,
         arithmetic: Arithmetic,
     ) -> None:
-        """Arrange the weights; `head` None where the embedding is the output layer too."""
+        """Arrange the weights; `head` is None if the embedding is also the output layer."""
         self.shape, self.vocabulary, self.threads = shape, len((head or embedding).rows), 1
         matrices = [embedding, *([head] if head else [])]
         for layer in layers:
@@ -112,7 +112,7 @@ class Decoder:
         self._begin()
 
     def _begin(self) -> None:
-        """Set what a decoder does not share with others of the same weights."""
+        """Set what is not shared with other decoders of the same weights."""
         self._lock = threading.Lock()
         self._pass = np.zeros(1, PASS)
         self._buffers: _Buffers | None = None
@@ -128,7 +128,7 @@ class Decoder:
 
     @property
     def layers(self) -> int:
-        """How many."""
+        """Number of layers."""
         return len(self._table)
 
     def _layer(self, layer: LayerWeights) -> tuple[Any, ...]:
@@ -152,13 +152,13 @@ class Decoder:
         logits: int = 0,
         row_bytes: int = 0,
     ) -> None:
-        """Read up to `MOST_ROWS` tokens, each for its slot at its position; those of a slot in ascending order.
+        """Read up to `MOST_ROWS` tokens, each in its slot at its position; positions of a slot ascend.
 
         Args:
             tokens, slots, positions: int64 [n].
-            cache: its slots, written at these positions, read up to them.
-            logits, row_bytes: address of float32 [n, at least `vocabulary` to the next multiple of 16], written, and bytes of a row; 0
-                where none are wanted.
+            cache: the slots; keys and values are written at these positions, and read up to them.
+            logits, row_bytes: address of the logits to write, float32 [n, at least `vocabulary` rounded up to a multiple of 16], and bytes
+                of a row; 0 if none are wanted.
         """
         with self._lock:
             buffers, table = self._prepare(cache), self._pass
@@ -169,16 +169,16 @@ class Decoder:
             worker_pool().run(self.address, self.threads)
 
     def draft(self, drafting: np.ndarray, cache: SlotTable) -> None:
-        """Draw what a `Drafting` of this decoder's passes asks for."""
+        """Draw the draft tokens that a `DRAFTING` table of this decoder asks for."""
         with self._lock:
             buffers, table = self._prepare(cache), self._pass
             table["logits"], table["logits_bytes"] = buffers.logits.ctypes.data, buffers.logits.strides[0]
             worker_pool().run(int(drafting.ctypes.data), self.threads, drafts=True)
 
     def choose_threads(self) -> None:
-        """Take as many threads, of two or more, as make a pass of a few rows fastest; the first one compiles what passes need.
+        """Set `threads` to the number that makes a pass of a few rows fastest; its first pass compiles what passes need.
 
-        Never one of several: the pool does with one while another program has the other cores.
+        Never one if there are more: the pool takes one by itself while another program has the other cores.
         """
         rows = np.arange(_TRIED_ROWS)
         slot = SlotBuffers(self.shape, self.layers, POSITIONS)
@@ -191,14 +191,14 @@ class Decoder:
         self.threads = quickest(run, worth_trying(most_threads())[1:] or [1])
 
     def _prepare(self, cache: SlotTable) -> _Buffers:
-        """Buffers for a cache's slots, of which the pass learns here."""
+        """Buffers for a cache's slots, which are set in the pass's table."""
         if self._buffers is None or self._buffers.length < cache.length:
             self._buffers = self._new_buffers(cache.length)
         self._pass["slots"] = cache.address
         return self._buffers
 
     def _new_buffers(self, length: int) -> _Buffers:
-        """Buffers for slots of so many positions, and the fields of the pass that stay as they are."""
+        """Buffers for slots of so many positions; sets the fields of the pass's table that stay the same."""
         shape = self.shape
         buffers = _Buffers(shape, length, self._arena.scratch_bytes, self.vocabulary)
         sizes = ("heads", "key_heads", "head_size", "hidden", "inner", "epsilon")
@@ -219,7 +219,7 @@ class SlotBuffers:
     """Keys and values of one slot: [layers, key heads, blocks, head size, 32] and [layers, key heads, length, head size], float32."""
 
     def __init__(self, shape: DecoderShape, layers: int, length: int) -> None:
-        """Not set: a pass reads what passes wrote. `length` is the least; slots differ by multiples of `_GRAIN`."""
+        """Uninitialised: passes read only what passes wrote. `length` is rounded up to a multiple of `_GRAIN`."""
         length = -(-length // _GRAIN) * _GRAIN
         head, size = (layers, shape.key_heads), shape.head_size
         count = layers * shape.key_heads * length * size * FLOAT_BYTES
@@ -232,10 +232,10 @@ class SlotBuffers:
 
 
 class SlotTable:
-    """Where the buffers of slots lie, as the pass reads it."""
+    """Addresses of slots' buffers, as the pass reads them."""
 
     def __init__(self, slots: Sequence[SlotBuffers]) -> None:
-        """Of these slots, which must live as long; with their `lengths` [n], the `shortest` and the longest (`length`)."""
+        """Of these slots, which must live as long. `lengths` [n] are theirs; `shortest` and `length` are the least and the largest."""
         self._table = np.array([each.fields for each in slots], SLOT)
         self.address, self.lengths = int(self._table.ctypes.data), self._table["length"]
         lengths = [each.length for each in slots]
@@ -243,13 +243,13 @@ class SlotTable:
 
 
 def _size(weights: Weights) -> int:
-    """Bytes that a matrix takes, to the next cache line."""
+    """Bytes that an arranged matrix takes, rounded up to a cache line."""
     size = arranged_bytes(len(weights.rows), inputs(weights.rows, weights.format), weights.format)
     return -(-size // CACHE_LINE) * CACHE_LINE
 
 
 class _Arena:
-    """Arranged weights, and where they lie."""
+    """Arranged weights, and their addresses."""
 
     def __init__(self, arithmetic: Arithmetic, size: int) -> None:
         self._arithmetic, self._memory = arithmetic, AlignedMemory(size)
@@ -258,12 +258,12 @@ class _Arena:
         self.scratch_bytes = 0
 
     def vector(self, values: np.ndarray) -> int:
-        """Address of float32 numbers."""
+        """Copy a vector as float32; returns its address."""
         self._vectors.append(np.array(values, np.float32))  # a copy: a view would keep the whole file mapped
         return int(self._vectors[-1].ctypes.data)
 
     def fill(self) -> None:
-        """Arrange the weights of all matrices, on as many threads as passes may take: half of it is waiting for memory never touched before."""
+        """Arrange the weights of all matrices, on as many threads as a pass may take: half of the time goes into page faults."""
         with ThreadPoolExecutor(most_threads()) as pool:
             largest_first = sorted(self._to_arrange, key=lambda each: -each[0].nbytes)
             list(pool.map(lambda each: arrange(*each), largest_first))
@@ -282,7 +282,7 @@ class _Arena:
         Args:
             other: a second matrix, whose groups of outputs alternate with those of the first.
             bias: what outputs start from; 0 where it is None.
-            adds: whether outputs are added to what is there instead.
+            adds: whether outputs are added to those that are there instead.
         """
         kernel = Kernel(weights.format, self._arithmetic)
         count, parts = inputs(weights.rows, kernel.weights), [weights, *([other] if other else [])]
@@ -307,10 +307,10 @@ class _Buffers:
     def __init__(self, shape: DecoderShape, length: int, scratch_bytes: int, vocabulary: int) -> None:
         self.length = length
         heads, size = shape.heads + 2 * shape.key_heads, shape.head_size
-        # The scores of heads that share keys have to fit too.
+        # Scratch also holds the scores of heads that share keys.
         scores = shape.heads // shape.key_heads * length * FLOAT_BYTES
         scratch_bytes = -(-max(scratch_bytes, scores) // CACHE_LINE) * CACHE_LINE
-        # A panel has a cache line more than the floats of its rows.
+        # A block of a panel has a cache line more than the floats of its rows.
         widths = {"states": shape.hidden, "projected": heads * size, "mixed": shape.heads * size}
         widths |= {"gated": 2 * shape.inner, "activated": shape.inner + shape.inner // BLOCK}
         self._arrays = {name: np.zeros((MOST_ROWS, width), np.float32) for name, width in widths.items()}
@@ -325,5 +325,5 @@ class _Buffers:
         self._arrays |= {"cosines": np.cos(twice) * np.float32(shape.rotary_scale), "sines": sines}
         self._arrays |= zip(("tokens", "row_slots", "row_positions"), self.rows, strict=True)
         self.fields = {name: int(array.ctypes.data) for name, array in self._arrays.items()}
-        """What the pass's table has of these buffers."""
+        """Fields of the pass's table: addresses of these buffers."""
         self.fields["scratch_bytes"] = scratch_bytes

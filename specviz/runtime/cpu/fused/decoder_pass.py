@@ -1,6 +1,6 @@
 """One pass of a decoder over a few rows, as compiled functions that every thread of the worker pool runs.
 
-A row is one token of one slot at its position. Each stage of a layer is shared among the threads, which wait for each other after it.
+A row is one token of one slot at its position. The threads share each stage of a layer, and wait for each other after it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _multiply, _pack, _attend, _embed = (memory.caller(count) for count in (7, 3, 6,
 
 
 def run(pass_, pool, thread, threads, arrived):  # type: ignore[no-untyped-def]
-    """A thread's part of a pass. `arrived` counts arrivals at the pool's barrier before it."""
+    """A thread's part of a pass. `arrived`: arrivals at the pool's barrier before the pass."""
     p = pass_at(pass_)
     _embed_rows(p, thread, threads)
     arrived = wait_for_all(pool, thread, threads, arrived)
@@ -43,13 +43,13 @@ def run(pass_, pool, thread, threads, arrived):  # type: ignore[no-untyped-def]
 
 @jitable
 def _share(units, thread, threads):  # type: ignore[no-untyped-def]
-    """The first of a thread's units, and the first that is not."""
+    """A thread's share of `units`: its first one, and the first after its last."""
     return units * thread // threads, units * (thread + 1) // threads
 
 
 @jitable
 def _embed_rows(p, thread, threads):  # type: ignore[no-untyped-def]
-    """Hidden states begin as the tokens' embeddings."""
+    """Set hidden states to the tokens' embeddings."""
     first, last = _share(p.rows, thread, threads)
     for row in range(first, last):
         out = p.states + row * p.hidden * FLOAT_BYTES
@@ -66,7 +66,7 @@ def _norm(p, x, weight, out, size):  # type: ignore[no-untyped-def]
 
 @jitable
 def _pack_row(matrix, x, panels, row, first, last):  # type: ignore[no-untyped-def]
-    """Write a row's inputs of a matrix, in blocks from the first to the last − 1 that begin at `x`, to panels."""
+    """Pack blocks `first` to `last` − 1 of a row's inputs of a matrix into panels; these blocks begin at `x`."""
     panel = panels + row // PANEL_ROWS * matrix.blocks * matrix.block_bytes
     at = panel + first * matrix.block_bytes + row % PANEL_ROWS * matrix.row_bytes
     _pack(matrix.pack, x, at, last - first)
@@ -74,7 +74,7 @@ def _pack_row(matrix, x, panels, row, first, last):  # type: ignore[no-untyped-d
 
 @jitable
 def _prepare(p, matrix, x, norm, thread):  # type: ignore[no-untyped-def]
-    """Norm (unless 0) and pack all rows of a matrix's inputs in this thread's scratch; returns their panels."""
+    """Normalise (unless `norm` is 0) and pack all rows of a matrix's inputs in this thread's scratch; returns their panels."""
     scratch, size = p.scratch + thread * p.scratch_bytes, matrix.blocks * BLOCK
     panels = scratch + size * FLOAT_BYTES
     for row in range(p.rows):
@@ -88,7 +88,7 @@ def _prepare(p, matrix, x, norm, thread):  # type: ignore[no-untyped-def]
 
 @jitable
 def _product_part(p, matrix, panels, out, out_bytes, first, last):  # type: ignore[no-untyped-def]
-    """A matrix's outputs for all rows, in groups of 16 from the first to the last − 1."""
+    """A matrix's outputs for all rows, in groups of 16 from `first` to `last` − 1."""
     _multiply(matrix.multiply, address_of(matrix), panels, out, out_bytes, p.rows, first, last)
 
 
@@ -114,7 +114,7 @@ def _project(p, layer, index, thread, threads):  # type: ignore[no-untyped-def]
 
 @jitable
 def _finish_head(p, layer, index, row, head):  # type: ignore[no-untyped-def]
-    """Norm and rotate a row's query or key; write a key or a value to the cache."""
+    """Normalise and rotate a row's query or key; write a key or a value to the cache."""
     size, position = p.head_size, word(p.row_positions, row)
     at = p.projected + (row * (p.heads + 2 * p.key_heads) + head) * size * FLOAT_BYTES
     key, value = head - p.heads, head - p.heads - p.key_heads
@@ -132,7 +132,7 @@ def _finish_head(p, layer, index, row, head):  # type: ignore[no-untyped-def]
         keys = _cached(p, index, row, key, True)
         begin = position // POSITIONS * size * POSITIONS + position % POSITIONS
         if position % POSITIONS == 0:
-            # Scores are made of whole blocks, and of what memory held before they might take a hundred times as long.
+            # Scores are computed for whole blocks: on uninitialised memory they might take a hundred times as long.
             layers.clear(keys + begin * FLOAT_BYTES, size * POSITIONS // LANES)
         for part in range(size):
             set_number(keys, begin + part * POSITIONS, number(at, part))
@@ -149,7 +149,7 @@ def _cached(p, index, row, head, is_key):  # type: ignore[no-untyped-def]
 
 @jitable
 def _attention(p, index, thread, threads):  # type: ignore[no-untyped-def]
-    """Each row's queries over its slot's keys and values at positions up to its own, by heads of keys."""
+    """Attention of each row to its slot's positions up to its own; rows and key heads are shared among threads."""
     first, last = _share(p.rows * p.key_heads, thread, threads)
     query_bytes = p.heads // p.key_heads * p.head_size * FLOAT_BYTES
     projected_bytes = (p.heads + 2 * p.key_heads) * p.head_size * FLOAT_BYTES
@@ -170,7 +170,7 @@ def _output(p, layer, thread, threads):  # type: ignore[no-untyped-def]
 
 @jitable
 def _gate(p, layer, thread, threads):  # type: ignore[no-untyped-def]
-    """The gated activation, packed for the last product; in its matrix, groups of gates and of ups alternate."""
+    """The gated activation, packed for the down product; in its matrix, groups of gates and of ups alternate."""
     panels = _prepare(p, layer.gate_and_up, p.states, layer.mlp_norm, thread)
     first, last = _share(p.inner // BLOCK, thread, threads)
     width, groups = 2 * p.inner * FLOAT_BYTES, 2 * BLOCK // LANES

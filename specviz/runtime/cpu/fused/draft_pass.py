@@ -1,6 +1,6 @@
-"""The draft tokens of some slots as one compiled function: every pass reads what was drawn after the one before.
+"""Draws the draft tokens of some slots in one compiled function: each pass reads the tokens drawn after the one before.
 
-No Python runs between the passes: it would find its caches full of weights. Importing this module compiles the loops over a vocabulary.
+No Python runs between the passes: it would find the caches full of weights. Importing this module compiles the loops over a vocabulary.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _sample, _spread = loops.sample, loops.spread
 
 @jitable
 def _draw(drafting, slot, step, logits):  # type: ignore[no-untyped-def]
-    """Draw a slot's draft token of a step from its logits; the slot's last one, if its confidence is below the threshold."""
+    """Draw a slot's draft token of a step from its logits; it is the slot's last one if its confidence is below the threshold."""
     d = drafting_at(drafting)
     known, count, size, asks = d.known, d.known_count, d.size, d.thresholds != 0
     at = (slot * d.steps + step) * size * FLOAT_BYTES
@@ -35,7 +35,7 @@ def _draw(drafting, slot, step, logits):  # type: ignore[no-untyped-def]
 
 @jitable
 def _pass(pool, drafting, threads, rows, step):  # type: ignore[no-untyped-def]
-    """Run a pass over rows whose slots stand in its table, and draw the draft token of that step of each."""
+    """Run a pass over the rows in its table, and draw each row's draft token of that step. Returns what `lead` does."""
     d = drafting_at(drafting)
     pass_ = pass_at(d.pass_)
     pass_.rows = rows
@@ -46,7 +46,7 @@ def _pass(pool, drafting, threads, rows, step):  # type: ignore[no-untyped-def]
 
 
 def draft(pool: int, drafting: int, threads: int) -> int:
-    """Draw all that is asked for in a `DRAFTING`. Returns what `lead` does of the last pass, `WAITED` if any was."""
+    """Draw all that a `DRAFTING` asks for. Returns `WAITED` if any pass did, or else what `lead` returns for the last pass."""
     d = drafting_at(drafting)
     pass_ = pass_at(d.pass_)
     found, waited, step, rows = 0, 0, 0, 1

@@ -1,4 +1,4 @@
-"""The compiled functions of a pass, made or read from the cache when first asked for; each returns an address."""
+"""The compiled functions of a pass. Each function here compiles one at first use, or reads it from the cache, and returns its address."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def _compile(name: str, function: Callable[..., Any], arguments: int, *, returns
 def multiply(kernel: Kernel) -> int:
     """(matrix, panels, out, out_bytes, rows, first, last): outputs of a matrix in groups of 16 from `first` to `last` − 1.
 
-    Rows are taken a few at a time, as many as registers hold sums of, while the weights of a group are in the nearest cache: with many
-    registers two to six rows with two groups at once, and one, seven or eight with one.
+    A group's weights stay in the nearest cache for all rows, which are taken as many at a time as registers hold sums of. With many
+    registers, two to six rows take two groups at once; one, seven or eight take one.
     """
     size, row_bytes, block_bytes = kernel.weights.block_bytes, kernel.row_bytes, kernel.block_bytes
     most, groups = (8 if kernel.has_many_registers else 4), 1
@@ -93,7 +93,7 @@ def embed(weights: Format) -> int:
 
 @cache
 def attend(heads: int, size: int) -> int:
-    """(query, keys, values, out, scores, seen): attention of heads with the same keys over the first positions."""
+    """(query, keys, values, out, scores, seen): attention of heads that share keys, over the first `seen` positions."""
     score, mix = layers.scores(heads, size), layers.mixture(heads, size)
 
     def attend(query, keys, values, out, scores, seen):  # type: ignore[no-untyped-def]

@@ -1,7 +1,7 @@
-"""What a decoder layer does beside its products: norms, rotary positions, gated activation, attention.
+"""What a decoder layer does besides its products: norms, rotary positions, gated activation, attention.
 
 Attention reads a slot's keys transposed, in blocks of 32 positions (each [head size, 32]), so that positions are lanes, and its
-values as [positions, head size]. Query heads that share a key-value head are done together. Sums run in one fixed order.
+values as [positions, head size]. Query heads that share a key-value head are computed together. Sums run in one fixed order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _VECTORS = POSITIONS // LANES
 
 @contextmanager
 def _each_vector(b: Builder, vectors: Value, *addresses: Value) -> Iterator[list[Value]]:
-    """The code of one turn of a loop over vectors of 16 numbers, given where they are at these addresses."""
+    """A loop over vectors of 16 numbers from these addresses on; yields the addresses of a turn's vectors."""
     loop = Loop(b, vectors)
     yield [offset(b, each, b.mul(loop.index, I64(64))) for each in addresses]
     loop.close()
@@ -61,7 +61,7 @@ def _scale(b: Builder, x: Value, weight: Value, out: Value, vectors: Value, fact
 
 
 def _rotate(b: Builder, x: Value, cosines: Value, sines: Value, vectors: Value) -> None:
-    """Rotate adjacent pairs in place; the tables have each angle twice, and sines the sign of the first one reversed."""
+    """Rotate adjacent pairs in place; the tables have each angle twice, and the first of its two sines is negated."""
     with _each_vector(b, vectors, x, cosines, sines) as (x, cosines, sines):
         value = load(b, x, FLOATS)
         other = shuffle(b, value, [lane ^ 1 for lane in range(LANES)])
@@ -123,13 +123,13 @@ exponentials = instruction(_exponentials, 2, 1, result=types.float32)
 
 
 def _by_fours(heads: int) -> list[range]:
-    """Heads that are done together: as many sums as registers hold."""
+    """Heads that are computed together: registers hold the sums of four."""
     return [range(first, min(first + 4, heads)) for first in range(0, heads, 4)]
 
 
 def scores(heads: int, size: int) -> Any:
     """numba function (query, keys, scores, ld_scores, blocks) -> None: query · key / √size at all positions of blocks, for `heads`
-    queries that share keys. Queries lie one after another, ld_scores apart are their scores.
+    queries that share keys. Queries lie one after another; their scores lie ld_scores bytes apart.
     """
 
     def score(b: Builder, query: Value, keys: Value, out: Value, ld_out: Value, blocks: Value) -> None:

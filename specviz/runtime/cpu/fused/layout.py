@@ -1,9 +1,9 @@
 """Weights in the order in which the fused pass reads them.
 
-Sixteen outputs stand side by side, and what they need for 32 inputs lies together: for Q4_1 four words a lane of eight 4-bit levels
-(low halves of their bytes are inputs 8u … 8u + 3, high halves 8u + 4 … 8u + 7), then scales, then minima; for Q8_0 eight
-words of four bytes, 128 too large, two blocks at a time, then their scales; for floats the inputs one after another. Values are
-never changed.
+Outputs are in groups of sixteen lanes, and a group's data for 32 inputs lies together. Q4_1: four words a lane, of eight 4-bit levels
+(in word u, low halves of the bytes are inputs 8u … 8u + 3, high halves 8u + 4 … 8u + 7), then scales, then minima. Q8_0: eight words
+a lane, of four bytes that are stored 128 too large, for two blocks at a time, then their scales. Floats: one input after another.
+Values never change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Bytes = np.ndarray
 """uint8 [outputs, bytes]: a matrix row by row, in GGUF's blocks or as floats."""
 
 _LOW, _SIGNS = np.uint32(0x0F0F0F0F), np.uint32(0x80808080)
-"""The low halves of four bytes, and their highest bits."""
+"""Masks: the low halves of four bytes, and their highest bits."""
 _ROW_BYTES = {Format.Q4_1: 20 / 32, Format.Q8_0: 34 / 32, Format.BF16: 2.0, Format.F16: 2.0, Format.F32: 4.0}
 
 
@@ -59,7 +59,7 @@ def _q8_0(lanes: np.ndarray, found: np.ndarray, count: int) -> None:
     shape = len(lanes), LANES, count // (2 * BLOCK), 2
     found = found.reshape(shape[0], shape[2], -1)
     blocks = lanes.reshape(*shape, 34)
-    # Four bytes at once here too, which begin at any second byte.
+    # Four bytes at once here too; they begin at even addresses only.
     words = np.ndarray((*shape, 8), np.uint32, blocks.data, 2, (*blocks.strides[:4], 4))
     levels = found[..., : 64 * LANES].view(np.uint32).reshape(shape[0], shape[2], 2, 8, LANES)
     levels[:] = words.transpose(0, 2, 3, 4, 1)
@@ -74,20 +74,20 @@ def _floats(lanes: np.ndarray, found: np.ndarray, count: int) -> None:
 
 
 def adjacent_pairs(heads: int, size: int) -> np.ndarray:
-    """Order of a matrix's outputs that brings together the two that rotary positions turn: transformers has them half a head
-    apart. Keys and queries ordered alike have the same products.
+    """Order of a matrix's outputs in which the two that rotary positions rotate are adjacent: transformers has them half a head
+    apart. If keys and queries are reordered alike, their products stay the same.
     """
     own = np.arange(size).reshape(2, size // 2).T.reshape(-1)
     return (np.arange(heads)[:, None] * size + own).reshape(-1)
 
 
 class AlignedMemory:
-    """One block of memory, handed out in parts that begin at cache lines. One, so that the system may map it in large pages: with
-    small ones the pass reads at a third of the memory's speed.
+    """One block of memory, handed out in parts that begin at cache lines. In one block, the system may map it in large pages: with
+    small ones, the pass reads at a third of the memory's speed.
     """
 
     def __init__(self, size: int) -> None:
-        """Allocate `size` bytes, what is lost between parts included."""
+        """Allocate `size` bytes, including the gaps between parts."""
         self._bytes = np.empty(size + CACHE_LINE, np.uint8)
         self._used = -self._bytes.ctypes.data % CACHE_LINE
 

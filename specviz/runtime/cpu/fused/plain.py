@@ -27,7 +27,7 @@ def logits(
         return x if weight is None else x / np.sqrt((x**2).mean(-1, keepdims=True) + shape.epsilon) * weight
 
     def rotate(x: Array) -> Array:
-        """Rotary positions of [n, heads, size]: adjacent pairs turn."""
+        """Rotary positions of [n, heads, size]: adjacent pairs rotate."""
         angles = np.arange(len(x))[:, None, None] * shape.frequencies
         turned = (x[..., ::2] + 1j * x[..., 1::2]) * np.exp(1j * angles) * shape.rotary_scale
         return np.stack([turned.real, turned.imag], -1).reshape(x.shape)
@@ -54,7 +54,7 @@ def logits(
 
 
 def product(x: Array, weights: Weights, precision: Precision) -> Array:
-    """x [n, inputs] · weights [outputs, inputs]; where weights are quantised, of activations rounded to integers by blocks."""
+    """x [n, inputs] · weights [outputs, inputs]; if weights are quantised, activations are rounded to integers by blocks."""
     if not weights.format.is_quantised:
         return x @ _numbers(weights).T
     levels, scales, minima = _quantised(weights)

@@ -1,4 +1,4 @@
-"""What the processor has for products of integers, and how it reads weights fastest, as numba compiles for it."""
+"""The processor that numba compiles for: its instructions for products of integers, and its fastest way to read weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DotProducts(Enum):
 
 
 def dot_products() -> DotProducts | None:
-    """The best there is; None on a processor on which the fused pass does not pay: without AVX2 and FMA."""
+    """The best that the processor has; None if it lacks AVX2, FMA or F16C: there the fused pass does not pay."""
     features = target_features()
     if not {"avx2", "fma", "f16c"} <= features:
         return None
@@ -42,7 +42,7 @@ class Reading:
     """How a product of a few rows reads its weights from memory.
 
     Attributes:
-        groups: of 16 outputs at once, for two to six rows: 2 makes one activation do for 32 outputs.
+        groups: of 16 outputs that are multiplied at once, for two to six rows; with 2, an activation is loaded once for 32 outputs.
         nearness: of the cache that weights are prefetched to, as LLVM counts: 3 the nearest, 2 the next, 0 past all of them.
     """
 
@@ -53,15 +53,15 @@ class Reading:
 USUAL = Reading(groups=2, nearness=2)
 """Fastest on Intel processors and on Zen 4."""
 ZEN_5 = Reading(groups=1, nearness=3)
-"""There weights that are prefetched to the second cache make passes of two to four rows take a quarter longer."""
+"""On Zen 5, weights prefetched to the second cache would make passes of two to four rows a quarter slower."""
 ZEN_5_PAST = Reading(groups=1, nearness=0)
-"""Of weights that no cache holds from pass to pass: read past it, they leave it to the drafter's."""
+"""For weights too large to stay in a cache between passes: read past the caches, they leave them to the drafter's."""
 _FITS = 32 << 20
-"""Bytes of weights that a last-level cache may keep."""
+"""Most bytes of weights that a last-level cache may hold from pass to pass."""
 
 
 def reading(size: int) -> Reading:
-    """The fastest for so many bytes of weights on the processor at hand, as far as it was measured."""
+    """The fastest way to read `size` bytes of weights on this processor, as far as it was measured."""
     if target_name() != "znver5":
         return USUAL
     return ZEN_5 if size <= _FITS else ZEN_5_PAST

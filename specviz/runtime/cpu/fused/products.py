@@ -1,9 +1,9 @@
 """Products of a few rows of activations with a matrix, in the precision in which its weights were published.
 
-For quantised weights activations become integers, in blocks of 32 inputs with a scale each: of about 16 bits (`EXACT`), or 8
-(`FAST`). Products and sums of a block are integers and so exact; what is left is a fixed chain of float operations for each row
-and output. So a row's bits depend neither on other rows nor on threads, and are the same on every processor. Activations of other
-formats stay float32. `layout` says how matrices lie in memory.
+With quantised weights, activations become integers of about 16 bits (`EXACT`) or 8 (`FAST`), in blocks of 32 inputs with a scale
+each. Products and sums within a block are integers, hence exact; the rest is a fixed chain of float operations for each row and
+output. So a row's bits depend neither on other rows nor on threads, and are the same on every processor. With float weights,
+activations stay float32. `layout` describes matrices in memory.
 """
 
 from __future__ import annotations
@@ -53,26 +53,26 @@ from specviz.runtime.cpu.fused.vectors import (
 BLOCK = 32
 """Inputs that share a scale."""
 SIDE_BYTES = 16
-"""What follows a row's block of integer activations: scale, scale · sum, and −128 · sum of each level."""
+"""Bytes after a row's block of integer activations: scale, scale · sum, and −128 · sum of each level."""
 PANEL_ROWS = 16
-"""Rows of activations that lie together, block by block: a product finds any row of a panel by one address and a number that is known
-when it is compiled.
+"""Rows of activations in a panel, where they lie together block by block: a product finds each row by one address and an offset known
+at compile time.
 """
 _AHEAD = 8192
-"""Bytes of weights that are prefetched beyond those multiplied, for each group at once; with twice as many, more is read past the end
-of a thread's share.
+"""How many bytes ahead weights are prefetched, for each group that is multiplied at once; twice as many would read more past the end of
+a thread's share.
 """
 
 
 class Precision(Enum):
-    """Of the activations that meet quantised weights: the largest integer."""
+    """Precision of activations that meet quantised weights: their largest integer."""
 
     EXACT = 32512
     FAST = 127
 
 
 class Format(Enum):
-    """Of weights, as published: Q4_1 and Q8_0 as in GGUF, or floats."""
+    """Format of weights, as published: Q4_1 and Q8_0 as in GGUF, or floats."""
 
     Q4_1 = "Q4_1"
     Q8_0 = "Q8_0"
@@ -93,7 +93,7 @@ class Format(Enum):
 
     @property
     def turn(self) -> int:
-        """Blocks that fill whole cache lines."""
+        """Blocks in a turn of the product's loop: they fill whole cache lines."""
         return 2 if self is Format.Q8_0 else 1
 
 
@@ -115,24 +115,24 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """Tells kernels of different code apart."""
+        """A name that differs where the code differs."""
         own, reading = self.arithmetic, self.arithmetic.reading
         activations = f"{own.dots.name}-{own.precision.name}" if self.weights.is_quantised else own.dots.name
         return f"{self.weights.name}-{activations}-{reading.groups}-{reading.nearness}".lower()
 
     @property
     def levels(self) -> int:
-        """Integers that an activation is split into: with bytes, 256 · high + low for the exact ones."""
+        """Integers that an activation is split into: two for exact ones in bytes, 256 · high + low."""
         return 2 if self.has_bytes and self.arithmetic.precision is Precision.EXACT else 1
 
     @property
     def has_bytes(self) -> bool:
-        """Whether integers are bytes, else 16 bits wide."""
+        """Whether integers are bytes rather than 16 bits wide."""
         return self.arithmetic.dots is not DotProducts.PAIRS
 
     @property
     def side(self) -> int:
-        """Bytes of a block's integers, to what follows them."""
+        """Bytes of a block's integers; `SIDE_BYTES` more follow."""
         return BLOCK * self.levels if self.has_bytes else 2 * BLOCK
 
     @property
@@ -192,7 +192,7 @@ class _Product:
         loop = Loop(b, b.sdiv(blocks, I64(weights.turn)), begun)
         first = offset(b, w, b.mul(loop.index, I64(size)))
         own = [offset(b, first, b.mul(group_bytes, I64(group))) for group in range(self.groups)]
-        # The processor's own prefetching does not fill the time that memory takes.
+        # The processor's own prefetching does not hide the memory's latency.
         for line in range(0, size, CACHE_LINE):
             for group in own:
                 prefetch(b, offset(b, group, _AHEAD * self.groups + line), reading.nearness)
@@ -212,13 +212,13 @@ class _Product:
         return sums
 
     def _block(self, b: Builder, w: list[Value], x: Value, block: int, sums: list[Value]) -> list[Value]:
-        """Sums after number `block` of the weights at `w`, which meets the activations at `x`."""
+        """Sums after adding the products of block number `block` at `w` with the activations at `x`."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class _Floats(_Product):
-    """Products with weights that are floats: for each output two sums, of even and of odd inputs."""
+    """Products with float weights: two sums for each output, of even and of odd inputs."""
 
     def _begin(self, starts: list[Value]) -> list[Value]:
         return [each for start in starts for each in (start, floats(0.0))]
@@ -244,7 +244,7 @@ class _Floats(_Product):
 
 
 _STEPS = 8
-"""Inputs of a turn of products with floats."""
+"""Inputs in a turn of the loop of products with floats."""
 
 
 @dataclass(frozen=True)
@@ -302,7 +302,7 @@ class _Quantised(_Product):
         return sums
 
     def _factors(self, b: Builder, w: list[Value], block: int) -> Iterator[list[Value]]:
-        """Each group's weights that meet one word of activations after the other: four bytes of them, or two 16-bit numbers."""
+        """For each word of activations in turn, the weights of each group that meet it: four bytes, or two 16-bit numbers."""
         for step in range(8):
             at = 32 * (step - step % 2) if self._has_minima else 512 * block + 64 * step
             words = [load(b, own, INTS, at) for own in w]
@@ -317,7 +317,7 @@ class _Quantised(_Product):
                 yield words
 
     def _correction(self, b: Builder, x: Value, row: int, level: int) -> Value:
-        """What sums begin with: 8-bit weights are stored 128 too large, to be positive."""
+        """Initial value of sums: it corrects 8-bit weights, which are stored 128 too large, to be positive."""
         if self._has_minima:
             return ints(0)
         side = self.kernel.row_bytes * row + self.kernel.side
@@ -353,7 +353,7 @@ def _pairs(b: Builder, weights: Format, word: Value, step: int, half: int) -> Va
 
 
 def _dot_pairs(b: Builder, sums: Value, weights: Value, activations: Value) -> Value:
-    """16-bit numbers in pairs: written so that LLVM finds the one instruction for it."""
+    """`_dot` for pairs of 16-bit numbers, written so that LLVM finds the one instruction for it."""
     wide = ir.VectorType(I32, 2 * LANES)
     products = b.mul(*(b.sext(b.bitcast(each, _SHORT_PAIRS), wide) for each in (weights, activations)))
     even, odd = (shuffle(b, products, range(first, 2 * LANES, 2)) for first in (0, 1))
@@ -361,13 +361,13 @@ def _dot_pairs(b: Builder, sums: Value, weights: Value, activations: Value) -> V
 
 
 _PAIRS = [4 * four + lane for four in range(LANES // 4) for lane in (0, 2, 1, 3)]
-"""The order of 16-bit activations: those come together that meet in one 32-bit lane."""
+"""The order of 16-bit activations: the two of a 32-bit lane are adjacent."""
 
 
 def packer(kernel: Kernel) -> Any:
     """numba function (x, at, blocks) -> None: write a row's float32 activations to its address in a panel.
 
-    As they are where weights are floats; otherwise as integers of scale max|x| / the largest integer.
+    Unchanged if weights are floats; otherwise as integers with the scale max|x| / the largest integer.
     """
 
     def pack(b: Builder, x: Value, at: Value, blocks: Value) -> None:
@@ -411,7 +411,7 @@ def _quantise(b: Builder, kernel: Kernel, values: list[Value], at: Value) -> Non
 
 
 def unpacker(weights: Format) -> Any:
-    """numba function (w, lane, out, blocks) -> None: one output's weights as float32, of a group of 16 that begins at `w`."""
+    """numba function (w, lane, out, blocks) -> None: the weights, as float32, of output `lane` of the group of 16 at `w`."""
 
     def unpack(b: Builder, w: Value, lane: Value, out: Value, blocks: Value) -> None:
         loop = Loop(b, b.sdiv(blocks, I64(weights.turn)))
@@ -425,7 +425,7 @@ def unpacker(weights: Format) -> Any:
 
 
 def _column(b: Builder, weights: Format, w: Value, index: int) -> Value:
-    """The weights of input `index` of those at `w`, as float32 of 16 outputs."""
+    """The weights of 16 outputs for input `index` of those at `w`, as float32."""
     if weights is Format.F32:
         return load(b, w, FLOATS, 64 * index)
     if weights is Format.F16:

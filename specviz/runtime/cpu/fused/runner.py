@@ -24,13 +24,13 @@ from specviz.runtime.runner import Model, PassInputs, Runner, spread
 
 @dataclass(eq=False)
 class FusedModel(Model):
-    """A decoder as what a pair consists of.
+    """A decoder as a `Model`.
 
     Attributes:
         decoder: its weights.
         load: makes the same model with transformers.
-        kept, reads: where the decoder knows only some of the tokens: int64 [N], those it scores; int64 [V], what each
-            token is read as.
+        kept, reads: if the decoder has a small vocabulary, int64 [N], the tokens it scores, and int64 [V], the
+            decoder's id that each token is read as.
     """
 
     decoder: Decoder
@@ -51,9 +51,9 @@ class FusedModel(Model):
         return self.decoder.vocabulary if self.reads is None else len(self.reads)
 
     def vocabulary(self, size: int) -> tuple[Tensor | None, np.ndarray | None]:
-        """The kept tokens of a vocabulary of that size, and what each of its tokens is read as; None, None where the decoder knows all.
+        """`kept` and `reads` for a vocabulary of that size; None, None if the decoder knows all of it.
 
-        A token beyond those that the model knows is read as the last one.
+        A token beyond the model's own is read as the last one.
         """
         kept, reads = self.kept, self.reads
         if size > self.output_size:
@@ -109,7 +109,7 @@ class FusedRunner(Runner):
         self._cache.drop(slot)
 
     def clear(self) -> None:
-        """Free all slots, and the buffers with the last of them."""
+        """Free all slots and the buffers."""
         super().clear()
         self._buffers.clear()
 
@@ -207,7 +207,7 @@ class FusedRunner(Runner):
         return drawn
 
     def _run(self, given: PassInputs, logits: int) -> None:
-        """Read all tokens but padding, slot by slot; their logits, one after another, go to that address if it is not 0."""
+        """Read all tokens except padding, slot by slot; their logits are written one after another to address `logits`, unless it is 0."""
         indices = _slots(0 if given.slots is None else given.slots.start, *given.tokens.shape)
         ids, at = given.tokens.numpy().reshape(-1), given.positions.numpy().reshape(-1)
         if given.valid is not None:
@@ -231,5 +231,5 @@ def _rows(array: np.ndarray) -> tuple[int, int]:
 
 @lru_cache
 def _slots(first: int, count: int, width: int) -> np.ndarray:
-    """The slot of each of `width` tokens of `count` slots from the `first` on."""
+    """Each token's slot: `count` slots from `first` on, `width` tokens each."""
     return np.repeat(np.arange(first, first + count), width)

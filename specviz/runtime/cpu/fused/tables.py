@@ -17,7 +17,7 @@ def _integers(*names: str) -> list[tuple[str, str]]:
 MATRIX = np.dtype(
     _integers("multiply", "pack", "weights", "start", "groups", "blocks", "row_bytes", "block_bytes")
 )
-"""A matrix: its functions, its weights, the vector that outputs start from (0: what they are added to), the numbers of groups of
+"""A matrix: its functions, its weights, the vector that outputs start from (0: they are added to what is there), the numbers of groups of
 16 outputs and of blocks of 32 inputs, and the bytes of a row's block and of a block of a panel of packed inputs.
 """
 
@@ -64,9 +64,9 @@ DRAFTING = np.dtype(
 """The draft tokens of some slots, for `draft_pass`: the pass, `workers.lead`, what each token is read as (0: itself), and the
 `known_count` tokens that are scored (0: all) of `size`.
 
-Slot s gets `lengths[s]` draft tokens: draft token n stands at n + 1 of its row of `tokens`; the one before it is read at n +
-`positions[s]`. Its distribution goes to row n of the slot's `steps` rows of `q`, its logits likewise unless `logits` is 0. A draft
-token whose confidence is below `thresholds[s]` is the slot's last, and its number is written to `lengths[s]`; unless `thresholds` is 0.
+Slot s gets `lengths[s]` draft tokens: draft token n is at n + 1 in its row of `tokens`; the token before it is read at position
+n + `positions[s]`. Its distribution goes to row n of the slot's `steps` rows of `q`, its logits likewise unless `logits` is 0. Unless
+`thresholds` is 0, a draft token whose confidence is below `thresholds[s]` is the slot's last, and n + 1 is written to `lengths[s]`.
 """
 
 drafting_at = record_at(DRAFTING)

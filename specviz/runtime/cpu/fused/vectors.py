@@ -1,7 +1,7 @@
 """Vector code for numba functions: LLVM instructions on sixteen 32-bit lanes, which LLVM splits for the processor at hand.
 
-Sixteen outputs of a matrix are the lanes of a vector, so that sums run along the lanes' own columns and never across them: a
-lane's bits depend on nothing else. numba's own loops are five to ten times slower.
+The lanes of a vector are sixteen outputs of a matrix, and sums never run across lanes: a lane's bits depend on
+nothing else. numba's own loops are five to ten times slower.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def ints(number: int) -> Value:
 
 
 def offset(b: Builder, address: Value, by: int | Value) -> Value:
-    """An address, bytes further on."""
+    """An address `by` bytes further on."""
     if isinstance(by, int):
         return b.add(address, I64(by)) if by else address
     return b.add(address, by)
@@ -56,7 +56,7 @@ def store(b: Builder, value: Value, address: Value, by: int = 0) -> None:
 
 
 def prefetch(b: Builder, address: Value, nearness: int) -> None:
-    """Have a cache line read, to the nearest cache (3), the next (2), or past all of them (0)."""
+    """Prefetch a cache line to the nearest cache (3), the next (2), or past all of them (0)."""
     pointer = b.inttoptr(address, I8.as_pointer())
     call(b, "llvm.prefetch.p0", pointer, I32(0), I32(nearness), I32(1), result=ir.VoidType())
 
@@ -69,7 +69,7 @@ def splat(b: Builder, scalar: Value) -> Value:
 
 
 def shuffle(b: Builder, vector: Value, lanes: Sequence[int], other: Value | None = None) -> Value:
-    """Some lanes of a vector, in that order; those of another of its type follow its own."""
+    """Some lanes of a vector, in that order; the lanes of `other` are numbered after its own."""
     mask = ir.Constant(ir.VectorType(I32, len(lanes)), [I32(lane) for lane in lanes])
     return b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined) if other is None else other, mask)
 
@@ -86,7 +86,7 @@ def join(b: Builder, low: Value, high: Value) -> Value:
 
 
 def call(b: Builder, name: str, *arguments: Value, result: Any = None) -> Value:
-    """Call an instruction of LLVM's own by its name."""
+    """Call an LLVM intrinsic by its name."""
     kind = ir.FunctionType(result or arguments[0].type, [each.type for each in arguments])
     return b.call(cgutils.get_or_insert_function(b.module, kind, name), arguments)
 
@@ -123,8 +123,8 @@ def exponential(b: Builder, x: Value) -> Value:
 
 
 def settle(b: Builder, vectors: Sequence[Value], *, whole: bool = False) -> list[Value]:
-    """The same vectors, all of them made before anything is made of any: LLVM goes on with some as far as it can, and then has no registers
-    for what the others need.
+    """The same vectors, all computed before any is used: otherwise LLVM computes with some as far as it can, and runs out of registers for
+    the others.
 
     Args:
         whole: whether a register takes a vector, rather than half of one.
@@ -138,10 +138,10 @@ def settle(b: Builder, vectors: Sequence[Value], *, whole: bool = False) -> list
 
 
 class Loop:
-    """A counted loop that carries values from turn to turn: `index`, `values`, then `close` with the next ones."""
+    """A counted loop that carries values from turn to turn: emit a turn from `index` and `values`, then `close` it with the next values."""
 
     def __init__(self, b: Builder, count: Value, values: Sequence[Value] = ()) -> None:
-        """Begin a loop of `count` turns; it may be none, and then the values come out as they are."""
+        """Begin a loop of `count` turns; with 0 turns, the values come out as they are."""
         self._b, self._count, self._before, self._first = b, count, b.block, list(values)
         self._body, self._after = b.append_basic_block("turn"), b.append_basic_block("done")
         b.cbranch(b.icmp_signed(">", count, I64(0)), self._body, self._after)
@@ -153,7 +153,7 @@ class Loop:
             phi.add_incoming(value, self._before)
 
     def close(self, values: Sequence[Value] = ()) -> list[Value]:
-        """End the turn with the next `values`; returns what the loop leaves."""
+        """End the turn with the next `values`; returns the values after the loop."""
         b, last = self._b, self._b.block
         following = b.add(self.index, I64(1))
         self.index.add_incoming(following, last)

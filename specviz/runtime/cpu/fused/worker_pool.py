@@ -20,7 +20,7 @@ from specviz.runtime.cpu.threads import budget
 _WAITS = 2
 """Passes in a row that waited too long, after which another process seems to want a core."""
 _PAUSE = 0.25
-"""Seconds for which passes run on one thread then."""
+"""Seconds for which passes then run on one thread."""
 
 
 class WorkerPool:
@@ -44,9 +44,9 @@ class WorkerPool:
         return _function(functions.draft(), 3)
 
     def run(self, table: int, threads: int, *, drafts: bool = False) -> None:
-        """Run a pass, or the passes of a `DRAFTING` if it `drafts`, given by the table's address, on so many threads.
+        """Run the pass (or the `DRAFTING`, if it `drafts`) whose table is at that address, on so many threads.
 
-        On one thread while others use the pool or cores are missed.
+        On one thread while another caller uses the pool, or while another process seems to want a core.
         """
         function = self._draft if drafts else self._lead
         together = threads > 1 and time.monotonic() >= self._alone_until
@@ -80,7 +80,7 @@ _read_by_workers: list[tuple[np.ndarray, ...]] = []
 
 
 def _function(address: int, arguments: int) -> Callable[..., int]:
-    """A compiled function, which Python calls without its global lock."""
+    """A compiled function; Python calls it without holding its global lock."""
     return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * arguments)(address)
 
 
@@ -91,7 +91,7 @@ def worker_pool() -> WorkerPool:
 
 
 def most_threads() -> int:
-    """Threads that a pass may take here. Workers sleep on POSIX semaphores, as Linux has them."""
+    """Most threads of a pass. 1 except on Linux: workers sleep on its POSIX semaphores."""
     if sys.platform != "linux":
         return 1
     return min(MOST_THREADS, len(os.sched_getaffinity(0)), budget())

@@ -21,27 +21,27 @@ from specviz.runtime.cpu.fused.memory import (
 )
 
 MOST_THREADS = 8
-"""More wait longer for each other than they save in passes of a few rows."""
+"""More threads wait longer for each other than they save in passes of a few rows."""
 WAITED = 1
 """What `lead` returns if waiting took more than `_MOST_WAITED` percent of a pass: two threads that wait half of it are as slow as one."""
 _MOST_WAITED = 40
 _MICROSECOND = 2500
 """Cycles, about."""
 _SPIN, _SPIN_ALONE, _PATIENCE = 2000 * _MICROSECOND, 50 * _MICROSECOND, 1000 * _MICROSECOND
-"""How long a worker looks out for the next pass (up to 2 ms lie between two, and to be woken takes 100 µs); after how long it gives way
-to whoever else wants its core; and after how long a thread at a barrier does.
+"""Cycles for which a worker spins before it sleeps (up to 2 ms lie between two passes, and waking takes 100 µs); after which, while
+it spins, it yields its core at each turn; and after which a thread at a barrier does so.
 """
 _APART = 2 * CACHE_LINE
 """Bytes between words that different threads write: processors fetch cache lines in pairs."""
 _NAMES = ("pass_", "threads", "begun", "waited", "job", "run", "post", "wait", "give_way")
 POOL = np.dtype([("arrived", "i8", _APART // 8), *((name, "i8") for name in _NAMES), ("", "i8", 7)])
-"""The pool: how often threads have arrived at barriers, in the first word; of the pass under way, its table, its threads, the arrivals
-before it, and the cycles that its caller has waited; how many passes there were; and functions: `decoder_pass.run` and the system's.
+"""The pool. First, how often threads have arrived at barriers. Of the current pass: its table, its threads, the arrivals before it, and the
+cycles that its caller has waited. Then the number of passes so far, and functions: `decoder_pass.run` and the system's.
 """
 WORKER = np.dtype([("job", "i8"), ("sleeps", "i8"), ("semaphore", "i8"), ("", "i8", _APART // 8 - 3)])
 """A worker: the number of the pass it is to take part in, whether it sleeps, and its semaphore. They follow the pool, from thread 0 on."""
 _JOB, _SLEEPS, _FIRST_WORKER = 0, 8, POOL.itemsize
-"""Where these are in a worker, and the workers after the pool."""
+"""Offsets of `job` and `sleeps` in a worker, and of the workers from the pool."""
 
 _pool_at, _worker_at = record_at(POOL), record_at(WORKER)
 _run, _semaphore, _give_way = caller(5), caller(1), caller(0)
@@ -49,7 +49,7 @@ _run, _semaphore, _give_way = caller(5), caller(1), caller(0)
 
 @jitable
 def wait_for_all(pool, thread, threads, target):  # type: ignore[no-untyped-def]
-    """Wait until all threads of a pass have arrived here. `target` counts arrivals up to the last barrier; returns it for this one."""
+    """Wait until all threads of a pass have arrived here. `target`: arrivals up to the previous barrier; returns those up to this one."""
     if threads == 1:
         return target
     target += threads
@@ -84,7 +84,7 @@ def lead(address, pass_, threads):  # type: ignore[no-untyped-def]
 
 
 def work(address, thread):  # type: ignore[no-untyped-def]
-    """A worker's whole life."""
+    """A worker's loop, which never ends."""
     pool, own, done = _pool_at(address), _worker(address, thread), 0
     while True:
         begun = cycles()
@@ -94,7 +94,7 @@ def work(address, thread):  # type: ignore[no-untyped-def]
                 _give_way(pool.give_way)
         if read_shared(own + _JOB) == done:
             write_shared(own + _SLEEPS, 1)
-            # Whoever begins a pass from here on sees that this thread sleeps.
+            # A caller that begins a pass from here on sees that this thread sleeps.
             if read_shared(own + _JOB) == done:
                 _semaphore(pool.wait, _worker_at(own).semaphore)
             write_shared(own + _SLEEPS, 0)

@@ -1,1 +1,1 @@
-"""Foreign libraries' private names: one module a library, each name with why it is needed and since which version."""
+"""All uses of other libraries' private names, one module per library. Each says why it is needed and which versions have it."""

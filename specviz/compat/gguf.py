@@ -1,4 +1,4 @@
-"""A private method of gguf's `GGUFReader`, in 0.17 to 0.19, which takes seconds to make arrays of a tokenizer's words."""
+"""Overrides a private method of gguf's `GGUFReader` (0.17 to 0.19), which takes seconds to make arrays of a tokenizer's tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gguf import GGUFReader, GGUFValueType
 
 
 class TensorReader(GGUFReader):
-    """A GGUF file's tensors and its single values, without arrays among its metadata."""
+    """Reads a GGUF file's tensors, and its metadata except arrays."""
 
     def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
         if GGUFValueType(raw_type) is not GGUFValueType.ARRAY:

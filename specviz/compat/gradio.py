@@ -1,4 +1,4 @@
-"""What SpecViz needs of gradio that gradio does not document, with the version in which it was first seen."""
+"""Undocumented behaviour of gradio that SpecViz needs, with the version in which each was first seen."""
 
 from __future__ import annotations
 
@@ -33,48 +33,48 @@ PAGE_ADDRESSES = (
     *("config", r"theme\.css", r"favicon\.ico", r"manifest\.json", r"robots\.txt", "pwa_icon"),
     *("assets/.+", "static/.+", "svelte/.+", "mcp(/.*)?"),
 )
-"""Patterns of the addresses that a page needs, beside "/" itself."""
+"""Patterns of the addresses that the page needs besides "/"."""
 API_ADDRESSES = (
     *("info", r"openapi\.json", "app_id", "login_check", "user", "startup-events"),
     *(r"theme\.css", "reset", "cancel"),
     *("queue/(join|data|status)", "heartbeat/[^/]+", "run/[^/]+", "api/[^/]+", "call/[^/]+(/[^/]+){0,2}"),
     *("mcp(/.*)?", r"file=(?!\w{2,}:).*"),
 )
-"""Patterns of the addresses below `API_PREFIX` that a page, a client or an assistant needs.
+"""Patterns of the addresses below `API_PREFIX` that the page, a client or an assistant needs.
 
-Left out, because gradio answers them too: uploads, whose files stay where they break off, recording the screen, fetching from other servers, the editor, other people's
-run histories, and links that keep a session on disk.
+Gradio has more, which are left out: uploads (an interrupted one leaves its file), screen recording, fetching from other servers, the
+editor, other people's run histories, and links that store a session on disk.
 """
 EVENT_ADDRESS = r"/(run|api)/[^/]+/?$"
-"""Where an event is answered at once, without the queue: a failure is always status 500 there."""
+"""Pattern of the addresses that answer an event at once, without the queue. Any failure there has status 500."""
 
 NO_ANSWER = b'event: error\ndata: "404: Not Found"\n\n'
-"""What gradio streams to whoever fetches an answer that is not there."""
+"""What gradio streams when a client fetches an answer that does not exist."""
 
 
 def lacks_endpoint(error: Exception, name: str) -> bool:
-    """Whether gradio has failed because there is no endpoint of that name."""
+    """Whether gradio raised `error` because there is no endpoint `name`."""
     return isinstance(error, FnIndexInferError) or (
         isinstance(error, KeyError) and error.args == (f"/{name}",)
     )
 
 
 def served_address(file: Path) -> str:
-    """Let gradio serve one file, and nothing beside it; its address, relative to the page's own.
+    """Let gradio serve this file, but no other beside it. Returns its address relative to the page's.
 
-    Relative, because behind a proxy the page's address may begin with anything.
+    A proxy may serve the page below any path, so no absolute address would do.
     """
     gr.set_static_paths([file])
     return f"{API_PREFIX.lstrip('/')}/file={quote(file.resolve().as_posix())}"
 
 
 def page_address(page: gr.Blocks, request: Any, path: str) -> str:
-    """The address of the page, without a slash at its end, as the sender of a request for `path` sees it."""
+    """The page's address as the sender of `request`, which is for `path`, sees it; without a trailing slash."""
     return get_root_url(request, path, page.root_path)
 
 
 def has_file(values: list[Any]) -> bool:
-    """Whether there is a file among the values of an event, as gradio looks for them: an object with a "path"."""
+    """Whether an event's values contain what gradio takes for a file: an object with a "path"."""
     found: list[Any] = []
     traverse(values, found.append, lambda part: isinstance(part, dict) and "path" in part)
     return bool(found)
@@ -84,13 +84,13 @@ def has_file(values: list[Any]) -> bool:
 
 
 TOOLS_PATH = f"{API_PREFIX}/mcp"
-"""Where assistants call tools."""
+"""Path at which assistants call tools."""
 
 
 def is_tool_call(request: Any) -> bool:
-    """Whether an event was called over MCP, given its request.
+    """Whether an event's request came over MCP.
 
-    Gradio sends a queued event to itself in this header's name, and hands any other event the assistant's own request.
+    Gradio sends itself the queued events, with the header checked here; any other event has the assistant's own request.
     """
     if request is None:
         return False
@@ -103,12 +103,12 @@ def structure_tools(
     schemas: Mapping[str, dict[str, Any]],
     check: Callable[[str, dict[str, Any]], None],
 ) -> None:
-    """Let the tools of a served page declare the schemas of their answers, by endpoint, and answer with such objects beside the text.
+    """Make a served page's tools declare their answers' schemas (`schemas`, by endpoint), and add to each answer the object that its text encodes.
 
-    A list becomes the "result" of an object. What `check` raises is the answer to a call with such arguments.
+    A list becomes the "result" of an object. If `check` raises an error for a call's arguments, the tool answers with its message.
 
-    In 6.31 gradio declares no schema. Its own `structured_output` sends the text once more, and its messages name no argument. The
-    handlers are those of the package mcp, which lets them be replaced.
+    In 6.31 gradio declares no schema; its own `structured_output` repeats the text, and its error messages name no argument. The
+    handlers belong to the package mcp, which allows replacing them.
     """
     server: Any = page.mcp_server_obj
     if server is None:
@@ -147,9 +147,9 @@ def structure_tools(
 
 
 def label_endpoint(event: Any, parameters: Sequence[tuple[str, str]], answer: str) -> None:
-    """Label the parameters and the answer of a `gr.api` in "Use via API", where gradio counts them: "1st", "2nd".
+    """Label the parameters and the answer of a `gr.api` in "Use via API", where gradio would only number them.
 
-    `parameters` has a label and a description of each.
+    `parameters` has the label and description of each.
     """
     blocks: Any = get_blocks_context()
     for key, (label, description) in zip(
@@ -161,41 +161,41 @@ def label_endpoint(event: Any, parameters: Sequence[tuple[str, str]], answer: st
 
 
 # ---- events (6.0)
-# `gr.Blocks.process_api` serves an event, and within it `preprocess_data` reads its values: override them to let an event fail in a sentence.
+# `gr.Blocks.process_api` serves an event and calls `preprocess_data` to read its values. Override both to turn failures into messages.
 
 
 def runs_in_browser(event: BlockFunction) -> bool:
-    """Whether an event has no function on the server. Called nevertheless, gradio breaks."""
+    """Whether an event has no function on the server. If a client calls it nevertheless, gradio breaks."""
     return event.fn is None
 
 
 def is_selection(event: BlockFunction) -> bool:
-    """Whether an event is fired by a choice, whose function is handed `gr.SelectData`."""
+    """Whether a selection fires the event, so that its function is passed `gr.SelectData`."""
     return any(name == "select" for _, name in event.targets)
 
 
 def selection(data: gr.EventData | None) -> dict[str, Any] | None:
-    """The choice as the browser sent it; None where it sent none."""
+    """The selection as the browser sent it; None if it sent none."""
     sent = data._data if data is not None else None
     return sent if isinstance(sent, dict) and {"index", "value"} <= sent.keys() else None
 
 
 def then_always(event: Any, fn: Callable[..., Any] | None, inputs: Any, outputs: Any, **options: Any) -> None:
-    """Run `fn`, or only the `js` of the options, after an event has ended, also where it failed.
+    """Run `fn` (if None, only the `js` in `options`) after an event, whether it succeeded or failed.
 
-    In 6.31 what `then` adds is left out after a failure such as a full queue, against its documentation.
+    In 6.31 `then` alone does not run after some failures, such as a full queue, although its documentation says so.
     """
     event.then(fn, inputs, outputs, **options)
     event.failure(fn, inputs, outputs, **options)
 
 
 def own_events(names: Sequence[str]) -> str:
-    """What makes events of one's own known to a `gr.HTML`: it looks for their names, in quotes, in its JavaScript (6.31)."""
+    """JavaScript that declares custom events to a `gr.HTML`, which searches its JavaScript for their quoted names (6.31)."""
     return "".join(f'\n// "{name}"' for name in names)
 
 
 def event_data(event: gr.EventData) -> Any:
-    """What the browser sent with an event, untrusted."""
+    """The data that the browser sent with an event; untrusted."""
     return event._data
 
 
@@ -203,7 +203,7 @@ def event_data(event: gr.EventData) -> Any:
 
 
 class LastingBlocks(gr.Blocks):
-    """Blocks for a page that is served for weeks: keeps of events and sessions only what they need, and never stops."""
+    """Blocks for a page that is served for weeks: they store little about events and sessions, and their queue never stops."""
 
     def __init__(
         self,
@@ -213,16 +213,16 @@ class LastingBlocks(gr.Blocks):
         answers: Callable[[Any], Answers] = Answers,
         **options: Any,
     ) -> None:
-        """Blocks with a queue of these options, which are those of `queue`, whose answers `answers` keeps; the others as for `gr.Blocks`.
+        """Make blocks. `max_size` and `api_open` are options of `queue`, `answers` holds the queue's answers, `options` go to `gr.Blocks`.
 
-        Gradio makes a queue with the blocks, and another one where `queue` is called afterwards.
+        Gradio calls `queue` when it makes the blocks, so its options must be known before. A later call makes another queue.
         """
         self._answers = answers
         self._queue_options = {"max_size": max_size, "api_open": api_open}
         super().__init__(**options)
 
     def get_block_name(self) -> str:
-        """The parent's: the browser knows no other."""
+        """The name of `gr.Blocks`: the browser knows no other."""
         return "blocks"
 
     def queue(self, *args: Any, **options: Any) -> LastingBlocks:
@@ -230,9 +230,9 @@ class LastingBlocks(gr.Blocks):
         super().queue(*args, **self._queue_options | options)
         gradio.state_holder.SessionState = _SessionWithoutValues  # type: ignore[misc]
         queue: Any = self._queue
-        # Gradio makes a table of the last ten thousand events after every event, for figures that are not shown here.
+        # After every event gradio tabulates the last ten thousand, for figures that are not shown here.
         queue.ANALYTICS_MAX_EVENTS, queue.ANAYLTICS_CACHE_FREQUENCY = 1, sys.maxsize
-        # Its polling, a thousand times a second, takes a twelfth of Python's lock while texts are written. Events begin 5 ms later so.
+        # Gradio polls a thousand times a second, which takes a twelfth of the GIL while texts are written. This delays events by 5 ms.
         queue.sleep_when_free, queue.progress_update_sleep_when_free = 0.01, 0.1
         survive_gone_sessions(queue)
         self._answers(queue)
@@ -243,12 +243,12 @@ class LastingBlocks(gr.Blocks):
     ) -> list[Any]:
         """What an event's function returned, for the browser.
 
-        In 6.31 an update of a `gr.HTML` that names none of its props, such as `gr.skip()`, takes them all away where the
-        component is not on the page yet.
+        In 6.31 an update of a `gr.HTML` without props, such as `gr.skip()`, removes all its props if the component is not yet
+        on the page.
         """
         found = await super().postprocess_data(block_fn, predictions, state)
         for block in block_fn.outputs:
-            if state and isinstance(block, gr.HTML):  # its props are for the browser alone
+            if state and isinstance(block, gr.HTML):  # store no update: only the browser needs it
                 state.blocks_config.blocks[block._id] = block
         for update in found:
             if isinstance(update, dict) and update.get("__type__") == "update" and "props" in update:
@@ -259,10 +259,10 @@ class LastingBlocks(gr.Blocks):
 
 
 class _SessionWithoutValues(SessionState):
-    """A session's state without the values that the page was sent in it, which gradio keeps for links to a session.
+    """A session's state, without the values that were sent to its page. Gradio stores them for links to a session.
 
-    Such links are not served here, and the values would be prompts and traces, which a server must not keep. No option of gradio's
-    leaves them out; its `StateHolder` looks the class up by its name in the module.
+    Such links are not served here, and the values would be prompts and traces, which a server must not store. Gradio has no option
+    for this, but its `StateHolder` looks this class up by name in its module, so it can be replaced there.
     """
 
     def __init__(self, blocks: gr.Blocks) -> None:
@@ -279,9 +279,9 @@ class _SessionWithoutValues(SessionState):
         pass
 
     def __setitem__(self, key: int, value: Any) -> None:
-        """Keep a value of `gr.State`, or a component whose settings are new, such as choices.
+        """Store only values of `gr.State`, and components whose settings have changed, such as choices.
 
-        Gradio makes a component anew for each update, also for `gr.skip()`.
+        Gradio makes a new component for each update, even for `gr.skip()`.
         """
         block = self.blocks_config.blocks.get(key)
         if block is None or block.stateful or _settings(value) != _settings(block):
@@ -299,7 +299,7 @@ def _settings(block: Block) -> dict[str, Any]:
 
 
 def survive_gone_sessions(queue: Any) -> None:
-    """Go on where gradio's queue stops for everybody: at a message for a session that has just gone."""
+    """Keep the queue running after a message for a session that has just ended; gradio's would stop for everybody."""
     send = queue.send_message
 
     def send_if_there(event: Any, message: Any) -> None:
@@ -314,22 +314,22 @@ def survive_gone_sessions(queue: Any) -> None:
 # ---- the page in the browser (6.30)
 
 UNPADDED = "\nelement.parentElement.style.padding = 0;"
-"""JavaScript when a `gr.HTML` mounts: takes away the padding that its box has even where `padding` is false."""
+"""JavaScript for the mount of a `gr.HTML`: removes its box's padding, which remains even if `padding` is false."""
 STYLE, SCRIPT = (Path(__file__).with_name(name).read_text("utf-8") for name in ("gradio.css", "gradio.js"))
 """Rules and JavaScript for the page's head."""
 
 
 @cache
 def theme_variables() -> set[str]:
-    """The names that a theme's `set` takes; a dark value is one of its own, with "_dark" at the end of its name."""
+    """The names that a theme's `set` takes. The dark value of a name has its own name, which ends in "_dark"."""
     return set(signature(gr.themes.Base.set).parameters)
 
 
 def serve_head(page: gr.Blocks, html: str) -> None:
-    """Put `html` into the head of the page as it is served, in place of gradio's own words for link previews.
+    """Put `html` into the head of the page that is served, in place of gradio's tags for link previews.
 
-    What gradio's `launch` takes as "head" comes by script, after all that gradio loads first: too late for fonts and for the first
-    paint, and never for a site that shows a preview of a link.
+    The `head` argument of gradio's `launch` is added by a script after gradio has loaded: too late for fonts and the first paint, and
+    sites that preview links never see it.
     """
     _heads[page.app_id] = html
     if not isinstance(templates.env.loader, _Headed):
@@ -345,13 +345,13 @@ _HEAD = "config.app_id | specviz_head"
 
 
 class _Headed(BaseLoader):
-    """Gradio's templates, each with a place for a head of ours, and without gradio's own previews where there is one."""
+    """Gradio's templates, with our head added. Pages with such a head lose gradio's tags for link previews."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
 
     def get_source(self, environment: Any, template: str) -> Any:
-        """The template's text, changed, where it is read from, and whether that is still so."""
+        """The template's changed text; then, as jinja2 wants them, its file name and a function that says whether it is up to date."""
         source, *more = self._loader.get_source(environment, template)
         source = _SOCIAL.sub(lambda tag: f"{{% if not ({_HEAD}) %}}{tag[0]}{{% endif %}}", source)
         return _BASE.sub(lambda tag: f"{tag[0]}\n{{{{ {_HEAD} | safe }}}}", source), *more

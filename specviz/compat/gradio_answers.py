@@ -1,8 +1,8 @@
-"""Answers that wait to be fetched, with bounds in number, in time and in bytes.
+"""Bounds on the answers that wait to be fetched: their number, age and bytes.
 
-In 6.31 gradio keeps the messages of an event until somebody reads them. It lets a run go on to its end without a reader, and ends the
-streams of the visitors who came first once 2000 others have come; no option changes that. Here an event beyond a bound is refused
-instead, and a session goes only when nobody has read for a while.
+Gradio 6.31 stores the messages of an event until a client reads them, and lets a run without a reader go on to its end. Once 2000 more
+visitors have come, it ends the streams of the first. No option changes that. Here an event beyond a bound is refused instead, and a
+session is dropped only if nobody has read its messages for a while.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Any
 from gradio.server_messages import EventMessage, ProcessCompletedMessage
 
 MOST_EVENTS = 1500
-"""Most events of all clients that run, wait or are unread."""
+"""Maximum number of events that run, wait or are unread, over all clients."""
 UNREAD_SECONDS = 60.0
-"""A session's messages are dropped, and its events end, once nobody has read for so long."""
+"""Seconds without a reader after which a session's messages are dropped and its events end."""
 UNREAD_BYTES = 64_000_000
-"""Most bytes of unread messages. Beyond it, the session that nobody has read for longest is dropped."""
+"""Maximum bytes of unread messages. Beyond it, the session that has been unread for longest is dropped."""
 FULL = "This server holds as many unread answers as it can: try again in a moment."
 FULL_FOR_ADDRESS = "Your network has {} calls under way or unread, as many as one address may have: read their answers first."
 _MESSAGE_BYTES = 1000
-"""Memory of a message and of an empty box, without its output."""
+"""Bytes of an empty box, or of a message without its output."""
 
 
 class Answers(OrderedDict[str, Any]):
-    """The unread messages of each session, the one that nobody has read for longest first.
+    """The unread messages of each session; the session that has been unread for longest comes first.
 
-    Takes the place of a gradio queue's `pending_messages_per_session`, so that whatever gradio puts there becomes a `_Box`. All calls
-    come from the server's event loop.
+    Replaces a gradio queue's `pending_messages_per_session`: a `_Box` is stored for whatever gradio assigns there. All calls come
+    from the server's event loop.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class Answers(OrderedDict[str, Any]):
         most_of_address: int = MOST_EVENTS,
         address_of: Callable[[Any], str] = lambda client: "",
     ) -> None:
-        """Keep those of `queue`; `address_of` tells the address of a request's client, of which `most_of_address` events are held."""
+        """Hold the messages of `queue`, of at most `most_of_address` events per address; `address_of` gives the address of a client."""
         super().__init__()
         self._queue, self._most_of_address, self._address_of = queue, most_of_address, address_of
-        self._address: dict[str, str] = {}  # that began a session, of those with events
+        self._address: dict[str, str] = {}  # that began each session with events
         self._push, queue.push = queue.push, self.push
         self._timer: asyncio.TimerHandle | None = None
         self.bytes = 0
@@ -51,7 +51,7 @@ class Answers(OrderedDict[str, Any]):
         queue.pending_event_ids_session = _EventIds(queue.pending_event_ids_session)
 
     async def push(self, body: Any, request: Any, username: str | None) -> Any:
-        """Put an event into the queue as gradio does, unless there are too many: then as if the queue were full."""
+        """Queue an event as gradio does; if there are too many, answer as if the queue were full."""
         held = self._queue.pending_event_ids_session
         self._address = {session: address for session, address in self._address.items() if held.get(session)}
         count: Counter[str] = Counter()
@@ -72,7 +72,7 @@ class Answers(OrderedDict[str, Any]):
         self._grew(_MESSAGE_BYTES)
 
     def __delitem__(self, session: str) -> None:
-        """Drop a session's messages and end its events, if it is there."""
+        """Drop a session's messages and end its events; an unknown session is ignored."""
         box: _Box | None = self.get(session)
         if box is None:
             return
@@ -83,11 +83,11 @@ class Answers(OrderedDict[str, Any]):
                 event.alive = False  # gradio ends it after its next message
 
     def events(self, session: str) -> list[str]:
-        """Ids of the session's events whose end was not read."""
+        """Ids of the session's events whose end has not been read."""
         return list(self._queue.pending_event_ids_session.get(session, ()))
 
     def is_over(self, event_id: str) -> bool:
-        """Whether an event has ended, so that no more messages come of it."""
+        """Whether an event has ended and will send no more messages."""
         return event_id not in self._queue.event_ids_to_events
 
     def _grew(self, size: int) -> None:
@@ -124,9 +124,9 @@ class _Box(asyncio.Queue[Any]):
         self.touch()
 
     async def get(self) -> Any:
-        """The next message. A stream waits here, at most ten seconds in one go."""
+        """The next message. A stream waits here, at most ten seconds per call."""
         if self.empty():
-            # Gradio says nothing of an event that was cancelled by another one's id or left with another stream.
+            # Gradio sends no end for an event that was cancelled by another one's id, or whose other stream was left.
             for event_id in filter(self._answers.is_over, self._answers.events(self._session)):
                 self.put_nowait(ProcessCompletedMessage(output={}, success=True, event_id=event_id))
         self.is_awaited = True
@@ -137,7 +137,7 @@ class _Box(asyncio.Queue[Any]):
             self.touch()
 
     def touch(self) -> None:
-        """Note that somebody reads here."""
+        """Note that somebody reads this box."""
         self.read_at = asyncio.get_running_loop().time()
         if self._is_kept():
             self._answers.move_to_end(self._session)
@@ -162,16 +162,16 @@ class _Box(asyncio.Queue[Any]):
 
 
 class _EventIds(dict[str, set[str]]):
-    """Ids of each session's events, and none for a session that was dropped: gradio still looks it up."""
+    """Ids of each session's events; empty for a dropped session, which gradio still looks up."""
 
     def __missing__(self, session: str) -> set[str]:
         return set()
 
 
 def _memory(value: Any) -> int:
-    """Memory of a message's output, roughly."""
+    """Approximate bytes of a message's output."""
     if isinstance(value, str):
-        return sys.getsizeof(value)  # one character beyond Latin widens all of them
+        return sys.getsizeof(value)  # not its length: one character beyond Latin-1 makes all of them wider
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list | tuple):

@@ -11,17 +11,17 @@ from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import httpx
 
 TransportError = httpx.TransportError
-"""What a request raises when the network fails. The hub's client lets it through unwrapped, and documents neither that
-nor which package it uses: httpx since 1.0, httpx2 since 2.0. `huggingface_hub.utils.httpx` is whichever it is."""
+"""Raised by a request if the network fails. The hub's client does not wrap it, and documents neither this nor its HTTP package
+(httpx since 1.0, httpx2 since 2.0), which `huggingface_hub.utils.httpx` is."""
 
 BROKEN_OFF = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
-"""Those of them that are raised where an answer was begun and did not end."""
+"""Subclasses of `TransportError` for an answer that began and did not end."""
 
 
 def delete_abandoned(repository: str) -> None:
-    """Delete the unfinished files of a repository whose download was killed: the hub's client neither resumes nor deletes them.
+    """Delete the unfinished files that a killed download of a repository has left; the hub's client neither resumes nor deletes them.
 
-    It locks a file that it downloads; such a file stays.
+    The client locks each file while it downloads it. Locked files stay.
     """
     folder, cache = repo_folder_name(repo_id=repository, repo_type="model"), Path(constants.HF_HUB_CACHE)
     for path in (cache / folder / "blobs").glob("*.*.incomplete"):

@@ -1,8 +1,8 @@
-"""The private names of numba that SpecViz needs, all of them in 0.68.
+"""The private names of numba that SpecViz needs, as of 0.68.
 
-Compiled functions are cached by what they were made of. numba's own cache looks at one file's date, so that a change in
-another file, or of the processor's features in a container, would go unnoticed; it knows no functions made by functions; and before
-it reads one it loads all that numba can compile, for half a second or more.
+Compiled functions are cached under a hash of everything that they are made of. numba's own cache has three faults: it checks only one
+file's date, so it misses changes in other files or in the processor's features; it does not support functions made by functions; and
+before it reads a function it loads all of numba's compiler, for half a second or more.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from specviz.files import cache_directory, private_directory, read_intact, write
 
 log = logging.getLogger(__name__)
 
-_config: Any = numba.config  # its names are made as it is read
+_config: Any = numba.config  # its attributes are set at run time
 
 
 def target_features() -> frozenset[str]:
-    """The processor's features that numba compiles for: this processor's, or those of NUMBA_CPU_FEATURES."""
+    """The processor features that numba compiles for: NUMBA_CPU_FEATURES, by default this processor's."""
     if _config.CPU_FEATURES is not None:
         return frozenset(each[1:] for each in _config.CPU_FEATURES.split(",") if each.startswith("+"))
     return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
 
 
 def target_name() -> str:
-    """The processor's name that numba compiles for, as LLVM has it: this processor's, or NUMBA_CPU_NAME."""
+    """LLVM's name of the processor that numba compiles for: NUMBA_CPU_NAME, by default this one."""
     return _config.CPU_NAME or llvm.get_host_cpu_name()
 
 
 def _target() -> str:
-    """What machine code depends on beside its source."""
+    """What machine code depends on besides its source."""
     versions = numba.__version__, llvmlite.__version__, llvm.llvm_version_info
     return f"{versions} {target_name()} {sorted(target_features())}"
 
 
 def _view(context: Any, builder: Any, kind: Any, data: Any, size: Any) -> Any:
-    """A contiguous array of so many numbers, which owns none."""
+    """A contiguous array of `size` numbers at `data`, whose memory it does not own."""
     array, item = make_array(types.Array(kind, 1, "C"))(context, builder), context.get_value_type(kind)
     width = context.get_constant(types.intp, context.get_abi_sizeof(item))
     populate_array(array, data, (size,), (width,), width, None)
@@ -65,7 +65,7 @@ def _view(context: Any, builder: Any, kind: Any, data: Any, size: Any) -> Any:
 
 
 def array_at(kind: Any) -> Any:
-    """numba function (address, size) -> array of so many numbers of a kind there; `carray` takes far longer to compile."""
+    """numba function (address, size) -> the array of `size` numbers of a kind at an address. `carray` takes far longer to compile."""
 
     def view(_: Any, address: Any, size: Any) -> Any:
         def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
@@ -90,13 +90,14 @@ def _part(_: Any, whole: Any, start: Any, most: Any) -> Any:
 
 
 array_part: Any = intrinsic(_part)
-"""numba function (array, start, most) -> at most so many numbers of a contiguous array from there on, as long as the array lives: as
-`array[start : start + most]` for a start within it, which takes far longer to compile.
+"""numba function (array, start, most) -> `array[start : start + most]`, which takes far longer to compile.
+
+The array must be contiguous and outlive the result, and `start` must lie within it.
 """
 
 
 def digest(*sources: Path) -> str:
-    """Of the text of some source files, which compiled functions are made of."""
+    """Hash of the source files that compiled functions are made of."""
     return sha256(b"".join(sha256(each.read_bytes()).digest() for each in sources)).hexdigest()
 
 
@@ -104,17 +105,21 @@ class CompiledFunction:
     """A function as machine code.
 
     Attributes:
-        address: of a C function of int64 arguments that returns an int64, or nothing; valid as long as this object lives.
-        was_cached: it was read, not compiled.
+        address: address of a C function that takes int64 arguments and returns an int64 or nothing; valid while this object lives.
+        was_cached: whether it was read from the cache, not compiled.
     """
 
     def __init__(
         self, function: Callable[..., Any], arguments: int, *, returns: bool, name: str, sources: str
     ) -> None:
-        """Compile `function`, or read it from the cache, where it has this name.
+        """Compile `function`, or read it from the cache.
 
         Args:
-            sources: the `digest` of all code that it is made of.
+            function: the function.
+            arguments: number of its arguments.
+            returns: whether it returns an int64.
+            name: its name in the cache.
+            sources: `digest` of all code that it is made of.
         """
         result = types.int64 if returns else types.void
         self._compiled: Any = CFunc(function, ((types.int64,) * arguments, result), {}, {})
@@ -127,7 +132,7 @@ class CompiledFunction:
 def compiled_for_python(
     function: Callable[..., Any], signature: str, *, name: str, sources: str, **options: Any
 ) -> Any:
-    """`function` for Python's callers, compiled for one signature with numba's `options`; arguments as of `CompiledFunction`."""
+    """`function`, compiled for calls from Python with one signature and numba's `options`; `name` and `sources` as for `CompiledFunction`."""
     compiled: Any = numba.njit(**options)(function)
     with _cached_as(compiled, name, sources):
         compiled.compile(signature)
@@ -137,7 +142,7 @@ def compiled_for_python(
 
 @cache
 def _folder(path: Path) -> Path | None:
-    """The cache of compiled code; None, and a warning, where others could write to it."""
+    """The folder of cached machine code; if others could write to it, logs a warning and returns None."""
     if (folder := private_directory(path)) is None:
         log.warning(
             "%s is not a folder that its owner alone can write: code is compiled anew at every start", path
@@ -147,10 +152,10 @@ def _folder(path: Path) -> Path | None:
 
 @contextmanager
 def _cached_as(compiled: Any, name: str, sources: str) -> Iterator[None]:
-    """Have what is compiled in here read from the cache, or written to it, and number the functions that it is made of by its key.
+    """Compiling `compiled` in this block reads or writes the cache, and numba numbers its functions from the cache key on.
 
-    Numbers tell functions made by one function apart, and count from 1 in each process: a process that read two functions compiled
-    by different processes would call one in place of the other.
+    numba tells functions made by the same function apart by such numbers, which count from 1 in each process. If a process read
+    functions that two others had compiled, equal numbers would make it call one in place of the other.
     """
     key = sha256(f"{name} {sources} {_OWN_SOURCE} {_target()}".encode()).hexdigest()[:16]
     if folder := _folder(cache_directory() / "machine-code"):
@@ -168,7 +173,7 @@ _OWN_SOURCE = digest(Path(__file__))
 
 
 class _Cache(NullCache):
-    """One compiled function in one file. Whatever is wrong with the file, or keeps it from being written, means no cache."""
+    """One compiled function in one file. If the file cannot be read or written, the function is compiled as without a cache."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -178,7 +183,7 @@ class _Cache(NullCache):
         try:
             if (content := read_intact(self._path)) is None:
                 return None
-            rtsys.initialize(target_context)  # all of it that machine code needs
+            rtsys.initialize(target_context)  # machine code needs no more of numba's runtime
             return CompileResult._rebuild(target_context, *pickle.loads(content))
         except Exception:
             return None

@@ -1,4 +1,4 @@
-"""The private names of torch that SpecViz needs, in 2.8 to 2.13."""
+"""The private names of torch that SpecViz needs, as of 2.8 to 2.13."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor
 
 
 def has_packed_products() -> bool:
-    """Whether this build of torch multiplies by weights in oneDNN's layout. Public functions only tell that oneDNN is there."""
+    """Whether this build of torch can multiply by weights in oneDNN's layout. Public functions only say whether it has oneDNN."""
     return torch.backends.mkldnn.is_available() and all(
         hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
     )
 
 
 def pack_weight(weight: Tensor, rows: int) -> Tensor:
-    """A linear layer's weight [out, in] in oneDNN's layout, chosen for inputs of so many rows.
+    """A linear layer's weight [out, in] in oneDNN's layout for inputs of `rows` rows.
 
-    What `torch.compile` freezes linear layers to on the CPU; there is no public way to it.
+    `torch.compile` does this when it freezes linear layers on the CPU; no public function does.
     """
     packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
     return packed

@@ -1,6 +1,6 @@
-"""The private and undocumented names of transformers that SpecViz needs, in 5.20 to 5.24.
+"""The private and undocumented names of transformers that SpecViz needs, as of 5.20 to 5.24.
 
-Imports nothing of transformers' modelling code, which takes seconds: `transformers_attention` does.
+Does not import transformers' modelling code, which takes seconds; `transformers_attention` does.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from transformers.utils import logging
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel
 
-# CacheLayerMixin, undocumented, is the interface of a cache's layer: `Cache` takes layers of no other kind.
+# CacheLayerMixin is undocumented. `Cache` accepts only layers of this class.
 
 
 def attention_of(model: PreTrainedModel) -> str | None:
     """The name of the attention that a model runs: "sdpa", "eager", …
 
-    transformers sets it by `attn_implementation` and `set_attn_implementation`, and has no public name to read it.
+    `attn_implementation` and `set_attn_implementation` set it; transformers has no public name to read it.
     """
     return model.config._attn_implementation
 
 
 def cache_argument(kind: type) -> str:
-    """The argument of a model class's `forward` that takes a cache: `cache` since transformers 5.24."""
+    """The argument for the cache of a model class's `forward`: `cache` since transformers 5.24, `past_key_values` before."""
     names = inspect.signature(kind.forward).parameters  # type: ignore[attr-defined]
     return "cache" if "cache" in names else "past_key_values"
 
 
 def padding_id(config: GenerationConfig) -> int | None:
-    """The id that `generate` pads with. In a config it has prepared, only private tensors hold what it has settled on."""
+    """The id that `generate` pads with. `generate` stores its final choice only in private tensors of the config."""
     padding = config._pad_token_tensor
     return None if padding is None else int(padding.item())
 
@@ -49,13 +49,13 @@ def eos_ids(config: GenerationConfig) -> frozenset[int]:
 
 
 def generate_arguments() -> dict[str, Any]:
-    """Arguments of the innermost `generate` that led to this call, by name; empty where none did.
+    """Arguments of the innermost `generate` on the call stack, by name; empty if there is none.
 
-    `generate` hands a function given as `custom_generate` neither `streamer`, `assistant_model`, `synced_gpus` nor
-    `assistant_tokenizer`, and does not say whether a cache is its own: they are read from its frame, and from the frame of
-    the decorator around it, whose keyword arguments are still complete.
+    `generate` passes a `custom_generate` function neither `streamer`, `assistant_model`, `synced_gpus` nor
+    `assistant_tokenizer`, nor does it say whether it made the cache. So they are read from its frame, and from the frame of
+    its decorator, whose keyword arguments are still complete.
     """
-    # Here and not above: modelling code. Where there is a model, it is imported already.
+    # Imported here because it is modelling code. If there is a model, this is already imported.
     from transformers import GenerationMixin
 
     code = inspect.unwrap(GenerationMixin.generate).__code__
@@ -79,12 +79,12 @@ def generate_arguments() -> dict[str, Any]:
 class ProcessSwitch:
     """A context manager around one process-wide setting, for any number of threads and any nesting.
 
-    The first block to begin changes the setting and the last one to end restores what the first one found, whatever
-    the order in which overlapping blocks end. Meanwhile the change applies to every thread of the process.
+    The first block to begin changes the setting; the last one to end restores it, in whatever order overlapping blocks
+    end. Meanwhile the change applies to every thread of the process.
     """
 
     def __init__(self, change: Callable[[], Callable[[], None]]) -> None:
-        """`change` changes the setting and returns what restores it."""
+        """`change` changes the setting and returns a function that restores it."""
         self._change = change
         self._restore: Callable[[], None] = lambda: None
         self._users = 0

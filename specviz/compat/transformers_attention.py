@@ -1,6 +1,6 @@
-"""transformers' own attention and its masks, undocumented: ours falls back to them for masks that are not ours.
+"""transformers' own attention and masks, which are undocumented. Our attention falls back to them for masks that we did not make.
 
-Apart from `compat.transformers` because they bring modelling code and torch's compiler, two seconds of imports that fused passes do without.
+Not in `compat.transformers`: these imports load modelling code and torch's compiler, two seconds that fused passes do without.
 """
 
 from __future__ import annotations

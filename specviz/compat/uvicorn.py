@@ -1,7 +1,7 @@
-"""Bounds on uvicorn's connections (0.38 to 0.54). Gradio starts uvicorn without options, and uvicorn has none for requests that stay half sent.
+"""Bounds on uvicorn's connections (0.38 to 0.54). Gradio starts uvicorn without options, and uvicorn has none for half-sent requests.
 
-`Config.http_protocol_class` is read for each new connection; of the protocols, of which uvicorn has two, these use `connections`,
-`transport`, and `cycle`: the request that is answered, or was answered last.
+uvicorn reads `Config.http_protocol_class` for each new connection. Of its two protocol classes these names are used: `connections`,
+`transport` and `cycle`, the request that is being answered or was answered last.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 REQUEST_SECONDS = 10.0
-"""Seconds in which the head of a request must arrive; at most twice as many pass before its connection is closed."""
+"""Seconds in which the head of a request must arrive. A connection without one is closed after at most twice this time."""
 STALLED_SECONDS = 60.0
-"""Seconds after which a connection is closed whose client takes nothing of an answer: until then the answer stays in memory."""
+"""Seconds after which a client that does not read its answer is disconnected. Until then the answer takes memory."""
 _SENTENCE = b'{"detail":"This server has as many connections as it can: try again in a moment."}'
 _REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
@@ -29,16 +29,16 @@ def bound_connections(
     seconds: float = REQUEST_SECONDS,
     stalled_seconds: float = STALLED_SECONDS,
 ) -> None:
-    """Let a server of this `uvicorn.Config` accept so many connections, of all and of one address, and end those that do not send requests
-    or do not take answers.
+    """Limit the connections of a server with this `uvicorn.Config` to `most`, and to `most_of_address` for each address. Connections that
+    send no request or read no answer are closed.
 
-    Call it when the server has started. It holds for connections from then on.
+    Call it when the server has started; it applies to later connections.
     """
     protocol: Any = config.http_protocol_class
 
     class Bounded(protocol):
         address: str | None = None
-        """None where the connection is refused."""
+        """None if the connection was refused."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             address = address_of((transport.get_extra_info("peername") or ("",))[0])
@@ -68,7 +68,7 @@ def bound_connections(
             self.stalled.cancel()
 
         def _end_if_idle(self, before: Any) -> None:
-            """Close the connection if no request has come since the last look, when `before` was the last one that was answered."""
+            """Close the connection if no request has come since the last call, when `before` was the last request answered."""
             if self.transport.is_closing():
                 return
             is_idle = self.cycle is None or self.cycle.response_complete
@@ -78,4 +78,4 @@ def bound_connections(
                 self.loop.call_later(seconds, self._end_if_idle, self.cycle if is_idle else self)
 
     config.http_protocol_class = Bounded
-    config.ws_protocol_class = None  # the page needs no WebSockets, which are counted elsewhere
+    config.ws_protocol_class = None  # the page needs no WebSockets, which are not counted here

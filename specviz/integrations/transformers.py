@@ -54,7 +54,7 @@ from specviz.schema.trace import Run
 
 _SEEDS = 1 << 62
 _OF_NO_EFFECT = ("use_cache", "logits_to_keep", "cache_position")
-"""Keyword arguments that configure forward passes; the engine runs its own."""
+"""Ignored keyword arguments: they configure forward passes, and the engine runs its own."""
 _CACHES = ("cache", "past_key_values")
 """Names of the cache in arguments and outputs: the first from transformers 5.24 on, the second before."""
 _CACHE = next(it.name for it in fields(GenerateDecoderOnlyOutput) if it.name in _CACHES)
@@ -70,7 +70,7 @@ _REFUSED = {
 }
 """Fields of GenerationConfig and arguments of `generate` that are refused unless None or False, with advice.
 
-Other unsupported fields become logits processors or another generation mode, which are then refused.
+transformers turns other unsupported fields into logits processors or another generation mode, which are refused as such.
 """
 
 _WARPERS: dict[type[LogitsProcessor], str] = {
@@ -111,16 +111,16 @@ def cascade_generate(
 
     Args:
         verifier: the model whose `generate` was called.
-        input_ids: prompts, int64 [B, n], padded on the left, where `attention_mask` in `model_kwargs` is 0.
+        input_ids: prompts, int64 [B, n], padded on the left; `attention_mask` in `model_kwargs` is 0 there.
         logits_processor: may contain repetition penalty, forbidden tokens, temperature, top-k, top-p, min-p, normalisation.
-        stopping_criteria: called after each new column t with ids [B, n + t], as transformers does, and None for scores.
+        stopping_criteria: called as in transformers after each new column t, with ids [B, n + t]; scores are None.
         generation_config: as prepared by `generate`.
         drafter: the smaller model, on the verifier's kind of device. A compiled model runs uncompiled.
         method: one of `specviz.core.methods.METHODS`.
         lenience: within the method's range; None takes the method's default.
         draft_length: 1 to 16, or "auto"; never changes the text.
         seed: sequence n has the uniforms of seed + n; None draws a seed from torch's generator if do_sample is set.
-        streamer: receives the tokens [B] of each position as soon as all sequences have them; `end` is called last.
+        streamer: receives the tokens [B] of a position once all sequences have theirs; `end` is called last.
         model_kwargs: attention_mask, and arguments that `generate` adds. If an empty cache is given, the verifier fills it
             by reading the sequences once more.
 
@@ -185,7 +185,7 @@ def _columns(
     """Append tokens to `sequences` [B, n], column by column, until the criteria have ended all of them.
 
     Sequences advance independently; criteria and streamers see them in lockstep. As in transformers, an ended sequence is
-    padded with `padding`, or continues while others do if that is None.
+    padded with `padding`; if that is None, it continues as long as others do.
 
     Returns:
         The sequences; their runs, which may have more tokens; and the number of tokens taken from each run.
@@ -237,7 +237,7 @@ def _returns_logits(config: GenerationConfig) -> bool:
 
 
 def _check_outputs(config: GenerationConfig, request: Request) -> None:
-    """Raise RequestError if the verifier's logits are asked for and cannot be returned."""
+    """Raise RequestError if the verifier's logits are requested but cannot be returned."""
     if request.return_logits and not get_method(request.method).verifies:
         raise RequestError(
             f"{request.method} runs no verifier, whose logits output_scores and output_logits are: leave them out."
@@ -286,7 +286,7 @@ def _prompts(input_ids: Tensor, mask: Tensor | None) -> list[list[int]]:
     """The prompts' ids, without padding.
 
     Raises:
-        RequestError: the mask has another shape, padding elsewhere than on the left, or hides a whole prompt.
+        RequestError: the mask has a different shape, has padding anywhere but on the left, or hides a whole prompt.
     """
     if mask is None:
         return input_ids.tolist()
@@ -310,8 +310,8 @@ def _unequal(name: str, given: Tensor, input_ids: Tensor) -> RequestError:
 
 
 def _settings(processors: LogitsProcessorList, samples: bool, padding: list[int]) -> dict[str, Any]:
-    """These processors as settings of a request; `padding` counts each prompt's padding tokens."""
-    # Normalisation changes no probability. It does change signs of logits, on which a later penalty depends.
+    """The settings of a request that do the same as `processors`; `padding` has each prompt's number of padding tokens."""
+    # Normalisation changes no probability, but it changes signs of logits, on which a later penalty depends.
     normalises = [isinstance(it, LogitNormalization) for it in processors]
     warpers = [it for it, is_norm in zip(processors, normalises, strict=True) if not is_norm]
     foreign = [type(it).__name__ for it in warpers if type(it) not in _WARPERS]
@@ -346,7 +346,7 @@ def _settings(processors: LogitsProcessorList, samples: bool, padding: list[int]
 
 
 def _check_warper(warper: LogitsProcessor, value: float) -> None:
-    """Raise RequestError if a warper has an option other than `value`."""
+    """Raise RequestError if an option of a warper, other than `value`, is not at its default."""
     default = vars(type(warper)(value))  # type: ignore[call-arg]
     for name, own in vars(warper).items():
         if own != default[name]:
@@ -390,7 +390,7 @@ def _outputs(
     cached = torch.zeros(new, len(runs), size, device=sequences.device)
     for row, (run, count) in enumerate(zip(runs, counts, strict=True)):
         cached[:count, row] = run.verifier_logits[:count].to(cached)
-    # The runs' logits include the penalty.
+    # The runs' logits already include the penalty.
     after = LogitsProcessorList(
         it for it in processors if not isinstance(it, RepetitionPenaltyLogitsProcessor)
     )
@@ -407,7 +407,7 @@ def _outputs(
 
 
 def _fill(cache: Cache, verifier: PreTrainedModel, sequences: Tensor, mask: Tensor | None) -> None:
-    """Let the verifier read all tokens but the last into the cache. `generate` leaves its cache in that state."""
+    """Let the verifier read all tokens but the last into the cache, as `generate` leaves it."""
     ids = sequences[:, :-1].to(verifier.device)
     inputs = dict[str, Any]()
     if mask is not None:
@@ -445,7 +445,7 @@ def _pair(drafter: PreTrainedModel | None, verifier: PreTrainedModel, config: Ge
 
 
 def _unwrapped(drafter: Any) -> PreTrainedModel:
-    """The drafter without the wrapper of `torch.compile` or of a container for several devices."""
+    """The drafter without the wrapper of `torch.compile` or of multi-device containers."""
     if isinstance(drafter, nn.Module) and not isinstance(drafter, PreTrainedModel):
         drafter = extract_model_from_parallel(drafter, keep_torch_compile=False)
     if isinstance(drafter, PreTrainedModel):

@@ -1,7 +1,7 @@
-"""The pictures of lessons: for each kind its data for the browser, and the numbers that the step's text may name in braces.
+"""The pictures of lessons: their data for the browser, and the values that a step's text can insert by a name in braces.
 
-Numbers come from a recorded run or the recorded sweep; for `distributions`, `block` and `rule`, the browser computes them.
-Each kind is a function; its keyword arguments are the fields of `pictures.yaml`.
+Values come from recorded runs and sweeps; for `distributions`, `block` and `rule` the browser computes some or all.
+Each kind of picture is a function, whose keyword arguments are its fields in `pictures.yaml`.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from specviz.schema.settings import AUTO
 from specviz.schema.trace import Draft, Run, Token
 
 CONTEXT, LINE = 160, 40
-"""Characters of the text before a token, and what a line break counts for among them, so that a picture fits on its stage."""
+"""Maximum characters shown before a token, of which a line break counts as `LINE`, so that the picture fits on its stage."""
 GOOD_ENOUGH = 0.5
-"""A draft token is good enough with probability ≥ this share of the verifier's top token's."""
+"""A draft token is good enough if its verifier probability is at least this share of the top token's."""
 VISIBLE = 0.01
-"""Smaller probabilities make no visible bar."""
+"""A smaller probability has no visible bar."""
 JUDGED = ("cascade_chow", "cascade_diff", "cascade_tokenV1", "cascade_tokenV2", "cascade_tokenV3")
-"""Methods whose rule compares the draft token and both models' top tokens alone, which every inspected run recorded."""
+"""Methods whose rule needs only the draft token and both models' top tokens, which every inspected run records."""
 CASES = ("confident and wrong", "confident and right", "both unsure", "they agree", "verifier sure")
-"""The cases of six words, as `static/playground/cases.js` names them."""
+"""The example distributions over six words, by their names in `static/playground/cases.js`."""
 COMPUTED = (
     *("lenience", "acceptance_rate", "rejection_rate", "distance", "drafter_distance", "models_distance"),
     *("max_q", "max_p", "gap", "chow_turns", "opt_turns", "score", "threshold", "trusted"),
     *("drafter_word", "verifier_word", "q_of_verifier_word", "p_of_verifier_word", "pi_of_drafter_word"),
     "changed",
 )
-"""The numbers of a case, as `static/lesson/figures.js` names them."""
+"""The numbers of a case, by their names in `static/lesson/figures.js`."""
 
 Values = Mapping[str, tuple[str, Any]]
-"""By name: how the browser writes a value, and the value."""
+"""By name: the format in which the browser writes a value, and the value."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Live:
     """Where a visitor can try what a step shows.
 
     Attributes:
-        tab: a tab of the page, by its name in links.
-        settings: by the names of a `Request`.
+        tab: name of the page's tab in links.
+        settings: settings of a `Request`, by name.
         panes: method, lenience and draft length of each pane of a comparison.
-        own: names that only the tab's own script reads, and their values.
+        own: further parameters of the link, which only the tab's script reads.
     """
 
     tab: str
@@ -65,10 +65,10 @@ class Picture:
     """What a step shows.
 
     Attributes:
-        data: for the browser, JSON-ready.
-        values: what the text may name in braces.
-        computed: further names, whose values the browser computes.
-        live: where to try it, if anywhere.
+        data: what the browser draws, JSON-ready.
+        values: values that the text can insert by a name in braces.
+        computed: further such names, whose values the browser computes.
+        live: where to try it; None if nowhere.
     """
 
     data: Mapping[str, Any]
@@ -79,7 +79,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Shelf:
-    """Where a lesson's pictures find recorded runs (its own folder first, then the project's) and sweeps, by the names of their folders."""
+    """The recorded runs of a lesson's pictures (in its own `folder`, then in the project's), and the sweeps by folder name."""
 
     folder: Path
     runs: RecordedRuns
@@ -87,7 +87,7 @@ class Shelf:
     _read: dict[str, Run] = field(default_factory=dict, repr=False, compare=False)
 
     def load(self, name: str) -> Run:
-        """The run of this name: `runs/NAME.jsonl` in the lesson's folder, else a recorded run.
+        """Read a run: `runs/NAME.jsonl` in the lesson's folder, or else the project's recorded run of that name.
 
         Raises:
             TraceError: there is none, or it cannot be read.
@@ -102,7 +102,7 @@ def draw(kind: str, fields: Mapping[str, Any], shelf: Shelf) -> Picture:
     """The picture of a kind with these fields.
 
     Raises:
-        LessonError: the kind is unknown, or a field is missing, unknown or unfit.
+        LessonError: the kind is unknown, or a field is missing, unknown or invalid.
         TraceError: its run cannot be read.
     """
     _one_of("a kind of picture", kind, KINDS)
@@ -127,7 +127,7 @@ def _one_of(name: str, value: object, known: Any) -> None:
 
 
 def _as(kind: str, **values: Any) -> Values:
-    """Values that are all written in one way; those that a run does not have are left out."""
+    """Values in one format, `kind`; values of None are omitted."""
     return {name: (kind, value) for name, value in values.items() if value is not None}
 
 
@@ -143,7 +143,7 @@ _SHARED = ("prompt", "temperature", "top_k", "top_p", "min_p", "seed", "max_new_
 
 
 def _tried(*runs: Run) -> Live:
-    """A run with the settings of this one, or a comparison of several."""
+    """Where to try the settings of a run, or of several runs as a comparison."""
     first = runs[0]
     shared = {name: getattr(first, name) for name in _SHARED}
     panes = tuple((run.method, run.lenience, run.draft_length or AUTO) for run in runs)
@@ -167,7 +167,7 @@ def _of_run(run: Run) -> Values:
 
 
 def text_before(run: Run, tokens: int) -> dict[str, Any]:
-    """The prompt, and the end of the text of the first `tokens` tokens."""
+    """The prompt, the end of the text of the first `tokens` tokens, and whether the text was cut."""
     text = "".join(token.text for token in run.tokens[:tokens])
     start, left = len(text), CONTEXT
     while start and (left := left - (LINE if text[start - 1] == "\n" else 1)) >= 0:
@@ -180,7 +180,7 @@ def _coloured(run: Run) -> list[dict[str, Any]]:
 
 
 def examined(token: Token) -> Token | Draft:
-    """The draft token that was examined in the position of this token."""
+    """The draft token that was examined at this token's position."""
     return token.draft or token
 
 
@@ -199,13 +199,13 @@ def _of_draft(token: Token) -> Values:
 
 
 def beside_favourite(token: Token) -> float:
-    """The verifier's probability of the examined draft token as a share of its top token's."""
+    """The verifier's probability of the examined draft token, divided by that of its top token."""
     best = token.top.p[0].probability if token.top and token.top.p else 0.0
     return (examined(token).p or 0.0) / best if best > 0 else 0.0
 
 
 def _text(shelf: Shelf, run: str = "") -> Picture:
-    """Words alone, or the text of a run."""
+    """No picture (the step has only words), or the text of a run."""
     if not run:
         return Picture({})
     shown = shelf.load(run)
@@ -214,7 +214,7 @@ def _text(shelf: Shelf, run: str = "") -> Picture:
 
 
 def _race(shelf: Shelf, runs: dict) -> Picture:
-    """One to three runs on one clock; `runs` names each run for its numbers."""
+    """One to three runs on one clock. `runs` maps the names that the text uses for them to the runs' own names."""
     raced = {str(name): shelf.load(str(run)) for name, run in runs.items()}
     if not 1 <= len(raced) <= 3:
         raise LessonError("“runs” must name one to three runs.")
@@ -225,7 +225,7 @@ def _race(shelf: Shelf, runs: dict) -> Picture:
 
 
 def _round(shelf: Shelf, run: str, round: int, stages: list) -> Picture:
-    """One round, before and after the guess; each of the two `stages` is drafted, checked or decided."""
+    """One round. `stages` are its stages before and after the guess: drafted, checked or decided."""
     shown = shelf.load(run)
     if not 0 <= round < len(shown.rounds) or not shown.rounds[round].proposals:
         raise LessonError("“round” must be the index of a round with a draft.")
@@ -263,7 +263,7 @@ def _coin(shelf: Shelf, run: str, token: int) -> Picture:
 
 
 def _losslessness(shelf: Shelf, run: str, token: int) -> Picture:
-    """What a lossless run keeps and replaces in one position, for the tokens that both models list."""
+    """What lossless decoding accepts and replaces at one position, for the tokens among the top tokens of both models."""
     shown = shelf.load(run)
     if shown.method != "speed" or shown.lenience != 0:
         raise LessonError("“run” must be lossless: speed at lenience 0.")
@@ -282,7 +282,7 @@ def _losslessness(shelf: Shelf, run: str, token: int) -> Picture:
 
 
 def _rejections(shelf: Shelf, run: str) -> Picture:
-    """The rejected draft tokens of a run, by their probability beside the verifier's favourite."""
+    """The rejected draft tokens of a run, in descending order of `beside_favourite`."""
     shown = shelf.load(run)
     found = sorted(
         (each for each in shown.tokens if each.draft and each.top), key=beside_favourite, reverse=True
@@ -305,7 +305,7 @@ def _rejections(shelf: Shelf, run: str) -> Picture:
 
 
 def _rule(shelf: Shelf, run: str, token: int, methods: dict) -> Picture:
-    """What one or two deferral rules compare in one position; `methods` has the lenience of each."""
+    """What one or two deferral rules compare at one position. `methods` maps each method to its lenience."""
     shown = shelf.load(run)
     judged, top_q, top_p = _examined_token(shown, token)
     asked = []
@@ -344,7 +344,7 @@ def _rule(shelf: Shelf, run: str, token: int, methods: dict) -> Picture:
 
 
 def _lenience(shelf: Shelf, runs: list) -> Picture:
-    """Runs that differ in lenience, with a slider from one to the next."""
+    """Runs that differ only in lenience, with a slider that selects one."""
     shown = sorted((shelf.load(str(name)) for name in runs), key=lambda run: run.lenience)
     if len({(run.prompt, run.method, run.seed, run.temperature) for run in shown}) != 1:
         raise LessonError("“runs” must differ in lenience alone.")
@@ -364,7 +364,7 @@ def _lenience(shelf: Shelf, runs: list) -> Picture:
 def _tradeoff(
     shelf: Shelf, methods: list, method: str, temperature: float, sweep: str = SHELF.name
 ) -> Picture:
-    """Curves of a recorded sweep, and how lenient `method` may be before its answers are surely worse."""
+    """Curves of a recorded sweep, and the most lenient setting of `method` that is not significantly less accurate than the verifier."""
     for name in (method, *methods):
         _one_of("a method", name, METHODS)
     _one_of("among the methods", method, methods)
@@ -428,7 +428,7 @@ def _distributions(
     changed: bool = False,
     shows: str = "",
 ) -> Picture:
-    """Two distributions over six words, and one control: the lenience, or the method among those `offered`."""
+    """Two distributions over six words, and one control: the lenience, or a choice among the `offered` methods."""
     start = {"case": case, "method": method, "lenience": lenience, "temperature": temperature}
     states = {"": start}
     for name, change in (compare or {}).items():
@@ -451,7 +451,7 @@ def _distributions(
 
 
 def _block(shelf: Shelf, acceptance_rate: float, draft_length: int) -> Picture:
-    """Tokens per verifier call, by draft length."""
+    """Tokens per verifier call as a function of the draft length."""
     if not 0 < acceptance_rate < 1 or not 1 <= draft_length <= 16:
         raise LessonError("“acceptance_rate” lies between 0 and 1, “draft_length” from 1 to 16.")
     data = {"rate": acceptance_rate, "draft_length": draft_length}

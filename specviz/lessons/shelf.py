@@ -1,6 +1,6 @@
 """Finds the lessons: the project's own, and those in a folder that the server's owner names.
 
-Visitors open a lesson by name; they can give no path.
+Visitors open a lesson by name and cannot give a path.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Lessons:
 
 @cache
 def shown_lessons() -> Lessons:
-    """The lessons of this process, read once."""
+    """The lessons, read once per process."""
     return read_lessons()
 
 
 def read_lessons() -> Lessons:
-    """Read the project's lessons and those in the folder that the environment names; a broken one is told, and the others work."""
+    """Read the project's lessons and those in the folder SPECVIZ_LESSONS. One that cannot be read becomes a `BrokenLesson`; the others work."""
     named = environment.LESSONS.value()
     folders = [FOLDER, *([named] if named else [])]
     found: dict[str, Lesson | BrokenLesson] = {}
@@ -60,7 +60,7 @@ def _read(path: Path, shelf: Shelf, words: Words) -> Lesson | BrokenLesson:
         return BrokenLesson(path.name, "The name of a lesson’s folder has small letters, digits and hyphens.")
     try:
         lesson = read_lesson(path, shelf, words)
-        if path.parent != FOLDER:  # the project's own are sound, and reading their runs takes a second
+        if path.parent != FOLDER:  # the project's own have no errors, and take a second to read
             _ = lesson.steps
         return lesson
     except SpecvizError as error:

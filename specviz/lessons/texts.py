@@ -1,4 +1,4 @@
-"""Reads the text of a lesson in one language from a Markdown file. Knows neither pictures nor numbers."""
+"""Reads the text of a lesson in one language from a Markdown file. Does not know the pictures or their numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from specviz.errors import LessonError
 
 MAX_CHOICES = 9
-"""Choices are guessed by the keys 1 to 9."""
+"""Maximum choices of a question: the keys 1 to 9 select them."""
 _HEADING = re.compile(r"^(#{1,3}) +(.+)$", re.MULTILINE)
 _CHOICE = re.compile(r"^- +\[([ xX])\] +", re.MULTILINE)
 _END = re.compile(r"^---$", re.MULTILINE)
@@ -21,12 +21,13 @@ class StepText:
     """The text of a step in one language.
 
     Attributes:
-        line: line of its heading, from 1.
-        deeper: whether it lies below the step before it, and is skipped unless asked for.
-        before: what is shown before the guess, or all there is where nothing is asked.
-        choices: the answers to guess among, empty where nothing is asked.
-        right: index of the right choice, None where nothing is asked.
-        notes: for the speaker alone.
+        line: line number of its heading, from 1.
+        deeper: whether it is a detail of the step before it, skipped unless the speaker opens it.
+        before: the text before the question; all of the text if there is no question.
+        choices: the possible answers; empty if there is no question.
+        right: index of the right choice; None if there is no question.
+        answer: the text after the choices.
+        notes: for the speaker only.
     """
 
     line: int
@@ -41,7 +42,7 @@ class StepText:
 
     @property
     def plain_title(self) -> str:
-        """The title, with … for what its picture fills in."""
+        """The title, with … in place of each name in braces."""
         return _PLACEHOLDER.sub("…", self.title)
 
     def placeholders(self) -> set[str]:
@@ -52,7 +53,7 @@ class StepText:
 
 @dataclass(frozen=True)
 class LessonText:
-    """A lesson in one language: its title, what it is about, its steps and its last words; `file` is what errors call it."""
+    """A lesson in one language: title, introduction, steps and last words. `file` is its name in error messages."""
 
     file: str
     title: str
@@ -62,15 +63,15 @@ class LessonText:
 
     @property
     def forms(self) -> list[tuple[bool, int, int | None]]:
-        """What the steps must have in common in all languages: depth, number of choices, right choice."""
+        """For each step, what must be equal in all languages: whether it is deeper, number of choices, right choice."""
         return [(step.deeper, len(step.choices), step.right) for step in self.steps]
 
 
 def read_text(path: Path, file: str) -> LessonText:
-    """Read a Markdown file; `file` is what an error calls it.
+    """Read a Markdown file; `file` is its name in error messages.
 
     Raises:
-        LessonError: the file cannot be read, or has another form; the sentence names the line of the step.
+        LessonError: the file cannot be read or has the wrong form. For an error in a step, the message names the line.
     """
     try:
         text, *ends = _END.split(path.read_text(encoding="utf-8"))
@@ -101,7 +102,7 @@ def _paragraphs(body: str) -> list[str]:
 
 
 def _step(step: StepText, body: str) -> StepText:
-    """Fill a step from what stands below its heading: text, question, choices, answer, notes."""
+    """Fill in a step from the text below its heading: text, question, choices, answer, notes."""
     plain = _paragraphs(_CHOICE.sub(lambda found: f"\n\n{found[0]}", body))
     choices = [each for each in plain if _CHOICE.match(each)]
     step.notes = "\n".join(each.replace(" > ", " ")[1:].strip() for each in plain if each.startswith(">"))

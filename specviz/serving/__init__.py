@@ -1,1 +1,1 @@
-"""Serving many visitors on one machine: loaded pairs, shared engines, limits, statistics and logs."""
+"""Serves many visitors on one machine: loaded pairs, shared engines, limits, statistics and logs."""

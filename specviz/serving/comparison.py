@@ -1,7 +1,8 @@
-"""Compares requests, of one pair or of several. Yields lines of JSON.
+"""Compares requests on one pair or several. Yields lines of JSON.
 
-The lines are those of `specviz.serving.lines`; lines of a trace also have their "pane". Further lines: {"type": "compare", "panes"}
-comes first; {"type": "table", "rows", "says"} replaces the previous table, and "says" is `analysis.metrics.headline`.
+The lines are those of `specviz.serving.lines`, where lines of a trace also have their "pane", and two others:
+{"type": "compare", "panes"} comes before the first trace; {"type": "table", "rows", "says"} replaces the previous table, and its "says"
+is `analysis.metrics.headline`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def together(
     requests: Sequence[Request],
     stream: Callable[[Any, list[Request]], Iterator[Event | Waiting]],
 ) -> Iterator[Event | Waiting]:
-    """The events of all requests, in turn: `stream(key, requests)` serves those of one key. Indices are those of `requests`."""
+    """The events of all requests, alternating between keys. `stream(key, requests)` serves one key. Events have the indices of `requests`."""
     with ExitStack() as stack:
         turns: deque[tuple[Iterator[Event | Waiting], list[int]]] = deque()
         for key in dict.fromkeys(keys):

@@ -1,7 +1,7 @@
-"""The thread of a shared engine, which alone owns its scheduler, batches and sequences.
+"""The thread of a shared engine, the only owner of its scheduler, batches and sequences.
 
-It receives messages, admits and ends sequences as the scheduler decides, prefills, steps, and publishes events. The order of
-this work changes no text (law 3).
+It receives messages, admits and ends sequences as the scheduler decides, prefills, steps, and publishes events. Their order
+changes no text (law 3).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _IDLE = 2.0
 
 
 class EngineLoop:
-    """The thread's work. Other threads may read `load`; for anything else they send a message to the inbox."""
+    """The thread's work. Other threads may only read `load`; for anything else they send a message to the inbox."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class EngineLoop:
         self._scheduler = scheduler
         self._prefix_caches = (PrefixCache(), PrefixCache())
         self._batch = Batch(pair, self._prefix_caches, apart=False)
-        self._prefills: list[_Prefill] = []  # by admission
-        self._passes = 0  # of all prefills
+        self._prefills: list[_Prefill] = []  # in order of admission
+        self._passes = 0  # so far, of all prefills
         self._step_seconds = 0.0
         self._first_tokens: dict[
             Sequence, tuple[int, float]
@@ -94,10 +94,10 @@ class EngineLoop:
             self._fail_all(BROKEN)
         self._statistics.busy_seconds += time.monotonic() - begin
 
-    # ---- messages: called by the thread, sent by others ------------------------------------------------------
+    # ---- messages: sent by other threads, called by this one -------------------------------------------------
 
     def submit(self, group: SequenceGroup[Sequence], arrival: float, seconds: float) -> None:
-        """Queue a group that arrived at a time on the monotonic clock."""
+        """Queue a group. `arrival` is on the monotonic clock; `seconds` later is the deadline."""
         try:
             self._scheduler.submit(group, arrival, seconds)
         except BusyError as error:
@@ -120,7 +120,7 @@ class EngineLoop:
     # ---- prefill ---------------------------------------------------------------------------------------------
 
     def _read_prompts(self) -> None:
-        """Admit, and prefill in turns, a chunk at a time, for as long as the policy allows."""
+        """Admit sequences and prefill them, a chunk at a time, until the policy's time is over."""
         end = time.monotonic() + self._policy.reading_seconds(self._step_seconds)
         self._admit()
         while self._prefills:
@@ -151,7 +151,7 @@ class EngineLoop:
         return _Prefill(sequences, batch, batch.read(sequences), batch.passes(sequences))
 
     def _advance_prefill(self, prefill: _Prefill) -> None:
-        """Prefill one chunk. After the last chunk the sequences join the batch, perhaps after a first step of their own."""
+        """Prefill one chunk. After the last one the sequences join the batch; the policy may give them a first step of their own before."""
         try:
             for _ in prefill.passes:
                 prefill.passes_left -= 1
@@ -180,7 +180,7 @@ class EngineLoop:
         longest, index = prefill.batch.longest, self._prefills.index(prefill)
         prefill.batch.clear()
         if is_out_of_memory(error) and free_memory(self._batch, self._prefix_caches):
-            # With prefix caches this would never end: each failure would free what the previous attempt has cached.
+            # Without prefix caches: the repetition would fill them again, the next failure would free them, and so on without end.
             self._prefills[index] = self._begin_prefill(prefill.sequences, cached=False)
         else:
             group = self._scheduler.group_of(prefill.sequences[0])
@@ -293,4 +293,4 @@ class _Prefill:
     batch: Batch
     passes: Iterator[None]
     passes_left: int
-    """At most: prefix caches spare some."""
+    """An upper bound: prefix caches save some."""

@@ -1,4 +1,4 @@
-"""Messages to a shared engine's thread: functions to call between two steps. Other threads share nothing else with it, not even a lock."""
+"""Messages to a shared engine's thread: functions to call between two steps. It shares nothing else with other threads, not even a lock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STOPPED = "The server has ended this run because it is being stopped."
 
 
 class Message(NamedTuple):
-    """A function to call, and a function that receives an error if the first will not be called."""
+    """A function to call, and a function that gets an error if the first will never be called."""
 
     function: Callable[[], object]
     refuse: Callable[[EngineError], object] | None = None
@@ -32,13 +32,13 @@ class Inbox:
             self._messages.put(Message(function))
 
     def ask(self, function: Callable[[], object], refuse: Callable[[EngineError], object]) -> None:
-        """Send a function. Either it is called, or `refuse` is."""
+        """Send a function. Either it or `refuse` is called."""
         self._messages.put(Message(function, refuse))
-        if self.is_closed:  # if it closes only after this line, `close` refuses the message
+        if self.is_closed:  # if it closes after this line, `close` refuses the message
             self._refuse_all()
 
     def receive(self, timeout: float | None) -> list[Message]:
-        """All messages. Waits up to `timeout` seconds for the first (None: no limit); returns an empty list if none came."""
+        """All messages. If there are none, waits up to `timeout` seconds (None: without limit) for one."""
         messages: list[Message] = []
         try:
             messages.append(self._messages.get(timeout=timeout))
@@ -48,7 +48,7 @@ class Inbox:
             return messages
 
     def close(self) -> None:
-        """Refuse all messages that were not received, and all later ones."""
+        """Refuse all messages not yet received, and all later ones."""
         self.is_closed = True
         self._refuse_all()
 

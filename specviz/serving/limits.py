@@ -1,4 +1,4 @@
-"""Limits of requests, per visitor, per address and in total, set by environment variables."""
+"""Limits on requests, per visitor, per address and in total. Environment variables set them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Limits:
     max_prompt: int = 4000
     """Characters of a prompt."""
     max_prompt_tokens: int = 2048
-    """Tokens of a prompt, chat template included. 4000 characters of English are about 1100, rare characters four tokens each."""
+    """Tokens of a prompt, chat template included. 4000 characters of English are about 1100 tokens, but a rare character can be four."""
     max_new_tokens: int = 512
     """Tokens of one text."""
     max_panes: int = 4
@@ -31,7 +31,7 @@ class Limits:
     per_visitor: int = 3
     """Runs of one visitor at a time, decoding or queued, over all pairs."""
     per_address: int = 64
-    """Texts of one client address at a time. A class behind one router fits, and others still find slots."""
+    """Texts of one client address at a time: enough for a class behind one router, and leaves slots for others."""
     seconds: int = 300
     """Seconds from a request to the end of its text. A text that takes longer is cut off."""
     pairs: int = 2
@@ -41,7 +41,7 @@ class Limits:
     def from_environment(
         cls, environment: Mapping[str, str] | None = None, *, usual: Limits | None = None
     ) -> Limits:
-        """Read the limits from the environment. Limits that it does not set come from `usual`, or else from `Limits()`.
+        """Read the limits from the environment. Limits that it does not set come from `usual`, by default `Limits()`.
 
         Raises:
             SpecvizError: a value is not a whole number of at least 1.
@@ -50,7 +50,7 @@ class Limits:
         return replace(usual or cls(), **{name: value for name, value in found.items() if value is not None})
 
     def check(self, request: Request) -> None:
-        """Raises RequestError if a request is longer than allowed, as far as that shows without a tokenizer."""
+        """Raises RequestError if a request is longer than allowed. Uses no tokenizer, so it counts only `token_ids`."""
         length = prompt_characters(request)
         if length > self.max_prompt:
             raise RequestError(
@@ -63,9 +63,9 @@ class Limits:
             )
 
     def check_tokens(self, request: Request, count: int) -> None:
-        """Raises RequestError if a request's prompt of `count` tokens costs more to read than allowed.
+        """Raises RequestError if `count`, the number of tokens of a request's prompt, is larger than allowed.
 
-        The prompt of a fork has a text as well.
+        The prompt of a fork also contains text that was written, so it may be longer.
         """
         most = self.max_prompt_tokens + (self.max_new_tokens if request.continues else 0)
         if count <= most:
@@ -98,4 +98,4 @@ CLASS = Limits(
     seconds=120,
     pairs=1,
 )
-"""Limits for a class of thirty on one machine, which a proxy may show under one address."""
+"""Limits for a class of thirty on one machine. Behind a proxy all of them may have one address."""

@@ -1,7 +1,7 @@
 """Turns events into lines of JSON, which the page reads while runs are served.
 
-A run becomes the lines of its trace. {"type": "waiting", "queue_position"} is sent while requests are queued. An empty line tells the
-page to show the lines so far.
+A run becomes the lines of its trace. {"type": "waiting", "queue_position"} comes while requests are queued. An empty line tells the
+page to show the lines received so far.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from specviz.schema.trace_file import end_line, header_line, round_line
 
 
 def trace_lines(events: Iterable[Event | Waiting], runs: dict[int, Run]) -> Iterator[tuple[int | None, str]]:
-    """Yields (index of the run, line of its trace); the index is None for lines of the queue and empty lines.
+    """Yields (index of the run, line of its trace). For "waiting" lines and empty lines the index is None.
 
     Runs are added to `runs` as they begin. An empty line follows each run's first round.
     """
@@ -28,7 +28,7 @@ def trace_lines(events: Iterable[Event | Waiting], runs: dict[int, Run]) -> Iter
                 yield None, record("waiting", queue_position=event.queue_position)
             yield None, ""
             continue
-        if event.index not in runs:  # may come first if a run was stopped before it started
+        if event.index not in runs:  # `Finished` comes first if a run was stopped before it started
             runs[event.index] = event.run
             yield event.index, header_line(event.run)
         if isinstance(event, Decided):

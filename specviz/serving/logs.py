@@ -1,7 +1,7 @@
 """Logs: JSON objects or plain text, one line per event, without any prompt or generated text.
 
-Exceptions are logged by type and frames, without their messages, which may repeat user input. Libraries may log
-only warnings, and only the template of the message, which the library's authors wrote.
+Of an exception the type and frames are logged, but not its message, which may repeat user input. Of libraries only
+warnings and errors are logged, and only the template of the message, which the library's authors wrote.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from specviz.environment import LOG, LOG_LEVEL
 
 OURS = "specviz"
 MAX_TEXT = 200
-"""Maximum length of an event, and of a text that another program chose, in characters."""
+"""Maximum characters of an event, and of a text that comes from another program."""
 REPEAT_SECONDS = 10.0
-"""Seconds in which the same warning is written once, so that whoever causes it cannot fill a disk."""
+"""Seconds in which the same warning is written only once, so that nobody can fill the disk by causing it."""
 _MOST_WARNINGS = 1000
 MAX_CAUSES, MAX_FRAMES = 4, 12
-"""Numbers of logged exceptions of a chain, and of logged innermost frames of each."""
+"""Maximum exceptions logged of a chain, and maximum frames logged of each, the innermost ones."""
 
 
 def configure(stream: TextIO | None = None, environment: Mapping[str, str] | None = None) -> None:
@@ -47,9 +47,9 @@ def configure(stream: TextIO | None = None, environment: Mapping[str, str] | Non
     root.handlers = [each for each in root.handlers if not isinstance(each, _Handler)]
     root.addHandler(handler)
     logging.getLogger(OURS).setLevel(level)
-    # uvicorn gives its loggers handlers of their own whenever a server starts, but leaves filters in place.
+    # Filters, because uvicorn replaces the handlers of its loggers whenever a server starts, but keeps filters.
     _divert("uvicorn.error", handler)
-    _divert("uvicorn.access", None)  # it logs addresses with queries, and links have prompts there
+    _divert("uvicorn.access", None)  # it logs addresses with their queries, which have prompts in links
     threading.excepthook = _thread_failed
 
 
@@ -59,7 +59,7 @@ class _Handler(logging.StreamHandler):
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._written: dict[Any, tuple[float, int]] = {}
-        """For each warning: when it was last written, and how often it was left out since."""
+        """For each warning: when it was last written, and how often it was omitted since then."""
 
     def filter(self, record: logging.LogRecord) -> Any:
         """Whether a record is written."""
@@ -67,7 +67,7 @@ class _Handler(logging.StreamHandler):
         return is_loggable and super().filter(record) and not self._is_repeated(record)
 
     def _is_repeated(self, record: logging.LogRecord) -> bool:
-        """Whether a warning like this was just written. The next one that is written says how many were not."""
+        """Whether the same warning was written recently. If not, and if some were omitted, adds their number to the record."""
         if record.levelno < logging.WARNING:
             return False
         error = record.exc_info[0] if record.exc_info else None
@@ -84,7 +84,7 @@ class _Handler(logging.StreamHandler):
         return False
 
     def format(self, record: logging.LogRecord) -> str:
-        """The text of a record. Contains only those parts that may be logged."""
+        """The text of a record, made only of the parts that may be logged."""
         names = ("name", "levelno", "levelname", "created", "exc_info")
         loggable = {name: getattr(record, name) for name in names} | {"msg": _event(record)}
         return super().format(logging.makeLogRecord(loggable | getattr(record, "fields", {})))
@@ -126,7 +126,7 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 
 def _event(record: logging.LogRecord) -> str:
-    """The first line of our own message. Of a library's message, the template, or its origin if it came formatted."""
+    """The first line of our own message. Of a library's message, the template; if it came formatted, the module and line that logged it."""
     if _is_ours(record):
         text = record.getMessage()
     elif record.args and isinstance(record.msg, str):
@@ -138,7 +138,7 @@ def _event(record: logging.LogRecord) -> str:
 
 
 class _Diverted(logging.Filter):
-    """Hands all records of a logger to one handler (or none) instead of the logger's own handlers."""
+    """Sends all records of a logger to one handler, or to none, instead of to the logger's own handlers."""
 
     def __init__(self, handler: logging.Handler | None) -> None:
         super().__init__()

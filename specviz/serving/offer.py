@@ -1,7 +1,7 @@
 """The pairs that this server offers: pairs of the registry that fit its hardware, and the owner's own pairs.
 
-Reads the environment and the size of memory once, without the hub, a model or torch. Visitors choose a key of
-`offered_pairs`; only the owner names repositories and folders.
+Reads the environment and the memory size once. Does not query the hub, load a model or import torch. Visitors can only
+choose a key of `offered_pairs`; only the owner can name repositories and folders.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from specviz.serving import zerogpu
 OFFERED, OWN = PAIRS_OFFERED.name, OWN_PAIRS.name
 
 CPU_PARAMETERS = 2_000_000_000
-"""Most parameters of a verifier on a CPU. A pass reads all weights: 8 GB of float32 take about a second at 10 GB/s."""
+"""Maximum parameters of a verifier on a CPU. Each pass reads all weights: 8 GB of float32 take about a second at 10 GB/s."""
 HOST_SHARE = 0.5
-"""Share of the host's memory that the weights of one pair may take. The rest is for a second pair, texts and the page."""
+"""Share of the host's memory that one pair's weights may take. The rest is for a second pair, caches and the page."""
 GPU_SHARE = 0.9
 """Share of the memory of all GPUs that the weights of one pair may take."""
 ZERO_GPU_PAIRS = ("embedded", "embedded-specialist", "embedded-skip", "smollm2")
-"""Pairs offered on ZeroGPU. Only a few, because moving all of them to the GPU counts as each visitor's GPU time."""
+"""Pairs offered on ZeroGPU. Only a few: every run moves all of them to the GPU, in the visitor's GPU time."""
 
 _FLOAT32, _BFLOAT16 = 4, 2  # bytes of a parameter, on a CPU and on a GPU
 _KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
@@ -46,7 +46,7 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 @dataclass(frozen=True)
 class Hardware:
-    """Memory in bytes; that of GPUs is 0 if there is none."""
+    """Memory in bytes. `gpu_bytes` is the sum over all GPUs; 0 without a GPU."""
 
     host_bytes: int
     gpu_bytes: int = 0
@@ -65,7 +65,7 @@ def offered_pairs() -> dict[str, PairSpec]:
 
 @cache
 def missing_pairs() -> dict[str, str]:
-    """Why the hardware rules out pairs of the registry: a few words, by key. Empty if the owner chose the pairs."""
+    """For each pair of the registry that is not offered, a few words why, by key. Empty if the owner chose the pairs."""
     if _named(os.environ) or zerogpu.active():
         return {}
     hardware = find_hardware(os.environ)
@@ -79,7 +79,7 @@ def default_pair() -> str:
 
 
 def choose(environment: Mapping[str, str], hardware: Hardware) -> dict[str, PairSpec]:
-    """The pairs to offer on `hardware`, unless `environment` names others. Raises SpecvizError as `offered_pairs`."""
+    """The pairs to offer on `hardware`, or those that `environment` names. Raises SpecvizError as `offered_pairs` does."""
     own = own_pairs(OWN_PAIRS.value(environment))
     known = PAIRS | own
     asked = _named(environment)
@@ -100,7 +100,7 @@ def _named(environment: Mapping[str, str]) -> list[str]:
 
 
 def _obstacle(spec: PairSpec, hardware: Hardware) -> str:
-    """Why a pair is not offered, as far as this is known without the hub; "" if it is offered."""
+    """Why a pair is not offered, as far as known without asking the hub; "" if it is offered."""
     if hardware.zero_gpu:
         return "" if spec.key in ZERO_GPU_PAIRS else "too large to be lent a GPU for"
     if not spec.repositories:
@@ -162,7 +162,7 @@ def _own_pair(key: str, drafter: str, verifier: str) -> PairSpec:
 
 
 def _source(key: str, model: str) -> HubSource:
-    """The source of a repository, or of a folder by its absolute path."""
+    """The source for a hub repository, or for a folder (by its absolute path)."""
     if model.startswith(("/", "./", "../", "~")):
         folder = Path(model).expanduser().resolve()
         if not (folder / "config.json").is_file():
@@ -176,7 +176,7 @@ def _source(key: str, model: str) -> HubSource:
 
 
 def _parameters(folder: Path) -> int:
-    """Parameters in a folder, by the size of its weight files; 0 if unknown."""
+    """Number of parameters in a folder, estimated from the size of its weight files; 0 if unknown."""
     if not folder.is_absolute():
         return 0
     try:
@@ -211,7 +211,7 @@ def _host_bytes() -> int:
 
 
 def _gpu_bytes(environment: Mapping[str, str]) -> int:
-    """Memory of all NVIDIA GPUs that torch would use. Asks the driver's tool, since importing torch takes seconds."""
+    """Memory of all NVIDIA GPUs that torch would use. Asks nvidia-smi, since importing torch takes seconds."""
     tool = shutil.which("nvidia-smi", path=environment.get("PATH"))
     try:
         if tool is None or "+cpu" in version("torch"):
@@ -224,7 +224,7 @@ def _gpu_bytes(environment: Mapping[str, str]) -> int:
 
 
 def read_gpus(listing: str, visible: str | None) -> int:
-    """Bytes of the GPUs in lines of "index, uuid, MiB". `visible` is CUDA_VISIBLE_DEVICES, or None for all."""
+    """Total bytes of the visible GPUs. `listing` has lines of "index, uuid, MiB"; `visible` is CUDA_VISIBLE_DEVICES, or None for all."""
     names = None if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
     total = 0
     for line in listing.splitlines():

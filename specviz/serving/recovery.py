@@ -1,7 +1,7 @@
 """Recovery from failed steps, so that as few sequences as possible fail.
 
-If memory runs out, the prefix caches are freed first, then the captured passes; then the longest sequence is ended. After any other
-error, each sequence repeats the step in a batch of its own.
+If memory runs out, the prefix caches are freed, then the captured passes; if that is not enough, the longest sequence is ended. After
+any other error, each sequence repeats the step in a batch of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 def step_or_recover(batch: Batch, caches: PrefixCaches) -> list[Outcome]:
     """One step of a batch. A sequence that fails has an outcome with an error.
 
-    If no memory can be freed, the only outcome is the error of the longest sequence. Without that sequence the next step may succeed.
+    If no memory can be freed, the only outcome is an error for the longest sequence; without it the next step may succeed.
     """
     try:
         return step(batch, partial(free_memory, batch, caches))
@@ -33,7 +33,7 @@ def step_or_recover(batch: Batch, caches: PrefixCaches) -> list[Outcome]:
 
 
 def first_step(batch: Batch) -> list[Outcome]:
-    """A short step of a batch that is about to join another. A failure changes no sequence; the joint step will raise the error."""
+    """A short step of a batch that is about to join another. If it fails, no sequence has changed, and the joint step tries again."""
     try:
         return batch.step(short=True)
     except Exception as error:
@@ -42,7 +42,7 @@ def first_step(batch: Batch) -> list[Outcome]:
 
 
 def free_memory(batch: Batch, caches: PrefixCaches) -> bool:
-    """Free memory that only serves speed: prefix caches, or else captured passes. Returns whether any was freed."""
+    """Free memory that only saves time: the prefix caches, or if they are empty, captured passes. Returns whether any was freed."""
     cleared = [cache.clear() for cache in caches]
     if any(cleared):
         log.warning("memory ran out: prefix caches were cleared")
@@ -52,7 +52,7 @@ def free_memory(batch: Batch, caches: PrefixCaches) -> bool:
 
 
 def explain(error: Exception, count: int, longest: int) -> EngineError:
-    """The error for the caller of `count` sequences of up to `longest` tokens. A new error, since the old one refers to frames and so holds memory."""
+    """The error for the caller of `count` sequences of up to `longest` tokens. A new one: the old one's frames hold memory."""
     if isinstance(error, EngineError):
         return EngineError(str(error))
     if is_out_of_memory(error):

@@ -1,6 +1,6 @@
-"""The loaded pairs, shared by all visitors: loads pairs on demand and serves requests on them.
+"""Loads pairs on demand and serves all visitors' requests on them.
 
-The page reaches models and engines only through this module, which imports torch when the first pair is needed.
+The page uses models and engines only through this module, which imports torch when the first pair is needed.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.2
 _LOADING_SECONDS = 1.0
-"""Seconds between two events that say how far loading is."""
+"""Seconds between two `Loading` events."""
 _OBSTACLES_SECONDS = 15.0
-"""Seconds for which an answer of `Service.obstacles` is cached."""
+"""Seconds for which `Service.obstacles` caches what it found."""
 _importing = threading.Lock()
 """Held during the first import of torch and transformers: two threads that import transformers at once can get an incomplete module.
-Other slow modules are imported by a request once its pair is loaded.
+Requests import other slow modules only after their pair is loaded.
 """
 
 log = logging.getLogger(__name__)
 
 
 class Service:
-    """Holds a few pairs in memory, each with an engine. If a further pair is needed, the least recently used one is unloaded."""
+    """Holds up to `Limits.pairs` pairs in memory, each with an engine. To load another, it unloads the least recently used one."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         """Serve within `limits`, by default those of the environment."""
@@ -57,7 +57,7 @@ class Service:
         self._lock = threading.Lock()
         self._closed = False
         self._failed: set[str] = set()
-        """Keys of pairs that could not be loaded when they were last needed."""
+        """Keys of pairs whose last loading failed."""
         self._asking = threading.Lock()
         self._obstacles = offer.missing_pairs()
         self._asked = -math.inf
@@ -66,22 +66,22 @@ class Service:
 
     @property
     def healthy(self) -> bool:
-        """Whether requests can be served: not closed, every engine alive, and the default pair or another one could be loaded."""
+        """Whether it is not closed, all engines are alive, and either some pair is loaded or the default one has not failed to load."""
         engines = [entry.engine for entry in list(self._entries.values())]
         loads = offer.default_pair() not in self._failed or any(map(self.has_loaded, offer.offered_pairs()))
         return not self._closed and loads and all(engine.is_alive for engine in engines if engine)
 
     def status(self) -> list[EngineStatistics]:
-        """A copy of the statistics of each pair that was ever loaded."""
+        """Copies of the statistics of all pairs that were ever loaded."""
         return [deepcopy(each) for each in list(self._statistics.values())]
 
     def has_loaded(self, key: str) -> bool:
-        """Whether a pair's models are in memory, ready to write."""
+        """Whether a pair's models are in memory and its engine runs."""
         entry = self._entries.get(key)
         return entry is not None and entry.engine is not None and entry.engine.is_alive
 
     def obstacles(self) -> dict[str, str]:
-        """Why pairs cannot be loaded now: a few words, by key. May query the hub and the hardware, which takes some seconds."""
+        """For each pair that cannot be loaded now, a few words why, by key. May query hub and hardware, which takes seconds."""
         with self._asking:
             if time.monotonic() >= self._asked + _OBSTACLES_SECONDS:
                 self._obstacles, self._asked = self._find_obstacles(), time.monotonic()
@@ -98,7 +98,7 @@ class Service:
         return offer.missing_pairs() | {each.spec.key: each.note for each in states if not each.usable}
 
     def check_pair(self, key: str) -> None:
-        """Raises PairError if it is known that a pair cannot be loaded now. Checks again only if there was an obstacle before."""
+        """Raises PairError if a pair is known not to be loadable now. Looks for obstacles again only if the pair had one before."""
         if key in self._obstacles and (words := self.obstacles().get(key)):
             raise PairError(
                 f"{find_pair(offer.offered_pairs().get(key, key)).title} cannot be had now: {words}."
@@ -115,14 +115,14 @@ class Service:
         *,
         visitor: Visitor = NOBODY,
     ) -> Iterator[Event | Waiting]:
-        """Serve requests of one visitor as one group. Loads their pair if needed.
+        """Serve requests of one visitor as one group. Loads the pair if needed.
 
         Args:
             key: key of the pair.
             requests: texts to write side by side.
             stop: ends them before the next round.
-            progress: called while the pair is loaded. Without it, `Loading` events say the same.
-            visitor: who asks, for the limits of concurrent runs; by default they do not apply.
+            progress: called while the pair is loaded. Without it, `Loading` events report the progress.
+            visitor: counts against the limits per visitor and address, which do not apply by default.
 
         Yields:
             Events as they happen, `Waiting` among them. Closing the iterator ends all runs.
@@ -158,7 +158,7 @@ class Service:
         *,
         visitor: Visitor = NOBODY,
     ) -> Iterator[str]:
-        """Compare requests, each on the pair of its key; yields lines of `specviz.serving.comparison`. Otherwise as `events`."""
+        """Compare requests, each on its key's pair; yields lines of `specviz.serving.comparison`. Other arguments and errors as for `events`."""
         self.limits.check_panes(requests)
         with self._visit(visitor, requests), ExitStack() as stack:
             engines = {key: stack.enter_context(self.engine(key, progress)) for key in dict.fromkeys(keys)}
@@ -175,7 +175,7 @@ class Service:
         *,
         visitor: Visitor = NOBODY,
     ) -> Iterator[Recorded]:
-        """Run a small sweep; yields its results after every item at every temperature. Arguments and errors as for `events`."""
+        """Run a small sweep; yields the results so far after each item at each temperature. Arguments and errors as for `events`."""
         with self._visit(visitor, ()), self.engine(key, progress) as engine:
             from specviz.analysis.sweep.folder import Recorded  # here: see `_importing`
             from specviz.analysis.sweep.items import load_items
@@ -194,7 +194,7 @@ class Service:
 
     @contextmanager
     def _visit(self, visitor: Visitor, requests: Sequence[Request]) -> Iterator[None]:
-        """Check a visitor's limits, and count the run until the context ends."""
+        """Check the limits, and count the visitor's run until the context ends."""
         for request in requests:
             self.limits.check(request)
         with self._visits.run(visitor, max(1, len(requests))):
@@ -242,7 +242,7 @@ class Service:
 
     @contextmanager
     def engine(self, key: str, progress: Progress | None = None) -> Iterator[SharedEngine]:
-        """The engine of a pair, which stays loaded until the context ends. Other pairs keep serving while one is loaded.
+        """Load a pair if needed. Yields its engine; the pair stays loaded until the context ends. Other pairs serve meanwhile.
 
         Raises:
             PairError: the pair cannot be loaded. The next call tries again.
@@ -272,7 +272,7 @@ class Service:
                     del self._entries[key]
 
     def _enter(self, key: str) -> _Entry:
-        """The entry of a pair, with one more user. Unloads the least recently used pair if there would be too many in memory."""
+        """Add a user to a pair's entry. If there would be too many pairs in memory, unloads the least recently used one."""
         offered = offer.offered_pairs()
         unloaded = []
         if words := offer.missing_pairs().get(key):
@@ -332,14 +332,14 @@ class Service:
         )
         try:
             engine.warm_up(report)
-        except Exception as error:  # requests are served nevertheless, or raise the error
-            # only its type is logged: the error itself holds memory
+        except Exception as error:  # a request is served nevertheless, or raises the error itself
+            # only its type is logged: the error would hold memory
             fields = {"pair": key, "failure": type(error).__name__}
             log.warning("warm-up failed", extra={"fields": fields})
         return engine
 
     def _idle(self) -> list[_Entry]:
-        """Pairs that nobody uses. Call with the lock held."""
+        """Entries without users. Call with `_lock` held."""
         return [entry for entry in self._entries.values() if not entry.users]
 
     def _unload(self, entries: Sequence[_Entry]) -> None:

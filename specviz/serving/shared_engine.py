@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class SharedEngine(BaseEngine):
-    """Serves requests of many threads on one pair. Ends when closed, or when nothing refers to it or to its streams any more."""
+    """Serves requests of many threads on one pair. Ends when closed or garbage-collected; its streams refer to it."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class SharedEngine(BaseEngine):
 
         Args:
             pair: a pair whose models nobody else runs at the same time.
-            max_sequences: concurrent sequences.
-            queue: sequences that may wait beyond these.
+            max_sequences: number of slots.
+            queue: number of sequences that may wait for a slot.
             seconds: seconds from the start of a stream to its deadline, at which its texts are cut off.
             statistics: counts runs.
             policy: divides the time between prefill and steps.
@@ -86,8 +86,8 @@ class SharedEngine(BaseEngine):
     ) -> SharedStream:
         """As `BaseEngine.stream`, for one of many visitors.
 
-        Yields `Waiting` when the queue position changes, and after each second without another event. The time to the
-        deadline starts at the first `next`; a run that reaches it ends with stop_reason "time".
+        Yields `Waiting` when the queue position changes, and after each second without another event. The first `next` starts
+        the time to the deadline, at which a run ends with stop_reason "time".
 
         Raises:
             RequestError: a request does not fit the pair, or its prompt is too long. Raised by this call.
@@ -125,7 +125,7 @@ class SharedEngine(BaseEngine):
             del future  # an exception's traceback refers to this frame: a reference cycle
 
     def warm_up(self, progress: Progress) -> None:
-        """Prepare the device so that the first text is as fast as later ones: see `Batch.warm_up`."""
+        """Prepare the device so that the first text is as fast as later ones (`Batch.warm_up`)."""
         self.call(partial(self._loop.warm_up, progress))
 
     def _submit(self, group: SequenceGroup[Sequence]) -> float:

@@ -1,4 +1,4 @@
-"""Numbers of a shared engine."""
+"""Counters and histograms of a shared engine."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0)
-"""Upper bounds of a histogram's buckets, in seconds; one more bucket has no bound."""
+"""Upper bounds of a histogram's buckets, in seconds. The last bucket, beyond these, has none."""
 
 
 @dataclass
 class Histogram:
-    """How often durations fell into each bucket, and their sum."""
+    """Number of durations in each bucket, and the sum of all durations."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     total: float = 0.0
@@ -25,7 +25,7 @@ class Histogram:
 
 @dataclass
 class EngineStatistics:
-    """One pair's numbers since the server began. Counters never decrease, even if the pair is unloaded and loaded again."""
+    """One pair's statistics since the server started. Counters never decrease, even if the pair is loaded again."""
 
     pair: str
     """Its key."""
@@ -42,7 +42,7 @@ class EngineStatistics:
     """Sequences refused because the queue was full."""
     tokens: int = 0
     drafts: int = 0
-    """Rounds of single sequences in which draft tokens were examined."""
+    """Rounds, counted for each sequence, in which draft tokens were examined."""
     draft_tokens: int = 0
     """Draft tokens of these rounds."""
     examined: int = 0
@@ -52,9 +52,9 @@ class EngineStatistics:
     accepted_per_position: Counter[int] = field(default_factory=Counter)
     """Accepted draft tokens by their position in the draft, from 0."""
     time_to_first_token: Histogram = field(default_factory=Histogram)
-    """From a request's arrival, so the queue counts."""
+    """Measured from a request's arrival, so it includes the time in the queue."""
     time_per_output_token: Histogram = field(default_factory=Histogram)
-    """Of each run: the time after its first tokens, per token after them."""
+    """For each run: the time after its first round, divided by the tokens after it."""
     rounds: int = 0
     """Steps of the whole batch."""
     busy_seconds: float = 0.0

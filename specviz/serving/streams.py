@@ -1,7 +1,7 @@
 """Streams of a shared engine, from which a caller reads the events of one group. Dropping a stream aborts the group.
 
-Waking the caller after every round would take a core from the engine in the middle of a pass. Only starts and ends wake it at once;
-other rounds wait until it looks, a few times a second.
+Waking the caller after every round would take a core from the engine during a pass. So a round wakes it only if it follows another
+kind of event; the caller looks for other rounds ten times a second. All other events wake it at once.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from specviz.errors import EngineError
 from specviz.serving.inbox import Inbox
 
 _BEAT = 1.0
-"""Seconds without an event after which `Waiting` is repeated, so that a caller notices when its client has disconnected."""
+"""Seconds without an event after which `Waiting` is repeated, so that the caller can notice that its client has disconnected."""
 _GRACE = 60.0
 """Seconds after its deadline at which a stream stops waiting for the engine's thread."""
 _PATIENCE = 0.1
-"""Longest time for which rounds stay unread, in seconds. The page updates at most every 0.2 s."""
+"""Maximum seconds for which rounds stay unread. The page updates at most every 0.2 s."""
 
 Item = Event | Waiting | Exception
 
@@ -80,7 +80,7 @@ class SharedStream(Stream[Event | Waiting]):
         self._queue_position = 0
         self._deadline = 0.0
         self._finalizer: weakref.finalize | None = None
-        """Aborts the group. None before it is submitted."""
+        """Aborts the group when the stream is dropped. None before the group is submitted."""
 
     def __next__(self) -> Event | Waiting:
         if not self._unfinished:
@@ -101,7 +101,7 @@ class SharedStream(Stream[Event | Waiting]):
             finally:
                 del event  # its traceback refers to this frame: a reference cycle
         self._queue_position = event.queue_position if isinstance(event, Waiting) else 0
-        # already 0 if another thread has closed the stream
+        # max: it is already 0 if another thread has closed the stream
         self._unfinished = max(0, self._unfinished - isinstance(event, Finished))
         if not self._unfinished:
             self._end()

@@ -1,4 +1,4 @@
-"""Visitors, and the runs that each of them has under way."""
+"""Visitors, and the number of runs that each has at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specviz.errors import QuotaError
 
 @dataclass(frozen=True)
 class Visitor:
-    """Who asks: a session of a browser or a client, and the address that it comes from. What is "" has no limit."""
+    """The sender of a request: the session of a browser or client, and its address. An empty one is not limited."""
 
     session: str = ""
     address: str = ""
@@ -26,7 +26,7 @@ class Visits:
     """Counts the runs of each session, and the texts of each address."""
 
     def __init__(self, per_visitor: int, per_address: int) -> None:
-        """Allow so many runs of one session, and so many texts of one address, at a time."""
+        """Allow `per_visitor` runs of one session and `per_address` texts of one address at a time."""
         self._most = (per_visitor, per_address)
         self._counts: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
@@ -37,7 +37,7 @@ class Visits:
 
     @contextmanager
     def run(self, visitor: Visitor, texts: int) -> Iterator[None]:
-        """Count a run of so many texts until the context ends. Raises QuotaError if the visitor would have more than allowed."""
+        """Count a run of `texts` texts until the context ends. Raises QuotaError if the visitor would have more than allowed."""
         session, address = ("session", visitor.session), ("address", visitor.address)
         added = Counter({session: bool(visitor.session), address: texts * bool(visitor.address)})
         with self._lock:

@@ -1,7 +1,7 @@
 """ZeroGPU, which lends a Space a GPU for the duration of one call. Elsewhere this module does nothing and imports nothing.
 
-A decorated generator runs in a forked process, the worker; only there is a GPU visible. Its arguments and items are pickled. It can
-use models that were loaded before the page was launched, by the thread that imported `spaces`.
+A decorated generator runs in a forked process, the worker, which alone sees a GPU. Its arguments and items are pickled. It can use
+models that the thread that imported `spaces` loaded before the page was launched.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LEAST, MOST = 15, 80
-"""Least and most seconds that a run requests. The current GPUs count one and a half times: 80 s cost 120 s, the last documented
-daily quota of a visitor without an account."""
+"""Minimum and maximum seconds that a run requests. A second on current GPUs costs 1.5 s of quota: 80 s cost 120 s, the last
+documented daily quota of a visitor without an account."""
 
-# Estimates, not measured on ZeroGPU. A longer request has lower priority in the queue, but unused seconds are not charged. A run that takes
-# longer than requested is ended.
-_START = 8.0  # seconds of a new worker: fork, CUDA, first kernels
-_MOVED = 2e9  # bytes of weights a second, from disk to the GPU
-_READ = 5e11  # bytes of weights a second, in a pass
-_ROUND = 0.05  # seconds of a token: draft, verification, decision
-_MORE = 0.01  # seconds of a token, for each text of the batch
-_CHARACTER = 0.0005  # seconds of prefill
+# Estimates, not measured on ZeroGPU. Longer requests have lower priority in the queue, but unused seconds are not charged. A run that
+# takes longer than requested is ended.
+_START = 8.0  # seconds that a new worker needs: fork, CUDA, first kernels
+_MOVED = 2e9  # bytes of weights per second, from disk to the GPU
+_READ = 5e11  # bytes of weights per second, in a pass
+_ROUND = 0.05  # seconds per token: draft, verification, decision
+_MORE = 0.01  # further seconds per token, for each text of the batch
+_CHARACTER = 0.0005  # seconds of prefill per character
 
 
 def active() -> bool:
@@ -51,9 +51,9 @@ def active() -> bool:
 def start() -> None:
     """Prepare for ZeroGPU if it is active. Call first, in the main thread, before torch is imported."""
     if active():
-        # Outside a worker, only the thread that imports `spaces` sees a (virtual) GPU; transformers would load in several threads.
+        # transformers would load in several threads, but outside a worker only the thread that imports `spaces` sees a (virtual) GPU.
         os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
-        # A worker lives for one call, in which captures and kernels would cost more time than they save.
+        # A worker lives for one call, too short for captured passes and compiled kernels to save the time that they cost.
         os.environ[GRAPHS.name] = "0"
         os.environ[GPU_RUNNER.name] = "torch"
         import spaces  # noqa: F401  # an optional package
@@ -76,7 +76,7 @@ def seconds(requests: Sequence[Request], parameters: int) -> int:
 
 @dataclass(frozen=True)
 class _Failure:
-    """An error of ours, yielded as an item, since a worker passes on only the types of exceptions."""
+    """One of our errors, yielded as an item, because a worker passes on only the type of an exception."""
 
     error: SpecvizError
 
@@ -84,8 +84,8 @@ class _Failure:
 def on_gpu(function: Callable[P, Iterator[T]], duration: Callable[P, int]) -> Callable[P, Iterator[T]]:
     """A generator function that runs with a GPU if ZeroGPU is active; otherwise `function` itself.
 
-    Call it at import time, before the page is launched, with a module-level function. `duration` returns the seconds to
-    request, from the same arguments. Call the generator in the context of the visitor's event, since it uses that quota.
+    Call `on_gpu` at import time, before the page is launched, with a module-level function. `duration` takes the same
+    arguments and returns the seconds to request. Call the result within the visitor's event: it uses the visitor's quota.
     Closing the iterator ends the run after its next item.
 
     Raises, when iterated:
@@ -113,7 +113,7 @@ def on_gpu(function: Callable[P, Iterator[T]], duration: Callable[P, int]) -> Ca
         try:
             for item in items:
                 if isinstance(item, _Failure):
-                    failure = item.error  # raised after the worker has ended, so that it can be used again
+                    failure = item.error  # raised after the worker has ended, so that it can be reused
                 else:
                     yield item
         except Exception as error:
@@ -127,7 +127,7 @@ def on_gpu(function: Callable[P, Iterator[T]], duration: Callable[P, int]) -> Ca
 
 
 def _explained(error: Exception) -> SpecvizError:
-    """Our error for a failure of ZeroGPU. Its own messages about queues and quotas are passed on to visitors."""
+    """Our error for a failure of ZeroGPU. Visitors see ZeroGPU's own messages about queues and quotas."""
     title = str(getattr(error, "title", ""))[:MAX_TEXT]
     log.warning("no result from ZeroGPU", exc_info=error, extra={"fields": {"title": title}})
     if title == "ZeroGPU worker error":

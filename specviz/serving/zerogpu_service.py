@@ -1,7 +1,7 @@
 """The service on ZeroGPU: each group of requests gets a GPU, a worker and an engine for one call. ZeroGPU manages the queue.
 
-`specviz.serving.zerogpu` starts workers and handles their failures. Each event of a worker is pickled separately, in as few bytes as
-possible.
+`specviz.serving.zerogpu` starts workers and handles their failures. A worker's events are pickled one by one, so each sends only what
+is new.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MARGIN = 5
-"""Runs end this many seconds before their worker's time is over, so that their texts are not lost."""
+"""Runs end this many seconds before their worker does, so that their texts are not lost."""
 
 _held: dict[str, ModelPair] = {}
 """The pairs, loaded before any worker is forked."""
@@ -60,10 +60,10 @@ _on_gpu = zerogpu.on_gpu(_serve, lambda key, requests, seconds: seconds)
 
 
 class ZeroGpuService(Service):
-    """A service on borrowed GPUs. All offered pairs are in memory from the start."""
+    """A service on GPUs that ZeroGPU lends. All offered pairs are in memory from the start."""
 
     def warm_up(self, key: str, progress: Progress | None = None) -> threading.Thread:
-        """Load all pairs in this thread, for the workers forked later. Logs and omits pairs that cannot be loaded."""
+        """Load all pairs, in this thread, for the workers that are forked later. A pair that cannot be loaded is logged and omitted."""
         from specviz.models.loading import load_pair  # slow to import
 
         for name, spec in offered_pairs().items():
@@ -99,7 +99,7 @@ class ZeroGpuService(Service):
             if key not in _held:
                 raise PairError(f"There is no model pair of that name here: known are {', '.join(_held)}.")
             with encoding:
-                for request in requests:  # before a GPU is asked for
+                for request in requests:  # before a GPU is requested
                     self.limits.check_tokens(request, len(encode_prompt(_held[key].tokenizer, request)))
             seconds = zerogpu.seconds(requests, offered_pairs()[key].loaded_parameters)
             statistics = self._statistics.setdefault(key, EngineStatistics(key, len(requests), loaded=True))
@@ -137,7 +137,7 @@ class ZeroGpuService(Service):
         visitor: Visitor = NOBODY,
         **__: Any,
     ) -> Iterator[str]:
-        """As `Service.compare_lines`, but no text is scored: that would use up the visitor's GPU time."""
+        """As `Service.compare_lines`, but texts are not scored, which would cost the visitor GPU time."""
         from specviz.serving.comparison import side_by_side, together  # slow to import
 
         self.limits.check_panes(requests)

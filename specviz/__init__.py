@@ -1,6 +1,6 @@
 """SpecViz: speculative cascades, exact, fast, and visible token by token.
 
-The names here are public. Each is imported on first use, so that `import specviz` does not import torch.
+These names are public. Each is imported on first use, so `import specviz` does not import torch.
 """
 
 from importlib import import_module
@@ -40,7 +40,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, from the module that defines it (PEP 562)."""
+    """Import a public name from the module that defines it (PEP 562)."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

@@ -1,6 +1,6 @@
 """The environment variables that SpecViz reads. docs/deploy.md lists them with their meanings.
 
-A variable that is unset or empty has its default. Variables of the model hub, torch and gradio are read there.
+An unset or empty variable has its default. The model hub, torch and gradio read their own variables.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Variable(Generic[T, D]):
     """One variable.
 
     Attributes:
-        right: what its value must be, for the sentence about another one.
-        read: raises ValueError for a text that is no value.
-        default: its value where it is not set; None where that depends on something else.
-        aliases: other names, which are asked after its own.
+        right: what its value must be, as words for an error message.
+        read: converts the text; raises an error such as ValueError if it is invalid.
+        default: its value if unset; None if the default depends on something else.
+        aliases: other names, used if `name` is unset.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Variable(Generic[T, D]):
     aliases: tuple[str, ...] = ()
 
     def value(self, environment: Mapping[str, str] | None = None) -> T | D:
-        """Its value in `environment`, by default this process's. Raises SpecvizError if it cannot be read."""
+        """The variable's value in `environment`, by default this process's. Raises SpecvizError if it is invalid."""
         given = os.environ if environment is None else environment
         for name in (self.name, *self.aliases):
             if text := given.get(name, "").strip():
@@ -73,7 +73,7 @@ def _choice(name: str, known: tuple[str, ...], default: D) -> Variable[str, D]:
 
 
 def _text(name: str, aliases: tuple[str, ...] = ()) -> Variable[str, str]:
-    """A text that is read elsewhere."""
+    """A variable whose text is interpreted elsewhere."""
     return Variable(name, "text", str, "", aliases)
 
 
@@ -106,7 +106,7 @@ def _host_names(text: str) -> frozenset[str]:
 
 
 ACTIVATIONS = ("exact", "fast")
-"""What meets quantised weights in fused passes."""
+"""Precisions of the activations that fused passes multiply by quantised weights."""
 
 HOST = _text("HOST", aliases=("GRADIO_SERVER_NAME",))
 PORT = _whole("PORT", 7860, most=65535, aliases=("GRADIO_SERVER_PORT",))
@@ -129,7 +129,7 @@ LIMITS: dict[str, Variable[int, None]] = {
     "seconds": _whole("SPECVIZ_SECONDS", None),
     "pairs": _whole("SPECVIZ_PAIRS", None),
 }
-"""By the fields of `serving.limits.Limits`, which has the defaults."""
+"""Variables of the limits, by field of `serving.limits.Limits`, which has the defaults."""
 CLASS = _switch("SPECVIZ_CLASS", default=False)
 CLASS_ADDRESS = Variable(
     "SPECVIZ_CLASS_ADDRESS", "an address such as http://192.168.1.7:7860/", _address, None
@@ -156,11 +156,11 @@ VARIABLES: tuple[Variable, ...] = (
 
 
 def on_space(environment: Mapping[str, str] | None = None) -> bool:
-    """Whether this is a Space, which is public."""
+    """Whether this process runs on a Space of Hugging Face, which is public."""
     return "SPACE_ID" in (os.environ if environment is None else environment)
 
 
 def check(environment: Mapping[str, str] | None = None) -> None:
-    """Raises SpecvizError if the value of any variable cannot be read."""
+    """Raises SpecvizError if any variable has an invalid value."""
     for variable in VARIABLES:
         variable.value(environment)

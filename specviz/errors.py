@@ -1,7 +1,7 @@
-"""The errors that users see: each is one sentence that says what was wrong and what would be right.
+"""The errors that users see. Each message is one sentence that says what is wrong and what would be right.
 
-The page and the shell show the text of a `SpecvizError` as it is, so that it may contain no traceback, no path of the
-server, and no user's text.
+The page and the shell show the message of a `SpecvizError` unchanged, so it must not contain a traceback, a path of the
+server, or a user's text.
 """
 
 import errno
@@ -12,7 +12,7 @@ BROKEN = "Something broke inside SpecViz and this run has ended; the next one sh
 
 
 class SpecvizError(Exception):
-    """Base of every error that SpecViz raises on purpose."""
+    """Base class of all errors that SpecViz raises deliberately."""
 
 
 class RequestError(SpecvizError, ValueError):
@@ -20,7 +20,7 @@ class RequestError(SpecvizError, ValueError):
 
 
 class RuleError(RequestError):
-    """An expression that is no rule: `text` fails at character `position` (from 0), as `sentence` says."""
+    """An invalid expression for a rule. `sentence` says what is wrong with `text` at character `position` (from 0)."""
 
     def __init__(self, sentence: str, text: str, position: int) -> None:
         super().__init__(f"{sentence} (Character {position + 1} of the rule.)")
@@ -30,16 +30,16 @@ class RuleError(RequestError):
 
     @property
     def pointed(self) -> str:
-        """The expression and a caret under the position: two lines, for a monospaced font."""
+        """Two lines for a monospaced font: the expression, and a caret under the position."""
         return f"{self.text}\n{' ' * self.position}^"
 
 
 class BusyError(SpecvizError):
-    """Too many requests at once, by everybody or by one visitor; a later one would be served."""
+    """Too many requests at once, in total or from one visitor. A later one can be served."""
 
 
 class QuotaError(BusyError):
-    """One visitor, or one address, has as much under way as it may have."""
+    """A visitor or an address already has as many runs or texts in progress as allowed."""
 
 
 class PairError(SpecvizError):
@@ -47,7 +47,7 @@ class PairError(SpecvizError):
 
 
 class NoRoomError(PairError):
-    """A pair that does not fit into free memory."""
+    """A pair that does not fit into the free memory."""
 
 
 class EngineError(SpecvizError, RuntimeError):
@@ -59,7 +59,7 @@ class TraceError(SpecvizError, ValueError):
 
 
 class LessonError(SpecvizError, ValueError):
-    """A lesson's file that cannot be shown, with its name and line."""
+    """A lesson that cannot be shown; the message names the file, and the line or step."""
 
 
 class StoppedError(SpecvizError):
@@ -67,7 +67,7 @@ class StoppedError(SpecvizError):
 
 
 def quoted(value: object) -> str:
-    """A value as a sentence quotes it: at most 60 characters."""
+    """A value as it is quoted in a message: at most 60 characters."""
     try:
         text = repr(value)
     except ValueError:  # Python refuses to print integers of thousands of digits
@@ -85,14 +85,14 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def is_disk_full(error: object) -> bool:
     """Whether an error, or the output of a program, says that a disk or a quota is full."""
-    text = str(error).lower()  # some libraries wrap the system's error in their own
+    text = str(error).lower()  # its words, because some libraries wrap the system's error
     return getattr(error, "errno", None) in _DISK_FULL or any(
         os.strerror(each).lower() in text for each in _DISK_FULL
     )
 
 
 _OUT_OF_MEMORY = ("allocate memory", "not enough memory", "out of memory", "alloc_failed")
-"""Words of torch, CUDA and cuBLAS."""
+"""Words in the messages of torch, CUDA and cuBLAS."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, output files of commands, and the cache."""
+"""Writes files completely or not at all, checks the output files of commands, and manages the cache."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _HASH = sha256().digest_size
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write bytes, or text as UTF-8; a file is replaced in one step, a device or a pipe is written to.
+    """Write bytes, or text as UTF-8. Replaces a file in one step; writes directly to a device or a pipe.
 
     Raises:
-        OSError: it cannot be written; no partial file is left.
+        OSError: `path` cannot be written. No partial file is left.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
     if path.exists() and not path.is_file():
@@ -37,10 +37,10 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def check_output(option: str, path: Path | None) -> None:
-    """Check, before a long job begins, that the file named by `option` can be written.
+    """Check, before a long job begins, that `path`, which the option `option` has named, can be written.
 
     Raises:
-        RequestError: it is a folder, its folder is missing, or it is not writable.
+        RequestError: it is a folder, its folder is missing, or it may not be written.
     """
     if path is None:
         return
@@ -59,7 +59,7 @@ def write_output(path: Path, text: str) -> None:
 
 
 def json_lines(path: Path) -> Iterator[Any]:
-    """The complete lines of a file of JSON lines; none if there is no file. A truncated line is left out."""
+    """The values in a file of JSON lines, without a truncated line; none if there is no file."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -72,17 +72,17 @@ def json_lines(path: Path) -> Iterator[Any]:
 
 
 def append_json_line(path: Path, record: Any) -> None:
-    """Add a line to a file of JSON lines; once this returns, it survives any failure. Raises OSError if it cannot be written."""
+    """Append a line to a file of JSON lines, and wait until it is on the disk. Raises OSError if it cannot be written."""
     with path.open("ab+") as file:
         if file.tell() and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
-            file.write(b"\n")  # ends a truncated line
+            file.write(b"\n")  # end a truncated line
         file.write(json.dumps(record, ensure_ascii=False).encode("utf-8") + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
 
 def cache_directory() -> Path:
-    """The folder of the cache: `SPECVIZ_CACHE`, else specviz in `XDG_CACHE_HOME` or its default."""
+    """The folder of the cache: `SPECVIZ_CACHE`, or else `specviz` in `XDG_CACHE_HOME`, by default in ~/.cache."""
     if own := environment.CACHE.value():
         return own
     if base := os.environ.get("XDG_CACHE_HOME"):
@@ -91,7 +91,7 @@ def cache_directory() -> Path:
 
 
 def private_directory(path: Path) -> Path | None:
-    """`path`, made if missing, if it is a folder that only its owner, this user, can write; otherwise None."""
+    """Make the folder `path` if missing, and return it; None unless this user owns it and nobody else can write to it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
@@ -102,16 +102,16 @@ def private_directory(path: Path) -> Path | None:
 
 
 def _is_private(found: os.stat_result) -> bool:
-    """Whether this user is the owner, and nobody else may write."""
+    """Whether this user is the owner and nobody else may write; True on systems without user ids."""
     if not hasattr(os, "getuid"):
         return True
     return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def read_intact(path: Path) -> bytes | None:
-    """The content that `write_intact` wrote; None if the file is missing, damaged, or one that others may have written.
+    """The content that `write_intact` wrote; None if the file is missing or damaged, or if others may have written it.
 
-    The file is checked itself: who may write a folder above it can replace the folder.
+    Checks the file itself, because whoever can write to a folder above it can replace its folder.
     """
     try:
         with path.open("rb") as file:
@@ -124,15 +124,15 @@ def read_intact(path: Path) -> bytes | None:
 
 
 def write_intact(path: Path, content: bytes) -> None:
-    """Write `content` after its hash, and make its folder if necessary; failures are ignored."""
+    """Write the hash of `content` and then `content`, making the folder if needed. Failures are ignored."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, sha256(content).digest() + content)
-        path.chmod(0o600)  # whatever the umask: `read_intact` takes no file that others can write
+        path.chmod(0o600)  # whatever the umask, since `read_intact` refuses files that others can write
 
 
 def kept(name: str, made_of: Iterable[bytes], make: Callable[[], str]) -> str:
-    """`make()`, cached under `name` for as long as it is made of the same bytes; not cached if that fails."""
+    """`make()`, cached under `name` until the bytes `made_of` change. Without a writable cache, `make` is called each time."""
     path, parts = cache_directory() / name, sha256()
     for part in made_of:
         parts.update(sha256(part).digest())

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 Progress = Callable[[float, str], None]
-"""Called with the fraction done, in [0, 1], and a few words on the current stage."""
+"""Called with the fraction done, in [0, 1], and a few words about the current stage."""
 
 
 def silent(fraction: float, text: str) -> None:
@@ -14,12 +14,12 @@ def silent(fraction: float, text: str) -> None:
 
 
 def part(report: Progress, start: float, end: float) -> Progress:
-    """A progress whose 0 to 1 is `start` to `end` of `report`."""
+    """The progress of one part of a job: maps [0, 1] to [`start`, `end`] of `report`."""
     return lambda fraction, text: report(start + (end - start) * fraction, text)
 
 
 class TerminalProgress:
-    """One line that is overwritten on a terminal; elsewhere a line for each new stage."""
+    """On a terminal, one line that is overwritten; elsewhere, a new line for each stage."""
 
     def __init__(self, stream: TextIO) -> None:
         """Write to `stream`."""

@@ -1,4 +1,4 @@
-"""The files shipped with the project: `assets/` of a checkout, or their copy inside an installed package."""
+"""The files shipped with the project: `assets/` in a checkout, or its copy in an installed package."""
 
 from pathlib import Path
 
@@ -7,4 +7,4 @@ _PACKAGE = Path(__file__).resolve().parent
 ASSETS = next(
     (it for it in (_PACKAGE / "assets", _PACKAGE.parent / "assets") if it.is_dir()), _PACKAGE / "assets"
 )
-"""Folder of the drafter, recorded runs, sweep, tasks and prompts."""
+"""Folder of the embedded pairs' files, lessons, recorded runs and sweeps, tasks and prompts."""

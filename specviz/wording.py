@@ -6,5 +6,5 @@ from collections.abc import Sequence
 
 
 def joined(words: Sequence[str]) -> str:
-    """An enumeration: commas, and “and” before the last word."""
+    """The words with commas between them, and “and” before the last one."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

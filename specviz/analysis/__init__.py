@@ -1,1 +1,1 @@
-"""Measures runs: metrics, quality, comparisons, and sweeps over the lenience."""
+"""Measures runs: quality, comparisons, predicted speed-ups, and sweeps over the lenience."""

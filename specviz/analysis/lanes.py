@@ -1,4 +1,4 @@
-"""The part of a run that a race draws. A whole trace would be many times as long."""
+"""The part of a run that a race draws; a whole trace is many times as long."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Compares runs: where and why texts diverge, and whether a greedy text equals the verifier's own.
+"""Compares runs: where and why texts diverge, and whether a greedy text is the verifier's own.
 
-`specviz.schema.run_metrics` has the figures of a single run.
+`specviz.schema.run_metrics` has the metrics of a single run.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _COMPARED = (
     *("acceptance_rate", "draft_utilisation", "acceptance_rate_per_position"),
     *("mean_acceptance_length", "block_efficiency"),
 )
-"""The metrics in a row. Times are not among them: runs of one batch share their passes."""
+"""The metrics in a row of `table`. Not times, since runs of one batch share their passes."""
 
 Sentence = list[Any]
-"""Strings and tokens ({"id", "label"}): the page marks white space in tokens."""
+"""Strings and tokens ({"id", "label"}). Tokens are apart because the page marks their white space."""
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first token at which two runs differ, in each of them; None if that run had already ended."""
+    """The first index at which two runs differ, and the token of each there; None for a run that had already ended."""
 
     index: int
     first: Token | None
@@ -43,7 +43,7 @@ def name_of(run: Run) -> str:
 
 
 def first_divergence(first: Run, second: Run) -> Divergence | None:
-    """Where two runs diverge; None if they do not, or if one was cut off before they could."""
+    """Where two runs diverge; None if they do not, or if one was cut off before that."""
     for index, (one, other) in enumerate(zip_longest(first.tokens, second.tokens)):
         if one is None or other is None:
             shorter = first if one is None else second
@@ -60,7 +60,7 @@ def agreement(run: Run, reference: Run) -> int:
 
 
 def verdict(run: Run, reference: Run) -> str:
-    """Whether a greedy run has the verifier's own text, which `reference` has."""
+    """Says whether a greedy run has the text of `reference`, the verifier's own."""
     same, whole = agreement(run, reference), first_divergence(run, reference) is None
     if not whole:
         return f"agrees for {same} of {len(run.tokens)} tokens"
@@ -69,7 +69,7 @@ def verdict(run: Run, reference: Run) -> str:
 
 
 def explain(divergence: Divergence, first: Run, second: Run) -> Sentence:
-    """What each rule did where the texts diverge, in one sentence."""
+    """One sentence about what each rule did where the texts diverge."""
     one, other = divergence.first, divergence.second
     names = name_of(first), name_of(second)
     drafts = _examined(one), _examined(other)
@@ -109,7 +109,7 @@ def _token(token: Token | Draft) -> dict[str, Any]:
 
 
 def short_names(runs: Sequence[Run]) -> list[str]:
-    """Each run's method in as few words as tell it from the others: with its lenience or its drafter only where they differ in that."""
+    """A short name for each run: its method; also its lenience or drafter if runs with the same name differ in it."""
     names = [_short_name(run) for run in runs]
     for more in (lambda run: f"α {run.lenience:g}", lambda run: run.drafter):
         alike = [name for name in names if names.count(name) > 1]
@@ -130,12 +130,12 @@ def _short_name(run: Run) -> str:
 
 
 def shares_coins(run: Run) -> bool:
-    """Whether a difference from other runs is due to the rule. Above temperature 0, `verifier_only` uses its uniforms otherwise."""
+    """Whether only the rule can make the run differ from others. `verifier_only` above temperature 0 uses its uniforms in another way."""
     return run.temperature == 0 or run.method != BASELINE
 
 
 def headline(runs: Sequence[Run]) -> Sentence:
-    """What several runs of one prompt show, in a sentence or two that name each of them."""
+    """A few sentences about what several runs of one prompt show. They name each run."""
     names = dict(zip(map(id, runs), short_names(runs), strict=True))
     leader, *others = [run for run in runs if shares_coins(run)] or [runs[0]]
     found = [(run, first_divergence(leader, run)) for run in others]
@@ -168,7 +168,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _parting(parting: Divergence, leader: str, name: str, is_alone: bool, is_brief: bool) -> Sentence:
-    """Where a text parts from the leader's, whose name is given if it `is_alone`; if not `is_brief`, also with which tokens."""
+    """Says where a text diverges from the leader's: if `is_alone`, with the leader's name; unless `is_brief`, with both tokens."""
     one, other = parting.first, parting.second
     if parting.index == 0:
         opening = f"{name} differs{f' from {leader}' if is_alone else ''} at the first token"
@@ -184,9 +184,9 @@ def _parting(parting: Divergence, leader: str, name: str, is_alone: bool, is_bri
 
 
 def table(runs: Sequence[Run], quality: Sequence[float | None] | None = None) -> list[dict[str, Any]]:
-    """Compare runs with the first one. Returns one row per run, ready for JSON.
+    """Compare runs with the first one. Returns one JSON-ready row per run.
 
-    `quality` is the mean log-probability of each text's tokens under the verifier.
+    `quality` has each text's mean log-probability per token under the verifier.
     """
     reference = next((run for run in runs if run.method == BASELINE), None)
     scores = quality or [None] * len(runs)

@@ -1,4 +1,4 @@
-"""Quality of texts by the verifier's measure: log-probabilities, and the distance to its distribution."""
+"""Quality of texts as measured by the verifier: log-probabilities, and the distance to its distribution."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specviz.models.pair import ModelPair
 from specviz.schema.trace import Run
 
 _CHUNK = 128
-"""Tokens scored in one forward pass; bounds the memory of logits."""
+"""Maximum tokens per forward pass; bounds the memory of logits."""
 
 
 def read_logits(
@@ -29,7 +29,7 @@ def read_logits(
 ) -> Iterator[Tensor]:
     """Run one of a pair's models over a finished text; yields logits [n, V] at the positions that predict `token_ids`.
 
-    The chunks are in order and on the model's device. Together they have one row per token.
+    Yields one chunk per forward pass, in order, on the model's device. Together they have one row per token.
 
     Args:
         pair: the models.
@@ -47,7 +47,7 @@ def _passes(
     prompt_ids: Sequence[int],
     token_ids: Sequence[int],
 ) -> Iterator[Tensor]:
-    """As `read_logits`, but yields after every pass: those over the prompt have no rows."""
+    """As `read_logits`, but also yields after passes over the prompt: logits without rows."""
     if not token_ids:
         return
     reader = getattr(pair, f"{model}_model").runner(pair.vocabulary_size, apart=True)
@@ -62,7 +62,7 @@ def _passes(
     for first in range(start, end, _CHUNK):
         last = min(first + _CHUNK, end)
         logits = reader.forward(ids[:, first:last], positions[:, first:last], visible=last)[0]
-        # Half precision has three digits, which is too few for a mean of small differences.
+        # Half precision has three digits, too few for a mean of small differences.
         yield logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -76,9 +76,9 @@ def log_probabilities(
     token_ids: Sequence[int],
     call: Callable[[Callable[[], Any]], Any] = _call,
 ) -> list[float]:
-    """Log-probability (natural) of each of `token_ids`, given the prompt and the tokens before it; padding ids are excluded.
+    """Natural log-probability of each of `token_ids`, given the prompt and the tokens before it. Padding ids have no probability.
 
-    `call` calls each pass: that of a shared engine lets its steps run in between.
+    `call` runs each pass. `SharedEngine.call` lets the engine's steps run in between.
     """
     scores: list[float] = []
     passes = _passes(pair, "verifier", prompt_ids, token_ids)
@@ -100,7 +100,7 @@ def mean_log_probability(
 
 
 def confidences(run: Run) -> list[float]:
-    """The largest probability of each token's distribution at temperature 1, where one model wrote alone; empty if both did.
+    """For a run of one model: the top probability of its distribution at temperature 1, at each position. Empty if both models ran.
 
     The run must have its logits (`Request.return_logits`).
     """
@@ -115,8 +115,8 @@ class Fidelity(NamedTuple):
     """Sums over a text's tokens.
 
     Attributes:
-        distance: sum of TV(pi, p), both with the run's temperature, top-k and top-p.
-        log_probability: sum of ln p1(token).
+        distance: sum of TV(pi, p), both with the run's sampling parameters.
+        log_probability: sum of natural log-probabilities under the verifier at temperature 1.
         greedy: number of tokens with the highest verifier logit.
     """
 
@@ -127,7 +127,7 @@ class Fidelity(NamedTuple):
 
 @torch.inference_mode()
 def fidelity(run: Run, pair: ModelPair) -> Fidelity:
-    """Measure a finished run that has its logits (`Request.return_logits`). If the verifier did not run, it scores the text now."""
+    """Measure a finished run that has its logits (`Request.return_logits`). If the verifier did not run, it now reads the text."""
     method = get_method(run.method, run.rule)
     tokens = torch.tensor(run.token_ids)
     drafter: Tensor | None = run.drafter_logits
@@ -150,7 +150,7 @@ def fidelity(run: Run, pair: ModelPair) -> Fidelity:
 
 
 def _log_likelihoods(logits: Tensor, tokens: Tensor) -> Tensor:
-    """Log-probability [n] of `tokens` [n] under logits [n, V], natural.
+    """Natural log-probability [n] of `tokens` [n] under logits [n, V].
 
     In float64: float32 sums over a vocabulary have errors of 1e-5 that depend on the processor.
     """

@@ -1,4 +1,4 @@
-"""The recorded runs that the page replays. Imports no torch."""
+"""The recorded runs that the page replays. Does not import torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDER = ASSETS / "runs"
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """One recorded run: stem of its file, title, a description of two sentences, and the leniences at which it was forked."""
+    """A recorded run. `key` is its file's stem, `story` two sentences about it, `leniences` those at which it was forked."""
 
     key: str
     title: str
@@ -30,7 +30,7 @@ class Race:
 
     Attributes:
         prompts, draft_lengths: how many of each were tried.
-        repetitions: how often each run was timed. The run of median time was recorded.
+        repetitions: how often each run was timed; the run with the median time was recorded.
     """
 
     prompts: int
@@ -44,7 +44,7 @@ class RecordedPane:
 
     Attributes:
         run: key of the run.
-        seconds: median time of the same request without inspection, each pane timed alone and in turn; None where not measured.
+        seconds: median time of the same request without inspection; the panes were timed alone, in turn. None if not measured.
         quality: mean log-probability of the text's tokens under the verifier.
     """
 
@@ -55,23 +55,23 @@ class RecordedPane:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A recorded comparison. Its runs differ in method, lenience or pair, and in nothing else that changes a text."""
+    """A recorded comparison. Of all that can change a text, its runs differ only in method, lenience or pair."""
 
     key: str
     title: str
     panes: tuple[RecordedPane, ...]
     machine: str = ""
-    """Where the panes were timed."""
+    """The machine on which the panes were timed."""
     note: str = ""
-    """What else a reader should know, such as the right answer; "" for nothing."""
+    """What else a reader should know, such as the right answer; may be ""."""
 
 
 RACERS = ("race-verifier-only", "race-lossless")
-"""The two runs of a race: the verifier alone, and speculative decoding, at temperature 0. Without inspection, which takes time."""
+"""The two runs of a race at temperature 0: the verifier alone, and speculative decoding. Not inspected, since that takes time."""
 CASCADE = ("lossless", "token-rule")
-"""A lossless run, and a cascade with the same prompt, seed and length that needs fewer calls."""
+"""A lossless run, and a cascade with the same prompt, seed and length that needs fewer verifier calls."""
 INSPECTED = "race-inspected"
-"""The second run, recorded again with inspection: the same decisions, but other times."""
+"""The second of `RACERS`, recorded again with inspection: the same decisions, but other times."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class RecordedRuns:
     Attributes:
         verifier_only_seconds_per_token: median time of a step of the `verifier_only` run.
         race: the race; None if the folder lacks `RACERS`.
-        lessons: keys of further runs, which only lessons show.
-        comparisons: what the tab Compare shows without a model. One of another pair needs only its files and its entry here.
+        lessons: keys of further runs that only lessons show.
+        comparisons: what the tab Compare shows without a model. To add one of another pair, add its files and an entry in the index.
     """
 
     folder: Path
@@ -96,7 +96,7 @@ class RecordedRuns:
 
     @property
     def keys(self) -> frozenset[str]:
-        """The names of all runs in the folder."""
+        """The keys of all runs in the folder, except branches."""
         compared = (pane.run for each in self.comparisons for pane in each.panes)
         return frozenset(
             (*(run.key for run in self.runs), *(RACERS if self.race else ()), *self.lessons, *compared)
@@ -113,7 +113,7 @@ class RecordedRuns:
         return Run.load(self.folder / f"{key}.jsonl")
 
     def branches(self, key: str) -> dict[float, Run | None]:
-        """Forks of a run at other leniences, each from the token at which its text diverges; None if it does not diverge.
+        """Forks of a run, by lenience, each from the token at which its text diverges; None if it does not diverge.
 
         Raises:
             TraceError: there is no such run, or a trace is invalid.
@@ -124,12 +124,12 @@ class RecordedRuns:
 
 
 def branch_file(key: str, lenience: float) -> str:
-    """The name of the file with the branch of a recorded run at a lenience."""
+    """The file name of a recorded run's branch at a lenience."""
     return f"{key}.at{lenience:+g}.jsonl"
 
 
 def read_recorded_runs(folder: Path = FOLDER) -> RecordedRuns:
-    """Read a folder's index, without reading the runs.
+    """Read a folder's index, but not its runs.
 
     Raises:
         TraceError: the index is missing or invalid.

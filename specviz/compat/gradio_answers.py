@@ -1,8 +1,8 @@
 """Bounds on the answers that wait to be fetched: their number, age and bytes.
 
 Gradio 6.31 stores the messages of an event until a client reads them, and lets a run without a reader go on to its end. Once 2000 more
-visitors have come, it ends the streams of the first. No option changes that. Here an event beyond a bound is refused instead, and a
-session is dropped only if nobody has read its messages for a while.
+visitors have come, it ends the streams of the first. No option changes that. Here an event too many is refused instead, and a session
+is dropped only while nobody reads its messages: after a minute, or if they take too many bytes.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class _Box(asyncio.Queue[Any]):
     async def get(self) -> Any:
         """The next message. A stream waits here, at most ten seconds per call."""
         if self.empty():
-            # Gradio sends no end for an event that was cancelled by another one's id, or whose other stream was left.
+            # Gradio sends no end for an event that was cancelled by another one's id, or whose stream its reader left.
             for event_id in filter(self._answers.is_over, self._answers.events(self._session)):
                 self.put_nowait(ProcessCompletedMessage(output={}, success=True, event_id=event_id))
         self.is_awaited = True

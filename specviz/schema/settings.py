@@ -1,4 +1,4 @@
-"""A request's settings: the only definition of their fields, defaults and bounds.
+"""Settings of a request. Their fields, defaults and bounds are defined only here.
 
 The shell's options, the endpoints' parameters, the page's controls, links and traces derive from `SETTINGS`;
 `specviz.app.settings` has their labels and hints. The engine checks whether a prompt fits a model's context.
@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from specviz.errors import RequestError, has_half_characters, quoted
 
 AUTO: Literal["auto"] = "auto"
-"""The draft length that leaves K to the engine."""
+"""The draft length with which the engine chooses K."""
 MAX_DRAFT_LENGTH = 16
 MAX_INSPECT = 100
 DEFAULT_METHOD = "cascade_tokenV3"
@@ -25,14 +25,14 @@ class Setting:
     """One setting of a request: its type, default and valid values.
 
     Attributes:
-        low, high: smallest and largest valid number; None if there is no bound. Only numbers have `low`.
+        low, high: smallest and largest valid number; None if there is no bound. A setting without `low` is not checked here.
         excludes_low: whether `low` itself is invalid.
         word: a valid value that is not a number.
-        endpoints: endpoints that take the setting; "pane" stands for a pane of `compare`.
+        endpoints: endpoints that have this parameter; "pane" is a pane of `compare`.
         warps: whether it is a sampling parameter, a field of `specviz.core.sampling.SamplingParameters`.
-        added: whether it is newer than version 4 of traces. In a trace without it, it has its default.
-        name, kind, default: name, type and default of the field. `kind` may differ from the field's type: it is the type
-            for clients.
+        added: whether it is newer than version 4 of traces. If a trace lacks it, its default holds.
+        name, kind, default: name, type and default of the field. `kind` is the type for clients, which may differ from the
+            field's.
     """
 
     low: float | None = None
@@ -48,7 +48,7 @@ class Setting:
 
     @property
     def is_whole(self) -> bool:
-        """Whether only whole numbers are valid."""
+        """Whether only integers are valid."""
         return float not in (self.kind, *get_args(self.kind))
 
     @property
@@ -86,7 +86,7 @@ def _setting(default: Any, **bounds: Any) -> Any:
 
 @dataclass
 class Settings:
-    """How to continue a prompt. The order of the fields is public, so new fields are added at the end."""
+    """How to continue a prompt. The order of the fields is public, so new fields must come last."""
 
     method: str = _setting(DEFAULT_METHOD, endpoints=("generate", "pane"))
     lenience: float = _setting(None, kind=float | None, endpoints=("generate", "pane"))
@@ -141,13 +141,13 @@ class Prompt:
     """What to continue: exactly one of `prompt`, `messages`, `token_ids`."""
 
     prompt: str | None = None
-    # Not part of the hash, since mappings have none.
+    # Not part of the hash, since mappings cannot be hashed.
     messages: Sequence[Mapping[str, str]] | None = field(default=None, hash=False)
     token_ids: Sequence[int] | None = None
     raw: bool = False
 
     def check_prompt(self) -> None:
-        """Raise RequestError unless there is exactly one valid thing to continue."""
+        """Raise RequestError unless exactly one of the three is given, and it is valid."""
         given = [name for name in ("prompt", "messages", "token_ids") if getattr(self, name) is not None]
         if len(given) != 1:
             raise RequestError(
@@ -172,7 +172,7 @@ class Prompt:
 
 
 def _whole_numbers(ids: Any) -> tuple[int, ...]:
-    """Ids as plain ints, from a list, a tuple, or a tensor or array of one dimension; RequestError for anything else."""
+    """Convert ids (a list, tuple, or one-dimensional tensor or array) to plain ints. Raises RequestError for anything else."""
     try:
         found = ids.tolist() if hasattr(ids, "tolist") else ids  # arrays of torch and numpy
         if not isinstance(found, Sequence) or isinstance(found, str | bytes | bytearray):
@@ -201,13 +201,13 @@ def _is_conversation(messages: object) -> bool:
 
 @dataclass(frozen=True)
 class Continuation:
-    """The beginning of another run that a request continues; `Run.fork` makes it.
+    """The beginning of a run that a fork continues. `Run.fork` makes it.
 
     Attributes:
         prompt: prompt of that run.
         text: its text up to the fork, without the text of the chosen token.
-        tokens: number of its tokens up to the fork, including chosen tokens.
-        chosen: id of a token that was inserted at the fork, or None.
+        tokens: number of its tokens up to the fork, including chosen ones.
+        chosen: id of the token that was inserted at the fork, or None.
         chosen_text: the text that the chosen token adds; set by the engine.
     """
 
@@ -220,30 +220,30 @@ class Continuation:
 
 @dataclass(unsafe_hash=True)
 class Request(Settings, Prompt):
-    """One immutable request to an engine; `dataclasses.replace` makes another.
+    """A request to an engine. Immutable; `dataclasses.replace` makes a changed copy.
 
     Attributes:
-        prompt: text. For a chat model it is a user's turn, unless `raw`.
+        prompt: text. A chat model gets it as the user's message, unless `raw`.
         messages: a conversation, [{"role": ..., "content": ...}, ...], for chat models.
         token_ids: exact ids to continue: a list, or a one-dimensional tensor or array; stored as a tuple of ints.
         raw: whether `prompt` is used without the chat template.
         method: one of `specviz.core.methods.METHODS`.
-        lenience: within the method's range; None becomes the method's default.
+        lenience: within the method's range; None is the method's default.
         draft_length: K, draft tokens per round, 1 to 16, or "auto". Changes the speed, never the text.
         temperature: >= 0; 0 is greedy.
         top_k: keep the k most probable tokens; 0 keeps all.
         top_p: in (0, 1]; 1 keeps all.
         min_p: in [0, 1]; keep tokens with probability >= min_p × the top token's; 0 keeps all.
-        rule: for the method own_rule: an expression that says when a token is trusted.
-        repetition_penalty: from 0.01 to 100; divides positive logits of tokens in prompt and text, multiplies negative ones, in
-            both models. 1 is off; None takes the value of the verifier's generation config.
+        rule: only for the method own_rule: an expression that is true if a token is trusted.
+        repetition_penalty: from 0.01 to 100; divides positive and multiplies negative logits of tokens in prompt and text, in both
+            models. 1 is off; None is the value in the verifier's generation config.
         seed: >= 0; the only source of randomness.
         max_new_tokens: >= 1.
         forbidden_tokens: ids, or strings that are one token each; never drafted, never emitted.
         echo: whether the run's text begins with the prompt.
         inspect: number of most probable tokens of q, p and pi to record for every token.
         return_logits: whether the run has both models' logits at every emitted position.
-        continues: for a fork, the run whose beginning `token_ids` are.
+        continues: for a fork, the run that it continues; `token_ids` are that run's beginning.
 
     Raises:
         RequestError: a value is not valid.

@@ -1,6 +1,6 @@
 """What happened in a run: Run, Round, Token.
 
-Decisions are stored; `specviz.schema.run_metrics` derives rates from them. `specviz.schema.trace_file` has the file format.
+These store decisions; `specviz.schema.run_metrics` derives rates from them. `specviz.schema.trace_file` defines the file format.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from specviz.schema.trace_file import AT_END, AT_END_IF_ANY, IF_ANY, UNSAVED
 
 STOP_REASONS = ("eos", "length", "context", "cancelled", "time")
 CUT = ("", "cancelled", "time")
-"""Stop reasons of an unfinished text: still running, or interrupted."""
+"""Stop reasons of a text that is unfinished: it is still being written, or was interrupted."""
 MAX_DRAWN = 20_000
-"""Most rounds, tokens and draft tokens together of a trace that a browser can draw, and most items of any of their lists."""
+"""Maximum rounds, tokens and draft tokens, in total, of a trace that a browser can draw; also the maximum length of its other lists."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Likely:
 class Top:
     """The most probable tokens of q, p and pi, in descending order; None if that model did not run.
 
-    At temperature 0, where q and p are one-hot, those of the same logits at temperature 1.
+    At temperature 0, q and p are one-hot, so the tokens are those of the same logits at temperature 1.
     """
 
     q: list[Likely] | None
@@ -74,7 +74,7 @@ class Top:
 
 @dataclass(frozen=True)
 class Alternative:
-    """A method and a lenience whose verdict is recorded for every token."""
+    """A method with a lenience, whose verdict is recorded for every token."""
 
     method: str
     lenience: float
@@ -82,14 +82,14 @@ class Alternative:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """What each of the run's alternatives would have done with the examined draft token, with the same uniform.
+    """What each of the run's alternatives would have done with the examined draft token and the same uniform.
 
     Attributes:
         acceptance: acceptance probability under each alternative. The token is accepted if coin < acceptance.
-        flips: critical leniences of each alternative, at which its verdict changes: ascending, at most two. None if
+        flips: for each alternative, the critical leniences, at which its verdict changes: ascending, at most two. None if
             unknown, as for a custom rule.
-        kept: [from, to), the range of leniences in which this run's rule draws the same replacement after rejecting;
-            None if the replacement does not depend on the lenience, or nothing was rejected.
+        kept: [from, to), the range of leniences in which this run's rule would draw the same replacement; None if the
+            replacement does not depend on the lenience, or nothing was rejected.
     """
 
     acceptance: list[float]
@@ -102,20 +102,20 @@ class Token:
     """One emitted token.
 
     Attributes:
-        text: the text that the token completes; "" for special tokens. A character of several tokens is in the text of its
-            last token. The run's last token also has the text that is still unfinished.
-        label: how to show the token alone.
-        position: position in the sequence, including the prompt.
+        text: the text that the token completes; "" for special tokens. The text of a character of several tokens is in the
+            last of them. The run's last token also has the text that is left unfinished.
+        label: how to show the token by itself.
+        position: position in the sequence; the prompt counts.
         round: index of its round.
         accepted: whether the token was drafted and accepted; otherwise the verifier drew it.
         special: whether it is an end-of-text token or the like.
-        draft: the draft token that was rejected here.
+        draft: the draft token that was rejected here; None if none was.
         q, p, pi: probability of this token under drafter, verifier, target; None if that model did not run.
         acceptance, coin: acceptance probability and uniform of the examined draft token, which is accepted if
             coin < acceptance. None if none was examined.
-        rule: the deferral test, for the cascades.
-        top: the most probable tokens, with inspection.
-        what_if: what other methods and leniences would have done, with inspection and if both models ran.
+        rule: the deferral test; only for cascades.
+        top: the most probable tokens; only with inspection.
+        what_if: what other methods and leniences would have done; only with inspection, and if both models ran.
     """
 
     id: int
@@ -138,10 +138,10 @@ class Token:
 
 @dataclass(frozen=True)
 class Round:
-    """One round: up to K draft tokens, one verifier pass, at most K tokens. Seconds are the whole batch's.
+    """One round: up to K draft tokens, one verifier pass, at most K tokens. All seconds are those of the whole batch.
 
     Attributes:
-        draft_length: K; 0 if the drafter does not run. There are K proposals, or K − 1, since the K-th is needed only if
+        draft_length: K; 0 if the drafter does not run. There are K proposals, or K − 1: the K-th is needed only if
             all others were accepted.
         proposals: the draft tokens.
         examined, accepted: numbers of examined and of accepted draft tokens.
@@ -162,7 +162,7 @@ class Round:
 
 @dataclass
 class Models:
-    """The models that served a run, and how."""
+    """The models that served a run, their device and their dtype."""
 
     pair: str
     drafter: str
@@ -173,17 +173,17 @@ class Models:
 
 @dataclass(kw_only=True)
 class Run(Settings, Models):
-    """A served request: its settings and everything that was decided.
+    """A served request: its settings and all decisions.
 
     Attributes:
-        draft_length: None if the engine chose it for each round; then the rounds have it.
+        draft_length: None if the engine chose it anew for each round (see the rounds).
         alternatives: methods and leniences to which every token's `what_if` refers, including this run's; empty without
             inspection.
-        continues: the run whose first tokens end `prompt_ids`, for a fork; its own tokens begin there.
-        stop_reason: "eos", "length", "context" (the models' context is full), "cancelled", "time" (a server's deadline); "" while running.
-        verifier_calls, drafter_calls: forward passes that this run needed in rounds, without prefill.
+        continues: for a fork, the run that it continues, whose first tokens are at the end of `prompt_ids`.
+        stop_reason: "eos", "length", "context" (the models' context is full), "cancelled", "time" (a server's deadline), "" while running.
+        verifier_calls, drafter_calls: numbers of forward passes that this run's rounds needed, without prefill.
         neighbours: largest number of other concurrent sequences.
-        tail: text left unfinished by "cancelled" or "time", such as half a character as U+FFFD.
+        tail: unfinished text of a run cut off by "cancelled" or "time", such as U+FFFD for half a character.
         drafter_logits, verifier_logits: [tokens, V], on request; not saved.
     """
 
@@ -195,7 +195,7 @@ class Run(Settings, Models):
     prompt_ids: list[int]
     alternatives: list[Alternative]
     continues: Continuation | None = field(default=None, metadata=IF_ANY)
-    rounds: list[Round] = field(default_factory=list, metadata=UNSAVED)  # each has its own line
+    rounds: list[Round] = field(default_factory=list, metadata=UNSAVED)  # each round has its own line
     stop_reason: str = field(default="", metadata=AT_END)
     seconds: float = field(default=0.0, metadata=AT_END)
     prefill_seconds: float = field(default=0.0, metadata=AT_END)
@@ -210,7 +210,7 @@ class Run(Settings, Models):
     def for_request(
         request: Request, *, forbidden_tokens: list[int], repetition_penalty: float, **more: Any
     ) -> Run:
-        """The run of a request before its first round. The pair sets two of the settings; `more` has further fields of the run."""
+        """The run of a request before its first round. The pair determines the two settings; `more` has the other fields of the run."""
         settings = {name: getattr(request, name) for name in SETTINGS}
         settings["draft_length"] = None if request.draft_length == AUTO else request.draft_length
         settings |= {"forbidden_tokens": forbidden_tokens, "repetition_penalty": repetition_penalty}
@@ -223,7 +223,7 @@ class Run(Settings, Models):
         It writes what a run with these settings would write after the same tokens (laws 2 and 3).
 
         Args:
-            tokens: 0 to the length of the run, without the end-of-text marker.
+            tokens: from 0 to the run's number of tokens, not counting an end-of-text token.
             chosen: id of a token to insert at the fork.
             changes: settings that differ from the run's. With another `method`, the default lenience and no custom rule apply
                 unless they are given too. `max_new_tokens` counts from the fork; by default it is what the run had left.
@@ -270,16 +270,16 @@ class Run(Settings, Models):
 
     @property
     def text(self) -> str:
-        """The text of the new tokens, as `tokenizer.decode(ids, skip_special_tokens=True)`. For a fork, the whole text.
+        """The text of the new tokens, as `tokenizer.decode(ids, skip_special_tokens=True)`.
 
-        With `echo`, the prompt comes first.
+        With `echo`, the prompt comes first; for a fork, then the text before the fork.
         """
         before = self.continues.text + self.continues.chosen_text if self.continues else ""
         new = "".join(token.text for token in self.tokens)
         return (self.prompt if self.echo else "") + before + new + self.tail
 
     def metrics(self) -> RunMetrics:
-        """The figures of the run so far."""
+        """The metrics of the run so far."""
         return measure(self)
 
     @property
@@ -298,7 +298,7 @@ class Run(Settings, Models):
         return self.metrics().tokens_per_second
 
     def summary(self) -> dict[str, Any]:
-        """Settings, text, figures and rounds as one object that is ready for JSON."""
+        """Settings, text, metrics and rounds as one JSON-ready object."""
         written = {"text": self.text, "token_ids": self.token_ids, "accepted": self.accepted}
         end = {n: value for n, value in trace_file.ending(self).items() if n not in ("neighbours", "tail")}
         rounds = {"rounds": [asdict(each) for each in self.rounds]}
@@ -343,10 +343,10 @@ def parse_trace(lines: Iterable[str], *, most: int | None = None) -> Run:
 
     Args:
         lines: with or without their newlines.
-        most: bound of what a browser draws, as for `MAX_DRAWN`; by default there is none.
+        most: maximum size, counted as for `MAX_DRAWN`; by default there is none.
 
     Raises:
-        TraceError: the trace is foreign, truncated, damaged, of an unknown version, or longer than `most`.
+        TraceError: the trace is foreign, truncated, damaged, of an unknown version, or larger than `most`.
     """
     run = trace_file.parse(lines, Run, Round)
     if most is not None and (drawn := _drawn(run)) > most:
@@ -363,7 +363,7 @@ def parse_trace(lines: Iterable[str], *, most: int | None = None) -> Run:
 
 
 def _drawn(run: Run) -> int:
-    """Number of marks in the view of a run: of the whole, or of its fullest token if that has more."""
+    """Number of rounds, tokens and draft tokens, or the length of the longest other list if that is larger."""
     whole = sum(1 + len(each.proposals) + len(each.tokens) for each in run.rounds)
     tops = [len(top or ()) for token in run.tokens if token.top for top in vars(token.top).values()]
     return max([whole, len(run.alternatives), *tops])

@@ -1,6 +1,6 @@
 """The file format of a trace: JSON lines, one for the run, one for each round, one for the end.
 
-The fields are those of the dataclasses that are read and written. The marks below, in their metadata, say where each field goes.
+The fields of a line are those of a dataclass. The marks below, in the metadata of a run's fields, say which line each field goes to.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ READABLE = (2, 3, 4)
 """Readable versions. In version 2 the draft length is always a number; up to version 3 every round drafts all K tokens."""
 
 AT_END = {"line": "end"}
-"""Marks a field of the last line. Fields without a mark are in the first line."""
+"""Marks a field that is in the last line. A field without such a mark is in the first."""
 IF_ANY = {"optional": True}
 """Marks a field that is left out if empty."""
 AT_END_IF_ANY = AT_END | IF_ANY
 UNSAVED = {"line": ""}
-"""Marks a field in neither line."""
+"""Marks a field that is in neither line."""
 
 R = TypeVar("R")
 
@@ -38,12 +38,12 @@ _FOREIGN = "This is not a SpecViz trace: its first line must be the run's own."
 
 
 def opening(run: Any) -> dict[str, Any]:
-    """Fields of a run that are known when it begins."""
+    """The fields of a run that are known when it begins."""
     return _known(run, "run")
 
 
 def ending(run: Any) -> dict[str, Any]:
-    """Fields of a run that are known when it is over."""
+    """The fields of a run that are known only when it is over."""
     return _known(run, "end")
 
 
@@ -54,7 +54,7 @@ def header_line(run: Any) -> str:
 
 
 def round_line(round_: Any) -> str:
-    """The line of a round. Uses orjson, since a page needs many lines a second."""
+    """The line of a round. Uses orjson, because a page needs many lines per second."""
     record = {"type": "round"} | vars(round_)
     try:
         return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE).decode()
@@ -63,12 +63,12 @@ def round_line(round_: Any) -> str:
 
 
 def end_line(run: Any) -> str:
-    """The last line of a trace. Its metrics are for other readers: `parse` derives them anew."""
+    """The last line of a trace. Its metrics are for other programs; `parse` ignores them."""
     return _line({"type": "end"} | ending(run) | {"metrics": asdict(run.metrics())})
 
 
 def parse(lines: Iterable[str], run_type: type[R], round_type: type) -> R:
-    """A `run_type` with its `rounds`, from untrusted lines, checked field by field.
+    """Make a `run_type` with its `rounds` from untrusted lines, which are checked field by field.
 
     Raises:
         TraceError: the trace is foreign, truncated, damaged, or of an unknown version.
@@ -82,7 +82,7 @@ def parse(lines: Iterable[str], run_type: type[R], round_type: type) -> R:
     hints = get_type_hints(run_type) | ({"draft_length": int} if version == 2 else {})
     values: dict[str, Any] = {}
     for part, record, number in (("run", header, 1), ("end", end, len(rounds) + 2)):
-        # A field that is newer than the trace gets its default.
+        # Fields that are newer than the trace get their defaults.
         known = [name for name in _names(run_type, part) if name in record or not _may_lack(run_type, name)]
         if missing := [name for name in known if name not in record]:
             raise TraceError(f"Line {number} of this trace is damaged: {missing[0]!r} is missing.")
@@ -92,7 +92,7 @@ def parse(lines: Iterable[str], run_type: type[R], round_type: type) -> R:
 
 
 def _known(run: Any, line: str) -> dict[str, Any]:
-    """The fields of a line, without optional ones that are empty."""
+    """A run's fields in the line "run" or "end", without optional ones that are empty."""
     optional = _optional(type(run))
     found = {name: _plain(getattr(run, name)) for name in _names(type(run), line)}
     return {name: value for name, value in found.items() if value or name not in optional}
@@ -112,7 +112,7 @@ def _may_lack(run_type: type, name: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A value with its dataclasses as dictionaries."""
+    """A value with dictionaries in place of dataclasses."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
@@ -166,7 +166,7 @@ def _check_header(record: dict[str, Any]) -> None:
 
 @cache
 def _hints(kind: type) -> Mapping[str, Any]:
-    """The types of a dataclass's fields. Cached, because computing them takes as long as checking a hundred values."""
+    """The types of a dataclass's fields. Cached: finding them takes as long as checking a hundred values."""
     return get_type_hints(kind)
 
 

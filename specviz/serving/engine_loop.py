@@ -1,7 +1,7 @@
 """The thread of a shared engine, the only owner of its scheduler, batches and sequences.
 
-It receives messages, admits and ends sequences as the scheduler decides, prefills, steps, and publishes events. Their order
-changes no text (law 3).
+It receives messages, admits and ends sequences as the scheduler decides, prefills, steps, and publishes events. The order of
+this work changes no text (law 3).
 """
 
 from __future__ import annotations

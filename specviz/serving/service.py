@@ -66,7 +66,7 @@ class Service:
 
     @property
     def healthy(self) -> bool:
-        """Whether it is not closed, all engines are alive, and either some pair is loaded or the default one has not failed to load."""
+        """Whether requests can be served: not closed, all engines alive, and a pair loaded or the default pair not known to fail."""
         engines = [entry.engine for entry in list(self._entries.values())]
         loads = offer.default_pair() not in self._failed or any(map(self.has_loaded, offer.offered_pairs()))
         return not self._closed and loads and all(engine.is_alive for engine in engines if engine)

@@ -97,7 +97,7 @@ LIMITED = {
     "panes": ("max_panes", "panes"),
     "max_new_tokens": ("max_new_tokens", "tokens"),
 }
-"""Arguments that a server limits: the field of `Limits`, and its unit."""
+"""Arguments that a server limits: the field of `Limits` with the limit, and the limit's unit."""
 PANE = [name for name, each in SETTINGS.items() if "pane" in each.endpoints]
 """The settings of a pane of `compare`."""
 
@@ -130,7 +130,7 @@ def check_arguments(endpoint: str, came: Mapping[str, Any]) -> None:
 
 
 def help_of(name: str, limits: Limits) -> str:
-    """What an argument is, and its limit on this server."""
+    """An argument's help, with its limit on this server."""
     field, unit = LIMITED.get(name, ("", ""))
     return f"{HELP[name]} At most {getattr(limits, field)} {unit} here." if field else HELP[name]
 
@@ -166,7 +166,7 @@ def compare(
     """
     if not 2 <= len(panes) <= service.limits.max_panes:
         raise RequestError(f"{len(panes)} panes came; there must be 2 to {service.limits.max_panes}.")
-    Request(**settings)  # an error here is no pane's
+    Request(**settings)  # checks the shared settings first: their errors must not name a pane
     requests = [_pane(number, pane, settings) for number, pane in enumerate(panes, 1)]
     runs: list[Run | None] = [None] * len(requests)
     for waiting in follow(service, pair, requests, runs, visitor_of(who), call_ended(who)):
@@ -212,7 +212,7 @@ def follow(
     visitor: Visitor,
     ended: threading.Event,
 ) -> Iterator[Waiting | None]:
-    """Serve `requests` and store their runs in `runs`. Yields a few times a second: for what they wait; None once a run has begun.
+    """Serve `requests` and store their runs in `runs`. Yields, a few times a second, what they wait for, and None once a run has begun.
 
     Close this generator when the client disconnects, as gradio does, or set `ended`. That ends the runs.
     """
@@ -225,7 +225,7 @@ def follow(
         for event in events:
             if not isinstance(event, Waiting):
                 runs[event.index], waiting = event.run, None
-            elif not any(runs):  # once a run has begun, `Waiting` only shows that the server is alive
+            elif not any(runs):  # once a run has begun, a `Waiting` event only shows that the server is alive
                 waiting = event
             if monotonic() - shown >= pause():
                 yield waiting

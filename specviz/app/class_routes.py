@@ -52,7 +52,7 @@ def class_routes(classroom: Classroom, service: Service) -> list[BaseRoute]:
         return HTMLResponse(content, headers=_QUIET)
 
     async def now(request: Request) -> Response:
-        """Numbers of visitors and of running and waiting texts, the wait, the invitation. Counts the sender as a visitor."""
+        """Numbers of visitors and of running and waiting texts, mean wait, invitation. Also counts the sender as a visitor."""
         classroom.hear(request.query_params.get("visitor", ""))
         statistics = service.status()
         found = classroom.invitation

@@ -1,6 +1,6 @@
 """A class: the number of open pages, and the step of a lesson to which the teacher invites everybody.
 
-Whoever has the key may invite. A visitor is identified by a random number that the page draws. Everything is in memory only.
+Whoever has the key may invite. A visitor's page identifies itself by a random number that it draws. Nothing is stored on disk.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Classroom:
             )
 
     def hear(self, visitor: str) -> None:
-        """Note that a visitor's page is open. Names that no page would draw are ignored."""
+        """Note that a visitor's page is open. Ids that no page would draw are ignored."""
         if _VISITOR.fullmatch(visitor) and (visitor in self._heard or self.here < _MOST_VISITORS):
             self._heard[visitor] = self._clock()
 
@@ -97,7 +97,7 @@ class Classroom:
         return len(self._heard)
 
     def wait(self, statistics: Sequence[EngineStatistics]) -> float | None:
-        """Mean queue time, in seconds, of the texts that ended in the last two minutes or so; None if there are none."""
+        """Mean queue time, in seconds, of the texts that ended in about the last two minutes; None if there are none."""
         now = self._clock()
         waited = sum(each.waited_seconds for each in statistics)
         ended = sum(sum(each.finished.values()) for each in statistics)

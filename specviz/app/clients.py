@@ -1,6 +1,6 @@
-"""Clients: their addresses, for the limits, and whether an assistant still waits for its call.
+"""Clients: their addresses, for the limits, and whether an assistant still waits for its tool call.
 
-Behind a proxy that FORWARDED_ALLOW_IPS names, uvicorn takes addresses from X-Forwarded-For.
+Behind a proxy that is listed in FORWARDED_ALLOW_IPS, uvicorn takes addresses from X-Forwarded-For.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def client_address(client: Any) -> str:
 
 
 def network_of(host: str) -> str:
-    """An address, of IPv6 its network."""
+    """An IPv4 address itself, or the network of an IPv6 address."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -43,14 +43,15 @@ def network_of(host: str) -> str:
 
 
 def call_ended(request: Any) -> threading.Event:
-    """Set as soon as nobody waits for the tool call that a request of gradio's belongs to. For other requests it is never set."""
+    """An event that is set when nobody waits any longer for the tool call of this gradio request. For other requests it is never set."""
     return getattr(getattr(request, "state", None), _CALL, None) or threading.Event()
 
 
 class Clients:
-    """ASGI middleware: marks an assistant's request, so that its address and its end are known where gradio sends the call to itself.
+    """ASGI middleware: gradio serves an assistant's tool call by a request to itself. This marks the assistant's request, so that the second
+    one has its address and knows of its end.
 
-    Gradio sends it with the headers of the first request.
+    Gradio copies the headers of the first request to the second.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -73,7 +73,7 @@ def drawer(elem_id: str, button: gr.Button) -> Iterator[None]:
 
 
 def run_buttons(prefix: str = "") -> tuple[gr.Button, gr.Button]:
-    """Run, and Stop in its place while a run goes on."""
+    """The buttons Run and Stop; Stop replaces Run while a run goes on."""
     with gr.Row(elem_classes="specviz-run"):
         return (
             gr.Button("Run", variant="primary", min_width=70, elem_id=f"{prefix}run"),
@@ -82,7 +82,7 @@ def run_buttons(prefix: str = "") -> tuple[gr.Button, gr.Button]:
 
 
 def method_dropdown(name: str, elem_id: str, **more: Any) -> gr.Dropdown:
-    """All methods by their labels, in the order of the menu. `name` is selected."""
+    """A dropdown of all methods by their labels, in the order of the menu. `name` is selected."""
     labels = [(METHODS[key].label, key) for keys in method_menu().values() for key in keys]
     return gr.Dropdown(labels, value=name, elem_id=elem_id, **{"label": CONTROLS["method"].title} | more)
 
@@ -132,16 +132,16 @@ def check_rule(asked: Mapping[str, Any], methods: Sequence[str]) -> None:
 def lenience_track(
     method: gr.Dropdown, elem_id: str, value: float | None = None, prefix: str = ""
 ) -> LenienceTrack:
-    """The lenience of the chosen method, on a scale for the pair and the temperature of its tab."""
+    """The slider for the chosen method's lenience, on a scale for the pair and the temperature of its tab."""
     around = {"pair": default_pair(), "temperature": CONTROLS["temperature"].default}
     track = LenienceTrack(lenience_value(method.value, value), group=prefix, around=around, elem_id=elem_id)
-    # Not `change`, since a link sets method and lenience together.
+    # Not `change`: that would reset the lenience of a link, which sets both.
     method.input(None, [method, track], track, js=page_script("set_lenience"), **QUIET)
     return track
 
 
 def wire_form(settings: Mapping[str, Component], prefix: str = "") -> None:
-    """Tell the page's scripts a tab's settings whenever they change; see `static/page/tell_form.js`."""
+    """Report a tab's settings to the page's scripts whenever they change; see `static/page/tell_form.js`."""
     js = page_script("tell_form", GROUP=prefix, NAMES=list(settings))
     components: list[Any] = list(settings.values())
     gr.on([each.change for each in components], None, components, None, js=js, **QUIET)
@@ -234,7 +234,7 @@ def sampling_controls(limits: Limits, prefix: str = "", tokens: int | None = Non
 def _number_control(control: Control, prefix: str) -> Component:
     """The control of one setting: a slider if it has a step, a text box if it may be empty, otherwise a box for a whole number.
 
-    A box for numbers cannot be empty: gradio shows 0.
+    The box that may be empty is for text, since gradio shows 0 in an empty number box.
     """
     shown: dict[str, Any] = {
         "value": control.default,
@@ -264,7 +264,7 @@ def wire_penalty(settings: Mapping[str, Component]) -> None:
 
 
 def link_button(tab: str, settings: Mapping[str, Component], prefix: str = "") -> None:
-    """A button that copies a link to these settings, by the names of a `Request`, "pair", "run" and "panes"."""
+    """A button that copies a link to these settings. Their names are those of a `Request`, "pair", "run" and "panes"."""
     button = gr.Button("Copy link", size="sm", min_width=90, elem_id=f"{prefix}copy-link")
     js = address_script("copyLink", tab, settings)
     button.click(None, list(settings.values()), None, js=js, **QUIET)

@@ -31,7 +31,7 @@ def asked_fork(sent: Any, inspect: int) -> tuple[str, Request]:
 
     Raises:
         RequestError, TraceError: a field has the wrong form or does not fit the run.
-        BusyError: others open traces now.
+        BusyError: too many traces are being parsed.
     """
     kinds = {"trace": str, "tokens": int, "chosen": int | None, "changes": dict}
     if not isinstance(sent, dict) or not all(isinstance(sent.get(key), kind) for key, kind in kinds.items()):
@@ -44,7 +44,7 @@ def asked_fork(sent: Any, inspect: int) -> tuple[str, Request]:
 
 
 def fork_id(sent: Any) -> int | None:
-    """The id that the page gave to a fork; None if the browser sent none."""
+    """The id that the browser gave to the fork; None if it sent none."""
     found = sent.get("id") if isinstance(sent, dict) else None
     return found if type(found) is int else None
 
@@ -54,8 +54,8 @@ def fork_lines(
 ) -> Iterator[str]:
     """Serve a fork: yield {"type": "fork", "id"}, then the lines of its trace.
 
-    If the pair is not loaded, {"type": "unloaded"} replaces the trace: moving a slider must not load models. Arguments and errors are
-    those of `asked_fork` and `Service.lines`.
+    If the pair is not loaded, {"type": "unloaded"} replaces the trace, since moving a slider must not load models. For arguments and errors
+    see `asked_fork` and `Service.lines`.
     """
     yield json.dumps({"type": "fork", "id": fork_id(sent)}) + "\n"
     pair, request = asked_fork(sent, inspect)

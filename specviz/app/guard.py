@@ -1,4 +1,4 @@
-"""The guard: refuses requests that neither the page nor an honest client sends, limits their size, and makes each failure one sentence.
+"""The guard: limits requests, refuses those that neither the page nor an honest client sends, and turns each failure into one sentence.
 
 `Guard` is ASGI middleware around gradio's app. Without it, gradio serves more addresses than this page needs, and its errors repeat
 what was sent. `GuardedBlocks` are Blocks whose events fail with one sentence.
@@ -36,11 +36,11 @@ from specviz.errors import SpecvizError, quoted
 log = logging.getLogger(__name__)
 
 MAX_BODY = 2_000_000
-"""Largest body of a request, in bytes. Everything that is sent here is in a body and is gone with its request: nothing is a file."""
+"""Largest body of a request, in bytes. Clients send data only in bodies, and a body is discarded with its request: nothing becomes a file."""
 SMALL_BODY = 64_000
-"""First bytes of each body that do not count in `MAX_BODIES`, so that large bodies never keep small ones out."""
+"""This many bytes of each body do not count towards `MAX_BODIES`, so that large bodies never keep small ones out."""
 MAX_BODIES = 64_000_000
-"""Most bytes of all bodies together that are arriving or being answered."""
+"""Most bytes of all bodies together whose requests are arriving or being served."""
 BODY_SECONDS = 60
 """Longest time in which a body may arrive."""
 
@@ -118,7 +118,7 @@ class Guard:
 
 
 class _Held:
-    """The bytes of all bodies that count in `MAX_BODIES`."""
+    """The number of bytes, of all bodies, that count towards `MAX_BODIES`."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -176,13 +176,13 @@ class _Exchange:
         self._length = 0
 
     def check(self) -> None:
-        """Raise the error for which the body was not read, if the app has taken it for one of its own."""
+        """Raise the error that stopped the reading of the body, if the app has swallowed it."""
         if self._broken and not self._begun:
             raise self._broken
 
     async def send(self, message: Message) -> None:
         if self._broken and not self._begun:
-            return  # FastAPI answers that a body cannot be parsed whatever happens while it reads one
+            return  # FastAPI turns any error while reading a body into "cannot be parsed"; drop that answer
         if message["type"] == "http.response.start":
             self._begun = True
             if message["status"] == 500 and _EVENT.search(self._scope["path"]):
@@ -194,7 +194,7 @@ class _Exchange:
     async def fail(self, error: Exception) -> None:
         """Answer in place of gradio, or end the answer that gradio has begun."""
         if self._begun:
-            # Gradio ends the stream of an unknown session with an HTTPException, which starlette cannot answer any more.
+            # For an unknown session, gradio raises HTTPException when the stream has begun: too late for an error answer.
             if not isinstance(error.__cause__ or error, HTTPException | ClientDisconnect):
                 log.warning("an answer broke off", exc_info=error)
             with contextlib.suppress(Exception):
@@ -228,7 +228,7 @@ def _misnamed(error: Exception, path: str) -> str:
 
 
 class _BodyError(Exception):
-    """A body that is not read to its end, and the status that says so."""
+    """Reading of a body was stopped; `status` is the status to answer."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -245,7 +245,7 @@ def _refused(scope: Scope) -> Response | None:
         parts = [part.strip() for value in headers.getlist(name) for part in value.split(",")]
         if not all(map(pattern.fullmatch, parts)):
             return _answer(400, f"The header {name} is malformed.")
-    # Gradio fails on any other form of these fields, and compresses also for clients that refuse it with "gzip;q=0".
+    # Gradio fails on other forms of these fields, and it compresses even for clients that refuse that by "gzip;q=0".
     scope["headers"] = [
         (name, _accepted(value) if name == b"accept-encoding" else value)
         for name, value in scope["headers"]
@@ -259,7 +259,7 @@ def _refused(scope: Scope) -> Response | None:
 
 
 def _accepted(codings: bytes) -> bytes:
-    """An Accept-Encoding without the codings that it refuses."""
+    """The Accept-Encoding header without the codings that it refuses (q=0)."""
     parts = [(each, each.partition(b";")[2].strip()) for each in codings.split(b",")]
     return b",".join(each for each, weight in parts if not _REFUSED_CODING.fullmatch(weight))
 
@@ -271,7 +271,7 @@ def _answer(status: int, sentence: str) -> JSONResponse:
 
 
 async def _unfit(request: Request, error: Exception) -> Response:
-    """Answer 422: say what is wrong with a body or a query without repeating it."""
+    """Answer 422 and say what is wrong with a body or a query, without repeating its content."""
     found = cast(RequestValidationError, error).errors()[:3]
     said = [f"{'.'.join(str(part)[:40] for part in each['loc'])}: {each['type']}" for each in found]
     sentence = f"The request is not what this address takes ({'; '.join(said)})."

@@ -30,7 +30,7 @@ COUNTERS = {
     "busy_seconds": ("specviz_busy_seconds", "Seconds in prefill and rounds."),
     "waited_seconds": ("specviz_waiting_seconds", "Seconds in the queue, summed over sequences."),
 }
-"""Counters by field of `EngineStatistics`; `spec_decode` ones have vLLM's names. The exposition appends _total to their names."""
+"""Counters by field of `EngineStatistics`; `spec_decode` ones have vLLM's names. The output appends _total to their names."""
 LABELLED = {
     "finished": ("specviz_texts_finished", "Sequences that ended, by reason.", "reason"),
     "accepted_per_position": (
@@ -85,7 +85,7 @@ def health_routes(service: Service) -> list[BaseRoute]:
 
 
 class _EngineCollector(Collector):
-    """Reads a service's statistics when it is scraped."""
+    """Reads a service's statistics whenever /metrics is scraped."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

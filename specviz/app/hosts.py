@@ -1,7 +1,7 @@
-"""The hosts under which the server answers, and the sites whose pages may use it.
+"""The host names under which the server answers, and the sites whose pages may use it.
 
-A website can name a host of its own for 127.0.0.1 (DNS rebinding), or let the browser send requests to it. A server on one machine
-answers neither.
+A malicious website can point its own host name to 127.0.0.1 (DNS rebinding), or let a visitor's browser send requests there. A server
+for one machine answers neither.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOREIGN_SITE = f"Another site may not use this server: open its own page, or let
 
 @dataclass(frozen=True)
 class Hosts:
-    """Names of hosts that are answered, and of sites that may ask. If not `only` these, every host is answered, to its own pages."""
+    """Host names that are answered, which are also the sites that may ask. Without `only`, any host is answered, to its own pages."""
 
     names: frozenset[str]
     only: bool = False
@@ -35,10 +35,10 @@ EVERY_HOST = Hosts(frozenset({"*"}))
 
 
 def answered_hosts(server_name: str, *addresses: str, environment: Mapping[str, str] | None = None) -> Hosts:
-    """The hosts of a server that listens on `server_name`; `addresses` are further ones that its owner has told visitors."""
+    """The hosts of a server that listens on `server_name`; `addresses` are further addresses that the owner gave to visitors."""
     environment = os.environ if environment is None else environment
     named = frozenset(each if each == "*" else _name(each) for each in HOSTS.value(environment))
-    if "*" in named or on_space(environment):  # its proxies name its host
+    if "*" in named or on_space(environment):  # a Space's proxies set the host
         return EVERY_HOST
     own = _name(server_name)
     if not named and own not in _LOOPBACK:
@@ -74,7 +74,7 @@ class HostCheck:
 
 
 def path_of(scope: Scope) -> str:
-    """The path of a request, below the one under which a proxy serves the page."""
+    """The path of a request, without the prefix under which a proxy serves the page."""
     return str(scope["path"].removeprefix(scope.get("root_path", "").rstrip("/")))
 
 

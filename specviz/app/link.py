@@ -28,13 +28,13 @@ LEARN_TABS = {"tour": "lessons", "lessons": "lessons", "playground": "playground
 NAMES = {"pair": "pair", "prompt": "prompt", "run": "run", "token": "token"} | {
     each.query: each.name for each in CONTROLS.values() if each.query
 }
-"""Names in a query, and the settings that they stand for ("run" is the key of a recorded run, "token" the index of a token to select in it). A query also has `tab`, `lesson` (the
-browser reads `step` and `language`) and one `pane` per pane."""
+"""Names in a query, and the settings that they stand for: "run" is the key of a recorded run, "token" the index of a token to select in
+it. A query may also have `tab`, `lesson` (with `step` and `language`, which the browser reads) and one `pane` per pane."""
 
 MAX_PROMPT = 4000
 """Most characters of a prompt in a link."""
 PANES = (2, 3, 4)
-"""Possible numbers of panes."""
+"""Valid numbers of panes."""
 DRAFT_LENGTHS = (AUTO, *range(1, MAX_DRAFT_LENGTH + 1))
 """The choices of a draft length, the default first."""
 
@@ -69,7 +69,7 @@ class Link:
 
     @property
     def compares(self) -> bool:
-        """Whether the settings are meant for the tab Compare."""
+        """Whether the link's settings belong to the tab Compare."""
         return self.tab == "compare" or bool(self.panes)
 
 
@@ -85,7 +85,7 @@ def ranged(most_tokens: int | None = None) -> dict[str, Control]:
 
 
 def query_of(tab: str, settings: Mapping[str, Any], panes: Iterable[Iterable[Any]] = ()) -> str:
-    """The query that `parse_link` reads as these settings; each pane is its parts, in the order of `Pane`."""
+    """The query that `parse_link` reads as these settings. A pane is given by its fields, in the order of `Pane`."""
     named = [(name, settings[setting]) for name, setting in NAMES.items() if setting in settings]
     parts = [("pane", ":".join(map(str, pane))) for pane in panes]
     return "?" + urlencode([("tab", tab), *named, *parts])

@@ -28,8 +28,8 @@ _OTHERS = (
 )
 """Symbols of all other methods, assigned in turn."""
 _SHADES = sum(name.startswith("method-other-") for name in colours("light"))
-"""Number of colours of those methods, assigned in turn: one each, as long as no more than one method is registered. It has no divisor in
-common with the number of symbols, so that further methods have a mark of their own all the same."""
+"""Number of colours for those methods, assigned in turn. There are enough for SpecViz's methods and one registered method. The number has no
+common divisor with the number of symbols, so that further methods still get distinct marks."""
 
 
 def method_symbol(name: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The menu of methods, in groups: the usual ones first. Its headings are drawn by a style, since gradio's lists have none."""
+"""The menu of methods, in groups, the usual methods first. CSS draws the groups' headings, since gradio's lists have none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _heading(name: str) -> str:
 
 
 def menu_style(elem_id: str) -> str:
-    """The headings of a dropdown, each above the first method of its group; a list that is filtered may lack some."""
+    """CSS that shows each group's heading above its first method. While a dropdown is filtered, headings may be missing."""
     rules = []
     for heading, (first, *_) in method_menu().items():
         at = f"#{elem_id} .options li[aria-label={_quoted(METHODS[first].label)}]"

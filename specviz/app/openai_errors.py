@@ -16,14 +16,14 @@ from specviz.errors import QuotaError, RequestError, SpecvizError
 PATH = "/v1/"
 """Beginning of the addresses of OpenAI's clients."""
 _STATUS: dict[type[Exception], int] = {RequestError: 400, QuotaError: 429, SpecvizError: 503, Exception: 500}
-"""By kind of error; the first that fits."""
+"""HTTP status by error type; the first match counts."""
 _TYPES = {429: "rate_limit_error", 500: "server_error", 503: "server_error"}
 _KEPT = ("allow", "cache-control", "connection")
-"""Headers of a refusal."""
+"""Headers that a refusal keeps."""
 
 
 class ParameterError(RequestError):
-    """A parameter that cannot be served. Its status is 404 if it names something that there is not."""
+    """A parameter that cannot be served; status 404 if it names something that does not exist."""
 
     def __init__(self, sentence: str, param: str, status: int = 400) -> None:
         super().__init__(sentence)
@@ -31,7 +31,7 @@ class ParameterError(RequestError):
 
 
 def error_answer(error: Exception) -> tuple[dict[str, Any], int]:
-    """The object that tells of an error, and its HTTP status."""
+    """The JSON object for an error, and its HTTP status."""
     sentence = in_a_sentence(error)
     if isinstance(error, ParameterError):
         return _object(error.status, sentence, error.param), error.status
@@ -51,7 +51,7 @@ def _object(status: int, sentence: str, param: str | None = None) -> dict[str, A
 
 
 class OpenAIErrors:
-    """ASGI middleware: below `PATH`, gives the refusals of the whole server OpenAI's form."""
+    """ASGI middleware: below `PATH`, rewrites refusals by any part of the server into OpenAI's form."""
 
     def __init__(self, app: ASGIApp) -> None:
         """Wrap `app`."""
@@ -84,7 +84,7 @@ def _formed(refused: Message, body: bytes) -> JSONResponse:
     status = refused["status"]
     try:
         content = json.loads(body)
-    except ValueError:  # a text
+    except ValueError:  # plain text, not JSON
         content = {"detail": body.decode("utf-8", "replace")}
     if "detail" in content:
         content = _object(status, str(content["detail"]))

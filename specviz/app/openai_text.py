@@ -1,4 +1,4 @@
-"""The text of an answer, piece by piece, up to the first of its stops."""
+"""The text of an answer, in pieces, up to the first stop string."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Piece:
 
     @property
     def tells(self) -> bool:
-        """Whether there is anything in it."""
+        """Whether it has anything to send."""
         return bool(self.text or self.tokens or self.finish_reason)
 
 
@@ -32,7 +32,7 @@ def joined(pieces: Sequence[Piece]) -> Piece:
 
 @dataclass
 class Text:
-    """A text so far. It ends before the first stop, wherever rounds begin and end."""
+    """A text so far. It ends before the first stop, even one in the middle of a round."""
 
     stops: tuple[str, ...] = ()
     text: str = ""
@@ -43,7 +43,7 @@ class Text:
     _waiting: list[tuple[int, Token]] = field(default_factory=list)
 
     def take(self, run: Run, *, ends: bool = False) -> Piece:
-        """What `run` adds. Unless it `ends`, without characters with which a stop may begin."""
+        """The piece that `run` adds. Unless the run `ends`, withholds last characters that may begin a stop."""
         for token in run.tokens[self.read :]:
             if self.is_stopped:
                 break

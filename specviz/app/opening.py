@@ -24,7 +24,7 @@ from specviz.schema.settings import DEFAULT_METHOD
 from specviz.serving.limits import Limits
 
 MAX_QUERY = 2**16
-"""Most characters of a query that are read; servers take no longer address."""
+"""Most characters of a query that are read; servers accept no longer addresses."""
 
 
 def wire_opening(
@@ -39,7 +39,7 @@ def wire_opening(
 ) -> None:
     """When the page opens or its address changes, set what the address names, within `limits`."""
     for name, group in (("tabs", tabs), ("learn", learn)):
-        # Gradio tells first that a visitor has chosen a tab, then which one is selected; the latter also where the server selects it.
+        # A visitor's choice fires `Tabs.select`, then `Tab.select`. A selection by the server fires only `Tab.select`.
         group.select(None, None, None, js=f"async () => {address_module()}.tabChosen()", **QUIET)
         for tab in group.children:
             assert isinstance(tab, gr.Tab)
@@ -63,16 +63,16 @@ def wire_opening(
         is_first: bool = False,
         is_held: bool = False,
     ) -> list[Any]:
-        """Updates for a query. On the page's first opening, what it leaves unsaid is as it should be already."""
+        """Updates for a query. When the page first opens, settings that the query omits already have their initial values."""
         link = parse_link(query, limits.max_new_tokens, tuple(shown_lessons().lessons))
         problems = escape(" ".join(link.problems))
-        # On the first opening only a tab that is named, since a quick visitor may have chosen one before this update arrives.
+        # When the page first opens, select a tab only if the link names it: a quick visitor may already have chosen another.
         tab = _tab(link) or (None if is_first else "idea")
         if is_held:
             link = Link(link.tab, part=link.part)
         renews = None if is_first or is_held else tab
         if drop := {"generate": generate.drop, "compare": compare.drop}.get(renews or ""):
-            drop(request)  # what a run still writes belongs to the view that was left
+            drop(request)  # the run's further output belongs to the view that the visitor has left
         return [
             gr.HTML(f'<p role="alert">{problems}</p>', visible=bool(problems)),
             gr.Tabs(selected=tab) if tab else gr.skip(),

@@ -1,4 +1,4 @@
-"""Output streams of a server, which go on where they cannot be written: a log on a full disk, a pipe that nobody reads any more."""
+"""Output streams for a server, which survive failures to write: a log on a full disk, a pipe that nobody reads any more."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class LastingStream:
         return len(text)
 
     def flush(self) -> None:
-        """Flush what can be written."""
+        """Flush, ignoring failures."""
         with suppress(OSError):
             self._stream.flush()
 
 
 def let_output_fail() -> None:
-    """From now on no failure to write standard output or standard error ends anything."""
+    """From now on, ignore failures to write to standard output and standard error."""
     for name in ("stdout", "stderr"):
         if stream := getattr(sys, name):
             setattr(sys, name, LastingStream(stream))

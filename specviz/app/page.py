@@ -41,9 +41,9 @@ from specviz.serving.service import Service
 _SESSIONS = 1000
 """Number of sessions whose state gradio keeps, in addition to those that run or wait."""
 _MOST_CONNECTIONS = 4096
-"""Connections at a time, however many file descriptors there may be. Half of them may be of one address."""
+"""Most concurrent connections, even if there are more file descriptors. One address may have half of them."""
 _THREADS = 40
-"""Threads for everything except runs. Each run, even a queued one, occupies a further thread."""
+"""Number of threads for everything except runs. Each run, even a queued one, occupies an additional thread."""
 
 
 def build_page(service: Service | None = None, classroom: Classroom | None = None) -> gr.Blocks:
@@ -132,7 +132,7 @@ def launch(
 
 
 def _most_connections() -> int:
-    """Connections that leave a quarter of the process's file descriptors to everything else."""
+    """Most concurrent connections: they leave a quarter of the process's file descriptors to everything else."""
     try:
         import resource
     except ImportError:  # not on Windows

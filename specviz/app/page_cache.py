@@ -1,7 +1,7 @@
 """Caches the compressed page, one copy for each address under which the server is reached.
 
 Gradio rebuilds the page for every visitor: 740 kB, and 50 ms in which nobody else is answered. HTTP caching does not help, because
-each visitor's browser asks for the first time.
+each visitor's browser requests the page for the first time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST = 4
-"""Most cached addresses; a limit, because strangers can invent addresses."""
+"""Most cached addresses. There is a limit because clients can invent addresses."""
 _ADDRESS = ("host", "x-forwarded-host", "x-forwarded-proto", "x-gradio-server")
 """Headers with the address under which the server was reached. Gradio writes it into the page."""
 _PARAMETERS = (b"deep_link", b"page", b"all_endpoints")
@@ -58,7 +58,7 @@ class PageCache:
 
 
 def _is_for_page(scope: Scope) -> bool:
-    """Whether this requests the page that is the same for everybody. If visitors sign in, the page contains their names."""
+    """Whether the request is for the page that is the same for everybody. If visitors sign in, their pages contain their names."""
     app = scope.get("app")
     signs_in = getattr(app, "auth", None) is not None or getattr(app, "auth_dependency", None) is not None
     is_usual = not any(name in scope["query_string"] for name in _PARAMETERS)

@@ -1,7 +1,7 @@
-"""Makes values of the view from recorded runs and from traces that a visitor opens.
+"""Makes the view's values from recorded runs and from traces that a visitor opens.
 
-A visitor's trace is untrusted: it is unpacked up to a limit and parsed, and the view gets the lines of the parsed run. It is part of
-its event and never a file, so nothing of it stays.
+A visitor's trace is untrusted: it is unpacked up to a limit and parsed, and the view gets the lines of the parsed run. It comes within
+an event and is never a file, so nothing of it remains.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from specviz.schema.trace import MAX_DRAWN, Run, parse_trace
 from specviz.serving.limits import Limits
 
 MAX_PACKED = MAX_BODY * 3 // 4 - 100_000
-"""Largest packed trace, in bytes: packed and in base64 it is part of a body."""
+"""Largest packed trace, in bytes: in base64 it must fit into a request's body."""
 _AT_ONCE = 2
-"""Traces of visitors that are parsed at once: a parsed trace takes some thirty times the memory of its file."""
+"""Most visitors' traces that are parsed at once; a parsed trace takes about thirty times the memory of its file."""
 _PATIENCE = 10.0
-"""Most seconds that a visitor's trace waits for others."""
+"""Longest time, in seconds, that a visitor's trace waits for others."""
 _parsing = threading.BoundedSemaphore(_AT_ONCE)
 
 
@@ -64,11 +64,11 @@ def opened_value(run: Run) -> str:
 
 
 def opened_run(packed: Any, limit: int = Limits.max_trace_bytes) -> Run:
-    """The run of a visitor's file, which came as `static/page/open_trace.js` packs it: gzip in base64, or None for a file too large.
+    """The run of a visitor's file, packed by `static/page/open_trace.js`: gzip in base64, or None if the file is too large.
 
     Raises:
         TraceError: it is larger than `limit` bytes or `MAX_PACKED`, not text, or not a trace that can be shown.
-        BusyError: others open traces now.
+        BusyError: too many traces are being parsed.
     """
     if packed is None:
         raise TraceError(_too_large(limit))
@@ -86,7 +86,7 @@ def opened_run(packed: Any, limit: int = Limits.max_trace_bytes) -> Run:
 
 
 def sent_run(text: str) -> Run:
-    """The run of a trace that came from a browser. Raises TraceError, or BusyError if others are being parsed."""
+    """The run of a trace that came from a browser. Raises TraceError, or BusyError if too many traces are being parsed."""
     if not _parsing.acquire(timeout=_PATIENCE):
         raise BusyError("Many visitors open traces now: try again in a moment.")
     try:

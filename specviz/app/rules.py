@@ -25,7 +25,7 @@ def rule_words(method: Method) -> dict[str, Any]:
 
 
 def read_rule(text: str) -> dict[str, Any]:
-    """The `rule_words` of a typed rule; if it is invalid, the message and the position of the error."""
+    """The `rule_words` of a typed rule, or, if it is invalid, the message and the position of the error."""
     try:
         parse(text)  # raises for an empty text, which `get_method` would take for the default rule
         return rule_words(get_method(OWN_RULE, text))

@@ -32,7 +32,7 @@ QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibil
 """Options of small events: no queue, no spinner, not in the API."""
 
 _ENDING = 5.0
-"""Most seconds that a run waits for the one that it replaces."""
+"""Longest time, in seconds, that a run waits for the run that it replaces."""
 _streams: set[object] = set()
 """Answers that are streaming now."""
 
@@ -40,7 +40,7 @@ _streams: set[object] = set()
 def page_script(name: str, **values: Any) -> str:
     """The function in `static/page/<name>.js`, for an event's `js`. `values` replace the placeholders in capitals."""
     script = (Path(__file__).parent / "static/page" / f"{name}.js").read_text(encoding="utf-8")
-    script = script[script.index("*/") + 2 :].strip()  # gradio expects a function from the first character on
+    script = script[script.index("*/") + 2 :].strip()  # without the comment: gradio expects a function first
     for word, value in values.items():
         script = script.replace(word, json.dumps(value))
     return script
@@ -58,7 +58,7 @@ def visitor_of(request: gr.Request | None) -> Visitor:
 
 
 class StopFlag(threading.Event):
-    """Tells a run to stop. If it `is_dropped`, what the run still writes is not shown. `name` identifies it within its session."""
+    """Tells a run to stop. If the run `is_dropped`, its further output is not shown. `name` identifies the run within its session."""
 
     def __init__(self, name: Any) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Stops:
             flag.set()
 
     def drop(self, request: gr.Request) -> None:
-        """Stop the session's run, and show no more of it."""
+        """Stop the session's run and discard its further output."""
         if flag := self._flags.get(session_of(request)):
             flag.is_dropped = True
             flag.set()
@@ -128,7 +128,7 @@ def wire_run(
         more_outputs: components that `run` updates as well.
 
     Returns:
-        A function that ends a session's run, for whatever else is to be shown in the view.
+        A function that ends a session's run, to call before the view shows something else.
     """
     stops = Stops()
     start, stop = buttons
@@ -138,7 +138,7 @@ def wire_run(
         values: dict[Component, Any],
         progress: gr.Progress = gr.Progress(),  # noqa: B008
     ) -> Iterator[dict[Component, Any]]:
-        # Downloads report progress from other threads, and gradio finds the run in the caller's context.
+        # Downloads report progress from other threads, but gradio finds the run only in this call's context.
         context = copy_context()
 
         def report(fraction: float, text: str) -> None:

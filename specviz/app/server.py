@@ -1,7 +1,7 @@
 """The server: builds the page, loads the first pair in the background, and serves until it is interrupted.
 
-Neither this module nor the page imports torch: `build` must first set environment variables that torch reads, and the page answers a
-second earlier. torch is imported when the first pair is loaded.
+Neither this module nor the page imports torch; loading the first pair does. So `build` can set environment variables that torch
+reads at import, and the page answers a second earlier.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _START_SECONDS = 60.0
 """Longest time without garbage collection while the first pair loads; a download can take minutes."""
 
 _M_ARENA_MAX, _ARENAS = -8, 2
-"""The parameter of glibc's `mallopt`, and its value."""
+"""A parameter of glibc's `mallopt`, and the value to set: the maximum number of arenas."""
 
 
 def build(for_class: bool = False) -> tuple[gr.Blocks, Service, Classroom | None]:
@@ -68,7 +68,7 @@ def _build(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
     _share_arenas()
     zerogpu.start()  # must also run before torch is imported; does nothing outside ZeroGPU
     if environment.on_space():
-        # Only a Space's own proxies reach it. uvicorn reads here whom it believes a client's address.
+        # Only the Space's own proxies reach the server. From these addresses uvicorn trusts X-Forwarded-For.
         os.environ.setdefault("FORWARDED_ALLOW_IPS", "127.0.0.1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16")
     if for_class:
         # Must be set before the offered pairs are read, which happens once.
@@ -91,9 +91,9 @@ def _assemble(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
 
 
 def _share_arenas() -> None:
-    """Let all threads allocate from few arenas, where the C library is glibc.
+    """On glibc, let all threads allocate from few arenas.
 
-    It has up to eight for each core. Each keeps what its threads have freed in pieces that no other thread gets, so that a server grows.
+    By default glibc has up to eight per core. Memory that is freed in an arena serves only the arena's own threads, so a server would grow.
     """
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
@@ -167,7 +167,7 @@ def _check_address(host: str, port: int) -> None:
         found = []
     for family, kind, _, _, address in found:
         with socket.socket(family, kind) as probe:
-            if os.name == "posix":  # a port that a server has just left is free
+            if os.name == "posix":  # so that a port which a server has just left counts as free
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(address)
@@ -177,7 +177,7 @@ def _check_address(host: str, port: int) -> None:
         raise SpecvizError(f"PORT is {port}, which another program uses; it must be a free port.")
     if errno.EACCES in failed:
         raise SpecvizError(f"PORT is {port}, which this user may not use; it must be at least 1024.")
-    if len(failed) == len(found):  # a name may have addresses of which only some are this machine's
+    if len(failed) == len(found):  # a name may have several addresses, of which only some are this machine's
         raise SpecvizError(f"HOST is {quoted(host)}; it must be a name or an address of this machine.")
 
 

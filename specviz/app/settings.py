@@ -1,4 +1,4 @@
-"""The words of each setting: its help, its label, and the range of its control.
+"""The help, label and control range of each setting.
 
 The page, links, endpoints and the shell's help read this table. Bounds and defaults come from `specviz.schema.settings`. Imports no
 gradio.
@@ -12,7 +12,7 @@ from typing import Any
 from specviz.schema.settings import SETTINGS, Setting
 
 MAX_SEED = 2**31 - 1
-"""The largest seed that the page offers; a request takes larger ones."""
+"""The largest seed that the page offers; requests accept larger ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class Control:
     """The words and the control of one setting.
 
     Attributes:
-        setting: its bounds.
+        setting: the setting, with its bounds.
         help: one sentence, for shell and endpoints.
         title: the label of its control.
         hint: the meaning of its special values.

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from specviz.serving.service import Service
 
 _SECONDS = 3.0
-"""Time to end in order. A compilation or a download in this process cannot be interrupted: it is cut off."""
+"""Time to end in order. A compilation or a download in this process cannot be interrupted: after this time it is cut off."""
 _STREAM_SECONDS = 1
 """Time for open streams; every open page has one."""
 
 
 def run_until_stopped(serve: Callable[[], object], page: gr.Blocks, service: Service) -> NoReturn:
-    """Call `serve`, and end the process after it: when it returns or fails, or at the first signal, which interrupts it.
+    """Call `serve`, then end the process. The first signal interrupts `serve`; a second one ends the process at once.
 
-    `service` is closed first, as far as that goes in time; a second signal ends the process at once. Files are written whole or not at
-    all, so that the next start believes nothing that was cut off.
+    Before the end, `service` is closed, as far as time allows. Files are written completely or not at all, so that the next start never
+    reads a truncated one.
     """
     ending = threading.Event()
 
@@ -53,7 +53,7 @@ def run_until_stopped(serve: Callable[[], object], page: gr.Blocks, service: Ser
         time.sleep(_SECONDS + 0.5)
         _end_process(0)
 
-    # Started before any signal: a handler that interrupted a thread's start could start none.
+    # Started before any signal: a handler that interrupts the start of a thread cannot start another.
     closing = threading.Thread(target=close, name="specviz-close", daemon=True)
     closing.start()
     threading.Thread(target=give_up, name="specviz-give-up", daemon=True).start()
@@ -81,7 +81,7 @@ def _kill_children() -> None:
 
 
 def _end_process(code: int) -> NoReturn:
-    """End at once. Python's own end would wait for threads, and takes seconds beside a busy one."""
+    """End at once. Python's normal exit waits for threads and takes seconds if one is busy."""
     _kill_children()
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):

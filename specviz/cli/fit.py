@@ -97,7 +97,7 @@ def fit(
 
 
 def _file(folder: Path | None) -> Path | None:
-    """The file of the measurement in a folder, which is made if missing; RequestError if it cannot be."""
+    """The measurement's file in a folder. Creates the folder if missing; RequestError if it cannot be created."""
     if folder is None:
         return None
     try:

@@ -41,6 +41,6 @@ def loadtest(
     from specviz.tools.loadtest.load_test import LoadTest  # slow to import
 
     plan = LoadTest(**choices(context.params, LoadTest))
-    with interrupt() as stop:  # the same Ctrl-C ends locust, which then reports its results so far
+    with interrupt() as stop:  # Ctrl-C reaches locust too, which ends and reports its results so far
         status = plan.run(json, html)
     return 130 if stop.is_set() else status

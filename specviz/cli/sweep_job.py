@@ -37,7 +37,7 @@ _PATIENCE = datetime.timedelta(days=30)
 
 
 class SweepJob:
-    """The part of one process in a sweep."""
+    """One process's share of a sweep."""
 
     def __init__(self, folder: Path, asked: Mapping[str, Any], device: str) -> None:
         """Resume the sweep in `folder`, or begin one with the settings that were `asked` for.
@@ -56,7 +56,7 @@ class SweepJob:
         self._progress = TerminalProgress(sys.stderr) if self.is_main else silent
 
     def _chosen(self, asked: Mapping[str, Any]) -> SweepGrid:
-        """The grid of the `asked` settings. The others come from the folder's sweep, if it has one."""
+        """The grid of the `asked` settings. Settings not asked for come from the folder's sweep, if it has one."""
         header = self._folder.header()
         if header is None:
             return SweepGrid(**asked)
@@ -68,7 +68,7 @@ class SweepJob:
         return header.plan
 
     def run(self, dtype: str, max_sequences: int, runs_code: bool) -> bool:
-        """Write and time what is missing; False if stopped before the end."""
+        """Write and time the missing texts; False if stopped before the end."""
         done = self._is_done()
         self._state.wait_for_everyone()
         if done:

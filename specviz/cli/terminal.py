@@ -48,7 +48,7 @@ def print_table(rows: Sequence[tuple[str, ...]]) -> None:
 
 @contextmanager
 def interrupt() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets, so that the job ends in order; the second one interrupts it."""
+    """An event that the first Ctrl-C sets, so that the job can end in order. The second Ctrl-C interrupts the job."""
     stop = threading.Event()
     before = signal.getsignal(signal.SIGINT)
 

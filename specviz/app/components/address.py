@@ -1,4 +1,4 @@
-"""The page's address: copies links, and asks for the view that Back, Forward or a link within the page leads to."""
+"""The page's address: copies links, and requests the view that Back, Forward or a link within the page leads to."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from specviz.app.components.scripted_html import ScriptedHTML, style, template
 
 
 class Bar(ScriptedHTML):
-    """Shows the name on the left and two switches on the right; gradio's tabs are between them."""
+    """Shows the name on the left and two switches on the right, with gradio's tabs between them."""
 
     TEMPLATE = template("page/bar")
     CSS = style(("shared/shared", "page/bar"))

@@ -1,7 +1,7 @@
 """The view of the tab Compare, and the panes that it shows.
 
-Two components, because gradio sends a component's value either way only: `Panes` holds the settings of the panes, which the heads of the
-view change, and `CompareView` shows runs. In the browser they share `static/compare_view/chosen.js`.
+Two components, because a gradio component's value can go in one direction only: `Panes` sends the settings of the panes, which are set in
+the view's heads, and `CompareView` shows runs. In the browser they share `static/compare_view/chosen.js`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CompareView(ScriptedHTML):
 
         Args:
             value: the initial lines.
-            group: the form whose settings all panes share; the form "<group>pairs" tells which pairs are "offered". See
+            group: the form with the settings that all panes share; in the form "<group>pairs", "offered" has the available pairs. See
                 `static/page/tell_form.js`.
             **kwargs: as for `ScriptedHTML`.
         """
@@ -62,7 +62,7 @@ class CompareView(ScriptedHTML):
 class Panes(ScriptedHTML):
     """The settings of the panes, and buttons for recorded comparisons. `panes_value` makes the value.
 
-    An `input` event tells that a visitor has changed them, a `select` event that a recorded comparison is wanted, with its key.
+    An `input` event tells that a visitor has changed them; a `select` event, with a key, requests a recorded comparison.
     """
 
     TEMPLATE = template("compare_view/presets")

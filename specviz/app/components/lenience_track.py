@@ -1,4 +1,4 @@
-"""The lenience slider. Its scale is even in the recorded acceptance rate; the expected rates are shown beside it.
+"""The lenience slider. Its scale is linear in the recorded acceptance rate; the expected rates are shown beside it.
 
 Its value is JSON text with the method and the lenience, so that one update sets both. Event handlers on the server get the lenience as
 a number. `static/lenience_track/` draws the slider.
@@ -50,7 +50,7 @@ class LenienceTrack(ScriptedHTML):
 
         Args:
             value: the initial value.
-            group: tracks of a group follow the pair and the temperature of one form; see `static/page/tell_form.js`.
+            group: the form whose pair and temperature the slider follows; see `static/page/tell_form.js`.
             around: the initial "pair" and "temperature".
             **kwargs: as for `ScriptedHTML`.
         """

@@ -65,10 +65,9 @@ class TraceView(ScriptedHTML):
         Args:
             value: the initial trace.
             methods: used in place of `method_words()`.
-            keeps: whether a reloaded page shows the last run again.
+            keeps: whether the page shows the last run again after a reload.
             forks: whether `fork` events are answered.
-            form: whether it is part of a form, whose controls ask for forks and have the buttons to save; see
-                `static/trace_view/form.js`.
+            form: whether the view is in a form, whose controls request forks and save; see `static/trace_view/form.js`.
             branch: the lines of the current fork.
             **kwargs: as for `ScriptedHTML`.
         """

@@ -51,15 +51,15 @@ _WITHOUT_RECORDINGS = (Pane("speed", 0.0), Pane("cascade_tokenV3", 0.5), Pane("v
 
 @dataclass(frozen=True)
 class Compare:
-    """The tab's components that other modules read and set. Setting `go` to a new number starts a run."""
+    """The tab's components that other modules read and set. A new number in `go` starts a run."""
 
     settings: dict[str, Component]
-    """The settings by the names of a `Request`, "pair" of all panes, and "panes"."""
+    """The settings: those of a `Request` by name, "pair" (of all panes) and "panes"."""
     view: CompareView
     go: gr.State
     recorded: dict[str, RecordedComparison]
     drop: Callable[[gr.Request], None]
-    """Ends the session's run, and shows no more of it."""
+    """Ends the session's run and discards its further output."""
 
     @property
     def outputs(self) -> list[Component]:
@@ -67,7 +67,7 @@ class Compare:
         return [*self.settings.values(), self.view]
 
     def updates(self, wanted: dict[str, Any], view: Any = "") -> list[Any]:
-        """Updates that set the wanted settings, by name, and what the view shows; by default, nothing."""
+        """Updates that set the wanted settings, by name, and the view's value; by default the view is empty."""
         return [*fill(self.settings, wanted), view]
 
     def show(self, told: RecordedComparison | None) -> list[Any]:
@@ -75,7 +75,7 @@ class Compare:
         return self.updates(told.settings, told.lines) if told else self.updates({}, gr.skip())
 
     def opened(self, link: Link, *, renews: bool) -> list[Any]:
-        """Updates for a link: its settings, and the recorded comparison that has them, if there is one.
+        """Updates for a link: its settings, and the recorded comparison with these settings, if there is one.
 
         If it `renews` the tab, a link without settings shows the first recorded comparison.
         """
@@ -145,7 +145,7 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
         for each in dict.fromkeys(pairs):
             service.check_pair(each)
         check_rule(asked, [pane["method"] for pane in panes])
-        inspect = INSPECT if asked["temperature"] == 0 else 0  # where the verdicts show both favourites
+        inspect = INSPECT if asked["temperature"] == 0 else 0  # at 0 the verdicts show both models' favourites
         requests = [Request(inspect=inspect, **request_settings(asked | pane)) for pane in panes]
         return service.compare_lines(pairs, requests, stop, progress, visitor=visitor)
 
@@ -171,6 +171,6 @@ def _shows_rule(panes: list[dict[str, Any]]) -> gr.Column:
 
 
 def _available(service: Service) -> list[str]:
-    """Keys of the offered pairs that can be had now."""
+    """Keys of the offered pairs that are available now."""
     missing = service.obstacles()
     return [key for key in offered_pairs() if key not in missing]

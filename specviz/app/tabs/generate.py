@@ -77,13 +77,13 @@ class Generate:
     examples: gr.Dropdown
     """The key of the shown recorded run, or ""; its other choices are example prompts."""
     drop: Callable[[gr.Request], None]
-    """Ends the session's run, and shows no more of it."""
+    """Ends the session's run and discards its further output."""
 
 
 def show_recorded(key: str, limits: Limits, **how: Any) -> tuple[str, dict[str, Any]]:
     """A recorded run as the view's value and the form's values; `how` as for `recorded_value`.
 
-    Where the run cannot be read, the view says so and the form stays.
+    If the run cannot be read, the view says so and the form is unchanged.
     """
     try:
         recordings = read_recorded_runs()
@@ -184,7 +184,7 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         drop(request)
         return [opened_value(run), "", *fill(settings, form_of(run, service.limits))]
 
-    # Not `input`, which a dropdown also fires when it is left.
+    # Not `input`, which a dropdown also fires when it loses focus.
     outputs = [view, examples, *settings.values()]
     shown = examples.select(choose, None, outputs, **QUIET)
     js = address_script("keepAddress", "generate", {"run": examples})
@@ -194,7 +194,7 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
 
 
 def _recorded_runs() -> tuple[RecordedRun, ...]:
-    """The recorded runs to choose from; none where their index cannot be read."""
+    """The recorded runs to choose from; none if their index cannot be read."""
     try:
         return read_recorded_runs().runs
     except TraceError:
@@ -202,7 +202,7 @@ def _recorded_runs() -> tuple[RecordedRun, ...]:
 
 
 def form_of(run: Run, limits: Limits) -> dict[str, Any]:
-    """Values of the form's controls that ask for a run again, by name. What is not offered here is left out."""
+    """Values for the form's controls, by name, that would repeat the run. What this server does not offer is left out."""
     values: dict[str, Any] = {name: getattr(run, name) for name in ranged()}
     values |= {"prompt": run.prompt, "method": run.method, "draft_length": run.draft_length or AUTO}
     values["lenience"] = lenience_value(run.method, run.lenience)
@@ -215,7 +215,7 @@ def form_of(run: Run, limits: Limits) -> dict[str, Any]:
         values["rule"] = run.rule
     if run.pair in offered_pairs():
         values["pair"] = run.pair
-    if run.method not in METHODS:  # a file may name any
+    if run.method not in METHODS:  # a file may name any method
         del values["method"], values["lenience"]
     if values["draft_length"] not in DRAFT_LENGTHS:
         del values["draft_length"]
@@ -223,12 +223,12 @@ def form_of(run: Run, limits: Limits) -> dict[str, Any]:
 
 
 def fill(settings: Mapping[str, Component], values: Mapping[str, Any]) -> list[Any]:
-    """Updates for a form's controls, in their order; those without a value stay."""
+    """Updates for a form's controls, in their order; controls without a value stay as they are."""
     return [values.get(name, gr.skip()) for name in settings]
 
 
 def _filled(event: gr.EventData) -> list[Any]:
-    """Updates of method and lenience that the view asks for. Untrusted."""
+    """Updates for method and lenience that the view requests. The request is untrusted."""
     sent = event_data(event)
     sent = sent if isinstance(sent, dict) else {}
     name, lenience = sent.get("method"), sent.get("lenience")

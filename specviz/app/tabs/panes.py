@@ -22,8 +22,8 @@ class RecordedComparison:
     """A recorded comparison for the tab.
 
     Attributes:
-        settings: what writes it live, by the names of a `Request`, "pair" and "panes".
-        lines: what the view shows.
+        settings: the settings that write it live: those of a `Request` by name, "pair" and "panes".
+        lines: the view's value.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""The place Speed or quality: recorded sweeps, or one's own, and the texts behind each point."""
+"""The tab Speed or quality: recorded sweeps or the visitor's own, and the texts behind each point."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PREFIX = "tradeoff-"
 def tradeoff_tab(
     page: gr.Blocks, service: Service, compare: Compare, tabs: gr.Tabs, recorded: Mapping[str, Recorded]
 ) -> Component:
-    """Build the tab's content. It opens on the first of `recorded`; a text opens in `compare`, one of the `tabs`.
+    """Build the tab's content. It opens on the first of `recorded`. Texts open in `compare`, which is one of the `tabs`.
 
     Returns the pair dropdown of a live sweep.
     """
@@ -35,11 +35,11 @@ def tradeoff_tab(
         buttons, controls = sweep_controls(PREFIX)
 
     def open_text(now: Live, starts: int, event: gr.EventData) -> list[Any]:
-        """Compare's settings, its tab, and the number that starts its run."""
+        """Updates for Compare's settings, the selected tab, and the number that starts a run."""
         settings = in_compare(*events.text(now, event))
         return [*compare.updates(settings), gr.Tabs(selected="compare"), starts + 1]
 
-    # A reader may be quicker than the answers: cards of other points are dropped in the browser, and the last sweep asked for is shown.
+    # A reader may click faster than answers come: the browser drops cards of other points and shows the sweep that was requested last.
     view.choose(events.choose, live, view, trigger_mode="multiple", **QUIET)
     view.show(events.show, live, view, trigger_mode="always_last", **QUIET)
     opened = [*compare.outputs, tabs, compare.go]

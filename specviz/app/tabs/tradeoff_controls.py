@@ -13,7 +13,7 @@ from specviz.errors import RequestError
 from specviz.serving.offer import offered_pairs
 
 MAX_METHODS, POINTS, ITEMS, TOKENS = 4, (2, 5), (8, 32), 24
-"""Most methods; range of leniences per method; range of questions; tokens of a text. The largest sweep takes minutes on two cores."""
+"""Most methods; range of leniences per method; range of questions; most tokens of a text. The largest sweep takes minutes on two cores."""
 
 
 def sweep_controls(prefix: str) -> tuple[tuple[gr.Button, gr.Button], dict[str, Component]]:

@@ -1,6 +1,6 @@
-"""The events of the place Speed or quality: another sweep, a point's card, a text in Compare, a live sweep.
+"""The events of the tab Speed or quality: another sweep, a point's card, a text in Compare, a live sweep.
 
-Temperature, axes and curves are the browser's. What the browser sends is untrusted.
+The browser handles temperature, axes and curves by itself. What it sends is untrusted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from specviz.serving.service import Service
 from specviz.serving.visitor import Visitor
 
 UPDATE_SECONDS = 1.0
-"""Shortest time between two drawings of a running sweep."""
+"""Shortest time between two updates of a running sweep."""
 NOTHING_RECORDED = "There is no recorded sweep in this copy of SpecViz; run your own below."
 YOURS = "your own"
 OWN = "own"
@@ -46,7 +46,7 @@ class Live:
 
 
 class TradeoffEvents:
-    """One method per event. A sweep is named by its index among the recorded ones; the live one comes after them."""
+    """One method per event. A sweep is identified by its index: the recorded ones in order, then the live one."""
 
     def __init__(self, service: Service, recorded: Mapping[str, Recorded]) -> None:
         """Begin with the first recorded sweep; `recorded` has them by title."""
@@ -55,7 +55,7 @@ class TradeoffEvents:
         self._told = {sweep: told(sweep) for sweep in self._recorded}
 
     def shown(self, which: int, live: Live | None = None, *, said: str = "", failure: str = "") -> str:
-        """The value of the view for a sweep; `said` is about its progress."""
+        """The view's value for a sweep; `said` is a sentence about its progress."""
         sweep = self._sweep(which, live)
         if sweep is None and not said and not failure:
             failure = NOTHING_RECORDED
@@ -84,7 +84,7 @@ class TradeoffEvents:
         return gr.update(card=_card(which, sweep, _item(sweep.results.points, event, "point")))
 
     def first_card(self) -> str:
-        """The card that the page opens with: what the first sentence is about."""
+        """The card that the page opens with: of the point that the first sentence is about."""
         if not self._recorded:
             return ""
         results = self._recorded[0].results
@@ -92,7 +92,7 @@ class TradeoffEvents:
         return _card(0, self._recorded[0], about) if about else ""
 
     def text(self, live: Live, event: gr.EventData) -> tuple[Text, Results]:
-        """The text that is to be opened in Compare, and the results it belongs to."""
+        """The text to open in Compare, and the results that it belongs to."""
         _, sweep = self._asked(live, event)
         point = _item(sweep.results.points, event, "point")
         return _item(texts_of(sweep, point), event, "text"), sweep.results
@@ -108,7 +108,7 @@ class TradeoffEvents:
     def run(
         self, stop: threading.Event, progress: Progress, visitor: Visitor, asked: Mapping[str, Any]
     ) -> Iterator[str]:
-        """Sweep a pair; values of the view."""
+        """Sweep a pair; yields values of the view."""
         live, which, failure = asked["live"], len(self._recorded), ""
         live.sweep = None
         try:
@@ -159,7 +159,7 @@ def _progress_words(results: Results, plan: SweepGrid, state: str) -> str:
 
 
 def in_compare(text: Text, results: Results) -> dict[str, Any]:
-    """Compare's settings: this text again, beside both models and lossless decoding."""
+    """Settings for Compare that write this text again, beside both models and lossless decoding."""
     plan = results.plan
     rule = METHODS[OWN_RULE].expression  # a sweep uses the default rule
     settings: dict[str, Any] = {"pair": plan.pair, "prompt": text.item.prompt, "rule": rule}

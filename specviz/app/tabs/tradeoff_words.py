@@ -1,4 +1,4 @@
-"""What the place Speed or quality says of a sweep and of a chosen point. All plain text."""
+"""The words of the tab Speed or quality about a sweep and a chosen point. All are plain text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_TEXTS = 50
 MAX_CHARACTERS = 400
 """Most characters of a text on the card."""
 TINY = 1_000_000_000
-"""A model with fewer parameters is called tiny; chat assistants have many times as many."""
+"""Models with fewer parameters are called tiny; chat assistants have many times more."""
 _ON_CARD = ("accuracy", "rejection_rate", "verifier_calls", "relative_latency")
 
 
@@ -88,7 +88,7 @@ def _task(sweep: Recorded) -> str:
 
 
 def _sizes(results: Results) -> str:
-    """That the models are tiny, where they are known to be; else ""."""
+    """A sentence that the models are tiny; "" unless they are known to be."""
     pair = PAIRS.get(results.plan.pair)
     if not pair or not 0 < pair.verifier_parameters < TINY:
         return ""
@@ -102,7 +102,7 @@ def _sizes(results: Results) -> str:
 
 
 def _about(sweep: Recorded) -> list[list[str]]:
-    """What was measured, and how the sentence is made, as pairs of a term and its meaning."""
+    """How it was measured and how the sentence is made, as pairs of a term and its explanation."""
     plan = sweep.results.plan
     said = [
         ["Models", f"{sweep.results.drafter} drafts, {sweep.results.verifier} verifies."],
@@ -152,7 +152,8 @@ def texts_of(sweep: Recorded, point: Point) -> list[Text]:
 def card(sweep: Recorded, point: Point) -> dict[str, Any]:
     """A point's card: figures beside those of the models or of lossless decoding, and the texts.
 
-    It begins with a question that only one of the two answers right, the one that does so more often; else with the first different text.
+    The first text shown is for a question that only one of the two answers right, namely the one that is alone right more often. If there
+    is none, it is the first text that differs.
     """
     texts = texts_of(sweep, point)
     beside = [(at, text.own, text.verifier) for at, text in enumerate(texts) if text.verifier]

@@ -48,8 +48,7 @@ def call_ended(request: Any) -> threading.Event:
 
 
 class Clients:
-    """ASGI middleware: gradio serves an assistant's tool call by a request to itself. This marks the assistant's request, so that the second
-    one has its address and knows of its end.
+    """ASGI middleware: passes an assistant's address, and the end of its request, on to the request that gradio then sends to itself.
 
     Gradio copies the headers of the first request to the second.
     """

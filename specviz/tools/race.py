@@ -56,7 +56,7 @@ _INSPECT = 5
 def record_race(pair: ModelPair, plan: RacePlan, on_start: Callable[[str], None]) -> tuple[Race, list[Run]]:
     """Choose a prompt and a draft length, then time both contenders in turn.
 
-    Returns the two runs of median time, the verifier's first, and then the drafted run repeated with inspection. `on_start`
+    Returns three runs: the verifier's of median time, the drafted one of median time, and the latter repeated with inspection. `on_start`
     is called with the name of each stage.
 
     Raises:
@@ -96,7 +96,7 @@ def _decisions(run: Run) -> list[tuple[int, bool, int | None]]:
 
 
 def _promise(run: Run, tokens: int) -> tuple[bool, float]:
-    """How well a prompt suits the race: first whether it is long enough and has a rejection, then tokens per verifier call."""
+    """Sort key for prompts: whether the text is long enough and has a rejection, then tokens per verifier call."""
     rejects = any(token.draft for token in run.tokens)
     return rejects and 2 * len(run.tokens) >= tokens, run.block_efficiency or 0.0
 

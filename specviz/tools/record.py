@@ -34,7 +34,7 @@ from specviz.tools.machine import describe_machine
 from specviz.tools.race import RacePlan, record_race
 
 BASELINE = "verifier-only"
-"""The recording whose time per token is the baseline of the others."""
+"""The recording whose time per token is the baseline for the others."""
 
 _STORY = "Write a short story about a lighthouse keeper who finds a message in a bottle."
 _FACT = "Why is the sky blue? Explain it to a curious child."
@@ -64,13 +64,13 @@ RECORDINGS = {
 }
 """The requests of the page's runs, in order. Their titles and descriptions are in the index of the recorded runs."""
 PAIRS_OF = {"expert": SPECIALIST}
-"""The pairs of those that another pair than that of all writes."""
+"""The pairs of the recordings that are not made with the common pair."""
 
 _SHORT = "Why is the sky blue?"
 _LENIENCES = (0.0, 0.3, 0.6, 0.9, 0.99, 1.0)
 
 LESSON_RECORDINGS = {
-    # At temperature 1 and with the numbers of OPT, a trace has the values that every rule compares.
+    # A trace of OPT at temperature 1 has the values that every rule compares.
     "lesson-rules": _request(_FACT, method="cascade_opt", lenience=0.3, temperature=1.0),
     "lesson-strict": _request(_FACT, method="speed", lenience=0.0, temperature=1.0),
     **{
@@ -88,7 +88,7 @@ LESSON_RECORDINGS = {
 
 
 def _compared(method: str, lenience: float, prompt: str = _STORY, temperature: float = 0.7) -> Request:
-    # At temperature 0 the view shows what both models thought of each other's favourite, which may be far down.
+    # At temperature 0 the view shows each model's probability of the other's favourite, which may rank low.
     inspect = 0 if temperature or method in MODELS else 50
     return _request(
         prompt, method=method, lenience=lenience, temperature=temperature, max_new_tokens=64, inspect=inspect
@@ -130,7 +130,7 @@ COMPARISONS = {
     "caution": ("Caution", tuple(f"compare-caution-{lenience:g}" for lenience in (0.1, 0.5, 0.9))),
     "drafters": ("Which drafter?", ("compare-lossless", "compare-layer-skip", "compare-verifier-only")),
 }
-"""Title and runs of each comparison, in order. Those of one title share a button."""
+"""Title and runs of each comparison, in order. Comparisons with the same title share a button."""
 NOTES = {
     "better-both": "Right: red, and 11. Only the cascade has both.",
     "better-sum": "Right: 105. The verifier is wrong, and the cascade trusts the drafter.",
@@ -185,7 +185,7 @@ def record(
 
 
 class _Loaded(dict[str, ModelPair]):
-    """Pairs by key, each loaded when it is first asked for."""
+    """Pairs by key, each loaded on first access."""
 
     def __missing__(self, key: str) -> ModelPair:
         self[key] = loading.load_pair(key)
@@ -195,7 +195,7 @@ class _Loaded(dict[str, ModelPair]):
 def record_comparisons(
     pairs: Mapping[str, ModelPair], on_start: Callable[[str], None] = lambda title: None
 ) -> tuple[tuple[Comparison, ...], dict[str, Run]]:
-    """Make `COMPARISONS`, and the runs of all comparisons by their keys. Comparisons of other pairs stay as they are."""
+    """Record `COMPARISONS`. Returns all comparisons, and their runs by key; other comparisons in the index stay as they are."""
     shelf = read_recorded_runs(FOLDER)
     others = [each for each in shelf.comparisons if each.key not in COMPARISONS]
     runs = {pane.run: shelf.load(pane.run) for each in others for pane in each.panes}
@@ -222,7 +222,7 @@ def record_comparisons(
 
 
 def _trimmed(run: Run) -> Run:
-    """A run without what a comparison does not show: other methods' verdicts, and all top tokens but the two favourites' probabilities."""
+    """The run without what comparisons do not show: other methods' verdicts, and top tokens other than both favourites and the draft."""
 
     def few(token: Token) -> Token:
         if token.top is None:
@@ -240,7 +240,7 @@ def _trimmed(run: Run) -> Run:
 def record_branches(pair: ModelPair, run: Run) -> dict[float, Run | None]:
     """Forks of a run at the other leniences of a sweep, from the first token that differs; None if no token differs.
 
-    They are recorded without inspection, which keeps them small. A method without lenience has none.
+    They are recorded without inspection, to keep them small. A method without lenience has no forks.
 
     Raises:
         EngineError: a branch differs from a whole run at its lenience.

@@ -43,7 +43,7 @@ _FILTERS: dict[str, Callable[..., str]] = {
 
 
 class Templates:
-    """Templates of one folder, with the filters that all reports share and further ones."""
+    """Templates of one folder. They have the filters that all reports share, and additional `filters`."""
 
     def __init__(
         self, folder: Path, filters: Mapping[str, Callable[..., Any]] = MappingProxyType({})
@@ -55,6 +55,6 @@ class Templates:
         self._environment.filters |= {**_FILTERS, **filters}
 
     def render(self, name: str, **values: Any) -> str:
-        """Render a template; several blank lines become one."""
+        """Render a template. Consecutive blank lines become one."""
         text = self._environment.get_template(name).render(**values)
         return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"

@@ -1,4 +1,4 @@
-"""The lenience slider. Its scale is linear in the recorded acceptance rate; the expected rates are shown beside it.
+"""The lenience slider. Equal distances change the recorded acceptance rate equally; the expected rates are shown beside it.
 
 Its value is JSON text with the method and the lenience, so that one update sets both. Event handlers on the server get the lenience as
 a number. `static/lenience_track/` draws the slider.

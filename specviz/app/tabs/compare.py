@@ -145,7 +145,7 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
         for each in dict.fromkeys(pairs):
             service.check_pair(each)
         check_rule(asked, [pane["method"] for pane in panes])
-        inspect = INSPECT if asked["temperature"] == 0 else 0  # at 0 the verdicts show both models' favourites
+        inspect = INSPECT if asked["temperature"] == 0 else 0  # at 0, verdicts show both favourites
         requests = [Request(inspect=inspect, **request_settings(asked | pane)) for pane in panes]
         return service.compare_lines(pairs, requests, stop, progress, visitor=visitor)
 

@@ -1,1 +1,1 @@
-"""The benchmark: contenders on the same weights, prompts, seeds and threads, in one process. Start reading at `benchmark`."""
+"""The benchmark: contenders on the same weights, prompts, seeds and threads, in one process. Start reading in `benchmark`."""

@@ -1,6 +1,6 @@
-"""The benchmark: for every prompt, temperature and repetition all contenders run in turn, in an order that rotates.
+"""The benchmark: for every prompt, temperature and repetition, all contenders run in turn, in an order that rotates.
 
-So other work on the machine slows all contenders alike. A ratio compares two runs with the same prompt, temperature and
+Thus other work on the machine slows all contenders alike. A ratio compares two runs with the same prompt, temperature and
 repetition.
 """
 
@@ -43,7 +43,7 @@ from specviz.tools.machine import describe_machine, describe_processor, versions
 from specviz.tools.templates import NONE, Rows, table
 
 _TRIALS = 2
-"""Timed runs of another project's contender for each number of threads."""
+"""Number of timed runs per thread count, to find the fastest count for another project's contender."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class Benchmark:
     def rows(self) -> Rows:
         """The table: one row per temperature and contender, with medians, and quartiles in brackets.
 
-        Predicted is the ratio to the verifier alone, as `predicted_speed_up` says.
+        The column "predicted" is `predicted_speed_up`.
         """
         divisors = (VERIFIER_ALONE, GENERATE)
         head = ["temperature", "contender", "tokens/s", *(f"÷ {other}" for other in divisors)]
@@ -254,9 +254,9 @@ class Benchmark:
 
 
 def predicted_speed_up(times: PassTimes, runs: Sequence[Measured]) -> float:
-    """Speed over the verifier alone, by the engine's own model: pass times, and the acceptance rate and draft length of these runs.
+    """Speed-up over the verifier alone, predicted by the engine's model from pass times and these runs' acceptance rate and draft length.
 
-    It leaves out all but forward passes, so it is what faster rounds could come to.
+    Only forward passes count, so it is the limit for faster rounds.
     """
     examined, accepted, drafted, rounds = (
         sum(getattr(run, name) for run in runs) for name in ("examined", "accepted", "drafted", "rounds")

@@ -47,10 +47,10 @@ class Measured:
     Attributes:
         tokens: number of new tokens of all sequences together.
         seconds: duration of the call, including prefill.
-        token_ids: the new ids of the request's own sequence; None if they are not a text.
+        token_ids: the new ids of the request's own sequence; None if they do not form a text.
         first_token_seconds: None if the contender does not stream.
         examined, accepted: numbers of draft tokens; 0 if a contender has none or does not report them.
-        drafted, rounds: likewise, of all sequences together.
+        drafted, rounds: numbers of draft tokens and of rounds, likewise, for all sequences together.
         sequences: number of concurrent sequences.
     """
 
@@ -192,7 +192,7 @@ def _generate(bed: Bed, request: Request, assistant: Any = None, cache: str | No
     call = partial(model.generate, **inputs, generation_config=config, streamer=arrivals)
     written, seconds = timed(bed.device, call)
     new = written[0, ids.shape[1] :].tolist()
-    return Measured(len(new), seconds, new, times[1] - begin)  # the prompt arrives first
+    return Measured(len(new), seconds, new, times[1] - begin)  # times[0] is that of the prompt
 
 
 def _compiled(bed: Bed, request: Request) -> Measured:
@@ -205,7 +205,7 @@ def _compiled(bed: Bed, request: Request) -> Measured:
 def _assisted(bed: Bed, request: Request) -> Measured:
     """`generate` with the drafter as assistant model, K tokens a round."""
     drafter = bed.plain.drafter
-    config: Any = drafter.generation_config  # the assistant's: it has the drafting settings
+    config: Any = drafter.generation_config  # the assistant's config has the drafting settings
     config.num_assistant_tokens = bed.draft_length
     config.num_assistant_tokens_schedule = "constant"
     config.assistant_confidence_threshold = 0.0

@@ -1,8 +1,8 @@
 """Pairs with random weights in the shapes of real models, to measure the cost of a pair without downloading it.
 
 Layers, widths, heads and vocabularies are those of the models' public configs; weights and tokenizer are not. Such a
-pair writes nonsense, but reads as many bytes a round as the real one. Its acceptance rate grows with the temperature:
-qwen2.5-0.5b → qwen2.5-7b accepts 0.7 of its draft tokens at temperature 1.738.
+pair writes nonsense, but reads as many bytes per round as the real one. Its acceptance rate grows with the temperature:
+for qwen2.5-0.5b → qwen2.5-7b it is 0.7 at temperature 1.738.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _random_model(
 
 
 def _tokenizer(size: int) -> PreTrainedTokenizerBase:
-    """A tokenizer that encodes bytes. All other ids only have a name."""
+    """A tokenizer that encodes bytes. All other ids have a name only."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

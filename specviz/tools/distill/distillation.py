@@ -1,4 +1,4 @@
-"""Distillation of a drafter: the verifier writes texts, a student is trained on its distributions, the pair is measured.
+"""Distillation of a drafter: the verifier writes texts, a student is trained on the verifier's distributions, the pair is measured.
 
 All files are in one directory. Each is written completely or not at all, so that an interrupted distillation can resume.
 """
@@ -85,7 +85,7 @@ class Distillation:
         kept = torch.arange(known) if vocabulary is None else vocabulary.kept
         # The student copies the verifier's weights before those are rounded.
         student = begun[0] if begun else make_student(teacher, settings.layers, kept)
-        release_memory()  # reference cycles still hold the pair that wrote the texts, and training needs the memory
+        release_memory()  # training needs the memory of the pair that wrote the texts, which reference cycles still hold
         batches: Batches
         if settings.skills:
             questions = islice(training_examples(settings.seed), settings.skills)

@@ -22,12 +22,12 @@ _EVALUATIONS: dict[str, tuple[str, float, float]] = {
 }
 """Method, lenience and temperature at which a drafter's acceptance rate is measured."""
 QUESTIONS = 50
-"""Questions asked of each skill."""
+"""Number of questions per skill."""
 _ANSWER_TOKENS = 40
 
 
 def acceptance_rates(pair: ModelPair, stop: threading.Event) -> dict[str, float]:
-    """Accepted / examined draft tokens over all held-out prompts, at each of several settings.
+    """The acceptance rate (accepted / examined draft tokens) over all held-out prompts, by setting.
 
     Raises:
         StoppedError: `stop` was set.
@@ -46,7 +46,7 @@ def acceptance_rates(pair: ModelPair, stop: threading.Event) -> dict[str, float]
 
 
 def skill_rates(pair: ModelPair, stop: threading.Event) -> dict[str, dict[str, float]]:
-    """Share of `QUESTIONS` held-out questions of each skill that the drafter and the verifier answer right alone, at temperature 0.
+    """Share of each skill's `QUESTIONS` held-out questions that each model alone answers right, at temperature 0.
 
     Raises:
         StoppedError: `stop` was set.

@@ -20,8 +20,8 @@ class DistillationSettings:
         layers: indices of the verifier's layers that initialise the student; negative indices count from the end.
         vocabulary: size of the student's vocabulary; 0 is the verifier's.
         start: folder of a drafter to continue from, with its own layers and vocabulary; "" starts from the verifier's weights.
-        skills: number of questions with known answers that the drafter in `start` learns; beside them it keeps its former distributions on
-            the texts. 0 trains on the texts alone.
+        skills: number of questions with known answers that the drafter in `start` learns, while it keeps its former distributions on the
+            texts. 0 trains on the texts alone.
         texts: folders of training texts (`Texts.read`).
         tokens: number of verifier tokens to train on; the verifier writes those that `texts` lack.
         answer_tokens: maximum length of an answer.

@@ -43,7 +43,7 @@ def make_student(verifier: Any, layers: tuple[int, ...], kept: Tensor) -> Any:
 def hidden_states(model: Any, ids: Tensor, shared: int) -> Tensor:
     """The last hidden states [B, T − shared, D] of a model after the first `shared` tokens of `ids` [B, T], the same in all rows.
 
-    Those are read once, and without gradients.
+    The shared tokens are read once, without gradients.
     """
     if not shared:
         return model.base_model(input_ids=ids).last_hidden_state

@@ -48,13 +48,13 @@ class Texts:
         return Texts(self.sequences + other.sequences, self.starts + other.starts)
 
     def first(self, tokens: int) -> Texts:
-        """The first texts, with at least `tokens` tokens written if there are as many."""
+        """The first texts that have at least `tokens` written tokens together; all if there are fewer."""
         ends = accumulate(len(s) - start for s, start in zip(self.sequences, self.starts, strict=True))
         count = 1 + sum(1 for end in ends if end < tokens)
         return Texts(self.sequences[:count], self.starts[:count])
 
     def without(self, seen: set[tuple[int, ...]]) -> Texts:
-        """The texts that are not in `seen`; adds them to it. A repeated prompt has the same greedy answer."""
+        """The texts that are not in `seen`, to which they are added. Repeated prompts have the same greedy answer."""
         fresh = Texts([], [])
         for sequence, start in zip(self.sequences, self.starts, strict=True):
             if tuple(sequence) not in seen:

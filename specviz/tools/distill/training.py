@@ -30,7 +30,7 @@ _TEMPERATURES = (1.0, 0.7, 1.0, 0.5)
 """Temperatures of the steps, used in turn."""
 _WARM_UP_STEPS = 50
 _ROUNDED_FROM = 0.6
-"""Share of a training on skills after which it is done with rounded weights."""
+"""In training on skills, weights are rounded after this share of the steps."""
 _REPORTED_STEPS = 50
 """Number of steps over which reported agreements are averaged."""
 
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
         shared: number of first tokens that are the same in all rows.
         mask: bool [B, T − shared], the n trained positions.
         p: the distributions to learn there, [n, N].
-        certain: bool [n], where p is one token: those are learned by cross-entropy at temperature 1. None if nowhere.
+        certain: bool [n], true where p is one token, learned by cross-entropy at temperature 1. None if false everywhere.
     """
 
     ids: Tensor
@@ -60,7 +60,7 @@ class Batches(Sized, Protocol):
     dtype: torch.dtype
 
     def take(self, number: int, temperature: float = 1.0) -> Batch:
-        """The batch with this number, its distributions at a temperature."""
+        """The batch with this number, with its distributions at a temperature."""
 
 
 class TrainingBatches:
@@ -95,7 +95,7 @@ class TrainingBatches:
     def take(self, number: int, temperature: float = 1.0) -> Batch:
         """The batch with this number and the verifier's distributions.
 
-        The student is trained on all tokens after the opening that the sequences share, including user turns.
+        The student is trained on all tokens after the prefix that all sequences share, including user turns.
         """
         sequences, device = self._batches[number], self.device
         longest = max(map(len, sequences))
@@ -174,14 +174,14 @@ class Training:
         temperature = _TEMPERATURES[step % len(_TEMPERATURES)]
         ids, shared, mask, p, certain = self._batches.take(batch, temperature)
         is_mixed = self._batches.dtype == torch.bfloat16
-        # Skills are learned in whole precision first, which takes fewer steps.
+        # Skills are learned first with unrounded weights, which takes fewer steps.
         rounds = [] if self._settings.skills and done < _ROUNDED_FROM else self._rounds
         exact = [weight.detach().clone() for weight in rounds]
         _write(rounds, map(round_to_four_bits, exact))
         with torch.autocast(self._batches.device.type, torch.bfloat16) if is_mixed else nullcontext():
             hidden = hidden_states(self._student, ids, shared)[mask]
             scores = logits(self._student, hidden)
-        # KL at first, while q is far from p; then more and more total variation, which determines the acceptance rate.
+        # Mostly KL while q is far from p, then more and more total variation, which determines the acceptance rate.
         sharpness = min(0.9, max(1.2 * done, 0.8 if self._settings.start else 0.0))
         if self._settings.skills:  # q is p at first, and stays close
             sharpness = 0.0
@@ -223,12 +223,12 @@ def batches_of(sequences: Sequence[T], batch_tokens: int, size: Callable[[T], in
 
 
 def shared_length(sequences: list[list[int]]) -> int:
-    """Length of the opening that all sequences share: the chat template up to the user turn."""
+    """Length of the prefix that all sequences share: the chat template up to the user turn."""
     return sum(1 for _ in takewhile(lambda tokens: len(set(tokens)) == 1, zip(*sequences, strict=False)))
 
 
 def _running_mean(mean: Tensor, weight: Tensor, count: Tensor | int) -> Tensor:
-    """The mean of about the last 50 steps; at first of a tenth of the steps, so that the initial weights soon lose influence."""
+    """The mean of about the last 50 steps; early on, of the last tenth of the steps, so that the initial weights soon lose influence."""
     return torch.lerp(mean, weight, max(0.02, 10 / (int(count) + 10)))
 
 

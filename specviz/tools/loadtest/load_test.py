@@ -31,7 +31,7 @@ _RANGES = {
 }
 _TOKENS = (16, 32, 64, 128)
 _FEW_TOKENS = (8, 16)
-"""In a soak."""
+"""Tokens per text in a soak."""
 _TEMPERATURES = (0.7, 1.0, 0.0)
 _LEAST_SOAK = 10
 _PATIENCE_SECONDS = 120
@@ -44,8 +44,8 @@ ENDPOINT: Literal["generate"] = "generate"
 class LoadTest:
     """The settings of a load test; `specviz loadtest --help` describes each.
 
-    After `seconds`, or `requests` if given, no request is sent. Unfinished texts are read to their end. `soak` is the rest in seconds
-    before the server's process is measured.
+    After `seconds`, or `requests` if given, no more requests are sent, and unfinished texts are read to their end. `soak` is the time of
+    rest, in seconds, before the server's process is measured.
 
     Raises:
         RequestError: a value is out of range.
@@ -128,7 +128,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def distinct_requests(count: int, seed: int, tokens: Sequence[int] = _TOKENS) -> list[Request]:
-    """`count` different requests of so many `tokens`: all methods in turn, each with its own seed. They depend only on `seed`."""
+    """`count` different requests: all methods in turn, lengths from `tokens`, each with its own seed. They depend only on `seed`."""
     draw, methods, prompts = random.Random(seed), list(METHODS), held_out_prompts()
     return [
         Request(

@@ -1,4 +1,4 @@
-"""What the process of a server on this machine holds: memory, threads, open files, and files on disk."""
+"""Measures what the process of a local server holds: memory, threads, open files, and files on disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def listening_process(port: int) -> psutil.Process:
 
 
 def held(process: psutil.Process) -> dict[str, int]:
-    """What a process holds now. On disk are gradio's files and the cache."""
+    """What a process holds now. Files on disk are gradio's and those of the cache."""
     memory, its = process.memory_full_info(), process.environ()
     uploads = Path(its.get("GRADIO_TEMP_DIR") or Path(tempfile.gettempdir(), "gradio"))
     folders = (uploads, CACHE.value(its) or cache_directory())

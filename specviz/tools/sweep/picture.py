@@ -71,7 +71,7 @@ def _value(point: Point, name: str) -> float:
 
 
 class _Axis:
-    """A linear scale of the values between two pixels, a little wider than the values."""
+    """A linear scale from values to the pixels `first` to `last`, with a small margin around the values."""
 
     def __init__(self, values: list[float], first: float, last: float) -> None:
         low, high = min(values, default=0.0), max(values, default=1.0)
@@ -90,7 +90,7 @@ def _ticks(axis: _Axis) -> list[float]:
 
 
 def _apart(wanted: list[float]) -> list[float]:
-    """Heights of labels from the wanted ones, a line apart."""
+    """The labels' heights, moved from the wanted ones so that they are at least a line apart."""
     found, least = list(wanted), -math.inf
     for at in sorted(range(len(wanted)), key=wanted.__getitem__):
         found[at] = least = max(wanted[at], least + _LINE)

@@ -31,8 +31,8 @@ def markdown(
 
     Args:
         sweep: to be reported.
-        command, versions, date: how, with what and when it was made.
-        pictures: of each temperature, with a path relative to the report.
+        command, versions, date: how the sweep was made, with which packages, and when.
+        pictures: the picture of each temperature, by a path relative to the report.
     """
     results = sweep.results
     settings = results.plan.settings
@@ -61,7 +61,7 @@ def markdown(
 
 
 def source_of(plan: SweepGrid) -> str:
-    """The plan's questions. Of a file only the name, since its folder may name a person."""
+    """The source of the plan's questions. Of a file, only its name, since the folder may contain a person's name."""
     return Path(plan.prompts).name
 
 

@@ -1,4 +1,4 @@
-/** The pages of a class: who is here and how long one waits, and on the teacher's the control that invites to a step. */
+/** The pages of a class: number of visitors, waiting time and, on the teacher's page, the control that invites to a step. */
 
 import { count } from "../shared/dom.js";
 import { poll } from "../shared/poll.js";

@@ -1,6 +1,6 @@
 /**
- * The settings of the panes, as their heads show them: shared by the view, which changes them, and the component that sends them to
- * the server. A pane is {method, lenience, draft_length, pair}; the pair is null where it is that of all panes.
+ * The settings of the panes, as their heads show them. The view changes them; another component sends them to the server.
+ * A pane is {method, lenience, draft_length, pair}; a null pair means the pair of all panes.
  */
 
 const heard = new Set();

@@ -1,20 +1,20 @@
 /**
- * Several runs side by side: a pane each, with its settings in its head, the tokens at which texts part, and why.
+ * Several runs side by side, each in a pane with its settings in the head. Shows the tokens at which texts part, and why.
  *
- * Draws the lines of `specviz/serving/comparison.py` and computes no figure. All text in them is untrusted, so nodes
- * are only ever built from text, never from markup. A recorded comparison replays: each step is one call of the verifier in every pane.
+ * Draws the lines of `specviz/serving/comparison.py` and computes no figures. All text in them is untrusted, so nodes
+ * are built only from text, never from markup. A recorded comparison replays: each step is one verifier call in every pane.
  *
  * createCompareView(root, {methods, menu, pairs, sweep, counts, around, onEnd}) -> {update(value), refresh()}
  *   root      the element holding compare_view.html
  *   methods, menu   as for createHead
  *   pairs     titles of pairs, by key
  *   sweep     the measured scales of lenience, see lenience_track/scale.js
- *   counts    the numbers of panes that there may be
- *   around    () -> what all panes share: the settings of the form, and as "offered" the keys of the pairs that can be had
+ *   counts    the valid numbers of panes
+ *   around    () -> what all panes share: the settings of the form, with the keys of the available pairs in "offered"
  *   onEnd     called with all lines of a live comparison, once it has its table
- *   update    takes all lines so far: what they add to the last ones is drawn. Others start anew, with their line "compare": until
- *             then the comparison before stays. "" shows panes that have not run
- *   refresh   something of `around` has changed
+ *   update    takes all lines so far. If they extend the previous lines, the new ones are drawn. Otherwise a new comparison starts at its
+ *             line "compare"; until then the previous one stays. "" shows panes that have not run
+ *   refresh   to be called when something in `around` has changed
  */
 
 import { scaleOf } from "../lenience_track/scale.js";

@@ -1,4 +1,4 @@
-/** A comparison in numbers: the table behind the fold, and how many calls of the verifier each pane took, as bars. */
+/** A comparison in numbers: the folded table, and bars with the number of verifier calls of each pane. */
 
 import { DASH, count, el, list, signed } from "../shared/dom.js";
 

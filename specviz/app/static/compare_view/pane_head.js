@@ -1,12 +1,12 @@
 /**
- * The head of a pane: a button that says method, lenience and pair, and a panel in which they are chosen. Knows no run.
+ * The head of a pane: a button that shows method, lenience and pair, and the panel in which they are chosen. Knows nothing of runs.
  *
  * createHead({methods, menu, pairs, scale}) -> {name, panel, show}
  *   methods   as for the view
- *   menu      [heading, names of methods] of each group of the menu
- *   pairs     () -> {titles, offered, shared}: titles by key, keys that can be had, key of the pair of all panes
+ *   menu      [heading, names of methods] for each group of the menu
+ *   pairs     () -> {titles, offered, shared}: titles by key, keys of available pairs, key of the pair of all panes
  *   scale     (pane) -> the scale of its lenience, see lenience_track/scale.js
- *   onChange, onAdd, onRemove   called with the changed pane, or with nothing
+ *   onChange  called with the changed pane; onAdd and onRemove without arguments
  */
 
 import { shortLenience } from "../lenience_track/scale.js";

@@ -1,4 +1,4 @@
-/** Recorded comparisons to choose from, and the settings of the panes as a value for the server. Draws no pane. */
+/** The buttons for recorded comparisons, and the panes' settings as a value for the server. Draws no pane. */
 
 import { attributes, el, list } from "../shared/dom.js";
 import { followTheme } from "../shared/theme.js";

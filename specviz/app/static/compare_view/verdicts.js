@@ -1,6 +1,6 @@
 /**
- * Why a token stands where it stands, in each pane: the verdicts on one position, side by side under their panes. Panes whose texts
- * have parted before it have another text there, and say so.
+ * Why each pane has its token at one position: the verdicts, side by side below the panes. If a pane's text parted before that
+ * position, the pane says so.
  */
 
 import { attributes, el } from "../shared/dom.js";

@@ -1,6 +1,6 @@
 /**
- * A visitor's page in a class: says every few seconds that it is open, under a number drawn by chance and kept nowhere, and shows the
- * step that the teacher invites to as a link. It follows nothing by itself; who put an invitation away does not see it again.
+ * A visitor's page in a class: reports every few seconds that it is open, under a random number that is not stored, and shows the
+ * teacher's invitation to a step as a link. It never follows the link by itself. A dismissed invitation does not appear again.
  */
 
 import { poll } from "../shared/poll.js";

@@ -1,9 +1,9 @@
 /**
- * The lenience as a track on which equal ways change the acceptance rate by about equally much, with what is to be expected
- * written beside it. The value is JSON text: {method, lenience}; what an update leaves out stays as it was, and a lenience
- * of null is the method's default. Pair and temperature are those of the group's form, see `page/tell_form.js`. While it moves, it
- * tells the document in a "specviz-lenience" event: {group, method, lenience, rests, chosen}, the last whether a person chose it.
- * Knows no run.
+ * The lenience slider. Equal distances change the acceptance rate by about the same amount; the expected rates are shown
+ * beside it. The value is JSON text, {method, lenience}; fields that an update omits stay as they were, and a lenience of
+ * null is the method's default. Pair and temperature come from the group's form, see `page/tell_form.js`. While it moves, it
+ * sends the document "specviz-lenience" events: {group, method, lenience, rests, chosen}; `chosen` says whether a person moved it.
+ * Knows nothing of runs.
  */
 
 import { el, shape } from "../shared/dom.js";

@@ -1,6 +1,6 @@
 /**
- * What can be said of a case of six words: figures by the names that a lesson's files use, computed with methods.js. Knows no
- * page and no language.
+ * The figures of a case of six words, by the names that a lesson's files use, computed with methods.js. Knows nothing of the
+ * page or of languages.
  */
 
 import { PRESETS, START, WORDS, rowOf, ruled, turnsAt } from "../playground/cases.js";

@@ -1,4 +1,4 @@
-/** A lesson to print: the text, the picture and the answer of every step, in a window of its own. No server knows of it. */
+/** A lesson to print: text, picture and answer of every step, in its own window. Made in the browser, without the server. */
 
 import { attributes, el } from "../shared/dom.js";
 import { pictureOf } from "./pictures/index.js";

@@ -1,6 +1,6 @@
 /**
- * One language of a lesson: its words for buttons and pictures, how numbers are written in it, and texts whose placeholders are
- * filled. Everything becomes text nodes. Knows no step and no picture.
+ * One language of a lesson: its words for buttons and pictures, its number format, and filling of placeholders in texts.
+ * Everything becomes text nodes. Knows nothing of steps or pictures.
  *
  * createLanguage(code, words) -> {code, say(name, more), count, number, decimal, percent, percents, fill(template, values)}
  */

@@ -1,6 +1,6 @@
 /**
- * The lessons there are, each with a way to begin in every language, and the one that the address names, opened on the whole
- * screen. A lesson's steps are fetched when it is opened. Knows the address; what a lesson looks like is `player.js`.
+ * The list of lessons, each with a button per language, and the lesson that the address names, opened over the whole
+ * screen. A lesson's steps are fetched when it is opened. Handles the address; `player.js` draws the lesson.
  *
  * Props: {lessons, methods}; each lesson {name, problem} or {name, main, deeper, minutes, route, languages: {code: {title, about, words, route}}}.
  */

@@ -1,5 +1,5 @@
 /**
- * The speaker's notes: a second window of this browser, written by this page; no server knows of it. Its keys lead the lesson.
+ * The speaker's notes: a second window, which this page writes without the server. Keys pressed in it control the lesson.
  *
  * createNotes({onKey}) -> {open() -> whether it is there, show(what), close()}
  */

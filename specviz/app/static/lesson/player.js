@@ -1,14 +1,14 @@
 /**
- * A lesson on the whole screen: one step at a time, a guess before each answer, keys, progress, and the tally at the end. Knows
- * steps and their order; what a step's picture is like is the business of `pictures/`, how its words are written `language.js`.
+ * A lesson on the whole screen: one step at a time, a guess before each answer, keys, progress, and the score at the end. Knows
+ * the steps and their order; `pictures/` draws a step's picture, `language.js` writes its words.
  *
  * createPlayer(lesson, {methods, language, at, memory, onMove, onLeave, onClose}) -> {name, node, open(), close(), go(place, language)}
- *   lesson    {name, languages, steps} as the server tells it
+ *   lesson    {name, languages, steps}, as the server sends it
  *   at        a place such as "4", "3.1" (the first deeper step below the third) or "end"
- *   memory    {guesses, revealed}, by index of the step: what this reader guessed, and what is shown
+ *   memory    {guesses, revealed}, by index of the step: this reader's guesses, and whether the answer is shown
  *   onMove    called with (place, language code) whenever either changes
- *   onLeave   called with the query of another place of the page that was chosen
- *   onClose   called when the lesson is left
+ *   onLeave   called with the query of another view of the page that the reader chose
+ *   onClose   called when the reader closes the lesson
  */
 
 import { attributes, el } from "../shared/dom.js";

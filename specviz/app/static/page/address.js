@@ -1,6 +1,6 @@
 /**
- * The page's address names its view, so that a link, a reload, Back and Forward show it again. A query has the names of
- * specviz/app/link.py, and the server reads it. A view belongs to a place: a tab, or a tab within the tab Learn. Knows no control.
+ * The page's address names its view, so that a link, a reload, Back and Forward show the view again. A query has the names in
+ * specviz/app/link.py, and the server reads it. A view belongs to a place: a tab, or a tab within the tab Learn. Knows no controls.
  */
 
 import { attributes, el } from "../shared/dom.js";

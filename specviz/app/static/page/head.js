@@ -1,4 +1,4 @@
-/* Before anything is drawn: larger text and light or dark, as the reader chose on an earlier visit. A theme in the address wins. */
+/* Before anything is drawn, sets text size and theme as the reader chose on an earlier visit. A theme in the address takes precedence. */
 (() => {
   const kept = (name) => {
     try { return localStorage.getItem(name); } catch { return null; }

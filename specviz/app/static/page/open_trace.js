@@ -1,4 +1,4 @@
-/* Lets the visitor choose a trace and hands it to the view of a run: gzip in base64, or null where it is too large to send. */
+/* Lets the visitor choose a trace and passes it to the view of a run: gzip in base64, or null if it is too large to send. */
 () => {
   const input = Object.assign(document.createElement("input"), { type: "file" });
   input.addEventListener("change", async () => {

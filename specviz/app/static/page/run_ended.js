@@ -1,4 +1,4 @@
-/* A run has ended: Run can be pressed, and Stop cannot. Told here, since a server that writes other texts need not be asked, and to the document. */
+/* When a run ends: enables Run, disables Stop and tells the document. Done here, without waiting for a busy server. */
 () => {
   document.dispatchEvent(new Event("specviz-run-ended"));
   return [true, false].map((interactive) => ({ __type__: "update", interactive }));

@@ -1,4 +1,4 @@
-/* A lenience for the method: what a track has, or null, the default, where the method is another one than the track's. */
+/* The lenience for a method: the slider's value, or null (the default) if the slider has another method. */
 (method, track) => {
   const known = JSON.parse(track || "{}");
   // A dropdown that is left tells its method again: what was chosen stays.

@@ -1,4 +1,4 @@
-/* Opens the panel DRAWER over the page by its BUTTON. From then on it is a popover of that button: the browser closes it again. */
+/* Opens the panel DRAWER over the page by its BUTTON, and makes it a popover of that button, which the browser then closes by itself. */
 () => {
   const [drawer, button] = [DRAWER, BUTTON].map((name) => document.getElementById(name));
   if (drawer.popover) return;

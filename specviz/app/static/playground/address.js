@@ -1,10 +1,10 @@
 /**
- * A state of the playground as a query of the page, and back. Names of its own, which the server ignores: `play` is
- * method:lenience:temperature, `case` a preset or `q` and `p` the probabilities, `own` the text of a rule of one's own.
+ * Converts a state of the playground to a query of the page, and back. The query has names that the server ignores: `play` is
+ * method:lenience:temperature, `case` a preset (or `q` and `p` the probabilities), `own` the text of a custom rule.
  *
  * queryOf(state) -> "?tab=playground&…"
- * stateOf(query, methods, names) -> {state, rule}: the valid parts of a query, and the text of a rule that is still to be read; null
- * if it names no state
+ * stateOf(query, methods, names) -> {state, rule}: the valid parts of a query, and the text of a rule that is not parsed yet; null
+ * if the query names no state
  */
 
 import { OWN_RULE, PRESETS, WORDS } from "./cases.js";

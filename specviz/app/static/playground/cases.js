@@ -1,5 +1,5 @@
 /**
- * Cases for the playground and for lessons: six words, distributions over them, and what a method makes of a case. Draws nothing.
+ * Cases for the playground and for lessons: six words, distributions over them, and a method's ruling on a case. Draws nothing.
  */
 
 import { distributions, ruling, turningLenience } from "./methods.js";

@@ -1,6 +1,6 @@
 /**
- * The controls of the playground, each a node and a way to set it: a range, a choice, a method, a probability by word.
- * Knows the six words; knows no rule and computes nothing but what stays for the other words.
+ * The controls of the playground, each a node with a setter: a range, a choice, a method, a probability for each word.
+ * Knows the six words but no rule. Computes only the probability that is left for the other words.
  */
 
 import { DASH, attributes, el, number, signed } from "../shared/dom.js";

@@ -1,5 +1,5 @@
 /**
- * What the playground shows of a ruling (see methods.js), each a node and show(ruling, state): figures, the rule in words,
+ * The displays of a ruling (see methods.js) in the playground, each a node with show(ruling, state): figures, the rule in words,
  * the table of the six words, and a thousand simulated tokens.
  */
 

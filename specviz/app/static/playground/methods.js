@@ -1,7 +1,7 @@
 /**
- * The methods over small vocabularies, as specviz/core/target.py has them, each by the rule in its row. Distributions are arrays of numbers: q and
- * p at the temperature in use, q1 and p1 the same logits at temperature 1; a is the lenience. Pure functions; knows no
- * page, and no random number but those it is given.
+ * The methods over small vocabularies, as in specviz/core/target.py; each follows the rule in its row. Distributions are arrays of numbers:
+ * q and p at the temperature in use, q1 and p1 from the same logits at temperature 1; a is the lenience. Pure functions: random
+ * numbers are arguments. Knows nothing of the page.
  */
 
 import { evaluate } from "../shared/expression.js";

@@ -1,6 +1,6 @@
 /**
- * The playground: six words, two distributions to set by hand, and what a method makes of them, at every move.
- * Computes with methods.js in the browser; knows no model and no trace. The page's address names its state.
+ * The playground: six words, two distributions to set by hand, and a method's ruling, updated at every move.
+ * Computes with methods.js in the browser, without models or traces. The page's address names its state.
  *
  * createPlayground(host, {methods})
  *   methods   name -> {title, formula, sentence, score_label, threshold_label, tree, range, default_lenience, ends}

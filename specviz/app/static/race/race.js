@@ -1,13 +1,13 @@
 /**
- * The opening: two recorded runs of one text race on one clock, by themselves and without a model. Knows the clock, the
- * figures and the buttons; when things happen is `schedule.js`, how a lane looks `scene.js`, what is said `words.js`.
+ * The opening race: two recorded runs of one text on one clock. It starts by itself and needs no model. Has the clock, the figures
+ * and the buttons; `schedule.js` says when things happen, `scene.js` draws the lanes, `words.js` has the sentences.
  *
  * createRace(root, {leave}) -> {update(value)}
  *   root    the element holding race.html
  *   leave   called with the query of another view of the page, and a field to select there
- *   update  takes JSON: {alone, drafted, machine, method, prompts, repetitions, why, cascade}, the first two being traces as one
- *           object each; `why` the query of the drafted run, `cascade` {tokens, calls, lossless, query} or null. "" is the race
- *           that has not been recorded.
+ *   update  takes JSON: {alone, drafted, machine, method, prompts, repetitions, why, cascade}. The first two are traces, each as one
+ *           object; `why` is the query of the drafted run, `cascade` {tokens, calls, lossless, query} or null. "" means that no
+ *           race was recorded.
  */
 
 import { go } from "../page/address.js";

@@ -1,4 +1,4 @@
-/** The calls of both lanes as ribbons on one axis, true to time, and the head that moves along them. Knows no text. */
+/** The calls of both lanes as ribbons on one time axis, to scale, and the playhead. Knows nothing of the text. */
 
 import { el, shape } from "../shared/dom.js";
 import { seconds } from "./words.js";

@@ -1,12 +1,12 @@
 /**
- * Draws one lane of the race: its text, which is laid out from the first, and the round being made. Every frame is a
- * function of the show's clock; what moves is moved by transform and opacity. Knows no button and no sentence of the end.
+ * Draws one lane of the race: its text, whose layout is fixed from the start, and the current round. Every frame is a
+ * function of the show's clock; motion uses only transform and opacity. Knows no buttons and no closing sentences.
  *
  * createLane(root, lane, {flat, still}) -> {measure(), draw(shown), text}
  *   root    the lane's element
  *   lane    from planRace
  *   flat    whether all tokens are of one kind, so that none is marked
- *   still   asks whether nothing shall fly
+ *   still   () -> whether animation is off
  */
 
 import { el } from "../shared/dom.js";

@@ -1,6 +1,6 @@
 /**
- * When everything in the race happens: two traces of one text, on one clock. A lane is a run told by its moments, in
- * recorded seconds from the request on; the pace maps them to seconds of the show. Pure: knows no document and no words.
+ * When everything in the race happens: two traces of one text, on one clock. A lane is a run as a list of moments, in recorded
+ * seconds since the request; the pace maps them to seconds of the show. Pure functions, without document or words.
  */
 
 import { draftedFirst, finite, list, string } from "../shared/dom.js";

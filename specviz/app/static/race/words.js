@@ -1,4 +1,4 @@
-/** What the race says: its sentences and figures, from the plan. Knows no document. */
+/** The race's sentences and figures, made from the plan. Pure functions, without document. */
 
 import { count } from "../shared/dom.js";
 

@@ -1,4 +1,4 @@
-/** The field for a rule on a tab: its value is the text as it is typed, a rule or not. Mounts `shared/rule_field.js`. */
+/** The rule field of a tab. Its value is the typed text, valid or not. Mounts `shared/rule_field.js`. */
 
 import { ruleField } from "../shared/rule_field.js";
 import { keepRules } from "../shared/rules.js";

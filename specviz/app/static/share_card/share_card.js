@@ -1,7 +1,7 @@
 /**
  * A run as a picture to share: its text in colour, its figures, method and models, drawn on a canvas of 1200 × 630, the size of a
- * link preview. All text of a trace is untrusted and is drawn as text, never read as markup. Knows a trace's run and rounds, and
- * the page's colours; knows no view and no server.
+ * link preview. All text of a trace is untrusted and is drawn as text, never read as markup. Uses a trace's run and rounds and
+ * the page's colours, but no view and no server.
  */
 
 import { list, string } from "../shared/dom.js";

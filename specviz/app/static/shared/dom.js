@@ -1,6 +1,6 @@
 /**
- * Nodes, numbers and words: how values of a trace are written for people. All text in a trace is untrusted, so
- * nodes are only ever built from text, never from markup. Knows no run and no component.
+ * Nodes, numbers and words: writes values of a trace for people. All text in a trace is untrusted, so nodes are built only
+ * from text, never from markup. Knows nothing of runs or components.
  */
 
 export const DASH = "–";

@@ -1,6 +1,6 @@
 /**
- * What a rule's tree comes to. The server parses rules, and sends trees: {name, of, value, parts}, as specviz/core/expression/syntax.py
- * has them. Knows no method and no page.
+ * Evaluates a rule's tree. The server parses rules and sends trees: {name, of, value, parts}, as in
+ * specviz/core/expression/syntax.py. Knows nothing of methods or the page.
  */
 
 const ROUNDING = 1e-12; // people set round numbers, and 1 − 0.7 should count as 0.3

@@ -1,4 +1,4 @@
-/** A method's mark in text: its symbol in its colour, as in the figures. Knows no method: its words are given. */
+/** A method's mark in text: its symbol in its colour, as in the figures. The caller passes the method's words. */
 
 import { attributes, el, string } from "./dom.js";
 

@@ -1,4 +1,4 @@
-/** Asks a server again and again while an element is in the page. Knows nothing of what is asked. */
+/** Polls a server while an element is in the page. Knows nothing of the content. */
 export function poll(host, seconds, address, show) {
   async function ask() {
     if (!host.isConnected) return;

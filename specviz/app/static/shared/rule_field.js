@@ -1,6 +1,6 @@
 /**
- * A field for a rule: what is typed, the rule as it is set in type, and under a mistake a caret with a sentence. Text only: what is
- * typed never becomes markup. The server reads the rule; knows no method and computes nothing.
+ * A field for a rule: the typed text, the rule as a formula and, below an error, a caret with a sentence. What is typed is text and
+ * never becomes markup. The server parses the rule. Knows no methods and computes nothing.
  */
 
 import { attributes, el } from "./dom.js";

@@ -1,6 +1,6 @@
 /**
- * Rules that somebody wrote, as the server reads them: {expression, formula, score_label, threshold_label, tree}, or {expression,
- * sentence, position} of a text that is no rule. What was read once is kept.
+ * Custom rules, as the server parses them: {expression, formula, score_label, threshold_label, tree}, or for an invalid text
+ * {expression, sentence, position}. Results are cached.
  */
 
 const MOST = 200;

@@ -1,6 +1,6 @@
 /**
- * What was written on this page, by its address: Back and Forward lead to it, and the last one is also there after a reload, as long
- * as the tab is open. Knows of the format only how it says that something was recorded or failed.
+ * Stores the texts that were written on this page, by its address: Back and Forward show them again, and as long as the browser's tab
+ * is open, a reload shows the last one. Of the format it knows only how it marks a recorded and a failed text.
  */
 
 import { recall, remember } from "./storage.js";

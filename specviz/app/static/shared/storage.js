@@ -1,4 +1,4 @@
-/** What this browser remembers. Where storage is denied, as in a frame of another site, it remembers nothing, and nothing fails. */
+/** The browser's storage. If it is denied, as in a frame of another site, nothing is stored and nothing fails. */
 
 /** The text that was remembered under a name; null without. `area` names the storage: of this browser or of this tab. */
 export function recall(name, area = "localStorage") {

@@ -1,4 +1,4 @@
-/** Keeps `data-theme` of an element as light or dark as the page around it, while it is in the page. */
+/** Keeps an element's `data-theme` equal to the theme of the page around it, while the element is in the page. */
 export function followTheme(host, onChange = () => {}) {
   const apply = () => {
     const themed = getComputedStyle(host).getPropertyValue("--body-text-color") !== "";

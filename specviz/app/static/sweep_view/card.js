@@ -1,11 +1,11 @@
 /**
- * The chosen point: its figures, and one of its texts beside the verifier's, for the same question. On a phone a sheet. All text is
- * untrusted and becomes text nodes.
+ * The chosen point: its figures, and one of its texts beside the verifier's for the same question. On a phone it is a sheet. All text
+ * is untrusted and becomes text nodes.
  *
  * createCard(panel, {onOpen}) -> {update(card), mark(isFinding), open()}
- *   onOpen  called with the index of the text to be opened elsewhere
+ *   onOpen  called with the index of the text to open in Compare
  *   update  takes {title, rule, reading, figures: [{title, value, interval, beside}], said, texts: [{prompt, right, own, verifier, opens}], first},
- *           a text's sides being {who, text, right}
+ *           where `own` and `verifier` of a text are {who, text, right}
  *   mark    says whether the sentence at the head of the page is about this point
  */
 

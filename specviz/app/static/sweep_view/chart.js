@@ -1,13 +1,13 @@
 /**
- * Curves of points in a plane: axes to the data, a name at each curve's end, two levels across, intervals, and one chosen point.
- * Points are chosen by pointer (the nearest one) or by arrow keys. Text reaches the page as text only. Knows no sweep.
+ * A chart of curves: axes that fit the data, a name at each curve's end, two horizontal levels, intervals, and one chosen point.
+ * Points are chosen by pointer (the nearest one) or by arrow keys. All text becomes text nodes. Knows nothing of sweeps.
  *
  * createChart(node, {onChoose}) -> {draw(shown)}
- *   node      an empty positioned element, whose size the drawing takes
+ *   node      an empty positioned element, which the drawing fills
  *   onChoose  called with the index of a point
- *   draw      shown = {x, y, curves, levels, chosen, starred, intervals}, an axis being {title, hint, words}: `words` writes a number; a curve
- *             {name, colour, symbol, points: [{index, title, x: [value, low, high], y}]}, from one end to the other; a level {name, y};
- *             `chosen` and `starred` the indexes of points. Without curves it says that there is nothing to draw.
+ *   draw      shown = {x, y, curves, levels, chosen, starred, intervals}. The axes x and y are {title, hint, words}; `words` formats a number.
+ *             A curve is {name, colour, symbol, points: [{index, title, x: [value, low, high], y}]}, with points in order; a level is
+ *             {name, y}; `chosen` and `starred` are indexes of points. Without curves, draw says that there is nothing to draw.
  */
 
 import { attributes, el, shape } from "../shared/dom.js";

@@ -1,4 +1,4 @@
-/** A drawing of the page as a picture of its own, with words above and below it. Text stays text. Knows no chart. */
+/** Saves a drawing of the page as a standalone picture, with words above and below it. Text stays text. Knows nothing of charts. */
 
 import { attributes, shape } from "../shared/dom.js";
 import { download } from "../shared/download.js";

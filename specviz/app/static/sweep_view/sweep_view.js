@@ -1,11 +1,12 @@
 /**
  * A sweep: one sentence, a chart of quality against cost, and the chosen point with its texts. Everything but the texts of a point is
- * in the value, so that temperature, axes and curves change without the server.
+ * in the value, so temperature, axes and curves change without the server.
  *
- * The value is JSON: {titles, names, which, sweep, said, failure}. `titles` and, for addresses, `names` are those of the sweeps that can be
- * shown, `which` the index of the one that is; `sweep` is {complete, temperatures, opens, claims, points, task, models, source, about, csv}, a claim
- * {headline, doubt, curves, shown, named} with the indexes of the point to begin with and of the one that the headline is about, or null. The
- * prop `card` is JSON {sweep, point, …} for `card.js`. The address names sweep, temperature and point, as {sweep, heat, point}.
+ * The value is JSON: {titles, names, which, sweep, said, failure}. `titles` and `names` (for addresses) list the available sweeps, and
+ * `which` is the index of the shown one. `sweep` is {complete, temperatures, opens, claims, points, task, models, source, about, csv}. A
+ * claim is {headline, doubt, curves, shown, named}; `shown` is the index of the point to begin with, `named` that of the point that the
+ * headline is about; either may be null. The prop `card` is JSON {sweep, point, …} for `card.js`. The address has {sweep, heat, point},
+ * where `heat` is the temperature.
  */
 
 import { write } from "../page/address.js";

@@ -1,6 +1,6 @@
 /**
- * Branches of a run, side by side with it: the beginning that all share once, then a column each, with figures of what follows.
- * Knows the traces of a run and of its forks; asks nobody for any. All text is untrusted: nodes are built from text, never markup.
+ * A run and its branches side by side: the common beginning once, then one column for each, with figures of what follows.
+ * Knows the traces of a run and of its forks, but requests none. All text is untrusted: nodes are built from text, never from markup.
  */
 
 import { DASH, attributes, count, el, isExamined, list, nameOf, percent, quoted, string } from "../shared/dom.js";

@@ -1,6 +1,6 @@
 /**
- * What a run is and how it goes: counts rounds as they come and shows the figures derived from them, which are also the legend of
- * the text's colours, and how the run ended. While a replay is at an earlier step the figures are those of that step.
+ * The figures of a run: counts rounds as they arrive, and shows figures (which are also the legend of the text's colours) and how
+ * the run ended. While a replay is at an earlier step, the figures are those at that step.
  */
 
 import { DASH, count, draftLength, el, finite, list, percent, string, waitingWords } from "../shared/dom.js";

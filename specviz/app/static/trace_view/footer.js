@@ -1,5 +1,5 @@
 /**
- * What can be done with a whole run. Knows which run there is; saving is the business of save.
+ * The actions on a whole run. Knows which run is shown; `save.js` does the saving.
  */
 
 import { savePage, saveTrace } from "./save.js";

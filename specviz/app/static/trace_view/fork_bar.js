@@ -1,6 +1,6 @@
 /**
- * What if: another lenience or method for a finished run. Marks in the text where that would change it first, and says so in a
- * sentence. The form around the view asks; without one, a slider of its own. Knows what was recorded; writes no branch.
+ * What if: another lenience or method for a finished run. Marks the first token that would change, and says so in a
+ * sentence. The form around the view sets both; without a form, the bar has a slider. Reads what was recorded; writes no branch.
  */
 
 import { list, string } from "../shared/dom.js";

@@ -1,6 +1,6 @@
 /**
- * When a branch is written, and by whom: at once from those recorded, or by the server once the hand rests. What is asked for anew
- * takes the place of the branch before, unless that is kept. Knows wishes, traces and branches; draws nothing itself.
+ * Decides when a branch is shown and where it comes from: at once if it was recorded, otherwise from the server once the slider rests.
+ * A new branch replaces the previous one, unless the reader keeps that one. Knows requests, traces and branches; draws nothing itself.
  */
 
 import { finite, list, string, waitingWords } from "../shared/dom.js";

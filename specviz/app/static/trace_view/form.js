@@ -1,10 +1,10 @@
 /**
- * The form around a view of one run. Its controls are the page's: they tell their values by events on the document, and the server
- * sets them. Knows settings and the settings of a run; draws nothing.
+ * The form around a view of one run. The page owns its controls: events on the document carry their values, and the server
+ * sets them. Knows the form's settings and a run's; draws nothing.
  *
  *   "specviz-form"      all settings, in window.specvizForm[""]; see page/tell_form.js
  *   "specviz-lenience"  {group, method, lenience, rests, chosen}, from the lenience slider, while it moves and when it is filled
- *   "specviz-save"      what is to be saved: "picture", "page" or "trace"
+ *   "specviz-save"      what to save: "picture", "page" or "trace"
  *   "specviz-open"      a file to show, packed; see page/open_trace.js
  */
 

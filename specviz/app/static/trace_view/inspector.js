@@ -1,6 +1,6 @@
 /**
- * The inspector: all that the trace records of one token; a picture and a sentence first, numbers folded below. Computes no
- * decision.
+ * The inspector: everything that the trace records about one token; first a picture and a sentence, then numbers, folded. Computes
+ * no decision.
  */
 
 import { DASH, chip, compared, el, finite, isExamined, list, nameOf, number, percent, percents, quoted } from "../shared/dom.js";

@@ -1,6 +1,6 @@
 /**
- * Two lanes on one clock: when drafter and verifier worked, as measured, and beneath them what the verifier alone
- * would have taken. The clock starts after prefill.
+ * Two lanes on one clock: the measured times at which drafter and verifier worked. Below them, the time that the verifier
+ * alone would have taken. The clock starts after prefill.
  */
 
 import { count, el, finite, string } from "../shared/dom.js";

@@ -1,6 +1,6 @@
 /**
  * One decision as a picture: the verifier's bar and the drafter's on one scale; below, the drafter's bar stretched to the full
- * width, solid as far as it is covered, and the coin where it fell. Computes no decision: the cover is the acceptance recorded.
+ * width, solid up to the acceptance probability, and the coin at its value. Computes no decision: the probability is the recorded one.
  */
 
 import { el, finite, percent, percents } from "../shared/dom.js";

@@ -1,5 +1,5 @@
 /**
- * Reads JSON lines as they grow: each update reads what is new. Knows lines and entries; draws nothing.
+ * Reads growing JSON lines: each update reads only the new ones. Knows lines and entries; draws nothing.
  */
 
 const isToken = (token) => token !== null && typeof token === "object" && typeof token.text === "string";

@@ -1,6 +1,6 @@
 /**
- * The replay of a run: its steps, one after another, and the transport and scrubber that walk through them. Knows steps; how they
- * look is the business of round, lanes, timeline and the view.
+ * The replay of a run: its steps in order, with play buttons and a scrubber. Knows steps; round, lanes, timeline and the view draw
+ * them.
  */
 
 import { finite } from "../shared/dom.js";

@@ -1,6 +1,6 @@
 /**
- * One step of one round: the draft tokens that are not decided yet, as chips behind the text, and the step as a sentence. Shows only
- * what the trace recorded; of a draft token that was never examined that is q alone.
+ * One step of one round: the undecided draft tokens as chips after the text, and the step as a sentence. Shows only what the trace
+ * recorded; for a draft token that was never examined, that is q alone.
  */
 
 import { chip, count, draftLength, draftedFirst, isExamined, list, percent, percents } from "../shared/dom.js";

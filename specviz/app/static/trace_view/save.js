@@ -1,6 +1,6 @@
 /**
- * Saving a run from the page: its trace as JSON lines, or one HTML file that holds the whole view and the run, sends no
- * request and opens from disk. Knows how such a file is put together, not what it shows.
+ * Saves a run from the page: as JSON lines, or as one HTML file with the whole view and the run, which opens from disk and
+ * sends no requests. Knows how to assemble such a file, not what it shows.
  */
 
 import { download } from "../shared/download.js";

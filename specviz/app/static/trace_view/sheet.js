@@ -1,6 +1,6 @@
 /**
- * A panel that is a sheet from below on a phone: opens when asked to, closes by its button, Escape, a swipe down and the way back.
- * Beside the text, where there is room, it is an ordinary panel. Knows nothing of what is in it.
+ * A panel that is a bottom sheet on a phone: opens on request, closes by its button, Escape, a swipe down and Back.
+ * On wider screens it is an ordinary panel beside the text. Knows nothing of its content.
  */
 
 const NARROW = "(max-width: 768px)";

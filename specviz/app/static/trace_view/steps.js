@@ -1,6 +1,5 @@
 /**
- * The steps of a run, one after another, and where they lie on its clock. Knows rounds and the order of what happens in them;
- * draws nothing.
+ * The steps of a run in order, and their times on its clock. Knows rounds and the order of events in them; draws nothing.
  */
 
 import { draftedFirst, finite, isExamined, list } from "../shared/dom.js";

@@ -1,9 +1,9 @@
 /**
- * The text of a run, one node a token: tint, weight and a bar above say whose it is; code stands in a fixed width. One token can be
- * pinned; otherwise the one last pointed at or focused is shown. Knows tokens and rounds; draws no inspector and no chart.
+ * The text of a run, one node per token: tint, weight and a bar above show which model decided it; code is monospaced. One token can
+ * be pinned; otherwise the token last pointed at or focused is shown. Knows tokens and rounds; draws no inspector and no chart.
  *
  * createText(box, {scroller, latest, onShow, onPin, onSelect}) -> see the returned object
- *   scroller  what scrolls along with the text; the box itself, if left out
+ *   scroller  the element that scrolls the text; by default the box itself
  *   latest    whether the latest token is shown while none is chosen
  *   onShow    called with (item, pinned) when another token is shown, (null, false) when none is. An item is {token,
  *             round, offset, first, index, node, group}: `index` counts over the run, `offset` in the round, `first` is

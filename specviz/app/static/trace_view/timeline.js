@@ -1,7 +1,7 @@
 /**
- * The timeline of a run, which is also its live chart of acceptance: a column a round, as wide as the round took, a brick a token,
- * and over them the share of examined draft tokens that were accepted, of all and of the last 16. Grows by what is added: an
- * update costs the same however long the run is. Knows tokens and rounds; knows nothing of steps but where they lie.
+ * The timeline of a run, which is also its live chart of acceptance: one column per round, as wide as the round's time, one brick per
+ * token and, above them, the acceptance rate of all examined draft tokens and of the last 16. An update draws only what is new, so its
+ * cost does not grow with the run. Knows tokens and rounds; of steps it knows only their times.
  */
 
 import { attributes, finite, isExamined, shape } from "../shared/dom.js";

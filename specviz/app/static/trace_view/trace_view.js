@@ -2,28 +2,28 @@
  * The view of a run: reads a "specviz-trace" (JSON lines) as it grows, and hands its entries to the parts of the view: figures,
  * text, replay, timeline, inspector, forks and footer.
  *
- * It knows the trace format and the DOM; it knows no model and no server. All text in a trace is untrusted, so nodes are only ever
- * built from text, never from markup.
+ * It knows the trace format and the DOM, but no model and no server. All text in a trace is untrusted, so nodes are built only
+ * from text, never from markup.
  *
  * createTraceView(root, {methods, rules, onSelect, sources, latest, onEnd, ask, stop, form}) -> {update(value), answer(value), pin(index), mark(index, badge, words)}
  *   root      the element holding trace_view.html
- *   methods   method name -> {title, formula, sentence, score_label, threshold_label, range}; range is what the
- *             what-if slider offers, [strict end, drafter's end]
- *   rules     rules of people's own that runs may have, as the server read them; others it is asked for
+ *   methods   method name -> {title, formula, sentence, score_label, threshold_label, range}; range is that of the
+ *             what-if slider, [strict end, drafter's end]
+ *   rules     custom rules that runs may have, as the server parsed them; the server is asked for others
  *   onSelect  called with (index, text) whenever a token is pinned
  *   latest    whether the inspector shows the latest token while none is chosen
  *   onEnd     called with the whole value once a run has ended
- *   ask, stop, answer   how forks are asked for, ended and answered, see forks; without `ask` there are those recorded
- *   sources   where the view's own files are, {template, styles, module}; without them there is no "Save page"
+ *   ask, stop, answer   how forks are requested, ended and answered, see forks.js; without `ask` there are only recorded forks
+ *   sources   addresses of the view's files, {template, styles, module}; without them there is no "Save page"
  *   form      the form around the view, from createForm; without one the view has a what-if slider and buttons to save
- *   update    takes the whole trace so far: what it adds to the last one is drawn, anything else starts anew. A value that has no
- *             run yet, but says that it waits or failed, leaves the run before it on the page. Beside the
- *             trace's own lines there may be {"type": "error", "message"} in place of the end, which says why a run broke
- *             off; {"type": "recorded", "title", "story", "plays"}, what a recorded run shows, and whether it plays by
- *             itself; {"type": "yardstick", "seconds_per_token", "machine"}, the verifier's own speed;
- *             {"type": "branches", "leniences": [{"lenience", "trace"}]}, forks at other leniences, whose trace is "" where the text
- *             stays the same; and {"type": "show", "index"}, a token to begin with
- *   take      in place of update, also returned: draws entries that somebody else has read; whole() gives the trace so far, for saving
+ *   update    takes the whole trace so far. If it extends the previous trace, the new lines are drawn; otherwise the view starts again.
+ *             A value without a run, which says that a run waits or has failed, leaves the previous run on the page. Lines that
+ *             traces do not have: {"type": "error", "message"} in place of the end says why a run broke off;
+ *             {"type": "recorded", "title", "story", "plays"} describes a recorded run and says whether it plays by
+ *             itself; {"type": "yardstick", "seconds_per_token", "machine"} has the speed of the verifier alone;
+ *             {"type": "branches", "leniences": [{"lenience", "trace"}]} has forks at other leniences, with "" as trace if the text
+ *             stays the same; {"type": "show", "index"} names the token to select first
+ *   take      also returned, used in place of update: draws entries that are already read; whole() returns the trace so far, for saving
  */
 
 import { el, isExamined, string } from "../shared/dom.js";

@@ -1,6 +1,6 @@
 /**
- * What if: what each method would have done with a draft token, and how far a run would have stayed the same with another method
- * or lenience. Reads what a trace recorded; computes no decision and runs no model. The bar that asks is fork_bar.
+ * What if: what each method would have done with a draft token, and up to where a run would be the same with another method
+ * or lenience. Reads what a trace recorded; computes no decision and runs no model. The bar for it is in fork_bar.js.
  */
 
 import { DASH, count, el, finite, isExamined, list, number, quoted, signed, string } from "../shared/dom.js";

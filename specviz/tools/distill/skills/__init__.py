@@ -1,1 +1,1 @@
-"""Questions with known answers, from which a drafter learns what its verifier is bad at."""
+"""Questions with known answers, which teach a drafter skills that its verifier lacks."""

@@ -16,14 +16,14 @@ from specviz.tools.distill.texts import MARK, Texts
 from specviz.tools.distill.training import Batch, TrainingBatches, batches_of, shared_length
 
 _EVERY = 3
-"""Of the positions of the verifier's texts one in so many is trained on: neighbours tell much the same, and each costs an output layer."""
+"""One in this many positions of the verifier's texts is trained on: adjacent positions teach much the same, and each costs an output layer."""
 
 
 class SkillBatches:
-    """Batches that teach a drafter answers, and to write all else as it did before.
+    """Batches that teach a drafter answers, and otherwise to write as before.
 
-    Its teacher is `former`, the drafter before the training, in whose ids the batches are. It is taught on the tokens of the answers' parts that
-    say so, and keeps its former distributions on the other tokens of answers and on the verifier's texts.
+    The teacher is `former`, the drafter before training; batches have its ids. On the `taught` parts of answers the drafter learns the
+    tokens. On the other parts, and on the verifier's texts, it learns its former distributions.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class SkillBatches:
         return len(self._texts) + len(self._examples)
 
     def take(self, number: int, temperature: float = 1.0) -> Batch:
-        """As of `TrainingBatches`; taught tokens have probability 1 and are at temperature 1."""
+        """As `TrainingBatches.take`; taught tokens have probability 1 and are learned at temperature 1."""
         if number < len(self._texts):
             return self._texts.take(number, temperature)
         rows = self._examples[number - len(self._texts)]
@@ -81,7 +81,7 @@ class SkillBatches:
     def _encoded(
         self, questions: Sequence[Question], tokenizer: Any
     ) -> list[tuple[list[int], int, list[bool]]]:
-        """The drafter's own ids, where the answer starts, and which of its tokens are taught; without questions for which it lacks one."""
+        """By question: drafter ids, start of the answer, which of its tokens are taught. Skips questions with a taught token it lacks."""
         before, after = _around(tokenizer)
         prompts = tokenizer([f"{before}{each.prompt}{after}" for each in questions], add_special_tokens=False)
         answers = tokenizer(

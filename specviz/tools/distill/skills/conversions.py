@@ -18,7 +18,7 @@ _UNITS = (
     ("centuries", "years", 100, 60),
     ("kilometers", "meters", 1000, 60),
 )
-"""A unit, a smaller one, how many of it make one, and the most that are converted."""
+"""A unit, a smaller unit, how many of the smaller make one of the larger, and the largest number to convert."""
 _WORDS = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _WORDINGS = (
     ("How many {small} are in {n} {large}? Answer with a number.", "There are {c} {small} in {n} {large}."),

@@ -18,9 +18,9 @@ _SHARES = {
     "extreme": 0.02,
     "fact": 0.10,
 }
-"""How often each skill is asked."""
+"""Share of the questions that ask for each skill."""
 _MIXED_SHARE = 0.3
-"""How often a question that can also ask for a fact does."""
+"""Share of questions that also ask for a fact, among those that can."""
 _BY_SKILL = {
     skill: module for module in (arithmetic, conversions, ordering, facts) for skill in module.SKILLS
 }
@@ -29,7 +29,7 @@ SKILLS = tuple(skill for skill in _BY_SKILL if skill not in facts.SKILLS)
 
 
 def training_examples(seed: int) -> Iterator[Question]:
-    """Endless questions whose problems are not held out, and whose prompts are not measured."""
+    """Endless questions. None has a held-out problem or a prompt on which drafters are measured."""
     draw = random.Random(seed)
     skills, shares = tuple(_SHARES), tuple(_SHARES.values())
     while True:

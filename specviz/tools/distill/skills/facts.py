@@ -1,4 +1,4 @@
-"""Simple facts beside which a drafter practises its skills. It is not taught them: there it keeps its former distributions."""
+"""Simple facts to ask together with skills. The drafter is not taught them: on their tokens it keeps its former distributions."""
 
 from __future__ import annotations
 

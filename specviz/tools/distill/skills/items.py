@@ -1,4 +1,4 @@
-"""The questions on which cascades of a specialist are measured: its skills, facts, and both in one question.
+"""The questions on which cascades with a specialist are measured: about its skills, about facts, and about both in one question.
 
 `python -m specviz.tools.distill.skills.items` writes them into `assets/skills.jsonl`. Skills are asked about problems of the split "test". Facts are built-in
 questions, so that no drafter was trained on them, and some more; no fact is asked twice.
@@ -19,11 +19,11 @@ from specviz.tools.distill.skills.question import Part, Question
 
 _SEED = 1
 _PURE = {"sum": 23, "difference": 23, "conversion": 14, "order": 10}
-"""How many questions ask for a skill alone. Products are taught too, but not learned surely enough to be asked."""
+"""Number of questions about a skill alone. Products are taught too, but not learned reliably enough to be asked."""
 _MIXED = {"sum": 24, "difference": 24, "conversion": 12}
-"""How many ask for a fact as well."""
+"""Number of questions about a skill and a fact."""
 _FACTS = 110
-"""How many ask for a fact alone."""
+"""Number of questions about a fact alone."""
 _MORE_FACTS = (
     ("what is the capital of the Netherlands", "Amsterdam"),
     ("what is the capital of Switzerland", "Bern", "Berne"),
@@ -56,7 +56,7 @@ def measured_items() -> list[dict[str, Any]]:
     draw = random.Random(_SEED)
     facts = [item for item in load_items().items if item.kind in ("factual", "commonsense")]
     draw.shuffle(facts)
-    # Numbers could be mistaken for the answer of the other question.
+    # A number could be mistaken for the answer to the other question.
     numeric = [item for item in facts if any(character.isdigit() for character in "".join(item.answers))]
     alone = (numeric + [item for item in facts if item not in numeric])[:_FACTS]
     beside = [(_clause(item.prompt), *item.answers) for item in facts if item not in alone] + list(

@@ -10,12 +10,12 @@ from functools import cache
 from specviz.analysis.sweep.items import SKILLS, load_items
 
 _HELD_OUT = 24
-"""Of 256 hashes of problems, those below are held out; the lower half is for choices while developing."""
+"""Problems whose hash (0 to 255) is below this are held out; the lower half of them is for development."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of an answer. A drafter learns the text of one that is `taught`, and keeps its former distributions in others."""
+    """A part of an answer. If it is `taught`, a drafter learns its text; otherwise the drafter keeps its former distributions there."""
 
     text: str
     taught: bool = True
@@ -29,9 +29,9 @@ class Question:
         skill: its kind.
         problem: what is asked, whatever the wording: 38 + 47 and 47 + 38 are the same problem.
         prompt: what a user would type.
-        clause: the question in lower case, as a part of a longer one; "" if it has none.
+        clause: the question in lower case, for use within a longer one; "" if it has none.
         answer: the parts, one after another.
-        right: the texts one of which a right answer contains.
+        right: texts of which a right answer contains at least one.
     """
 
     skill: str
@@ -43,7 +43,7 @@ class Question:
 
 
 def split_of(problem: str) -> str:
-    """Where a problem belongs, by its hash: "training", "development" or "test"."""
+    """The split of a problem, by its hash: "training", "development" or "test"."""
     value = hashlib.sha256(problem.encode()).digest()[0]
     if value >= _HELD_OUT:
         return "training"

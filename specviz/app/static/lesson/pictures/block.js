@@ -1,4 +1,4 @@
-/** How many tokens a round yields by its draft length, where each draft token is kept with one probability. */
+/** Tokens per round by draft length, if every draft token is accepted with the same probability. */
 
 import { attributes, el } from "../../shared/dom.js";
 import { blockEfficiency } from "../../playground/methods.js";

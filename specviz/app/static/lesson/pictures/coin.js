@@ -1,4 +1,4 @@
-/** A decision as the stage's own picture shows it: bars, the chance of keeping, and, once it is thrown, the coin. */
+/** The decision on a token, drawn as in the tab One run: bars, the acceptance probability and, after the reveal, the coin. */
 
 import { el } from "../../shared/dom.js";
 import { chip } from "../../race/chips.js";

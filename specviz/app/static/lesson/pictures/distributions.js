@@ -1,6 +1,6 @@
 /**
- * Two distributions over six words, what a method emits of them, and one control to move: its lenience, or the method itself.
- * Every number is computed with methods.js, as in the playground.
+ * Two distributions over six words, the distribution that a method emits, and one control: for the lenience or the method.
+ * methods.js computes every number, as in the playground.
  */
 
 import { queryOf } from "../../playground/address.js";

@@ -1,7 +1,7 @@
 /**
- * The picture of each kind of step. A picture is {node, reveal(moves)}: the node as it is before the guess, and what shows the
- * rest, moving where there is something to explain. A picture that can be moved calls `onTry` with the query under which what it shows
- * can be tried. Knows the kinds; knows no step before or after.
+ * The picture of each kind of step. A picture is {node, reveal(moves)}: the node as it is before the guess, and a function that shows
+ * the rest, animated if that explains something. A picture with a control calls `onTry` with the query that opens its current state
+ * elsewhere on the page. Knows the kinds, but no other steps.
  */
 
 import { blockPicture } from "./block.js";

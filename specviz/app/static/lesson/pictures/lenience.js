@@ -1,4 +1,4 @@
-/** Recorded runs that differ in lenience alone: a handle that goes from one to the next, their text, and what it costs. */
+/** Recorded runs that differ only in lenience: a slider from one to the next, their texts, and their costs. */
 
 import { attributes, el } from "../../shared/dom.js";
 import { written } from "../../race/chips.js";

@@ -1,6 +1,6 @@
 /**
- * One place of a lossless run: what the drafter proposes of each token; and, once shown, what of it the coins let stay and what
- * replacements add. Both together are p: min(q, p), and the rest of p.
+ * One position of a lossless run: for each token the drafter's probability q and, after the reveal, how much of it is accepted,
+ * min(q, p), and how much replacements add, the rest of p. Together they are p.
  */
 
 import { attributes, el } from "../../shared/dom.js";

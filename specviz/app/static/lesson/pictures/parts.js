@@ -1,4 +1,4 @@
-/** Parts that several pictures have: the text before a place, a bar with its words, and whether anything may move. */
+/** Parts that several pictures share: the text before a position, a bar with its label, and whether animation is allowed. */
 
 import { el, string } from "../../shared/dom.js";
 

@@ -1,4 +1,4 @@
-/** One to three recorded runs on one clock: each a counter of calls, a ribbon of them true to time, and the text as it comes. */
+/** One to three recorded runs on one clock. Each has a counter of calls, a ribbon with the calls to scale, and the text as it grows. */
 
 import { attributes, el, shape } from "../../shared/dom.js";
 import { laneOf } from "../../race/schedule.js";

@@ -1,4 +1,4 @@
-/** The rejected draft tokens of a run, by how good the verifier found them beside its own favourite. */
+/** The rejected draft tokens of a run, by their verifier probability in comparison with the verifier's favourite. */
 
 import { attributes, el } from "../../shared/dom.js";
 import { chip } from "../../race/chips.js";

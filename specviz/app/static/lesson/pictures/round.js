@@ -1,4 +1,4 @@
-/** One recorded round: the draft tokens, and as far as the step goes their check and what became of them. */
+/** One recorded round: the draft tokens and, at later stages of the step, the check and the decisions. */
 
 import { attributes, el } from "../../shared/dom.js";
 import { chip } from "../../race/chips.js";

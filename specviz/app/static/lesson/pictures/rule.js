@@ -1,4 +1,4 @@
-/** One or two deferral rules at a recorded place: what each asks for, what there is, and, once shown, whether it trusts. */
+/** One or two deferral rules at a recorded position: each rule's threshold, the score and, after the reveal, whether it trusts. */
 
 import { attributes, el } from "../../shared/dom.js";
 import { chip } from "../../race/chips.js";

@@ -1,4 +1,4 @@
-/** The recorded sweep: answers right against rejections, a curve a method, and how far it goes before answers are surely worse. */
+/** The recorded sweep: right answers against rejections, one curve per method, and where answers become surely worse. */
 
 import { attributes, el, shape } from "../../shared/dom.js";
 

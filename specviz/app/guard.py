@@ -40,7 +40,7 @@ MAX_BODY = 2_000_000
 SMALL_BODY = 64_000
 """This many bytes of each body do not count towards `MAX_BODIES`, so that large bodies never keep small ones out."""
 MAX_BODIES = 64_000_000
-"""Most bytes of all bodies together whose requests are arriving or being served."""
+"""Most bytes of all bodies together, of requests that are arriving or being answered."""
 BODY_SECONDS = 60
 """Longest time in which a body may arrive."""
 
@@ -157,7 +157,7 @@ class _Exchange:
 
     async def _next(self) -> Message:
         if self._scope["method"] in ("GET", "HEAD"):
-            return await self._receive()  # starlette looks here for a lost connection, without waiting
+            return await self._receive()  # starlette calls this to check for a disconnect, without waiting
         now = asyncio.get_running_loop().time()
         self._ends = self._ends or now + BODY_SECONDS
         try:

@@ -148,7 +148,7 @@ def wire_run(
             yield {start: gr.Button(interactive=False), stop: gr.Button(interactive=True)}
             for updates in run(flag, report, visitor_of(request), named_values(inputs, values)):
                 if flag.is_dropped:
-                    yield {view: gr.skip()}  # gradio sends the last update again when the run ends
+                    yield {view: gr.skip()}  # empty, since gradio repeats the last update when the run ends
                     return
                 yield updates
 

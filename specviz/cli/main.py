@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             app(arguments)
         finally:
-            sys.stdout.flush()  # a failure at Python's exit could not be reported
+            sys.stdout.flush()  # now, since a failure at Python's exit could not be reported
     except SystemExit as end:
         if isinstance(end.code, str):  # a message about the environment
             print(f"specviz: {end.code}", file=sys.stderr)

@@ -18,7 +18,7 @@ _SLOT = re.compile(r"\{([^{}]+)\}")
 _REPEATED = ("name", "items")
 """Slots that have the same value everywhere in a prompt. Each occurrence of another slot gets its own value."""
 _NEAR = 0.75
-"""A made prompt is too similar to a held-out one if it has at least this share of its words in common with it."""
+"""A made prompt that has at least this share of its words in common with a held-out prompt is too similar."""
 _TRIES = 1000
 """After this many tries without a new prompt, the templates count as exhausted."""
 

@@ -183,7 +183,7 @@ class Training:
             scores = logits(self._student, hidden)
         # Mostly KL while q is far from p, then more and more total variation, which determines the acceptance rate.
         sharpness = min(0.9, max(1.2 * done, 0.8 if self._settings.start else 0.0))
-        if self._settings.skills:  # q is p at first, and stays close
+        if self._settings.skills:  # q equals p at first and stays close
             sharpness = 0.0
         heat = temperature if certain is None else torch.where(certain, 1.0, temperature)[:, None]
         gradient, acceptance = loss_gradient(scores.detach() / heat, p, sharpness)
@@ -198,7 +198,7 @@ class Training:
     def _load(self) -> None:
         if not self._path.exists():
             return
-        # On the CPU, since on a GPU the optimizer would read its step counts back each time.
+        # Load to the CPU: the optimizer would read step counts on a GPU back at every step.
         state = torch.load(self._path, map_location="cpu", weights_only=True)
         for name, each in self._stored.items():
             each.load_state_dict(state[name])

@@ -128,7 +128,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def distinct_requests(count: int, seed: int, tokens: Sequence[int] = _TOKENS) -> list[Request]:
-    """`count` different requests: all methods in turn, lengths from `tokens`, each with its own seed. They depend only on `seed`."""
+    """`count` different requests: all methods in turn, lengths from `tokens`, each with its own seed. They are the same for the same arguments."""
     draw, methods, prompts = random.Random(seed), list(METHODS), held_out_prompts()
     return [
         Request(

@@ -81,7 +81,7 @@ class SkillBatches:
     def _encoded(
         self, questions: Sequence[Question], tokenizer: Any
     ) -> list[tuple[list[int], int, list[bool]]]:
-        """By question: drafter ids, start of the answer, which of its tokens are taught. Skips questions with a taught token it lacks."""
+        """By question: drafter ids, start of the answer, which of its tokens are taught. Omits questions with unknown taught tokens."""
         before, after = _around(tokenizer)
         prompts = tokenizer([f"{before}{each.prompt}{after}" for each in questions], add_special_tokens=False)
         answers = tokenizer(

@@ -33,11 +33,9 @@ WAITING: Fields = {
         "what is being done to load the pair's models, about once a second; null once they are in memory",
     ),
 }
+_MEANINGS = dict(re.findall(r"^\s+(\w+): (.+)\.$", RunMetrics.__doc__ or "", re.MULTILINE))
 METRICS: Fields = {
-    each.name: (
-        "array" if "list" in str(each.type) else "number null",
-        re.findall(rf"^\s+{each.name}: (.+)\.$", RunMetrics.__doc__ or "", re.MULTILINE)[0],
-    )
+    each.name: ("array" if "list" in str(each.type) else "number null", _MEANINGS.get(each.name, ""))
     for each in fields(RunMetrics)
 }
 FIGURES: Fields = {

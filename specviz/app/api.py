@@ -301,11 +301,13 @@ def check_kind(kind: Any, value: object, name: str) -> None:
         return
     if isinstance(value, str) and has_half_characters(value):
         raise RequestError(f"{name} has half a character in it (a lone surrogate): leave that out.")
-    if isinstance(value, int | float) and abs(value) > LARGEST:
-        raise RequestError(
-            f"{name} is too large: no number beyond {LARGEST:.0e} is taken. {HELP.get(name, '')}".rstrip()
-        )
-    raise RequestError(f"{name} must be {kind_in_words(kind)}. {HELP.get(name, '')}".rstrip())
+    is_large = isinstance(value, int | float) and abs(value) > LARGEST
+    wrong = (
+        f"is too large: no number beyond {LARGEST:.0e} is taken"
+        if is_large
+        else f"must be {kind_in_words(kind)}"
+    )
+    raise RequestError(f"{name} {wrong}. {HELP.get(name, '')}".rstrip())
 
 
 def _kinds(kind: Any) -> tuple[Any, ...]:

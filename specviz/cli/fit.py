@@ -71,7 +71,7 @@ def fit(
                 notes.append(f"{spec.drafter_name} was left out. {error}")
                 continue
             gc.freeze()  # as the server does: garbage collection skips everything loaded so far
-            measured = Fit(pair, options, log, progress, stop)
+            measured = Fit(pair, options, items, log, progress, stop)
             measured.measure()
             results.append(report.result(measured))
             del pair, measured

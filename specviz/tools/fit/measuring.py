@@ -133,9 +133,15 @@ class Fit:
     """One pair's measurement. Units' keys begin with the pair's key."""
 
     def __init__(
-        self, pair: ModelPair, options: FitOptions, log: Log, progress: Progress, stop: threading.Event
+        self,
+        pair: ModelPair,
+        options: FitOptions,
+        items: Sequence[Item],
+        log: Log,
+        progress: Progress,
+        stop: threading.Event,
     ) -> None:
-        self.pair, self.options, self.items = pair, options, options.items()
+        self.pair, self.options, self.items = pair, options, items
         self._log, self._progress, self._stop = log, progress, stop
         self._few = range(min(_COST_PROMPTS, len(self.items)))
         self._engine = Engine(pair)

@@ -87,7 +87,7 @@ class Doors:
         answer = self._post("/mcp/", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
         result = json.loads(answer.text.partition("data: ")[2])["result"]
         if result.get("isError"):
-            raise _error(result["content"][0]["text"])
+            raise failure_of(result["content"][0]["text"])
         return str(json.loads(result["content"][0]["text"])["text"])
 
     def rule(self, index: int) -> bool:
@@ -131,7 +131,7 @@ class Doors:
                 for count, message in enumerate(messages, 1):
                     if message["msg"] == "process_completed":
                         if not message["success"]:
-                            raise _error(str(message["output"].get("error")))
+                            raise failure_of(str(message["output"].get("error")))
                         return list(message["output"]["data"])
                     if count == patience:
                         return []
@@ -147,9 +147,10 @@ def _text(lines: str) -> str:
     records = [(json.loads(line), line) for line in lines.split("\n") if line]
     for record, _ in records:
         if record["type"] == "error":
-            raise _error(record["message"])
+            raise failure_of(record["message"])
     return parse_trace(line for record, line in records if record["type"] in ("run", "round", "end")).text
 
 
-def _error(sentence: str) -> Exception:
+def failure_of(sentence: str) -> Exception:
+    """What the sentence of a failed request means: the server refused, or failed."""
     return BusyError(sentence) if "busy" in sentence.lower() else EngineError(sentence)

@@ -43,7 +43,7 @@ def test_at_temperature_0_the_calls_of_every_draft_length_are_foretold_exactly(p
     """One reading of the verifier's text says how many verifier calls lossless decoding takes, whatever K is."""
     lengths = (1, 2, 3, 5, LONGEST)
     options = FitOptions(kind="code", limit=2, tokens=20, temperatures=(0.0,), draft_lengths=lengths)
-    fit = Fit(pair, options, Log(None, {}), silent, threading.Event())
+    fit = Fit(pair, options, options.items(), Log(None, {}), silent, threading.Event())
     fit.measure()
     for k in lengths:
         foretold = [block_positions(text.kept, k)[:, 0].sum() for text in fit.texts(0.0)]

@@ -35,7 +35,7 @@ from locust.exception import StopUser
 
 from specviz.errors import BusyError, EngineError, SpecvizError
 from specviz.progress import TerminalProgress
-from specviz.tools.loadtest.doors import Doors
+from specviz.tools.loadtest.doors import Doors, failure_of
 from specviz.tools.loadtest.server_process import held, listening_process
 
 _SILENCE_SECONDS = 60.0
@@ -104,7 +104,7 @@ class Session:
                 values = event.json()
                 if event.event == "error":
                     sentence = str(values.get("error") if isinstance(values, dict) else values)
-                    raise BusyError(sentence) if "busy" in sentence.lower() else EngineError(sentence)
+                    raise failure_of(sentence)
                 received = values[0] if values else received
                 yield received
                 if event.event == "complete":

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import gradio as gr
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from specviz.app.page import build_page
@@ -98,13 +98,24 @@ def _is_foreign(url: str) -> bool:
 
 
 @pytest.fixture(scope="package")
-def watched(browser: Browser) -> Iterator[tuple[Page, list[str]]]:
-    """The page that tests share, and its errors."""
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """The context, with its cache, that tests share."""
     context = browser.new_context()
     context.set_default_timeout(120_000)
     # Whoever leaves breaks off gradio's streams, and it logs each that is under way. What is left no longer counts.
     context.add_init_script("addEventListener('beforeunload', () => { console.error = () => {}; });")
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Iterator[Page]:
+    """A tab of its own, 1280 wide, that must come through its test without errors and without foreign requests.
+
+    The page keeps the last run of its tab: in a tab that tests share, one test would open on the run of another.
+    """
     page = context.new_page()
+    page.set_viewport_size({"width": 1280, "height": 900})
     problems: list[str] = []
     page.on(
         "console", lambda message: message.type == "error" and problems.append(f"console: {message.text}")
@@ -113,21 +124,10 @@ def watched(browser: Browser) -> Iterator[tuple[Page, list[str]]]:
     page.on(
         "request", lambda request: _is_foreign(request.url) and problems.append(f"request: {request.url}")
     )
-    yield page, problems
-    context.close()
-
-
-@pytest.fixture
-def page(watched: tuple[Page, list[str]]) -> Iterator[Page]:
-    """A blank page, 1280 wide, that must come through its test without errors and without foreign requests."""
-    page, problems = watched
-    page.set_viewport_size({"width": 1280, "height": 900})
-    problems.clear()
     yield page
     found = list(problems)
-    page.goto("about:blank")
-    page.mouse.move(0, 0)
-    page.context.clear_permissions()
+    page.close()
+    context.clear_permissions()
     assert not found, found
 
 

@@ -46,8 +46,9 @@ _CODE = "Write a Python function that checks whether a word is a palindrome."
 
 
 def _request(prompt: str, **options: Any) -> Request:
-    # The draft length is fixed, so that the rounds do not depend on the machine and a description can refer to them.
-    settings = {"draft_length": 5, "temperature": 0.7, "seed": 1, "max_new_tokens": 56, "inspect": 5}
+    # The draft length is fixed, so that the rounds do not depend on the machine and a description can refer to them. A text of
+    # this length fills most of the first screen.
+    settings = {"draft_length": 5, "temperature": 0.7, "seed": 1, "max_new_tokens": 96, "inspect": 5}
     return Request(prompt=prompt, **settings | options)
 
 
@@ -69,20 +70,25 @@ PAIRS_OF = {"expert": SPECIALIST}
 _SHORT = "Why is the sky blue?"
 _LENIENCES = (0.0, 0.3, 0.6, 0.9, 0.99, 1.0)
 
+
+def _lesson(prompt: str, **options: Any) -> Request:
+    # No inspection by itself, since most of their times are compared.
+    return _request(prompt, **{"max_new_tokens": 56, "inspect": 0} | options)
+
+
 LESSON_RECORDINGS = {
     # A trace of OPT at temperature 1 has the values that every rule compares.
-    "lesson-rules": _request(_FACT, method="cascade_opt", lenience=0.3, temperature=1.0),
-    "lesson-strict": _request(_FACT, method="speed", lenience=0.0, temperature=1.0),
+    "lesson-rules": _lesson(_FACT, method="cascade_opt", lenience=0.3, temperature=1.0, inspect=5),
+    "lesson-strict": _lesson(_FACT, method="speed", lenience=0.0, temperature=1.0, inspect=5),
     **{
-        f"lesson-lenience-{lenience:g}": _request(
-            _SHORT, method="cascade_tokenV3", lenience=lenience, max_new_tokens=40, inspect=0
+        f"lesson-lenience-{lenience:g}": _lesson(
+            _SHORT, method="cascade_tokenV3", lenience=lenience, max_new_tokens=40
         )
         for lenience in _LENIENCES
     },
-    # No inspection, since their times are compared.
-    "lesson-story-alone": _request(_STORY, method="verifier_only", inspect=0),
-    "lesson-story-five": _request(_STORY, method="speed", lenience=0.0, inspect=0),
-    "lesson-story-sixteen": _request(_STORY, method="speed", lenience=0.0, draft_length=16, inspect=0),
+    "lesson-story-alone": _lesson(_STORY, method="verifier_only"),
+    "lesson-story-five": _lesson(_STORY, method="speed", lenience=0.0),
+    "lesson-story-sixteen": _lesson(_STORY, method="speed", lenience=0.0, draft_length=16),
 }
 """The requests of runs that only lessons show."""
 
@@ -90,9 +96,7 @@ LESSON_RECORDINGS = {
 def _compared(method: str, lenience: float, prompt: str = _STORY, temperature: float = 0.7) -> Request:
     # At temperature 0 the view shows each model's probability of the other's favourite, which may rank low.
     inspect = 0 if temperature or method in MODELS else 50
-    return _request(
-        prompt, method=method, lenience=lenience, temperature=temperature, max_new_tokens=64, inspect=inspect
-    )
+    return _request(prompt, method=method, lenience=lenience, temperature=temperature, inspect=inspect)
 
 
 _QUESTIONS = {"both": _BOTH, "sum": _SUM, "fact": _WEEK}

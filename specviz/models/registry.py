@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +11,13 @@ from specviz.models.smollm2 import MODEL_NAME
 from specviz.resources import ASSETS
 
 DEFAULT_PAIR = "embedded"
+REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+"""The name of a repository of the hub: owner/name, or a name alone for the oldest models, such as gpt2."""
 
 
 @dataclass(frozen=True)
 class HubSource:
-    """A model on the model hub, given by its repository "owner/name", or in a folder, given by its absolute path."""
+    """A model on the model hub, given by the name of its repository, or in a folder, given by its absolute path."""
 
     repository: str
 

@@ -24,7 +24,7 @@ from specviz.environment import OWN_PAIRS, PAIRS_OFFERED
 from specviz.errors import SpecvizError
 from specviz.models import hub
 from specviz.models.availability import GATED
-from specviz.models.registry import DEFAULT_PAIR, PAIRS, HubSource, PairSpec
+from specviz.models.registry import DEFAULT_PAIR, PAIRS, REPOSITORY, HubSource, PairSpec
 from specviz.serving import zerogpu
 
 OFFERED, OWN = PAIRS_OFFERED.name, OWN_PAIRS.name
@@ -40,7 +40,6 @@ ZERO_GPU_PAIRS = ("embedded", "embedded-specialist", "embedded-skip", "smollm2")
 
 _FLOAT32, _BFLOAT16 = 4, 2  # bytes of a parameter, on a CPU and on a GPU
 _KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
-_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -168,9 +167,9 @@ def _source(key: str, model: str) -> HubSource:
         if not (folder / "config.json").is_file():
             raise SpecvizError(f"{OWN}: {key} names a folder that holds no model: there is no config.json.")
         return HubSource(str(folder))
-    if not _REPOSITORY.fullmatch(model):
+    if not REPOSITORY.fullmatch(model):
         raise SpecvizError(
-            f"{OWN}: {key} names a model that is neither owner/name on the hub nor a folder, which begins with / or ./."
+            f"{OWN}: {key} names a model that is neither the name of a repository on the hub nor a folder, which begins with / or ./."
         )
     return HubSource(model)
 

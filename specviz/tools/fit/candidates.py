@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,7 @@ from typing import Any
 import torch
 
 from specviz.errors import PairError, RequestError, quoted
-from specviz.models.registry import PAIRS, AssetSource, HubSource, PairSpec, SkipSource, Source
-
-_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+from specviz.models.registry import PAIRS, REPOSITORY, AssetSource, HubSource, PairSpec, SkipSource, Source
 
 
 def candidates(names: Sequence[str]) -> list[PairSpec]:
@@ -51,9 +48,9 @@ def _model(name: str, role: str) -> tuple[Source, str, int]:
     if (folder := Path(name).expanduser()).is_dir():
         folder = folder.resolve()
         return HubSource(str(folder)), "/".join(folder.parts[-2:]), 0
-    if not _REPOSITORY.fullmatch(name):
+    if not REPOSITORY.fullmatch(name):
         raise RequestError(
-            f"{quoted(name)} is no folder, no owner/name on the hub and no pair; pairs are {', '.join(PAIRS)}."
+            f"{quoted(name)} is no folder, no name on the hub and no pair; pairs are {', '.join(PAIRS)}."
         )
     return HubSource(name), name.rpartition("/")[2], 0
 

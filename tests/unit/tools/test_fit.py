@@ -125,7 +125,7 @@ def test_models_that_do_not_fit_are_refused_with_why(
     ("arguments", "sentence"),
     [
         (["nowhere"], "Name a drafter and then its verifier"),
-        (["no folder", "embedded"], "is no folder, no owner/name on the hub and no pair"),
+        (["no folder", "embedded"], "is no folder, no name on the hub and no pair"),
         (["embedded", "embedded", "embedded"], "named twice"),
         (["embedded", "--prompts", "no/such/file"], "cannot be read"),
         (["embedded", "--prompts", "/dev/null"], "The file of items is empty"),

@@ -20,7 +20,7 @@ from specviz.models.registry import PAIRS
 from specviz.schema.settings import AUTO, DEFAULT_METHOD, MAX_DRAFT_LENGTH
 from specviz.serving.offer import offered_pairs
 
-TABS = ("idea", "generate", "compare", "tradeoff", "learn")
+TABS = ("idea", "generate", "compare", "tradeoff", "pay", "learn")
 OLD_TABS = {"replay": "generate", "playground": "learn", "tour": "learn", "lessons": "learn"}
 """Names of tabs in old links, and the tabs that replaced them."""
 LEARN_TABS = {"tour": "lessons", "lessons": "lessons", "playground": "playground"}

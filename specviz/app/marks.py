@@ -16,7 +16,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "drafter_only": ("square-open", "□"),
     "verifier_only": ("diamond-open", "◇"),
 }
-"""Symbols of the paper's nine methods: the name in `static/sweep_view/chart.js` and a character. The two baselines have open symbols."""
+"""Symbols of the paper's nine methods: the name in `static/shared/chart.js` and a character. The two baselines have open symbols."""
 _OTHERS = (
     ("pentagon", "⬟"),
     ("hexagon", "⬢"),
@@ -33,7 +33,7 @@ common divisor with the number of symbols, so that further methods still get dis
 
 
 def method_symbol(name: str) -> tuple[str, str]:
-    """A method's symbol: the name in `static/sweep_view/chart.js` and a character."""
+    """A method's symbol: the name in `static/shared/chart.js` and a character."""
     return SYMBOLS.get(name) or _OTHERS[_turn(name) % len(_OTHERS)]
 
 

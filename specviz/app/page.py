@@ -20,6 +20,7 @@ from specviz.app.components.address import Address
 from specviz.app.components.bar import Bar
 from specviz.app.components.invitation import InvitationLine
 from specviz.app.components.lessons import LessonPlayer, Playground, lesson_route
+from specviz.app.components.payoff_view import PayoffView
 from specviz.app.controls import wire_pairs
 from specviz.app.guard import GuardedBlocks, guarded
 from specviz.app.health import health_routes
@@ -70,6 +71,8 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
                 compare = compare_tab(page, service)
             with gr.Tab("Speed or quality", id="tradeoff"):
                 swept_pair = tradeoff_tab(page, service, compare, tabs, shown_sweeps())
+            with gr.Tab("Will it pay?", id="pay"):
+                PayoffView(elem_id="payoff")
             with gr.Tab("Learn", id="learn"), gr.Tabs(elem_id="learn-tabs") as learn:
                 with gr.Tab("Lessons", id="lessons"):
                     LessonPlayer(shown_lessons(), elem_id="lessons")

@@ -28,7 +28,7 @@ class Playground(ScriptedHTML):
     """Six words with two distributions that can be dragged, and what each method does with them."""
 
     TEMPLATE = template("playground/playground")
-    CSS = style(("shared/shared", "playground/playground"))
+    CSS = style(("shared/shared", "shared/range", "playground/playground"))
     MODULE = "playground/playground"
 
     def __init__(self, **kwargs: Any) -> None:

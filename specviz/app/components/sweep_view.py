@@ -19,7 +19,7 @@ class SweepView(ScriptedHTML):
     """
 
     TEMPLATE = template("sweep_view/sweep_view")
-    CSS = style(("shared/shared", "sweep_view/sweep_view"))
+    CSS = style(("shared/shared", "shared/chart", "sweep_view/sweep_view"))
     MODULE = "sweep_view/sweep_view"
     OWN_EVENTS = ("choose", "show", "open", "own")
 

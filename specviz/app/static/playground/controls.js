@@ -1,9 +1,9 @@
 /**
- * The controls of the playground, each a node with a setter: a range, a choice, a method, a probability for each word.
+ * The controls of the playground, each a node with a setter: a choice, a method, a probability for each word.
  * Knows the six words but no rule. Computes only the probability that is left for the other words.
  */
 
-import { DASH, attributes, el, number, signed } from "../shared/dom.js";
+import { attributes, el, number } from "../shared/dom.js";
 import { ruleField } from "../shared/rule_field.js";
 import { STEP, WORDS } from "./cases.js";
 
@@ -18,30 +18,6 @@ function withProbability(from, word, value) {
     if (at === word) return value;
     return (1 - value) * (rest > 1e-9 ? mass / rest : 1 / (from.length - 1));
   });
-}
-
-/** A range input with its name, its value and what its ends mean. `set` takes {min, max, step, value, ends, disabled}. */
-export function rangeControl(name, key, onInput) {
-  const input = attributes(el("input", "sp-range"), { type: "range", "aria-label": name, "data-control": key });
-  const shown = el("span", "sp-value");
-  const low = el("span", "");
-  const high = el("span", "");
-  const say = () => {
-    shown.textContent = input.disabled ? DASH : signed(Number(input.value), String(Math.abs(input.value)));
-    input.setAttribute("aria-valuetext", shown.textContent);
-  };
-  input.addEventListener("input", () => {
-    say();
-    onInput(Number(input.value));
-  });
-  const set = ({ ends = ["", ""], disabled = false, value, ...range }) => {
-    Object.assign(input, range, { disabled });
-    input.value = value;
-    [low.textContent, high.textContent] = ends;
-    say();
-  };
-  const head = el("p", "sp-control-head", el("span", "sp-control-name", name), shown);
-  return { node: el("div", "sp-control", head, input, el("p", "sp-ends", low, high)), set };
 }
 
 /** A choice of one among several, as buttons that stay down; `options` are [value, words]. */

@@ -8,11 +8,12 @@
 
 import { write } from "../page/address.js";
 import { el } from "../shared/dom.js";
+import { rangeControl } from "../shared/range.js";
 import { keepRules, readRule } from "../shared/rules.js";
 import { followTheme } from "../shared/theme.js";
 import { PLACE, queryOf, stateOf } from "./address.js";
 import { OWN_RULE, PRESETS, START, STEP, isComputed, rowOf, ruled, setRows } from "./cases.js";
-import { choice, distributionsControl, methodSelect, rangeControl, ruleControl } from "./controls.js";
+import { choice, distributionsControl, methodSelect, ruleControl } from "./controls.js";
 import { figures, outcomeTable, ruleBox, throwsPanel } from "./displays.js";
 
 const PAUSE = 300; // milliseconds without a move before the address names the state

@@ -14,7 +14,7 @@ import { el, list, string } from "../shared/dom.js";
 import { download } from "../shared/download.js";
 import { followTheme } from "../shared/theme.js";
 import { createCard } from "./card.js";
-import { createChart, symbolPath } from "./chart.js";
+import { createChart, symbolPath } from "../shared/chart.js";
 import { pictureOf, savePicture } from "./picture.js";
 
 const PLACE = "tradeoff"; // of the page

@@ -1,6 +1,6 @@
 /**
  * A chart of curves: axes that fit the data, a name at each curve's end, two horizontal levels, intervals, and one chosen point.
- * Points are chosen by pointer (the nearest one) or by arrow keys. All text becomes text nodes. Knows nothing of sweeps.
+ * Points are chosen by pointer (the nearest one) or by arrow keys. All text becomes text nodes. Knows nothing of what is drawn.
  *
  * createChart(node, {onChoose}) -> {draw(shown)}
  *   node      an empty positioned element, which the drawing fills
@@ -10,7 +10,7 @@
  *             {name, y}; `chosen` and `starred` are indexes of points. Without curves, draw says that there is nothing to draw.
  */
 
-import { attributes, el, shape } from "../shared/dom.js";
+import { attributes, el, shape } from "./dom.js";
 
 const NARROW = 560; // pixels: names take two lines from here down
 const TICKS = 8; // most numbers at an axis

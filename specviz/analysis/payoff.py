@@ -1,0 +1,168 @@
+"""Recorded measurements of what drafting costs and gains: those of `specviz fit`, of the recorded sweeps, and published ones.
+
+The unit of all costs is one token of the verifier alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from specviz.analysis.sweep.folder import Recorded, shown_sweeps
+from specviz.analysis.sweep.grid import Setting
+from specviz.analysis.sweep.results import Point, Timing
+from specviz.core.method import LOSSLESS
+from specviz.core.methods import METHODS, PAPER
+from specviz.resources import ASSETS
+
+FOLDER = ASSETS / "fits"
+"""Reports of `specviz fit`, as it writes them, and `published.json`."""
+_PUBLISHED = "published.json"
+_OPENS = "embedded"
+"""The report whose measurements come first."""
+
+
+@dataclass(frozen=True)
+class SpeedUp:
+    """A measured speed-up over the verifier alone with its 95 % interval; equal ends where none is known.
+
+    `kept` is the acceptance rate, and `method` the method's name if it is not that of the measurement as a whole.
+    """
+
+    draft_length: int
+    kept: float
+    value: float
+    low: float
+    high: float
+    method: str = ""
+    lenience: float = 0.0
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A pair at a temperature on a machine.
+
+    Attributes:
+        group: where it is from, for lists.
+        title: the pair, the machine if it is not that of the group, and the temperature.
+        source: machine or publication.
+        kept: acceptance rate of lossless decoding.
+        draft: cost of a draft token.
+        check: cost of a further token in the verifier's pass.
+        rest: cost of everything else in a round.
+    """
+
+    group: str
+    title: str
+    source: str
+    kept: float
+    draft: float
+    check: float
+    rest: float
+    speed_ups: tuple[SpeedUp, ...]
+
+
+@cache
+def measurements() -> tuple[Measurement, ...]:
+    """All of them, the embedded pair's first."""
+    reports = [path for path in FOLDER.glob("*.json") if path.name != _PUBLISHED]
+    found: list[Measurement] = []
+    for path in sorted(reports, key=lambda path: (path.stem != _OPENS, path.stem)):
+        found += _of_report(json.loads(path.read_text(encoding="utf-8")))
+    for title, sweep in shown_sweeps().items():
+        found += _of_sweep(title, sweep)
+    return (*found, *_published())
+
+
+def split_cost(rounds: Iterable[tuple[int, float]], draft: float) -> tuple[float, float]:
+    """`check` and `rest` of a `Measurement`, by least squares from pairs of K and the cost of a round. Neither is below 0."""
+    lengths, costs = np.array(list(rounds), dtype=float).T
+    left, further = costs - 1 - draft * lengths, lengths - 1
+    if further.min() < further.max():
+        check, rest = np.polyfit(further, left, 1)
+        if check >= 0 and rest >= 0:
+            return float(check), float(rest)
+        if check < 0:
+            return 0.0, max(0.0, float(left.mean()))
+    return max(0.0, float(left @ further / (further @ further))), 0.0
+
+
+def _of_report(report: dict[str, Any]) -> Iterator[Measurement]:
+    """What `specviz fit` found, by pair and temperature."""
+    for pair in report["pairs"]:
+        for at in pair["temperatures"]:
+            rows, kept = at["rows"], at["acceptance"]["value"]
+            yield Measurement(
+                "Lossless, by draft length",
+                f"{pair['drafter']} → {pair['verifier']}, T = {at['temperature']:g}",
+                report["about"]["machine"],
+                kept,
+                at["draft"],
+                *split_cost(((row["draft_length"], row["cost"]) for row in rows), at["draft"]),
+                tuple(
+                    SpeedUp(row["draft_length"], kept, **row["measured"]) for row in rows if row["measured"]
+                ),
+            )
+
+
+def _of_sweep(title: str, sweep: Recorded) -> Iterator[Measurement]:
+    """What a sweep timed: all at one draft length, so a round's whole cost beyond pass and drafts counts as `check`."""
+    results, timings = sweep.results, sweep.folder.timings() if sweep.folder else []
+    length = results.plan.draft_length
+    for temperature in results.temperatures:
+        costs = [
+            [one for one in timings if results.plan.settings[one.setting] == Setting(temperature, name, 0.0)]
+            for name in ("verifier_only", LOSSLESS)
+        ]
+        lossless = results.point(temperature, LOSSLESS)
+        if not (lossless and all(costs)):
+            continue
+        alone = _ratio(costs[0], "seconds", "tokens")
+        draft = _ratio(costs[1], "drafter_seconds", "drafted") / alone
+        yield Measurement(
+            "Each method at its lenience",
+            f"{title}, T = {temperature:g}",
+            sweep.machine,
+            _kept(lossless),
+            draft,
+            *split_cost([(length, _ratio(costs[1], "seconds", "rounds") / alone)], draft),
+            tuple(_speed_ups(results.at(temperature), length)),
+        )
+
+
+def _ratio(timings: Sequence[Timing], over: str, under: str) -> float:
+    return sum(getattr(one, over) for one in timings) / max(1, sum(getattr(one, under) for one in timings))
+
+
+def _kept(point: Point) -> float:
+    return 1 - point.figures["rejection_rate"].value
+
+
+def _speed_ups(points: Sequence[Point], draft_length: int) -> Iterator[SpeedUp]:
+    """Each of the paper's methods at the timed lenience that is nearest to its default."""
+    for name in PAPER:
+        method = METHODS[name]
+        timed = [
+            each for each in points if each.setting.method == name and "relative_latency" in each.figures
+        ]
+        if not (method.drafts and method.verifies and timed):
+            continue
+        point = min(timed, key=lambda each: abs(each.setting.lenience - method.default_lenience))
+        time, lenience = point.figures["relative_latency"], point.setting.lenience
+        ends = 1 / time.value, 1 / time.high, 1 / time.low
+        yield SpeedUp(draft_length, _kept(point), *ends, name, lenience)
+
+
+def _published() -> Iterator[Measurement]:
+    for publication in json.loads((FOLDER / _PUBLISHED).read_text(encoding="utf-8")):
+        for one in publication["measurements"]:
+            point = SpeedUp(one["draft_length"], one["kept"], *[one["speed_up"]] * 3)
+            costs = one["draft"], one.get("check", 0.0), one.get("rest", 0.0)
+            yield Measurement(
+                "Other machines", one["title"], publication["source"], one["kept"], *costs, (point,)
+            )

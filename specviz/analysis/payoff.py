@@ -49,7 +49,7 @@ class Measurement:
 
     Attributes:
         group: where it is from, for lists.
-        title: the pair, the machine if it is not that of the group, and the temperature.
+        title: temperature and pair, and the machine if it is not the group's.
         source: machine or publication.
         kept: acceptance rate of lossless decoding.
         draft: cost of a draft token.
@@ -99,7 +99,7 @@ def _of_report(report: dict[str, Any]) -> Iterator[Measurement]:
             rows, kept = at["rows"], at["acceptance"]["value"]
             yield Measurement(
                 "Lossless, by draft length",
-                f"{pair['drafter']} → {pair['verifier']}, T = {at['temperature']:g}",
+                f"T = {at['temperature']:g}: {pair['drafter']} → {pair['verifier']}",
                 report["about"]["machine"],
                 kept,
                 at["draft"],
@@ -126,7 +126,7 @@ def _of_sweep(title: str, sweep: Recorded) -> Iterator[Measurement]:
         draft = _ratio(costs[1], "drafter_seconds", "drafted") / alone
         yield Measurement(
             "Each method at its lenience",
-            f"{title}, T = {temperature:g}",
+            f"T = {temperature:g}: {title}",
             sweep.machine,
             _kept(lossless),
             draft,

@@ -20,11 +20,11 @@ from specviz.models.registry import PAIRS
 from specviz.schema.settings import AUTO, DEFAULT_METHOD, MAX_DRAFT_LENGTH
 from specviz.serving.offer import offered_pairs
 
-TABS = ("idea", "generate", "compare", "tradeoff", "pay", "learn")
-OLD_TABS = {"replay": "generate", "playground": "learn", "tour": "learn", "lessons": "learn"}
-"""Names of tabs in old links, and the tabs that replaced them."""
-LEARN_TABS = {"tour": "lessons", "lessons": "lessons", "playground": "playground"}
+TABS = ("idea", "generate", "compare", "tradeoff", "learn")
+LEARN_TABS = {"tour": "lessons", "lessons": "lessons", "playground": "playground", "pay": "pay"}
 """Parts of the tab Learn, by the names of tabs in links."""
+OTHER_TABS = {"replay": "generate"} | dict.fromkeys(LEARN_TABS, "learn")
+"""Further names of tabs in links: those of old links, and of the parts of Learn."""
 NAMES = {"pair": "pair", "prompt": "prompt", "run": "run", "token": "token"} | {
     each.query: each.name for each in CONTROLS.values() if each.query
 }
@@ -143,7 +143,7 @@ def _read(
         raise _UnfitError("it is given more than once")
     value = values[0]
     if name == "tab":
-        return OLD_TABS.get(value) or _one_of(value, TABS)
+        return OTHER_TABS.get(value) or _one_of(value, TABS)
     if name == "lesson":
         return _one_of(value, lessons)
     if name == "run":

@@ -71,13 +71,13 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
                 compare = compare_tab(page, service)
             with gr.Tab("Speed or quality", id="tradeoff"):
                 swept_pair = tradeoff_tab(page, service, compare, tabs, shown_sweeps())
-            with gr.Tab("Will it pay?", id="pay"):
-                PayoffView(elem_id="payoff")
             with gr.Tab("Learn", id="learn"), gr.Tabs(elem_id="learn-tabs") as learn:
                 with gr.Tab("Lessons", id="lessons"):
                     LessonPlayer(shown_lessons(), elem_id="lessons")
                 with gr.Tab("Playground", id="playground"):
                     Playground(elem_id="playground")
+                with gr.Tab("Will it pay?", id="pay"):
+                    PayoffView(elem_id="payoff")
         wire_pairs(page, service, [generate.settings["pair"], compare.settings["pair"], swept_pair])
         wire_opening(page, service.limits, address, banner, tabs, learn, generate, compare)
         wire_api(service)

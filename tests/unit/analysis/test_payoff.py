@@ -25,7 +25,7 @@ def test_no_part_of_a_cost_is_below_nothing() -> None:
 
 def test_every_recorded_measurement_can_be_drawn_and_the_embedded_pair_opens() -> None:
     found = measurements()
-    assert found[0].title.startswith("SmolLM2 drafter 17M → SmolLM2-135M-Instruct")
+    assert found[0].title == "T = 0: SmolLM2 drafter 17M → SmolLM2-135M-Instruct"
     assert len({each.title for each in found}) == len(found), "a link names a measurement by its title"
     for each in found:
         assert 0 <= each.kept <= 1

@@ -127,7 +127,7 @@ export function createPayoff(host, { measurements, methods, longest }) {
     return {
       x: { title: "draft length K", hint: "", words: String },
       y: { title: "speed-up", hint: ", times the verifier alone", words: (value) => String(rounded(value)) },
-      curves, levels: [{ name: "verifier alone", y: 1 }], chosen: length, intervals: true,
+      curves, levels: [{ name: "verifier alone", y: 1, isRight: true }], chosen: length, intervals: plain.length > 0,
     };
   }
 

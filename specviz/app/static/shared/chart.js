@@ -7,7 +7,7 @@
  *   onChoose  called with the index of a point
  *   draw      shown = {x, y, curves, levels, chosen, starred, intervals}. The axes x and y are {title, hint, words}; `words` formats a number.
  *             A curve is {name, colour, symbol, points: [{index, title, x: [value, low, high], y}]}, with points in order; a level is
- *             {name, y}; `chosen` and `starred` are indexes of points. Without curves, draw says that there is nothing to draw.
+ *             {name, y, isRight}, named at its left end or at its right one; `chosen` and `starred` are indexes of points. Without curves, draw says that there is nothing to draw.
  */
 
 import { attributes, el, shape } from "./dom.js";
@@ -111,10 +111,10 @@ export function createChart(node, { onChoose = () => {} } = {}) {
     }
     text("↑ " + shown.y.title + (narrow ? "" : shown.y.hint), 0, 1.1 * em, "start", "st-axis");
     text(shown.x.title + (narrow ? "" : shown.x.hint) + " →", box.right, box.bottom + 3 * em, "end", "st-axis");
-    shown.levels.forEach(({ name, y }, at) => {
+    shown.levels.forEach(({ name, y, isRight }) => {
       line("M" + box.left + " " + yOf(y) + "H" + box.right, "st-level");
       const above = yOf(y) > 2.8 * em; // or it would lie on the axis’ title
-      text((narrow ? name.split(" ")[0] : name) + " " + shown.y.words(y), at ? box.right - 4 : box.left + 4, yOf(y) + (above ? -0.4 : 1.1) * em, at ? "end" : "start", "st-muted");
+      text((narrow ? name.split(" ")[0] : name) + " " + shown.y.words(y), isRight ? box.right - 4 : box.left + 4, yOf(y) + (above ? -0.4 : 1.1) * em, isRight ? "end" : "start", "st-muted");
     });
     const heights = names.map(({ lines }) => 1.25 * em * lines);
     const tops = spread(shown.curves.map(({ points }) => yOf(highest(points).y[0])), heights, 0, height);

@@ -145,7 +145,8 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
     const pointOf = (each) => ({ index: each.index, title: each.title, x: each.figures[axes.x], y: each.figures[axes.y] });
     const curves = names.map((name) => ({ name: methods[name].title, colour: colour(name), symbol: methods[name].symbol,
       points: drawn.filter((each) => each.method === name).sort((a, b) => a.lenience - b.lenience).map(pointOf) }));
-    const levels = Object.entries(LEVELS).flatMap(([name, title]) => drawn.filter((each) => each.method === name).map((each) => ({ name: title, y: each.figures[axes.y][0] })));
+    const levels = Object.entries(LEVELS).flatMap(([name, title]) => drawn.filter((each) => each.method === name).map((each) => ({ name: title, y: each.figures[axes.y][0] })))
+      .map((level, at) => ({ ...level, isRight: at > 0 }));
     chart.draw({ x: axis(axes.x), y: axis(axes.y), curves: curves.filter(({ points }) => points.length), levels, chosen, starred: claim().named,
       intervals: find("sweep-intervals").getAttribute("aria-pressed") === "true" });
   }

@@ -7,7 +7,7 @@
 
 import { write } from "../page/address.js";
 import { createChart } from "../shared/chart.js";
-import { attributes, el } from "../shared/dom.js";
+import { attributes, count, el } from "../shared/dom.js";
 import { rangeControl } from "../shared/range.js";
 import { followTheme } from "../shared/theme.js";
 import { best, breakEven, costOf, inBatch, paying, speedUp, tokensOf } from "./model.js";
@@ -36,7 +36,7 @@ export function createPayoff(host, { measurements, methods, longest }) {
   let followed = null, // the query that was read or written last
     timer = 0;
   const ranges = {
-    ...Object.fromEntries(NUMBERS.map((name) => [name, rangeControl(RANGES[name].name, name, (value) => change({ from: OWN, [name]: value }))])),
+    ...Object.fromEntries(NUMBERS.map((name) => [name, rangeControl(RANGES[name].name, name, (value) => move(name, value))])),
     length: rangeControl("Draft length K", "length", (length) => change({ length })),
   };
 
@@ -45,6 +45,12 @@ export function createPayoff(host, { measurements, methods, longest }) {
     show();
     clearTimeout(timer);
     timer = setTimeout(keep, PAUSE);
+  }
+
+  /** Another number; the draft length becomes the best one. */
+  function move(name, value) {
+    const numbers = { ...state, [name]: value };
+    change({ from: OWN, [name]: value, length: best(numbers.kept, numbers, longest) });
   }
 
   /** Start from a measurement, at its best measured draft length. */
@@ -100,7 +106,7 @@ export function createPayoff(host, { measurements, methods, longest }) {
     find("from").value = String(state.from);
     for (const name of NUMBERS) ranges[name].set({ ...RANGES[name], value: state[name] });
     ranges.length.set({ min: 1, max: longest, step: 1, value: length, ends: ["1", String(longest)] });
-    find("source").textContent = chosen ? "Measured: " + chosen.source + "." : "These are your own numbers.";
+    find("source").textContent = chosen ? "Measured: " + chosen.source + "." : "These are your own numbers. Costs that you did not move are still those of the measurement.";
     const [verdict, range] = words(kept, state, longest);
     find("verdict").textContent = verdict;
     find("range").textContent = range;
@@ -162,14 +168,12 @@ export function words(kept, costs, longest) {
     return ["Drafting does not pay: at best K = " + fastest + ", " + times(value) + ".", would];
   }
   const [first, last] = [lengths[0], lengths.at(-1)];
-  const range = last === longest ? "from K = " + first + " on" : first === last ? "at K = " + first + " only" : "from K = " + first + " to K = " + last + ", never above";
+  const range = last === longest ? "from K = " + first + " on" : first === last ? "at K = " + first + " only" : "from K = " + first + " to K = " + last + ", not beyond";
   return ["Drafting pays: K = " + fastest + " is " + times(value) + ".", "At this share it pays " + range + ". At these costs it pays from " + two(least) + " kept on."];
 }
 
 function roundWords(kept, costs, length) {
-  const parts = ["the verifier’s pass 1"];
-  if (length > 1) parts.push(length - 1 + " more to check " + two(costs.check * (length - 1)));
-  parts.push(length + " to draft " + two(costs.draft * length));
+  const parts = ["the verifier’s pass at " + count(length, "position") + " " + two(1 + costs.check * (length - 1)), count(length, "draft token") + " " + two(costs.draft * length)];
   if (costs.rest > 0) parts.push("everything else " + two(costs.rest));
   const [tokens, cost] = [tokensOf(kept, length), costOf(costs, length)];
   return "A round of K = " + length + " costs " + two(cost) + " (" + parts.join(", ") + ") and writes " + two(tokens) + " tokens: " + two(tokens / cost) + " times.";

@@ -25,6 +25,7 @@ _OTHERS = (
     ("hourglass", "⧗"),
     ("bowtie", "⧓"),
     ("triangle-ne", "◥"),
+    ("triangle-sw", "◣"),
 )
 """Symbols of all other methods, assigned in turn."""
 _SHADES = sum(name.startswith("method-other-") for name in colours("light"))

@@ -26,14 +26,19 @@ _Q, _P = ("(v)", "q", 0), ("(v)", "p", 0)
 
 @lru_cache
 def alternatives(own: Method) -> list[Method]:
-    """The methods that a run is compared with: the paper's nine, and its own."""
+    """The methods that a run is compared with: the paper's nine, and its own. None for a method that `matches`: its coins are others."""
+    if own.matches:
+        return []
     nine = [METHODS[name] for name in PAPER]
     return nine if own.name in PAPER else [*nine, own]
 
 
 def leniences(own: Method, lenience: float) -> dict[str, float]:
     """The lenience at which each alternative is evaluated: its default, or the run's for the run's own method."""
-    return {other.name: other.default_lenience for other in alternatives(own)} | {own.name: lenience}
+    return {
+        other.name: lenience if other.name == own.name else other.default_lenience
+        for other in alternatives(own)
+    }
 
 
 # ---- on the device

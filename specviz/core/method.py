@@ -45,7 +45,8 @@ class Method:
     - `expression`, a deferral test: it determines pi, and pi determines acceptance and residual. `function` is such a test as
       a `Rule`, for what the language cannot express.
     - `ratio`: accept v with probability min(1, ratio); draw its replacement from the residual max(0, share·p - q). `share` may
-      depend on the rejected token, and is 1 by default.
+      depend on the rejected token, and is 1 by default. If it `matches`, the verifier draws its own token instead, which is written in any
+      case: v is accepted if it is that token, so the ratio is p(v) and the residual is p without v.
 
     Attributes:
         title: short, for tables and figures.
@@ -75,6 +76,7 @@ class Method:
     source: str = ""
     drafts: bool = True
     verifies: bool = True
+    matches: bool = False
 
     def __post_init__(self) -> None:
         if not self.label:

@@ -26,9 +26,9 @@ OWN_RULE = "own_rule"
 
 _BASELINES, _SPECULATIVE = "Baselines", "Speculative decoding"
 _DEFERRAL, _TOKEN = "Deferral rules, for the drafter as a whole", "Token rules, for each token by itself"
-_SINCE = "Since the paper"
-GROUPS = (_BASELINES, _SPECULATIVE, _DEFERRAL, _TOKEN, _SINCE, OWN)
-"""The groups of methods, in the order they are shown: the paper's, those published since, and your own."""
+_SINCE, _ENGINES = "Since the paper", "In other engines"
+GROUPS = (_BASELINES, _SPECULATIVE, _DEFERRAL, _TOKEN, _SINCE, _ENGINES, OWN)
+"""The groups of methods, in the order they are shown: the paper's, those published since, what other engines run, and your own."""
 
 _PAPER = (
     Method(
@@ -241,6 +241,20 @@ _SINCE_THE_PAPER = (
     ),
 )
 
+_IN_ENGINES = (
+    Method(
+        name="sampler_match",
+        title="Sampler match",
+        label="Sampler match: keep what the verifier draws itself",
+        group=_ENGINES,
+        formula="accept v where the verifier’s own draw from p is v",
+        ratio="p(v)",
+        matches=True,
+        sentence="The verifier draws its own token, and a draft token is kept where it is the same one. Lossless at every temperature: the text is the one that the verifier alone writes, token for token. It keeps fewer drafts than speculative decoding.",
+        source="llama.cpp: `common_sampler_sample_and_accept_n`",
+    ),
+)
+
 _OWN_RULE = Method(
     name=OWN_RULE,
     title="Your own rule",
@@ -256,7 +270,9 @@ _OWN_RULE = Method(
     source="yours",
 )
 
-_METHODS: dict[str, Method] = {method.name: method for method in (*_PAPER, *_SINCE_THE_PAPER, _OWN_RULE)}
+_METHODS: dict[str, Method] = {
+    method.name: method for method in (*_PAPER, *_SINCE_THE_PAPER, *_IN_ENGINES, _OWN_RULE)
+}
 METHODS: MappingProxyType[str, Method] = MappingProxyType(_METHODS)
 """All methods by name, in the order they are shown: group by group."""
 PAPER = tuple(method.name for method in _PAPER)

@@ -29,7 +29,8 @@ class Decision:
         token: the id that was emitted.
         accepted: drafted and accepted; otherwise resampled.
         draft: the draft token that was rejected here, if any.
-        acceptance, coin: the draft token is accepted if coin < acceptance; None if none was examined.
+        acceptance, coin: the draft token is accepted if coin < acceptance; None if none was examined. The coin of a method that
+            `matches` is the verifier's uniform, counted from where the draft token begins.
         q, p, pi: the emitted token's probabilities; None where that model does not run.
     """
 
@@ -63,7 +64,9 @@ def generate(
     """
     ids = list(prompt)
     coins = uniforms(seed, 0, len(ids) + max_new_tokens)
-    drafts, verifies = get_method(method).drafts, get_method(method).verifies
+    drafts, verifies, matches = (
+        getattr(get_method(method), each) for each in ("drafts", "verifies", "matches")
+    )
     for _ in range(max_new_tokens):
         coin = coins[len(ids)].tolist()
         logits = (
@@ -82,8 +85,13 @@ def generate(
                 method, *logits, torch.tensor(draft), lenience=lenience, temperature=temperature
             )
             acceptance = probability.item()
-            accepted = coin[ACCEPT] < acceptance
-            token = draft if accepted else inverse_cdf(residual, coin[RESAMPLE])
+            if matches:
+                token = inverse_cdf(p, coin[RESAMPLE])
+                accepted = token == draft
+                coin[ACCEPT] = (coin[RESAMPLE] - p[:draft].sum().item()) % 1.0
+            else:
+                accepted = coin[ACCEPT] < acceptance
+                token = draft if accepted else inverse_cdf(residual, coin[RESAMPLE])
         yield Decision(
             token,
             accepted,

@@ -107,6 +107,8 @@ class Target:
     @cached_property
     def is_lossless(self) -> bool:
         """Whether the method is known to be lossless at this lenience: pi is p."""
+        if self.method.matches:
+            return True
         if not self.method.ratio or self.method.share or isinstance(self.lenience, Tensor):
             return False
         return _accepts_losslessly(self.method.ratio, self.lenience)
@@ -163,7 +165,9 @@ class Target:
         if not (self.method.drafts and self.method.verifies):
             return self.pi()
         q, p = self.distributions.q, self.distributions.p
-        if rejected is None and self.method.share_of is not None:
+        if self.method.matches:
+            mass = p * (1 - q) if rejected is None else p.scatter(-1, rejected.unsqueeze(-1), 0.0)
+        elif rejected is None and self.method.share_of is not None:
             mass = self._resampled(q, p)
         else:
             mass = (mixture(q, p, *self._mixture_parts(rejected)) - q).clamp_min_(0)
@@ -183,7 +187,7 @@ class Target:
     def decide(self, tokens: Tensor, counts: Tensor, accept_coins: Tensor, resample_coins: Tensor) -> Verdict:
         """Accept draft tokens before the first whose coin is not below its acceptance; draw a replacement for that one.
 
-        The paper's algorithm 4, without a bonus token.
+        The paper's algorithm 4, without a bonus token. A method that `matches` accepts those that the verifier draws at `resample_coins`.
 
         Args:
             tokens: draft tokens at the positions of the distributions, [B, K].
@@ -191,12 +195,34 @@ class Target:
             accept_coins, resample_coins: uniforms of these positions, float64 [B, K or more].
         """
         acceptance, count = self.acceptance(tokens), tokens.shape[1]
-        passed = accept_coins[:, :count] < acceptance
+        drawn = self._drawn(resample_coins[:, :count]) if self.method.matches else None
+        passed = accept_coins[:, :count] < acceptance if drawn is None else drawn == tokens
         passed &= steps(count, tokens.device) < counts[:, None]
         accepted = passed.cumprod(-1).sum(-1)
         last = torch.minimum(accepted, counts - 1)
-        resampled = self.draw_replacement(tokens, at(resample_coins, last), last)
+        if drawn is None:
+            resampled = self.draw_replacement(tokens, at(resample_coins, last), last)
+        else:
+            resampled = at(drawn, last)
         return Verdict(acceptance, accepted, last, resampled)
+
+    def _drawn(self, uniform: Tensor) -> Tensor:
+        """The tokens [B, K] that the verifier draws by itself, as verifier_only does."""
+        return self.distributions.backend.draw(self.distributions.p, uniform)
+
+    def matching_coins(self, tokens: Tensor, accepted: Tensor, uniform: Tensor) -> Tensor:
+        """The coins [B, K] of a method that `matches`: below p(v) exactly for those of `tokens` v that the verifier drew at `uniform`.
+
+        The uniform, counted from where v begins in the inverse CDF and around the end. `accepted` [B] are their numbers.
+        """
+        p = self.distributions.p.double()
+        chance, end = at(p, tokens), at(p.cumsum(-1), tokens)
+        coins = (uniform[:, : tokens.shape[1]] - (end - chance)) % 1.0
+        # Rounding may not contradict the decision.
+        kept = steps(tokens.shape[1], tokens.device) < accepted[:, None]
+        own = at(self.distributions.p, tokens)
+        below = torch.nextafter(own, torch.zeros_like(own))
+        return torch.where(kept, coins.minimum(below.double()), coins.maximum(chance))
 
     def deferral_test(self, tokens: Tensor) -> tuple[Tensor, Tensor] | None:
         """Score [...] and threshold [...] of `tokens` [...]: trusted where score >= threshold. None without a rule."""

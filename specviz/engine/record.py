@@ -77,6 +77,8 @@ def tensors(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
         emitted.append(again if tokens is None else again.expand_as(tokens))
     if decision.verdict is not None:
         found |= {"accepted": decision.verdict.accepted, "acceptance": decision.verdict.acceptance}
+        if tokens is not None and inputs.method.matches and inputs.records:
+            found["coin"] = target.matching_coins(tokens, decision.verdict.accepted, inputs.resample_coins)
     some = torch.stack(emitted, -1)
     if inputs.method.drafts:
         found["q"] = target.distributions.q.gather(-1, some)
@@ -239,7 +241,9 @@ class _Readout:
     def _token(self, token: int, step: int, index: int) -> Token:
         sequence, accepted = self._sequence, step < self._accepted
         position = len(sequence.ids) + step
-        coin = float(sequence.coins[position, ACCEPT])
+        coin = self._optional("coin", step)
+        if coin is None:
+            coin = float(sequence.coins[position, ACCEPT])
         own = 0 if accepted else -1  # index of the draft token's values, or of the resampled one's
         return Token(
             id=token,

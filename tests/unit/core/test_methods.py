@@ -70,7 +70,7 @@ def oracle(name: str, drafter, verifier, a: float, temperature: float) -> torch.
     q1, p1 = distribution(drafter), distribution(verifier)
     if name == "drafter_only":
         return q
-    if name == "verifier_only":
+    if name in ("verifier_only", "sampler_match"):
         return p
     if name == "speed":
         scale = max(1 - a, 1e-10)

@@ -17,7 +17,7 @@ function verdict({ token }, run) {
 }
 
 /** What happened, in plain words. */
-function sentence({ token }, run) {
+function sentence({ token }, run, method) {
   if (run.method === "drafter_only") return ["Written by the drafter alone: nobody checked it."];
   if (!isExamined(token)) {
     return token.accepted ? ["Drafted, and kept without a check."] : ["Written by the verifier itself: one call, one token."];
@@ -30,6 +30,8 @@ function sentence({ token }, run) {
   const lead = trusted === true ? "The rule trusts the drafter here. " : trusted === false ? "The rule leaves this to the verifier. " : "";
   const gave = [lead, "The drafter gave ", named, " ", el("b", "", percent(draft.q)), ", the verifier ",
     ...(draft.p < draft.q && percent(draft.p) !== percent(draft.q) ? ["only "] : []), el("b", "", percent(draft.p)), ". "];
+  if (method.matches && token.accepted) return [...gave, "The verifier drew its own token, and it was the same one, so the draft stayed."];
+  if (method.matches) return [...gave, "The verifier drew ", chip(token, "own"), " itself, so the draft was rejected."];
   if (token.accepted && token.acceptance >= 1) return [...gave, "It is always accepted."];
   const odds = ["It is accepted with a chance of ", el("b", "", chance), "; the coin showed " + coin + ", "];
   if (token.accepted) return [...gave, ...odds, "so it stayed."];
@@ -71,6 +73,7 @@ function ruleSentence(token, run, method) {
   if (run.method === "drafter_only") return "Nothing was examined: every draft token is kept and the verifier never runs.";
   if (run.method === "verifier_only") return "Nothing was examined: the verifier writes every token itself.";
   if (run.method === "speed") return "No deferral rule: the two probabilities of the draft token decide.";
+  if (method.matches) return "No deferral rule: a draft token is kept where the verifier draws the same one.";
   if (method.tree?.ratio) return "No deferral rule: the method computes the chance of keeping the token, and the coin decides.";
   const rule = token.rule;
   if (!rule || !Number.isFinite(rule.score) || !Number.isFinite(rule.threshold)) return "The rule recorded no numbers here.";
@@ -82,6 +85,7 @@ function ruleSentence(token, run, method) {
 
 /** How the acceptance probability came about, with the numbers of the draft token that was examined. */
 function acceptanceSentence(token, run, method) {
+  if (method.matches) return "Acceptance probability = p = " + number(token.acceptance) + "; where the verifier’s draw fell, counted from the draft token: " + number(token.coin) + ".";
   if (method.tree?.ratio && run.method !== "speed") return "Acceptance probability = " + number(token.acceptance) + "; coin " + number(token.coin) + ".";
   const draft = token.draft || token;
   const strict = run.method === "speed";
@@ -193,7 +197,7 @@ export function inspectorNodes(item, run, methods, opened, take = null) {
     el("p", "sv-caption sv-where", "Why? Token " + (finite(run.continues?.tokens) + index + 1) + ", round " + (finite(round.index) + 1)),
     el("h3", "sv-verdict", ...verdict(item, run)),
     shown,
-    el("p", "sv-sentence", ...sentence(item, run)),
+    el("p", "sv-sentence", ...sentence(item, run, method)),
     flip && el("p", "sv-flip", flip),
     fold("rule", "The rule and its numbers", opened, () => [
       el("p", "sv-rule-words", ruleSentence(token, run, method)),

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from specviz.core.method import Method
+from specviz.core.methods import METHODS
 from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, Penalty, SamplingParameters
 from specviz.engine.sequence import Sequence
 from specviz.runtime.pass_times import PassTimes
@@ -41,11 +42,11 @@ Array = Any
 
 @dataclass
 class DraftInputs:
-    """What drafting needs, in the order of the drafter's slots [D]."""
+    """What drafting needs, in the order of the drafter's slots [D]; only of those for which a lookup found something."""
 
     lengths: list[int]  # K of each sequence, on the host
     first_positions: list[int]  # of each sequence's last token, on the host
-    tokens: Array  # int64 [D, 1 + K]: the token buffer: last tokens, and 0 for each draft token
+    tokens: Array  # int64 [D, 1 + K]: the token buffer: last tokens, and 0 for each draft token, or the one that was looked up
     positions: Array  # int64 [D, 1]: of the last tokens
     counts: Array  # int64 [D]: K of each
     coins: Array  # float64 [D, K]: uniforms of the draws
@@ -107,14 +108,16 @@ def plan_round(drafter: Runner, verifier: Runner, automatic: int) -> RoundPlan:
     """
     # A sequence's row is its slot at the verifier where it has one.
     sequences: list[Sequence] = list(dict.fromkeys([*verifier.owners, *drafter.owners]))
-    slots = {each: slot for slot, each in enumerate(drafter.owners)}
     lengths = _draft_lengths(sequences, automatic)
+    found = _found(drafter, lengths)
+    drafting = [each for each in drafter.owners if found is None or found[each]]
+    slots = {each: slot for slot, each in enumerate(drafting)}
     coins = _coins(sequences, max(lengths.values()))
     # On other devices the host would wait for each confidence.
     ends_early = drafter.device.type == verifier.device.type == "cpu"
     rows = {each: row for row, each in enumerate(sequences)}
-    own_coins = coins[DRAFT, [rows[each] for each in drafter.owners]]
-    draft = _draft_inputs(drafter, lengths, own_coins, ends_early) if slots else None
+    own_coins = coins[DRAFT, [rows[each] for each in drafting]]
+    draft = _draft_inputs(drafter, drafting, found, lengths, own_coins, ends_early) if slots else None
     verify = _verify_inputs(verifier, lengths, slots) if verifier.owners else None
     groups = _groups(sequences, lengths, slots, coins)
     at_drafter, at_verifier = [draft] if draft else [], [verify, *groups] if verify else groups
@@ -144,6 +147,19 @@ def _draft_lengths(sequences: list[Sequence], automatic: int) -> Lengths:
     return lengths | {each: length(each, unverified) for each in sequences if not each.method.verifies}
 
 
+def _found(drafter: Runner, lengths: Lengths) -> dict[Sequence, list[int]] | None:
+    """The draft tokens that a lookup finds for each sequence, whose draft length becomes their number; None if a model drafts.
+
+    A sequence for which nothing is found sits the draft out: its next token is drawn from p as with verifier_only. Whether that
+    happens at a position depends on the tokens before it alone, so the draft length does not show there either (law 2).
+    """
+    if not drafter.looks_up:
+        return None
+    found = {each: drafter.propose(each.ids, lengths[each], each.banned) for each in drafter.owners}
+    lengths |= {each: max(1, len(tokens)) for each, tokens in found.items()}
+    return found
+
+
 def _coins(sequences: list[Sequence], count: int) -> np.ndarray:
     """Uniforms of the next `count` positions, by kind: [3, B, count]; zeros past a sequence's end."""
     coins = np.zeros((3, len(sequences), count))
@@ -153,13 +169,21 @@ def _coins(sequences: list[Sequence], count: int) -> np.ndarray:
     return coins
 
 
-def _draft_inputs(drafter: Runner, lengths: Lengths, coins: np.ndarray, ends_early: bool) -> DraftInputs:
-    sequences: list[Sequence] = drafter.owners
+def _draft_inputs(
+    drafter: Runner,
+    sequences: list[Sequence],
+    found: dict[Sequence, list[int]] | None,
+    lengths: Lengths,
+    coins: np.ndarray,
+    ends_early: bool,
+) -> DraftInputs:
     own = [lengths[each] for each in sequences]
     truncated = [slot for slot, each in enumerate(sequences) if each.sampling.truncates]
     is_plain = all(each.sampling == SamplingParameters() for each in sequences)
     tokens = np.zeros((len(sequences), 1 + max(own)), np.int64)
     tokens[:, 0] = [each.ids[-1] for each in sequences]
+    for row, each in enumerate(sequences if found else ()):
+        tokens[row, 1 : 1 + lengths[each]] = found[each]
     positions = [each.position for each in sequences]
     thresholds = [THRESHOLD if each.chooses_draft_length else 0.0 for each in sequences]
     penalty, banned = _penalty(sequences), _banned(sequences)
@@ -180,8 +204,9 @@ def _draft_inputs(drafter: Runner, lengths: Lengths, coins: np.ndarray, ends_ear
             or (not is_plain and ("q1" in each.method.reads or each.request.inspect))
             for each in sequences
         ),
-        is_fused=drafter.is_fused and penalty is None and banned is None and not truncated,
-        thresholds=thresholds if ends_early and any(thresholds) and max(own) > 1 else None,
+        # What is found in the text stays one-hot, whatever is penalised or truncated.
+        is_fused=drafter.is_fused and (drafter.looks_up or (penalty is banned is None and not truncated)),
+        thresholds=thresholds if ends_early and found is None and any(thresholds) and max(own) > 1 else None,
     )
 
 
@@ -212,15 +237,17 @@ def _groups(
     sequences: list[Sequence], lengths: Lengths, slots: Slots, coins: np.ndarray
 ) -> list[AcceptInputs]:
     """Group sequences by method, rule, and whether their distributions are truncated; in the order of their slots, so that most
-    selections are views.
+    selections are views. Those that sit the draft out are decided as verifier_only.
     """
     members = defaultdict[Any, list[int]](list)
     for row, each in enumerate(sequences):
-        members[group_key(each)].append(row)
+        members[(each in slots, *group_key(each))].append(row)
     groups = []
     for rows in members.values():
         group = [sequences[row] for row in rows]
         method, selection = group[0].method, _selection(rows)
+        if method.drafts and group[0] not in slots:
+            method = METHODS["verifier_only"]
         length = max(lengths[each] for each in group) if method.drafts else 1
         drafter_slots = [slots[each] for each in group] if method.drafts else []
         groups.append(

@@ -261,7 +261,7 @@ class _Readout:
             coin=coin if "acceptance" in self._values else None,
             rule=self._rule_test(step),
             top=self._top(step) if sequence.request.inspect else None,
-            what_if=self._what_if(step, coin, accepted) if sequence.run.alternatives else None,
+            what_if=self._what_if(step, coin, accepted) if self._explains else None,
         )
 
     def _rejected(self, step: int) -> Draft:
@@ -298,9 +298,16 @@ class _Readout:
         same = None if accepted else same_residual(method, read, self._sequence.lenience)
         return WhatIf(others, flips, same)
 
+    @property
+    def _explains(self) -> bool:
+        """Whether the round compares the run's method with others: it does not where a lookup found no draft token."""
+        return bool(self._sequence.run.alternatives) and self._decision.verdict is not None
+
     def _keep_logits(self, count: int) -> None:
         decision = self._decision
         both = {"drafter": decision.drafter_logits, "verifier": decision.verifier_logits}
+        if self._sequence.method.drafts and both["drafter"] is None and both["verifier"] is not None:
+            both["drafter"] = torch.full_like(both["verifier"], -math.inf)  # nothing was proposed
         for name, logits in both.items():
             if logits is not None:
                 self._sequence.logits[name].append(logits[self._row, :count].to("cpu", copy=True))

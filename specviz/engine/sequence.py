@@ -18,6 +18,7 @@ from specviz.core.sampling import SamplingParameters, bounded, uniforms
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair
 from specviz.models.tokenizer import Detokenizer, TokenLabels, encode_prompt, forbidden_ids
+from specviz.runtime.lookup import LookupModel
 from specviz.schema.settings import AUTO, SETTINGS, Continuation, Request
 from specviz.schema.trace import Alternative, Run
 
@@ -63,6 +64,11 @@ class Sequence:
         self.index = index
         self.request = request
         self.method: Method = get_method(request.method, request.rule)
+        if isinstance(pair.drafter_model, LookupModel) and not self.method.verifies:
+            raise RequestError(
+                "Prompt lookup proposes nothing where the text repeats nothing, so it cannot write alone: choose another "
+                "method, or a pair whose drafter is a model."
+            )
         self.sampling = SamplingParameters(*request.warp).computable()
         self.lenience = bounded(float(request.lenience or 0.0))
         penalty = (

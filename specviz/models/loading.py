@@ -1,7 +1,7 @@
 """Loads a pair: from its sources to two models in memory.
 
 Models come from the hub, from a folder, from the project's assets, from the embedded verifier's wheel, or out of the
-verifier itself (layer skip). Any failure becomes a `PairError` of one sentence, and leaves nothing in memory.
+verifier itself (layer skip); a lookup has none. Any failure becomes a `PairError` of one sentence, and leaves nothing in memory.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from specviz.models.registry import (
     AssetSource,
     EmbeddedSource,
     HubSource,
+    LookupSource,
     PairSpec,
     SkipSource,
     Source,
@@ -41,6 +42,7 @@ from specviz.models.servable import check_config, torch_model
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import Progress, part, silent
 from specviz.runtime.cpu.threads import choose
+from specviz.runtime.lookup import LookupModel
 from specviz.runtime.memory import give_back_memory
 from specviz.runtime.runner import Model
 
@@ -153,9 +155,12 @@ def _assemble(spec: PairSpec, loader: _Loader, report: Progress, kind: type[P]) 
     """Load both models and their tokenizers, and make the pair."""
     loader.check(spec.drafter, spec.drafter_name)
     loader.check(spec.verifier, spec.verifier_name)
-    if isinstance(spec.drafter, SkipSource):
+    drafter: Model
+    if isinstance(spec.drafter, SkipSource | LookupSource):
         verifier, tokenizer = loader.load(spec.verifier, spec.verifier_name, report)
-        drafter, drafter_tokenizer = _without_layers(verifier, spec.drafter.layers, loader.prepack), None
+        drafter, drafter_tokenizer = LookupModel(verifier), None
+        if isinstance(spec.drafter, SkipSource):
+            drafter = _without_layers(verifier, spec.drafter.layers, loader.prepack)
     else:
         # The drafter first: the verifier's shards then share the memory that it leaves free.
         alone = replace(loader, placement=replace(loader.placement, sharded=False))

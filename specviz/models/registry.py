@@ -51,7 +51,12 @@ class SkipSource:
     layers: range
 
 
-Source = HubSource | EmbeddedSource | AssetSource | SkipSource
+@dataclass(frozen=True)
+class LookupSource:
+    """No model: draft tokens are looked up in the text so far; see `specviz.runtime.lookup`."""
+
+
+Source = HubSource | EmbeddedSource | AssetSource | SkipSource | LookupSource
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ class PairSpec:
     Attributes:
         key: its name in the shell, in links and in the API.
         title: its name on the page.
-        drafter_parameters: number of parameters, tied ones counted once; 0 where unknown.
+        drafter_parameters: number of parameters, tied ones counted once; 0 where unknown, or if it is no model.
         verifier_parameters: likewise.
         about: one sentence for the page.
         gated: whether a licence must be accepted on the hub first.
@@ -126,6 +131,7 @@ def _hub_pair(
 _DISTILLED_DRAFTER = (AssetSource("drafter"), "SmolLM2 drafter 17M", 16_519_104)
 _SPECIALIST = (AssetSource("specialist"), "SmolLM2 specialist 17M", 16_519_104)
 _SKIP_DRAFTER = (SkipSource(range(12, 18)), "SmolLM2-135M-Instruct without layers 12–17", 113_274_432)
+_LOOKUP = (LookupSource(), "Prompt lookup", 0)
 _SMOLLM2 = ("HuggingFaceTB/SmolLM2-135M-Instruct", 134_515_008)
 _QWEN = ("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768)
 
@@ -149,6 +155,12 @@ PAIRS: dict[str, PairSpec] = {
             "SmolLM2 135M, layer skip",
             *_SKIP_DRAFTER,
             about="The verifier drafts for itself with a fifth of its layers left out, sharing every weight.",
+        ),
+        _embedded_pair(
+            "embedded-lookup",
+            "SmolLM2 135M, prompt lookup",
+            *_LOOKUP,
+            about="No model drafts: the draft is what followed the same words earlier in the prompt or the text. Made for editing and copying.",
         ),
         _hub_pair(
             "smollm2",

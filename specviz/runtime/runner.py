@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -41,6 +41,7 @@ class Runner(ABC):
         position_bytes: bytes of keys and values of one position.
         is_invariant: batch invariance: a position's logits have the same bits, whatever else a pass reads.
         is_fused: whether `draft` is available.
+        looks_up: whether draft tokens are found in the text by `propose`: no pass runs, nothing is drawn.
         chunk: most prompt tokens of a prefill pass; bounds its memory, and how long other sequences wait for it.
     """
 
@@ -49,6 +50,7 @@ class Runner(ABC):
     position_bytes: int
     is_invariant = False
     is_fused = False
+    looks_up = False
     chunk = 512
 
     def __init__(self) -> None:
@@ -135,6 +137,10 @@ class Runner(ABC):
             logits: as `q`, written.
             thresholds: a slot's draft ends after a draft token whose `confidence` is below the slot's threshold; 0 never ends one.
         """
+        raise NotImplementedError
+
+    def propose(self, ids: list[int], count: int, banned: Collection[int]) -> list[int]:
+        """Up to `count` draft tokens for a text, none of them `banned`; fewer or none where nothing is found. Only where `looks_up`."""
         raise NotImplementedError
 
     # ---- slots -----------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ HOST_SHARE = 0.5
 """Share of the host's memory that one pair's weights may take. The rest is for a second pair, caches and the page."""
 GPU_SHARE = 0.9
 """Share of the memory of all GPUs that the weights of one pair may take."""
-ZERO_GPU_PAIRS = ("embedded", "embedded-specialist", "embedded-skip", "smollm2")
+ZERO_GPU_PAIRS = ("embedded", "embedded-specialist", "embedded-skip", "embedded-lookup", "smollm2")
 """Pairs offered on ZeroGPU. Only a few: every run moves all of them to the GPU, in the visitor's GPU time."""
 
 _FLOAT32, _BFLOAT16 = 4, 2  # bytes of a parameter, on a CPU and on a GPU

@@ -15,7 +15,7 @@ from specviz.serving.offer import Hardware, choose, own_pairs
 from tests.support.tiny import tiny_pair
 
 GB = 10**9
-EMBEDDED = ["embedded", "embedded-specialist", "embedded-skip"]
+EMBEDDED = ["embedded", "embedded-specialist", "embedded-skip", "embedded-lookup"]
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,8 @@ function verdict({ token }, run) {
 function sentence({ token }, run, method) {
   if (run.method === "drafter_only") return ["Written by the drafter alone: nobody checked it."];
   if (!isExamined(token)) {
-    return token.accepted ? ["Drafted, and kept without a check."] : ["Written by the verifier itself: one call, one token."];
+    if (token.accepted) return ["Drafted, and kept without a check."];
+    return [run.method === "verifier_only" ? "" : "The drafter proposed nothing here. ", "Written by the verifier itself: one call, one token."];
   }
   const draft = token.draft || token;
   const [coin, chance] = percents(token.coin, token.acceptance);
@@ -72,6 +73,7 @@ function favourites(token) {
 function ruleSentence(token, run, method) {
   if (run.method === "drafter_only") return "Nothing was examined: every draft token is kept and the verifier never runs.";
   if (run.method === "verifier_only") return "Nothing was examined: the verifier writes every token itself.";
+  if (!isExamined(token)) return "Nothing was examined: the drafter proposed nothing here.";
   if (run.method === "speed") return "No deferral rule: the two probabilities of the draft token decide.";
   if (method.matches) return "No deferral rule: a draft token is kept where the verifier draws the same one.";
   if (method.tree?.ratio) return "No deferral rule: the method computes the chance of keeping the token, and the coin decides.";

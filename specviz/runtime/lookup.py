@@ -1,0 +1,147 @@
+"""Prompt lookup: a drafter that is no model. It proposes what followed an earlier place of the text that ends in the same tokens.
+
+As vLLM's `ngram` and transformers' `prompt_lookup_num_tokens` choose it: the longest match counts, then the earliest place. They copy all
+K tokens from the place that the first one was found at; here each draft token is looked up anew, in the prompt, the text and the draft
+before it. So a proposal is a function of the tokens before it, and neither draft length nor batch can change a text (laws 2 and 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.core.sampling import Number
+from specviz.errors import PairError
+from specviz.runtime.runner import Model, PassInputs, Runner
+
+LONGEST = 3
+"""Most tokens of a match; one is enough. By default transformers matches 2 or 1, and vLLM exactly 5."""
+
+
+def follower(ids: list[int]) -> int | None:
+    """The token that followed the longest match of the latest tokens; None if the latest token occurs nowhere before."""
+    places = (at for at in range(len(ids) - 1) if ids[at] == ids[-1])
+    best = max(places, key=lambda at: _matched(ids, at), default=None)  # the first of equals
+    return None if best is None else ids[best + 1]
+
+
+def _matched(ids: list[int], at: int) -> int:
+    """How many tokens up to index `at`, whose token is the latest one's, are those at the end."""
+    return next((n for n in range(1, LONGEST) if n > at or ids[at - n] != ids[-1 - n]), LONGEST)
+
+
+class LookupRunner(Runner):
+    """The runner of a prompt lookup. It reads no tokens: `propose` is given the text, and q is one-hot at each proposal."""
+
+    is_invariant = looks_up = is_fused = True
+    position_bytes = 0
+    chunk = 1 << 30
+
+    def __init__(self, vocabulary_size: int, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.vocabulary_size, self.device = vocabulary_size, device
+        self._dtype = torch.promote_types(dtype, torch.float32)
+
+    def propose(self, ids: list[int], count: int, banned: Collection[int]) -> list[int]:
+        """See `Runner.propose`."""
+        text = list(ids)
+        while len(text) < len(ids) + count:
+            token = follower(text)
+            if token is None or token in banned:
+                break
+            text.append(token)
+        return text[len(ids) :]
+
+    def buffer(self, name: str, *shape: int) -> Tensor:
+        """See `Runner.buffer`."""
+        return torch.empty(shape, dtype=self._dtype, device=self.device)
+
+    def draft(
+        self,
+        tokens: Tensor,
+        q: Tensor,
+        lengths: Sequence[int],
+        positions: Sequence[int],
+        temperature: Number,
+        uniforms: Tensor,
+        *,
+        logits: Tensor | None = None,
+        thresholds: Sequence[float] | None = None,
+    ) -> list[int]:
+        """See `Runner.draft`. The draft tokens are in the token buffer already; no temperature changes a one-hot q."""
+        q.zero_().scatter_(-1, tokens[:, 1:, None], 1.0)
+        if logits is not None:
+            torch.log(q, out=logits)
+        return list(lengths)
+
+    def _logits(self, given: PassInputs, transient: bool) -> Tensor:
+        raise PairError("Prompt lookup is no model: it has no logits to read.")
+
+    def _read(self, given: PassInputs) -> None:
+        """Nothing is read."""
+
+    def _new_cache(self) -> None:
+        return None
+
+    def _add_slots(self, count: int, length: int) -> None:
+        """A slot holds nothing."""
+
+    def _drop_slot(self, slot: int, spoilt: bool) -> None:
+        """A slot holds nothing."""
+
+    def _copy(self, other: Runner, slots: slice) -> None:
+        self.owners += other.owners[slots]
+
+    def growth(self, more: int, length: int) -> int:
+        """See `Runner.growth`."""
+        return 0
+
+    def broadcast(self, slots: slice, length: int) -> None:
+        """A slot holds nothing."""
+
+    def save(self, slot: int, length: int) -> None:
+        """A slot holds nothing."""
+
+    def restore(self, slot: int, saved: Any, length: int) -> None:
+        """A slot holds nothing."""
+
+
+class LookupModel(Model):
+    """A prompt lookup as a `Model`, for texts of `verifier`."""
+
+    precision = "one-hot"
+    gpu = None
+
+    def __init__(self, verifier: Model) -> None:
+        self.config, self.generation_config = verifier.config, verifier.generation_config
+        self._verifier = verifier
+
+    @property
+    def output_size(self) -> int:
+        """See `Model`."""
+        return self._verifier.output_size
+
+    @property
+    def device(self) -> torch.device:
+        """See `Model`."""
+        return self._verifier.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """See `Model`."""
+        return self._verifier.dtype
+
+    def runner(self, vocabulary_size: int, *, apart: bool = False, beside: bool = False) -> LookupRunner:
+        """See `Model`."""
+        return LookupRunner(vocabulary_size, self.device, self.dtype)
+
+    def with_layers(self, layers: Sequence[int], load: Callable[[], Any]) -> Model:
+        """See `Model`."""
+        raise PairError("Prompt lookup is no model: it has no layers.")
+
+    def module(self) -> Any:
+        """See `Model`."""
+        raise PairError("Prompt lookup is no model: only the verifier is one of transformers.")

@@ -41,7 +41,11 @@ _FACT = "Why is the sky blue? Explain it to a curious child."
 _SUM = "What is the sum of 89 and 16? Answer with a number."
 _WEEK = "Answer in a few words: How many days are in a week?"
 _BOTH = "Answer both questions. What color is a ripe strawberry? What is 79 minus 68?"
-SPECIALIST = "embedded-specialist"
+EDITING = (
+    "Turn this text into a numbered list of its sentences:\nOur shop opens at nine. We sell bread, milk and fresh eggs. "
+    "On Sundays we close at noon. Please ask for Anna if you need help."
+)
+SPECIALIST, LOOKUP = "embedded-specialist", "embedded-lookup"
 _CODE = "Write a Python function that checks whether a word is a palindrome."
 
 
@@ -60,11 +64,12 @@ RECORDINGS = {
     "long-block": _request(_STORY, method="speed", lenience=0.0, draft_length=16),
     "code": _request(_CODE, method="cascade_opt", lenience=0.3, draft_length=8),
     "expert": _request(_SUM, method="cascade_diff", lenience=0.0, temperature=0.0, inspect=50),
+    "editing": _request(EDITING, method="speed", lenience=0.0, temperature=0.0),
     BASELINE: _request(_STORY, method="verifier_only"),
     "drafter-only": _request(_STORY, method="drafter_only"),
 }
 """The requests of the page's runs, in order. Their titles and descriptions are in the index of the recorded runs."""
-PAIRS_OF = {"expert": SPECIALIST}
+PAIRS_OF = {"expert": SPECIALIST, "editing": LOOKUP}
 """The pairs of the recordings that are not made with the common pair."""
 
 _SHORT = "Why is the sky blue?"
@@ -107,6 +112,14 @@ COMPARED = {
     "compare-verifier-only": ("embedded", _compared("verifier_only", 0.0, temperature=0.0)),
     "compare-layer-skip": ("embedded-skip", _compared("speed", 0.0, temperature=0.0)),
     **{
+        f"compare-editing-{name}": (pair, _compared(method, 0.0, EDITING, temperature=0.0))
+        for name, pair, method in (
+            ("lossless", "embedded", "speed"),
+            ("lookup", LOOKUP, "speed"),
+            ("verifier-only", "embedded", "verifier_only"),
+        )
+    },
+    **{
         f"compare-token-v{version}": ("embedded", _compared(f"cascade_tokenV{version}", 0.3))
         for version in (1, 2, 3)
     },
@@ -133,9 +146,14 @@ COMPARISONS = {
     "token-rules": ("Token rules", tuple(f"compare-token-v{version}" for version in (1, 2, 3))),
     "caution": ("Caution", tuple(f"compare-caution-{lenience:g}" for lenience in (0.1, 0.5, 0.9))),
     "drafters": ("Which drafter?", ("compare-lossless", "compare-layer-skip", "compare-verifier-only")),
+    "drafters-editing": (
+        "Which drafter?",
+        ("compare-editing-lossless", "compare-editing-lookup", "compare-editing-verifier-only"),
+    ),
 }
 """Title and runs of each comparison, in order. Comparisons with the same title share a button."""
 NOTES = {
+    "drafters-editing": "The text repeats its prompt: looking the draft up there costs nothing, and more of it is kept.",
     "better-both": "Right: red, and 11. Only the cascade has both.",
     "better-sum": "Right: 105. The verifier is wrong, and the cascade trusts the drafter.",
     "better-fact": "Right: 7. The drafter would make it 72; there the cascade leaves the word to the verifier.",

@@ -105,7 +105,7 @@ def test_a_comparison_of_another_pair_outlives_a_new_recording(
     other = Comparison("other", "Another pair", (RecordedPane("lossless"), RecordedPane("token-rule")))
     monkeypatch.setattr(recording, "read_recorded_runs", lambda _: replace(shelf, comparisons=(other,)))
     comparisons, runs = recording.record_comparisons(
-        dict.fromkeys(("embedded", "embedded-skip", SPECIALIST), pair)
+        dict.fromkeys({name for name, _ in COMPARED.values()}, pair)
     )
     assert [each.key for each in comparisons] == [*COMPARISONS, "other"]
     assert set(runs) == {*COMPARED, "lossless", "token-rule"}

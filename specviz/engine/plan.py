@@ -182,8 +182,9 @@ def _draft_inputs(
     is_plain = all(each.sampling == SamplingParameters() for each in sequences)
     tokens = np.zeros((len(sequences), 1 + max(own)), np.int64)
     tokens[:, 0] = [each.ids[-1] for each in sequences]
-    for row, each in enumerate(sequences if found else ()):
-        tokens[row, 1 : 1 + lengths[each]] = found[each]
+    if found is not None:
+        for row, each in enumerate(sequences):
+            tokens[row, 1 : 1 + lengths[each]] = found[each]
     positions = [each.position for each in sequences]
     thresholds = [THRESHOLD if each.chooses_draft_length else 0.0 for each in sequences]
     penalty, banned = _penalty(sequences), _banned(sequences)

@@ -33,7 +33,11 @@ class Chain:
 
     def written(self, text: tuple[int, ...], since: int = 0) -> float:
         """The probability that the verifier writes a text after its first tokens."""
-        return float(torch.stack([self.p[text[:at]][text[at]] for at in range(since, len(text))] or [torch.ones(())]).prod())
+        return float(
+            torch.stack(
+                [self.p[text[:at]][text[at]] for at in range(since, len(text))] or [torch.ones(())]
+            ).prod()
+        )
 
 
 def outcomes(chances: torch.Tensor) -> list[float]:

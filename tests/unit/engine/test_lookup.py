@@ -116,7 +116,12 @@ def test_lossless_decoding_of_a_one_hot_draft_is_exact(temperature: float) -> No
     p = distribution(logits, temperature)
     for proposal in range(6):
         acceptance, residual = acceptance_and_residual(
-            "speed", one_hot(proposal, 6), logits, torch.tensor(proposal), lenience=0.0, temperature=temperature
+            "speed",
+            one_hot(proposal, 6),
+            logits,
+            torch.tensor(proposal),
+            lenience=0.0,
+            temperature=temperature,
         )
         emitted = (1 - acceptance) * residual
         emitted[proposal] += acceptance
@@ -126,7 +131,9 @@ def test_lossless_decoding_of_a_one_hot_draft_is_exact(temperature: float) -> No
 
 def test_greedy_text_is_that_of_generate(pair: ModelPair) -> None:
     """Law 5; and the text repeats itself, so that drafts save calls."""
-    [run] = Engine(pair).generate(Request(prompt=PROMPT, method="speed", lenience=0.0, temperature=0.0, max_new_tokens=60))
+    [run] = Engine(pair).generate(
+        Request(prompt=PROMPT, method="speed", lenience=0.0, temperature=0.0, max_new_tokens=60)
+    )
     ids = torch.tensor([run.prompt_ids])
     suppressed = list(range(pair.vocabulary_size, pair.verifier.config.vocab_size))
     wanted = pair.verifier.generate(

@@ -33,7 +33,6 @@ from specviz.tools.record import (
     LESSON_RECORDINGS,
     PAIRS_OF,
     RECORDINGS,
-    SPECIALIST,
 )
 from tests.support.tiny import tiny_pair
 

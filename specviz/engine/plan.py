@@ -242,7 +242,8 @@ def _groups(
     """
     members = defaultdict[Any, list[int]](list)
     for row, each in enumerate(sequences):
-        members[(each in slots, *group_key(each))].append(row)
+        key = each in slots, *group_key(each)
+        members[key].append(row)
     groups = []
     for rows in members.values():
         group = [sequences[row] for row in rows]

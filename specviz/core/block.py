@@ -35,7 +35,7 @@ def chances(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:
 
 def leftovers(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:
     """What follows where 0, 1, … K − 1 tokens are kept, to be normalised: [..., K, V]. Arguments as in `kept`."""
-    return (_weights(q, p, tokens)[..., :-1, None] * p - q).clamp_min(0)
+    return (_weights(q, p, tokens)[..., :-1, None] * p).sub_(q).clamp_min_(0)
 
 
 def _weights(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:

@@ -111,7 +111,7 @@ class Target:
             return True
         if not self.method.ratio or self.method.share or isinstance(self.lenience, Tensor):
             return False
-        return _accepts_losslessly(self.method.ratio, self.lenience)
+        return accepts_losslessly(self.method.ratio, self.lenience)
 
     def _resampled(self, q: Tensor, p: Tensor) -> Tensor:
         """The mass that all rejections together emit at some tokens [..., m], given q and p of these tokens."""
@@ -310,7 +310,7 @@ _LOSSLESS = parse_number("p(v) / q(v)"), at_lenience(METHODS[LOSSLESS].trees["ra
 
 
 @lru_cache(1024)
-def _accepts_losslessly(ratio: str, lenience: float) -> bool:
+def accepts_losslessly(ratio: str, lenience: float) -> bool:
     """Whether a ratio is p(v) / q(v) at a lenience. Recording it then takes no pass over the vocabulary."""
     return at_lenience(parse_number(ratio), lenience) in _LOSSLESS
 

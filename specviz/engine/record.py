@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specviz.core import block
 from specviz.core.backend import Backend
 from specviz.core.counterfactual import readings, same_residual, what_if
 from specviz.core.distributions import Positions
 from specviz.core.sampling import ACCEPT, steps
-from specviz.core.target import Target, Verdict
+from specviz.core.target import Target, Verdict, accepts_losslessly
 from specviz.engine.plan import AcceptInputs
 from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError
@@ -90,6 +91,8 @@ def tensors(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
             found["score"], found["threshold"] = test
         if inputs.inspect:
             found |= _explained(decision, backend)
+            if decision.verdict is not None and inputs.method.ratio and not inputs.method.share:
+                found["kept_by_block"] = _kept_by_block(decision)
     return found
 
 
@@ -128,6 +131,18 @@ def _explained(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
     if tokens is not None and decision.verdict is not None:
         coins = inputs.accept_coins[:, : tokens.shape[1]].flatten()[where]
         found |= {("read", key): each for key, each in readings(part, tokens.flatten()[where], coins).items()}
+    return found
+
+
+def _kept_by_block(decision: Decision) -> Tensor:
+    """How many draft tokens block verification would keep, [B]; −1 where a sequence is not inspected or not decoded losslessly."""
+    assert decision.tokens is not None
+    tokens, coins, both = decision.tokens, decision.inputs.accept_coins, decision.target.distributions
+    found = torch.full_like(tokens[:, 0], -1)
+    for row, (sequence, length) in enumerate(zip(decision.inputs.sequences, decision.lengths, strict=True)):
+        if sequence.request.inspect and accepts_losslessly(sequence.method.ratio, sequence.lenience):
+            own = row, slice(length)
+            found[row] = block.kept(both.q[own], both.p[own], tokens[own], coins[own])
     return found
 
 
@@ -236,7 +251,17 @@ class _Readout:
             drafter_seconds=seconds.drafter if method.drafts else 0.0,
             verifier_seconds=seconds.verifier if method.verifies else 0.0,
             tokens=[self._token(token, step, index) for step, token in enumerate(outcome.token_ids)],
+            kept_by_block=self._kept_by_block(),
         )
+
+    def _kept_by_block(self) -> int | None:
+        """Draft tokens that block verification would keep, none after the end of the text; None if that is unknown."""
+        if "kept_by_block" not in self._values or (kept := int(self._number("kept_by_block"))) < 0:
+            return None
+        ends = (
+            step + 1 for step in range(kept) if self._number("draft", step) in self._sequence.eos_token_ids
+        )
+        return next(ends, kept)
 
     def _token(self, token: int, step: int, index: int) -> Token:
         sequence, accepted = self._sequence, step < self._accepted

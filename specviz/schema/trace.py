@@ -147,6 +147,8 @@ class Round:
         examined, accepted: numbers of examined and of accepted draft tokens.
         drafter_seconds, verifier_seconds: seconds of the forward passes, including the draws of draft tokens.
         tokens: the emitted tokens.
+        kept_by_block: number of draft tokens that block verification would have kept, given the same coins; only for lossless
+            decoding with inspection. Older traces lack it.
     """
 
     index: int
@@ -158,6 +160,7 @@ class Round:
     drafter_seconds: float
     verifier_seconds: float
     tokens: list[Token]
+    kept_by_block: int | None = None
 
 
 @dataclass

@@ -55,7 +55,7 @@ def header_line(run: Any) -> str:
 
 def round_line(round_: Any) -> str:
     """The line of a round. Uses orjson, because a page needs many lines per second."""
-    record = {"type": "round"} | vars(round_)
+    record = {"type": "round"} | {name: value for name, value in vars(round_).items() if value is not None}
     try:
         return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE).decode()
     except orjson.JSONEncodeError:  # an integer of more than 64 bits, from a trace that was read
@@ -178,9 +178,13 @@ def _build(kind: Any, value: Any, name: str, line: int) -> Any:
         return [_build(get_args(kind)[0], item, name, line) for item in value]
     if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, dict):
         hints = _hints(kind)
-        if missing := [key for key in hints if key not in value]:
+        if missing := [
+            key for key in hints if key not in value and not hasattr(kind, key)
+        ]:  # without a default
             raise TraceError(f"Line {line} of this trace is damaged: {missing[0]!r} is missing.")
-        return kind(**{key: _build(hint, value[key], key, line) for key, hint in hints.items()})
+        return kind(
+            **{key: _build(hint, value[key], key, line) for key, hint in hints.items() if key in value}
+        )
     if kind is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return float(value)
     if kind in (int, str, bool) and type(value) is kind:

@@ -48,7 +48,7 @@ def run() -> Run:
     proposals = [Proposal(5, " a", 0.5), Proposal(9, "\n", 0.9), Proposal(7, "b", 1.0)]
     last = token(position=5, round=1, special=True)
     rounds = [
-        Round(0, 4, proposals, 2, 1, 0.5, 0.2, 0.2, [token(), resampled]),
+        Round(0, 4, proposals, 2, 1, 0.5, 0.2, 0.2, [token(), resampled], kept_by_block=2),
         Round(1, 1, proposals[:1], 1, 1, 0.25, 0.1, 0.1, [last]),
     ]
     return Run(

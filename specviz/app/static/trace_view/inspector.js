@@ -3,7 +3,7 @@
  * no decision.
  */
 
-import { DASH, chip, compared, el, finite, isExamined, list, nameOf, number, percent, percents, quoted } from "../shared/dom.js";
+import { DASH, chip, compared, count, el, finite, isExamined, list, nameOf, number, percent, percents, quoted } from "../shared/dom.js";
 import { withRule } from "../shared/rules.js";
 import { bar, picture } from "./picture.js";
 import { flipSentence, tellsWhatIf, whatIfNodes } from "./what_if.js";
@@ -113,6 +113,13 @@ function roundChips({ round, offset }) {
   return strip;
 }
 
+/** What block verification would have done in a round. */
+function blockSentence(round) {
+  const more = round.kept_by_block - round.accepted;
+  return "Block verification would have kept " + (more === 0 ? "as many tokens" : count(Math.abs(more), "token") + (more > 0 ? " more" : " fewer")) +
+    " of this round, with the same coins.";
+}
+
 /** q, p and pi of the emitted token and of the rejected draft token. */
 function probabilities(token) {
   const row = (word, one) =>
@@ -205,7 +212,7 @@ export function inspectorNodes(item, run, methods, opened, take = null) {
       el("p", "sv-rule-words", ruleSentence(token, run, method)),
       method.formula && el("p", "sv-rule", method.formula),
       examined && run.temperature > 0 && el("p", "sv-caption", acceptanceSentence(token, run, method)),
-      probabilities(token), roundChips(item),
+      probabilities(token), roundChips(item), Number.isInteger(round.kept_by_block) && el("p", "sv-caption", blockSentence(round)),
       el("p", "sv-caption", "q: drafter, p: verifier, π: the method’s target; q₁ and p₁ in a rule: at temperature 1. Position " + (token.position ?? DASH) + ", id " + (token.id ?? DASH) + ".")]),
     fold("others", "Other rules, other tokens", opened, () => [
       tellsWhatIf(token, run) && whatIfNodes(token, run, methods),

@@ -78,7 +78,9 @@ class LookupRunner(Runner):
         return list(lengths)
 
     def _logits(self, given: PassInputs, transient: bool) -> Tensor:
-        raise PairError("Prompt lookup is no model: it has no logits to read.")
+        raise PairError(
+            "Prompt lookup is no model and has no logits to predict from: compare its runs with those of another pair."
+        )
 
     def _read(self, given: PassInputs) -> None:
         """Nothing is read."""

@@ -344,6 +344,26 @@ def test_a_screen_reader_is_told_the_figures_at_the_end_and_not_at_every_update(
     assert len(page.evaluate("said")) == 1
 
 
+def test_the_inspector_tells_where_nothing_was_drafted_and_what_block_verification_would_have_kept(
+    page: Page, alone: Callable[..., None]
+) -> None:
+    own = token_entry("cat", accepted=False, q=None, acceptance=None, coin=None)
+    silent = {"proposals": [], "draft_length": 0, "examined": 0}
+    rounds = [
+        round_entry([token_entry("the")], kept_by_block=3),
+        round_entry([own], **silent, index=1),
+    ]
+    alone(line(run_entry("speed", lenience=0.0)) + "".join(map(line, rounds)))
+    inspector = page.get_by_test_id("inspector")
+    page.get_by_test_id("token").nth(1).hover()
+    unfold_all(page)
+    expect(inspector).to_contain_text("The drafter proposed nothing here. Written by the verifier itself")
+    page.get_by_test_id("token").nth(0).hover()
+    expect(inspector).to_contain_text(
+        "Block verification would have kept 2 tokens more of this round, with the same coins."
+    )
+
+
 REJECTED = token_entry(
     " the", accepted=False, coin=0.61, acceptance=0.25, q=0.3, p=0.5, pi=0.55,
     draft={"id": 9, "text": " a", "q": 0.4, "p": 0.08, "pi": 0.1},

@@ -137,8 +137,8 @@ def test_own_pairs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("embedded=a/b>c/d", "'embedded' is taken"),
         ("all=a/b>c/d", "'all' is taken"),
         ("mine=a/b>c/d;mine=e/f>g/h", "'mine' is taken"),
-        ("mine=a/..>c/d", "neither owner/name"),
-        ("mine=https://x/y>c/d", "neither owner/name"),
+        ("mine=a/..>c/d", "neither the name of a repository"),
+        ("mine=https://x/y>c/d", "neither the name of a repository"),
         ("mine=/nowhere/at/all>c/d", "no config.json"),
     ],
 )

@@ -46,5 +46,6 @@ def _cascade(shelf: RecordedRuns) -> dict[str, Any] | None:
         "tokens": len(cascade.tokens),
         "calls": cascade.verifier_calls,
         "lossless": lossless.verifier_calls,
+        "temperature": cascade.temperature,
     }
     return counts | {"query": query_of("generate", {"run": CASCADE[1]})}

@@ -29,10 +29,10 @@ export function claim(plan) {
 }
 
 /** What a cascade saves beyond that, as [text, is it strong] pieces. */
-export const cascadeWords = ({ tokens, calls, lossless }) => [
+export const cascadeWords = ({ tokens, calls, lossless, temperature }) => [
   ["A speculative cascade also keeps drafts that are good enough: ", false],
   [count(calls, "call"), true],
-  [" for a story of " + count(tokens, "token") + ", not the " + lossless + " of lossless decoding. ", false],
+  [" for a story of " + count(tokens, "token") + " at temperature " + temperature + ", not the " + lossless + " of lossless decoding. ", false],
 ];
 
 /** How much slower than it was the show is at a rate. */

@@ -30,7 +30,7 @@ function sentence({ token }, run, method) {
   if (run.temperature === 0) return greedySentence(token, named, trusted);
   const lead = trusted === true ? "The rule trusts the drafter here. " : trusted === false ? "The rule leaves this to the verifier. " : "";
   const gave = [lead, "The drafter gave ", named, " ", el("b", "", percent(draft.q)), ", the verifier ",
-    ...(draft.p < draft.q && percent(draft.p) !== percent(draft.q) ? ["only "] : []), el("b", "", percent(draft.p)), ". "];
+    ...(draft.p < draft.q && percent(draft.p) !== percent(draft.q) ? ["only "] : []), el("b", "", percent(draft.p)), ...targets(draft, run, method), ". "];
   if (method.matches && token.accepted) return [...gave, "The verifier drew its own token, and it was the same one, so the draft stayed."];
   if (method.matches) return [...gave, "The verifier drew ", chip(token, "own"), " itself, so the draft was rejected."];
   if (token.accepted && token.acceptance >= 1) return [...gave, "It is always accepted."];
@@ -38,6 +38,12 @@ function sentence({ token }, run, method) {
   if (token.accepted) return [...gave, ...odds, "so it stayed."];
   const guide = run.method === "speed" || trusted === false ? "the verifier" : "the rule’s target π";
   return [...gave, ...odds, "so it was rejected. ", chip(token, "own"), " was drawn among the tokens that " + guide + " finds likelier than the drafter does."];
+}
+
+/** The target's probability of a draft token, where a rule makes it another one than both models'. */
+function targets(draft, run, method) {
+  const same = [draft.q, draft.p].some((value) => percent(value) === percent(draft.pi));
+  return run.method === "speed" || method.tree?.ratio || same || !Number.isFinite(draft.pi) ? [] : [", the rule’s target π ", el("b", "", percent(draft.pi))];
 }
 
 /** What happened at temperature 0, where each model names its favourite and no coin decides. */

@@ -141,7 +141,11 @@ def fidelity(run: Run, pair: ModelPair) -> Fidelity:
     if drafter is not None:
         backend = backend_of(drafter, verifier)
         distributions = Distributions(
-            drafter, verifier, *SamplingParameters(*run.warp).computable(), backend=backend
+            drafter,
+            verifier,
+            *SamplingParameters(*run.warp).computable(),
+            backend=backend,
+            greedy_drafts=run.greedy_drafts,
         )
         pi = Target.of(method, distributions, bounded(run.lenience)).pi()
         distance = float(backend.excess(pi, distributions.p).double().sum())

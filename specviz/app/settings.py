@@ -130,6 +130,11 @@ _CONTROLS = (
         hint="1 is off",
         offered=(0.01, 100),
     ),
+    _control(
+        "greedy_drafts",
+        "The drafter always proposes its most probable token: q is one-hot, so a lossless method accepts it with probability p.",
+        query=None,
+    ),
 )
 CONTROLS: dict[str, Control] = {each.name: each for each in _CONTROLS}
 """The words of every setting by its name, in the order of `SETTINGS`."""

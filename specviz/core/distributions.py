@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specviz.core.backend import TORCH, Backend, total
-from specviz.core.sampling import Number, SamplingParameters, at, distribution
+from specviz.core.sampling import GREEDY, Number, SamplingParameters, at, distribution
 
 Positions = Tensor | slice
 """Some positions, counted over all leading dimensions: indices [n], or a slice, which selects without a copy."""
@@ -28,17 +28,23 @@ class Distributions:
         verifier_logits: Tensor | None,
         *sampling: Number,
         backend: Backend = TORCH,
+        greedy_drafts: bool = False,
         **known: Tensor,
     ) -> None:
         """From logits [..., V] and the fields of a `SamplingParameters`; `known` has attributes that are already computed, by name.
+
+        With `greedy_drafts`, q is one-hot at the drafter's most probable token; q1 is not.
 
         Logits may be None if everything that is computed from them is known.
         """
         self.backend = backend
         self._logits: dict[str, Any] = {"q": drafter_logits, "p": verifier_logits}
         self._sampling = SamplingParameters(*sampling)
+        self._of_drafts = GREEDY if greedy_drafts else self._sampling
         self._plain = (
-            not any(isinstance(each, Tensor) for each in sampling) and self._sampling == SamplingParameters()
+            not greedy_drafts
+            and not any(isinstance(each, Tensor) for each in sampling)
+            and self._sampling == SamplingParameters()
         )
         self._quantities: dict[tuple[str, str, int], Tensor] = {}
         self._source: tuple[Distributions, Positions] | None = None
@@ -67,7 +73,8 @@ class Distributions:
     def _compute(self, name: str) -> Tensor:
         model, is_sampled = name[0], name in ("q", "p")
         if self._source is None:
-            sampling = self._sampling if is_sampled else SamplingParameters()
+            own = self._of_drafts if model == "q" else self._sampling
+            sampling = own if is_sampled else SamplingParameters()
             return distribution(self._logits[model], *sampling, backend=self.backend)
         whole, where = self._source
         if is_sampled or name in whole.__dict__:

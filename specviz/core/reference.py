@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,6 +57,7 @@ def generate(
     max_new_tokens: int,
     eos_token_ids: Collection[int] = (),
     repetition_penalty: float = 1.0,
+    greedy_drafts: bool = False,
 ) -> Iterator[Decision]:
     """Yield one decision per position, up to `max_new_tokens` or the first end-of-sequence token.
 
@@ -73,17 +75,17 @@ def generate(
             _penalised(drafter(ids), ids, repetition_penalty),
             _penalised(verifier(ids), ids, repetition_penalty),
         )
-        q, p = (distribution(each, temperature) for each in logits)
-        pi = target_distribution(method, *logits, lenience=lenience, temperature=temperature)
+        q = distribution(logits[0], 0 if greedy_drafts else temperature)
+        p = distribution(logits[1], temperature)
+        settings: Any = {"lenience": lenience, "temperature": temperature, "greedy_drafts": greedy_drafts}
+        pi = target_distribution(method, *logits, **settings)
         acceptance, draft = None, inverse_cdf(q, coin[DRAFT])
         if not drafts:
             token, accepted = inverse_cdf(p, coin[RESAMPLE]), False
         elif not verifies:
             token, accepted = draft, True
         else:
-            probability, residual = acceptance_and_residual(
-                method, *logits, torch.tensor(draft), lenience=lenience, temperature=temperature
-            )
+            probability, residual = acceptance_and_residual(method, *logits, torch.tensor(draft), **settings)
             acceptance = probability.item()
             if matches:
                 token = inverse_cdf(p, coin[RESAMPLE])

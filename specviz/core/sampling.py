@@ -55,6 +55,9 @@ class SamplingParameters(NamedTuple):
         return self[1:] != SamplingParameters()[1:]
 
 
+GREEDY = SamplingParameters(temperature=0)
+
+
 def bounded(setting: float) -> float:
     """An unbounded setting clamped to ±`LARGEST`, so that float32 can compute with it."""
     return max(-LARGEST, min(setting, LARGEST))

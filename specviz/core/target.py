@@ -324,6 +324,7 @@ def acceptance_and_residual(
     lenience: Number,
     temperature: Number,
     rule: str = "",
+    greedy_drafts: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Acceptance probability of each draft token, and the distribution its rejection draws from.
 
@@ -333,6 +334,7 @@ def acceptance_and_residual(
         tokens: the draft tokens, int64 [...].
         lenience, temperature: numbers, or tensors [...].
         rule: an expression, for the method own_rule.
+        greedy_drafts: whether the drafter proposes its most probable token: q is one-hot.
 
     Returns:
         acceptance [...] in [0, 1]; residual [..., V], normalised (all zeros where its mass is zero; p for
@@ -341,7 +343,7 @@ def acceptance_and_residual(
     Raises:
         RequestError: unknown method; RuleError: an expression that is no rule.
     """
-    target = _target(method, drafter_logits, verifier_logits, lenience, temperature, rule)
+    target = _target(method, drafter_logits, verifier_logits, lenience, temperature, rule, greedy_drafts)
     return target.acceptance(tokens), target.residual(tokens)
 
 
@@ -353,13 +355,23 @@ def target_distribution(
     lenience: Number,
     temperature: Number,
     rule: str = "",
+    greedy_drafts: bool = False,
 ) -> Tensor:
     """The distribution pi [..., V] that a method emits; arguments as for `acceptance_and_residual`."""
-    return _target(method, drafter_logits, verifier_logits, lenience, temperature, rule).pi()
+    return _target(method, drafter_logits, verifier_logits, lenience, temperature, rule, greedy_drafts).pi()
 
 
 def _target(
-    method: str, drafter: Tensor, verifier: Tensor, lenience: Number, temperature: Number, rule: str
+    method: str,
+    drafter: Tensor,
+    verifier: Tensor,
+    lenience: Number,
+    temperature: Number,
+    rule: str,
+    greedy_drafts: bool,
 ) -> Target:
-    distributions = Distributions(drafter, verifier, temperature, backend=backend_of(drafter, verifier))
+    backend = backend_of(drafter, verifier)
+    distributions = Distributions(
+        drafter, verifier, temperature, backend=backend, greedy_drafts=greedy_drafts
+    )
     return Target.of(get_method(method, rule), distributions, lenience)

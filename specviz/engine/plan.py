@@ -77,7 +77,7 @@ class VerifyInputs:
 
 @dataclass
 class AcceptInputs:
-    """What deciding needs for the sequences [B] of one method; all of them are truncated, or none is."""
+    """What deciding needs for the sequences [B] of one method; all of them are truncated, or none is, and all draft greedily, or none does."""
 
     method: Method
     sequences: list[Sequence]
@@ -87,6 +87,7 @@ class AcceptInputs:
     accept_coins: Array  # float64 [B, K]: uniforms of these positions
     resample_coins: Array
     sampling: SamplingParameters  # one number each, or [B, 1]
+    greedy_drafts: bool  # whether q is one-hot
     lenience: Array  # likewise
     records: bool  # whether any of them keeps a record
     inspect: int  # most probable tokens to record per position; 0 for none
@@ -178,8 +179,8 @@ def _draft_inputs(
     ends_early: bool,
 ) -> DraftInputs:
     own = [lengths[each] for each in sequences]
-    truncated = [slot for slot, each in enumerate(sequences) if each.sampling.truncates]
-    is_plain = all(each.sampling == SamplingParameters() for each in sequences)
+    truncated = [slot for slot, each in enumerate(sequences) if each.draft_sampling.truncates]
+    is_plain = all(each.draft_sampling == SamplingParameters() for each in sequences)
     tokens = np.zeros((len(sequences), 1 + max(own)), np.int64)
     tokens[:, 0] = [each.ids[-1] for each in sequences]
     if found is not None:
@@ -197,9 +198,9 @@ def _draft_inputs(
         coins=coins[:, : max(own)].copy(),
         penalty=penalty,
         banned=banned,
-        temperature=_shared([each.sampling.temperature for each in sequences]),
+        temperature=_shared([each.draft_sampling.temperature for each in sequences]),
         truncated=np.array(truncated, np.int64),
-        sampling=_sampling([sequences[slot] for slot in truncated]) if truncated else None,
+        sampling=_sampling([sequences[slot].draft_sampling for slot in truncated]) if truncated else None,
         keeps_logits=any(
             each.request.return_logits
             or (not is_plain and ("q1" in each.method.reads or each.request.inspect))
@@ -229,15 +230,16 @@ def _verify_inputs(verifier: Runner, lengths: Lengths, slots: Slots) -> VerifyIn
     )
 
 
-def group_key(sequence: Sequence) -> tuple[str, str, bool]:
+def group_key(sequence: Sequence) -> tuple[str, str, bool, bool]:
     """Sequences with the same key are decided together."""
-    return sequence.method.name, sequence.request.rule, sequence.sampling.truncates
+    request = sequence.request
+    return sequence.method.name, request.rule, sequence.sampling.truncates, request.greedy_drafts
 
 
 def _groups(
     sequences: list[Sequence], lengths: Lengths, slots: Slots, coins: np.ndarray
 ) -> list[AcceptInputs]:
-    """Group sequences by method, rule, and whether their distributions are truncated; in the order of their slots, so that most
+    """Group sequences by `group_key`, in the order of their slots, so that most
     selections are views. Those that sit the draft out are decided as verifier_only.
     """
     members = defaultdict[Any, list[int]](list)
@@ -261,7 +263,8 @@ def _groups(
                 verified=selection,
                 accept_coins=coins[ACCEPT, selection, :length],
                 resample_coins=coins[RESAMPLE, selection, :length],
-                sampling=_sampling(group),
+                sampling=_sampling([each.sampling for each in group]),
+                greedy_drafts=group[0].request.greedy_drafts,
                 lenience=_shared([each.lenience for each in group]),
                 records=any(each.records for each in group),
                 inspect=max(each.request.inspect * each.records for each in group),
@@ -287,8 +290,8 @@ def _shared(values: list[Any]) -> Any:
     return values[0] if len(set(values)) == 1 else np.array(values, np.float64)[:, None]
 
 
-def _sampling(sequences: list[Sequence]) -> SamplingParameters:
-    columns = zip(*(each.sampling for each in sequences), strict=True)
+def _sampling(parameters: list[SamplingParameters]) -> SamplingParameters:
+    columns = zip(*parameters, strict=True)
     return SamplingParameters(*(_shared(list(column)) for column in columns))
 
 

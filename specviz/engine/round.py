@@ -197,7 +197,14 @@ def accept(
     if inputs.method.verifies:
         assert verifier_logits is not None
         p_logits = verifier_logits[inputs.verified, :longest]
-    both = Distributions(q_logits, p_logits, *inputs.sampling, backend=backend, **known)
+    both = Distributions(
+        q_logits,
+        p_logits,
+        *inputs.sampling,
+        backend=backend,
+        greedy_drafts=inputs.greedy_drafts,
+        **known,
+    )
     target = Target.of(inputs.method, both, inputs.lenience)
     if tokens is not None and counts is not None and p_logits is not None:
         verdict = target.decide(tokens, counts, inputs.accept_coins, inputs.resample_coins)

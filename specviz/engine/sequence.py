@@ -14,7 +14,7 @@ from torch import Tensor
 from specviz.core.counterfactual import leniences
 from specviz.core.method import Method
 from specviz.core.methods import get_method
-from specviz.core.sampling import SamplingParameters, bounded, uniforms
+from specviz.core.sampling import GREEDY, SamplingParameters, bounded, uniforms
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair
 from specviz.models.tokenizer import Detokenizer, TokenLabels, encode_prompt, forbidden_ids
@@ -36,7 +36,7 @@ class Sequence:
         length_limit: the most tokens it may have, prompt included.
         coins: uniforms of all its positions, float64 [positions, 3].
         banned: ids that are never drafted nor emitted.
-        sampling, lenience: bounded to what can be computed.
+        sampling, draft_sampling, lenience: bounded to what can be computed; `draft_sampling` makes q.
         repetition_penalty: the request's, or the pair's own.
         records: whether rounds and tokens are recorded in `run`; if False, only the token ids are kept.
     """
@@ -70,6 +70,7 @@ class Sequence:
                 "method, or a pair whose drafter is a model."
             )
         self.sampling = SamplingParameters(*request.warp).computable()
+        self.draft_sampling = GREEDY if request.greedy_drafts else self.sampling
         self.lenience = bounded(float(request.lenience or 0.0))
         penalty = (
             pair.repetition_penalty if request.repetition_penalty is None else request.repetition_penalty

@@ -104,6 +104,7 @@ class Settings:
     min_p: float = _setting(0.0, low=0, high=1, warps=True, added=True)
     rule: str = _setting("", endpoints=("generate", "pane"), added=True)
     repetition_penalty: float | None = _setting(None, low=0.01, high=100, added=True)
+    greedy_drafts: bool = _setting(False, endpoints=(), added=True)
 
     @property
     def warp(self) -> tuple[Any, ...]:

@@ -72,6 +72,20 @@ def test_draft_length_does_not_change_the_text(engine: Engine) -> None:
         assert decisions(runs) == [(ids[:count], accepted[:count]) for ids, accepted in wanted], length
 
 
+def test_greedy_drafts_are_the_drafter_s_favourites_in_fused_passes_too(engine: Engine) -> None:
+    """Law 2, and q is one-hot: for plain and truncated distributions."""
+    for cut in ({}, {"top_k": 20, "top_p": 0.9}):
+        common: dict[str, Any] = {"prompt": PROMPTS[6], "method": "speed", "max_new_tokens": 8, **cut}
+        runs = engine.generate(
+            [Request(**common, greedy_drafts=True, draft_length=k) for k in (1, 3, "auto")]
+        )
+        assert len({tuple(run.token_ids) for run in runs}) == 1
+        for token in (token for run in runs for token in run.tokens):
+            rejected = token.draft
+            assert (rejected.q if rejected else token.q) == 1
+            assert token.acceptance == pytest.approx(rejected.p if rejected else token.p, abs=1e-6)
+
+
 def test_a_token_has_the_same_bits_in_any_block_and_any_batch(engine: Engine) -> None:
     """Laws 2 and 3: both models' logits, for blocks of 1 to 16 tokens, alone and as one of five rows at other positions."""
     torch.manual_seed(0)

@@ -55,11 +55,13 @@ def test_golden_cases_cover_all_nine_methods() -> None:
     assert list(METHODS)[:9] == list(PAPER)  # they come first wherever methods are listed
 
 
-def enumerate_output(name: str, drafter, verifier, lenience: float, temperature: float) -> torch.Tensor:
+def enumerate_output(
+    name: str, drafter, verifier, lenience: float, temperature: float, greedy_drafts: bool = False
+) -> torch.Tensor:
     """What is emitted, by going through every proposal the drafter can make and what follows."""
-    q = distribution(drafter, temperature)
+    q = distribution(drafter, 0 if greedy_drafts else temperature)
     both = (logits.expand(V, -1) for logits in (drafter, verifier))
-    settings = {"lenience": lenience, "temperature": temperature}
+    settings = {"lenience": lenience, "temperature": temperature, "greedy_drafts": greedy_drafts}
     acceptance, residual = acceptance_and_residual(name, *both, torch.arange(V), **settings)
     return q * acceptance + (q * (1 - acceptance)) @ residual
 
@@ -142,6 +144,28 @@ def test_the_target_is_the_published_one_and_what_is_emitted(name: str, temperat
                 assert (pi - expected).abs().max() <= 1e-12
             assert abs(pi.sum() - 1) <= 1e-12
             assert pi.min() >= 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0, 1.6])
+@pytest.mark.parametrize("name", METHODS)
+def test_greedy_drafts_emit_the_target_and_a_lossless_method_accepts_with_p(
+    name: str, temperature: float
+) -> None:
+    """Law 1: q is one-hot at the drafter's favourite x; a lossless method accepts x with p(x) and redraws from p without x."""
+    for seed in range(8):
+        drafter, verifier = logits(seed)
+        favourite, p = drafter.argmax(), distribution(verifier, temperature)
+        for lenience in leniences(name):
+            settings = {"lenience": lenience, "temperature": temperature, "greedy_drafts": True}
+            pi = target_distribution(name, drafter, verifier, **settings)
+            assert (pi - enumerate_output(name, drafter, verifier, **settings)).abs().max() <= 1e-12
+            if name in ("speed", "sampler_match", "static_mixture") and lenience == 0:
+                acceptance, residual = acceptance_and_residual(name, drafter, verifier, favourite, **settings)
+                rest = p.clone()
+                rest[favourite] = 0
+                assert (pi - p).abs().max() <= 1e-12
+                assert abs(acceptance - p[favourite]) <= 1e-12
+                assert (residual * rest.sum() - rest).abs().max() <= 1e-12
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -57,7 +57,7 @@ def reference(pair: ModelPair, run: Run, count: int) -> list[Decision]:
     def next_logits(model: torch.nn.Module) -> NextLogits:
         return lambda ids: model(input_ids=torch.tensor([list(ids)])).logits[0, -1, : pair.vocabulary_size]
 
-    names = ("method", "lenience", "temperature", "seed", "repetition_penalty")
+    names = ("method", "lenience", "temperature", "seed", "repetition_penalty", "greedy_drafts")
     models, settings = map(next_logits, (pair.drafter, pair.verifier)), {n: getattr(run, n) for n in names}
     ends = {"max_new_tokens": count, "eos_token_ids": pair.eos_token_ids}
     return list(plainly(*models, run.prompt_ids, **settings, **ends))
@@ -91,6 +91,33 @@ def test_texts_verdicts_and_numbers_are_those_of_a_plain_recomputation(
             steps[run.method] = reference(pair, run, 12)
         check_against_reference(pair, run, steps[run.method])
     assert sum(len({step.accepted for step in own}) == 2 for own in steps.values()) > len(METHODS) / 2
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_greedy_drafts_are_those_of_a_plain_recomputation(pair: ModelPair, temperature: float) -> None:
+    """Laws 2, 3 and 7: for every method and K, in one batch with sequences that draw their drafts, and whatever is truncated."""
+    common: dict[str, Any] = {"prompt": PROMPT, "temperature": temperature, "max_new_tokens": 10}
+    requests = [
+        Request(
+            **common, method=method, seed=seed, draft_length=k, inspect=2 * (k == 3), greedy_drafts=greedy
+        )
+        for seed, method in enumerate(METHODS)
+        for k in (1, 2, 3, 5, 8)
+        for greedy in (True, False)
+    ]
+    cut = [
+        Request(**common, method="speed", greedy_drafts=True, top_k=5, top_p=0.9, draft_length=k)
+        for k in (1, 5)
+    ]
+    *runs, one, other = Engine(pair, max_sequences=64).generate([*requests, *cut])
+    assert one.token_ids == other.token_ids
+    steps: dict[tuple[str, bool], list[Decision]] = {}
+    for run in runs:
+        key = run.method, run.greedy_drafts
+        steps[key] = steps.get(key) or reference(pair, run, 10)
+        check_against_reference(pair, run, steps[key])
+        if run.greedy_drafts:
+            assert {proposal.q for each in run.rounds for proposal in each.proposals} <= {1.0}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

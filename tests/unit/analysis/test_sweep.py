@@ -365,7 +365,8 @@ def test_the_recorded_sweep_is_whole(shelf: Recorded) -> None:
     for temperature in results.temperatures:
         points = results.at(temperature)
         counts = Counter(point.setting.method for point in points)
-        assert counts.keys() == METHODS.keys() - {OWN_RULE}
+        matching = {name for name, each in METHODS.items() if each.matches}  # they write the verifier's texts
+        assert counts.keys() == METHODS.keys() - {OWN_RULE} - matching
         assert all(count >= (5 if METHODS[name].has_lenience else 1) for name, count in counts.items())
         assert all(point.samples == results.items and wanted <= point.figures.keys() for point in points)
 

@@ -1,0 +1,172 @@
+"""Holds an engine to the law it claims: counts of its first tokens against their enumerated probabilities.
+
+A law is an array [V, V, …] with one axis for each token: the probability of every sequence. Knows no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+LEVEL = 0.001
+"""An engine departs from its law if the p-value is below this."""
+_LEAST_EXPECTED = 5.0
+"""Cells with a smaller expected count are merged: below it, the chi-square distribution is a poor approximation."""
+_BIAS, _POWER = 0.01, 0.9
+"""The bias, in total variation, that `samples_needed` has to show, and how probably."""
+_NORMAL_95 = 1.96
+
+
+@dataclass(frozen=True)
+class Departure:
+    """Where the counts are the most standard deviations from the law: a token after a prefix, with its counts there."""
+
+    prefix: list[int]
+    token: int
+    expected: float
+    observed: int
+    deviations: float
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How counts compare with a law.
+
+    Attributes:
+        statistic, freedom, p_value: of the G-test over merged cells.
+        impossible: number of samples that the law excludes; if there are any, the p-value is 0.
+        distance, low, high: an estimate of a lower bound of the total variation distance, with a 95 % interval; about 0, and
+            below it half of the time, for an engine without bias.
+        samples_needed: number of samples with which the test finds any bias of 1 % total variation, with 90 % power.
+    """
+
+    samples: int
+    statistic: float
+    freedom: int
+    p_value: float
+    impossible: int
+    distance: float
+    low: float
+    high: float
+    samples_needed: int
+    departure: Departure
+
+    @property
+    def departs(self) -> bool:
+        """Whether the engine does not follow the law."""
+        return self.p_value < LEVEL
+
+
+def examine(counts: Counts, law: Floats, seed: int = 0) -> Finding:
+    """Compare counts with a law of the same shape. `seed` splits the samples in two halves for the distance."""
+    samples = int(counts.sum())
+    impossible = int(counts[law == 0].sum())
+    statistic, freedom = _g(counts.ravel(), samples * law.ravel())
+    p_value = 0.0 if impossible else chi_square_tail(statistic, freedom)
+    distance = _distance(counts.ravel(), law.ravel(), np.random.default_rng(seed))
+    error = _NORMAL_95 * 0.5 / samples**0.5
+    return Finding(
+        samples,
+        statistic,
+        freedom,
+        p_value,
+        impossible,
+        distance,
+        distance - error,
+        distance + error,
+        samples_needed(freedom),
+        _departure(counts, law),
+    )
+
+
+def chi_square_tail(statistic: float, freedom: float) -> float:
+    """The probability that a chi-square variable exceeds `statistic`; 1 if there is no degree of freedom."""
+    if freedom <= 0:
+        return 1.0
+    halves = torch.tensor([freedom / 2, max(statistic, 0.0) / 2], dtype=torch.float64)
+    return torch.special.gammaincc(halves[0], halves[1]).item()
+
+
+def samples_needed(freedom: int) -> int:
+    """Number of samples with which the test at `LEVEL` finds any bias of 1 % total variation, with 90 % power.
+
+    Of all biases with total variation d, the least visible one has a noncentrality of 4 d² a sample. The noncentral chi-square
+    tail is Patnaik's approximation: a central one, scaled to the same mean and variance.
+    """
+    if freedom < 1:
+        return 0
+    critical = _bisect(lambda statistic: chi_square_tail(statistic, freedom) < LEVEL)
+
+    def found(noncentrality: float) -> bool:
+        scale = (freedom + 2 * noncentrality) / (freedom + noncentrality)
+        return chi_square_tail(critical / scale, (freedom + noncentrality) / scale) > _POWER
+
+    return round(_bisect(found) / (4 * _BIAS**2))
+
+
+def _bisect(holds: Callable[[float], bool]) -> float:
+    """The least positive number for which a monotonic condition holds."""
+    low, high = 0.0, 1.0
+    while not holds(high):
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _g(observed: Counts, expected: Floats) -> tuple[float, int]:
+    """The G statistic and its degrees of freedom, after small cells were merged in the order of their size."""
+    order = np.argsort(expected, kind="stable")
+    order = order[expected[order] > 0]
+    cells: list[list[float]] = [[0.0, 0.0]]
+    for seen, mean in zip(observed[order].tolist(), expected[order].tolist(), strict=True):
+        if cells[-1][1] >= _LEAST_EXPECTED:
+            cells.append([0.0, 0.0])
+        cells[-1][0] += seen
+        cells[-1][1] += mean
+    merged = np.array(cells)
+    positive = merged[merged[:, 0] > 0]
+    statistic = 2 * float((positive[:, 0] * np.log(positive[:, 0] / positive[:, 1])).sum())
+    return statistic, len(merged) - 1
+
+
+def _distance(observed: Counts, law: Floats, rng: np.random.Generator) -> float:
+    """An unbiased estimate of a lower bound of the total variation distance.
+
+    The plain distance of counts grows with the number of cells even where there is no bias. So one half of the samples chooses
+    the sequences that are too frequent, and the other half says by how much; then the halves swap.
+    """
+    half = rng.multivariate_hypergeometric(observed, int(observed.sum()) // 2)
+    shares = [part / max(part.sum(), 1) for part in (half, observed - half)]
+    excesses = [(other - law)[chosen > law].sum() for chosen, other in (shares, shares[::-1])]
+    return float(np.mean(excesses))
+
+
+def _departure(counts: Counts, law: Floats) -> Departure:
+    """The token after some prefix whose count is the most standard deviations from what the prefix's count implies."""
+    worst = Departure([], 0, 0.0, 0, 0.0)
+    for axes in range(1, law.ndim + 1):
+        later = tuple(range(axes, law.ndim))
+        observed, probability = counts.sum(axis=later), law.sum(axis=later)
+        before = probability.sum(axis=-1, keepdims=True)
+        share = np.divide(probability, before, out=np.zeros_like(probability), where=before > 0)
+        arrived = observed.sum(axis=-1, keepdims=True)
+        expected = arrived * share
+        spread = np.sqrt(
+            np.maximum(expected * (1 - share), 1.0)
+        )  # tokens that are expected less than once count little
+        deviations = (observed - expected) / spread
+        place = np.unravel_index(np.abs(deviations).argmax(), deviations.shape)
+        if abs(deviations[place]) > abs(worst.deviations):
+            *prefix, token = map(int, place)
+            found = float(expected[place]), int(observed[place]), float(deviations[place])
+            worst = Departure(prefix, token, *found)
+    return worst

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from specviz import __version__
+from specviz.cli.audit import audit
 from specviz.cli.bench import bench
 from specviz.cli.distill import distill
 from specviz.cli.eval import evaluate
@@ -46,10 +47,10 @@ app = typer.Typer(
 )
 _COMMANDS: tuple[Callable[..., int], ...] = (
     *(generate, serve, pairs, methods),
-    *(bench, fit, sweep, evaluate, loadtest, distill, record),
+    *(bench, fit, audit, sweep, evaluate, loadtest, distill, record),
 )
 _NAMES: dict[Callable[..., int], str] = {evaluate: "eval"}
-_TAKE_LISTS = (bench, fit, sweep, evaluate, distill)
+_TAKE_LISTS = (bench, fit, audit, sweep, evaluate, distill)
 for _command in _COMMANDS:
     app.command(_NAMES.get(_command), cls=ListsCommand if _command in _TAKE_LISTS else None)(_command)
 

@@ -14,10 +14,7 @@ from specviz.cli.terminal import interrupt
 from specviz.files import write_output
 from specviz.progress import TerminalProgress
 
-_ENGINES = (
-    "specviz, transformers, flashspec, or module:function, called with prompt_ids, count and seed "
-    "(default: the first three, where installed)."
-)
+_ENGINES = "specviz, transformers, flashspec (default: all that are installed), or module:function."
 
 
 def audit(
@@ -29,29 +26,27 @@ def audit(
     tokens: Annotated[int | None, asks("How many first tokens are compared", 3)] = None,
     temperatures: Annotated[list[float] | None, asks("Temperatures", "0.7 1", "T...")] = None,
     models: Annotated[
-        Path | None,
-        asks("Folder of the pair, in drafter and verifier; written if missing", "temporary", "DIR"),
+        Path | None, asks("Folder of drafter and verifier, written if missing", "temporary", "DIR")
     ] = None,
     seed: Annotated[int | None, asks("Seed of the samples", 0)] = None,
     json: Json = None,
     markdown: Markdown = None,
 ) -> int:
     """Hold engines to the law they claim: do they sample as the verifier alone would? Exits with 1 if one does not."""
-    from specviz.tools.audit import report  # slow to import, as is the rest
-    from specviz.tools.audit.auditing import AuditOptions
-    from specviz.tools.audit.auditing import audit as run_audit
-    from specviz.tools.audit.models import prepare_pair
+    from specviz.tools.audit import auditing, report  # slow to import
+    from specviz.tools.audit import models as pairs
     from specviz.tools.machine import versions
 
-    asked = choices(context.params, AuditOptions)
-    options, progress = AuditOptions(**asked), TerminalProgress(sys.stderr)
-    named = {name: value for name, value in asked.items() if name != "engines"}
+    asked = choices(context.params, auditing.AuditOptions)
+    options, progress = auditing.AuditOptions(**asked), TerminalProgress(sys.stderr)
+    asked.pop("engines", None)
     about = {
-        "command": command_line(" ".join(["audit", *options.names]), named),
+        "command": command_line(" ".join(["audit", *options.names]), asked),
         "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
     }
     with interrupt() as stop, TemporaryDirectory() as temporary:
-        found = run_audit(prepare_pair(options.models or Path(temporary)), options, progress, stop)
+        pair = pairs.prepare_pair(options.models or Path(temporary))
+        found = auditing.audit(pair, options, progress, stop)
     text = report.markdown(found, options, about)
     if markdown:
         write_output(markdown, text)

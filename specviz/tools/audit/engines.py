@@ -14,88 +14,73 @@ from specviz.schema.settings import Request
 from specviz.tools.audit.models import PROMPT
 from specviz.tools.bench.contenders import Bed, contenders
 
-Draws = Iterator[list[int]]
-Engine = Callable[[int, float, Sequence[int]], Draws]
-"""Number of new tokens, temperature, seeds -> the new token ids of a sample for each seed."""
+Draw = Callable[[int, float, Sequence[int]], Iterator[list[int]]]
+"""An engine: number of new tokens, temperature, seeds -> the new token ids of a sample for each seed."""
 
-_CONTENDERS = {"transformers": "assisted", "flashspec": "flashspec"}
-OWN = "specviz"
-BUILT_IN = (OWN, *_CONTENDERS)
+BUILT_IN = {"specviz": "", "transformers": "assisted", "flashspec": "flashspec"}
+"""Packages of the known engines, and the contenders of the benchmark that run them; "" for SpecViz."""
 _BATCH = 50
 """Samples that SpecViz draws as one batch."""
 
 
 def is_installed(name: str) -> bool:
-    """Whether a built-in engine can run here."""
+    """Whether the package of a known engine is installed."""
     return importlib.util.find_spec(name) is not None
 
 
-def find_engine(name: str, bed: Bed) -> Engine:
-    """A built-in engine, or the one of a `module:function`.
+def find_engine(name: str, bed: Bed) -> Draw:
+    """A known engine, or that of a `module:function`.
 
     Raises:
-        RequestError: there is no such engine.
+        RequestError: there is no such engine here.
     """
     if ":" in name:
         return _function(name)
     if name not in BUILT_IN:
-        raise RequestError(
-            f"There is no engine {quoted(name)}: known are {', '.join(BUILT_IN)}, and any module:function."
-        )
+        known = ", ".join(BUILT_IN)
+        raise RequestError(f"There is no engine {quoted(name)}: known are {known}, and any module:function.")
     if not is_installed(name):
         raise RequestError(f"{name} is not installed: install it, or leave it out.")
-    return _ours(bed) if name == OWN else _contender(_CONTENDERS[name], bed)
+    return _contender(BUILT_IN[name], bed) if BUILT_IN[name] else _ours(bed)
 
 
 def _request(tokens: int, temperature: float, seed: int, **more: Any) -> Request:
-    return Request(
-        token_ids=PROMPT,
-        max_new_tokens=tokens,
-        temperature=temperature,
-        seed=seed,
-        repetition_penalty=1.0,
-        **more,
-    )
+    sampling: dict[str, Any] = {"max_new_tokens": tokens, "temperature": temperature, "seed": seed}
+    return Request(token_ids=PROMPT, repetition_penalty=1.0, **sampling, **more)
 
 
-def _ours(bed: Bed) -> Engine:
-    """Lossless decoding (method speed at lenience 0), in batches."""
-    settings = {"method": "speed", "lenience": 0.0, "draft_length": bed.draft_length}
+def _ours(bed: Bed) -> Draw:
+    """Lossless decoding, in batches."""
+    settings: dict[str, Any] = {"method": "speed", "lenience": 0.0, "draft_length": bed.draft_length}
 
-    def draw(tokens: int, temperature: float, seeds: Sequence[int]) -> Draws:
+    def draw(tokens: int, temperature: float, seeds: Sequence[int]) -> Iterator[list[int]]:
         for start in range(0, len(seeds), _BATCH):
-            batch = [_request(tokens, temperature, seed, **settings) for seed in seeds[start : start + _BATCH]]
+            some = seeds[start : start + _BATCH]
+            batch = [_request(tokens, temperature, seed, **settings) for seed in some]
             runs = {event.index: event.run for event in bed.engine.stream(batch)}
             yield from (runs[index].token_ids for index in range(len(batch)))
 
     return draw
 
 
-def _contender(key: str, bed: Bed) -> Engine:
-    """A contender of the benchmark."""
+def _contender(key: str, bed: Bed) -> Draw:
     write = next(each.write for each in contenders(bed) if each.key == key)
-
-    def draw(tokens: int, temperature: float, seeds: Sequence[int]) -> Draws:
-        for seed in seeds:
-            yield write(_request(tokens, temperature, seed)).token_ids or []
-
-    return draw
+    return lambda tokens, temperature, seeds: (
+        write(_request(tokens, temperature, seed)).token_ids or [] for seed in seeds
+    )
 
 
-def _function(name: str) -> Engine:
-    """The engine of a `module:function`, called as function(prompt_ids, count, seed)."""
+def _function(name: str) -> Draw:
+    """A function that is called with prompt_ids, count and seed."""
     module, _, attribute = name.partition(":")
     sys.path.append(os.getcwd())  # as `python -m` does
     try:
         function = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise RequestError(
-            f"{quoted(name)} cannot be imported: name a module and one of its functions."
-        ) from error
-    finally:
-        sys.path.pop()
+        what = f"{quoted(name)} cannot be imported: name a module and one of its functions."
+        raise RequestError(what) from error
 
-    def draw(tokens: int, _: float, seeds: Sequence[int]) -> Draws:
+    def draw(tokens: int, _: float, seeds: Sequence[int]) -> Iterator[list[int]]:
         for seed in seeds:
             try:
                 yield [int(token) for token in function(list(PROMPT), tokens, seed)]

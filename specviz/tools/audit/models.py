@@ -7,9 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
-from transformers import PreTrainedTokenizerFast as Fast
+from tokenizers import Tokenizer, models
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 from specviz.analysis.audit import Floats
 from specviz.compat.transformers import quiet_transformers
@@ -18,8 +23,11 @@ from specviz.models.pair import ModelPair, pair_from_models
 
 PROMPT = (1, 2, 3)
 """Token ids that every sample continues."""
-DRAFTER, VERIFIER = "drafter", "verifier"
-_WORDS, _HIDDEN, _CONTEXT, _SPREAD = 8, 16, 64, 0.35
+_SIZES: dict[str, Any] = {
+    **{"vocab_size": 8, "hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 64},
+    **{"num_attention_heads": 2, "num_key_value_heads": 2, "initializer_range": 0.35},
+    **{"bos_token_id": None, "eos_token_id": None, "pad_token_id": None},
+}
 _MOST_SEQUENCES = 100_000
 
 
@@ -30,56 +38,33 @@ def prepare_pair(folder: Path) -> ModelPair:
         RequestError: the folder cannot be written.
         PairError: the folder has checkpoints that cannot be loaded.
     """
+    folders = folder / "drafter", folder / "verifier"
     with quiet_transformers:
-        if not (folder / VERIFIER).exists():
-            try:
-                _write(folder)
-            except OSError as error:
-                raise RequestError("--models cannot be written there: name a folder of your own.") from error
         try:
-            drafter, verifier = (
-                AutoModelForCausalLM.from_pretrained(folder / name, dtype=torch.float32)
-                for name in (DRAFTER, VERIFIER)
-            )
-            tokenizer = AutoTokenizer.from_pretrained(folder / VERIFIER)
+            if not folders[1].exists():
+                _write(*folders)
+        except OSError as error:
+            raise RequestError("--models cannot be written there: name a folder of your own.") from error
+        try:
+            pair = [AutoModelForCausalLM.from_pretrained(each, dtype=torch.float32) for each in folders]
+            tokenizer = AutoTokenizer.from_pretrained(folders[1])
         except (OSError, ValueError, KeyError) as error:
-            raise PairError(
-                "--models holds no pair that can be loaded: it needs checkpoints in drafter and verifier."
-            ) from error
-    names = {"drafter_name": str(folder / DRAFTER), "verifier_name": str(folder / VERIFIER)}
-    return pair_from_models(drafter, verifier, tokenizer, key="audit", **names)
+            what = "--models must hold checkpoints in drafter and verifier, or neither of these folders."
+            raise PairError(what) from error
+    names = dict(zip(("drafter_name", "verifier_name"), map(str, folders), strict=True))
+    return pair_from_models(*pair, tokenizer, key="audit", **names)
 
 
-def _write(folder: Path) -> None:
-    vocabulary = {f"w{number}": number for number in range(_WORDS)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="w0"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+def _write(*folders: Path) -> None:
+    words = Tokenizer(models.WordLevel({f"w{each}": each for each in range(8)}, unk_token="w0"))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(2)
-        drafter, verifier = _model(1), _model(2)
+        drafter, verifier = (LlamaForCausalLM(LlamaConfig(num_hidden_layers=n, **_SIZES)) for n in (1, 2))
     # The drafter is the verifier without its last layer, so that whole blocks are often accepted, and often not.
     drafter.load_state_dict(verifier.state_dict(), strict=False)
-    for name, model in ((DRAFTER, drafter), (VERIFIER, verifier)):
-        model.save_pretrained(folder / name)
-        Fast(tokenizer_object=tokenizer, unk_token="w0").save_pretrained(folder / name)
-
-
-def _model(layers: int) -> Any:
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=_WORDS,
-            hidden_size=_HIDDEN,
-            intermediate_size=2 * _HIDDEN,
-            num_hidden_layers=layers,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            max_position_embeddings=_CONTEXT,
-            initializer_range=_SPREAD,
-            bos_token_id=None,
-            eos_token_id=None,
-            pad_token_id=None,
-        )
-    )
+    for folder, model in zip(folders, (drafter, verifier), strict=True):
+        model.save_pretrained(folder)
+        PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0").save_pretrained(folder)
 
 
 def enumerate_law(pair: ModelPair, tokens: int, temperature: float) -> Floats:

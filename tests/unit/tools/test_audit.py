@@ -1,0 +1,105 @@
+"""The command `audit`: it passes engines that follow the enumerated law, and accuses one that does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from specviz.cli import main as shell
+from specviz.tools.audit.models import PROMPT, enumerate_law, prepare_pair
+
+_ENGINES = """
+import torch
+from transformers import AutoModelForCausalLM
+
+def _sample(name, prompt_ids, count, seed):
+    model = AutoModelForCausalLM.from_pretrained("models/" + name) if name not in _loaded else _loaded[name]
+    _loaded[name] = model
+    generator, ids = torch.Generator().manual_seed(seed), torch.tensor([prompt_ids])
+    for _ in range(count):
+        p = torch.softmax(model(ids).logits[:, -1], dim=-1)
+        ids = torch.cat([ids, torch.multinomial(p, 1, generator=generator)], dim=1)
+    return ids[0, len(prompt_ids):].tolist()
+
+_loaded = {}
+def right(prompt_ids, count, seed): return _sample("verifier", prompt_ids, count, seed)
+def wrong(prompt_ids, count, seed): return _sample("drafter", prompt_ids, count, seed)
+def short(prompt_ids, count, seed): return [0]
+def failing(prompt_ids, count, seed): raise ZeroDivisionError
+"""
+
+
+@pytest.fixture
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A current folder with a module of engines."""
+    monkeypatch.chdir(tmp_path)
+    Path("audited_engines.py").write_text(_ENGINES, encoding="utf-8")
+
+
+def _audit(*arguments: str) -> int:
+    return shell.main(["audit", *arguments, "--temperatures", "1", "--samples", "300"])
+
+
+def test_the_law_is_the_product_of_the_verifiers_probabilities(tmp_path: Path) -> None:
+    """Sequence by sequence, and its temperature is that of the logits."""
+    pair = prepare_pair(tmp_path)
+    law = enumerate_law(pair, 3, 0.7)
+    assert law.sum() == pytest.approx(1, abs=1e-12)
+    for sequence in np.random.default_rng(0).integers(8, size=(20, 3)).tolist():
+        logits = pair.verifier(torch.tensor([[*PROMPT, *sequence]])).logits[0].double() / 0.7
+        expected = np.prod(
+            [torch.softmax(logits[2 + n], -1)[token].item() for n, token in enumerate(sequence)]
+        )
+        assert law[tuple(sequence)] == pytest.approx(expected, rel=1e-5)
+
+
+def test_known_engines_follow_their_claim(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """SpecViz and transformers, and flashspec where it is installed; 300 samples."""
+    found = tmp_path / "found.json"
+    assert _audit("--json", str(found)) == 0
+    audited = json.loads(found.read_text(encoding="utf-8"))["audited"]
+    assert [each["engine"].split()[0] for each in audited][:2] == ["specviz", "transformers"]
+    assert not any(each["departs"] for each in audited)
+    assert all(each["finding"]["samples"] == 300 for each in audited)
+    assert "no departure found" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("_folder")
+def test_a_function_that_samples_from_the_drafter_is_accused(capsys: pytest.CaptureFixture) -> None:
+    """And one that samples from the verifier is not. The report says where, and how to reproduce it."""
+    engines = "audited_engines:right", "audited_engines:wrong"
+    assert _audit(*engines, "--models", "models", "--markdown", "report.md") == 1
+    report = Path("report.md").read_text(encoding="utf-8")
+    rows = [line for line in report.splitlines() if line.startswith("| audited_engines")]
+    assert ["departs" in row for row in rows] == [False, True]
+    assert "Farthest from the law after" in report
+    assert f"audit {' '.join(engines)} --samples 300" in report
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.usefixtures("_folder")
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("vllm",), 2, "There is no engine 'vllm': known are specviz, transformers, flashspec"),
+        (
+            ("nowhere:engine", "--models", "m"),
+            2,
+            "cannot be imported: name a module and one of its functions",
+        ),
+        (("audited_engines:right",), 2, "give one of --temperatures, and --models"),
+        (("specviz", "--tokens", "7"), 2, "choose fewer --tokens"),
+        (("specviz", "--tokens", "0"), 2, "--tokens from 1 to 8"),
+        (("audited_engines:short", "--models", "m"), 1, "must write 3 tokens from 0 to 7; it did not"),
+        (("audited_engines:failing", "--models", "m"), 1, "failed on a sample: ZeroDivisionError"),
+    ],
+)
+def test_bad_input_gets_a_sentence(
+    arguments: tuple[str, ...], status: int, words: str, capsys: pytest.CaptureFixture
+) -> None:
+    assert _audit(*arguments) == status
+    assert words in capsys.readouterr().err

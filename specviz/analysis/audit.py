@@ -123,7 +123,10 @@ def _bisect(holds: Callable[[float], bool]) -> float:
 
 
 def _g(observed: Counts, expected: Floats) -> tuple[float, int]:
-    """The G statistic and its degrees of freedom, after small cells were merged in the order of their size."""
+    """The G statistic and its degrees of freedom, after small cells were merged in the order of their size.
+
+    Divided by Williams' correction: with many cells of few samples, G alone accuses a right engine twice as often as it should.
+    """
     order = np.argsort(expected, kind="stable")
     order = order[expected[order] > 0]
     cells: list[list[float]] = [[0.0, 0.0]]
@@ -132,10 +135,11 @@ def _g(observed: Counts, expected: Floats) -> tuple[float, int]:
             cells.append([0.0, 0.0])
         cells[-1][0] += seen
         cells[-1][1] += mean
-    merged = np.array(cells)
-    positive = merged[merged[:, 0] > 0]
-    statistic = 2 * float((positive[:, 0] * np.log(positive[:, 0] / positive[:, 1])).sum())
-    return statistic, len(merged) - 1
+    counts, means = np.array(cells).T
+    freedom = len(cells) - 1
+    statistic = 2 * float((counts * np.log(np.maximum(counts, 1) / means)).sum())
+    correction = 1 + float((1 / means).sum() - 1 / means.sum()) / (6 * max(freedom, 1))
+    return statistic / correction, freedom
 
 
 def _distance(observed: Counts, law: Floats, rng: np.random.Generator) -> float:

@@ -46,13 +46,17 @@ def prepare_pair(folder: Path) -> ModelPair:
         except OSError as error:
             raise RequestError("--models cannot be written there: name a folder of your own.") from error
         try:
-            pair = [AutoModelForCausalLM.from_pretrained(each, dtype=torch.float32) for each in folders]
+            drafter, verifier = (
+                AutoModelForCausalLM.from_pretrained(each, dtype=torch.float32) for each in folders
+            )
             tokenizer = AutoTokenizer.from_pretrained(folders[1])
         except (OSError, ValueError, KeyError) as error:
             what = "--models must hold checkpoints in drafter and verifier, or neither of these folders."
             raise PairError(what) from error
-    names = dict(zip(("drafter_name", "verifier_name"), map(str, folders), strict=True))
-    return pair_from_models(*pair, tokenizer, key="audit", **names)
+    first, second = map(str, folders)
+    return pair_from_models(
+        drafter, verifier, tokenizer, key="audit", drafter_name=first, verifier_name=second
+    )
 
 
 def _write(*folders: Path) -> None:

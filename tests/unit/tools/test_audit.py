@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from specviz.analysis.audit import examine
 from specviz.cli import main as shell
 from specviz.tools.audit.models import PROMPT, enumerate_law, prepare_pair
 
@@ -55,6 +56,14 @@ def test_the_law_is_the_product_of_the_verifiers_probabilities(tmp_path: Path) -
             [torch.softmax(logits[2 + n], -1)[token].item() for n, token in enumerate(sequence)]
         )
         assert law[tuple(sequence)] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_right_engine_is_rarely_accused_on_the_audits_own_law(tmp_path: Path) -> None:
+    """Its law has many cells of few samples. At the 1 % level, 200 audits of 2,000 samples accuse a right engine about twice."""
+    law = enumerate_law(prepare_pair(tmp_path), 3, 1.0)
+    rng = np.random.default_rng(3)
+    counts = (rng.multinomial(2000, law.ravel()).reshape(law.shape) for _ in range(200))
+    assert sum(examine(each, law).p_value < 0.01 for each in counts) <= 7
 
 
 def test_known_engines_follow_their_claim(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -383,7 +383,7 @@ def test_pointing_at_a_token_shows_the_numbers_of_the_trace(page: Page, alone: C
     for words in (
         "Why? Token 2, round 1",
         "Position 40, id 123.",
-        "The drafter gave ␣a 40 %, the verifier only 8 %.",
+        "The drafter gave ␣a 40 %, the verifier only 8 %, the rule’s target π 10 %.",
         "It is accepted with a chance of 25 %; the coin showed 61 %, so it was rejected. ␣the was drawn",
         "max q₁ ≥ 1 − α",
         "Not trusted: max q₁ = 0.41 < 1 − α = 0.70.",

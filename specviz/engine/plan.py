@@ -207,7 +207,8 @@ def _draft_inputs(
             for each in sequences
         ),
         # What is found in the text stays one-hot, whatever is penalised or truncated.
-        is_fused=drafter.is_fused and (drafter.looks_up or (penalty is banned is None and not truncated)),
+        is_fused=drafter.is_fused
+        and (drafter.looks_up or (penalty is None and banned is None and not truncated)),
         thresholds=thresholds if ends_early and found is None and any(thresholds) and max(own) > 1 else None,
     )
 

@@ -72,6 +72,21 @@ def test_draft_length_does_not_change_the_text(engine: Engine) -> None:
         assert decisions(runs) == [(ids[:count], accepted[:count]) for ids, accepted in wanted], length
 
 
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_sampler_match_writes_the_verifiers_own_texts(engine: Engine, temperature: float) -> None:
+    """Token for token, and in fewer calls of the verifier."""
+    asked = [
+        Request(
+            prompt=prompt, method="verifier_only", seed=seed, temperature=temperature, max_new_tokens=TOKENS
+        )
+        for seed, prompt in enumerate(PROMPTS)
+    ]
+    alone = engine.generate(asked)
+    matched = engine.generate([replace(each, method="sampler_match", draft_length=3) for each in asked])
+    assert [run.token_ids for run in matched] == [run.token_ids for run in alone]
+    assert sum(run.verifier_calls for run in matched) < 0.9 * sum(run.verifier_calls for run in alone)
+
+
 def test_greedy_drafts_are_the_drafter_s_favourites_in_fused_passes_too(engine: Engine) -> None:
     """Law 2, and q is one-hot: for plain and truncated distributions."""
     for cut in ({}, {"top_k": 20, "top_p": 0.9}):

@@ -79,7 +79,8 @@ def test_every_method_agrees_with_python_wherever_the_sliders_stand(
     """Both ends and the middle of its lenience, temperatures 0 to 2, also words without probability."""
     dice = random.Random(7)
     cases = []
-    for name, method in METHODS.items():
+    offered = {name: each for name, each in METHODS.items() if not each.matches}
+    for name, method in offered.items():
         low, high = method.offered_range
         for lenience in (low, low + 0.37 * (high - low), high):
             for temperature in (0, 0.55, 1, 2):

@@ -6,6 +6,7 @@ The unit of all costs is one token of the verifier alone.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -112,13 +113,16 @@ def _of_report(report: dict[str, Any]) -> Iterator[Measurement]:
 
 def _of_sweep(title: str, sweep: Recorded) -> Iterator[Measurement]:
     """What a sweep timed: all at one draft length, so a round's whole cost beyond pass and drafts counts as `check`."""
-    results, timings = sweep.results, sweep.folder.timings() if sweep.folder else []
-    length = results.plan.draft_length
+    results, timings, length = (
+        sweep.results,
+        defaultdict[Setting, list[Timing]](list),
+        sweep.results.plan.draft_length,
+    )
+    settings = results.plan.settings
+    for one in sweep.folder.timings() if sweep.folder else []:
+        timings[settings[one.setting]].append(one)
     for temperature in results.temperatures:
-        costs = [
-            [one for one in timings if results.plan.settings[one.setting] == Setting(temperature, name, 0.0)]
-            for name in ("verifier_only", LOSSLESS)
-        ]
+        costs = [timings[Setting(temperature, name, 0.0)] for name in ("verifier_only", LOSSLESS)]
         lossless = results.point(temperature, LOSSLESS)
         if not (lossless and all(costs)):
             continue

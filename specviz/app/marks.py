@@ -43,6 +43,14 @@ def method_token(name: str) -> str:
     return f"method-{name}" if name in SYMBOLS else f"method-other-{_turn(name) % _SHADES}"
 
 
+def chart_marks() -> dict[str, dict[str, str]]:
+    """What `static/shared/chart.js` needs of each method: its title, symbol and colour."""
+    return {
+        name: {"title": method.title, "symbol": method_symbol(name)[0], "colour": method_token(name)}
+        for name, method in METHODS.items()
+    }
+
+
 def _turn(name: str) -> int:
     """A method's index among the methods without a symbol of their own."""
     return [other for other in METHODS if other not in SYMBOLS].index(name)

@@ -7,8 +7,7 @@ from typing import Any
 
 from specviz.analysis.payoff import measurements
 from specviz.app.components.scripted_html import ScriptedHTML, style, template
-from specviz.app.marks import method_symbol, method_token
-from specviz.core.methods import METHODS
+from specviz.app.marks import chart_marks
 from specviz.schema.settings import MAX_DRAFT_LENGTH
 
 
@@ -23,9 +22,5 @@ class PayoffView(ScriptedHTML):
         """Make one; `kwargs` as for `ScriptedHTML`."""
         measured = [asdict(each) for each in measurements()]
         used = {one["method"] for each in measured for one in each["speed_ups"]}
-        methods = {
-            name: {"title": method.title, "symbol": method_symbol(name)[0], "colour": method_token(name)}
-            for name, method in METHODS.items()
-            if name in used
-        }
+        methods = {name: marks for name, marks in chart_marks().items() if name in used}
         super().__init__(measurements=measured, methods=methods, longest=MAX_DRAFT_LENGTH, **kwargs)

@@ -6,8 +6,7 @@ from typing import Any
 
 from specviz.analysis.sweep.results import FIGURES
 from specviz.app.components.scripted_html import ScriptedHTML, style, template
-from specviz.app.marks import method_symbol, method_token
-from specviz.core.methods import METHODS
+from specviz.app.marks import chart_marks
 
 
 class SweepView(ScriptedHTML):
@@ -25,12 +24,8 @@ class SweepView(ScriptedHTML):
 
     def __init__(self, value: str = "", *, card: str = "", **kwargs: Any) -> None:
         """Make a view; `kwargs` as for `ScriptedHTML`."""
-        methods = {
-            name: {"title": method.title, "symbol": method_symbol(name)[0], "colour": method_token(name)}
-            for name, method in METHODS.items()
-        }
         figures = {name: figure._asdict() for name, figure in FIGURES.items()}
-        super().__init__(value, card=card, **{"methods": methods, "figures": figures} | kwargs)
+        super().__init__(value, card=card, **{"methods": chart_marks(), "figures": figures} | kwargs)
 
     def preprocess(self, payload: str | None) -> str:
         """Discard the value, which the server does not need."""

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from specviz.analysis.audit import Floats
+from specviz.core import block
 
 Tokens = NDArray[np.int64]
+_TINY = np.finfo(np.float64).tiny
 TOP_K = 3
 """Tokens kept by the rules that truncate."""
 
@@ -118,31 +121,33 @@ def _unexamined_draw(q: Floats, p: Floats, count: int, rng: np.random.Generator)
 
 def _thresholds(q: Floats, p: Floats, of_tokens: bool) -> tuple[Floats, Floats, Floats]:
     """Thresholds of block verification of two draft tokens x, y: of x [V], of the block [V, V], and the residual after x [V, V]."""
-    ratio = _examined(p, q).acceptance
+    count = len(q)
     if of_tokens:
-        return ratio, np.tile(ratio, (len(q), 1)), np.tile(_norm(np.maximum(p - q, 0.0)), (len(q), 1))
-    block = np.minimum(ratio[:, None] * np.divide(p, q, out=np.ones_like(p), where=q > 0), 1.0)
-    excess = np.maximum(np.outer(ratio, p) - q, 0.0)
-    mass = excess.sum(axis=1)
-    rest = mass + 1 - ratio
-    return np.divide(mass, rest, out=np.ones_like(mass), where=rest > 0), block, _norm(excess)
+        right = _examined(p, q)
+        return right.acceptance, np.tile(right.acceptance, (count, 1)), np.tile(right.residual, (count, 1))
+    words = torch.arange(count)
+    pairs = torch.cartesian_prod(words, words).reshape(count, count, 2)
+    both = (torch.from_numpy(np.maximum(each, _TINY)).expand(count, count, 2, count) for each in (q, p))
+    given = *both, pairs
+    chances, leftovers = block.chances(*given).numpy(), block.leftovers(*given).numpy()
+    return chances[:, 0, 0], chances[:, :, 1], _norm(leftovers[:, 0, 1])
 
 
 def _block_rule(name: str, sentence: str, report: str, *, of_tokens: bool) -> Rule:
     """Block verification: of the prefixes whose coin is below their threshold, the longest is kept."""
 
     def law(q: Floats, p: Floats) -> Floats:
-        first, block, residual = _thresholds(q, p, of_tokens)
-        both = np.outer(q, q) * block
+        first, whole, residual = _thresholds(q, p, of_tokens)
+        both = np.outer(q, q) * whole
         neither = (np.outer(q, q) - both).sum(axis=1)  # the block was not kept, by first token
         replaced = ((1 - first) * neither).sum() * _norm(np.maximum(p - q, 0.0))
         one = (first * neither)[:, None] * residual
         return both + one + np.outer(replaced, (both + one).sum(axis=1) + replaced)  # a new block follows
 
     def draw(q: Floats, p: Floats, count: int, rng: np.random.Generator) -> Tokens:
-        first, block, residual = _thresholds(q, p, of_tokens)
+        first, whole, residual = _thresholds(q, p, of_tokens)
         x, y = (_inverse_cdf(q, rng.random(count)) for _ in range(2))
-        one, both = rng.random(count) < first[x], rng.random(count) < block[x, y]
+        one, both = rng.random(count) < first[x], rng.random(count) < whole[x, y]
         cumulative = residual.cumsum(axis=1)[x]
         after = (rng.random(count)[:, None] >= cumulative[:, :-1]).sum(axis=1)
         tokens = np.stack([x, np.where(both, y, after)], axis=1)

@@ -5,12 +5,13 @@ A law is an array [V, V, …] with one axis for each token: the probability of e
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+from specviz.analysis.statistics import least
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -102,24 +103,13 @@ def samples_needed(freedom: int) -> int:
     """
     if freedom < 1:
         return 0
-    critical = _bisect(lambda statistic: chi_square_tail(statistic, freedom) < LEVEL)
+    critical = least(lambda statistic: chi_square_tail(statistic, freedom) < LEVEL)
 
     def found(noncentrality: float) -> bool:
         scale = (freedom + 2 * noncentrality) / (freedom + noncentrality)
         return chi_square_tail(critical / scale, (freedom + noncentrality) / scale) > _POWER
 
-    return round(_bisect(found) / (4 * _BIAS**2))
-
-
-def _bisect(holds: Callable[[float], bool]) -> float:
-    """The least positive number for which a monotonic condition holds."""
-    low, high = 0.0, 1.0
-    while not holds(high):
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    return round(least(found) / (4 * _BIAS**2))
 
 
 def _g(observed: Counts, expected: Floats) -> tuple[float, int]:

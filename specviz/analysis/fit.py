@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specviz.analysis.statistics import least
 from specviz.analysis.sweep.estimates import Floats, divided, resamples
 from specviz.engine.plan import expected_tokens
 
@@ -19,7 +20,6 @@ LONGEST = 8
 """The longest draft length that is predicted."""
 COSTED = (1, 2, 4, LONGEST)
 """Draft lengths whose rounds are timed; the cost of others is interpolated."""
-_HALVINGS = 50
 
 
 @dataclass(frozen=True)
@@ -102,13 +102,7 @@ class Costs:
         def best(acceptance: float) -> float:
             return max(expected_tokens(acceptance, k) / self.of(k) for k in range(1, LONGEST + 1))
 
-        low, high = 0.0, 1.0
-        if best(high) < 1:
-            return None
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            low, high = (low, middle) if best(middle) >= 1 else (middle, high)
-        return high
+        return least(lambda acceptance: best(acceptance) >= 1) if best(1.0) >= 1 else None
 
 
 def leviathan_speed_up(acceptance: float, draft_length: int, draft: float) -> float:

@@ -1,9 +1,9 @@
-"""Median and quartiles."""
+"""Median and quartiles, and the least number for which a condition holds."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 
@@ -25,3 +25,14 @@ def quartiles(values: Iterable[float]) -> Quartiles | None:
         return Quartiles(found[0], found[0], found[0])
     low, middle, high = statistics.quantiles(found, n=4, method="inclusive")
     return Quartiles(middle, low, high)
+
+
+def least(holds: Callable[[float], bool]) -> float:
+    """The least positive number for which a monotonic condition holds, by bisection."""
+    low, high = 0.0, 1.0
+    while not holds(high):
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

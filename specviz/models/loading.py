@@ -158,9 +158,11 @@ def _assemble(spec: PairSpec, loader: _Loader, report: Progress, kind: type[P]) 
     drafter: Model
     if isinstance(spec.drafter, SkipSource | LookupSource):
         verifier, tokenizer = loader.load(spec.verifier, spec.verifier_name, report)
-        drafter, drafter_tokenizer = LookupModel(verifier), None
+        drafter_tokenizer = None
         if isinstance(spec.drafter, SkipSource):
             drafter = _without_layers(verifier, spec.drafter.layers, loader.prepack)
+        else:
+            drafter = LookupModel(verifier)
     else:
         # The drafter first: the verifier's shards then share the memory that it leaves free.
         alone = replace(loader, placement=replace(loader.placement, sharded=False))

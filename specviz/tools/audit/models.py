@@ -24,10 +24,10 @@ from specviz.models.pair import ModelPair, pair_from_models
 PROMPT = (1, 2, 3)
 """Token ids that every sample continues."""
 _SIZES: dict[str, Any] = {
-    **{"vocab_size": 8, "hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 64},
-    **{"num_attention_heads": 2, "num_key_value_heads": 2, "initializer_range": 0.35},
-    **{"bos_token_id": None, "eos_token_id": None, "pad_token_id": None},
-}
+    "vocab_size": 8, "hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 64,
+    "num_attention_heads": 2, "num_key_value_heads": 2, "initializer_range": 0.35,
+    "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
+}  # fmt: skip
 _MOST_SEQUENCES = 100_000
 
 

@@ -605,3 +605,14 @@ def test_a_whole_run_opens_on_a_rejection_that_a_coin_decided(page: Page, alone:
     sure = {**REJECTED, "acceptance": 0.0}
     alone(one_round(KEPT, sure, REJECTED) + line(end_entry(1, "cascade_chow", "eos")))
     expect(page.get_by_test_id("inspector").locator(".sv-where")).to_have_text("Why? Token 3, round 1")
+
+
+def test_sampler_match_is_told_without_the_bars_of_a_ratio(page: Page, alone: Callable[..., None]) -> None:
+    """Its chance is p, not p/q: the picture of a coin on the drafter's bar would show another."""
+    alone(one_round(KEPT, REJECTED, method="sampler_match"))
+    page.get_by_test_id("token").nth(1).hover()
+    unfold_all(page)
+    inspector = page.get_by_test_id("inspector")
+    expect(inspector).to_contain_text("The verifier drew ␣the itself, so the draft was rejected.")
+    expect(inspector).to_contain_text("a draft token is kept where the verifier draws the same one")
+    expect(inspector.locator(".sv-picture")).to_have_count(0)

@@ -207,7 +207,8 @@ export function inspectorNodes(item, run, methods, opened, take = null) {
   const examined = isExamined(token);
   const method = withRule(Object.hasOwn(methods, run.method) ? methods[run.method] : {}, run.rule);
   const flip = examined ? flipSentence(token, run) : null;
-  const shown = !examined ? null : run.temperature === 0 ? favourites(token) : picture(token, run, { ratio: method.tree?.ratio });
+  // Where the verifier's own draw decides, no part of the drafter's bar is the part that is kept.
+  const shown = !examined || (method.matches && run.temperature > 0) ? null : run.temperature === 0 ? favourites(token) : picture(token, run, { ratio: method.tree?.ratio });
   return [
     el("p", "sv-caption sv-where", "Why? Token " + (finite(run.continues?.tokens) + index + 1) + ", round " + (finite(round.index) + 1)),
     el("h3", "sv-verdict", ...verdict(item, run)),

@@ -10,16 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from specviz.analysis.audit import Floats
-from specviz.core import block
-
+Floats = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 _TINY = np.finfo(np.float64).tiny
 TOP_K = 3
 """Tokens kept by the rules that truncate."""
+EXAMPLE: tuple[Floats, Floats] = (
+    np.array([0.35, 0.25, 0.15, 0.10, 0.10, 0.05]),
+    np.array([0.20, 0.30, 0.10, 0.25, 0.05, 0.10]),
+)
+"""q and p over six words."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,11 @@ class _Position:
         accepted = coin < self.acceptance[token]
         replacement = _inverse_cdf(self.residual, coin if self.one_coin else rng.random(count))
         return np.where(accepted, token, replacement), accepted
+
+
+def bias(law: Floats, claim: Floats) -> float:
+    """The total variation between two distributions."""
+    return float(np.abs(law - claim).sum() / 2)
 
 
 def _inverse_cdf(probabilities: Floats, uniforms: Floats) -> Tokens:
@@ -125,6 +132,10 @@ def _thresholds(q: Floats, p: Floats, of_tokens: bool) -> tuple[Floats, Floats, 
     if of_tokens:
         right = _examined(p, q)
         return right.acceptance, np.tile(right.acceptance, (count, 1)), np.tile(right.residual, (count, 1))
+    import torch  # only this right rule needs it; the page shows the wrong ones, and does not import torch
+
+    from specviz.core import block
+
     words = torch.arange(count)
     pairs = torch.cartesian_prod(words, words).reshape(count, count, 2)
     both = (torch.from_numpy(np.maximum(each, _TINY)).expand(count, count, 2, count) for each in (q, p))
@@ -182,40 +193,40 @@ RIGHT = (
 WRONG = (
     _position_rule(
         "resampling from p",
-        "After a rejection, the replacement is drawn from p instead of the residual.",
-        "ShopeeLLM/Spec-RL#14: there, its maintainers' choice for training",
+        "After a rejection, the replacement is drawn from p, which is at hand, instead of the residual max(0,\u00a0p\u00a0−\u00a0q).",
+        "ShopeeLLM/Spec-RL#14: there, its maintainers’ choice for training",
         lambda q, p: _Position(q, _examined(p, q).acceptance, p),
     ),
     _position_rule(
         "one coin used twice",
-        "The uniform that rejects a draft token also draws its replacement.",
+        "The coin that rejects a draft token also draws its replacement, which saves a random number.",
         "vllm-project/vllm-ascend#16370",
         lambda q, p: _examined(p, q, one_coin=True),
     ),
     _position_rule(
         "truncating one model only",
-        "Top-k or top-p truncates q but not p.",
+        f"Top-k or top-p (here k = {TOP_K}) truncates q but not p: the setting reached the drafter’s sampler only.",
         "mlc-ai/mlc-llm#2940",
         lambda q, p: _examined(p, _cut(q)),
         claim=_truncated,
     ),
     _position_rule(
         "renormalising late",
-        "Draft tokens come from the truncated and renormalised q, but ratio and residual use q as it was before.",
+        f"Draft tokens come from the truncated (here k = {TOP_K}) and renormalised q, but ratio and residual use q as it was before.",
         "huggingface/transformers#47932",
         lambda q, p: _examined(_cut(p), q, _cut(q)),
         claim=_truncated,
     ),
     Rule(
         "keeping the K-th token unexamined",
-        "The last draft token of a block is kept if all before it were, without examining it.",
+        "The last draft token of a block is kept if all before it were. Examining it would cost the verifier one more position.",
         "none found; nearest: ohdearquant/lattice#243 keeps the first one unexamined",
         _unexamined_law,
         _unexamined_draw,
     ),
     _block_rule(
-        "block verification with the token rule's ratio",
-        "The longest prefix is kept, but each token has the token rule's threshold and residual.",
+        "block verification with the token rule’s ratio",
+        "The longest prefix whose coin passes is kept, but with the thresholds and the residual of the token rule, which the engine already had.",
         "vllm-project/vllm-ascend#7807",
         of_tokens=True,
     ),

@@ -21,7 +21,13 @@ from specviz.schema.settings import AUTO, DEFAULT_METHOD, MAX_DRAFT_LENGTH
 from specviz.serving.offer import offered_pairs
 
 TABS = ("idea", "generate", "compare", "tradeoff", "learn")
-LEARN_TABS = {"tour": "lessons", "lessons": "lessons", "playground": "playground", "pay": "pay"}
+LEARN_TABS = {
+    "tour": "lessons",
+    "lessons": "lessons",
+    "playground": "playground",
+    "pay": "pay",
+    "wrong": "wrong",
+}
 """Parts of the tab Learn, by the names of tabs in links."""
 OTHER_TABS = {"replay": "generate"} | dict.fromkeys(LEARN_TABS, "learn")
 """Further names of tabs in links: those of old links, and of the parts of Learn."""

@@ -21,6 +21,7 @@ from specviz.app.components.bar import Bar
 from specviz.app.components.invitation import InvitationLine
 from specviz.app.components.lessons import LessonPlayer, Playground, lesson_route
 from specviz.app.components.payoff_view import PayoffView
+from specviz.app.components.wrong_engines_view import WrongEnginesView
 from specviz.app.controls import wire_pairs
 from specviz.app.guard import GuardedBlocks, guarded
 from specviz.app.health import health_routes
@@ -78,6 +79,8 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
                     Playground(elem_id="playground")
                 with gr.Tab("Will it pay?", id="pay"):
                     PayoffView(elem_id="payoff")
+                with gr.Tab("Wrong engines", id="wrong"):
+                    WrongEnginesView(elem_id="wrong-engines")
         wire_pairs(page, service, [generate.settings["pair"], compare.settings["pair"], swept_pair])
         wire_opening(page, service.limits, address, banner, tabs, learn, generate, compare)
         wire_api(service)

@@ -161,6 +161,7 @@ def test_a_link_opens_each_kind_of_view(page: Page, address: str) -> None:
         ("?tab=tradeoff", ("tradeoff",)),
         ("?tab=playground", ("learn", "playground")),
         ("?tab=lessons", ("learn", "lessons")),
+        ("?tab=wrong", ("learn", "wrong")),
         ("?lesson=cascades&step=5.1&language=de", ("learn", "lessons")),
         ("?tab=compare&pane=speed:0:auto&pane=cascade_chow:0.5:4", ("compare",)),
         ("?tab=generate&run=lossless&token=3", ("generate",)),

@@ -15,6 +15,7 @@ DRAWN = {
     "Speed or quality": "#tradeoff-view .st-point",
     "Learn": "#lessons .sl-card",
     "Playground": "#playground .specviz > *",
+    "Wrong engines": "#wrong-engines article",
 }
 """Tabs, and what is there once they are drawn."""
 

@@ -167,6 +167,7 @@ def test_a_link_to_a_lesson_opens_one_that_is_there() -> None:
         ("tour", "lessons"),
         ("lessons", "lessons"),
         ("playground", "playground"),
+        ("wrong", "wrong"),
         ("learn", None),
     ):
         assert (opened(f"tab={tab}").tab, opened(f"tab={tab}").part) == ("learn", part)

@@ -27,7 +27,7 @@ class TerminalProgress:
 
     def __call__(self, fraction: float, text: str) -> None:
         """Show `fraction` (0 to 1; 1 ends the line) and `text` ("stage" or "stage: detail")."""
-        stage = text.partition(":")[0]
+        stage = text.partition(": ")[0]
         if self._stream.isatty():
             end = "\n" if fraction >= 1 else ""
             print(f"\r\x1b[K{fraction:4.0%} {text}", end=end, file=self._stream, flush=True)

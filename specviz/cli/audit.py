@@ -14,7 +14,7 @@ from specviz.cli.terminal import interrupt
 from specviz.files import write_output
 from specviz.progress import TerminalProgress
 
-_ENGINES = "specviz, transformers, flashspec (default: all that are installed), or module:function."
+_ENGINES = "specviz, transformers, flashspec (default: all that are installed), a URL, or module:function."
 
 
 def audit(
@@ -27,6 +27,9 @@ def audit(
     temperatures: Annotated[list[float] | None, asks("Temperatures", "0.7 1", "T...")] = None,
     models: Annotated[
         Path | None, asks("Folder of drafter and verifier, written if missing", "temporary", "DIR")
+    ] = None,
+    body: Annotated[
+        str | None, asks("Further parameters of each call to a URL, such as its model", "{}", "JSON")
     ] = None,
     seed: Annotated[int | None, asks("Seed of the samples", 0)] = None,
     json: Json = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -124,5 +125,5 @@ def command_line(command: str, asked: Mapping[str, Any]) -> str:
     for name, value in asked.items():
         words.append(f"--{name.replace('_', '-')}")
         if value is not True:
-            words += map(str, value if isinstance(value, tuple) else [value])
+            words += (shlex.quote(str(each)) for each in (value if isinstance(value, tuple) else [value]))
     return " ".join(words)

@@ -14,6 +14,7 @@ from specviz.compat.transformers import quiet_transformers
 from specviz.errors import EngineError, RequestError, StoppedError
 from specviz.models.pair import ModelPair
 from specviz.progress import Progress
+from specviz.tools.audit.endpoint import is_url
 from specviz.tools.audit.engines import BUILT_IN, find_engine, is_installed
 from specviz.tools.audit.models import enumerate_law
 from specviz.tools.bench.contenders import Bed
@@ -26,7 +27,7 @@ class AuditOptions:
     """What to audit; `specviz audit --help` describes each option.
 
     Raises:
-        RequestError: a value is out of range, or a function of the user's is not given a temperature and a folder.
+        RequestError: a value is out of range, or a function or a server lacks a temperature or a folder.
     """
 
     engines: tuple[str, ...] = ()
@@ -34,6 +35,7 @@ class AuditOptions:
     tokens: int = 3
     temperatures: tuple[float, ...] = (0.7, 1.0)
     models: Path | None = None
+    body: str = "{}"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -43,10 +45,12 @@ class AuditOptions:
             )
         if not all(0.01 <= each <= 100 for each in self.temperatures):
             raise RequestError("--temperatures must be from 0.01 to 100.")
-        if any(":" in name for name in self.engines) and (len(self.temperatures) != 1 or not self.models):
+        if self.others and not self.models:
             raise RequestError(
-                "A function is told neither temperature nor models: give one of --temperatures, and --models."
+                "A function or a server is not told the models: give --models, the pair of its verifier."
             )
+        if len(self.temperatures) != 1 and not all(map(is_url, self.others)):
+            raise RequestError("A function is not told the temperature: give one of --temperatures.")
 
     @property
     def names(self) -> list[str]:
@@ -54,8 +58,13 @@ class AuditOptions:
         return list(dict.fromkeys(self.engines)) or [name for name in BUILT_IN if is_installed(name)]
 
     @property
+    def others(self) -> list[str]:
+        """The functions and servers that were asked for."""
+        return [name for name in self.engines if ":" in name]
+
+    @property
     def draft_length(self) -> int:
-        """K of all engines. The last token follows an accepted block, so where an engine has a bonus token, it is one."""
+        """K of all known engines. The last token follows an accepted block, so where an engine has a bonus token, it is one."""
         return max(1, self.tokens - 1)
 
 
@@ -78,7 +87,7 @@ def audit(pair: ModelPair, options: AuditOptions, progress: Progress, stop: thre
     """
     laws = [enumerate_law(pair, options.tokens, each) for each in options.temperatures]
     bed = Bed(pair, pair, 1, options.draft_length)
-    engines = {title(name): find_engine(name, bed) for name in options.names}
+    engines = {title(name): find_engine(name, bed, options.body) for name in options.names}
     found: list[Audited] = []
     for name, draw in engines.items():
         for number, (temperature, law) in enumerate(zip(options.temperatures, laws, strict=True)):

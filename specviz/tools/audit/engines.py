@@ -1,4 +1,4 @@
-"""Engines that an audit drives: SpecViz, transformers, flashspec, or a function of the user's."""
+"""Engines that an audit drives: those it knows, a server, or a function of the user's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from specviz.errors import EngineError, RequestError, quoted
 from specviz.schema.settings import Request
+from specviz.tools.audit.endpoint import Endpoint, is_url
 from specviz.tools.audit.models import PROMPT
 from specviz.tools.bench.contenders import Bed, contenders
 
@@ -28,17 +29,21 @@ def is_installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def find_engine(name: str, bed: Bed) -> Draw:
-    """A known engine, or that of a `module:function`.
+def find_engine(name: str, bed: Bed, body: str) -> Draw:
+    """A known engine, the server behind a URL, or that of a `module:function`. `body` is for a server.
 
     Raises:
-        RequestError: there is no such engine here.
+        RequestError: there is no such engine here, or `body` is no JSON object.
     """
+    if is_url(name):
+        return Endpoint(name, bed.ours, body).draw
     if ":" in name:
         return _function(name)
     if name not in BUILT_IN:
         known = ", ".join(BUILT_IN)
-        raise RequestError(f"There is no engine {quoted(name)}: known are {known}, and any module:function.")
+        raise RequestError(
+            f"There is no engine {quoted(name)}: known are {known}, any URL, and any module:function."
+        )
     if not is_installed(name):
         raise RequestError(f"{name} is not installed: install it, or leave it out.")
     return _contender(BUILT_IN[name], bed) if BUILT_IN[name] else _ours(bed)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, models
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -60,7 +60,9 @@ def prepare_pair(folder: Path) -> ModelPair:
 
 
 def _write(*folders: Path) -> None:
-    words = Tokenizer(models.WordLevel({f"w{each}": each for each in range(8)}, unk_token="w0"))
+    # No token is special, since servers leave special ones out of a text.
+    words = Tokenizer(models.WordLevel({f"w{each}": each for each in range(8)}))
+    words.pre_tokenizer = pre_tokenizers.Split(Regex("w[0-7]"), "removed", invert=True)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(2)
         drafter, verifier = (LlamaForCausalLM(LlamaConfig(num_hidden_layers=n, **_SIZES)) for n in (1, 2))
@@ -68,7 +70,7 @@ def _write(*folders: Path) -> None:
     drafter.load_state_dict(verifier.state_dict(), strict=False)
     for folder, model in zip(folders, (drafter, verifier), strict=True):
         model.save_pretrained(folder)
-        PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0").save_pretrained(folder)
+        PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(folder)
 
 
 def enumerate_law(pair: ModelPair, tokens: int, temperature: float) -> Floats:

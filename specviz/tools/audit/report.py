@@ -33,10 +33,15 @@ def markdown(found: Sequence[Audited], options: AuditOptions, about: Mapping[str
         f"Claim: the first {options.tokens} tokens after a prompt are distributed as the verifier alone would sample them.",
         table(rows),
         *(_departure(each) for each in found),
-        f"{options.samples:,} samples of each engine and temperature, with {options.draft_length} draft tokens a block. The prompt is the "
+        f"{options.samples:,} samples of each engine and temperature. Known engines draft {options.draft_length} tokens a block. The prompt is the "
         f"token ids {list(PROMPT)} of a tiny pair. The law is enumerated with transformers' forward pass of the verifier, and compared "
         f"by a G-test over cells of at least five expected samples. An engine departs if its p-value is below {LEVEL:g}. A bias of 1 % "
         f"between these cells, however it is spread, would be found by {needed:,} samples with 90 % power.",
+        *(
+            f"{each} chooses how it drafts. It has to sample from the model in `{options.models}/verifier`: "
+            "a departure may also mean that it does not."
+            for each in options.others
+        ),
         f"Reproduce: `{about['command']}`",
         f"Versions: {about['versions']}.",
     ]

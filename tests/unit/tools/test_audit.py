@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import uvicorn
+from starlette.applications import Starlette
 
 from specviz.analysis.audit import examine
+from specviz.app.openai_routes import openai_routes
 from specviz.cli import main as shell
+from specviz.serving.service import Service
 from specviz.tools.audit.models import PROMPT, enumerate_law, prepare_pair
+from tests.support.serving import holding
 
 _ENGINES = """
 import torch
@@ -39,6 +47,19 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A current folder with a module of engines."""
     monkeypatch.chdir(tmp_path)
     Path("audited_engines.py").write_text(_ENGINES, encoding="utf-8")
+
+
+@pytest.fixture
+def server_address(tmp_path: Path) -> Iterator[str]:
+    """The address of the pair in `tmp_path`, served for OpenAI's clients."""
+    service = Service()
+    server = uvicorn.Server(uvicorn.Config(Starlette(routes=openai_routes(service)), log_level="critical"))
+    with holding(service, prepare_pair(tmp_path)), socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        server.should_exit = True
+        thread.join()
 
 
 def _audit(*arguments: str) -> int:
@@ -90,6 +111,26 @@ def test_a_function_that_samples_from_the_drafter_is_accused(capsys: pytest.Capt
     assert capsys.readouterr().out == ""
 
 
+def test_a_server_is_audited_through_its_completions(
+    tmp_path: Path, server_address: str, capsys: pytest.CaptureFixture
+) -> None:
+    """One that decodes losslessly passes; one that samples from the drafter does not. What it answers else is told."""
+
+    def ask(address: str = server_address, **body: object) -> tuple[int, str]:
+        sent = json.dumps({"model": "embedded", "lenience": 0, **body})
+        status = _audit(address, "--models", str(tmp_path), "--body", sent)
+        return status, "".join(capsys.readouterr())
+
+    assert ask(method="speed")[0] == 0
+    status, report = ask(method="drafter_only")
+    assert status == 1
+    assert "departs from its claim" in report
+    assert f"It has to sample from the model in `{tmp_path}/verifier`" in report
+    assert "answered with status 404" in ask(model="nowhere")[1]
+    assert "/v2/completions answered with status 404" in ask(server_address.replace("v1", "v2"))[1]
+    assert "did not answer: ConnectError" in ask("http://127.0.0.1:9/v1")[1]
+
+
 @pytest.mark.usefixtures("_folder")
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
@@ -100,7 +141,8 @@ def test_a_function_that_samples_from_the_drafter_is_accused(capsys: pytest.Capt
             2,
             "cannot be imported: name a module and one of its functions",
         ),
-        (("audited_engines:right",), 2, "give one of --temperatures, and --models"),
+        (("audited_engines:right",), 2, "give --models, the pair of its verifier"),
+        (("http://127.0.0.1:9/v1", "--models", "m", "--body", "[]"), 2, "it must be a JSON object"),
         (("specviz", "--tokens", "7"), 2, "choose fewer --tokens"),
         (("specviz", "--tokens", "0"), 2, "--tokens from 1 to 8"),
         (("audited_engines:short", "--models", "m"), 1, "must write 3 tokens from 0 to 7; it did not"),

@@ -14,7 +14,7 @@ from specviz.cli.terminal import interrupt
 from specviz.files import write_output
 from specviz.progress import TerminalProgress
 
-_ENGINES = "specviz, transformers, flashspec (default: all that are installed), a URL, or module:function."
+_ENGINES = "specviz, transformers, flashspec, llama-cpp-python (default: all installed ones), a URL, or module:function."
 
 
 def audit(

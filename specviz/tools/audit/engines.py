@@ -7,6 +7,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from specviz.errors import EngineError, RequestError, quoted
@@ -18,15 +19,13 @@ from specviz.tools.bench.contenders import Bed, contenders
 Draw = Callable[[int, float, Sequence[int]], Iterator[list[int]]]
 """An engine: number of new tokens, temperature, seeds -> the new token ids of a sample for each seed."""
 
-BUILT_IN = {"specviz": "", "transformers": "assisted", "flashspec": "flashspec"}
-"""Packages of the known engines, and the contenders of the benchmark that run them; "" for SpecViz."""
 _BATCH = 50
 """Samples that SpecViz draws as one batch."""
 
 
 def is_installed(name: str) -> bool:
     """Whether the package of a known engine is installed."""
-    return importlib.util.find_spec(name) is not None
+    return importlib.util.find_spec(BUILT_IN[name][0]) is not None
 
 
 def find_engine(name: str, bed: Bed, body: str) -> Draw:
@@ -46,7 +45,7 @@ def find_engine(name: str, bed: Bed, body: str) -> Draw:
         )
     if not is_installed(name):
         raise RequestError(f"{name} is not installed: install it, or leave it out.")
-    return _contender(BUILT_IN[name], bed) if BUILT_IN[name] else _ours(bed)
+    return BUILT_IN[name][1](bed)
 
 
 def _request(tokens: int, temperature: float, seed: int, **more: Any) -> Request:
@@ -68,11 +67,27 @@ def _ours(bed: Bed) -> Draw:
     return draw
 
 
+def _llama_cpp(bed: Bed) -> Draw:
+    from specviz.tools.audit.llama_cpp import LlamaCpp
+
+    return LlamaCpp(bed).draw
+
+
 def _contender(key: str, bed: Bed) -> Draw:
+    """A contender of the benchmark."""
     write = next(each.write for each in contenders(bed) if each.key == key)
     return lambda tokens, temperature, seeds: (
         write(_request(tokens, temperature, seed)).token_ids or [] for seed in seeds
     )
+
+
+BUILT_IN: dict[str, tuple[str, Callable[[Bed], Draw]]] = {
+    "specviz": ("specviz", _ours),
+    "transformers": ("transformers", partial(_contender, "assisted")),
+    "flashspec": ("flashspec", partial(_contender, "flashspec")),
+    "llama-cpp-python": ("llama_cpp", _llama_cpp),
+}
+"""The module of each known engine, and what makes it."""
 
 
 def _function(name: str) -> Draw:

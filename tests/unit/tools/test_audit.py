@@ -17,7 +17,9 @@ from starlette.applications import Starlette
 from specviz.analysis.audit import examine
 from specviz.app.openai_routes import openai_routes
 from specviz.cli import main as shell
+from specviz.models.checkpoint import from_gguf
 from specviz.serving.service import Service
+from specviz.tools.audit.llama_cpp import write_gguf
 from specviz.tools.audit.models import PROMPT, enumerate_law, prepare_pair
 from tests.support.serving import holding
 
@@ -79,6 +81,16 @@ def test_the_law_is_the_product_of_the_verifiers_probabilities(tmp_path: Path) -
         assert law[tuple(sequence)] == pytest.approx(expected, rel=1e-5)
 
 
+def test_the_gguf_file_has_the_verifiers_tensors(tmp_path: Path) -> None:
+    """In the order of rows in which llama.cpp rotates them."""
+    verifier = prepare_pair(tmp_path).verifier
+    write_gguf(tmp_path / "verifier.gguf", verifier)
+    found = from_gguf(tmp_path / "verifier.gguf", verifier.config).tensors
+    expected = verifier.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
 def test_a_right_engine_is_rarely_accused_on_the_audits_own_law(tmp_path: Path) -> None:
     """Its law has many cells of few samples. At the 1 % level, 200 audits of 2,000 samples accuse a right engine about twice."""
     law = enumerate_law(prepare_pair(tmp_path), 3, 1.0)
@@ -88,7 +100,7 @@ def test_a_right_engine_is_rarely_accused_on_the_audits_own_law(tmp_path: Path) 
 
 
 def test_known_engines_follow_their_claim(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """SpecViz and transformers, and flashspec where it is installed; 300 samples."""
+    """SpecViz and transformers, and flashspec and llama-cpp-python where they are installed; 300 samples."""
     found = tmp_path / "found.json"
     assert _audit("--json", str(found)) == 0
     audited = json.loads(found.read_text(encoding="utf-8"))["audited"]

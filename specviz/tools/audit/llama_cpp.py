@@ -1,0 +1,103 @@
+"""llama-cpp-python as an engine: the verifier as a GGUF file, and the drafter's greedy tokens as its draft model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+from gguf import GGUFWriter
+from numpy.typing import NDArray
+
+from specviz.errors import EngineError, RequestError
+from specviz.tools.audit.models import PROMPT
+from specviz.tools.bench.contenders import Bed
+
+_CONTEXT = 512
+"""`Llama`'s default. It warns about models with less."""
+_CLOSE = 1e-3
+"""Largest difference of two libraries' float32 logits of one model."""
+
+
+class LlamaCpp:
+    """llama.cpp's `Llama` with a draft model."""
+
+    def __init__(self, bed: Bed) -> None:
+        """Convert the verifier.
+
+        Raises:
+            RequestError: it is no model of the llama kind.
+            EngineError: llama.cpp's logits are not those of transformers.
+        """
+        import llama_cpp
+
+        self._pair, self._draft_length = bed.plain, bed.draft_length
+        greedy = cache(self._greedy)  # few prefixes of so few tokens differ
+
+        def draft(ids: NDArray[np.intc], /, **_: Any) -> NDArray[np.intc]:
+            return np.array(greedy(tuple(ids.tolist())), np.intc)
+
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "verifier.gguf"
+            write_gguf(path, self._pair.verifier)
+            kind = llama_cpp.GGML_TYPE_F32
+            options: dict[str, Any] = {"type_k": kind, "type_v": kind, "n_threads": 1, "n_threads_batch": 1}
+            options |= {"use_mmap": False, "verbose": False}  # the file is deleted
+            self._llama = llama_cpp.Llama(str(path), draft_model=draft, **options)
+        self._llama.eval(PROMPT)
+        expected = self._pair.verifier(torch.tensor([PROMPT])).logits[0].numpy()
+        if not np.allclose(self._llama.scores[: len(PROMPT)], expected, atol=_CLOSE):
+            raise EngineError("llama.cpp's logits are not those of transformers: nothing was audited.")
+
+    def draw(self, tokens: int, temperature: float, seeds: Sequence[int]) -> Iterator[list[int]]:
+        """The new token ids of a sample for each seed."""
+        options = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
+        for seed in seeds:
+            self._llama.set_seed(seed)
+            yield list(islice(self._llama.generate(PROMPT, temp=temperature, **options), tokens))
+
+    def _greedy(self, ids: tuple[int, ...]) -> list[int]:
+        """The drafter's most probable continuation, K tokens."""
+        row = torch.tensor([ids])
+        for _ in range(self._draft_length):
+            row = torch.cat([row, self._pair.drafter(row).logits[:, -1:].argmax(-1)], dim=1)
+        return list(row[0, len(ids) :].tolist())
+
+
+def write_gguf(path: Path, model: Any) -> None:
+    """Write a model of the llama kind in float32, without a vocabulary: it is given ids.
+
+    Raises:
+        RequestError: it is of another kind.
+    """
+    config = model.config
+    if config.model_type != "llama":
+        raise RequestError("llama-cpp-python is audited on models of the llama kind only: leave it out.")
+    writer = GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("no_vocab")
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_context_length(_CONTEXT)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    for name, tensor in model.state_dict().items():
+        for projection, count in heads.items():
+            if projection in name:  # GGUF rotates adjacent outputs, transformers those half a head apart
+                tensor = tensor.unflatten(0, (count, 2, -1)).transpose(1, 2).flatten(0, 2)
+        writer.add_tensor(names.get_name(name, (".weight",)), tensor.float().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

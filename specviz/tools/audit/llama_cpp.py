@@ -96,7 +96,7 @@ def write_gguf(path: Path, model: Any) -> None:
         for projection, count in heads.items():
             if projection in name:  # GGUF rotates adjacent outputs, transformers those half a head apart
                 tensor = tensor.unflatten(0, (count, 2, -1)).transpose(1, 2).flatten(0, 2)
-        writer.add_tensor(names.get_name(name, (".weight",)), tensor.float().numpy())
+        writer.add_tensor(names.get_name(name, (".weight",)) or name, tensor.float().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
